@@ -1,0 +1,30 @@
+// Element types of tensors and expressions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace diapason {
+
+// The numbers are stored in records and packages: never renumber.
+enum class DType : uint8_t {
+  kFloat32 = 1,
+  kFloat16 = 2,
+  kFloat64 = 3,
+  kInt32 = 4,
+  kInt64 = 5,
+  kBool = 6,
+  kInt8 = 7,
+  kUint8 = 8,
+};
+
+// Size of one element in bytes.
+int BytesOf(DType dtype);
+bool IsFloat(DType dtype);
+// "float32", "int64", ...
+const char* NameOf(DType dtype);
+// The inverse of NameOf; nothing for an unknown name.
+std::optional<DType> DTypeFromName(const std::string& name);
+
+}  // namespace diapason

@@ -1,0 +1,58 @@
+// Targets as users of TVM write them, and the facts of a device that search and lowering use.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace diapason {
+
+enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
+
+// "cuda -arch=sm_90 -libs=cudnn,cublas", "opencl", "cpu -mcpu=native -num-cores=2".
+struct Target {
+  TargetKind kind = TargetKind::kCpu;
+  std::string arch;               // cuda: "sm_90"; empty: that of the first device
+  std::string mcpu = "native";    // cpu: the compiler's -march
+  int num_cores = 0;              // cpu: threads; 0: all that this process may use
+  std::vector<std::string> libs;  // libraries that may compete with generated kernels
+  int device = 0;                 // -device=1: which of several GPUs
+
+  bool is_gpu() const { return kind != TargetKind::kCpu; }
+  // Canonical text: what Parse gives back. Attributes with default values are left out.
+  std::string ToString() const;
+  // InvalidArgument names the unknown kind or attribute and lists the known ones.
+  static absl::StatusOr<Target> Parse(const std::string& text);
+};
+
+// What the search and the analytic model know of a device. Sizes in bytes, rates per second.
+struct DeviceFacts {
+  std::string model;  // "NVIDIA H200", "AMD EPYC ...": records are keyed by workload and by this
+  std::string uuid;
+  int num_cores = 1;  // CPU threads, or streaming multiprocessors
+  int max_threads_per_block = 1;
+  int64_t max_shared_bytes = 0;         // per block, opt-in maximum
+  int64_t shared_bytes_per_core = 0;    // per multiprocessor
+  int registers_per_core = 65536;       // 32-bit, per multiprocessor
+  int max_registers_per_thread = 255;
+  int max_threads_per_core = 2048;
+  int warp_size = 1;
+  int vector_bytes = 16;  // widest vector: 64 with AVX-512, 16 for a GPU load
+  int num_vector_registers = 16;
+  int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 0;
+  double clock_hz = 2e9;
+  double flops = 1e11;      // peak fp32 of the whole device
+  double bandwidth = 2e10;  // device memory, bytes a second
+  double l2_bandwidth = 1e11;
+  double launch_seconds = 1e-6;  // what an empty kernel costs
+  std::string arch;     // "sm_90", "x86-64"
+  std::string driver;   // driver or runtime version, for records
+};
+
+// Facts without asking a device: of this machine for cpu; of the architecture for cuda (sm_70 to sm_120; an H200 for
+// sm_90) and of a generic GPU with 48 KiB of shared memory for opencl. compiler/runtime reads the real ones.
+DeviceFacts DefaultFacts(const Target& target);
+
+}  // namespace diapason
