@@ -1,0 +1,108 @@
+// The loop nest: one statement tree for all targets, printed by compiler/codegen.
+//
+// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer. Buffers
+// are known by id (KernelFunc::buffers). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/expr.h"
+
+namespace diapason {
+
+enum class Scope : uint8_t {
+  kGlobal = 0,  // a parameter of the kernel
+  kShared = 1,  // one copy a block; GPU only
+  kLocal = 2,   // one copy a thread: registers if all accesses become constant by unrolling, else stack / local memory
+};
+
+enum class ForKind : uint8_t {
+  kSerial = 0,
+  kParallel = 1,   // cpu: over threads; the kernel's outermost loop only, it becomes the range [begin, end)
+  kUnroll = 2,     // unrolled whole
+  kVectorize = 3,  // all iterations at once, as a vector of `extent` lanes
+  kBlockX = 4,     // GPU: blockIdx.x
+  kThreadX = 5,    // GPU: threadIdx.x
+};
+
+struct BufferDecl {
+  int id = -1;
+  std::string name;  // valid C identifier, unique in the kernel
+  DType dtype = DType::kFloat32;
+  Scope scope = Scope::kGlobal;
+  int64_t elements = 0;
+  bool written = false;  // global: the kernel stores to it
+  int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
+};
+
+struct StmtNode;
+using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only what they change
+
+enum class StmtKind : uint8_t {
+  kFor,      // var in [0, extent): body[0]
+  kSeq,      // body in order
+  kStore,    // buffer[index] = value
+  kIf,       // if (condition) body[0]
+  kAlloc,    // decl lives during body[0]
+  kBarrier,  // all threads of the block; shared memory is visible after it
+  kLet,      // var = value (int64) during body[0]
+  kComment,  // text for people, printed on its own line
+};
+
+struct StmtNode {
+  StmtKind kind;
+  ForKind for_kind = ForKind::kSerial;
+  Expr var;            // kFor, kLet
+  int64_t extent = 0;  // kFor
+  int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
+  int buffer = -1;     // kStore
+  Expr index;          // kStore: flat element offset
+  Expr value;          // kStore, kLet
+  Expr condition;      // kIf
+  BufferDecl decl;     // kAlloc
+  std::string text;    // kComment
+  std::vector<Stmt> body;
+};
+
+Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
+Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
+Stmt MakeStore(int buffer, Expr index, Expr value);
+Stmt MakeIf(Expr condition, Stmt body);  // a true condition gives the body, a false one nothing (null)
+Stmt MakeAlloc(BufferDecl decl, Stmt body);
+Stmt MakeBarrier();
+Stmt MakeLet(Expr var, Expr value, Stmt body);
+Stmt MakeComment(std::string text);
+
+// One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the one
+// threadIdx.x (a loop of smaller extent than `threads` is guarded by the lowering already).
+struct KernelFunc {
+  std::string name;
+  std::vector<BufferDecl> params;  // global buffers, in order of the parameters
+  Stmt body;
+  int64_t blocks = 1;   // extent of blockIdx.x, or of the parallel loop on cpu
+  int64_t threads = 1;  // extent of threadIdx.x
+  int64_t shared_bytes = 0;
+};
+
+// A lowered task: the kernels in order. Buffer ids of params are shared by all kernels; `buffers` describes each.
+struct LoweredProgram {
+  struct Buffer {
+    BufferDecl decl;
+    int role = 0;    // BufferRole (compiler/tensor/program.h)
+    int stage = -1;  // stage of the task's own dag for inputs, constants and outputs
+    int64_t valid_min = 0, valid_max = 0;
+  };
+  std::map<int, Buffer> buffers;  // by buffer id
+  std::vector<KernelFunc> prologue;
+  std::vector<KernelFunc> kernels;
+};
+
+std::string ToString(const Stmt& stmt);
+std::string ToString(const KernelFunc& kernel);
+
+}  // namespace diapason

@@ -1,0 +1,78 @@
+// Devices: memory, modules, launches and timing for cpu, opencl and cuda behind one interface.
+//
+// Libraries (libcuda, libOpenCL) are opened with dlopen when a device of the kind is first asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/tensor/program.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+// Memory of a device. Freed with the object; must not outlive its Device.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual int64_t bytes() const = 0;
+};
+
+// A loaded binary. Must not outlive its Device.
+class Module {
+ public:
+  virtual ~Module() = default;
+};
+
+// One kernel launch with its arguments bound.
+struct Launch {
+  const Module* module = nullptr;
+  Kernel kernel;
+  std::vector<DeviceBuffer*> args;  // in order of the kernel's parameters
+};
+
+// A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of the
+// ones before.
+class Plan {
+ public:
+  virtual ~Plan() = default;
+  // Runs once and waits. A fault of a kernel (illegal access, ...) is Aborted; the device is unusable after it (cuda).
+  virtual absl::Status Run() = 0;
+  // Runs `times` times back to back and returns the seconds between start and end, by events on cuda, a steady clock on
+  // cpu and opencl (with the queue finished).
+  virtual absl::StatusOr<double> Time(int64_t times) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceFacts& facts() const = 0;
+  virtual TargetKind kind() const = 0;
+  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents undefined.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
+  virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
+  virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
+  // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
+  virtual absl::Status Fill(DeviceBuffer& to, uint8_t value) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) = 0;
+  // Writes through a scratch buffer larger than the last-level cache, so that the next run starts cold.
+  virtual absl::Status FlushCache() = 0;
+  // Current clocks in MHz for records (cuda: SM and memory through NVML if present; cpu: from sysfs or /proc/cpuinfo); 0 if unknown.
+  struct Clocks { double core_mhz = 0, memory_mhz = 0; };
+  virtual Clocks clocks() const = 0;
+};
+
+// Opens the device of a target. Unavailable, with what is missing and the mend, where there is none.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const Target& target);
+// All devices of this machine, with the target that names each: cpu always, then opencl and cuda where present.
+struct DeviceListing { std::string target; DeviceFacts facts; };
+std::vector<DeviceListing> ListDevices();
+// Facts of the target's device here, or DefaultFacts(target) where there is none.
+DeviceFacts ResolveFacts(const Target& target);
+
+}  // namespace diapason

@@ -1,0 +1,65 @@
+// A Program: compiled kernels of one task, as a worker's builder makes it and a runner, or a package, loads it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/tensor/dtype.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+enum class BufferRole : uint8_t {
+  kInput = 1,      // bound by the caller at each run
+  kConstant = 2,   // weights: bound once
+  kPrepared = 3,   // made from constants by the prologue kernels, once; may be kept instead of the constants it came from
+  kWorkspace = 4,  // scratch between the kernels of one run
+  kOutput = 5,
+};
+
+struct ProgramBuffer {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  int64_t elements = 0;
+  BufferRole role = BufferRole::kInput;
+  int stage = -1;  // id of the placeholder or output stage of the task's own dag; -1 for prepared and workspace
+  // Integer inputs: the range in which random contents are valid.
+  int64_t valid_min = 0, valid_max = 0;
+
+  int64_t bytes() const { return elements * BytesOf(dtype); }
+};
+
+struct Kernel {
+  std::string name;                     // symbol in the binary
+  std::vector<int> args;                // indices into Program::buffers, in order of the parameters
+  std::array<int64_t, 3> grid{1, 1, 1};   // blocks; cpu: grid[0] iterations of the parallel loop, split over threads
+  std::array<int64_t, 3> block{1, 1, 1};  // threads of a block; cpu: 1
+  int64_t shared_bytes = 0;             // static and dynamic together; cuda needs the opt-in above 48 KiB
+  int cluster = 1;                      // blocks of a thread-block cluster along x (cuda)
+};
+
+// Calling convention of the kernels:
+//   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0]; safe
+//           to call from several threads on disjoint ranges.
+//   opencl  __kernel void name(__global T* arg0, ...), work-group size `block`, global size grid * block.
+//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above 48 KiB is dynamic, `shared_bytes` of it.
+struct Program {
+  Target target;
+  std::vector<ProgramBuffer> buffers;
+  std::vector<Kernel> prologue;  // run once, in order
+  std::vector<Kernel> kernels;   // run in order, each after the one before has finished
+  std::string source;            // C, OpenCL C or CUDA C
+  std::string binary;            // shared object, OpenCL source (built by the runtime), cubin
+  std::string compiler;          // version text, for records
+  // Read from the compiler's report where it gives one (cuda), per kernel in order of `kernels`; else empty.
+  std::vector<int> registers, spill_bytes;
+};
+
+// As bytes, for builder -> runner and packages. Parse: DataLoss on anything that is not a program of this version.
+std::string SerializeProgram(const Program& program);
+absl::StatusOr<Program> ParseProgram(const std::string& bytes);
+
+}  // namespace diapason
