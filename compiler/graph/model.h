@@ -1,0 +1,38 @@
+// Models by name: an ONNX file or a built-in network, with the options common to all commands.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/graph/network.h"
+
+namespace diapason {
+
+enum class Layout : uint8_t { kNCHW, kNHWC };
+const char* NameOf(Layout layout);
+
+struct ModelOptions {
+  // Extent of the first dimension of every input: replaces a symbolic or differing one. 0: as the model says, 1 where it
+  // leaves it open (and for built-in networks).
+  int64_t batch = 0;
+  // Layout inside the network after Optimize; inputs and outputs keep the model's own.
+  Layout layout = Layout::kNHWC;
+  // Built-in networks: type of inputs, weights and results. ONNX models: float16 converts a float32 model (weights and
+  // activations; inputs and outputs too); float32 leaves the model as it is.
+  DType dtype = DType::kFloat32;
+  // --input-shape NAME=1x3x224x224. InvalidArgument if a name is no input of the model.
+  std::map<std::string, std::vector<int64_t>> input_shapes;
+  // Options of single-operator networks ("m", "kernel", ...: builtin.h); seed of random weights is "seed".
+  std::map<std::string, std::string> extra;
+};
+
+// A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says: run
+// Optimize (passes.h) on it. NotFound or InvalidArgument in one sentence with the mend.
+absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options);
+
+// As LoadModel and Optimize: what tasks, tune and build work on.
+absl::StatusOr<Network> LoadOptimized(const std::string& name_or_path, const ModelOptions& options);
+
+}  // namespace diapason

@@ -1,0 +1,79 @@
+// Operators: what a node of a Network may be. One operator is one file of a few dozen lines in compiler/graph/ops/ (shape
+// inference and expression) and one line in ops/registry.cc.
+//
+// The operators, their inputs (in brackets: optional, trailing) and attributes (= default):
+//   conv2d(x, w[, bias])  strides=1,1 pads=0,0,0,0 (top left bottom right) dilations=1,1 group=1 layout="NCHW"
+//   max_pool(x), avg_pool(x)  kernel (required) strides=1,1 pads=0,0,0,0 dilations=1,1 ceil_mode=0
+//                         count_include_pad=0 (avg) layout="NCHW"
+//   gemm(a, b[, c])       ONNX Gemm of matrices: trans_a=0 trans_b=0 alpha=1 beta=1; c broadcasts to the result
+//   matmul(a, b)          numpy.matmul, batch dimensions broadcast, 1-D operands as in numpy
+//   batch_norm(x, scale, bias, mean, variance)  axis=1 epsilon=1e-5
+//   softmax(x), log_softmax(x)  axis=-1 (importers flatten first for opset < 13)
+//   reduce_sum/mean/max/min/prod(x)  axes=all keepdims=1 (global pools are reduce_mean/reduce_max over the image axes)
+//   add sub mul div pow maximum minimum (a, b)  numpy broadcasting
+//   relu sigmoid tanh exp log sqrt rsqrt erf abs neg floor ceil round reciprocal (x)
+//   clip(x)  min max (each optional)      leaky_relu(x) alpha=0.01      elu(x) alpha=1
+//   hard_sigmoid(x) alpha=0.2 beta=0.5    hard_swish(x)                 gelu(x)         softplus(x)
+//   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
+//   concat(x...) axis=0                   transpose(x)  perm=reversed
+//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge" value=0
+//   reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1
+//   squeeze(x)   axes=all of extent 1     unsqueeze(x)  axes (required, of the result)
+//   gather(x, indices) axis=0  (indices are integers, negative ones count from the end)
+//   slice(x)     starts ends (required) axes=0,1,... steps=1,...
+//   expand(x)    shape (numpy broadcasting of both ways, as in ONNX)
+//   where(condition, a, b)   numpy broadcasting
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/graph/network.h"
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason {
+
+// How the partition treats an operator.
+enum class OperatorKind {
+  kAnchor,       // has a reduction or is the centre of its task: at most one a subgraph
+  kElementwise,  // one point of the result reads the same point (broadcast) of each input: an epilogue or a prologue
+  kInjective,    // moves data (pad, transpose, concat, slice): one point reads one point of an input
+};
+
+// What an operator sees of a node.
+struct OperatorArgs {
+  std::vector<TensorType> inputs;
+  std::vector<const Array*> values;  // constants among the inputs; null for others. Used by inference only.
+  const Attributes* attributes = nullptr;
+  TensorType output;  // set for `emit` and `is_view`
+};
+
+struct Operator {
+  const char* name;
+  OperatorKind kind;
+  int min_inputs, max_inputs;  // max -1: any number
+  // Type and shape of the result. InvalidArgument says what is wrong, without naming the node (the caller does).
+  absl::StatusOr<TensorType> (*infer)(const OperatorArgs& args);
+  // Adds the stages that compute the node to a dag; `stages` are those of the inputs. Returns the id of the result's stage.
+  // Arithmetic on float16 is done in float32: emit loads through Wide() (ops/emit.h), and its result may be a float32
+  // stage for a float16 tensor; whoever stores it casts. REQUIRES: infer succeeded on the same args.
+  int (*emit)(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& stages);
+  // True if the result has the same bytes in the same order as the first input, so that no kernel is needed. Null: never.
+  bool (*is_view)(const OperatorArgs& args) = nullptr;
+  // a op b = b op a: the partition may exchange the inputs, so that equal subgraphs get equal dags.
+  bool commutative = false;
+};
+
+// The operator of that name, or null.
+const Operator* FindOperator(const std::string& name);
+// All names, in the order of the table.
+std::vector<std::string> OperatorNames();
+
+// The arguments of a node of a network.
+OperatorArgs ArgsOf(const Network& network, const Node& node);
+// Looks up the operator and infers. InvalidArgument names node, operator and reason.
+absl::StatusOr<TensorType> InferNode(const Network& network, const Node& node);
+
+}  // namespace diapason

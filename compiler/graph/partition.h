@@ -1,0 +1,54 @@
+// Cuts a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the fusion
+// of TVM's Relay FuseOps and the task extraction of Ansor).
+//
+// A subgraph has one anchor (convolution, product, pool, reduction, softmax) or none. In front of the anchor stand cheap
+// data movements and elementwise operators with no other reader; behind it elementwise operators (bias, normalisation,
+// residual, activation) as long as each intermediate has one reader. A residual addition joins the later of its two
+// anchors, whose other operand is then already computed.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/graph/network.h"
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason {
+
+struct Subgraph {
+  // The same stages, numbers and names as its task's dag: one compiled program serves all occurrences, with buffers bound
+  // by position.
+  ComputeDag dag;
+  std::vector<int> inputs;   // tensor id of each placeholder, in the order of dag.inputs(); constants included
+  std::vector<int> outputs;  // tensor id of each output, in the order of dag.outputs(); one today
+  std::vector<int> nodes;    // the nodes it covers, in order
+  int task = -1;             // index into Partition::tasks
+};
+
+struct Task {
+  std::string name;  // for people: "conv2d_3x3_s1_1x56x56x64_64_bias_add_relu"
+  ComputeDag dag;
+  int weight = 0;  // occurrences in the network
+  std::string workload_key;
+};
+
+struct Partition {
+  std::vector<Subgraph> subgraphs;  // in an order of execution
+  std::vector<Task> tasks;          // in order of first occurrence
+  // Views: a tensor that is the same memory as another one (reshape, flatten, ...). The value is the tensor that owns the
+  // memory: result of a subgraph, network input or constant; never itself an alias.
+  std::map<int, int> alias_of;
+
+  int Owner(int tensor) const {
+    auto it = alias_of.find(tensor);
+    return it == alias_of.end() ? tensor : it->second;
+  }
+};
+
+// REQUIRES: network.Validate() is OK. Every node is in exactly one subgraph, or a view. InvalidArgument if a node's
+// expression cannot be built (names it).
+absl::StatusOr<Partition> PartitionNetwork(const Network& network);
+
+}  // namespace diapason

@@ -1,0 +1,32 @@
+// Passes: rewrites of a network that keep its results (within rounding). One file each in compiler/graph/passes/. All keep
+// Validate() true, the network's inputs and outputs (names, types, order), and are deterministic.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/network.h"
+
+namespace diapason {
+
+// Infers all types and shapes again, from inputs and constants on.
+absl::Status InferShapes(Network& network);
+// Replaces nodes whose inputs are all constants by their value. Data movements of large constants are done directly;
+// arithmetic on more than a million elements is left to the kernels.
+absl::Status FoldConstants(Network& network);
+// Removes identities, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant matrix
+// into gemm, gathers transposes that cancel.
+absl::Status Canonicalize(Network& network);
+// batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
+// a multiplication and an addition by constants.
+absl::Status FoldBatchNorm(Network& network);
+// Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
+absl::Status EliminateDeadCode(Network& network);
+// Gives four-dimensional activations between image operators the layout, with weights laid out anew and transposes only
+// where a tensor crosses to operators (or network inputs and outputs) that depend on the other order.
+absl::Status ConvertLayout(Network& network, Layout layout);
+
+// All of them, in order, to a network ready for PartitionNetwork.
+absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options);
+
+}  // namespace diapason
