@@ -1,0 +1,83 @@
+#include "compiler/runtime/outcome.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr std::array<std::pair<ErrorKind, const char*>, 13> kErrorKinds = {{
+    {ErrorKind::kUnknown, "unknown"},
+    {ErrorKind::kInstantiation, "instantiation"},
+    {ErrorKind::kLowering, "lowering"},
+    {ErrorKind::kCompile, "compile"},
+    {ErrorKind::kBuildTimeout, "build_timeout"},
+    {ErrorKind::kBuildCrash, "build_crash"},
+    {ErrorKind::kRunTimeout, "run_timeout"},
+    {ErrorKind::kRunCrash, "run_crash"},
+    {ErrorKind::kOutOfMemory, "out_of_memory"},
+    {ErrorKind::kIllegalAccess, "illegal_access"},
+    {ErrorKind::kLaunchFailure, "launch_failure"},
+    {ErrorKind::kWrongResult, "wrong_result"},
+    {ErrorKind::kInfrastructure, "infrastructure"},
+}};
+
+constexpr std::array<std::pair<Stage, const char*>, 8> kStages = {{
+    {Stage::kUnknown, "unknown"},
+    {Stage::kQueue, "queue"},
+    {Stage::kInstantiate, "instantiate"},
+    {Stage::kLower, "lower"},
+    {Stage::kCompile, "compile"},
+    {Stage::kLoad, "load"},
+    {Stage::kRun, "run"},
+    {Stage::kVerify, "verify"},
+}};
+
+template <typename Table, typename Value>
+const char* NameIn(const Table& table, Value value) {
+  for (const auto& [known, name] : table)
+    if (known == value) return name;
+  return "unknown";
+}
+
+template <typename Value, size_t n>
+std::optional<Value> ValueIn(const std::array<std::pair<Value, const char*>, n>& table, const std::string& wanted) {
+  for (const auto& [value, name] : table)
+    if (wanted == name) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+double MedianSeconds(const Timing& timing) {
+  DIAPASON_CHECK(!timing.samples.empty());
+  std::vector<double> sorted = timing.samples;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  if (sorted.size() % 2 == 1) return sorted[middle];
+  return (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+bool SpeaksOfCandidate(const Outcome& outcome) {
+  const auto* error = std::get_if<MeasureError>(&outcome);
+  return error == nullptr || error->kind != ErrorKind::kInfrastructure;
+}
+
+const char* ErrorKindName(ErrorKind kind) { return NameIn(kErrorKinds, kind); }
+const char* StageName(Stage stage) { return NameIn(kStages, stage); }
+std::optional<ErrorKind> ParseErrorKind(const std::string& name) { return ValueIn(kErrorKinds, name); }
+std::optional<Stage> ParseStage(const std::string& name) { return ValueIn(kStages, name); }
+
+const std::vector<ErrorKind>& AllErrorKinds() {
+  static const auto* const kinds = [] {
+    auto* all = new std::vector<ErrorKind>;
+    for (const auto& entry : kErrorKinds) all->push_back(entry.first);
+    return all;
+  }();
+  return *kinds;
+}
+
+}  // namespace diapason
