@@ -50,9 +50,9 @@ struct ExprNode {
   DType dtype;
   int64_t value = 0;   // kIntImm
   double fvalue = 0;   // kFloatImm
-  std::string name;    // kVar, kCall
+  std::string name{};  // kVar, kCall
   int buffer = -1;     // kLoad: id of a stage of the ComputeDag
-  std::vector<Expr> args;
+  std::vector<Expr> args{};
 };
 
 Expr IntImm(int64_t value, DType dtype = DType::kInt64);
@@ -87,6 +87,10 @@ inline bool IsInt(const Expr& e, int64_t value) { return e->kind == ExprKind::kI
 // The value of an integer literal. REQUIRES: e->kind == kIntImm.
 int64_t IntValue(const Expr& e);
 
+// A node like `e` with other arguments, through the constructors above: constants fold. `e` itself when nothing changes.
+// REQUIRES: as many arguments as e has, of the same types.
+Expr Rebuild(const Expr& e, std::vector<Expr> args);
+
 using VarMap = std::unordered_map<const ExprNode*, Expr>;
 
 // Replaces variables; shares what does not change.
@@ -98,7 +102,8 @@ void Visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);
 // The same tree, variables compared by address.
 bool Equal(const Expr& a, const Expr& b);
 bool UsesVar(const Expr& e, const ExprNode* var);
-// C-like text for people: tests, explain.
+// C-like text for people: tests, explain. A load prints as T3[i, j] unless names are given.
 std::string ToString(const Expr& e);
+std::string ToString(const Expr& e, const std::function<std::string(int)>& buffer_name);
 
 }  // namespace diapason

@@ -1,0 +1,110 @@
+#include "compiler/tensor/array.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+int64_t Product(const std::vector<int64_t>& shape) {
+  int64_t product = 1;
+  for (int64_t extent : shape) product *= extent;
+  return product;
+}
+
+}  // namespace
+
+Array::Array(DType dtype, std::vector<int64_t> shape)
+    : dtype(dtype), shape(std::move(shape)), data(Product(this->shape) * BytesOf(dtype)) {}
+
+Array Array::FromFloats(std::vector<int64_t> shape, const std::vector<float>& values) {
+  Array array(DType::kFloat32, std::move(shape));
+  DIAPASON_CHECK(array.data.size() == values.size() * sizeof(float));
+  if (!values.empty()) std::memcpy(array.data.data(), values.data(), array.data.size());
+  return array;
+}
+
+int64_t Array::elements() const { return Product(shape); }
+
+double Array::at(int64_t i) const {
+  switch (dtype) {
+    case DType::kFloat32: return as<float>()[i];
+    case DType::kFloat16: return HalfToFloat(as<uint16_t>()[i]);
+    case DType::kFloat64: return as<double>()[i];
+    default: return static_cast<double>(int_at(i));
+  }
+}
+
+void Array::set(int64_t i, double value) {
+  switch (dtype) {
+    case DType::kFloat32: as<float>()[i] = static_cast<float>(value); break;
+    case DType::kFloat16: as<uint16_t>()[i] = FloatToHalf(static_cast<float>(value)); break;
+    case DType::kFloat64: as<double>()[i] = value; break;
+    case DType::kBool: data[i] = value != 0; break;
+    default: set_int(i, static_cast<int64_t>(value));
+  }
+}
+
+int64_t Array::int_at(int64_t i) const {
+  switch (dtype) {
+    case DType::kInt32: return as<int32_t>()[i];
+    case DType::kInt64: return as<int64_t>()[i];
+    case DType::kInt8: return as<int8_t>()[i];
+    case DType::kBool:
+    case DType::kUint8: return data[i];
+    default: return static_cast<int64_t>(at(i));
+  }
+}
+
+void Array::set_int(int64_t i, int64_t value) {
+  switch (dtype) {
+    case DType::kInt32: as<int32_t>()[i] = static_cast<int32_t>(value); break;
+    case DType::kInt64: as<int64_t>()[i] = value; break;
+    case DType::kInt8: as<int8_t>()[i] = static_cast<int8_t>(value); break;
+    case DType::kUint8: data[i] = static_cast<uint8_t>(value); break;
+    case DType::kBool: data[i] = value != 0; break;
+    default: set(i, static_cast<double>(value));
+  }
+}
+
+float HalfToFloat(uint16_t half) {
+  const int exponent = (half >> 10) & 31;
+  const int mantissa = half & 1023;
+  float magnitude;
+  if (exponent == 31) {
+    magnitude = mantissa != 0 ? std::nanf("") : INFINITY;
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(static_cast<float>(mantissa), -24);
+  } else {
+    magnitude = std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  }
+  return (half & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+uint16_t FloatToHalf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const uint16_t sign = (bits >> 16) & 0x8000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return sign | 0x7e00;   // NaN
+  if (magnitude >= 0x47800000) return sign | 0x7c00;  // 65536 and above
+  int shift;                                          // low bits of the significand that are rounded away
+  uint32_t kept;
+  if (magnitude >= 0x38800000) {  // normal halfs: from 2^-14
+    shift = 13;
+    kept = magnitude - 0x38000000;  // rebias the exponent from 127 to 15
+  } else {
+    shift = 126 - static_cast<int>(magnitude >> 23);  // subnormal: units of 2^-24
+    if (shift > 25) return sign;
+    kept = (magnitude & 0x7fffff) | 0x800000;
+  }
+  const uint32_t rounded = kept >> shift;
+  const uint32_t rest = kept & ((1u << shift) - 1);
+  const uint32_t half_way = 1u << (shift - 1);
+  const bool up = rest > half_way || (rest == half_way && (rounded & 1) != 0);
+  return sign | static_cast<uint16_t>(rounded + up);  // a carry runs into the exponent, up to infinity, as it should
+}
+
+}  // namespace diapason

@@ -1,0 +1,42 @@
+#include "compiler/tensor/dtype.h"
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+struct DTypeInfo {
+  DType dtype;
+  const char* name;
+  int bytes;
+};
+
+constexpr DTypeInfo kDTypes[] = {
+    {DType::kFloat32, "float32", 4}, {DType::kFloat16, "float16", 2}, {DType::kFloat64, "float64", 8},
+    {DType::kInt32, "int32", 4},     {DType::kInt64, "int64", 8},     {DType::kBool, "bool", 1},
+    {DType::kInt8, "int8", 1},       {DType::kUint8, "uint8", 1},
+};
+
+const DTypeInfo& InfoOf(DType dtype) {
+  for (const DTypeInfo& info : kDTypes)
+    if (info.dtype == dtype) return info;
+  internal::CheckFailed(__FILE__, __LINE__, "known dtype", std::to_string(static_cast<int>(dtype)));
+}
+
+}  // namespace
+
+int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kFloat64;
+}
+
+const char* NameOf(DType dtype) { return InfoOf(dtype).name; }
+
+std::optional<DType> DTypeFromName(const std::string& name) {
+  for (const DTypeInfo& info : kDTypes)
+    if (name == info.name) return info.dtype;
+  return std::nullopt;
+}
+
+}  // namespace diapason

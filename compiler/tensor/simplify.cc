@@ -1,0 +1,1 @@
+#include "compiler/tensor/simplify.h"

@@ -1,0 +1,1 @@
+#include "compiler/tensor/compute_dag.h"
