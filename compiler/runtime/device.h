@@ -54,6 +54,9 @@ class Device {
   virtual TargetKind kind() const = 0;
   // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
+  // Part of a buffer as a buffer of its own, for arenas; `of` must outlive it and be no view itself. `offset` is a multiple of
+  // 512 bytes. Several views may overlap: order of use is then the caller's affair.
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) = 0;
   virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
   virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
   // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
