@@ -1,0 +1,114 @@
+// Schedules as lists of steps (Ansor's transform steps), over a view of a task's dag.
+//
+// A step's numbers may be holes: products of decisions that a search fills in. A sketch is a list of steps with holes, a
+// candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the view's
+// dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are stable too:
+// each stage numbers its loops as they are made (its axes first, spatial then reduce).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace diapason {
+
+// value times the decisions of the holes.
+struct Factor {
+  int32_t value = 1;
+  std::array<int16_t, 6> holes{-1, -1, -1, -1, -1, -1};
+
+  static Factor Of(int32_t value) { return Factor{value}; }
+  static Factor Hole(int hole) { Factor f; f.holes[0] = static_cast<int16_t>(hole); return f; }
+  Factor operator*(const Factor& other) const;
+  bool is_constant() const { return holes[0] < 0; }
+  int64_t Eval(absl::Span<const int32_t> decisions) const {
+    int64_t product = value;
+    for (int16_t hole : holes) {
+      if (hole < 0) break;
+      product *= decisions[hole];
+    }
+    return product;
+  }
+};
+
+// The numbers are stored in records: never renumber, never change what one means.
+enum class StepKind : uint8_t {
+  // loops = {loop}; factors f1..fn: the loop becomes n+1 loops; the inner ones have extents f1..fn (outer to inner), the
+  // outermost ceil(extent / product). The product need not divide: what lies outside is predicated.
+  kSplit = 1,
+  // loops = adjacent leaf loops, outer to inner; they become one.
+  kFuse = 2,
+  // loops = all leaf loops in their new order.
+  kReorder = 3,
+  // loops = {loop}; ints = {Annotation}.
+  kAnnotate = 4,
+  // target = stage; loops = candidate loops of the target; factors = {index into loops}: computed there, for what that
+  // iteration of the target needs.
+  kComputeAt = 5,
+  kInline = 6,
+  // ints = {Scope}: a new stage computes in that scope; `stage` becomes its copy out.
+  kCacheWrite = 7,
+  // ints = {Scope, reader stages...}: a new stage copies `stage`; those readers read the copy.
+  kCacheRead = 8,
+  // loops = {reduce loop, a piece of a split reduce axis}: a new stage has that loop as its first spatial axis (partial results);
+  // `stage` reduces over it.
+  kRfactor = 9,
+  // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused elements.
+  kPadRows = 10,
+  // factors = {steps}: serial inner loops of the stage whose product of extents is at most this are unrolled.
+  kUnroll = 11,
+  // target = a constant placeholder read by `stage`; ints = dimension order after splitting; factors = one a dimension of
+  // the placeholder: dimension d is split in [ceil(n/f), f] (f = 1: not split). A new prologue stage holds the constant in that layout:
+  // `ints` lists the pieces outer to inner, piece 2*d the outer and 2*d+1 the inner part of dimension d. All readers use it.
+  kPack = 12,
+  // ints = {Scope}: the memory in which the stage's result is kept (attached stages).
+  kSetScope = 13,
+};
+
+enum class Annotation : uint8_t {
+  kNone = 0,
+  kUnroll = 1,
+  kVectorize = 2,
+  kParallel = 3,
+  kBlockX = 4,
+  kThreadX = 5,  // on a reduce loop: cross-thread reduction
+};
+
+struct Step {
+  StepKind kind;
+  int32_t stage = -1;
+  std::vector<int32_t> loops;
+  std::vector<Factor> factors;
+  int32_t target = -1;
+  std::vector<int32_t> ints;
+};
+
+// Which rewriting of the task's dag the steps apply to (compiler/schedule/view.h).
+struct View {
+  std::string name = "direct";  // direct, gemm, winograd, library
+  std::vector<int64_t> params;  // winograd: {m}
+  std::string ToString() const;  // "winograd(4)"
+  bool operator==(const View&) const = default;
+};
+
+struct Schedule {
+  View view;
+  std::string sketch;               // name of the sketch it came from, for people
+  std::vector<Step> steps;          // no holes
+  std::vector<int32_t> decisions;   // what filled the sketch's holes: for hashing, features, mutation
+};
+
+// Fills the holes of sketch steps.
+std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> decisions);
+// One line a step, for people.
+std::string ToString(const Step& step);
+
+// As bytes (proto/diapason/v1/program.proto). REQUIRES: no holes. Parse is total: DataLoss on bytes that are no schedule.
+std::string SerializeSchedule(const Schedule& schedule);
+absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes);
+
+}  // namespace diapason

@@ -1,0 +1,34 @@
+// Views: other ComputeDags that compute the same outputs (../docs/architecture.md, "views"). A pure rewrite: any machine can redo
+// it from the name and parameters. Placeholders and outputs keep their order, element type and memory contents (row-major
+// flat order), though a view may give them another shape (a gemm view has [pixels, channels] for [n, h, w, c]).
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason {
+
+// The views that apply to this dag: direct always; gemm where one sum-of-products reduction has spatial axes of either
+// operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights.
+std::vector<View> ViewsOf(const ComputeDag& dag);
+
+// The view's dag. InvalidArgument if the view does not apply. Names of stages that later steps rely on: none; look at the
+// structure. In the result every stage keeps a unique name.
+//
+// gemm: the anchor C[s] = sum_r A[i(s,r)] * B[j(s,r)] becomes C[b, m, n] = sum_k A'[b, m, k] * B'[b, k, n] (b left out when
+// empty): spatial axes only in A -> m, only in B -> n, in both -> b, reduce axes -> k, each class fused in order
+// (k such that the innermost runs along memory). A' and B' are stages of their own whose bodies read the original
+// operands at floordiv/floormod indices, padding as a select (the pad stage is inlined into A'); an operand whose
+// fused index is its plain flat order is reshaped instead (1x1 stride-1 activations, weights [kh*kw*ci, co]): then A' or B' is
+// the placeholder itself, no stage. Epilogue stages are rewritten over [b, m, n] (residuals reshaped, bias [n]), and so is the
+// output: its flat order must stay the same, else the view does not apply. Extent-1 axes are dropped first.
+//
+// winograd(m): stages: weight transform (constant: prologue), input tiles, input transform, batched gemm over
+// [(m+2)^2, pixels of tiles, ci, co], inverse transform, epilogue; matrices of F(m, 3) as constants in the expressions, with
+// unroll_axes naming the axes to be unrolled whole.
+absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
+
+}  // namespace diapason
