@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Fails when a source file is in no build list: a test that nobody builds passes for ever.
+
+Every .cc, .c, .cpp and .proto file under the source folders must be named, by its path relative to the folder, in the
+CMakeLists.txt of its own folder or of one above it. Also the other way round: a listed file must exist.
+"""
+import pathlib
+import re
+import sys
+
+FOLDERS = ("cli", "compiler", "costmodel", "db", "proto", "scheduler", "worker", "tests", "bench")
+SUFFIXES = (".cc", ".c", ".cpp", ".proto")
+WORD = re.compile(r"[A-Za-z0-9_./+-]+\.(?:cc|cpp|c|proto)\b")
+
+
+def listed_in(cmake_file):
+    """Names of source files in a list, comments left out."""
+    text = re.sub(r"#.*", "", cmake_file.read_text(encoding="utf-8"))
+    return set(WORD.findall(text))
+
+
+def unlisted(root):
+    lists = {}
+    for cmake_file in root.rglob("CMakeLists.txt"):
+        lists[cmake_file.parent] = listed_in(cmake_file)
+    problems = []
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in SUFFIXES or not path.is_file():
+                continue
+            above = [p for p in path.parents if p == root or root in p.parents]
+            if not any(path.relative_to(p).as_posix() in lists.get(p, ()) for p in above):
+                problems.append(f"{path.relative_to(root)} is in no CMakeLists.txt: list it in its folder's")
+    return problems
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    problems = unlisted(root)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
