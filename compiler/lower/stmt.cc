@@ -1,0 +1,170 @@
+#include "compiler/lower/stmt.h"
+
+#include <utility>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+Stmt Make(StmtNode node) { return std::make_shared<const StmtNode>(std::move(node)); }
+
+void Flatten(std::vector<Stmt> body, std::vector<Stmt>& out) {
+  for (Stmt& stmt : body) {
+    if (stmt == nullptr) continue;
+    if (stmt->kind == StmtKind::kSeq) {
+      Flatten(stmt->body, out);
+    } else {
+      out.push_back(std::move(stmt));
+    }
+  }
+}
+
+}  // namespace
+
+Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll) {
+  DIAPASON_CHECK(var->kind == ExprKind::kVar);
+  DIAPASON_CHECK_MSG(extent > 0, var->name + ": extent " + std::to_string(extent));
+  if (body == nullptr) return nullptr;
+  return Make({.kind = StmtKind::kFor,
+               .for_kind = kind,
+               .var = std::move(var),
+               .extent = extent,
+               .unroll = unroll,
+               .body = {std::move(body)}});
+}
+
+Stmt MakeSeq(std::vector<Stmt> body) {
+  std::vector<Stmt> flat;
+  flat.reserve(body.size());
+  Flatten(std::move(body), flat);
+  if (flat.empty()) return nullptr;
+  if (flat.size() == 1) return flat[0];
+  return Make({.kind = StmtKind::kSeq, .body = std::move(flat)});
+}
+
+Stmt MakeStore(int buffer, Expr index, Expr value) {
+  return Make({.kind = StmtKind::kStore, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
+}
+
+Stmt MakeIf(Expr condition, Stmt body) {
+  if (body == nullptr || IsInt(condition, 0)) return nullptr;
+  if (condition->kind == ExprKind::kIntImm) return body;
+  return Make({.kind = StmtKind::kIf, .condition = std::move(condition), .body = {std::move(body)}});
+}
+
+Stmt MakeAlloc(BufferDecl decl, Stmt body) {
+  if (body == nullptr) return nullptr;
+  return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});
+}
+
+Stmt MakeBarrier() { return Make({.kind = StmtKind::kBarrier}); }
+
+Stmt MakeLet(Expr var, Expr value, Stmt body) {
+  DIAPASON_CHECK(var->kind == ExprKind::kVar);
+  if (body == nullptr) return nullptr;
+  return Make({.kind = StmtKind::kLet, .var = std::move(var), .value = std::move(value), .body = {std::move(body)}});
+}
+
+Stmt MakeComment(std::string text) { return Make({.kind = StmtKind::kComment, .text = std::move(text)}); }
+
+namespace {
+
+const char* NameOf(ForKind kind) {
+  switch (kind) {
+    case ForKind::kSerial: return "for";
+    case ForKind::kParallel: return "parallel";
+    case ForKind::kUnroll: return "unroll";
+    case ForKind::kVectorize: return "vectorize";
+    case ForKind::kBlockX: return "blockIdx.x";
+    case ForKind::kThreadX: return "threadIdx.x";
+  }
+  return "?";
+}
+
+const char* NameOf(Scope scope) {
+  switch (scope) {
+    case Scope::kGlobal: return "global";
+    case Scope::kShared: return "shared";
+    case Scope::kLocal: return "local";
+  }
+  return "?";
+}
+
+std::string ToString(const BufferDecl& decl) {
+  return std::string(NameOf(decl.scope)) + " " + NameOf(decl.dtype) + " " + decl.name + "[" +
+         std::to_string(decl.elements) + "]";
+}
+
+// Loops as indented text; buffers by the names of their declarations.
+class Printer {
+ public:
+  void Declare(const BufferDecl& decl) { names_[decl.id] = decl.name; }
+
+  void Print(const Stmt& stmt, int depth) {
+    switch (stmt->kind) {
+      case StmtKind::kFor:
+        Line(depth, std::string(NameOf(stmt->for_kind)) + " " + stmt->var->name + " in " +
+                        std::to_string(stmt->extent) +
+                        (stmt->unroll != 0 ? " (unroll " + std::to_string(stmt->unroll) + ")" : "") + ":");
+        return Print(stmt->body[0], depth + 1);
+      case StmtKind::kSeq:
+        for (const Stmt& child : stmt->body) Print(child, depth);
+        return;
+      case StmtKind::kStore:
+        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value));
+      case StmtKind::kIf:
+        Line(depth, "if " + Text(stmt->condition) + ":");
+        return Print(stmt->body[0], depth + 1);
+      case StmtKind::kAlloc:
+        Declare(stmt->decl);
+        Line(depth, ToString(stmt->decl));
+        return Print(stmt->body[0], depth);
+      case StmtKind::kBarrier: return Line(depth, "barrier");
+      case StmtKind::kLet:
+        Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
+        return Print(stmt->body[0], depth);
+      case StmtKind::kComment: return Line(depth, "# " + stmt->text);
+    }
+  }
+
+  void Line(int depth, const std::string& text) { out_.append(2 * depth, ' ').append(text).append("\n"); }
+  std::string TakeText() { return std::move(out_); }
+
+ private:
+  std::string Name(int buffer) const {
+    auto it = names_.find(buffer);
+    return it == names_.end() ? "B" + std::to_string(buffer) : it->second;
+  }
+  std::string Text(const Expr& e) const {
+    return diapason::ToString(e, [this](int buffer) { return Name(buffer); });
+  }
+
+  std::map<int, std::string> names_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string ToString(const Stmt& stmt) {
+  if (stmt == nullptr) return "";
+  Printer printer;
+  printer.Print(stmt, 0);
+  return printer.TakeText();
+}
+
+std::string ToString(const KernelFunc& kernel) {
+  Printer printer;
+  std::string params;
+  for (const BufferDecl& param : kernel.params) {
+    printer.Declare(param);
+    params += (params.empty() ? "" : ", ") + std::string(NameOf(param.dtype)) + (param.written ? " out " : " ") +
+              param.name + "[" + std::to_string(param.elements) + "]";
+  }
+  printer.Line(0, "kernel " + kernel.name + "(" + params + ") blocks " + std::to_string(kernel.blocks) + " threads " +
+                      std::to_string(kernel.threads) + " shared " + std::to_string(kernel.shared_bytes) + ":");
+  if (kernel.body != nullptr) printer.Print(kernel.body, 1);
+  return printer.TakeText();
+}
+
+}  // namespace diapason
