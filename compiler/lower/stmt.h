@@ -57,16 +57,16 @@ enum class StmtKind : uint8_t {
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
-  Expr var;            // kFor, kLet
+  Expr var{};          // kFor, kLet
   int64_t extent = 0;  // kFor
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
   int buffer = -1;     // kStore
-  Expr index;          // kStore: flat element offset
-  Expr value;          // kStore, kLet
-  Expr condition;      // kIf
-  BufferDecl decl;     // kAlloc
-  std::string text;    // kComment
-  std::vector<Stmt> body;
+  Expr index{};        // kStore: flat element offset
+  Expr value{};        // kStore, kLet
+  Expr condition{};    // kIf
+  BufferDecl decl{};   // kAlloc
+  std::string text{};  // kComment
+  std::vector<Stmt> body{};
 };
 
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
