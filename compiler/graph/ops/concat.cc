@@ -1,0 +1,54 @@
+// Tensors one behind the other along an axis.
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/registry.h"
+
+namespace diapason::ops {
+namespace {
+
+absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+  TensorType out = args.inputs[0];
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(args.attributes->Int("axis", 0), out.shape.size()));
+  for (size_t k = 1; k < args.inputs.size(); ++k) {
+    TensorType part = args.inputs[k];
+    if (part.shape.size() == out.shape.size()) {
+      int64_t extent = part.shape[axis];
+      part.shape[axis] = out.shape[axis];
+      if (part == out) {
+        out.shape[axis] += extent;
+        continue;
+      }
+    }
+    return absl::InvalidArgumentError(absl::StrCat("input ", k, " (", args.inputs[k].ToString(), ") differs from the first (",
+                                                   args.inputs[0].ToString(), ") beyond axis ", axis));
+  }
+  return out;
+}
+
+int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  int64_t axis = AxisOf(args, "axis", 0, args.output.shape.size());
+  // Parts may be stages of different width inside a subgraph: all are widened then.
+  bool same = true;
+  for (int stage : stages) same = same && b.stage(stage).dtype == b.stage(stages[0]).dtype;
+  return b.Compute("concat", args.output.shape, [&](const Vars& i) {
+    int64_t end = args.output.shape[axis];
+    Expr value;
+    for (size_t k = stages.size(); k-- > 0;) {
+      int64_t begin = end - args.inputs[k].shape[axis];
+      Vars at = i;
+      at[axis] = Sub(i[axis], IntImm(begin));
+      Expr part = same ? Raw(b, stages[k], at) : Wide(b, stages[k], at);
+      value = value ? Select(Lt(i[axis], IntImm(end)), part, value) : part;
+      end = begin;
+    }
+    return value;
+  });
+}
+
+bool IsView(const OperatorArgs& args) { return args.inputs.size() == 1; }
+
+}  // namespace
+
+std::vector<Operator> Concat() { return {{"concat", OperatorKind::kInjective, 1, -1, Infer, Emit, IsView}}; }
+
+}  // namespace diapason::ops

@@ -1,0 +1,154 @@
+#include "compiler/graph/ops/emit.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace diapason::ops {
+
+Expr Raw(DagBuilder& builder, int stage, Vars indices) { return builder.At(stage, std::move(indices)); }
+
+Expr Wide(DagBuilder& builder, int stage, Vars indices) {
+  Expr load = builder.At(stage, std::move(indices));
+  return load->dtype == DType::kFloat16 ? diapason::Cast(DType::kFloat32, load) : load;
+}
+
+Expr Literal(double value, DType dtype) {
+  return IsFloat(dtype) ? FloatImm(value, dtype) : IntImm(static_cast<int64_t>(value), dtype);
+}
+
+Vars BroadcastIndex(const Vars& index, const std::vector<int64_t>& from) {
+  Vars out;
+  size_t skip = index.size() - from.size();
+  for (size_t d = 0; d < from.size(); ++d) out.push_back(from[d] == 1 ? IntImm(0) : index[skip + d]);
+  return out;
+}
+
+absl::StatusOr<std::vector<int64_t>> BroadcastShapes(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+  size_t rank = std::max(a.size(), b.size());
+  std::vector<int64_t> out(rank, 1);
+  for (size_t d = 0; d < rank; ++d) {
+    int64_t x = d + a.size() >= rank ? a[d + a.size() - rank] : 1;
+    int64_t y = d + b.size() >= rank ? b[d + b.size() - rank] : 1;
+    if (x != y && x != 1 && y != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("shapes ", absl::StrJoin(a, "x"), " and ", absl::StrJoin(b, "x"),
+                                                     " do not broadcast to each other"));
+    }
+    out[d] = std::max(x, y);
+  }
+  return out;
+}
+
+absl::StatusOr<int64_t> NormalAxis(int64_t axis, size_t rank) {
+  int64_t n = static_cast<int64_t>(rank);
+  if (axis < -n || axis >= n) {
+    return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of a tensor with ", n, " dimensions"));
+  }
+  return axis < 0 ? axis + n : axis;
+}
+
+absl::StatusOr<std::vector<int64_t>> NormalAxes(const std::vector<int64_t>& axes, size_t rank) {
+  std::vector<int64_t> out;
+  for (int64_t axis : axes) {
+    ASSIGN_OR_RETURN(int64_t normal, NormalAxis(axis, rank));
+    out.push_back(normal);
+  }
+  std::sort(out.begin(), out.end());
+  if (std::adjacent_find(out.begin(), out.end()) != out.end()) {
+    return absl::InvalidArgumentError("an axis is named twice");
+  }
+  return out;
+}
+
+int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallback, size_t rank) {
+  return NormalAxis(args.attributes->Int(name, fallback), rank).value();
+}
+
+absl::Status RequireFloat(const OperatorArgs& args) {
+  if (IsFloat(args.inputs[0].dtype)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
+}
+
+absl::Status RequireRank(const OperatorArgs& args, size_t input, size_t rank) {
+  size_t got = args.inputs[input].shape.size();
+  if (got == rank) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input ", input, " must have ", rank, " dimensions, not ", got));
+}
+
+absl::StatusOr<ImageAxes> ImageAxesOf(const Attributes& attributes) {
+  std::string layout = attributes.String("layout", "NCHW");
+  if (layout == "NCHW") return ImageAxes{0, 1, 2, 3};
+  if (layout == "NHWC") return ImageAxes{0, 3, 1, 2};
+  return absl::InvalidArgumentError(absl::StrCat("unknown layout '", layout, "': NCHW or NHWC"));
+}
+
+namespace {
+
+absl::StatusOr<std::vector<int64_t>> ImageList(const Attributes& attributes, const std::string& name, int64_t fallback,
+                                               size_t length, int64_t minimum) {
+  std::vector<int64_t> list = attributes.Ints(name, std::vector<int64_t>(length, fallback));
+  if (list.size() != length) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " must have ", length, " numbers, not ", list.size()));
+  }
+  for (int64_t value : list) {
+    if (value >= minimum) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, " must be at least ", minimum, ", not ", value));
+  }
+  return list;
+}
+
+// With ceil_mode the last window may hang over the end, but must start inside the image or the padding before it.
+int64_t OutputExtent(const Window& w, bool ceil_mode) {
+  int64_t room = w.input + w.before + w.after - ((w.kernel - 1) * w.dilation + 1);
+  if (room < 0) return 0;
+  int64_t output = room / w.stride + 1;
+  if (ceil_mode && room % w.stride != 0 && output * w.stride < w.input + w.before) ++output;
+  return output;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, const std::vector<int64_t>& image,
+                                              const std::vector<int64_t>& kernel) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> strides, ImageList(attributes, "strides", 1, 2, 1));
+  ASSIGN_OR_RETURN(std::vector<int64_t> dilations, ImageList(attributes, "dilations", 1, 2, 1));
+  ASSIGN_OR_RETURN(std::vector<int64_t> pads, ImageList(attributes, "pads", 0, 4, 0));
+  std::vector<Window> windows;
+  for (size_t d = 0; d < 2; ++d) {
+    Window w{image[d], kernel[d], strides[d], dilations[d], pads[d], pads[d + 2], 0};
+    w.output = OutputExtent(w, attributes.Int("ceil_mode", 0) != 0);
+    if (w.output <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a kernel of ", w.kernel, " (dilation ", w.dilation,
+                                                     ") does not fit an image of ", w.input, " with padding ", w.before, " and ",
+                                                     w.after));
+    }
+    windows.push_back(w);
+  }
+  return windows;
+}
+
+int EmitImagePad(DagBuilder& builder, int stage, const ImageAxes& axes, const std::vector<Window>& windows, Expr fill) {
+  if (!windows[0].padded() && !windows[1].padded()) return stage;
+  std::vector<int64_t> shape = builder.stage(stage).shape();
+  const int image[2] = {axes.h, axes.w};
+  for (int d = 0; d < 2; ++d) {
+    if (windows[d].padded()) shape[image[d]] = windows[d].reach();
+  }
+  return builder.Compute("pad", shape, [&](const Vars& i) {
+    Vars index = i;
+    Expr inside;
+    auto require = [&](Expr condition) { inside = inside ? And(inside, condition) : condition; };
+    for (int d = 0; d < 2; ++d) {
+      const Window& w = windows[d];
+      if (!w.padded()) continue;
+      if (w.before > 0) require(Le(IntImm(w.before), i[image[d]]));
+      if (w.reach() > w.before + w.input) require(Lt(i[image[d]], IntImm(w.before + w.input)));
+      index[image[d]] = Sub(i[image[d]], IntImm(w.before));
+    }
+    Expr value = Raw(builder, stage, index);
+    return inside ? Select(inside, value, fill) : value;
+  });
+}
+
+}  // namespace diapason::ops

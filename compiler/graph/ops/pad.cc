@@ -1,0 +1,66 @@
+// Padding by a constant, by the edge or by reflection; negative amounts crop.
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/registry.h"
+
+namespace diapason::ops {
+namespace {
+
+absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+  TensorType out = args.inputs[0];
+  size_t rank = out.shape.size();
+  std::vector<int64_t> pads = args.attributes->Ints("pads", {});
+  if (pads.size() != 2 * rank) {
+    return absl::InvalidArgumentError(absl::StrCat("pads must have ", 2 * rank, " numbers, not ", pads.size()));
+  }
+  std::string mode = args.attributes->String("mode", "constant");
+  if (mode != "constant" && mode != "edge" && mode != "reflect") {
+    return absl::InvalidArgumentError(absl::StrCat("unknown mode '", mode, "': constant, edge or reflect"));
+  }
+  for (size_t d = 0; d < rank; ++d) {
+    int64_t extent = out.shape[d];
+    if (mode == "reflect" && (pads[d] >= extent || pads[d + rank] >= extent)) {
+      return absl::InvalidArgumentError(absl::StrCat("cannot reflect more than ", extent - 1, " elements of axis ", d));
+    }
+    out.shape[d] += pads[d] + pads[d + rank];
+  }
+  return out;
+}
+
+// Position in an axis of `extent` of a position that may lie up to extent - 1 outside.
+Expr Reflected(Expr at, int64_t extent) {
+  Expr positive = Max(at, Sub(IntImm(0), at));
+  return Min(positive, Sub(IntImm(2 * (extent - 1)), positive));
+}
+
+int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  const std::vector<int64_t>& shape = args.inputs[0].shape;
+  size_t rank = shape.size();
+  std::vector<int64_t> pads = args.attributes->Ints("pads", {});
+  std::string mode = args.attributes->String("mode", "constant");
+  return b.Compute("pad", args.output.shape, [&](const Vars& i) {
+    Vars at = i;
+    Expr inside;
+    auto require = [&](Expr condition) { inside = inside ? And(inside, condition) : condition; };
+    for (size_t d = 0; d < rank; ++d) {
+      int64_t before = pads[d], after = pads[d + rank];
+      at[d] = Sub(i[d], IntImm(before));
+      if (before <= 0 && after <= 0) continue;
+      if (mode == "edge") at[d] = Min(Max(at[d], IntImm(0)), IntImm(shape[d] - 1));
+      if (mode == "reflect") at[d] = Reflected(at[d], shape[d]);
+      if (mode != "constant") continue;
+      if (before > 0) require(Le(IntImm(before), i[d]));
+      if (after > 0) require(Lt(i[d], IntImm(before + shape[d])));
+    }
+    Expr value = Raw(b, stages[0], at);
+    return inside ? Select(inside, value, Literal(args.attributes->Float("value", 0), value->dtype)) : value;
+  });
+}
+
+bool IsView(const OperatorArgs& args) { return args.inputs[0].shape == args.output.shape && args.attributes->Ints("pads", {}) == std::vector<int64_t>(2 * args.output.shape.size(), 0); }
+
+}  // namespace
+
+std::vector<Operator> Pad() { return {{"pad", OperatorKind::kInjective, 1, 1, Infer, Emit, IsView}}; }
+
+}  // namespace diapason::ops

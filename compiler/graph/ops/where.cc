@@ -1,0 +1,27 @@
+// Chooses between two tensors by a third, with numpy broadcasting.
+#include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/registry.h"
+
+namespace diapason::ops {
+namespace {
+
+absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+  if (args.inputs[0].dtype != DType::kBool) return absl::InvalidArgumentError("the condition must be bool");
+  if (args.inputs[1].dtype != args.inputs[2].dtype) return absl::InvalidArgumentError("both choices must have one type");
+  ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(args.inputs[1].shape, args.inputs[2].shape));
+  ASSIGN_OR_RETURN(shape, BroadcastShapes(shape, args.inputs[0].shape));
+  return TensorType{args.inputs[1].dtype, shape};
+}
+
+int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  return b.Compute("where", args.output.shape, [&](const Vars& i) {
+    auto input = [&](int k) { return Raw(b, stages[k], BroadcastIndex(i, args.inputs[k].shape)); };
+    return Select(input(0), input(1), input(2));
+  });
+}
+
+}  // namespace
+
+std::vector<Operator> Where() { return {{"where", OperatorKind::kElementwise, 3, 3, Infer, Emit}}; }
+
+}  // namespace diapason::ops

@@ -1,0 +1,111 @@
+#include "compiler/graph/subgraph_dag.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/operator.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+class SubgraphBuilder {
+ public:
+  SubgraphBuilder(const Network& network, const std::vector<int>& nodes) : network_(network), nodes_(nodes) {
+    for (int n : nodes) {
+      const Node& node = network.nodes[n];
+      producer_[node.output] = n;
+      // An anchor weighs more than any chain without one: it stands first in commutative operators.
+      int64_t depth = FindOperator(node.op)->kind == OperatorKind::kAnchor ? 1000000 : 1;
+      for (int input : node.inputs) depth = std::max(depth, Depth(input) + 1);
+      depth_[node.output] = depth;
+    }
+  }
+
+  absl::StatusOr<Subgraph> Build() {
+    Subgraph subgraph;
+    int output = network_.nodes[nodes_.back()].output;
+    int result = Emit(output);
+    const TensorType& type = network_.tensors[output].type;
+    if (builder_.stage(result).dtype != type.dtype) {
+      result = builder_.Compute("cast", type.shape,
+                                [&](const auto& i) { return Cast(type.dtype, builder_.At(result, i)); });
+    }
+    absl::StatusOr<ComputeDag> dag = builder_.Build({result});
+    if (!dag.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("node '", network_.nodes[nodes_.back()].name,
+                                                     "' has no valid expression: ", std::string(dag.status().message())));
+    }
+    subgraph.dag = *std::move(dag);
+    subgraph.inputs = inputs_;
+    subgraph.outputs = {output};
+    subgraph.nodes = nodes_;
+    return subgraph;
+  }
+
+ private:
+  int64_t Depth(int tensor) const {
+    auto it = depth_.find(tensor);
+    return it == depth_.end() ? 0 : it->second;
+  }
+
+  // Inputs in the order in which they are emitted: for commutative operators the deepest first, then activations before
+  // constants, then the larger.
+  std::vector<int> CanonicalInputs(const Node& node, const Operator& op) const {
+    std::vector<int> inputs = node.inputs;
+    if (!op.commutative) return inputs;
+    auto key = [&](int t) {
+      const Tensor& tensor = network_.tensors[t];
+      return std::make_tuple(-Depth(t), tensor.constant(), -tensor.type.elements());
+    };
+    std::stable_sort(inputs.begin(), inputs.end(), [&](int a, int b) { return key(a) < key(b); });
+    return inputs;
+  }
+
+  int EmitInput(int tensor, const Node& reader, size_t position) {
+    const Tensor& t = network_.tensors[tensor];
+    bool anchor = FindOperator(reader.op)->kind == OperatorKind::kAnchor;
+    const char* name = "x";
+    if (t.constant()) name = anchor && position == 1 ? "weight" : anchor && position == 2 ? "offset" : "param";
+    inputs_.push_back(tensor);
+    return t.constant() ? builder_.Constant(name, t.type.shape, t.type.dtype)
+                        : builder_.Placeholder(name, t.type.shape, t.type.dtype);
+  }
+
+  // The stage of a tensor, emitted once.
+  int Emit(int tensor) {
+    const Node& node = network_.nodes[producer_.at(tensor)];
+    const Operator& op = *FindOperator(node.op);
+    Node canonical = node;
+    canonical.inputs = CanonicalInputs(node, op);
+    std::vector<int> stages;
+    for (size_t i = 0; i < canonical.inputs.size(); ++i) {
+      int input = canonical.inputs[i];
+      auto known = stage_.find(input);
+      if (known == stage_.end()) {
+        int stage = producer_.count(input) ? Emit(input) : EmitInput(input, node, i);
+        known = stage_.emplace(input, stage).first;
+      }
+      stages.push_back(known->second);
+    }
+    return op.emit(builder_, ArgsOf(network_, canonical), stages);
+  }
+
+  const Network& network_;
+  const std::vector<int>& nodes_;
+  DagBuilder builder_;
+  std::map<int, int> producer_;     // tensor computed in the group -> node
+  std::map<int, int64_t> depth_;    // of those tensors
+  std::map<int, int> stage_;        // tensor -> stage
+  std::vector<int> inputs_;         // tensor of each placeholder, in order
+};
+
+}  // namespace
+
+absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes) {
+  return SubgraphBuilder(network, nodes).Build();
+}
+
+}  // namespace diapason

@@ -1,0 +1,67 @@
+#include "compiler/graph/task_name.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace diapason {
+namespace {
+
+std::string ShapeText(std::vector<int64_t> shape) {
+  if (shape.size() == 4 && shape[0] == 1) shape.erase(shape.begin());
+  return shape.empty() ? "scalar" : absl::StrJoin(shape, "x");
+}
+
+std::string StrideText(const Node& node) {
+  std::vector<int64_t> strides = node.attributes.Ints("strides", {1, 1});
+  return absl::StrCat("_s", strides[0] == strides[1] ? absl::StrCat(strides[0]) : absl::StrJoin(strides, "x"));
+}
+
+std::string ConvName(const Network& network, const Node& node) {
+  const std::vector<int64_t>& x = network.tensors[node.inputs[0]].type.shape;
+  const std::vector<int64_t>& w = network.tensors[node.inputs[1]].type.shape;
+  bool nhwc = node.attributes.String("layout", "NCHW") == "NHWC";
+  int64_t kh = nhwc ? w[0] : w[2], kw = nhwc ? w[1] : w[3], in = nhwc ? w[2] : w[1], out = nhwc ? w[3] : w[0];
+  int64_t group = node.attributes.Int("group", 1);
+  std::string name = absl::StrCat(in == 1 && group > 1 ? "depthwise_" : "", "conv2d_", kh, "x", kw, StrideText(node), "_",
+                                  ShapeText(x));
+  if (in > 1 || group == 1) absl::StrAppend(&name, "_", out);
+  if (in > 1 && group > 1) absl::StrAppend(&name, "_g", group);
+  int64_t dilation = node.attributes.Ints("dilations", {1, 1})[0];
+  if (dilation != 1) absl::StrAppend(&name, "_d", dilation);
+  return name;
+}
+
+std::string AnchorName(const Network& network, const Node& node) {
+  const std::vector<int64_t>& x = network.tensors[node.inputs[0]].type.shape;
+  const std::vector<int64_t>& out = network.tensors[node.output].type.shape;
+  if (node.op == "conv2d") return ConvName(network, node);
+  if (node.op == "max_pool" || node.op == "avg_pool") {
+    return absl::StrCat(node.op, "_", absl::StrJoin(node.attributes.Ints("kernel", {}), "x"), StrideText(node), "_", ShapeText(x));
+  }
+  if (node.op == "gemm") {
+    int64_t depth = node.attributes.Int("trans_a", 0) != 0 ? x[0] : x[1];
+    return absl::StrCat("gemm_", out[0], "x", out[1], "x", depth);
+  }
+  if (node.op == "matmul") return absl::StrCat("matmul_", ShapeText(out), "_", x.back());
+  return absl::StrCat(node.op, "_", ShapeText(x));
+}
+
+}  // namespace
+
+std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor) {
+  const Node& last = network.nodes[nodes.back()];
+  std::string name = anchor < 0 ? "" : AnchorName(network, network.nodes[anchor]);
+  if (anchor >= 0 && network.nodes[anchor].inputs.size() == 3) absl::StrAppend(&name, "_bias");
+  std::string before;
+  for (int n : nodes) {
+    if (n == anchor) continue;
+    std::string& text = n < anchor ? before : name;
+    absl::StrAppend(&text, text.empty() ? "" : "_", network.nodes[n].op);
+  }
+  if (!before.empty()) name = absl::StrCat(before, "_", name);
+  if (anchor < 0) absl::StrAppend(&name, "_", ShapeText(network.tensors[last.output].type.shape));
+  if (network.tensors[last.output].type.dtype == DType::kFloat16) absl::StrAppend(&name, "_float16");
+  return name;
+}
+
+}  // namespace diapason
