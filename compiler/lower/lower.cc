@@ -1,0 +1,77 @@
+#include "compiler/lower/lower.h"
+
+#include "absl/strings/str_cat.h"
+#include "compiler/lower/nest.h"
+#include "compiler/schedule/state.h"
+#include "compiler/schedule/view.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/program.h"
+
+namespace diapason {
+namespace {
+
+absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const DeviceFacts& facts) {
+  if (!target.is_gpu()) return absl::OkStatus();
+  if (kernel.threads > facts.max_threads_per_block)
+    return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.threads,
+                                                      " threads a block, the device has ", facts.max_threads_per_block));
+  if (kernel.shared_bytes > facts.max_shared_bytes)
+    return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.shared_bytes,
+                                                      " bytes of shared memory a block, the device has ",
+                                                      facts.max_shared_bytes));
+  return absl::OkStatus();
+}
+
+// Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
+void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, LoweredProgram* program) {
+  const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
+  for (int id = 0; id < state.size(); ++id) {
+    const StageState& stage = state.stage(id);
+    const bool root = stage.op.placeholder || (stage.computes() && stage.attach == StageState::Attach::kRoot);
+    if (!root) continue;
+    LoweredProgram::Buffer buffer;
+    buffer.decl = {id, stage.op.name, stage.op.dtype, Scope::kGlobal, StoredElements(stage), !stage.op.placeholder, 0};
+    buffer.valid_min = stage.op.valid_min;
+    buffer.valid_max = stage.op.valid_max;
+    BufferRole role = stage.prologue ? BufferRole::kPrepared : BufferRole::kWorkspace;
+    if (stage.op.placeholder) {
+      role = stage.op.constant ? BufferRole::kConstant : BufferRole::kInput;
+      for (size_t i = 0; i < view_inputs.size(); ++i)
+        if (view_inputs[i] == id) buffer.stage = task_inputs[i];
+    }
+    for (size_t i = 0; i < view.outputs().size(); ++i) {
+      if (view.outputs()[i] != id) continue;
+      role = BufferRole::kOutput;
+      buffer.stage = task.outputs()[i];
+    }
+    buffer.role = static_cast<int>(role);
+    program->buffers[id] = buffer;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                     const DeviceFacts& facts) {
+  ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(task, schedule.view));
+  if (view.inputs().size() != task.inputs().size())
+    return absl::InternalError(absl::StrCat("view ", schedule.view.ToString(), " changes the inputs of the task"));
+  ASSIGN_OR_RETURN(State state, Replay(view, schedule.steps));
+  LoweredProgram program;
+  DescribeBuffers(task, view, state, &program);
+  const Skeleton skeleton(std::move(state));
+  Bounds bounds;
+  skeleton.Infer({}, &bounds);
+  int next_buffer = skeleton.state().size();
+  for (int id : skeleton.state().topological()) {
+    const StageState& stage = skeleton.state().stage(id);
+    if (!stage.computes() || stage.attach != StageState::Attach::kRoot) continue;
+    NestBuilder builder(skeleton, bounds, target);
+    ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
+    RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
+    (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
+  }
+  return program;
+}
+
+}  // namespace diapason

@@ -1,0 +1,539 @@
+#include "compiler/lower/nest.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+Expr And(const std::vector<Expr>& conditions) {
+  Expr result = IntImm(1, DType::kBool);
+  for (const Expr& condition : conditions)
+    result = IsInt(result, 1) ? condition : ::diapason::And(result, condition);
+  return result;
+}
+
+bool IsTrue(const Expr& e) { return e->kind == ExprKind::kIntImm && e->value != 0; }
+
+// True for loads, and products and casts of loads.
+bool IsProductOfLoads(const Expr& e) {
+  if (e->kind == ExprKind::kLoad) return true;
+  if (e->kind == ExprKind::kCast) return IsProductOfLoads(e->args[0]);
+  if (e->kind == ExprKind::kMul) return IsProductOfLoads(e->args[0]) && IsProductOfLoads(e->args[1]);
+  return false;
+}
+
+std::string Identifier(std::string name) {
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
+
+int64_t SharedBytes(const Stmt& stmt) {
+  if (!stmt) return 0;
+  int64_t bytes = 0;
+  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared)
+    bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+  for (const Stmt& child : stmt->body) bytes += SharedBytes(child);
+  return bytes;
+}
+
+}  // namespace
+
+NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target)
+    : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), context_(state_.size()),
+      unrolled_(state_.size()), access_of_(state_.size()) {}
+
+ForKind NestBuilder::KindOf(int id, size_t position) const {
+  const StageState& stage = state_.stage(id);
+  if (unrolled_[id][position]) return ForKind::kUnroll;
+  switch (stage.loops[stage.order[position]].annotation) {
+    case Annotation::kNone: return ForKind::kSerial;
+    case Annotation::kUnroll: return ForKind::kUnroll;
+    case Annotation::kVectorize: return ForKind::kVectorize;
+    case Annotation::kParallel: return ForKind::kParallel;
+    case Annotation::kBlockX: return ForKind::kBlockX;
+    case Annotation::kThreadX: return ForKind::kThreadX;
+  }
+  return ForKind::kSerial;
+}
+
+bool NestBuilder::IsOuter(int id, size_t position) const {
+  if (position >= state_.stage(id).order.size()) return false;
+  const ForKind kind = KindOf(id, position);
+  return kind == ForKind::kParallel || kind == ForKind::kBlockX || kind == ForKind::kThreadX;
+}
+
+void NestBuilder::MarkUnrolled(int id) {
+  const StageState& stage = state_.stage(id);
+  unrolled_[id].assign(stage.order.size(), 0);
+  const int64_t limit = stage.unroll.Eval({});
+  int64_t product = 1;
+  for (size_t p = stage.order.size(); p-- > 0;) {
+    const int loop = stage.order[p];
+    const Annotation annotation = stage.loops[loop].annotation;
+    if (annotation != Annotation::kNone && annotation != Annotation::kUnroll) continue;
+    product *= bounds_.stages[id].extent[loop];
+    if (product > limit) break;
+    if (annotation == Annotation::kNone) unrolled_[id][p] = 1;
+  }
+}
+
+Expr NestBuilder::AtomSum(const Terms& terms, int64_t divisor) const {
+  Expr sum = IntImm(0);
+  for (const Term& t : terms)
+    sum = Add(sum, Mul(context_[t.stage].value[t.loop], IntImm(t.coefficient / divisor)));
+  return sum;
+}
+
+void NestBuilder::PrepareValues(int id) {
+  const StageState& stage = state_.stage(id);
+  const StageBounds& b = bounds_.stages[id];
+  StageContext& c = context_[id];
+  c.value.assign(stage.loops.size(), nullptr);
+  c.leaf.assign(stage.order.size(), nullptr);
+  for (size_t p = 0; p < stage.order.size(); ++p) {
+    const int loop = stage.order[p];
+    c.leaf[p] = MakeVar(Identifier(absl::StrCat(stage.op.name, "_", stage.loops[loop].name)));
+    analyzer_.Bind(c.leaf[p], b.extent[loop]);
+    c.value[loop] = b.extent[loop] == 1 ? IntImm(0) : c.leaf[p];
+  }
+  for (size_t l = stage.loops.size(); l-- > 0;) {
+    const struct Loop& loop = stage.loops[l];
+    if (!loop.pieces.empty()) {
+      Expr value = IntImm(0);
+      int64_t stride = 1;
+      for (size_t p = loop.pieces.size(); p-- > 0;) {
+        value = Add(Mul(c.value[loop.pieces[p]], IntImm(stride)), value);
+        stride *= b.extent[loop.pieces[p]];
+      }
+      c.value[l] = analyzer_.Simplify(value);
+    } else if (loop.fused_into >= 0) {
+      const std::vector<int>& parts = stage.loops[loop.fused_into].fused;
+      int64_t inner = 1;
+      for (size_t p = parts.size(); parts[p - 1] != static_cast<int>(l); --p) inner *= b.extent[parts[p - 1]];
+      Expr value = FloorDiv(c.value[loop.fused_into], inner);
+      if (parts[0] != static_cast<int>(l)) value = FloorMod(value, b.extent[l]);
+      c.value[l] = analyzer_.Simplify(value);
+    }
+  }
+  c.axis.assign(stage.axis_count(), nullptr);
+  c.compact.assign(stage.op.axes.size(), nullptr);
+  for (int a = 0; a < stage.axis_count(); ++a) {
+    c.axis[a] = c.value[a];
+    if (!stage.is_spatial_axis(a)) continue;
+    c.compact[a] = c.value[a];
+    if (stage.attach != StageState::Attach::kAt || b.region[a].full) continue;
+    const Region& region = b.region[a];
+    Expr real = Add(AtomSum(region.outer, 1), IntImm(region.constant_min));
+    if (region.levels.size() == 1) {
+      real = Add(real, Mul(c.value[a], IntImm(region.levels[0].unit)));
+    } else {
+      int64_t compact = 1;
+      for (const Level& level : region.levels) {
+        Expr digit = FloorDiv(c.value[a], compact);
+        if (&level != &region.levels.back()) digit = FloorMod(digit, level.extent);
+        real = Add(real, Mul(digit, IntImm(level.unit)));
+        compact *= level.extent;
+      }
+    }
+    c.axis[a] = analyzer_.Simplify(real);
+  }
+  Visit(stage.op.body, [&, next = size_t{0}](const ExprNode& e) mutable {
+    if (e.kind == ExprKind::kLoad) access_of_[id][&e] = &skeleton_.accesses(id)[next++];
+  });
+  MarkUnrolled(id);
+}
+
+Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
+  const StageState& stage = state_.stage(id);
+  const StageBounds& b = bounds_.stages[id];
+  Expr flat = IntImm(0);
+  if (stage.layout_factors.empty()) {
+    for (size_t d = 0; d < indices.size(); ++d) {
+      const int64_t extent = stage.op.placeholder ? stage.op.axes[d].extent : b.buffer[d];
+      const int64_t padding = !stage.op.placeholder && d + 1 == indices.size() ? b.row_padding : 0;
+      flat = Add(Mul(flat, IntImm(extent + padding)), indices[d]);
+    }
+    return flat;
+  }
+  for (int piece : stage.layout_order) {
+    const int64_t factor = std::max<int64_t>(1, stage.layout_factors[piece / 2].Eval({}));
+    const int64_t outer = (stage.op.axes[piece / 2].extent + factor - 1) / factor;
+    const Expr& index = indices[piece / 2];
+    flat = Add(Mul(flat, IntImm(piece % 2 ? factor : outer)), piece % 2 ? FloorMod(index, factor) : FloorDiv(index, factor));
+  }
+  return flat;
+}
+
+Expr NestBuilder::CompactIndex(int id, const Access& access, int dim, const Expr& real) const {
+  const Region& region = bounds_.stages[access.producer].region[dim];
+  Terms outer, inner;
+  int64_t constant = 0;
+  if (region.full || !skeleton_.IndexTerms(bounds_, access, dim, &outer, &inner, &constant)) return real;
+  if (region.levels.size() == 1) {
+    const int64_t unit = region.levels[0].unit;
+    return Add(AtomSum(inner, unit), IntImm((constant - region.constant_min) / unit));
+  }
+  Expr sum = IntImm(0);
+  for (const Term& t : inner) {
+    int64_t compact = 0;
+    LevelOf(region, t.coefficient, &compact);
+    sum = Add(sum, Mul(context_[t.stage].value[t.loop], IntImm(compact)));
+  }
+  return sum;
+}
+
+Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
+  const Access& access = *access_of_[id].at(load.get());
+  const StageState& producer = state_.stage(load->buffer);
+  const bool attached = producer.attach == StageState::Attach::kAt;
+  std::vector<Expr> indices;
+  for (size_t d = 0; d < load->args.size(); ++d) {
+    Expr real = analyzer_.Simplify(LowerExpr(id, load->args[d], unsafe));
+    const bool full = attached && bounds_.stages[load->buffer].region[d].full;
+    if (attached) real = analyzer_.Simplify(CompactIndex(id, access, static_cast<int>(d), real));
+    if (!attached || full) {
+      int64_t extent = producer.op.axes[d].extent;
+      if (!producer.layout_factors.empty()) {
+        const int64_t factor = std::max<int64_t>(1, producer.layout_factors[d].Eval({}));
+        extent = (extent + factor - 1) / factor * factor;
+      }
+      if (!analyzer_.Proves(Lt(real, IntImm(extent))) || !analyzer_.Proves(Le(IntImm(0), real))) *unsafe = true;
+    }
+    indices.push_back(real);
+  }
+  return Load(load->buffer, load->dtype, {analyzer_.Simplify(FlatIndex(load->buffer, indices))});
+}
+
+Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
+  const StageState& stage = state_.stage(id);
+  if (e->kind == ExprKind::kVar) {
+    for (int a = 0; a < stage.axis_count(); ++a)
+      if (stage.axis(a).var == e) return context_[id].axis[a];
+    return e;
+  }
+  if (e->kind == ExprKind::kLoad) return LowerLoad(id, e, unsafe);
+  if (e->args.empty()) return e;
+  if (e->kind == ExprKind::kSelect) {
+    // Loads of a branch happen only where its condition holds, so what the condition protects is no reason for a guard.
+    bool branch_unsafe = false;
+    const Expr condition = analyzer_.Simplify(LowerExpr(id, e->args[0], unsafe));
+    const Expr then_value = LowerExpr(id, e->args[1], &branch_unsafe);
+    const Expr else_value = LowerExpr(id, e->args[2], &branch_unsafe);
+    if (condition->kind == ExprKind::kIntImm) *unsafe |= branch_unsafe;
+    return Select(condition, then_value, else_value);
+  }
+  std::vector<Expr> args;
+  for (const Expr& arg : e->args) args.push_back(LowerExpr(id, arg, unsafe));
+  return Rebuild(e, args);
+}
+
+Expr NestBuilder::StoreIndex(int id) {
+  return analyzer_.Simplify(FlatIndex(id, context_[id].compact));
+}
+
+// A sum of products in which every factor comes from memory that is zero where an axis runs past its end: iterations there
+// add nothing. Holds if each reduce axis that is padded indexes, alone, a dimension of an attached copy.
+bool NestBuilder::PaddingIsHarmless(int id) const {
+  const StageState& stage = state_.stage(id);
+  if (stage.op.combiner != Combiner::kSum || !IsProductOfLoads(stage.op.body)) return false;
+  for (const Access& access : skeleton_.accesses(id))
+    if (state_.stage(access.producer).attach != StageState::Attach::kAt) return false;
+  for (int a = static_cast<int>(stage.op.axes.size()); a < stage.axis_count(); ++a) {
+    bool filled = false;
+    for (const Access& access : skeleton_.accesses(id)) {
+      const StageState& producer = state_.stage(access.producer);
+      if (producer.op.reduces()) continue;
+      for (size_t d = 0; d < access.dims.size(); ++d) {
+        const Access::Dim& dim = access.dims[d];
+        filled |= dim.affine && dim.constant == 0 && dim.axes.size() == 1 && dim.axes[0].first == a &&
+                  dim.axes[0].second == 1 && producer.op.axes[d].extent == stage.axis(a).extent;
+      }
+    }
+    if (!filled) return false;
+  }
+  return true;
+}
+
+NestBuilder::Guards NestBuilder::GuardsOf(int id) {
+  const StageState& stage = state_.stage(id);
+  const StageBounds& b = bounds_.stages[id];
+  const StageContext& c = context_[id];
+  Guards guards;
+  auto add = [&](std::vector<Expr>* to, const Expr& condition) {
+    const Expr simple = analyzer_.Simplify(condition);
+    if (!IsTrue(simple)) to->push_back(simple);
+  };
+  for (size_t l = 0; l < stage.loops.size(); ++l) {
+    const struct Loop& loop = stage.loops[l];
+    if (loop.pieces.empty()) continue;
+    int64_t covered = 1;
+    for (int piece : loop.pieces) covered *= b.extent[piece];
+    if (covered > b.extent[l]) add(loop.reduce ? &guards.reduce : &guards.spatial, Lt(c.value[l], IntImm(b.extent[l])));
+  }
+  if (stage.attach == StageState::Attach::kAt) {
+    for (size_t a = 0; a < stage.op.axes.size(); ++a) {
+      add(&guards.domain, Le(IntImm(0), c.axis[a]));
+      add(&guards.domain, Lt(c.axis[a], IntImm(stage.op.axes[a].extent)));
+    }
+  }
+  return guards;
+}
+
+Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
+  const StageState& stage = state_.stage(id);
+  const int64_t extent = bounds_.stages[id].extent[stage.order[position]];
+  const ForKind kind = KindOf(id, position);
+  const Expr& var = context_[id].leaf[position];
+  if (!body) return nullptr;
+  if (kind == ForKind::kThreadX) {
+    if (extent > threads_) {
+      status_ = absl::FailedPreconditionError(absl::StrCat("stage ", stage.op.name, " needs ", extent,
+                                                           " threads in a block of ", threads_));
+    }
+    if (extent < threads_) body = MakeIf(Lt(var, IntImm(extent)), body);
+  }
+  if (extent == 1 && kind != ForKind::kBlockX && kind != ForKind::kThreadX && kind != ForKind::kParallel) return body;
+  return MakeFor(kind, var, extent, body);
+}
+
+Stmt NestBuilder::EmitAttached(int id, size_t position) {
+  std::vector<Stmt> shared, other;
+  for (int child : state_.topological()) {
+    const StageState& stage = state_.stage(child);
+    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id) continue;
+    if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
+    PrepareValues(child);
+    Stmt stmt = EmitStage(child);
+    (stage.memory == Memory::kShared ? shared : other).push_back(stmt);
+  }
+  std::vector<Stmt> all;
+  if (!shared.empty()) {
+    if (serial_depth_ > 0) all.push_back(MakeBarrier());
+    for (Stmt& s : shared) all.push_back(s);
+    all.push_back(MakeBarrier());
+  }
+  for (Stmt& s : other) all.push_back(s);
+  return all.empty() ? nullptr : MakeSeq(all);
+}
+
+Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner) {
+  const StageState& stage = state_.stage(id);
+  if (position == end) return inner();
+  const ForKind kind = KindOf(id, position);
+  const bool serial = (kind == ForKind::kSerial || kind == ForKind::kUnroll) &&
+                      bounds_.stages[id].extent[stage.order[position]] > 1;
+  serial_depth_ += serial;
+  Stmt attached = EmitAttached(id, position);
+  Stmt rest = EmitLoops(id, position + 1, end, inner);
+  serial_depth_ -= serial;
+  Stmt body = attached ? MakeSeq({attached, rest}) : rest;
+  // Buffers live inside the innermost of the leading parallel, block and thread loops.
+  if (id == root_ && IsOuter(id, position) && !IsOuter(id, position + 1)) body = WithAllocations(body);
+  return Loop(id, position, body);
+}
+
+Stmt NestBuilder::WithAllocations(Stmt body) {
+  for (auto it = temporaries_.rbegin(); it != temporaries_.rend(); ++it) body = MakeAlloc(*it, body);
+  temporaries_.clear();
+  return body;
+}
+
+Stmt NestBuilder::InitNest(int id, size_t first, const Expr& index, const Expr& identity,
+                           const std::vector<Expr>& guards) {
+  const StageState& stage = state_.stage(id);
+  VarMap fresh;
+  std::vector<size_t> positions;
+  for (size_t p = first; p < stage.order.size(); ++p) {
+    if (stage.loops[stage.order[p]].reduce) continue;
+    positions.push_back(p);
+    const Expr& var = context_[id].leaf[p];
+    const Expr copy = MakeVar(var->name + "_i");
+    analyzer_.Bind(copy, bounds_.stages[id].extent[stage.order[p]]);
+    fresh[var.get()] = copy;
+  }
+  std::vector<Expr> conditions;
+  for (const Expr& guard : guards) conditions.push_back(Substitute(guard, fresh));
+  Stmt stmt = MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
+  for (size_t i = positions.size(); i-- > 0;) {
+    const size_t p = positions[i];
+    const int64_t extent = bounds_.stages[id].extent[stage.order[p]];
+    if (extent > 1 || KindOf(id, p) == ForKind::kThreadX)
+      stmt = MakeFor(KindOf(id, p), fresh[context_[id].leaf[p].get()], extent, stmt);
+  }
+  return stmt;
+}
+
+Stmt NestBuilder::EmitReduction(int id) {
+  const StageState& stage = state_.stage(id);
+  const bool root = stage.attach == StageState::Attach::kRoot;
+  size_t first = 0;
+  while (!stage.loops[stage.order[first]].reduce) ++first;
+  for (size_t p = first; p < stage.order.size(); ++p)
+    if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX && stage.loops[stage.order[p]].reduce)
+      return EmitCrossThread(id);
+  const Expr index = StoreIndex(id);
+  bool unsafe = false;
+  const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const Guards guards = GuardsOf(id);
+  std::vector<Expr> update_guards;
+  if (root || unsafe) update_guards = guards.spatial;
+  if (unsafe) update_guards.insert(update_guards.end(), guards.domain.begin(), guards.domain.end());
+  if (unsafe || !PaddingIsHarmless(id))
+    update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
+  auto update = [&] {
+    const Expr old = Load(id, stage.op.dtype, {index});
+    return MakeIf(And(update_guards), MakeStore(id, index, Combine(stage.op.combiner, old, value)));
+  };
+  auto rest = [&]() -> Stmt {
+    Stmt init = InitNest(id, first, index, IdentityOf(stage.op.combiner, stage.op.dtype),
+                         root ? guards.spatial : std::vector<Expr>{});
+    return MakeSeq({init, EmitLoops(id, first, stage.order.size(), update)});
+  };
+  return EmitLoops(id, 0, first, rest);
+}
+
+// Each thread reduces its share into a register, the shares meet in shared memory as a tree, and every thread reads the
+// result. REQUIRES: all spatial loops are outside all reduce loops, the thread loop is the innermost.
+Stmt NestBuilder::EmitCrossThread(int id) {
+  const StageState& stage = state_.stage(id);
+  size_t first = 0;
+  while (!stage.loops[stage.order[first]].reduce) ++first;
+  const size_t last = stage.order.size() - 1;
+  for (size_t p = first; p <= last; ++p) {
+    const bool thread = stage.loops[stage.order[p]].annotation == Annotation::kThreadX;
+    if (!stage.loops[stage.order[p]].reduce || thread != (p == last)) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "stage ", stage.op.name, ": a cross-thread reduction has its spatial loops outside and its thread loop innermost"));
+      return nullptr;
+    }
+  }
+  const int64_t width = bounds_.stages[id].extent[stage.order[last]];
+  const DType dtype = stage.op.dtype;
+  const int part = (*next_buffer_)++, tree = (*next_buffer_)++;
+  temporaries_.push_back({part, absl::StrCat("part", part), dtype, Scope::kLocal, 1, true, 0});
+  temporaries_.push_back({tree, absl::StrCat("tree", tree), dtype, Scope::kShared, width, true, 0});
+  bool unsafe = false;
+  const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const Guards guards = GuardsOf(id);
+  std::vector<Expr> conditions = guards.spatial;
+  conditions.insert(conditions.end(), guards.reduce.begin(), guards.reduce.end());
+  if (unsafe) conditions.insert(conditions.end(), guards.domain.begin(), guards.domain.end());
+  const Expr zero = IntImm(0), thread = context_[id].leaf[last];
+  const Expr part_value = Load(part, dtype, {zero});
+
+  Stmt share = MakeIf(And(conditions), MakeStore(part, zero, Combine(stage.op.combiner, part_value, value)));
+  for (size_t p = last; p-- > first;) share = Loop(id, p, share);
+  std::vector<Stmt> steps{MakeStore(part, zero, IdentityOf(stage.op.combiner, dtype)), share,
+                          MakeStore(tree, thread, part_value)};
+  int64_t half = 1;
+  while (half * 2 < width) half *= 2;
+  std::vector<Stmt> meet;
+  for (; half >= 1 && width > 1; half /= 2) {
+    Expr mine = Load(tree, dtype, {thread}), other = Load(tree, dtype, {Add(thread, IntImm(half))});
+    std::vector<Expr> active{Lt(thread, IntImm(half))};
+    if (!analyzer_.Proves(Lt(IntImm(2 * half - 1), IntImm(width)))) active.push_back(Lt(Add(thread, IntImm(half)), IntImm(width)));
+    meet.push_back(MakeBarrier());
+    meet.push_back(MakeFor(ForKind::kThreadX, thread, width,
+                           MakeIf(And(active), MakeStore(tree, thread, Combine(stage.op.combiner, mine, other)))));
+  }
+  meet.push_back(MakeBarrier());
+  const bool root = stage.attach == StageState::Attach::kRoot;
+  Stmt result = MakeStore(id, StoreIndex(id), Load(tree, dtype, {zero}));
+  std::vector<Expr> store_guards = guards.spatial;
+  if (root) {
+    result = MakeFor(ForKind::kThreadX, thread, width, MakeIf(Eq(thread, zero), result));
+  }
+  result = MakeIf(And(store_guards), result);
+  Stmt work = MakeFor(ForKind::kThreadX, thread, width, MakeSeq(steps));
+  if (width < threads_) {
+    work = MakeFor(ForKind::kThreadX, thread, threads_, MakeIf(Lt(thread, IntImm(width)), MakeSeq(steps)));
+    for (Stmt& s : meet)
+      if (s->kind == StmtKind::kFor) s = MakeFor(ForKind::kThreadX, thread, threads_, s->body[0]);
+  }
+  std::vector<Stmt> all{work};
+  all.insert(all.end(), meet.begin(), meet.end());
+  all.push_back(result);
+  all.push_back(MakeBarrier());
+  Stmt inner = MakeSeq(all);
+  return EmitLoops(id, 0, first, [&] { return inner; });
+}
+
+Stmt NestBuilder::EmitStage(int id) {
+  const StageState& stage = state_.stage(id);
+  if (stage.op.reduces()) return EmitReduction(id);
+  auto statement = [&]() -> Stmt {
+    bool unsafe = false;
+    const Expr index = StoreIndex(id);
+    Expr value = LowerExpr(id, stage.op.body, &unsafe);
+    const Guards guards = GuardsOf(id);
+    if (!guards.domain.empty()) value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
+    return MakeIf(And(guards.spatial), MakeStore(id, index, value));
+  };
+  return EmitLoops(id, 0, stage.order.size(), statement);
+}
+
+int64_t StoredElements(const StageState& stage) {
+  if (stage.layout_factors.empty()) return stage.op.elements();
+  int64_t elements = 1;
+  for (size_t d = 0; d < stage.layout_factors.size(); ++d) {
+    const int64_t factor = std::max<int64_t>(1, stage.layout_factors[d].Eval({}));
+    elements *= (stage.op.axes[d].extent + factor - 1) / factor * factor;
+  }
+  return elements;
+}
+
+absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
+  next_buffer_ = next_buffer;
+  root_ = root;
+  status_ = absl::OkStatus();
+  KernelFunc kernel;
+  const StageState& stage = state_.stage(root);
+  threads_ = blocks_ = 1;
+  for (int loop : stage.order) {
+    const Annotation annotation = stage.loops[loop].annotation;
+    const int64_t extent = bounds_.stages[root].extent[loop];
+    if (annotation == Annotation::kThreadX) threads_ = extent;
+    if (annotation == Annotation::kBlockX || annotation == Annotation::kParallel) blocks_ = extent;
+  }
+  // Stages inside may use threads where the root uses none: a reduction across threads into a block's single result.
+  for (int id : skeleton_.backwards()) {
+    if (skeleton_.root_of(id) != root) continue;
+    for (int loop : state_.stage(id).order)
+      if (state_.stage(id).loops[loop].annotation == Annotation::kThreadX && state_.stage(id).loops[loop].reduce)
+        threads_ = std::max(threads_, bounds_.stages[id].extent[loop]);
+  }
+  std::set<int> globals;
+  for (int id : state_.topological()) {
+    if (skeleton_.root_of(id) != root) continue;
+    const StageState& s = state_.stage(id);
+    for (int producer : state_.Producers(id))
+      if (skeleton_.root_of(producer) != root || producer == root) globals.insert(producer);
+    if (s.attach == StageState::Attach::kAt) {
+      const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
+      temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].elements(), true,
+                              target_.is_gpu() ? 16 : 64});
+    }
+  }
+  kernel.name = "k_" + Identifier(stage.op.name);
+  globals.insert(root);
+  PrepareValues(root);
+  kernel.body = WithAllocations(EmitStage(root));
+  if (!status_.ok()) return status_;
+  for (int id : globals) {
+    const StageState& s = state_.stage(id);
+    kernel.params.push_back(
+        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, StoredElements(s), id == root, 0});
+  }
+  kernel.blocks = blocks_;
+  kernel.threads = threads_;
+  kernel.shared_bytes = SharedBytes(kernel.body);
+  return kernel;
+}
+
+}  // namespace diapason

@@ -1,0 +1,76 @@
+// Emits the loop nest of one kernel: a root stage and the stages computed inside it.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/lower/stmt.h"
+#include "compiler/schedule/bounds.h"
+#include "compiler/tensor/simplify.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+// Elements of a root stage's buffer, padding of its packed layout included.
+int64_t StoredElements(const StageState& stage);
+
+class NestBuilder {
+ public:
+  NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target);
+
+  // The kernel of a root stage. `next_buffer` gives ids to temporaries that are no stage's buffer.
+  absl::StatusOr<KernelFunc> Build(int root, int* next_buffer);
+
+ private:
+  struct StageContext {
+    std::vector<Expr> value;    // by loop id
+    std::vector<Expr> leaf;     // loop variable by position
+    std::vector<Expr> axis;     // real coordinate by axis
+    std::vector<Expr> compact;  // own coordinate in the buffer by spatial axis
+  };
+  // What must hold where a stage's statement runs.
+  struct Guards {
+    std::vector<Expr> spatial, reduce, domain;
+  };
+
+  void PrepareValues(int id);
+  Expr AtomSum(const Terms& terms, int64_t divisor) const;
+  Expr LowerExpr(int id, const Expr& e, bool* unsafe);
+  Expr LowerLoad(int id, const Expr& load, bool* unsafe);
+  Expr CompactIndex(int id, const Access& access, int dim, const Expr& real) const;
+  Expr StoreIndex(int id);
+  Expr FlatIndex(int id, const std::vector<Expr>& indices) const;
+  Guards GuardsOf(int id);
+  bool PaddingIsHarmless(int id) const;
+
+  Stmt EmitStage(int id);
+  Stmt EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner);
+  Stmt EmitAttached(int id, size_t position);
+  Stmt EmitReduction(int id);
+  Stmt EmitCrossThread(int id);
+  Stmt Loop(int id, size_t position, Stmt body);
+  Stmt InitNest(int id, size_t first, const Expr& index, const Expr& identity, const std::vector<Expr>& guards);
+  Stmt WithAllocations(Stmt body);
+  ForKind KindOf(int id, size_t position) const;
+  bool IsOuter(int id, size_t position) const;
+  void MarkUnrolled(int id);
+
+  const Skeleton& skeleton_;
+  const State& state_;
+  const Bounds& bounds_;
+  const Target& target_;
+  Analyzer analyzer_;
+  std::vector<StageContext> context_;
+  std::vector<std::vector<uint8_t>> unrolled_;  // by stage and position
+  std::vector<std::unordered_map<const ExprNode*, const Access*>> access_of_;
+  std::vector<BufferDecl> temporaries_;
+  int* next_buffer_ = nullptr;
+  int root_ = -1;
+  int64_t threads_ = 1, blocks_ = 1;
+  int serial_depth_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace diapason

@@ -1,0 +1,340 @@
+#include "compiler/schedule/bounds.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/simplify.h"
+
+namespace diapason {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void AddTerm(Terms* terms, const Term& term) {
+  if (term.coefficient == 0) return;
+  for (Term& have : *terms) {
+    if (have.stage == term.stage && have.loop == term.loop) {
+      have.coefficient += term.coefficient;
+      return;
+    }
+  }
+  terms->push_back(term);
+}
+
+Access::Dim AffineDim(const StageState& reader, const Expr& index) {
+  Access::Dim dim;
+  const Affine affine = ToAffine(index);
+  dim.constant = affine.constant;
+  for (const auto& [term, coefficient] : affine.terms) {
+    int axis = -1;
+    for (int a = 0; a < reader.axis_count(); ++a)
+      if (reader.axis(a).var.get() == term.get()) axis = a;
+    if (axis < 0) {
+      dim.affine = false;
+      return dim;
+    }
+    dim.axes.emplace_back(axis, coefficient);
+  }
+  return dim;
+}
+
+// Appends the level of `extent` steps of `unit`, merging with the outermost level so far. Units come in ascending order.
+void AddLevel(absl::InlinedVector<Level, 4>* levels, int64_t unit, int64_t extent) {
+  if (extent <= 1) return;
+  if (levels->empty()) {
+    levels->push_back({unit, extent});
+    return;
+  }
+  Level& top = levels->back();
+  const int64_t span = top.unit * top.extent;
+  if (unit == span) {
+    top.extent *= extent;
+  } else if (unit > span && unit % top.unit == 0) {
+    levels->push_back({unit, extent});
+  } else {
+    const int64_t common = std::gcd(top.unit, unit);
+    top.extent = (unit * (extent - 1) + top.unit * (top.extent - 1)) / common + 1;
+    top.unit = common;
+  }
+}
+
+}  // namespace
+
+int64_t StageBounds::elements() const {
+  int64_t product = 1;
+  for (size_t d = 0; d < buffer.size(); ++d) product *= buffer[d] + (d + 1 == buffer.size() ? row_padding : 0);
+  return product;
+}
+
+Skeleton::Skeleton(State state) : state_(std::move(state)) {
+  const int n = state_.size();
+  accesses_.resize(n);
+  position_.resize(n);
+  root_.assign(n, -1);
+  for (int id : state_.topological()) {
+    const StageState& stage = state_.stage(id);
+    position_[id].assign(stage.loops.size(), -1);
+    for (size_t p = 0; p < stage.order.size(); ++p) position_[id][stage.order[p]] = static_cast<int>(p);
+    for (int l = static_cast<int>(stage.loops.size()) - 1; l >= 0; --l)
+      if (stage.loops[l].fused_into >= 0) position_[id][l] = position_[id][stage.loops[l].fused_into];
+    if (!stage.computes()) continue;
+    int up = id;
+    while (state_.stage(up).attach == StageState::Attach::kAt) up = state_.stage(up).attach_stage;
+    root_[id] = up;
+    Visit(stage.op.body, [&](const ExprNode& e) {
+      if (e.kind != ExprKind::kLoad) return;
+      Access access;
+      access.reader = id;
+      access.producer = e.buffer;
+      for (const Expr& index : e.args) access.dims.push_back(AffineDim(stage, index));
+      accesses_[id].push_back(std::move(access));
+    });
+  }
+  for (auto it = state_.topological().rbegin(); it != state_.topological().rend(); ++it)
+    if (state_.stage(*it).computes()) backwards_.push_back(*it);
+}
+
+bool Skeleton::is_thread(int stage, int loop) const {
+  const StageState& s = state_.stage(stage);
+  const int position = position_[stage][loop];
+  return position >= 0 && s.loops[s.order[position]].annotation == Annotation::kThreadX;
+}
+
+void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBounds* out) const {
+  const StageState& stage = state_.stage(id);
+  out->extent.assign(stage.loops.size(), 1);
+  for (size_t l = 0; l < stage.loops.size(); ++l) {
+    const Loop& loop = stage.loops[l];
+    if (loop.origin == Loop::Origin::kAxis) {
+      out->extent[l] = stage.is_spatial_axis(loop.axis) ? out->buffer[loop.axis] : stage.axis(loop.axis).extent;
+    } else if (loop.origin == Loop::Origin::kFuse) {
+      int64_t product = 1;
+      for (int part : loop.fused) product *= out->extent[part];
+      out->extent[l] = product;
+    }
+    if (loop.pieces.empty()) continue;
+    int64_t inner = 1;
+    for (size_t p = 1; p < loop.pieces.size(); ++p) {
+      const int64_t factor = std::max<int64_t>(1, stage.loops[loop.pieces[p]].factor.Eval(decisions));
+      out->extent[loop.pieces[p]] = factor;
+      inner *= factor;
+    }
+    out->extent[loop.pieces[0]] = CeilDiv(out->extent[l], inner);
+  }
+}
+
+void Skeleton::LocalTerms(int id, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const {
+  const Loop& l = state_.stage(id).loops[loop];
+  if (l.pieces.empty()) {
+    terms->push_back({id, loop, coefficient});
+    return;
+  }
+  int64_t stride = coefficient;
+  for (size_t p = l.pieces.size(); p-- > 0;) {
+    LocalTerms(id, l.pieces[p], stride, bounds, terms);
+    stride *= bounds.extent[l.pieces[p]];
+  }
+}
+
+int64_t LevelOf(const Region& region, int64_t coefficient, int64_t* compact_coefficient) {
+  int64_t compact = 1;
+  for (size_t l = 0; l < region.levels.size(); ++l) {
+    const Level& level = region.levels[l];
+    const bool last = l + 1 == region.levels.size();
+    if (last || coefficient < region.levels[l + 1].unit) {
+      *compact_coefficient = coefficient / level.unit * compact;
+      return static_cast<int64_t>(l);
+    }
+    compact *= level.extent;
+  }
+  *compact_coefficient = 0;
+  return -1;
+}
+
+void Skeleton::InferAxisTerms(int id, Bounds* all) const {
+  const StageState& stage = state_.stage(id);
+  StageBounds& b = all->stages[id];
+  const int axes = stage.axis_count();
+  b.axis_terms.resize(axes);
+  b.axis_constant.assign(axes, 0);
+  b.axis_affine.assign(axes, 1);
+  Terms local;
+  for (int a = 0; a < axes; ++a) {
+    Terms& terms = b.axis_terms[a];
+    terms.clear();
+    local.clear();
+    LocalTerms(id, a, 1, b, &local);
+    if (stage.attach != StageState::Attach::kAt || !stage.is_spatial_axis(a) || b.region[a].full) {
+      for (const Term& t : local) terms.push_back(t);
+      continue;
+    }
+    const Region& region = b.region[a];
+    b.axis_constant[a] = region.constant_min;
+    for (const Term& t : region.outer) terms.push_back(t);
+    for (const Term& t : local) {
+      const int64_t extent = b.extent[t.loop];
+      if (extent <= 1) continue;
+      int64_t compact = 1;
+      bool placed = false;
+      for (const Level& level : region.levels) {
+        const int64_t next = compact * level.extent;
+        const bool top = &level == &region.levels.back();
+        if (t.coefficient % compact == 0 && t.coefficient >= compact &&
+            (top || (t.coefficient < next && t.coefficient * extent <= next))) {
+          terms.push_back({t.stage, t.loop, t.coefficient / compact * level.unit});
+          placed = true;
+          break;
+        }
+        compact = next;
+      }
+      if (!placed) b.axis_affine[a] = 0;
+    }
+  }
+}
+
+bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds) const {
+  const StageState& p = state_.stage(producer);
+  if (p.memory == Memory::kShared && is_thread(term.stage, term.loop)) return true;
+  if (term.stage == p.attach_stage) return position_[term.stage][term.loop] > bounds.attach_position;
+  // A stage computed inside the attach stage's loop: is the attach stage above it?
+  for (int up = term.stage; up >= 0; up = state_.stage(up).attach_stage)
+    if (up == p.attach_stage) return true;
+  return false;
+}
+
+bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Terms* outer, Terms* inner,
+                          int64_t* constant) const {
+  outer->clear();
+  inner->clear();
+  const Access::Dim& index = access.dims[dim];
+  const StageBounds& reader = all.stages[access.reader];
+  *constant = index.constant;
+  if (!index.affine) return false;
+  Terms sum;
+  for (const auto& [axis, coefficient] : index.axes) {
+    if (!reader.axis_affine[axis]) return false;
+    *constant += coefficient * reader.axis_constant[axis];
+    for (const Term& t : reader.axis_terms[axis]) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
+  }
+  const StageBounds& producer = all.stages[access.producer];
+  for (const Term& t : sum) {
+    if (t.coefficient == 0 || all.stages[t.stage].extent[t.loop] <= 1) continue;
+    (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
+  }
+  return true;
+}
+
+void Skeleton::PushRegions(int reader, Bounds* all) const {
+  Terms outer, inner;
+  for (const Access& access : accesses_[reader]) {
+    if (state_.stage(access.producer).attach != StageState::Attach::kAt) continue;
+    StageBounds& producer = all->stages[access.producer];
+    for (size_t d = 0; d < access.dims.size(); ++d) {
+      Region& region = producer.region[d];
+      if (region.full) continue;
+      int64_t constant = 0;
+      bool negative = false;
+      if (IndexTerms(*all, access, static_cast<int>(d), &outer, &inner, &constant)) {
+        for (const Term& t : inner) negative |= t.coefficient < 0;
+      } else {
+        region.full = true;
+        continue;
+      }
+      if (negative) {
+        region.full = true;
+        continue;
+      }
+      int64_t span = 1;
+      for (const Term& t : inner) span += t.coefficient * (all->stages[t.stage].extent[t.loop] - 1);
+      if (!region.seen) {
+        region.seen = true;
+        region.outer = outer;
+        region.inner = inner;
+        region.constant_min = region.constant_max = constant;
+        region.hull_extent = span;
+        continue;
+      }
+      if (!(region.outer == outer)) {
+        region.full = true;
+        continue;
+      }
+      if (!(region.inner == inner)) region.hull = true;
+      const int64_t low = std::min(region.constant_min, constant);
+      region.hull_extent = std::max(region.constant_min + region.hull_extent, constant + span) - low;
+      region.constant_min = low;
+      region.constant_max = std::max(region.constant_max, constant);
+    }
+  }
+}
+
+void Skeleton::FinishRegion(int id, Bounds* all) const {
+  const StageState& stage = state_.stage(id);
+  StageBounds& b = all->stages[id];
+  for (size_t d = 0; d < b.region.size(); ++d) {
+    Region& region = b.region[d];
+    region.levels.clear();
+    if (region.full || !region.seen) {
+      region.full = true;
+      region.extent = stage.op.axes[d].extent;
+      region.levels.push_back({1, region.extent});
+    } else if (region.hull) {
+      region.extent = region.hull_extent;
+      region.levels.push_back({1, region.extent});
+    } else {
+      Terms sorted = region.inner;
+      std::stable_sort(sorted.begin(), sorted.end(),
+                       [](const Term& x, const Term& y) { return x.coefficient < y.coefficient; });
+      const int64_t spread = region.constant_max - region.constant_min;
+      if (spread > 0) {
+        // Several loads at different constants: the window of constants is one more level of unit 1, so all become one hull.
+        region.extent = region.hull_extent;
+        region.levels.push_back({1, region.extent});
+      } else {
+        for (const Term& t : sorted) AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
+        if (region.levels.empty()) region.levels.push_back({1, 1});
+        region.extent = 1;
+        for (const Level& level : region.levels) region.extent *= level.extent;
+      }
+    }
+    b.buffer[d] = region.extent;
+  }
+}
+
+void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
+  all->stages.resize(state_.size());
+  for (int id : backwards_) {
+    const StageState& stage = state_.stage(id);
+    StageBounds& b = all->stages[id];
+    const size_t rank = stage.op.axes.size();
+    b.buffer.resize(rank);
+    b.attach_loop = b.attach_position = -1;
+    b.row_padding = stage.pad_rows.Eval(decisions);
+    if (stage.attach == StageState::Attach::kAt) {
+      const int64_t choice = stage.attach_choice.Eval(decisions);
+      b.attach_loop = stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
+      b.attach_position = position_[stage.attach_stage][b.attach_loop];
+      b.region.resize(rank);
+      for (Region& region : b.region) {
+        region.full = region.seen = region.hull = false;
+        region.outer.clear();
+        region.inner.clear();
+      }
+    }
+  }
+  for (int id : backwards_) {
+    const StageState& stage = state_.stage(id);
+    StageBounds& b = all->stages[id];
+    if (stage.attach == StageState::Attach::kAt) {
+      FinishRegion(id, all);
+    } else {
+      for (size_t d = 0; d < b.buffer.size(); ++d) b.buffer[d] = stage.op.axes[d].extent;
+    }
+    InferLoops(id, decisions, &b);
+    InferAxisTerms(id, all);
+    PushRegions(id, all);
+  }
+}
+
+}  // namespace diapason

@@ -1,0 +1,113 @@
+// The numbers of a schedule: extents of loops, regions of attached stages, sizes of their buffers; from a State's
+// structure and the decisions, without building any expression. Lowering and the search's evaluation share this, and
+// tests hold it against what is counted on the lowered loop nest.
+//
+// Regions. A stage computed at a loop of its consumer holds, for each dimension, the coordinates
+//     offset + sum over levels of unit_l * i_l,   0 <= i_l < extent_l
+// that the iteration of that loop needs, stored compactly (levels side by side, without the gaps of strided tiles): virtual
+// threads and strided convolutions need no more memory than the elements they touch. Neighbouring levels that touch are merged;
+// overlapping ones (sliding windows) become their hull.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "compiler/schedule/state.h"
+
+namespace diapason {
+
+// coefficient * (value of a loop). The loop is an atom: a leaf, or a loop that was fused into another.
+struct Term {
+  int stage;
+  int loop;
+  int64_t coefficient;
+  bool operator==(const Term&) const = default;
+};
+using Terms = absl::InlinedVector<Term, 8>;
+
+// One load of `producer` in the body of `reader`, index by index as constant + sum of coefficient * axis.
+struct Access {
+  struct Dim {
+    bool affine = true;
+    int64_t constant = 0;
+    absl::InlinedVector<std::pair<int, int64_t>, 4> axes;  // axis of the reader (spatial, then reduce), coefficient
+  };
+  int reader = -1, producer = -1;
+  std::vector<Dim> dims;
+};
+
+struct Level {
+  int64_t unit, extent;
+};
+
+struct Region {
+  bool full = false;           // the whole dimension (unknown or unlike accesses)
+  bool seen = false;
+  Terms outer;                 // offset: loops outside the attach point
+  Terms inner;                 // loops inside it, of the first access
+  bool hull = false;           // accesses differ: one level of unit 1
+  int64_t constant_min = 0, constant_max = 0, hull_extent = 0;
+  absl::InlinedVector<Level, 4> levels;  // from the innermost
+  int64_t extent = 1;          // compact: product of the levels' extents
+};
+
+struct StageBounds {
+  std::vector<int64_t> extent;            // by loop id
+  std::vector<Terms> axis_terms;          // by axis: its value as a sum over atoms (plus axis_constant)
+  std::vector<int64_t> axis_constant;
+  std::vector<uint8_t> axis_affine;       // 0: tiles cut across region levels; only expressions can say the value
+  std::vector<Region> region;             // by dimension, attached stages
+  int attach_loop = -1, attach_position = -1;
+  std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
+  int64_t row_padding = 0;
+
+  int64_t elements() const;               // of the buffer, padding included
+};
+
+struct Bounds {
+  std::vector<StageBounds> stages;        // by stage id; kept between calls to spare allocations
+};
+
+// A State prepared for fast evaluation. Immutable.
+class Skeleton {
+ public:
+  explicit Skeleton(State state);
+  const State& state() const { return state_; }
+  // Accesses by reader (computed stages only).
+  const std::vector<Access>& accesses(int reader) const { return accesses_[reader]; }
+  // Leaf position of a loop (that of the leaf it was fused into; -1 if it was split after).
+  int position(int stage, int loop) const { return position_[stage][loop]; }
+  // The leaf at a position or the leaf that an atom was fused into.
+  bool is_thread(int stage, int loop) const;
+  // Computed stages, consumers before producers.
+  const std::vector<int>& backwards() const { return backwards_; }
+  // The root of the kernel in which a stage is computed.
+  int root_of(int stage) const { return root_[stage]; }
+
+  void Infer(absl::Span<const int32_t> decisions, Bounds* bounds) const;
+
+  // Terms of one index of an access, split by the producer's attach point. REQUIRES: dims[d].affine and the reader's axes are affine.
+  bool IndexTerms(const Bounds& bounds, const Access& access, int dim, Terms* outer, Terms* inner,
+                  int64_t* constant) const;
+
+ private:
+  void InferLoops(int stage, absl::Span<const int32_t> decisions, StageBounds* out) const;
+  void FinishRegion(int stage, Bounds* bounds) const;
+  void InferAxisTerms(int stage, Bounds* bounds) const;
+  void PushRegions(int reader, Bounds* bounds) const;
+  void LocalTerms(int stage, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const;
+  bool Inside(const Term& term, int producer, const StageBounds& bounds) const;
+
+  State state_;
+  std::vector<std::vector<Access>> accesses_;
+  std::vector<std::vector<int>> position_;
+  std::vector<int> backwards_;
+  std::vector<int> root_;
+};
+
+// Compact strides of a region's levels: level l starts at the product of the extents of those below it.
+int64_t LevelOf(const Region& region, int64_t coefficient, int64_t* compact_coefficient);
+
+}  // namespace diapason

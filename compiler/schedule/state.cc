@@ -1,0 +1,424 @@
+#include "compiler/schedule/state.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+absl::Status Bad(const StageState& stage, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": ", what));
+}
+
+// Fresh axis variables for a copy of a stage, and the map from the old ones.
+std::vector<Axis> FreshAxes(const std::vector<Axis>& axes, VarMap* map) {
+  std::vector<Axis> fresh;
+  for (const Axis& axis : axes) {
+    fresh.push_back({MakeVar(axis.var->name), axis.extent});
+    (*map)[axis.var.get()] = fresh.back().var;
+  }
+  return fresh;
+}
+
+std::vector<Expr> VarsOf(const std::vector<Axis>& axes) {
+  std::vector<Expr> vars;
+  for (const Axis& axis : axes) vars.push_back(axis.var);
+  return vars;
+}
+
+Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Expr&)>& replacement) {
+  return Rewrite(body, [&](const Expr& e) {
+    return e->kind == ExprKind::kLoad && e->buffer == from ? replacement(e) : e;
+  });
+}
+
+}  // namespace
+
+State::State(const ComputeDag& dag) : outputs_(dag.outputs()) {
+  for (int id = 0; id < dag.size(); ++id) {
+    StageState stage;
+    stage.op = dag.stage(id);
+    stage.prologue = dag.is_prologue(id);
+    stages_.push_back(std::move(stage));
+    ResetLoops(stages_.back());
+    topological_.push_back(id);
+  }
+}
+
+void State::ResetLoops(StageState& stage) {
+  stage.loops.clear();
+  stage.order.clear();
+  for (int i = 0; i < stage.axis_count(); ++i) {
+    Loop loop;
+    loop.name = stage.axis(i).var->name;
+    loop.reduce = !stage.is_spatial_axis(i);
+    loop.axis = i;
+    stage.order.push_back(static_cast<int>(stage.loops.size()));
+    stage.loops.push_back(std::move(loop));
+  }
+}
+
+bool State::is_output(int id) const { return std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end(); }
+
+std::vector<int> State::Producers(int id) const {
+  std::vector<int> result;
+  if (!stages_[id].op.body) return result;
+  Visit(stages_[id].op.body, [&](const ExprNode& e) {
+    if (e.kind == ExprKind::kLoad && std::find(result.begin(), result.end(), e.buffer) == result.end())
+      result.push_back(e.buffer);
+  });
+  return result;
+}
+
+std::vector<int> State::Consumers(int id) const {
+  std::vector<int> result;
+  for (int other : topological_) {
+    if (!stages_[other].computes()) continue;
+    const std::vector<int> producers = Producers(other);
+    if (std::find(producers.begin(), producers.end(), id) != producers.end()) result.push_back(other);
+  }
+  return result;
+}
+
+std::string State::UniqueName(const std::string& name) const {
+  std::string candidate = name;
+  for (int n = 1;; ++n) {
+    bool taken = false;
+    for (const StageState& stage : stages_) taken |= stage.op.name == candidate;
+    if (!taken) return candidate;
+    candidate = absl::StrCat(name, n);
+  }
+}
+
+int State::AddStage(Stage op, int before) {
+  const int id = size();
+  StageState stage;
+  op.name = UniqueName(op.name);
+  stage.op = std::move(op);
+  stages_.push_back(std::move(stage));
+  ResetLoops(stages_.back());
+  auto place = before < 0 ? topological_.end() : std::find(topological_.begin(), topological_.end(), before);
+  topological_.insert(place, id);
+  return id;
+}
+
+void State::UpdatePrologue() {
+  for (int id : topological_) {
+    StageState& stage = stages_[id];
+    if (stage.op.placeholder) {
+      stage.prologue = stage.op.constant;
+      continue;
+    }
+    bool all = true;
+    for (int producer : Producers(id)) all &= stages_[producer].prologue;
+    stage.prologue = all && !is_output(id);
+  }
+}
+
+absl::Status State::Apply(const Step& step) {
+  if (step.stage < 0 || step.stage >= size())
+    return absl::InvalidArgumentError(absl::StrCat("there is no stage ", step.stage));
+  StageState& stage = stages_[step.stage];
+  for (int loop : step.loops) {
+    const StageState& owner = step.kind == StepKind::kComputeAt && step.target >= 0 && step.target < size()
+                                  ? stages_[step.target]
+                                  : stage;
+    if (loop < 0 || loop >= static_cast<int>(owner.loops.size()))
+      return Bad(owner, absl::StrCat("there is no loop ", loop));
+  }
+  switch (step.kind) {
+    case StepKind::kSplit: return Split(step);
+    case StepKind::kFuse: return Fuse(step);
+    case StepKind::kReorder: return Reorder(step);
+    case StepKind::kAnnotate:
+      if (step.loops.size() != 1 || step.ints.size() != 1 || !stage.loops[step.loops[0]].is_leaf())
+        return Bad(stage, "an annotation takes one leaf loop and one code");
+      if (step.ints[0] < 0 || step.ints[0] > static_cast<int>(Annotation::kThreadX))
+        return Bad(stage, absl::StrCat("unknown annotation ", step.ints[0]));
+      stage.loops[step.loops[0]].annotation = static_cast<Annotation>(step.ints[0]);
+      return absl::OkStatus();
+    case StepKind::kComputeAt: return ComputeAt(step);
+    case StepKind::kInline: return Inline(step);
+    case StepKind::kCacheWrite: return CacheWrite(step);
+    case StepKind::kCacheRead: return CacheRead(step);
+    case StepKind::kRfactor: return Rfactor(step);
+    case StepKind::kPack: return Pack(step);
+    case StepKind::kPadRows:
+    case StepKind::kUnroll:
+      if (step.factors.size() != 1) return Bad(stage, "one number is needed");
+      (step.kind == StepKind::kPadRows ? stage.pad_rows : stage.unroll) = step.factors[0];
+      return absl::OkStatus();
+    case StepKind::kSetScope:
+      if (step.ints.size() != 1 || step.ints[0] < 0 || step.ints[0] > 2) return Bad(stage, "one scope is needed");
+      stage.memory = static_cast<Memory>(step.ints[0]);
+      return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("unknown step kind ", static_cast<int>(step.kind)));
+}
+
+absl::Status State::Split(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.loops.size() != 1 || step.factors.empty()) return Bad(stage, "a split takes one loop and factors");
+  const int parent = step.loops[0];
+  if (!stage.loops[parent].is_leaf()) return Bad(stage, "only a leaf loop can be split");
+  auto place = std::find(stage.order.begin(), stage.order.end(), parent);
+  std::vector<int> pieces;
+  for (int level = 0; level <= static_cast<int>(step.factors.size()); ++level) {
+    Loop piece;
+    piece.name = absl::StrCat(stage.loops[parent].name, ".", level);
+    piece.reduce = stage.loops[parent].reduce;
+    piece.origin = Loop::Origin::kSplit;
+    piece.parent = parent;
+    piece.level = level;
+    if (level > 0) piece.factor = step.factors[level - 1];
+    pieces.push_back(static_cast<int>(stage.loops.size()));
+    stage.loops.push_back(std::move(piece));
+  }
+  stage.loops[parent].pieces = pieces;
+  place = stage.order.erase(place);
+  stage.order.insert(place, pieces.begin(), pieces.end());
+  return absl::OkStatus();
+}
+
+absl::Status State::Fuse(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.loops.size() < 2) return Bad(stage, "a fusion takes two loops or more");
+  auto place = std::find(stage.order.begin(), stage.order.end(), step.loops[0]);
+  Loop fused;
+  fused.origin = Loop::Origin::kFuse;
+  fused.fused = step.loops;
+  fused.reduce = stage.loops[step.loops[0]].reduce;
+  for (size_t i = 0; i < step.loops.size(); ++i) {
+    if (place + i >= stage.order.end() || *(place + i) != step.loops[i])
+      return Bad(stage, "only adjacent leaf loops can be fused");
+    if (stage.loops[step.loops[i]].reduce != fused.reduce)
+      return Bad(stage, "a spatial and a reduce loop cannot be fused");
+    absl::StrAppend(&fused.name, i ? "@" : "", stage.loops[step.loops[i]].name);
+  }
+  const int id = static_cast<int>(stage.loops.size());
+  for (int loop : step.loops) stage.loops[loop].fused_into = id;
+  stage.loops.push_back(std::move(fused));
+  place = stage.order.erase(place, place + step.loops.size());
+  stage.order.insert(place, id);
+  return absl::OkStatus();
+}
+
+absl::Status State::Reorder(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  std::vector<int> sorted = step.loops, have = stage.order;
+  std::sort(sorted.begin(), sorted.end());
+  std::sort(have.begin(), have.end());
+  if (sorted != have) return Bad(stage, "a new order must name each leaf loop once");
+  stage.order.assign(step.loops.begin(), step.loops.end());
+  return absl::OkStatus();
+}
+
+absl::Status State::ComputeAt(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.target < 0 || step.target >= size() || step.target == step.stage)
+    return Bad(stage, absl::StrCat("there is no stage ", step.target, " to be computed at"));
+  if (step.loops.empty() || step.factors.size() != 1) return Bad(stage, "loops to be computed at are missing");
+  if (stage.op.placeholder || is_output(step.stage)) return Bad(stage, "an input or output cannot be computed at a loop");
+  for (int up = step.target; up >= 0; up = stages_[up].attach_stage) {
+    if (up == step.stage) return Bad(stage, "it would be computed inside itself");
+    if (!stages_[up].computes()) return Bad(stage, "its target is not computed");
+  }
+  for (int loop : step.loops)
+    if (!stages_[step.target].loops[loop].is_leaf()) return Bad(stage, "the target's loop is no leaf loop");
+  stage.attach = StageState::Attach::kAt;
+  stage.attach_stage = step.target;
+  stage.attach_loops.assign(step.loops.begin(), step.loops.end());
+  stage.attach_choice = step.factors[0];
+  if (stage.memory == Memory::kGlobal) stage.memory = Memory::kLocal;
+  return absl::OkStatus();
+}
+
+absl::Status State::Inline(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (stage.op.placeholder || stage.op.reduces() || is_output(step.stage))
+    return Bad(stage, "an input, an output or a reduction cannot be inlined");
+  for (int consumer : Consumers(step.stage)) {
+    stages_[consumer].op.body = ReplaceLoads(stages_[consumer].op.body, step.stage, [&](const Expr& load) {
+      VarMap map;
+      for (size_t d = 0; d < stage.op.axes.size(); ++d) map[stage.op.axes[d].var.get()] = load->args[d];
+      return Substitute(stage.op.body, map);
+    });
+  }
+  stage.attach = StageState::Attach::kInlined;
+  return absl::OkStatus();
+}
+
+absl::Status State::CacheWrite(const Step& step) {
+  if (stages_[step.stage].op.placeholder || step.ints.size() != 1)
+    return Bad(stages_[step.stage], "a cache write takes a computed stage and a scope");
+  if (static_cast<int>(stages_[step.stage].loops.size()) != stages_[step.stage].axis_count())
+    return Bad(stages_[step.stage], "a cache write must come before its loops are changed");
+  Stage cache = stages_[step.stage].op;
+  VarMap map;
+  cache.name += ".acc";
+  cache.axes = FreshAxes(cache.axes, &map);
+  cache.reduce_axes = FreshAxes(cache.reduce_axes, &map);
+  cache.body = Substitute(cache.body, map);
+  cache.unroll_axes.clear();
+  const int id = AddStage(std::move(cache), step.stage);
+  StageState& stage = stages_[step.stage];
+  stages_[id].memory = static_cast<Memory>(step.ints[0]);
+  stages_[id].prologue = stage.prologue;
+  stage.op.reduce_axes.clear();
+  stage.op.combiner = Combiner::kNone;
+  stage.op.body = Load(id, stage.op.dtype, VarsOf(stage.op.axes));
+  ResetLoops(stage);
+  return absl::OkStatus();
+}
+
+absl::Status State::CacheRead(const Step& step) {
+  if (step.ints.size() < 2) return Bad(stages_[step.stage], "a cache read takes a scope and readers");
+  Stage cache;
+  VarMap map;
+  cache.name = stages_[step.stage].op.name + (step.ints[0] == 1 ? ".shared" : ".local");
+  cache.dtype = stages_[step.stage].op.dtype;
+  cache.axes = FreshAxes(stages_[step.stage].op.axes, &map);
+  cache.body = Load(step.stage, cache.dtype, VarsOf(cache.axes));
+  int first = -1;
+  const std::vector<int> consumers = Consumers(step.stage);
+  for (size_t i = 1; i < step.ints.size(); ++i) {
+    if (std::find(consumers.begin(), consumers.end(), step.ints[i]) == consumers.end())
+      return Bad(stages_[step.stage], absl::StrCat("stage ", step.ints[i], " does not read it"));
+  }
+  for (int id : topological_) {
+    if (std::find(step.ints.begin() + 1, step.ints.end(), id) == step.ints.end()) continue;
+    first = id;
+    break;
+  }
+  const int id = AddStage(std::move(cache), first);
+  stages_[id].memory = static_cast<Memory>(step.ints[0]);
+  stages_[id].prologue = stages_[step.stage].prologue;
+  for (size_t i = 1; i < step.ints.size(); ++i) {
+    Expr& body = stages_[step.ints[i]].op.body;
+    body = ReplaceLoads(body, step.stage, [&](const Expr& load) { return Load(id, load->dtype, load->args); });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status State::Rfactor(const Step& step) {
+  if (step.loops.size() != 1) return Bad(stages_[step.stage], "rfactor takes one loop");
+  const Loop piece = stages_[step.stage].loops[step.loops[0]];
+  const Stage op = stages_[step.stage].op;
+  if (!piece.reduce || piece.origin != Loop::Origin::kSplit || piece.level != 0)
+    return Bad(stages_[step.stage], "rfactor takes the outer piece of a split reduce axis");
+  const Loop& split = stages_[step.stage].loops[piece.parent];
+  if (split.origin != Loop::Origin::kAxis || split.pieces.size() != 2)
+    return Bad(stages_[step.stage], "rfactor takes a reduce axis that is split in two");
+  const Factor inner = stages_[step.stage].loops[split.pieces[1]].factor;
+  if (!inner.is_constant() || inner.value < 1) return Bad(stages_[step.stage], "the factor of rfactor must be a number");
+  const int reduce_index = split.axis - static_cast<int>(op.axes.size());
+  const int64_t extent = op.reduce_axes[reduce_index].extent;
+  const int64_t inner_extent = inner.value, outer_extent = (extent + inner_extent - 1) / inner_extent;
+
+  Stage partial = op;
+  VarMap map;
+  partial.name = op.name + ".rf";
+  partial.axes = FreshAxes(op.axes, &map);
+  partial.reduce_axes = FreshAxes(op.reduce_axes, &map);
+  Axis outer{MakeVar("s"), outer_extent}, rest{MakeVar(op.reduce_axes[reduce_index].var->name), inner_extent};
+  const Expr whole = Add(Mul(outer.var, IntImm(inner_extent)), rest.var);
+  map[op.reduce_axes[reduce_index].var.get()] = whole;
+  partial.reduce_axes[reduce_index] = rest;
+  partial.axes.insert(partial.axes.begin(), outer);
+  partial.body = Substitute(op.body, map);
+  if (outer_extent * inner_extent != extent)
+    partial.body = Select(Lt(whole, IntImm(extent)), partial.body, IdentityOf(op.combiner, op.dtype));
+  partial.unroll_axes.clear();
+  const int id = AddStage(std::move(partial), step.stage);
+
+  StageState& stage = stages_[step.stage];
+  stages_[id].prologue = stage.prologue;
+  Axis slices{MakeVar("s"), outer_extent};
+  std::vector<Expr> indices = VarsOf(stage.op.axes);
+  indices.insert(indices.begin(), slices.var);
+  stage.op.reduce_axes = {slices};
+  stage.op.body = Load(id, stage.op.dtype, indices);
+  ResetLoops(stage);
+  return absl::OkStatus();
+}
+
+absl::Status State::Pack(const Step& step) {
+  if (step.target < 0 || step.target >= size() || !stages_[step.target].prologue)
+    return Bad(stages_[step.stage], "only a constant can be packed");
+  const size_t rank = stages_[step.target].op.axes.size();
+  if (step.factors.size() != rank || step.ints.size() != 2 * rank)
+    return Bad(stages_[step.target], "a packed layout needs a factor and two places a dimension");
+  const std::vector<int> readers = Consumers(step.target);
+  Step read{StepKind::kCacheRead, step.target, {}, {}, -1, {0}};
+  read.ints.insert(read.ints.end(), readers.begin(), readers.end());
+  RETURN_IF_ERROR(CacheRead(read));
+  StageState& packed = stages_.back();
+  packed.op.name = UniqueName(stages_[step.target].op.name + ".packed");
+  packed.layout_factors = step.factors;
+  packed.layout_order.assign(step.ints.begin(), step.ints.end());
+  std::vector<int> sorted = packed.layout_order;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != static_cast<int>(i)) return Bad(packed, "a packed layout must name each piece once");
+  UpdatePrologue();
+  return absl::OkStatus();
+}
+
+namespace {
+
+std::string FactorText(const Factor& factor) {
+  std::string text = factor.value != 1 || factor.is_constant() ? absl::StrCat(factor.value) : "";
+  for (int16_t hole : factor.holes)
+    if (hole >= 0) absl::StrAppend(&text, text.empty() ? "" : "*", "h", hole);
+  return text;
+}
+
+const char* AnnotationText(Annotation annotation) {
+  switch (annotation) {
+    case Annotation::kNone: return "for";
+    case Annotation::kUnroll: return "unroll";
+    case Annotation::kVectorize: return "vectorize";
+    case Annotation::kParallel: return "parallel";
+    case Annotation::kBlockX: return "block";
+    case Annotation::kThreadX: return "thread";
+  }
+  return "for";
+}
+
+}  // namespace
+
+std::string State::ToString() const {
+  std::string text;
+  for (int id : topological_) {
+    const StageState& stage = stages_[id];
+    if (!stage.computes()) continue;
+    absl::StrAppend(&text, stage.op.name);
+    if (stage.attach == StageState::Attach::kAt) {
+      absl::StrAppend(&text, " at ", stages_[stage.attach_stage].op.name);
+      for (int loop : stage.attach_loops) absl::StrAppend(&text, " ", stages_[stage.attach_stage].loops[loop].name);
+    }
+    absl::StrAppend(&text, "\n");
+    for (int loop : stage.order) {
+      absl::StrAppend(&text, "  ", AnnotationText(stage.loops[loop].annotation), " ", stage.loops[loop].name);
+      if (stage.loops[loop].origin == Loop::Origin::kSplit && stage.loops[loop].level > 0)
+        absl::StrAppend(&text, " (", FactorText(stage.loops[loop].factor), ")");
+      absl::StrAppend(&text, "\n");
+    }
+  }
+  return text;
+}
+
+absl::StatusOr<State> Replay(const ComputeDag& dag, const std::vector<Step>& steps) {
+  State state(dag);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    absl::Status status = state.Apply(steps[i]);
+    if (!status.ok())
+      return absl::InvalidArgumentError(absl::StrCat("schedule step ", i, " (", ToString(steps[i]), "): ", status.message()));
+  }
+  return state;
+}
+
+}  // namespace diapason

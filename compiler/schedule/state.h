@@ -1,0 +1,102 @@
+// State: what replaying schedule steps on a dag gives (Ansor's State), structure only. Extents and regions are numbers
+// that follow from it and the decisions: compiler/schedule/bounds.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason {
+
+enum class Memory : uint8_t { kGlobal = 0, kShared = 1, kLocal = 2 };
+
+struct Loop {
+  enum class Origin : uint8_t { kAxis, kSplit, kFuse };
+  std::string name;
+  bool reduce = false;
+  Origin origin = Origin::kAxis;
+  int axis = -1;              // kAxis: spatial axes first, then reduce axes
+  int parent = -1;            // kSplit: the loop that was split
+  int level = 0;              // kSplit: 0 is the outermost piece
+  Factor factor;              // kSplit: extent of a piece of level >= 1
+  std::vector<int> fused;     // kFuse: the loops it was made of, outer to inner
+  std::vector<int> pieces;    // if split: its pieces, outer to inner
+  int fused_into = -1;        // if fused: the loop it went into
+  Annotation annotation = Annotation::kNone;
+
+  bool is_leaf() const { return pieces.empty() && fused_into < 0; }
+};
+
+struct StageState {
+  enum class Attach : uint8_t { kRoot, kInlined, kAt };
+  Stage op;                   // body over the ids of this State
+  std::vector<Loop> loops;    // by loop id
+  std::vector<int> order;     // leaf loops, outer to inner
+  Attach attach = Attach::kRoot;
+  int attach_stage = -1;
+  std::vector<int> attach_loops;  // candidates
+  Factor attach_choice;           // index into attach_loops
+  Memory memory = Memory::kGlobal;
+  Factor pad_rows{0};
+  Factor unroll{0};
+  // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
+  std::vector<Factor> layout_factors;
+  std::vector<int> layout_order;
+  bool prologue = false;
+
+  bool is_spatial_axis(int axis) const { return axis < static_cast<int>(op.axes.size()); }
+  int axis_count() const { return static_cast<int>(op.axes.size() + op.reduce_axes.size()); }
+  const Axis& axis(int i) const {
+    return is_spatial_axis(i) ? op.axes[i] : op.reduce_axes[i - op.axes.size()];
+  }
+  bool computes() const { return !op.placeholder && attach != Attach::kInlined; }
+};
+
+class State {
+ public:
+  explicit State(const ComputeDag& dag);
+
+  // Applies one step. InvalidArgument says which rule of the step does not hold; the state is then unchanged in meaning but
+  // must not be used further.
+  absl::Status Apply(const Step& step);
+
+  const std::vector<StageState>& stages() const { return stages_; }
+  const StageState& stage(int id) const { return stages_[id]; }
+  int size() const { return static_cast<int>(stages_.size()); }
+  // Ids in an order in which producers come before consumers.
+  const std::vector<int>& topological() const { return topological_; }
+  const std::vector<int>& outputs() const { return outputs_; }
+  bool is_output(int id) const;
+  // Stages that read `id`, looking at bodies as they are now (an inlined stage has no readers).
+  std::vector<int> Consumers(int id) const;
+  std::vector<int> Producers(int id) const;
+  // The stages as text: one line a loop, with factors or holes.
+  std::string ToString() const;
+
+ private:
+  absl::Status Split(const Step& step);
+  absl::Status Fuse(const Step& step);
+  absl::Status Reorder(const Step& step);
+  absl::Status ComputeAt(const Step& step);
+  absl::Status Inline(const Step& step);
+  absl::Status CacheWrite(const Step& step);
+  absl::Status CacheRead(const Step& step);
+  absl::Status Rfactor(const Step& step);
+  absl::Status Pack(const Step& step);
+  int AddStage(Stage op, int before);
+  void ResetLoops(StageState& stage);
+  std::string UniqueName(const std::string& name) const;
+  void UpdatePrologue();
+
+  std::vector<StageState> stages_;
+  std::vector<int> topological_;
+  std::vector<int> outputs_;
+};
+
+// Replays all steps; the error names the step by its position.
+absl::StatusOr<State> Replay(const ComputeDag& dag, const std::vector<Step>& steps);
+
+}  // namespace diapason

@@ -1,0 +1,118 @@
+#include "compiler/schedule/step.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compiler/tensor/check.h"
+#include "diapason/v1/program.pb.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kScheduleVersion = 1;
+
+const char* KindName(StepKind kind) {
+  switch (kind) {
+    case StepKind::kSplit: return "split";
+    case StepKind::kFuse: return "fuse";
+    case StepKind::kReorder: return "reorder";
+    case StepKind::kAnnotate: return "annotate";
+    case StepKind::kComputeAt: return "compute_at";
+    case StepKind::kInline: return "inline";
+    case StepKind::kCacheWrite: return "cache_write";
+    case StepKind::kCacheRead: return "cache_read";
+    case StepKind::kRfactor: return "rfactor";
+    case StepKind::kPadRows: return "pad_rows";
+    case StepKind::kUnroll: return "unroll";
+    case StepKind::kPack: return "pack";
+    case StepKind::kSetScope: return "set_scope";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Factor Factor::operator*(const Factor& other) const {
+  Factor result = *this;
+  result.value *= other.value;
+  size_t used = 0;
+  while (used < result.holes.size() && result.holes[used] >= 0) ++used;
+  for (int16_t hole : other.holes) {
+    if (hole < 0) break;
+    DIAPASON_CHECK_MSG(used < result.holes.size(), "a factor has too many holes");
+    result.holes[used++] = hole;
+  }
+  return result;
+}
+
+std::string View::ToString() const {
+  return params.empty() ? name : absl::StrCat(name, "(", absl::StrJoin(params, ","), ")");
+}
+
+std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const int32_t> decisions) {
+  std::vector<Step> result = steps;
+  for (Step& step : result)
+    for (Factor& factor : step.factors) factor = Factor::Of(static_cast<int32_t>(factor.Eval(decisions)));
+  return result;
+}
+
+std::string ToString(const Step& step) {
+  std::string text = absl::StrCat(KindName(step.kind), " stage ", step.stage);
+  if (!step.loops.empty()) absl::StrAppend(&text, " loops ", absl::StrJoin(step.loops, ","));
+  if (step.target >= 0) absl::StrAppend(&text, " target ", step.target);
+  if (!step.factors.empty()) {
+    absl::StrAppend(&text, " factors ", absl::StrJoin(step.factors, ",", [](std::string* out, const Factor& f) {
+                      absl::StrAppend(out, f.value);
+                      for (int16_t hole : f.holes)
+                        if (hole >= 0) absl::StrAppend(out, "*h", hole);
+                    }));
+  }
+  if (!step.ints.empty()) absl::StrAppend(&text, " ints ", absl::StrJoin(step.ints, ","));
+  return text;
+}
+
+std::string SerializeSchedule(const Schedule& schedule) {
+  v1::Schedule proto;
+  proto.set_version(kScheduleVersion);
+  proto.mutable_view()->set_name(schedule.view.name);
+  for (int64_t param : schedule.view.params) proto.mutable_view()->add_params(param);
+  proto.set_sketch(schedule.sketch);
+  for (const Step& step : schedule.steps) {
+    v1::Step* out = proto.add_steps();
+    out->set_kind(static_cast<int>(step.kind));
+    out->set_stage(step.stage);
+    for (int loop : step.loops) out->add_loops(loop);
+    for (const Factor& factor : step.factors) {
+      DIAPASON_CHECK_MSG(factor.is_constant(), "a schedule with holes cannot be stored");
+      out->add_factors()->set_value(factor.value);
+    }
+    out->set_target(step.target);
+    for (int value : step.ints) out->add_ints(value);
+  }
+  for (int decision : schedule.decisions) proto.add_decisions(decision);
+  return proto.SerializeAsString();
+}
+
+absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
+  v1::Schedule proto;
+  if (!proto.ParseFromString(bytes)) return absl::DataLossError("the schedule is damaged: it does not parse");
+  if (proto.version() != kScheduleVersion)
+    return absl::FailedPreconditionError(absl::StrCat("the schedule has version ", proto.version(), ", this program reads ",
+                                                      kScheduleVersion, "; use the program that wrote it"));
+  Schedule schedule;
+  schedule.view.name = proto.view().name();
+  schedule.view.params.assign(proto.view().params().begin(), proto.view().params().end());
+  schedule.sketch = proto.sketch();
+  for (const v1::Step& in : proto.steps()) {
+    if (in.kind() < 1 || in.kind() > static_cast<int>(StepKind::kSetScope))
+      return absl::DataLossError(absl::StrCat("the schedule has a step of unknown kind ", in.kind()));
+    Step step{static_cast<StepKind>(in.kind()), in.stage(), {}, {}, in.target(), {}};
+    step.loops.assign(in.loops().begin(), in.loops().end());
+    for (const v1::Factor& factor : in.factors()) step.factors.push_back(Factor::Of(factor.value()));
+    step.ints.assign(in.ints().begin(), in.ints().end());
+    schedule.steps.push_back(std::move(step));
+  }
+  schedule.decisions.assign(proto.decisions().begin(), proto.decisions().end());
+  return schedule;
+}
+
+}  // namespace diapason
