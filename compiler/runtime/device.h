@@ -35,8 +35,8 @@ struct Launch {
   std::vector<DeviceBuffer*> args;  // in order of the kernel's parameters
 };
 
-// A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of the
-// ones before.
+// A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of
+// the ones before. Its modules, buffers and device must outlive it.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -52,28 +52,39 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceFacts& facts() const = 0;
   virtual TargetKind kind() const = 0;
-  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents undefined.
+  // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents
+  // undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
-  // Part of a buffer as a buffer of its own, for arenas; `of` must outlive it and be no view itself. `offset` is a multiple of
-  // 512 bytes. Several views may overlap: order of use is then the caller's affair.
+  // Part of a buffer as a buffer of its own, for arenas; `of` must outlive it and be no view itself. `offset` is a
+  // multiple of 512 bytes. Several views may overlap: order of use is then the caller's affair.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) = 0;
   virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
   virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
   // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
   virtual absl::Status Fill(DeviceBuffer& to, uint8_t value) = 0;
+  // InvalidArgument for a binary that does not load (opencl: the compiler's log); FailedPrecondition for one made for
+  // another architecture.
   virtual absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) = 0;
+  // InvalidArgument when a kernel is not in its module; FailedPrecondition when the driver refuses a launch (threads,
+  // registers, shared memory, grid). opencl refuses when the plan first runs.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) = 0;
   // Writes through a scratch buffer larger than the last-level cache, so that the next run starts cold.
   virtual absl::Status FlushCache() = 0;
-  // Current clocks in MHz for records (cuda: SM and memory through NVML if present; cpu: from sysfs or /proc/cpuinfo); 0 if unknown.
-  struct Clocks { double core_mhz = 0, memory_mhz = 0; };
+  // Current clocks in MHz for records (cuda: SM and memory through NVML if present; cpu: from sysfs or /proc/cpuinfo);
+  // 0 if unknown.
+  struct Clocks {
+    double core_mhz = 0, memory_mhz = 0;
+  };
   virtual Clocks clocks() const = 0;
 };
 
 // Opens the device of a target. Unavailable, with what is missing and the mend, where there is none.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const Target& target);
 // All devices of this machine, with the target that names each: cpu always, then opencl and cuda where present.
-struct DeviceListing { std::string target; DeviceFacts facts; };
+struct DeviceListing {
+  std::string target;
+  DeviceFacts facts;
+};
 std::vector<DeviceListing> ListDevices();
 // Facts of the target's device here, or DefaultFacts(target) where there is none.
 DeviceFacts ResolveFacts(const Target& target);

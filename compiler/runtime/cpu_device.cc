@@ -1,0 +1,270 @@
+#include "compiler/runtime/cpu_device.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/runtime/thread_pool.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kAlignment = 256, kPadding = 64;
+// From this size on a buffer asks for 2 MiB pages: weights of tens of MiB read once a run would miss the TLB at each 4
+// KiB.
+constexpr int64_t kHugePage = 2 << 20;
+
+class CpuBuffer : public DeviceBuffer {
+ public:
+  CpuBuffer(uint8_t* data, int64_t bytes, bool owned) : data_(data), bytes_(bytes), owned_(owned) {}
+  ~CpuBuffer() override {
+    if (owned_) std::free(data_);
+  }
+  int64_t bytes() const override { return bytes_; }
+  uint8_t* data() const { return data_; }
+
+ private:
+  uint8_t* const data_;
+  const int64_t bytes_;
+  const bool owned_;
+};
+
+uint8_t* DataOf(const DeviceBuffer& buffer) { return static_cast<const CpuBuffer&>(buffer).data(); }
+
+class CpuModule : public Module {
+ public:
+  static absl::StatusOr<std::unique_ptr<Module>> Load(const std::string& binary);
+  CpuModule(void* handle, int fd) : handle_(handle), fd_(fd) {}
+  ~CpuModule() override {
+    dlclose(handle_);
+    if (fd_ >= 0) close(fd_);
+  }
+  ThreadPool::Body Find(const std::string& name) const {
+    return reinterpret_cast<ThreadPool::Body>(dlsym(handle_, name.c_str()));
+  }
+
+ private:
+  void* const handle_;
+  const int fd_;  // kept open: the loader knows objects by path, so the number must not serve another object meanwhile
+};
+
+bool WriteAll(int fd, const std::string& bytes) {
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += n;
+  }
+  return true;
+}
+
+std::string LoaderError() {
+  const char* text = dlerror();
+  return text != nullptr ? text : "unknown reason";
+}
+
+absl::StatusOr<std::unique_ptr<Module>> LoadFromFile(const std::string& binary) {
+  const char* dir = std::getenv("TMPDIR");
+  std::string path = absl::StrCat(dir != nullptr && *dir != 0 ? dir : "/tmp", "/diapason-XXXXXX");
+  const int fd = mkstemp(path.data());
+  if (fd < 0 || !WriteAll(fd, binary)) {
+    const std::string why = std::strerror(errno);
+    if (fd >= 0) {
+      close(fd);
+      unlink(path.c_str());
+    }
+    return absl::UnavailableError(absl::StrCat("a kernel cannot be written to ", path, " to be loaded: ", why,
+                                               "; set TMPDIR to a folder with space"));
+  }
+  close(fd);
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string why = handle == nullptr ? LoaderError() : "";
+  unlink(path.c_str());
+  if (handle == nullptr) return absl::InvalidArgumentError(absl::StrCat("the kernel binary does not load: ", why));
+  return std::make_unique<CpuModule>(handle, -1);
+}
+
+absl::StatusOr<std::unique_ptr<Module>> CpuModule::Load(const std::string& binary) {
+  const int fd = memfd_create("diapason-kernel", MFD_CLOEXEC);
+  if (fd < 0) return LoadFromFile(binary);
+  void* handle = nullptr;
+  if (WriteAll(fd, binary)) handle = dlopen(absl::StrCat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return std::make_unique<CpuModule>(handle, fd);
+  close(fd);
+  // Systems without /proc, or that forbid executable memory files.
+  return LoadFromFile(binary);
+}
+
+struct BoundCall {
+  ThreadPool::Body body;
+  std::vector<void*> args;
+  int64_t count;
+};
+
+class CpuPlan : public Plan {
+ public:
+  CpuPlan(ThreadPool& pool, std::vector<BoundCall> calls) : pool_(pool), calls_(std::move(calls)) {}
+
+  absl::Status Run() override {
+    ThreadPool::CallerPin pin(pool_);
+    RunOnce();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> Time(int64_t times) override {
+    ThreadPool::CallerPin pin(pool_);
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < times; ++i) RunOnce();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+ private:
+  void RunOnce() {
+    for (const BoundCall& call : calls_) pool_.Run(call.body, call.args.data(), call.count);
+  }
+
+  ThreadPool& pool_;
+  const std::vector<BoundCall> calls_;
+};
+
+// One word a cache line is enough to bring the line in as modified.
+void TouchLines(void* const* args, int64_t begin, int64_t end) {
+  auto* bytes = static_cast<volatile uint8_t*>(args[0]);
+  for (int64_t line = begin; line < end; ++line) bytes[line * 64] = bytes[line * 64] + 1;
+}
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(DeviceFacts facts) : facts_(std::move(facts)), pool_(facts_.num_cores) {}
+
+  const DeviceFacts& facts() const override { return facts_; }
+  TargetKind kind() const override { return TargetKind::kCpu; }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
+  absl::Status FlushCache() override;
+  Clocks clocks() const override;
+
+ private:
+  const DeviceFacts facts_;
+  ThreadPool pool_;
+  std::unique_ptr<DeviceBuffer> flush_scratch_;  // made at the first FlushCache
+};
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::Allocate(int64_t bytes) {
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes cannot be"));
+  const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
+  void* data = nullptr;
+  const bool fits = bytes < INT64_MAX - kHugePage - kPadding;
+  const int64_t size = fits ? (bytes + kPadding + alignment - 1) / alignment * alignment : 0;
+  if (!fits || posix_memalign(&data, alignment, size) != 0)
+    return absl::ResourceExhaustedError(absl::StrCat("out of memory for a buffer of ", bytes, " bytes"));
+  if (alignment == kHugePage) madvise(data, size, MADV_HUGEPAGE);
+  return std::make_unique<CpuBuffer>(static_cast<uint8_t*>(data), bytes, /*owned=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::View(DeviceBuffer& of, int64_t offset, int64_t bytes) {
+  DIAPASON_CHECK(offset >= 0 && bytes >= 0 && offset % 512 == 0 && offset + bytes <= of.bytes());
+  return std::make_unique<CpuBuffer>(DataOf(of) + offset, bytes, /*owned=*/false);
+}
+
+absl::Status CpuDevice::CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes());
+  std::memcpy(DataOf(to), from, bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
+  std::memcpy(to, DataOf(from), bytes);
+  return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Fill(DeviceBuffer& to, uint8_t value) {
+  std::memset(DataOf(to), value, to.bytes());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Module>> CpuDevice::Load(const Program& program) {
+  if (program.target.kind != TargetKind::kCpu)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a program for target '", program.target.ToString(), "' cannot be loaded on a cpu device"));
+  return CpuModule::Load(program.binary);
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CpuDevice::MakePlan(std::vector<Launch> launches) {
+  std::vector<BoundCall> calls;
+  calls.reserve(launches.size());
+  for (const Launch& launch : launches) {
+    BoundCall call;
+    call.body = static_cast<const CpuModule*>(launch.module)->Find(launch.kernel.name);
+    if (call.body == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("the kernel binary has no function '", launch.kernel.name, "'"));
+    for (const DeviceBuffer* arg : launch.args) call.args.push_back(DataOf(*arg));
+    call.count = launch.kernel.grid[0];
+    calls.push_back(std::move(call));
+  }
+  return std::make_unique<CpuPlan>(pool_, std::move(calls));
+}
+
+absl::Status CpuDevice::FlushCache() {
+  const int64_t caches = facts_.l3_bytes + facts_.num_cores * (facts_.l1_bytes + facts_.l2_bytes);
+  if (flush_scratch_ == nullptr) {
+    ASSIGN_OR_RETURN(flush_scratch_, Allocate(std::clamp<int64_t>(2 * caches, 32 << 20, 1 << 30)));
+    RETURN_IF_ERROR(Fill(*flush_scratch_, 0));
+  }
+  void* args[] = {DataOf(*flush_scratch_)};
+  pool_.Run(TouchLines, args, flush_scratch_->bytes() / 64);
+  return absl::OkStatus();
+}
+
+Device::Clocks CpuDevice::clocks() const {
+  Clocks clocks;
+  double khz = 0;
+  if (std::ifstream("/sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq") >> khz) {
+    clocks.core_mhz = khz / 1000;
+    return clocks;
+  }
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(':');
+    if (line.rfind("cpu MHz", 0) != 0 || colon == std::string::npos) continue;
+    clocks.core_mhz = std::strtod(line.c_str() + colon + 1, nullptr);
+    break;
+  }
+  return clocks;
+}
+
+}  // namespace
+
+DeviceFacts CpuFacts(const Target& target) {
+  DeviceFacts facts = DefaultFacts(target);
+  const int before = std::max(facts.num_cores, 1);
+  facts.num_cores = target.num_cores > 0 ? target.num_cores : UsableCores();
+  facts.flops *= static_cast<double>(facts.num_cores) / before;
+  return facts;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCpuDevice(const Target& target) {
+  DIAPASON_CHECK(target.kind == TargetKind::kCpu);
+  if (target.num_cores < 0)
+    return absl::InvalidArgumentError(absl::StrCat("-num-cores=", target.num_cores, ": give a number above 0"));
+  return std::make_unique<CpuDevice>(CpuFacts(target));
+}
+
+}  // namespace diapason

@@ -1,0 +1,451 @@
+#include "compiler/runtime/cuda_device.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/runtime/cuda_library.h"
+#include "compiler/runtime/nvml.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kPadding = 64;
+// Up to here shared memory is static and needs no leave; above, all of it is dynamic (codegen prints it so).
+constexpr int64_t kStaticSharedLimit = 48 << 10;
+// The largest cluster that every device with clusters has.
+constexpr int kPortableCluster = 8;
+
+// "sm_90a" and "sm_90" name the same device.
+std::string PlainArch(std::string arch) {
+  while (!arch.empty() && (arch.back() < '0' || arch.back() > '9')) arch.pop_back();
+  return arch;
+}
+
+// fp32 lanes of a multiprocessor, from NVIDIA's tables of compute capabilities.
+int LanesPerCore(int major, int minor) {
+  if (major == 8) return minor == 0 ? 64 : 128;
+  return major < 8 ? 64 : 128;
+}
+
+std::string UuidText(const CUuuid& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    char hex[3];
+    std::snprintf(hex, sizeof(hex), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += hex;
+  }
+  return text;
+}
+
+absl::StatusOr<CUdevice> FindDevice(const CudaLibrary& cuda, const Target& target) {
+  int count = 0;
+  RETURN_IF_ERROR(cuda.ToStatus(cuda.DeviceGetCount(&count), "target 'cuda': counting the GPUs"));
+  if (count == 0)
+    return absl::UnavailableError(
+        "target 'cuda': the NVIDIA driver lists no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose target "
+        "'cpu'");
+  if (target.device < 0 || target.device >= count)
+    return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': there ", count == 1 ? "is" : "are",
+                                               " ", count, count == 1 ? " GPU" : " GPUs",
+                                               " here; give a -device from 0 to ", count - 1));
+  CUdevice device = 0;
+  RETURN_IF_ERROR(cuda.ToStatus(cuda.DeviceGet(&device, target.device), "target 'cuda': opening the GPU"));
+  return device;
+}
+
+// 0 for an attribute that the driver does not know.
+int Attribute(const CudaLibrary& cuda, CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return cuda.DeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+}
+
+// Replaces `fact` by what the device says, if it says anything.
+template <typename Fact>
+void Take(Fact& fact, double told) {
+  if (told > 0) fact = static_cast<Fact>(told);
+}
+
+DeviceFacts ReadFacts(const CudaLibrary& cuda, CUdevice device, const Target& target) {
+  const auto ask = [&](CUdevice_attribute what) { return static_cast<double>(Attribute(cuda, device, what)); };
+  const int major = Attribute(cuda, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  const int minor = Attribute(cuda, device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  Target resolved = target;
+  resolved.arch = absl::StrCat("sm_", major, minor);
+  DeviceFacts facts = DefaultFacts(resolved);
+  facts.arch = resolved.arch;
+  char name[256] = "";
+  if (cuda.DeviceGetName(name, sizeof(name), device) == CUDA_SUCCESS) facts.model = name;
+  CUuuid uuid{};
+  if (cuda.DeviceGetUuid(&uuid, device) == CUDA_SUCCESS) facts.uuid = UuidText(uuid);
+  int driver = 0;
+  if (cuda.DriverGetVersion(&driver) == CUDA_SUCCESS)
+    facts.driver = absl::StrCat("CUDA ", driver / 1000, ".", driver % 1000 / 10);
+  Take(facts.num_cores, ask(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  Take(facts.max_threads_per_block, ask(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
+  Take(facts.max_shared_bytes, ask(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  Take(facts.shared_bytes_per_core, ask(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR));
+  Take(facts.registers_per_core, ask(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR));
+  Take(facts.max_threads_per_core, ask(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
+  Take(facts.warp_size, ask(CU_DEVICE_ATTRIBUTE_WARP_SIZE));
+  Take(facts.l2_bytes, ask(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE));
+  Take(facts.clock_hz, 1e3 * ask(CU_DEVICE_ATTRIBUTE_CLOCK_RATE));
+  // Two transfers a clock (double data rate) of a bus given in bits.
+  Take(facts.bandwidth,
+       2e3 * ask(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * ask(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8);
+  facts.flops = 2.0 * LanesPerCore(major, minor) * facts.num_cores * facts.clock_hz;
+  return facts;
+}
+
+absl::Status CheckArch(const Target& target, const DeviceFacts& facts) {
+  if (target.arch.empty() || PlainArch(target.arch) == facts.arch) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': the GPU here (", facts.model, ") is ",
+                                             facts.arch, "; leave -arch out, or give -arch=", facts.arch));
+}
+
+class CudaBuffer : public DeviceBuffer {
+ public:
+  // cuda: null for a view, which owns nothing.
+  CudaBuffer(const CudaLibrary* cuda, CUcontext context, CUdeviceptr address, int64_t bytes)
+      : cuda_(cuda), context_(context), address_(address), bytes_(bytes) {}
+  ~CudaBuffer() override {
+    if (cuda_ == nullptr) return;
+    cuda_->CtxSetCurrent(context_);
+    cuda_->MemFree(address_);  // after a fault every call fails; the end of the process frees all
+  }
+  int64_t bytes() const override { return bytes_; }
+  CUdeviceptr address() const { return address_; }
+
+ private:
+  const CudaLibrary* const cuda_;
+  const CUcontext context_;
+  const CUdeviceptr address_;
+  const int64_t bytes_;
+};
+
+CUdeviceptr AddressOf(const DeviceBuffer& buffer) { return static_cast<const CudaBuffer&>(buffer).address(); }
+
+class CudaModule : public Module {
+ public:
+  CudaModule(const CudaLibrary& cuda, CUcontext context, CUmodule module)
+      : cuda_(cuda), context_(context), module_(module) {}
+  ~CudaModule() override {
+    cuda_.CtxSetCurrent(context_);
+    cuda_.ModuleUnload(module_);
+  }
+  CUmodule get() const { return module_; }
+
+ private:
+  const CudaLibrary& cuda_;
+  const CUcontext context_;
+  const CUmodule module_;
+};
+
+// A launch with the driver's function found and allowed what it needs.
+struct Prepared {
+  CUfunction function = nullptr;
+  Kernel kernel;
+  unsigned dynamic_shared = 0;
+  std::vector<CUdeviceptr> args;
+};
+
+class CudaPlan : public Plan {
+ public:
+  CudaPlan(const CudaLibrary& cuda, CUcontext context, CUstream stream)
+      : cuda_(cuda), context_(context), stream_(stream) {}
+  ~CudaPlan() override;
+  // Captures the launches into a graph and instantiates it. To be called once.
+  absl::Status Capture(std::vector<Prepared> launches);
+  absl::Status Run() override;
+  absl::StatusOr<double> Time(int64_t times) override;
+
+ private:
+  absl::Status Launch(Prepared& prepared);
+  absl::Status Check(CUresult result, const char* doing) { return cuda_.ToStatus(result, doing); }
+
+  const CudaLibrary& cuda_;
+  const CUcontext context_;
+  const CUstream stream_;
+  CUgraphExec graph_ = nullptr;
+  CUevent start_ = nullptr, end_ = nullptr;
+};
+
+CudaPlan::~CudaPlan() {
+  cuda_.CtxSetCurrent(context_);
+  if (graph_ != nullptr) cuda_.GraphExecDestroy(graph_);
+  if (start_ != nullptr) cuda_.EventDestroy(start_);
+  if (end_ != nullptr) cuda_.EventDestroy(end_);
+}
+
+absl::Status CudaPlan::Launch(Prepared& prepared) {
+  std::vector<void*> params;
+  for (CUdeviceptr& arg : prepared.args) params.push_back(&arg);
+  const Kernel& kernel = prepared.kernel;
+  const auto dim = [](int64_t extent) { return static_cast<unsigned>(extent); };
+  const std::string doing = absl::StrCat("launching kernel '", kernel.name, "'");
+  if (kernel.cluster <= 1) {
+    return cuda_.ToStatus(
+        cuda_.LaunchKernel(prepared.function, dim(kernel.grid[0]), dim(kernel.grid[1]), dim(kernel.grid[2]),
+                           dim(kernel.block[0]), dim(kernel.block[1]), dim(kernel.block[2]), prepared.dynamic_shared,
+                           stream_, params.data(), nullptr),
+        doing);
+  }
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = static_cast<unsigned>(kernel.cluster);
+  attribute.value.clusterDim.y = 1;
+  attribute.value.clusterDim.z = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = dim(kernel.grid[0]);
+  config.gridDimY = dim(kernel.grid[1]);
+  config.gridDimZ = dim(kernel.grid[2]);
+  config.blockDimX = dim(kernel.block[0]);
+  config.blockDimY = dim(kernel.block[1]);
+  config.blockDimZ = dim(kernel.block[2]);
+  config.sharedMemBytes = prepared.dynamic_shared;
+  config.hStream = stream_;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cuda_.ToStatus(cuda_.LaunchKernelEx(&config, prepared.function, params.data(), nullptr), doing);
+}
+
+absl::Status CudaPlan::Capture(std::vector<Prepared> launches) {
+  RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
+  RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
+  RETURN_IF_ERROR(
+      Check(cuda_.StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "starting to capture a graph"));
+  absl::Status launched;
+  for (Prepared& prepared : launches) {
+    launched = Launch(prepared);
+    if (!launched.ok()) break;
+  }
+  // The capture must be ended in any case, or the stream stays in it. Its own error is a consequence of the first.
+  CUgraph graph = nullptr;
+  const absl::Status ended = Check(cuda_.StreamEndCapture(stream_, &graph), "capturing a graph");
+  absl::Status made = !launched.ok() ? launched : ended;
+  if (made.ok()) made = Check(cuda_.GraphInstantiateWithFlags(&graph_, graph, 0), "instantiating a graph");
+  if (graph != nullptr) cuda_.GraphDestroy(graph);
+  RETURN_IF_ERROR(made);
+  RETURN_IF_ERROR(Check(cuda_.GraphUpload(graph_, stream_), "uploading a graph"));
+  return Check(cuda_.StreamSynchronize(stream_), "uploading a graph");
+}
+
+absl::Status CudaPlan::Run() {
+  RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
+  RETURN_IF_ERROR(Check(cuda_.GraphLaunch(graph_, stream_), "launching a graph"));
+  return Check(cuda_.StreamSynchronize(stream_), "running kernels");
+}
+
+absl::StatusOr<double> CudaPlan::Time(int64_t times) {
+  RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
+  RETURN_IF_ERROR(Check(cuda_.EventRecord(start_, stream_), "recording an event"));
+  for (int64_t i = 0; i < times; ++i) RETURN_IF_ERROR(Check(cuda_.GraphLaunch(graph_, stream_), "launching a graph"));
+  RETURN_IF_ERROR(Check(cuda_.EventRecord(end_, stream_), "recording an event"));
+  RETURN_IF_ERROR(Check(cuda_.StreamSynchronize(stream_), "running kernels"));
+  float milliseconds = 0;
+  RETURN_IF_ERROR(Check(cuda_.EventElapsedTime(&milliseconds, start_, end_), "reading the time"));
+  return milliseconds * 1e-3;
+}
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(const CudaLibrary& cuda, CUdevice device, DeviceFacts facts)
+      : cuda_(cuda), device_(device), facts_(std::move(facts)), nvml_(Nvml::Open(facts_.uuid)) {}
+  ~CudaDevice() override;
+  absl::Status Open();
+
+  const DeviceFacts& facts() const override { return facts_; }
+  TargetKind kind() const override { return TargetKind::kCuda; }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
+  absl::Status FlushCache() override;
+  Clocks clocks() const override { return nvml_ != nullptr ? nvml_->clocks() : Clocks{}; }
+
+ private:
+  absl::Status Select() { return cuda_.ToStatus(cuda_.CtxSetCurrent(context_), "selecting the GPU"); }
+  absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
+  absl::StatusOr<Prepared> Prepare(const Launch& launch);
+  // Lets functions use as much shared memory and as large a cluster as their launches ask for.
+  absl::Status Allow(const std::vector<Prepared>& launches);
+
+  const CudaLibrary& cuda_;
+  const CUdevice device_;
+  const DeviceFacts facts_;
+  const std::unique_ptr<Nvml> nvml_;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::unique_ptr<DeviceBuffer> flush_scratch_;
+};
+
+absl::Status CudaDevice::Open() {
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.PrimaryCtxRetain(&context_, device_),
+                                 absl::StrCat("making a context on GPU ", device_, " (", facts_.model, ")")));
+  RETURN_IF_ERROR(Select());
+  return cuda_.ToStatus(cuda_.StreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+}
+
+CudaDevice::~CudaDevice() {
+  if (context_ == nullptr) return;
+  cuda_.CtxSetCurrent(context_);
+  flush_scratch_.reset();
+  if (stream_ != nullptr) cuda_.StreamDestroy(stream_);
+  cuda_.CtxSetCurrent(nullptr);
+  cuda_.PrimaryCtxRelease(device_);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::Allocate(int64_t bytes) {
+  if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes cannot be"));
+  RETURN_IF_ERROR(Select());
+  CUdeviceptr address = 0;
+  const CUresult result = bytes > INT64_MAX - kPadding
+                              ? CUDA_ERROR_OUT_OF_MEMORY
+                              : cuda_.MemAlloc(&address, static_cast<size_t>(bytes + kPadding));
+  RETURN_IF_ERROR(cuda_.ToStatus(result, absl::StrCat("allocating a buffer of ", bytes, " bytes")));
+  return std::make_unique<CudaBuffer>(&cuda_, context_, address, bytes);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::View(DeviceBuffer& of, int64_t offset, int64_t bytes) {
+  DIAPASON_CHECK(offset >= 0 && bytes >= 0 && offset % 512 == 0 && offset + bytes <= of.bytes());
+  return std::make_unique<CudaBuffer>(nullptr, context_, AddressOf(of) + offset, bytes);
+}
+
+absl::Status CudaDevice::CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes());
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Select());
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyHtoDAsync(AddressOf(to), from, bytes, stream_), "copying to the GPU"));
+  return Wait("copying to the GPU");
+}
+
+absl::Status CudaDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Select());
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, AddressOf(from), bytes, stream_), "copying from the GPU"));
+  return Wait("copying from the GPU");
+}
+
+absl::Status CudaDevice::Fill(DeviceBuffer& to, uint8_t value) {
+  if (to.bytes() == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Select());
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemsetD8Async(AddressOf(to), value, to.bytes(), stream_), "filling a buffer"));
+  return Wait("filling a buffer");
+}
+
+absl::StatusOr<std::unique_ptr<Module>> CudaDevice::Load(const Program& program) {
+  if (program.target.kind != TargetKind::kCuda)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a program for target '", program.target.ToString(), "' cannot be loaded on a cuda device"));
+  if (program.binary.empty()) return absl::InvalidArgumentError("loading a kernel binary: it is empty");
+  RETURN_IF_ERROR(Select());
+  // The driver's own words on what it does not like, cut by it to the size of the buffer.
+  std::string log(4096, 0);
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log.data(), reinterpret_cast<void*>(static_cast<uintptr_t>(log.size() - 1))};
+  CUmodule module = nullptr;
+  const CUresult result = cuda_.ModuleLoadDataEx(&module, program.binary.c_str(), 2, options, values);
+  log.resize(log.find('\0'));
+  RETURN_IF_ERROR(cuda_.ToStatus(result, absl::StrCat("loading a kernel binary", log.empty() ? "" : ": ", log)));
+  return std::make_unique<CudaModule>(cuda_, context_, module);
+}
+
+absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
+  Prepared prepared;
+  prepared.kernel = launch.kernel;
+  const Kernel& kernel = prepared.kernel;
+  const CUresult result = cuda_.ModuleGetFunction(
+      &prepared.function, static_cast<const CudaModule*>(launch.module)->get(), kernel.name.c_str());
+  if (result == CUDA_ERROR_NOT_FOUND)
+    return absl::InvalidArgumentError(absl::StrCat("the kernel binary has no function '", kernel.name, "'"));
+  RETURN_IF_ERROR(cuda_.ToStatus(result, absl::StrCat("finding kernel '", kernel.name, "'")));
+  if (kernel.shared_bytes > facts_.max_shared_bytes)
+    return absl::FailedPreconditionError(absl::StrCat("kernel '", kernel.name, "' needs ", kernel.shared_bytes,
+                                                      " bytes of shared memory; ", facts_.model, " has ",
+                                                      facts_.max_shared_bytes, " a block"));
+  if (kernel.cluster > 1 && cuda_.LaunchKernelEx == nullptr)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "kernel '", kernel.name, "' uses thread-block clusters, which need a driver of CUDA 11.8 or later"));
+  if (kernel.shared_bytes > kStaticSharedLimit) prepared.dynamic_shared = static_cast<unsigned>(kernel.shared_bytes);
+  for (const DeviceBuffer* arg : launch.args) prepared.args.push_back(AddressOf(*arg));
+  return prepared;
+}
+
+absl::Status CudaDevice::Allow(const std::vector<Prepared>& launches) {
+  // One function may be launched several times with different needs: the largest counts.
+  std::map<CUfunction, const Prepared*> largest;
+  for (const Prepared& prepared : launches) {
+    const std::string& name = prepared.kernel.name;
+    if (prepared.kernel.cluster > kPortableCluster)
+      RETURN_IF_ERROR(cuda_.ToStatus(
+          cuda_.FuncSetAttribute(prepared.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+          absl::StrCat("allowing a cluster of ", prepared.kernel.cluster, " blocks for kernel '", name, "'")));
+    const Prepared*& known = largest[prepared.function];
+    if (known == nullptr || known->dynamic_shared < prepared.dynamic_shared) known = &prepared;
+  }
+  for (const auto& [function, prepared] : largest) {
+    if (prepared->dynamic_shared == 0) continue;
+    RETURN_IF_ERROR(cuda_.ToStatus(cuda_.FuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                                          static_cast<int>(prepared->dynamic_shared)),
+                                   absl::StrCat("allowing ", prepared->dynamic_shared,
+                                                " bytes of shared memory for kernel '", prepared->kernel.name, "'")));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlan(std::vector<Launch> launches) {
+  RETURN_IF_ERROR(Select());
+  std::vector<Prepared> all;
+  all.reserve(launches.size());
+  for (const Launch& launch : launches) {
+    ASSIGN_OR_RETURN(Prepared prepared, Prepare(launch));
+    all.push_back(std::move(prepared));
+  }
+  RETURN_IF_ERROR(Allow(all));
+  auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
+  RETURN_IF_ERROR(plan->Capture(std::move(all)));
+  return plan;
+}
+
+absl::Status CudaDevice::FlushCache() {
+  if (flush_scratch_ == nullptr) {
+    ASSIGN_OR_RETURN(flush_scratch_, Allocate(std::clamp<int64_t>(2 * facts_.l2_bytes, 32 << 20, 1 << 30)));
+  }
+  return Fill(*flush_scratch_, 1);
+}
+
+}  // namespace
+
+absl::StatusOr<DeviceFacts> CudaFacts(const Target& target) {
+  ASSIGN_OR_RETURN(const CudaLibrary* cuda, CudaLibrary::Get());
+  ASSIGN_OR_RETURN(CUdevice device, FindDevice(*cuda, target));
+  DeviceFacts facts = ReadFacts(*cuda, device, target);
+  RETURN_IF_ERROR(CheckArch(target, facts));
+  return facts;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const Target& target) {
+  DIAPASON_CHECK(target.kind == TargetKind::kCuda);
+  ASSIGN_OR_RETURN(DeviceFacts facts, CudaFacts(target));
+  ASSIGN_OR_RETURN(const CudaLibrary* cuda, CudaLibrary::Get());
+  ASSIGN_OR_RETURN(CUdevice id, FindDevice(*cuda, target));
+  auto device = std::make_unique<CudaDevice>(*cuda, id, std::move(facts));
+  RETURN_IF_ERROR(device->Open());
+  return device;
+}
+
+int CountCudaDevices() {
+  absl::StatusOr<const CudaLibrary*> cuda = CudaLibrary::Get();
+  int count = 0;
+  return cuda.ok() && (*cuda)->DeviceGetCount(&count) == CUDA_SUCCESS ? count : 0;
+}
+
+}  // namespace diapason

@@ -1,0 +1,104 @@
+#include "compiler/runtime/executable.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Programs arrive from other processes and from disk: nothing of them is taken on trust that would be read as an index.
+absl::Status Validate(const Program& program) {
+  for (const ProgramBuffer& buffer : program.buffers)
+    if (buffer.elements < 0 || BytesOf(buffer.dtype) <= 0)
+      return absl::InvalidArgumentError(absl::StrCat("the program's buffer '", buffer.name, "' has no valid size"));
+  for (const auto* kernels : {&program.prologue, &program.kernels}) {
+    for (const Kernel& kernel : *kernels) {
+      for (int arg : kernel.args)
+        if (arg < 0 || arg >= static_cast<int>(program.buffers.size()))
+          return absl::InvalidArgumentError(
+              absl::StrCat("kernel '", kernel.name, "' names buffer ", arg, " of ", program.buffers.size()));
+      for (int d = 0; d < 3; ++d)
+        if (kernel.grid[d] < 1 || kernel.block[d] < 1)
+          return absl::InvalidArgumentError(absl::StrCat("kernel '", kernel.name, "' has an empty grid or block"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Executable::Executable(Device& device, Program program, std::shared_ptr<const Module> module)
+    : device_(device), program_(std::move(program)), module_(std::move(module)), buffers_(program_.buffers.size()) {}
+
+absl::StatusOr<std::unique_ptr<Executable>> Executable::Create(Device& device, Program program,
+                                                               std::shared_ptr<const Module> module) {
+  RETURN_IF_ERROR(Validate(program));
+  if (module == nullptr) {
+    ASSIGN_OR_RETURN(module, device.Load(program));
+  }
+  return std::unique_ptr<Executable>(new Executable(device, std::move(program), std::move(module)));
+}
+
+void Executable::Bind(int index, DeviceBuffer* buffer) {
+  DIAPASON_CHECK(index >= 0 && index < static_cast<int>(buffers_.size()) && buffer != nullptr);
+  DIAPASON_CHECK_MSG(buffer->bytes() >= program_.buffers[index].bytes(), program_.buffers[index].name);
+  buffers_[index] = buffer;
+}
+
+absl::Status Executable::AllocateRest() {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i] != nullptr) continue;
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> made, device_.Allocate(program_.buffers[i].bytes()));
+    buffers_[i] = made.get();
+    owned_.push_back(std::move(made));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<int> Executable::BuffersOf(BufferRole role) const {
+  std::vector<int> found;
+  for (size_t i = 0; i < program_.buffers.size(); ++i)
+    if (program_.buffers[i].role == role) found.push_back(static_cast<int>(i));
+  return found;
+}
+
+int Executable::BufferOfStage(int stage) const {
+  if (stage < 0) return -1;
+  for (size_t i = 0; i < program_.buffers.size(); ++i)
+    if (program_.buffers[i].stage == stage) return static_cast<int>(i);
+  return -1;
+}
+
+std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels) const {
+  std::vector<Launch> launches;
+  launches.reserve(kernels.size());
+  for (const Kernel& kernel : kernels) {
+    Launch launch{module_.get(), kernel, {}};
+    for (int arg : kernel.args) {
+      DIAPASON_CHECK_MSG(buffers_[arg] != nullptr, program_.buffers[arg].name);
+      launch.args.push_back(buffers_[arg]);
+    }
+    launches.push_back(std::move(launch));
+  }
+  return launches;
+}
+
+absl::Status Executable::RunPrologue() {
+  if (program_.prologue.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, device_.MakePlan(Bound(program_.prologue)));
+  return plan->Run();
+}
+
+std::vector<Launch> Executable::Launches() const { return Bound(program_.kernels); }
+
+absl::StatusOr<std::unique_ptr<Plan>> Executable::MakePlan(int64_t copies) {
+  const std::vector<Launch> once = Launches();
+  std::vector<Launch> all;
+  all.reserve(once.size() * copies);
+  for (int64_t i = 0; i < copies; ++i) all.insert(all.end(), once.begin(), once.end());
+  return device_.MakePlan(std::move(all));
+}
+
+}  // namespace diapason

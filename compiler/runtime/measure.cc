@@ -1,0 +1,153 @@
+#include "compiler/runtime/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// A plan of copies should be this long, so that starting it (5 to 10 us for a graph) is below 1% of what is measured...
+constexpr double kPlanSeconds = 1e-3;
+// ... and no longer than that: a capture costs some 5 us a launch.
+constexpr int64_t kMaxCopies = 256;
+constexpr int64_t kMaxNumber = 1 << 20;
+// The race: this many samples of this length, then the median against the best known.
+constexpr int kRaceSamples = 3;
+constexpr double kRaceSampleSeconds = 1e-3;
+constexpr double kRaceFactor = 1.3;
+// A single first run this much slower ends the race at once.
+constexpr double kHopelessFactor = 10;
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Times runs of a plan that holds `copies` runs of what is measured.
+class Measurer {
+ public:
+  Measurer(Device& device, Plan& plan, int64_t copies, const TimingOptions& options)
+      : device_(device), plan_(plan), copies_(copies), options_(options) {}
+
+  // estimate: seconds of one warm run.
+  absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
+
+ private:
+  // One sample: seconds of a run, the mean over `plans` plans.
+  absl::StatusOr<double> Sample(int64_t plans);
+  // Plans to run for a sample of at least `seconds` and `runs`.
+  int64_t PlansFor(double estimate, double seconds, int64_t runs) const;
+  // Samples of the race; leaves timing.raced_out and updates the estimate.
+  absl::Status Race(Timing& timing, double& estimate);
+
+  Device& device_;
+  Plan& plan_;
+  const int64_t copies_;
+  const TimingOptions& options_;
+};
+
+absl::StatusOr<double> Measurer::Sample(int64_t plans) {
+  if (!options_.flush_cache) {
+    ASSIGN_OR_RETURN(const double seconds, plan_.Time(plans));
+    return seconds / static_cast<double>(plans * copies_);
+  }
+  double total = 0;
+  for (int64_t i = 0; i < plans; ++i) {
+    RETURN_IF_ERROR(device_.FlushCache());
+    ASSIGN_OR_RETURN(const double seconds, plan_.Time(1));
+    total += seconds;
+  }
+  return total / static_cast<double>(plans * copies_);
+}
+
+int64_t Measurer::PlansFor(double estimate, double seconds, int64_t runs) const {
+  const double wanted = std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate, 1e-9)});
+  const double plans = std::ceil(std::min<double>(wanted, kMaxNumber) / static_cast<double>(copies_));
+  return std::max<int64_t>(1, static_cast<int64_t>(plans));
+}
+
+absl::Status Measurer::Race(Timing& timing, double& estimate) {
+  const int64_t plans = PlansFor(estimate, kRaceSampleSeconds, 1);
+  Timing race;
+  race.number = plans * copies_;
+  const int samples = estimate > kHopelessFactor * options_.race_seconds ? 1 : kRaceSamples;
+  for (int i = 0; i < samples; ++i) {
+    ASSIGN_OR_RETURN(const double sample, Sample(plans));
+    race.samples.push_back(sample);
+  }
+  estimate = MedianSeconds(race);
+  race.raced_out = estimate > kRaceFactor * options_.race_seconds;
+  if (race.raced_out) timing = std::move(race);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch) {
+  Timing timing;
+  if (options_.race_seconds > 0) RETURN_IF_ERROR(Race(timing, estimate));
+  if (!timing.raced_out) {
+    const int repeat = std::max(1, options_.repeat);
+    int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, options_.number);
+    // No sample may take the whole of max_seconds.
+    const double share = options_.max_seconds / repeat;
+    plans = std::clamp<int64_t>(static_cast<int64_t>(share / std::max(estimate * copies_, 1e-9)), 1, plans);
+    timing.number = plans * copies_;
+    for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
+      ASSIGN_OR_RETURN(const double sample, Sample(plans));
+      timing.samples.push_back(sample);
+    }
+  }
+  timing.run_seconds = watch.seconds();
+  return timing;
+}
+
+// Seconds of one warm run, the least of up to three (the first runs of a kernel also load its code).
+absl::StatusOr<double> Estimate(Plan& plan, double max_seconds) {
+  Stopwatch watch;
+  RETURN_IF_ERROR(plan.Run());
+  double best = watch.seconds();
+  for (int i = 0; i < 3 && watch.seconds() + best < max_seconds / 2 && (i == 0 || watch.seconds() < 10e-3); ++i) {
+    ASSIGN_OR_RETURN(const double seconds, plan.Time(1));
+    best = std::min(best, seconds);
+  }
+  return best;
+}
+
+}  // namespace
+
+absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options) {
+  const Stopwatch watch;
+  ASSIGN_OR_RETURN(const double estimate, Estimate(plan, options.max_seconds));
+  return Measurer(device, plan, 1, options).Measure(estimate, watch);
+}
+
+absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options) {
+  const Stopwatch watch;
+  Device& device = executable.device();
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan(1));
+  ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds));
+  int64_t copies = 1;
+  if (device.kind() == TargetKind::kCuda && !options.flush_cache && estimate < kPlanSeconds / 2) {
+    // The estimate still holds the start of a graph: a first, short plan of copies tells the kernel's own time.
+    copies = 16;
+    ASSIGN_OR_RETURN(plan, executable.MakePlan(copies));
+    ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, options.max_seconds));
+    estimate = seconds / static_cast<double>(copies);
+    const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(estimate, 1e-7));
+    if (wanted > 2 * copies) {
+      copies = std::min(wanted, kMaxCopies);
+      ASSIGN_OR_RETURN(plan, executable.MakePlan(copies));
+      RETURN_IF_ERROR(plan->Run());
+    }
+  }
+  return Measurer(device, *plan, copies, options).Measure(estimate, watch);
+}
+
+}  // namespace diapason

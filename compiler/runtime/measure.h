@@ -1,0 +1,36 @@
+// Timing an executable: how long one run of a program takes, as raw samples.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/outcome.h"
+
+namespace diapason {
+
+struct TimingOptions {
+  int64_t number = 1;         // least runs of a sample; grown until the sample is min_repeat_ms long
+  int repeat = 3;             // samples
+  double min_repeat_ms = 20;  // least length of a sample
+  // The best time known for the task, in seconds; 0: no race. A candidate whose median is above 1.3 times this after
+  // the first few milliseconds is stopped there, with those samples and raced_out set: it cannot win, and its time is
+  // still a label good enough for the cost model.
+  double race_seconds = 0;
+  // Start every run with a cold last-level cache. Each run is then timed alone, launch included: for kernels of more
+  // than some ten microseconds.
+  bool flush_cache = false;
+  // Measuring ends with the samples that there are (at least one) once it has taken this long. A kernel that hangs is
+  // not stopped by this: the process that supervises has that deadline.
+  double max_seconds = 10;
+};
+
+// Runs once to warm up, then measures. Kernels shorter than a launch are repeated inside one plan (on cuda: one graph),
+// so that what is timed is the device and not the host that feeds it. Timing::number is the runs of a sample;
+// build_seconds stays 0. Errors: those of Device::MakePlan and Plan. REQUIRES: buffers filled and prologue run.
+absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options);
+
+// The same for a plan that exists, run as it is (a whole network): samples are seconds of one Plan::Run.
+absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options);
+
+}  // namespace diapason
