@@ -37,28 +37,28 @@ struct Clocks {
 
 // One measurement. Text is stored as UTF-8: bytes that are none become U+FFFD.
 struct TuningRecord {
-  int64_t id = 0;             // given by Append; differs between files
-  std::string uuid;           // 32 hexadecimal digits, the same in every file; empty: Append makes one
-  int64_t run_id = 0;         // StartRun's; 0: of no run
-  std::string workload_key;   // WorkloadKey of the dag
-  std::string workload;       // SerializeDag. Kept once for each key: the first one stored is what readers get
-  std::string task_name;      // for people
-  std::string target;         // canonical text, Target::ToString
-  std::string device_model;   // DeviceFacts::model
+  int64_t id = 0;            // given by Append; differs between files
+  std::string uuid;          // 32 hexadecimal digits, the same in every file; empty: Append makes one
+  int64_t run_id = 0;        // StartRun's; 0: of no run
+  std::string workload_key;  // WorkloadKey of the dag
+  std::string workload;      // SerializeDag. Kept once for each key: the first one stored is what readers get
+  std::string task_name;     // for people
+  std::string target;        // canonical text, Target::ToString
+  std::string device_model;  // DeviceFacts::model
   std::string device_uuid;
-  std::string view;           // "direct", "gemm", ...
+  std::string view;  // "direct", "gemm", ...
   std::string sketch;
-  std::string schedule;       // serialised steps: replays on the workload without the rules that made it
+  std::string schedule;  // serialised steps: replays on the workload without the rules that made it
   std::vector<int32_t> decisions;
   uint64_t decision_hash = 0;
   Outcome outcome = MeasureError{};
   std::optional<double> predicted;  // the model's score when the candidate was chosen
   uint64_t seed = 0;
-  int64_t trial = 0;          // position within its task, from 0
+  int64_t trial = 0;  // position within its task, from 0
   Clocks clocks;
   std::string driver;
-  std::string compiler;       // version text
-  int64_t created_at = 0;     // Unix time in nanoseconds; 0: Append takes the clock's
+  std::string compiler;    // version text
+  int64_t created_at = 0;  // Unix time in nanoseconds; 0: Append takes the clock's
   // Set through SetVerified afterwards, or here when known.
   Verified verified = Verified::kUnknown;
   std::optional<double> max_error;  // largest error found by verification; infinity for NaN outputs
@@ -75,7 +75,7 @@ struct TuningRun {
   std::string command_line;
   uint64_t seed = 0;
   std::string host;
-  std::string version;  // of the program
+  std::string version;     // of the program
   int64_t started_at = 0;  // Unix nanoseconds; 0: StartRun takes the clock's
   int64_t ended_at = 0;    // 0: runs, or was killed
 };
@@ -94,7 +94,7 @@ struct RecordFilter {
   std::string target;    // the target's text, or its beginning up to a blank: "cuda" matches "cuda -arch=sm_90"
   std::string workload;  // workload key or its beginning
   std::string device_model;
-  std::string network;   // workloads linked to this network
+  std::string network;  // workloads linked to this network
 };
 
 struct HistoryInfo {
@@ -142,8 +142,8 @@ struct ImportOptions {
 };
 struct ImportReport {
   int64_t lines = 0, added = 0;
-  int64_t known = 0;    // records that were there already, told by uuid
-  int64_t updated = 0;  // of these, those that gained their verification
+  int64_t known = 0;                 // records that were there already, told by uuid
+  int64_t updated = 0;               // of these, those that gained their verification
   std::vector<std::string> damaged;  // with skip_damaged: a sentence a line
 };
 struct ExportOptions {
@@ -167,7 +167,7 @@ enum class HistoryMode : uint8_t {
 
 struct HistoryOptions {
   std::chrono::milliseconds busy_timeout{30000};  // how long to wait for another process's write
-  bool allow_damage = false;  // open although the file is damaged, to save what can be read; kReadOnly only
+  bool allow_damage = false;              // open although the file is damaged, to save what can be read; kReadOnly only
   std::function<int64_t()> now;           // Unix nanoseconds; default: the system's clock
   std::function<std::string()> new_uuid;  // default: random
 };
@@ -191,8 +191,8 @@ class History {
   // NotFound for an unknown id.
   absl::StatusOr<TuningRecord> Get(int64_t id);
 
-  // The fastest by median that is not refuted by verification; contenders before those that were raced out; the older of
-  // two equal ones. Nothing when no measurement succeeded. An empty target matches all of the device's.
+  // The fastest by median that is not refuted by verification; contenders before those that were raced out; the older
+  // of two equal ones. Nothing when no measurement succeeded. An empty target matches all of the device's.
   absl::StatusOr<std::optional<TuningRecord>> Best(const std::string& workload_key, const std::string& device_model,
                                                    const std::string& target = "");
   // As Best, but any verified record goes before one not verified yet.
@@ -228,16 +228,16 @@ class History {
   static absl::StatusOr<CheckReport> Check(const std::string& path, const CheckHooks& hooks = {},
                                            HistoryOptions options = {});
 
-  // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads without
-  // a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
+  // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads
+  // without a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
   absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});
   // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none.
   // `name` is what messages call the input. InvalidArgument names the line that is damaged; then nothing is imported.
   absl::StatusOr<ImportReport> ImportJson(std::istream& in, const std::string& name, const ImportOptions& options = {});
 
-  // Keeps the best `keep` of each workload, target and device, in the order of BestForBuild; failed measurements, refuted
-  // records and runs without a record go. Into a new file, or in this one when `path` is empty. AlreadyExists when there
-  // is such a file. REQUIRES: keep >= 1.
+  // Keeps the best `keep` of each workload, target and device, in the order of BestForBuild; failed measurements,
+  // refuted records and runs without a record go. Into a new file, or in this one when `path` is empty. AlreadyExists
+  // when there is such a file. REQUIRES: keep >= 1.
   absl::StatusOr<DistillReport> Distill(int64_t keep, const std::string& path = "");
 
   const std::string& path() const;

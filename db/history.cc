@@ -1,0 +1,344 @@
+#include "db/history.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "db/history_impl.h"
+#include "db/schema.h"
+#include "db/text.h"
+
+namespace diapason {
+namespace {
+
+// SQLite's quick check reads about a gigabyte a second, so that up to this size opening stays imperceptible. Above it,
+// damage is found by the checksums of the records that are read, and by Check.
+constexpr int64_t kQuickCheckBytes = int64_t{256} << 20;
+
+int64_t SystemNow() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+// Size of the file, -1 when there is none.
+int64_t SizeOf(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? int64_t{info.st_size} : -1;
+}
+
+absl::Status MissingError(const std::string& path) {
+  return absl::NotFoundError(
+      absl::StrCat("history '", path, "' does not exist; name a file that 'diapason tune --history' has written"));
+}
+
+// OK when `path` is a file with content; NotFound when there is none.
+absl::Status CheckFile(const std::string& path) {
+  if (path.empty()) return absl::InvalidArgumentError("the path of the history is empty; name a file");
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return MissingError(path);
+    return absl::PermissionDeniedError(absl::StrCat("history '", path, "' cannot be reached (", std::strerror(errno),
+                                                    "); correct the path or its permissions"));
+  }
+  if (S_ISDIR(info.st_mode))
+    return absl::FailedPreconditionError(absl::StrCat("'", path, "' is a folder and no history; name a file in it"));
+  if (!S_ISREG(info.st_mode))
+    return absl::FailedPreconditionError(absl::StrCat("'", path, "' is no regular file; name another file"));
+  if (info.st_size == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", path, "' is an empty file and no Diapason history; remove it or name another file"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CreateIfMissing(const std::string& path, const HistoryOptions& options) {
+  const std::string log = path + "-wal";
+  // The log is looked at first: another process may be creating both.
+  const bool stale_log = SizeOf(log) > 0;
+  absl::Status found = CheckFile(path);
+  if (!absl::IsNotFound(found)) return found;
+  if (stale_log) {
+    return absl::FailedPreconditionError(absl::StrCat("history '", path, "' is gone but its log '", log,
+                                                      "' is there; put the history back or remove the log"));
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+    return absl::NotFoundError(absl::StrCat("the folder of history '", path,
+                                            "' does not exist; create it or name "
+                                            "another file"));
+  }
+  return CreateHistoryFile(path, options.new_uuid());
+}
+
+absl::Status QuickCheck(Database& db) {
+  ASSIGN_OR_RETURN(std::string result, db.QueryText("PRAGMA quick_check(1)"));
+  if (result == "ok") return absl::OkStatus();
+  const size_t line = result.find_last_of('\n', result.size() - 2);  // the first may be a heading
+  if (line != std::string::npos) result = result.substr(line + 1);
+  while (!result.empty() && result.back() == '\n') result.pop_back();
+  return DamagedError(db.path(), CleanUtf8(result));
+}
+
+// A reader that may not write beside the file cannot share a log with writers; without a log there is nothing to share.
+absl::StatusOr<std::unique_ptr<Database>> OpenAndIdentify(const std::string& path, HistoryMode mode,
+                                                          const HistoryOptions& options) {
+  const bool has_log = SizeOf(path + "-wal") > 0;
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> db,
+                   Database::Open(path, Database::Access::kReadWrite, options.busy_timeout));
+  // Until the file is known to be ours to write, closing it leaves its log as it is.
+  if (has_log) sqlite3_db_config(db->handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+  const bool writable = sqlite3_db_readonly(db->handle(), "main") == 0;
+  if (mode != HistoryMode::kReadOnly && !writable) return ReadOnlyError(path);
+  if (mode == HistoryMode::kReadOnly) RETURN_IF_ERROR(db->Exec("PRAGMA query_only=ON"));
+  absl::Status identity = CheckIdentity(*db);
+  if (absl::IsPermissionDenied(identity) && mode == HistoryMode::kReadOnly && !has_log) {
+    ASSIGN_OR_RETURN(db, Database::Open(path, Database::Access::kImmutable, options.busy_timeout));
+    identity = CheckIdentity(*db);
+  }
+  if (!identity.ok()) return identity;
+  return db;
+}
+
+absl::Status MakeDurable(Database& db) {
+  ASSIGN_OR_RETURN(const std::string journal, db.QueryText("PRAGMA journal_mode"));
+  // Where a write-ahead log cannot be had (another process holds the file, or the file system has no shared memory),
+  // the rollback journal is as durable.
+  if (journal != "wal") (void)db.Exec("PRAGMA journal_mode=WAL");
+  return db.Exec("PRAGMA synchronous=FULL");
+}
+
+}  // namespace
+
+HistoryOptions WithDefaults(HistoryOptions options) {
+  if (!options.now) options.now = SystemNow;
+  if (!options.new_uuid) options.new_uuid = RandomUuid;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> OpenHistoryFile(const std::string& path, HistoryMode mode,
+                                                          const HistoryOptions& options) {
+  RETURN_IF_ERROR(CheckFile(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenAndIdentify(path, mode, options));
+  if (!options.allow_damage && SizeOf(path) <= kQuickCheckBytes) RETURN_IF_ERROR(QuickCheck(*db));
+  ASSIGN_OR_RETURN(const int64_t version, db->QueryInt("PRAGMA user_version"));
+  if (version < kSchemaVersion && mode == HistoryMode::kReadOnly) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Database> copy, Database::OpenInMemory(path, options.busy_timeout));
+    RETURN_IF_ERROR(db->CopyTo(*copy));
+    db = std::move(copy);
+  }
+  if (version < kSchemaVersion) RETURN_IF_ERROR(Migrate(*db));
+  RETURN_IF_ERROR(CheckTables(*db));
+  if (mode == HistoryMode::kReadOnly) {
+    RETURN_IF_ERROR(db->Exec("PRAGMA query_only=ON"));
+  } else {
+    RETURN_IF_ERROR(MakeDurable(*db));
+    sqlite3_db_config(db->handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, nullptr);
+  }
+  return db;
+}
+
+absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path, HistoryMode mode,
+                                                       HistoryOptions options) {
+  DIAPASON_CHECK(mode == HistoryMode::kReadOnly || !options.allow_damage);
+  options = WithDefaults(std::move(options));
+  if (mode == HistoryMode::kCreate) RETURN_IF_ERROR(CreateIfMissing(path, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenHistoryFile(path, mode, options));
+  return std::unique_ptr<History>(new History(std::make_unique<Impl>(path, std::move(options), std::move(db))));
+}
+
+History::History(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+History::~History() = default;
+const std::string& History::path() const { return impl_->path; }
+
+absl::Status NoSuchRecord(const std::string& path, int64_t id) {
+  return absl::NotFoundError(absl::StrCat("history '", path, "' has no record ", id, "; 'diapason query --history ",
+                                          path, "' lists the best ones with their ids"));
+}
+
+absl::Status History::Impl::Prepare(TuningRecord& record) const {
+  if (record.uuid.empty()) record.uuid = options.new_uuid();
+  if (record.created_at == 0) record.created_at = Now();
+  NormaliseRecord(record);
+  return ValidateRecord(record);
+}
+
+absl::StatusOr<RecordWriter> RecordWriter::Create(Database* db) {
+  ASSIGN_OR_RETURN(Statement workload, db->Prepare("INSERT INTO workloads(workload_key, dag, checksum) VALUES(?, ?, ?) "
+                                                   "ON CONFLICT DO NOTHING"));
+  ASSIGN_OR_RETURN(Statement record, db->Prepare(kInsertRecord));
+  return RecordWriter(db, std::move(workload), std::move(record));
+}
+
+absl::Status RecordWriter::StoreWorkload(const std::string& key, const std::string& dag) {
+  workload_.BindText(1, key);
+  workload_.BindBlob(2, dag);
+  workload_.BindInt(3, static_cast<int64_t>(Fnv1a(dag)));
+  return workload_.Run();
+}
+
+absl::StatusOr<int64_t> RecordWriter::Insert(const TuningRecord& record) {
+  if (!record.workload.empty()) RETURN_IF_ERROR(StoreWorkload(record.workload_key, record.workload));
+  absl::Status status = InsertRecord(record_, record);
+  if (record_.code() == SQLITE_CONSTRAINT_UNIQUE)
+    return absl::InvalidArgumentError(absl::StrCat("the history has a record with its uuid ", record.uuid));
+  if (record_.code() == SQLITE_CONSTRAINT_FOREIGNKEY) {
+    return absl::InvalidArgumentError(record.workload.empty()
+                                          ? "its workload is empty, and its key not known yet"
+                                          : absl::StrCat("its run ", record.run_id, " is not known"));
+  }
+  RETURN_IF_ERROR(status);
+  return sqlite3_last_insert_rowid(db_->handle());
+}
+
+absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRecord>& records) {
+  absl::MutexLock lock(&impl_->mu);
+  const auto refuse = [&](size_t i, const absl::Status& reason) {
+    return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
+                                                   " cannot be stored in history '", impl_->path,
+                                                   "': ", std::string(reason.message())));
+  };
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+  std::vector<int64_t> ids;
+  for (size_t i = 0; i < records.size(); ++i) {
+    TuningRecord record = records[i];
+    if (absl::Status status = impl_->Prepare(record); !status.ok()) return refuse(i, status);
+    absl::StatusOr<int64_t> id = writer.Insert(record);
+    if (absl::IsInvalidArgument(id.status())) return refuse(i, id.status());
+    RETURN_IF_ERROR(id.status());
+    ids.push_back(*id);
+  }
+  RETURN_IF_ERROR(transaction.Commit());
+  return ids;
+}
+
+absl::Status History::SetVerified(int64_t id, bool ok, double max_error, const std::string& text) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(Statement update,
+                   impl_->db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
+  update.BindText(1, VerifiedName(ok ? Verified::kOk : Verified::kFailed));
+  update.BindReal(2, std::isnan(max_error) ? std::numeric_limits<double>::infinity() : max_error);
+  update.BindText(3, CleanUtf8(text));
+  update.BindInt(4, id);
+  RETURN_IF_ERROR(update.Run());
+  if (sqlite3_changes(impl_->db->handle()) == 0) return NoSuchRecord(impl_->path, id);
+  return transaction.Commit();
+}
+
+const char* const kSelectRuns = "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs ";
+
+absl::StatusOr<TuningRun> ReadRun(const Statement& row) {
+  TuningRun run;
+  run.id = row.Int(0);
+  run.uuid = row.Bytes(1);
+  run.command_line = row.Bytes(2);
+  run.seed = static_cast<uint64_t>(row.Int(3));
+  run.host = row.Bytes(4);
+  run.version = row.Bytes(5);
+  run.started_at = row.Int(6);
+  run.ended_at = row.Int(7);
+  return run;
+}
+
+absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
+  ASSIGN_OR_RETURN(Statement insert, db.Prepare("INSERT INTO runs(uuid, command_line, seed, host, version, started_at, "
+                                                "ended_at) VALUES(?, ?, ?, ?, ?, ?, ?)"));
+  insert.BindText(1, run.uuid);
+  insert.BindText(2, CleanUtf8(run.command_line));
+  insert.BindInt(3, static_cast<int64_t>(run.seed));
+  insert.BindText(4, CleanUtf8(run.host));
+  insert.BindText(5, CleanUtf8(run.version));
+  insert.BindInt(6, run.started_at);
+  insert.BindInt(7, run.ended_at);
+  RETURN_IF_ERROR(insert.Run());
+  return sqlite3_last_insert_rowid(db.handle());
+}
+
+absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
+  absl::MutexLock lock(&impl_->mu);
+  TuningRun complete = run;
+  if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
+  if (!IsUuid(complete.uuid)) return absl::InvalidArgumentError("the run's uuid is not of 32 hexadecimal digits");
+  if (complete.started_at == 0) complete.started_at = impl_->Now();
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(const int64_t id, InsertRun(*impl_->db, complete));
+  RETURN_IF_ERROR(transaction.Commit());
+  return id;
+}
+
+absl::Status History::EndRun(int64_t run_id) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
+  update.BindInt(1, impl_->Now());
+  update.BindInt(2, run_id);
+  RETURN_IF_ERROR(update.Run());
+  if (sqlite3_changes(impl_->db->handle()) == 0)
+    return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
+  return transaction.Commit();
+}
+
+absl::StatusOr<std::vector<TuningRun>> History::Runs() {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
+  std::vector<TuningRun> runs;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return runs;
+    ASSIGN_OR_RETURN(TuningRun run, ReadRun(query));
+    runs.push_back(std::move(run));
+  }
+}
+
+absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+  ASSIGN_OR_RETURN(
+      Statement upsert,
+      impl_->db->Prepare("INSERT INTO networks(network, workload_key, task_name, weight) VALUES(?, ?, ?, ?) "
+                         "ON CONFLICT DO UPDATE SET task_name = excluded.task_name, weight = excluded.weight"));
+  for (const NetworkTask& task : tasks) {
+    if (task.network.empty() || task.workload_key.empty() || task.workload.empty() || !std::isfinite(task.weight)) {
+      return absl::InvalidArgumentError(absl::StrCat("task '", task.task_name, "' of network '", task.network,
+                                                     "' has no name, workload or finite weight to link"));
+    }
+    RETURN_IF_ERROR(writer.StoreWorkload(CleanUtf8(task.workload_key), task.workload));
+    upsert.BindText(1, CleanUtf8(task.network));
+    upsert.BindText(2, CleanUtf8(task.workload_key));
+    upsert.BindText(3, CleanUtf8(task.task_name));
+    upsert.BindReal(4, task.weight);
+    RETURN_IF_ERROR(upsert.Run());
+  }
+  return transaction.Commit();
+}
+
+absl::StatusOr<std::vector<NetworkTask>> History::NetworkTasks(const std::string& network) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  ASSIGN_OR_RETURN(Statement query,
+                   impl_->db->Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
+                                      "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "
+                                      "ORDER BY n.network, n.workload_key"));
+  query.BindText(1, network);
+  std::vector<NetworkTask> tasks;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return tasks;
+    tasks.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Bytes(3), query.Real(4)});
+  }
+}
+
+}  // namespace diapason

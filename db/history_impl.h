@@ -1,0 +1,100 @@
+// What the sources of History share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "db/history.h"
+#include "db/record_row.h"
+#include "db/sqlite.h"
+
+namespace diapason {
+
+class History::Impl {
+ public:
+  Impl(std::string file, HistoryOptions opts, std::unique_ptr<Database> database)
+      : path(std::move(file)), options(std::move(opts)), db(std::move(database)) {}
+
+  int64_t Now() const { return options.now(); }
+  // Fills in uuid and time and cleans the texts; InvalidArgument with the reason alone.
+  absl::Status Prepare(TuningRecord& record) const;
+
+  const std::string path;
+  const HistoryOptions options;  // with its functions filled in
+  absl::Mutex mu;
+  const std::unique_ptr<Database> db ABSL_PT_GUARDED_BY(mu);
+};
+
+// Opens a file that is there; refuses one whose pages (unless options.allow_damage) or tables are damaged. REQUIRES:
+// options went through WithDefaults.
+absl::StatusOr<std::unique_ptr<Database>> OpenHistoryFile(const std::string& path, HistoryMode mode,
+                                                          const HistoryOptions& options);
+
+// The clock and the source of uuids where the caller gave none.
+HistoryOptions WithDefaults(HistoryOptions options);
+
+// Inserts records, with their workloads, into a history within a transaction of the caller.
+class RecordWriter {
+ public:
+  static absl::StatusOr<RecordWriter> Create(Database* db);
+  // Returns the id. InvalidArgument, with the reason alone, for a uuid that is taken or a run or workload that is
+  // unknown. REQUIRES: Impl::Prepare passed.
+  absl::StatusOr<int64_t> Insert(const TuningRecord& record);
+  // Stores the bytes unless the key is there.
+  absl::Status StoreWorkload(const std::string& key, const std::string& dag);
+
+ private:
+  RecordWriter(Database* db, Statement workload, Statement record)
+      : db_(db), workload_(std::move(workload)), record_(std::move(record)) {}
+  Database* db_;
+  Statement workload_, record_;
+};
+
+// All rows of a query over SelectRecords. DataLoss for a damaged one.
+absl::StatusOr<std::vector<TuningRecord>> ReadAll(const Database& db, Statement& query);
+
+// Conditions on r that bind `filter` to the parameters 1 to 4.
+extern const char* const kFilterConditions;
+void BindFilter(Statement& query, const RecordFilter& filter);
+
+absl::StatusOr<TuningRun> ReadRun(const Statement& row);
+extern const char* const kSelectRuns;
+absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run);
+
+// Reads all records that match a filter in the order of their ids, getting past damaged pages.
+class RecordScan {
+ public:
+  // One step: a record, or why those from `first_id` to `last_id` cannot be read (`last_id` is -1 when nothing after
+  // `first_id` can).
+  struct Item {
+    int64_t first_id = 0, last_id = 0;
+    absl::StatusOr<TuningRecord> record = absl::UnknownError("");
+  };
+  static absl::StatusOr<RecordScan> Create(Database* db, const RecordFilter& filter);
+  // Nothing at the end.
+  std::optional<Item> Next();
+
+ private:
+  RecordScan(Database* db, RecordFilter filter, Statement query)
+      : db_(db), filter_(std::move(filter)), query_(std::move(query)) {}
+  void Restart();
+  // The first id above `id` that can be read, -1 if none; whether there are ids between that cannot.
+  int64_t NextReadable(int64_t id, bool* gap);
+  Database* db_;
+  RecordFilter filter_;
+  Statement query_;
+  int64_t last_ = 0;
+  bool ended_ = false;
+};
+
+// "record 17: ...", "records 17 to 20 cannot be read: ...". REQUIRES: item.record is not OK.
+std::string DescribeDamage(const RecordScan::Item& item);
+
+// "No such record" and the like, with the way out.
+absl::Status NoSuchRecord(const std::string& path, int64_t id);
+
+}  // namespace diapason

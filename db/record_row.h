@@ -1,0 +1,41 @@
+// A TuningRecord as a row of the table `records`, and its checksum.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "db/history.h"
+#include "db/sqlite.h"
+
+namespace diapason {
+
+// A query whose rows ReadRecord reads: of `source`, a table expression with the columns of `records`, called r in
+// `rest`.
+std::string SelectRecords(const std::string& rest, const std::string& source = "records");
+
+// DataLoss, with the reason alone ("its checksum does not match"), for a row that is not as it was written.
+absl::StatusOr<TuningRecord> ReadRecord(const Statement& row);
+// As ReadRecord, in a sentence that names the history and the record.
+absl::StatusOr<TuningRecord> ReadRecordOf(const std::string& path, const Statement& row);
+
+// The statement that InsertRecord binds and runs.
+extern const char* const kInsertRecord;
+// REQUIRES: ValidateRecord(record) is OK; the workload is stored.
+absl::Status InsertRecord(Statement& insert, const TuningRecord& record);
+
+// InvalidArgument with the reason alone ("it has no workload key"). REQUIRES: uuid and created_at are filled in.
+absl::Status ValidateRecord(const TuningRecord& record);
+
+// Texts as UTF-8, NaN as infinity: what reading it back will give.
+void NormaliseRecord(TuningRecord& record);
+
+// Of everything that never changes: not of the ids, the workload's bytes and the verification.
+uint64_t RecordChecksum(const TuningRecord& record);
+
+// "unknown", "ok", "failed".
+std::optional<Verified> ParseVerified(const std::string& name);
+
+}  // namespace diapason

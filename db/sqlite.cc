@@ -1,0 +1,226 @@
+#include "db/sqlite.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Paths go to SQLite as URIs, since a bare "" or ":memory:" would not be a file.
+std::string FileUri(const std::string& path, bool immutable) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::error_code ignored;
+  const std::string absolute = std::filesystem::absolute(path, ignored).string();
+  std::string uri = "file://";
+  for (unsigned char c : absolute) {
+    if (std::isalnum(c) || std::strchr("/-_.~", c) != nullptr) {
+      uri += static_cast<char>(c);
+    } else {
+      uri += '%';
+      uri += kHex[c >> 4];
+      uri += kHex[c & 15];
+    }
+  }
+  return immutable ? uri + "?immutable=1" : uri;
+}
+
+std::string Seconds(std::chrono::milliseconds time) {
+  return absl::StrCat(static_cast<double>(time.count()) / 1e3, " s");
+}
+
+bool NoRoom(int code, int system_errno) {
+  if ((code & 0xff) == SQLITE_FULL) return true;
+  return (code & 0xff) == SQLITE_IOERR && (system_errno == ENOSPC || system_errno == EDQUOT || system_errno == EFBIG);
+}
+
+bool Busy(int code) { return (code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED; }
+
+void Harden(sqlite3* db) {
+  sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, nullptr);
+  sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_FKEY, 1, nullptr);
+}
+
+}  // namespace
+
+absl::Status DamagedError(const std::string& path, const std::string& how) {
+  return absl::DataLossError(absl::StrCat("history '", path, "' is damaged (", how,
+                                          "); restore a copy of it, or save what can still be read with 'diapason "
+                                          "history export --skip-damaged ",
+                                          path, "' and import that into a new file"));
+}
+
+absl::Status ReadOnlyError(const std::string& path) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("history '", path,
+                   "' cannot be written; give yourself write permission for the file and "
+                   "its folder, or name another file"));
+}
+
+void Statement::BindText(int parameter, const std::string& value) {
+  sqlite3_bind_text64(stmt_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+}
+
+void Statement::BindBlob(int parameter, const std::string& value) {
+  sqlite3_bind_blob64(stmt_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT);
+}
+
+std::string Statement::Bytes(int column) const {
+  const void* data = sqlite3_column_blob(stmt_.get(), column);
+  const int size = sqlite3_column_bytes(stmt_.get(), column);
+  return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
+}
+
+absl::StatusOr<bool> Statement::Step() {
+  code_ = sqlite3_step(stmt_.get());
+  if (code_ == SQLITE_ROW) return true;
+  if (code_ == SQLITE_DONE) return false;
+  return db_->Error(code_);
+}
+
+absl::Status Statement::Run() {
+  absl::StatusOr<bool> row = Step();
+  Reset();
+  return row.status();
+}
+
+void Statement::Reset() {
+  sqlite3_reset(stmt_.get());
+  sqlite3_clear_bindings(stmt_.get());
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& path, const std::string& uri, int flags,
+                                                            std::chrono::milliseconds busy_timeout) {
+  std::unique_ptr<Database> db(new Database(path, busy_timeout));
+  sqlite3* handle = nullptr;
+  const int code = sqlite3_open_v2(uri.c_str(), &handle,
+                                   flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI | SQLITE_OPEN_EXRESCODE, nullptr);
+  db->db_.reset(handle);
+  if (code != SQLITE_OK) return db->Error(code);
+  sqlite3_busy_timeout(handle, static_cast<int>(busy_timeout.count()));
+  Harden(handle);
+  return db;
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Access access,
+                                                         std::chrono::milliseconds busy_timeout) {
+  int flags = access == Access::kImmutable ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+  if (access == Access::kCreate) flags |= SQLITE_OPEN_CREATE;
+  return OpenUri(path, FileUri(path, access == Access::kImmutable), flags, busy_timeout);
+}
+
+absl::StatusOr<std::unique_ptr<Database>> Database::OpenInMemory(const std::string& path,
+                                                                 std::chrono::milliseconds busy_timeout) {
+  return OpenUri(path, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, busy_timeout);
+}
+
+absl::Status Database::CopyTo(Database& target) {
+  sqlite3_backup* backup = sqlite3_backup_init(target.handle(), "main", handle(), "main");
+  if (backup == nullptr) return target.Error(sqlite3_extended_errcode(target.handle()));
+  int code = SQLITE_BUSY;
+  const auto deadline = std::chrono::steady_clock::now() + busy_;
+  while (Busy(code) && std::chrono::steady_clock::now() < deadline) code = sqlite3_backup_step(backup, -1);
+  const int finished = sqlite3_backup_finish(backup);
+  if (code != SQLITE_DONE) return target.Error(finished != SQLITE_OK ? finished : code);
+  return absl::OkStatus();
+}
+
+absl::Status Database::Exec(const std::string& sql) {
+  const int code = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : Error(code);
+}
+
+absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
+  sqlite3_stmt* stmt = nullptr;
+  const int code = sqlite3_prepare_v2(db_.get(), sql.c_str(), static_cast<int>(sql.size()), &stmt, nullptr);
+  if (code != SQLITE_OK) return Error(code);
+  return Statement(this, stmt);
+}
+
+absl::StatusOr<int64_t> Database::QueryInt(const std::string& sql) {
+  ASSIGN_OR_RETURN(Statement stmt, Prepare(sql));
+  ASSIGN_OR_RETURN(const bool row, stmt.Step());
+  return row ? stmt.Int(0) : 0;
+}
+
+absl::StatusOr<std::string> Database::QueryText(const std::string& sql) {
+  ASSIGN_OR_RETURN(Statement stmt, Prepare(sql));
+  ASSIGN_OR_RETURN(const bool row, stmt.Step());
+  return row ? stmt.Bytes(0) : std::string();
+}
+
+absl::Status Database::Begin(bool for_writing) {
+  // A deferred BEGIN takes no lock; reading the schema's version does, and fixes the snapshot.
+  const char* sql = for_writing ? "BEGIN IMMEDIATE" : "BEGIN; PRAGMA schema_version";
+  const auto deadline = std::chrono::steady_clock::now() + busy_;
+  while (true) {
+    const int code = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
+    if (code == SQLITE_OK) return absl::OkStatus();
+    absl::Status error = Error(code);
+    if (in_transaction()) sqlite3_exec(db_.get(), "ROLLBACK", nullptr, nullptr, nullptr);
+    if (!Busy(code) || std::chrono::steady_clock::now() >= deadline) return error;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+absl::Status Database::Error(int code) const {
+  const int system_errno = db_ == nullptr ? 0 : sqlite3_system_errno(db_.get());
+  const char* text = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_.get());
+  if (NoRoom(code, system_errno)) {
+    return absl::ResourceExhaustedError(absl::StrCat("there is no room to write history '", path_,
+                                                     "'; free space on its disk and try again: everything reported "
+                                                     "before is kept"));
+  }
+  if (Busy(code)) {
+    return absl::UnavailableError(absl::StrCat("history '", path_, "' was locked by another process for ",
+                                               Seconds(busy_), "; wait for that process or stop it, then try again"));
+  }
+  switch (code & 0xff) {
+    case SQLITE_NOTADB:
+      return absl::FailedPreconditionError(
+          absl::StrCat("'", path_, "' is not a Diapason history (it is no SQLite database); name another file"));
+    case SQLITE_CORRUPT:
+    case SQLITE_ERROR:  // our own statements are right: the tables are not those of the version that the file claims
+      return DamagedError(path_, text);
+    case SQLITE_READONLY:
+      return ReadOnlyError(path_);
+    case SQLITE_NOMEM:
+      return absl::ResourceExhaustedError(
+          absl::StrCat("memory ran out while using history '", path_, "'; free memory and try again"));
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+      return absl::PermissionDeniedError(absl::StrCat(
+          "history '", path_, "' cannot be opened (", system_errno != 0 ? std::strerror(system_errno) : text,
+          "); give yourself permission for the file and its folder, or name another file"));
+    default:
+      return absl::InternalError(absl::StrCat("history '", path_, "' failed (", text,
+                                              system_errno != 0 ? absl::StrCat(": ", std::strerror(system_errno)) : "",
+                                              "); check its disk and try again"));
+  }
+}
+
+absl::StatusOr<Transaction> Transaction::Begin(Database* db, bool for_writing) {
+  RETURN_IF_ERROR(db->Begin(for_writing));
+  return Transaction(db);
+}
+
+Transaction::~Transaction() {
+  if (db_ != nullptr && db_->in_transaction()) sqlite3_exec(db_->handle(), "ROLLBACK", nullptr, nullptr, nullptr);
+}
+
+absl::Status Transaction::Commit() {
+  RETURN_IF_ERROR(db_->Exec("COMMIT"));
+  db_ = nullptr;
+  return absl::OkStatus();
+}
+
+}  // namespace diapason
