@@ -15,7 +15,7 @@ absl::Status InferShapes(Network& network);
 // arithmetic on more than a million elements is left to the kernels.
 absl::Status FoldConstants(Network& network);
 // Removes identities, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant matrix
-// into gemm, gathers transposes that cancel.
+// into gemm, zero padding into convolutions; merges transposes and reshapes in a row.
 absl::Status Canonicalize(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
@@ -26,7 +26,10 @@ absl::Status EliminateDeadCode(Network& network);
 // where a tensor crosses to operators (or network inputs and outputs) that depend on the other order.
 absl::Status ConvertLayout(Network& network, Layout layout);
 
-// All of them, in order, to a network ready for PartitionNetwork.
+// float32 inputs, constants and results become float16 (--dtype float16); casts to float32 likewise.
+absl::Status ConvertToHalf(Network& network);
+
+// All but ConvertToHalf, in order, to a network ready for PartitionNetwork.
 absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options);
 
 }  // namespace diapason

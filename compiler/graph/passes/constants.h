@@ -1,0 +1,23 @@
+// What passes do with constants directly, without expressions: weights have millions of elements.
+#pragma once
+
+#include <vector>
+
+#include "compiler/graph/network.h"
+#include "compiler/tensor/array.h"
+
+namespace diapason {
+
+// Dimension d of the result is dimension perm[d] of the input. REQUIRES: perm is a permutation of the dimensions.
+Array TransposeArray(const Array& array, const std::vector<int64_t>& perm);
+// The same elements in another shape. REQUIRES: as many elements.
+Array ReshapeArray(Array array, std::vector<int64_t> shape);
+// Elements converted: truncated towards zero to integers, != 0 to bool.
+Array CastArray(const Array& array, DType dtype);
+
+// Makes every reader of `from`, and the network's outputs, read `to`. Where `from` is an output, the name of the output
+// stays: `to` takes the place of `from` if it can, else nothing is changed and false returned (an input or another
+// output of the network, or a constant, stands behind an output).
+bool ReplaceTensor(Network& network, int from, int to);
+
+}  // namespace diapason

@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "compiler/graph/evaluate.h"
+#include "compiler/graph/operator.h"
+#include "compiler/graph/passes.h"
+#include "compiler/graph/passes/constants.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Work, in elements read or written, that the interpreter may do for one node: some tenths of a second.
+constexpr int64_t kInterpretedElements = 1 << 20;
+
+std::vector<int64_t> PermutationOf(const Node& node, size_t rank) {
+  std::vector<int64_t> perm = node.attributes.Ints("perm", {});
+  if (perm.empty()) {
+    for (size_t d = rank; d-- > 0;) perm.push_back(static_cast<int64_t>(d));
+  }
+  for (int64_t& axis : perm) axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
+  return perm;
+}
+
+bool IsView(const Network& network, const Node& node) {
+  const Operator& op = *FindOperator(node.op);
+  return op.is_view && op.is_view(ArgsOf(network, node));
+}
+
+bool CheapToInterpret(const Network& network, const Node& node) {
+  int64_t work = network.tensors[node.output].type.elements();
+  for (int input : node.inputs) work = std::max(work, network.tensors[input].type.elements());
+  // A convolution or product of constants does far more work than it has elements.
+  bool product = node.op == "conv2d" || node.op == "gemm" || node.op == "matmul";
+  return work <= (product ? kInterpretedElements / 1024 : kInterpretedElements);
+}
+
+absl::StatusOr<Array> Evaluate(const Network& network, const Node& node) {
+  const Array& first = *network.tensors[node.inputs[0]].data;
+  const TensorType& type = network.tensors[node.output].type;
+  if (IsView(network, node)) return ReshapeArray(first, type.shape);
+  if (node.op == "transpose") return TransposeArray(first, PermutationOf(node, first.shape.size()));
+  if (node.op == "cast") return CastArray(first, type.dtype);
+  std::vector<Array> inputs;
+  for (int input : node.inputs) inputs.push_back(*network.tensors[input].data);
+  return EvaluateOperator(node.op, inputs, node.attributes);
+}
+
+}  // namespace
+
+absl::Status FoldConstants(Network& network) {
+  std::vector<Node> rest;
+  for (Node& node : network.nodes) {
+    bool constant = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return network.tensors[id].constant(); });
+    bool direct = node.op == "transpose" || node.op == "cast";
+    if (!constant || !(direct || IsView(network, node) || CheapToInterpret(network, node))) {
+      rest.push_back(std::move(node));
+      continue;
+    }
+    ASSIGN_OR_RETURN(Array value, Evaluate(network, node));
+    network.tensors[node.output].data = std::make_shared<const Array>(std::move(value));
+  }
+  network.nodes = std::move(rest);
+  return absl::OkStatus();
+}
+
+}  // namespace diapason
