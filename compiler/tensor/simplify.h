@@ -18,7 +18,7 @@ struct Interval {
 // What is known of variables. Not safe for concurrent use while ranges are added.
 class Analyzer {
  public:
-  // The variable runs over [0, extent). A variable of extent 1 is replaced by 0.
+  // The variable runs over [0, extent). A variable of extent 1 is replaced by 0. The variable must outlive the analyzer.
   void Bind(const Expr& var, int64_t extent);
   void Bind(const Expr& var, Interval range);
 
