@@ -108,12 +108,14 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
   return timing;
 }
 
-// Seconds of one warm run, the least of up to three (the first runs of a kernel also load its code).
+// Seconds of one warm run of a plan, the least of up to three: the first runs of a kernel also load its code. A warm-up
+// that takes half of max_seconds stands for them all.
 absl::StatusOr<double> Estimate(Plan& plan, double max_seconds) {
-  Stopwatch watch;
+  const Stopwatch watch;
   RETURN_IF_ERROR(plan.Run());
-  double best = watch.seconds();
-  for (int i = 0; i < 3 && watch.seconds() + best < max_seconds / 2 && (i == 0 || watch.seconds() < 10e-3); ++i) {
+  if (watch.seconds() > max_seconds / 2) return watch.seconds();
+  ASSIGN_OR_RETURN(double best, plan.Time(1));
+  for (int i = 0; i < 2 && best < kRaceSampleSeconds; ++i) {
     ASSIGN_OR_RETURN(const double seconds, plan.Time(1));
     best = std::min(best, seconds);
   }
@@ -144,7 +146,8 @@ absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOpt
     if (wanted > 2 * copies) {
       copies = std::min(wanted, kMaxCopies);
       ASSIGN_OR_RETURN(plan, executable.MakePlan(copies));
-      RETURN_IF_ERROR(plan->Run());
+      ASSIGN_OR_RETURN(estimate, Estimate(*plan, options.max_seconds));
+      estimate /= static_cast<double>(copies);
     }
   }
   return Measurer(device, *plan, copies, options).Measure(estimate, watch);

@@ -1,0 +1,412 @@
+// The cuda device on a real GPU; skipped, with the reason, where there is none. A program of its own: it can be copied
+// to a machine with a GPU and run there. A kernel that faults ends the context of its process, so those run in a child.
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/codegen/compile.h"
+#include "compiler/codegen/naive.h"
+#include "compiler/runtime/device.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/fill.h"
+#include "compiler/runtime/measure.h"
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/interpret.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/runtime/c_program.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kSource[] = R"(
+extern "C" __global__ void twice(float* x) { x[blockIdx.x * blockDim.x + threadIdx.x] *= 2; }
+extern "C" __global__ void grid3(float* out) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x +
+                gridDim.x * blockDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  out[i] = blockIdx.z * 100 + blockIdx.y * 10 + threadIdx.x;
+}
+// Reverses 20,000 floats through 80,000 bytes of dynamic shared memory: more than the static limit.
+extern "C" __global__ void reverse_shared(const float* x, float* y) {
+  extern __shared__ float tile[];
+  for (int i = threadIdx.x; i < 20000; i += blockDim.x) tile[i] = x[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 20000; i += blockDim.x) y[i] = tile[19999 - i];
+}
+extern "C" __global__ void spin(float* out) {
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - start < 1000000);
+  out[0] = 1;
+}
+extern "C" __global__ void wild(float** where) { (*where)[threadIdx.x] = 1; }
+extern "C" __global__ void misaligned(char* where) { *(float*)(where + 1) = 1; }
+)";
+
+// Each block writes its rank in the cluster, after a barrier of the whole cluster.
+constexpr char kClusterSource[] = R"(
+extern "C" __global__ void ranks(float* out) {
+  unsigned rank, size;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  if (threadIdx.x == 0) out[blockIdx.x] = 100 * size + rank;
+}
+)";
+
+Target CudaTarget() {
+  Target target;
+  target.kind = TargetKind::kCuda;
+  return target;
+}
+
+absl::StatusOr<Program> CudaProgram(const std::string& source, const std::string& arch) {
+  Program program;
+  program.target = CudaTarget();
+  program.target.arch = arch;
+  program.source = source;
+  const absl::Status compiled = CompileSource(program, 60);
+  if (!compiled.ok()) return compiled;
+  return program;
+}
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device>> opened = OpenDevice(CudaTarget());
+    if (!opened.ok()) GTEST_SKIP() << opened.status().message();
+    device_ = *std::move(opened);
+  }
+
+  std::unique_ptr<Module> LoadSource(const std::string& source) {
+    absl::StatusOr<Program> program = CudaProgram(source, device_->facts().arch);
+    EXPECT_TRUE(program.ok()) << program.status();
+    absl::StatusOr<std::unique_ptr<Module>> module = device_->Load(*program);
+    EXPECT_TRUE(module.ok()) << module.status();
+    return *std::move(module);
+  }
+
+  std::unique_ptr<DeviceBuffer> Floats(const std::vector<float>& values) {
+    auto buffer = device_->Allocate(values.size() * 4).value();
+    WriteFloats(*device_, *buffer, values);
+    return buffer;
+  }
+
+  // Makes a plan of one launch and runs it.
+  absl::Status RunOne(const Module& module, const Kernel& kernel, std::vector<DeviceBuffer*> args) {
+    absl::StatusOr<std::unique_ptr<Plan>> plan = device_->MakePlan({{&module, kernel, std::move(args)}});
+    if (!plan.ok()) return plan.status();
+    return (*plan)->Run();
+  }
+
+  std::unique_ptr<Device> device_;
+};
+
+// Runs without a GPU: that the sources of this file are right is worth knowing before one is at hand.
+TEST(CudaSources, Compile) {
+  const absl::StatusOr<Program> plain = CudaProgram(kSource, "sm_90");
+  if (plain.status().code() == absl::StatusCode::kUnavailable) GTEST_SKIP() << plain.status().message();
+  EXPECT_TRUE(plain.ok()) << plain.status();
+  const absl::StatusOr<Program> cluster = CudaProgram(kClusterSource, "sm_90");
+  EXPECT_TRUE(cluster.ok()) << cluster.status();
+}
+
+TEST_F(CudaDeviceTest, FactsComeFromTheDevice) {
+  const DeviceFacts& facts = device_->facts();
+  EXPECT_THAT(facts.model, ::testing::Not(::testing::IsEmpty()));
+  EXPECT_THAT(facts.arch, StartsWith("sm_"));
+  EXPECT_THAT(facts.uuid, StartsWith("GPU-"));
+  EXPECT_EQ(facts.uuid.size(), 40u);
+  EXPECT_THAT(facts.driver, StartsWith("CUDA "));
+  EXPECT_GT(facts.num_cores, 1);
+  EXPECT_EQ(facts.warp_size, 32);
+  EXPECT_EQ(facts.max_threads_per_block, 1024);
+  EXPECT_GE(facts.max_shared_bytes, 48 << 10);
+  EXPECT_GE(facts.shared_bytes_per_core, facts.max_shared_bytes);
+  EXPECT_GE(facts.l2_bytes, 1 << 20);
+  EXPECT_GT(facts.flops, 1e12);
+  EXPECT_GT(facts.bandwidth, 1e11);
+  EXPECT_LT(facts.bandwidth, 2e13);
+  std::printf("%s %s %s, %d multiprocessors, %.1f TFLOP/s, %.2f TB/s, L2 %lld MiB, shared %lld, clocks %.0f %.0f MHz\n",
+              facts.model.c_str(), facts.arch.c_str(), facts.uuid.c_str(), facts.num_cores, facts.flops / 1e12,
+              facts.bandwidth / 1e12, static_cast<long long>(facts.l2_bytes >> 20),
+              static_cast<long long>(facts.max_shared_bytes), device_->clocks().core_mhz, device_->clocks().memory_mhz);
+}
+
+TEST_F(CudaDeviceTest, BuffersAreAlignedAndHoldWhatIsWritten) {
+  for (int64_t bytes : {0, 1, 100, 1 << 20}) {
+    auto buffer = device_->Allocate(bytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ((*buffer)->bytes(), bytes);
+    ASSERT_TRUE(device_->Fill(**buffer, 0xff).ok());
+    std::vector<uint8_t> got(bytes, 0);
+    ASSERT_TRUE(device_->CopyOut(got.data(), **buffer, bytes).ok());
+    EXPECT_THAT(got, Each(0xff));
+  }
+}
+
+TEST_F(CudaDeviceTest, LaunchesOfAPlanSeeEachOthersWritesAndTimeCountsThem) {
+  auto module = LoadSource(kSource);
+  auto x = Floats({1, 1, 1, 1});
+  const Launch launch{module.get(), KernelOf("twice", {0}, 2, 2), {x.get()}};
+  auto plan = device_->MakePlan({launch, launch, launch});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(1.0f)) << "making a plan must not run it";
+  ASSERT_TRUE((*plan)->Run().ok());
+  EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(8.0f));
+  const absl::StatusOr<double> seconds = (*plan)->Time(3);
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_GT(*seconds, 0);
+  EXPECT_LT(*seconds, 0.1);
+  EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(4096.0f));
+}
+
+TEST_F(CudaDeviceTest, AnEmptyPlanRuns) {
+  auto plan = device_->MakePlan({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE((*plan)->Run().ok());
+  EXPECT_TRUE((*plan)->Time(3).ok());
+}
+
+TEST_F(CudaDeviceTest, GridIsBlocksInThreeDimensions) {
+  auto module = LoadSource(kSource);
+  auto out = device_->Allocate(48).value();
+  Kernel kernel = KernelOf("grid3", {0}, 1, 2);
+  kernel.grid = {1, 2, 3};
+  ASSERT_TRUE(RunOne(*module, kernel, {out.get()}).ok());
+  EXPECT_THAT(ReadFloats(*device_, *out, 12), ElementsAre(0, 1, 10, 11, 100, 101, 110, 111, 200, 201, 210, 211));
+}
+
+TEST_F(CudaDeviceTest, MoreThan48KiBOfSharedMemoryIsDynamic) {
+  if (device_->facts().max_shared_bytes < 80000)
+    GTEST_SKIP() << device_->facts().model << " has less than 80,000 bytes";
+  auto module = LoadSource(kSource);
+  std::vector<float> values(20000);
+  for (int i = 0; i < 20000; ++i) values[i] = static_cast<float>(i);
+  auto x = Floats(values), y = device_->Allocate(80000).value();
+  Kernel kernel = KernelOf("reverse_shared", {0, 1}, 1, 256);
+  kernel.shared_bytes = 80000;
+  const absl::Status run = RunOne(*module, kernel, {x.get(), y.get()});
+  ASSERT_TRUE(run.ok()) << run;
+  const std::vector<float> got = ReadFloats(*device_, *y, 20000);
+  for (int i = 0; i < 20000; ++i) ASSERT_EQ(got[i], 19999 - i);
+}
+
+TEST_F(CudaDeviceTest, ClustersOfBlocks) {
+  if (std::stoi(device_->facts().arch.substr(3)) < 90) GTEST_SKIP() << device_->facts().arch << " has no clusters";
+  auto module = LoadSource(kClusterSource);
+  auto out = device_->Allocate(4 * 32).value();
+  for (int cluster : {2, 4, 8, 16}) {
+    Kernel kernel = KernelOf("ranks", {0}, 32, 32);
+    kernel.cluster = cluster;
+    const absl::Status run = RunOne(*module, kernel, {out.get()});
+    if (cluster == 16 && run.code() == absl::StatusCode::kFailedPrecondition) break;  // not every GPU has them
+    ASSERT_TRUE(run.ok()) << cluster << ": " << run;
+    const std::vector<float> got = ReadFloats(*device_, *out, 32);
+    for (int i = 0; i < 32; ++i)
+      ASSERT_EQ(got[i], 100 * cluster + i % cluster) << "cluster " << cluster << " block " << i;
+  }
+}
+
+TEST_F(CudaDeviceTest, ViewsShareTheMemory) {
+  auto module = LoadSource(kSource);
+  auto arena = device_->Allocate(4096).value();
+  ASSERT_TRUE(device_->Fill(*arena, 0).ok());
+  auto view = device_->View(*arena, 1024, 16).value();
+  WriteFloats(*device_, *view, {1, 2, 3, 4});
+  ASSERT_TRUE(RunOne(*module, KernelOf("twice", {0}, 2, 2), {view.get()}).ok());
+  const std::vector<float> all = ReadFloats(*device_, *arena, 1024);
+  EXPECT_EQ(all[255], 0);
+  EXPECT_EQ(all[256], 2);
+  EXPECT_EQ(all[259], 8);
+  EXPECT_EQ(all[260], 0);
+}
+
+TEST_F(CudaDeviceTest, TimeIsThatOfTheDevice) {
+  auto module = LoadSource(kSource);
+  auto out = device_->Allocate(4).value();
+  const Launch launch{module.get(), KernelOf("spin", {0}, 1), {out.get()}};  // 1 ms
+  auto plan = device_->MakePlan({launch, launch}).value();
+  ASSERT_TRUE(plan->Run().ok());
+  const absl::StatusOr<double> seconds = plan->Time(5);
+  ASSERT_TRUE(seconds.ok()) << seconds.status();
+  EXPECT_GT(*seconds, 9.9e-3);
+  EXPECT_LT(*seconds, 13e-3);
+}
+
+TEST_F(CudaDeviceTest, ShortKernelsAreMeasuredWithoutTheirLaunch) {
+  absl::StatusOr<Program> program = CudaProgram(kSource, device_->facts().arch);
+  ASSERT_TRUE(program.ok()) << program.status();
+  program->buffers = {FloatBuffer("x", 1 << 16, BufferRole::kInput)};
+  program->kernels = {KernelOf("twice", {0}, 256, 256)};
+  auto executable = Executable::Create(*device_, *program).value();
+  ASSERT_TRUE(executable->AllocateRest().ok());
+  ASSERT_TRUE(FillForMeasuring(*executable, 1).ok());
+  TimingOptions options;
+  options.repeat = 5;
+  options.min_repeat_ms = 10;
+  const absl::StatusOr<Timing> warm = MeasureExecutable(*executable, options);
+  ASSERT_TRUE(warm.ok()) << warm.status();
+  ASSERT_EQ(warm->samples.size(), 5u);
+  EXPECT_GT(MedianSeconds(*warm), 0.3e-6);
+  EXPECT_LT(MedianSeconds(*warm), 5e-6);
+  EXPECT_GE(warm->number * MedianSeconds(*warm), 8e-3);
+  options.flush_cache = true;
+  const absl::StatusOr<Timing> cold = MeasureExecutable(*executable, options);
+  ASSERT_TRUE(cold.ok()) << cold.status();
+  EXPECT_GT(MedianSeconds(*cold), MedianSeconds(*warm));
+  options.flush_cache = false;
+  options.race_seconds = MedianSeconds(*warm) / 3;
+  const absl::StatusOr<Timing> raced = MeasureExecutable(*executable, options);
+  ASSERT_TRUE(raced.ok()) << raced.status();
+  EXPECT_TRUE(raced->raced_out);
+  std::printf("twice: warm %.2f us, cold with launch %.2f us; wall of measuring: full %.1f ms, raced out %.1f ms\n",
+              MedianSeconds(*warm) * 1e6, MedianSeconds(*cold) * 1e6, warm->run_seconds * 1e3,
+              raced->run_seconds * 1e3);
+}
+
+TEST_F(CudaDeviceTest, NaiveProgramsGiveWhatTheInterpreterGives) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {17, 33}), w = b.Constant("w", {33, 21});
+  const int c = b.Reduce("c", {17, 21}, {33}, Combiner::kSum, [&](const auto& i, const auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
+  const int y = b.Compute("y", {17, 21}, [&](const auto& i) { return Add(b.At(c, {i[0], i[1]}), FloatImm(0.5)); });
+  const ComputeDag dag = b.Build({y}).value();
+  Target target = CudaTarget();
+  target.arch = device_->facts().arch;
+  const absl::StatusOr<Program> program = CompileNaive(dag, target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  auto executable = Executable::Create(*device_, *program).value();
+  ASSERT_TRUE(executable->AllocateRest().ok());
+  ASSERT_TRUE(FillForMeasuring(*executable, 5).ok());
+  std::map<int, Array> inputs;
+  for (int id : dag.inputs()) {
+    inputs[id] = Array(DType::kFloat32, dag.stage(id).shape());
+    ASSERT_TRUE(device_
+                    ->CopyOut(inputs[id].data.data(), *executable->buffer(executable->BufferOfStage(id)),
+                              inputs[id].data.size())
+                    .ok());
+  }
+  ASSERT_TRUE(executable->RunPrologue().ok());
+  ASSERT_TRUE(executable->MakePlan().value()->Run().ok());
+  const std::vector<Array> want = Interpret(dag, inputs).value();
+  const std::vector<float> got = ReadFloats(*device_, *executable->buffer(executable->BufferOfStage(y)), 17 * 21);
+  for (int i = 0; i < 17 * 21; ++i) ASSERT_NEAR(got[i], want[0].at(i), 1e-4) << i;
+}
+
+TEST_F(CudaDeviceTest, RefusalsAreNamedAndLeaveTheDeviceUsable) {
+  auto module = LoadSource(kSource);
+  auto x = Floats({1, 1});
+
+  const absl::Status threads = RunOne(*module, KernelOf("twice", {0}, 1, 2048), {x.get()});
+  EXPECT_EQ(threads.code(), absl::StatusCode::kFailedPrecondition) << threads;
+  EXPECT_THAT(threads.message(), HasSubstr("launching kernel 'twice': CUDA_ERROR_INVALID_VALUE"));
+
+  Kernel greedy = KernelOf("twice", {0}, 1, 2);
+  greedy.shared_bytes = 1 << 20;
+  const absl::Status shared = RunOne(*module, greedy, {x.get()});
+  EXPECT_EQ(shared.code(), absl::StatusCode::kFailedPrecondition) << shared;
+  EXPECT_THAT(shared.message(), HasSubstr("kernel 'twice' needs 1048576 bytes of shared memory; "));
+
+  const absl::Status missing = RunOne(*module, KernelOf("other", {}, 1), {});
+  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument) << missing;
+  EXPECT_EQ(missing.message(), "the kernel binary has no function 'other'");
+
+  Program damaged;
+  damaged.target = CudaTarget();
+  EXPECT_EQ(device_->Load(damaged).status().message(), "loading a kernel binary: it is empty");
+  damaged.binary = "this is neither a cubin nor PTX";
+  const absl::Status load = device_->Load(damaged).status();
+  EXPECT_THAT(load.code(), ::testing::AnyOf(absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition))
+      << load;
+
+  const absl::Status memory = device_->Allocate(int64_t{1} << 50).status();
+  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted) << memory;
+  EXPECT_THAT(memory.message(), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
+
+  ASSERT_TRUE(RunOne(*module, KernelOf("twice", {0}, 1, 2), {x.get()}).ok());
+  EXPECT_THAT(ReadFloats(*device_, *x, 2), Each(2.0f));
+}
+
+TEST_F(CudaDeviceTest, BinariesOfAnotherArchitectureAreRefused) {
+  const std::string other = device_->facts().arch == "sm_80" ? "sm_90" : "sm_80";
+  const absl::StatusOr<Program> program = CudaProgram(kSource, other);
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::Status load = device_->Load(*program).status();
+  EXPECT_EQ(load.code(), absl::StatusCode::kFailedPrecondition) << load;
+}
+
+TEST_F(CudaDeviceTest, TargetsThatAreNotHereAreRefused) {
+  Target target = CudaTarget();
+  target.arch = device_->facts().arch == "sm_70" ? "sm_80" : "sm_70";
+  const absl::Status arch = OpenDevice(target).status();
+  EXPECT_EQ(arch.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(arch.message(), "target 'cuda -arch=" + target.arch + "': the GPU here (" + device_->facts().model +
+                                ") is " + device_->facts().arch +
+                                "; leave -arch out, or give -arch=" + device_->facts().arch);
+  target = CudaTarget();
+  target.arch = device_->facts().arch + "a";
+  EXPECT_TRUE(OpenDevice(target).ok()) << "the variant with a letter is the same device";
+  target = CudaTarget();
+  target.device = 99;
+  EXPECT_THAT(OpenDevice(target).status().message(), HasSubstr("here; give a -device from 0 to "));
+}
+
+TEST_F(CudaDeviceTest, TwoHandlesOfOneDeviceWorkTogether) {
+  auto second = OpenDevice(CudaTarget());
+  ASSERT_TRUE(second.ok()) << second.status();
+  auto module = LoadSource(kSource);
+  auto x = Floats({3, 3});
+  second->reset();  // must not take the context away
+  ASSERT_TRUE(RunOne(*module, KernelOf("twice", {0}, 1, 2), {x.get()}).ok());
+  EXPECT_THAT(ReadFloats(*device_, *x, 2), Each(6.0f));
+}
+
+TEST_F(CudaDeviceTest, FlushCacheLeavesBuffersAlone) {
+  auto x = Floats({5});
+  ASSERT_TRUE(device_->FlushCache().ok());
+  ASSERT_TRUE(device_->FlushCache().ok());
+  EXPECT_EQ(ReadFloats(*device_, *x, 1)[0], 5);
+}
+
+// Opens the device, runs the kernel, and exits with 0 if it ended, and everything after it, as Aborted with `name`.
+void FaultInChild(const std::string& kernel, const std::string& name) {
+  auto device = OpenDevice(CudaTarget()).value();
+  auto module = device->Load(CudaProgram(kSource, device->facts().arch).value()).value();
+  auto where = device->Allocate(64).value();
+  const uint64_t nowhere = 0x10;
+  if (!device->CopyIn(*where, &nowhere, 8).ok()) std::exit(2);
+  auto plan = device->MakePlan({{module.get(), KernelOf(kernel, {0}, 1, 32), {where.get()}}}).value();
+  const absl::Status run = plan->Run();
+  std::fprintf(stderr, "%s\n", run.ToString().c_str());
+  if (run.code() != absl::StatusCode::kAborted || std::string(run.message()).find(name) == std::string::npos)
+    std::exit(3);
+  float value = 0;
+  if (device->CopyOut(&value, *where, 4).code() != absl::StatusCode::kAborted) std::exit(4);
+  if (plan->Time(1).status().code() != absl::StatusCode::kAborted) std::exit(5);
+  plan.reset();
+  module.reset();
+  where.reset();
+  device.reset();  // cleaning up after a fault must not hang or crash
+  std::exit(0);
+}
+
+TEST_F(CudaDeviceTest, FaultsOfAKernelAreAborted) {
+  device_.reset();
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // a forked child could not use the driver
+  EXPECT_EXIT(FaultInChild("wild", "CUDA_ERROR_ILLEGAL_ADDRESS"), ::testing::ExitedWithCode(0),
+              "running kernels: CUDA_ERROR_ILLEGAL_ADDRESS");
+  EXPECT_EXIT(FaultInChild("misaligned", "CUDA_ERROR_MISALIGNED_ADDRESS"), ::testing::ExitedWithCode(0),
+              "running kernels: CUDA_ERROR_MISALIGNED_ADDRESS");
+}
+
+}  // namespace
+}  // namespace diapason

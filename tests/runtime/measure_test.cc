@@ -1,0 +1,204 @@
+#include "compiler/runtime/measure.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::Each;
+using ::testing::SizeIs;
+
+// A device whose kernels take as long as they are told to, by a clock of its own: nothing runs.
+struct FakeState {
+  TargetKind kind = TargetKind::kCpu;
+  double kernel_seconds = 1e-3;
+  double start_seconds = 0;  // what starting a plan costs
+  double clock = 0;          // seconds of kernels so far
+  int64_t kernels = 0, plans_run = 0, plans_made = 0, flushes = 0;
+  int64_t fail_at = -1;  // number of the plan run that faults
+  bool flushed = false;
+  int64_t warm_runs = 0;  // timed runs without a flush before
+};
+
+class FakePlan : public Plan {
+ public:
+  FakePlan(FakeState& state, int64_t launches) : state_(state), launches_(launches) {}
+  absl::Status Run() override { return Time(1).status(); }
+  absl::StatusOr<double> Time(int64_t times) override {
+    if (!state_.flushed) ++state_.warm_runs;
+    state_.flushed = false;
+    if (state_.plans_run == state_.fail_at) return absl::AbortedError("running kernels: CUDA_ERROR_ILLEGAL_ADDRESS");
+    state_.plans_run += times;
+    state_.kernels += times * launches_;
+    const double seconds = times * (state_.start_seconds + launches_ * state_.kernel_seconds);
+    state_.clock += seconds;
+    return seconds;
+  }
+
+ private:
+  FakeState& state_;
+  const int64_t launches_;
+};
+
+class FakeModule : public Module {};
+
+class FakeDevice : public Device {
+ public:
+  explicit FakeDevice(FakeState& state) : state_(state) {}
+  const DeviceFacts& facts() const override { return facts_; }
+  TargetKind kind() const override { return state_.kind; }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t) override { return absl::UnimplementedError(""); }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer&, int64_t, int64_t) override {
+    return absl::UnimplementedError("");
+  }
+  absl::Status CopyIn(DeviceBuffer&, const void*, int64_t) override { return absl::OkStatus(); }
+  absl::Status CopyOut(void*, const DeviceBuffer&, int64_t) override { return absl::OkStatus(); }
+  absl::Status Fill(DeviceBuffer&, uint8_t) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Program&) override { return std::make_unique<FakeModule>(); }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
+    ++state_.plans_made;
+    return std::make_unique<FakePlan>(state_, static_cast<int64_t>(launches.size()));
+  }
+  absl::Status FlushCache() override {
+    ++state_.flushes;
+    state_.flushed = true;
+    return absl::OkStatus();
+  }
+  Clocks clocks() const override { return {}; }
+
+ private:
+  FakeState& state_;
+  DeviceFacts facts_;
+};
+
+absl::StatusOr<Timing> Measure(FakeState& state, const TimingOptions& options) {
+  FakeDevice device(state);
+  Program program;
+  program.kernels.resize(1);
+  program.kernels[0].name = "k";
+  auto executable = Executable::Create(device, program).value();
+  return MeasureExecutable(*executable, options);
+}
+
+TimingOptions Options(int64_t number, int repeat, double min_repeat_ms, double race_seconds = 0) {
+  TimingOptions options;
+  options.number = number;
+  options.repeat = repeat;
+  options.min_repeat_ms = min_repeat_ms;
+  options.race_seconds = race_seconds;
+  return options;
+}
+
+TEST(Measure, NumberGrowsUntilASampleIsLongEnough) {
+  FakeState state;  // 1 ms
+  const Timing timing = Measure(state, Options(1, 5, 20)).value();
+  EXPECT_THAT(timing.samples, SizeIs(5));
+  EXPECT_THAT(timing.samples, Each(DoubleNear(1e-3, 1e-9)));
+  EXPECT_NEAR(timing.number, 20, 1);
+  EXPECT_FALSE(timing.raced_out);
+}
+
+TEST(Measure, NumberIsALeast) {
+  FakeState state;
+  EXPECT_EQ(Measure(state, Options(50, 2, 20)).value().number, 50);
+}
+
+TEST(Measure, LongKernelsRunOnceASample) {
+  FakeState state;
+  state.kernel_seconds = 0.4;
+  const Timing timing = Measure(state, Options(1, 3, 20)).value();
+  EXPECT_EQ(timing.number, 1);
+  EXPECT_THAT(timing.samples, SizeIs(3));
+}
+
+TEST(Measure, NoSampleTakesAllTheTime) {
+  FakeState state;
+  state.kernel_seconds = 0.1;
+  TimingOptions options = Options(1000, 4, 20);
+  options.max_seconds = 2;
+  const Timing timing = Measure(state, options).value();
+  EXPECT_EQ(timing.number, 5);  // a quarter of 2 seconds each
+  EXPECT_LT(state.clock, 3);
+}
+
+TEST(Measure, ClearlySlowerCandidatesAreStoppedEarly) {
+  FakeState state;  // 1 ms
+  const Timing timing = Measure(state, Options(1, 10, 300, /*race_seconds=*/0.7e-3)).value();
+  EXPECT_TRUE(timing.raced_out);
+  EXPECT_FALSE(timing.samples.empty());
+  EXPECT_THAT(timing.samples, Each(DoubleNear(1e-3, 1e-9)));
+  EXPECT_LT(state.clock, 10e-3);
+}
+
+TEST(Measure, ContendersAreMeasuredInFull) {
+  for (double best : {0.8e-3, 1e-3, 5e-3}) {
+    FakeState state;
+    const Timing timing = Measure(state, Options(1, 10, 300, best)).value();
+    EXPECT_FALSE(timing.raced_out) << best;
+    EXPECT_THAT(timing.samples, SizeIs(10));
+    EXPECT_NEAR(timing.number, 300, 2);
+  }
+}
+
+TEST(Measure, HopelessCandidatesRunOnlyAFewTimes) {
+  FakeState state;
+  state.kernel_seconds = 0.5;
+  const Timing timing = Measure(state, Options(1, 10, 300, 1e-3)).value();
+  EXPECT_TRUE(timing.raced_out);
+  EXPECT_THAT(timing.samples, SizeIs(1));
+  EXPECT_LE(state.kernels, 4);
+}
+
+TEST(Measure, FlushesBeforeEachRun) {
+  FakeState state;
+  TimingOptions options = Options(1, 3, 10);
+  options.flush_cache = true;
+  const Timing timing = Measure(state, options).value();
+  EXPECT_EQ(state.flushes, 3 * timing.number);
+  EXPECT_LE(state.warm_runs, 4);  // warm-up and estimate alone
+}
+
+TEST(Measure, ShortCudaKernelsAreTimedWithoutTheirLaunch) {
+  FakeState state;
+  state.kind = TargetKind::kCuda;
+  state.kernel_seconds = 2e-6;
+  state.start_seconds = 8e-6;
+  const Timing timing = Measure(state, Options(1, 3, 20)).value();
+  EXPECT_THAT(timing.samples, Each(DoubleNear(2e-6, 0.1e-6)));
+  EXPECT_GE(timing.number * 2.1e-6, 20e-3);
+  EXPECT_LE(state.plans_made, 3);
+}
+
+TEST(Measure, AFaultIsPassedOn) {
+  for (int64_t at : {0, 1, 6}) {
+    FakeState state;
+    state.fail_at = at;
+    const absl::Status status = Measure(state, Options(1, 5, 1)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << at;
+    EXPECT_EQ(status.message(), "running kernels: CUDA_ERROR_ILLEGAL_ADDRESS");
+  }
+}
+
+TEST(Measure, PlansAreTimedAsTheyAre) {
+  FakeState state;
+  state.kind = TargetKind::kCuda;
+  FakeDevice device(state);
+  FakePlan plan(state, 10);
+  const Timing timing = MeasurePlan(device, plan, Options(1, 4, 100)).value();
+  EXPECT_THAT(timing.samples, SizeIs(4));
+  EXPECT_THAT(timing.samples, Each(DoubleNear(10e-3, 1e-9)));
+  EXPECT_NEAR(timing.number, 10, 1);
+}
+
+}  // namespace
+}  // namespace diapason
