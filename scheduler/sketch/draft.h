@@ -1,0 +1,115 @@
+// A sketch while it is derived: the state reached so far, the steps that lead there and the holes they have.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/schedule/state.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+// One decision left open. Candidate values in ascending order; limits of the target and padding narrow them further
+// (scheduler/sketch/sketch_space.h).
+struct Hole {
+  enum class Kind : uint8_t {
+    kTile,    // factor of a split
+    kOption,  // unrolling, padding, vector width, attach point: every value is structurally valid
+  };
+  std::string name;
+  Kind kind = Kind::kTile;
+  std::vector<int32_t> values;
+  int32_t preferred = 1;  // where clamping and the default start from
+};
+
+// The tiling of one loop of extent `extent` by the product of some holes and a constant: what the tiles cover beyond
+// the extent is bounded (kMaxPadding).
+struct Tiling {
+  int64_t extent;
+  Factor tile;
+};
+
+// Tiles may cover at most this many times the extent.
+inline constexpr double kMaxPadding = 1.35;
+
+struct SketchContext {
+  const Target& target;
+  const DeviceFacts& facts;
+};
+
+// What the tiling of a stage decided that rules for its producers build on.
+struct TileInfo {
+  int stage = -1;             // the tiled reduction
+  int consumer = -1;          // the stage it is computed in; itself if it is a root
+  int reduce_loop = -1;       // its innermost outer reduce loop: copies into shared memory go there
+  std::vector<int> attach;    // loops of `consumer`, outer to inner, at which producers can be computed (cpu)
+  Factor threads;             // threads of a block (GPU)
+  Factor inner;               // innermost tile of the last axis (cpu): what packed constants are laid out by
+  bool gemm_like = false;     // each operand is reused along an axis of the other
+};
+
+class Draft {
+ public:
+  Draft(State state, SketchContext context) : state_(std::move(state)), context_(context) {}
+
+  const State& state() const { return state_; }
+  const SketchContext& context() const { return context_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Hole>& holes() const { return holes_; }
+  const std::vector<Tiling>& tilings() const { return tilings_; }
+  const std::string& name() const { return name_; }
+  bool gpu() const { return context_.target.is_gpu(); }
+
+  // Applies a step and records it. REQUIRES: it applies (rules check before).
+  void Do(Step step);
+  void Name(const std::string& part) { name_ += name_.empty() ? part : "." + part; }
+  // Adds a hole over a tile of a loop of that extent: its divisors, powers of two and 3*2^k, none above `limit`.
+  Factor TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
+  Factor OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred);
+  void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
+
+  void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }
+  // The tiling of a stage; null if it was not tiled.
+  const TileInfo* TileOf(int stage) const;
+  // The tiled stage that reads `stage` directly; null if none does.
+  const TileInfo* TiledReader(int stage) const;
+
+  // Steps by name. Loop ids are returned where new loops come to be.
+  std::vector<int> Split(int stage, int loop, std::vector<Factor> factors);
+  int Fuse(int stage, std::vector<int> loops);  // one loop: itself
+  void Reorder(int stage, std::vector<int> loops);
+  void Annotate(int stage, int loop, Annotation annotation);
+  void ComputeAt(int stage, int target, std::vector<int> loops, Factor choice = Factor{0});
+  int CacheWrite(int stage, Memory memory);                            // id of the new stage
+  int CacheRead(int stage, Memory memory, std::vector<int> readers);  // id of the new stage
+
+  // Questions that rules ask.
+  bool NeedsTiling(int stage) const;           // data reuse exists (Ansor's needs_multi_level_tiling)
+  int ElementwiseConsumer(int stage) const;    // the only consumer, if it reads the stage point by point; else -1
+  bool IsInjective(int stage) const;           // computed, without reduction
+  bool IsExpensive(int stage) const;           // calls a function or chooses by condition
+  // Axes of a reduction that each operand uses, although every operand is reused along some other axis: batch axes.
+  std::vector<bool> BatchAxes(int stage, bool* gemm_like) const;
+  bool IsBound(int stage) const;               // has block, thread or parallel loops
+  // Loops of spatial and reduce axes before any step (ids are axis numbers).
+  std::vector<int> SpatialAxes(int stage) const;
+  std::vector<int> ReduceAxes(int stage) const;
+
+ private:
+  State state_;
+  SketchContext context_;
+  std::vector<Step> steps_;
+  std::vector<Hole> holes_;
+  std::vector<Tiling> tilings_;
+  std::vector<TileInfo> tiles_;
+  std::string name_;
+};
+
+// Values for a tile of a loop: divisors of the extent, powers of two and 3*2^k up to min(extent rounded up, limit).
+std::vector<int32_t> TileValues(int64_t extent, int32_t limit);
+
+// Binds an element-wise root stage: threads over all elements (GPU), or threads over the outer loops and a vector over the
+// innermost (CPU). Returns the loop at which producers of one thread's or one vector's work are computed; -1: none.
+int BindElementwise(Draft* draft, int stage, const std::string& hole_prefix);
+
+}  // namespace diapason

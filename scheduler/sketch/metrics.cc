@@ -1,0 +1,431 @@
+#include "scheduler/sketch/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace diapason {
+namespace {
+
+double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
+
+double OperationsOf(const StageState& stage) {
+  double count = 0;
+  Visit(stage.op.body, [&](const ExprNode& e) {
+    if (!IsFloat(e.dtype)) return;
+    switch (e.kind) {
+      case ExprKind::kAdd: case ExprKind::kSub: case ExprKind::kMul: case ExprKind::kMin: case ExprKind::kMax:
+      case ExprKind::kSelect: count += 1; break;
+      case ExprKind::kDiv: count += 4; break;
+      case ExprKind::kCall: count += 16; break;
+      default: break;
+    }
+  });
+  return count + (stage.op.reduces() ? 1 : 0);
+}
+
+bool Unrolled(const StageState& stage, size_t position) {
+  const Annotation a = stage.loops[stage.order[position]].annotation;
+  return a == Annotation::kUnroll || a == Annotation::kVectorize;
+}
+
+// Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
+int BodyPosition(const StageState& stage) {
+  int position = static_cast<int>(stage.order.size());
+  while (position > 0 && Unrolled(stage, position - 1)) --position;
+  return position;
+}
+
+}  // namespace
+
+MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const DeviceFacts& facts)
+    : skeleton_(skeleton), target_(target), facts_(facts) {
+  const State& state = skeleton_->state();
+  operations_.assign(state.size(), 0);
+  for (int id : state.topological()) {
+    const StageState& stage = state.stage(id);
+    if (!stage.computes()) continue;
+    operations_[id] = OperationsOf(stage);
+    if (stage.attach == StageState::Attach::kRoot && !stage.prologue) roots_.push_back(id);
+  }
+  members_.resize(roots_.size());
+  for (int id : state.topological())
+    for (size_t r = 0; r < roots_.size(); ++r)
+      if (state.stage(id).computes() && skeleton_->root_of(id) == roots_[r]) members_[r].push_back(id);
+}
+
+void MetricsModel::ResourcesOf(const Bounds& bounds, absl::Span<const int32_t> decisions,
+                               std::vector<Resources>* kernels) const {
+  const State& state = skeleton_->state();
+  kernels->resize(roots_.size());
+  for (size_t r = 0; r < roots_.size(); ++r) {
+    Resources& k = (*kernels)[r];
+    k = Resources();
+    k.root = roots_[r];
+    for (int id : members_[r]) {
+      const StageState& stage = state.stage(id);
+      const StageBounds& b = bounds.stages[id];
+      int64_t unrolled = 1;
+      for (size_t p = 0; p < stage.order.size(); ++p) {
+        const int loop = stage.order[p];
+        const Annotation a = stage.loops[loop].annotation;
+        if (a == Annotation::kThreadX) {
+          if (id == k.root || stage.loops[loop].reduce) k.threads = std::max(k.threads, b.extent[loop]);
+        } else if (a == Annotation::kBlockX || a == Annotation::kParallel) {
+          k.blocks = b.extent[loop];
+        } else if (a == Annotation::kUnroll) {
+          unrolled *= b.extent[loop];
+        }
+      }
+      k.unrolled = std::max(k.unrolled, unrolled);
+      if (stage.attach != StageState::Attach::kAt) continue;
+      const int64_t bytes = b.elements() * BytesOf(stage.op.dtype);
+      if (stage.memory == Memory::kShared) {
+        k.shared_bytes += (bytes + 15) / 16 * 16;
+      } else {
+        k.local_elements += b.elements();
+        k.local_bytes += bytes;
+      }
+    }
+    // Cross-thread reductions meet in shared memory.
+    for (int id : members_[r])
+      for (int loop : state.stage(id).order)
+        if (state.stage(id).loops[loop].annotation == Annotation::kThreadX && state.stage(id).loops[loop].reduce)
+          k.shared_bytes += (bounds.stages[id].extent[loop] * BytesOf(state.stage(id).op.dtype) + 15) / 16 * 16;
+  }
+}
+
+bool MetricsModel::WithinLimits(const std::vector<Resources>& kernels) const {
+  for (const Resources& k : kernels) {
+    if (k.unrolled > 4096) return false;
+    if (!target_.is_gpu()) {
+      // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
+      if (k.local_bytes > (256 << 10)) return false;
+      continue;
+    }
+    if (k.threads > facts_.max_threads_per_block || k.shared_bytes > facts_.max_shared_bytes) return false;
+    if (k.local_elements > 192) return false;
+    const int64_t registers = k.local_elements + 24;
+    if (registers * k.threads > facts_.registers_per_core) return false;
+    if (k.blocks > (int64_t{1} << 31) - 1) return false;
+  }
+  return true;
+}
+
+double MetricsModel::Executions(const Bounds& bounds, int id) const {
+  const State& state = skeleton_->state();
+  double product = 1;
+  bool own_threads = false;
+  for (int loop : state.stage(id).order) {
+    product *= static_cast<double>(bounds.stages[id].extent[loop]);
+    own_threads |= state.stage(id).loops[loop].annotation == Annotation::kThreadX;
+  }
+  for (int at = id; state.stage(at).attach == StageState::Attach::kAt;) {
+    const int up = state.stage(at).attach_stage;
+    const int last = bounds.stages[at].attach_position;
+    const StageState& parent = state.stage(up);
+    for (int p = 0; p <= last; ++p) {
+      const int loop = parent.order[p];
+      if (own_threads && parent.loops[loop].annotation == Annotation::kThreadX) continue;
+      product *= static_cast<double>(bounds.stages[up].extent[loop]);
+    }
+    at = up;
+  }
+  return product;
+}
+
+// Distinct elements that an access touches while the reader's loops at and inside a position run.
+double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int from) const {
+  const State& state = skeleton_->state();
+  const StageBounds& reader = bounds.stages[access.reader];
+  const StageState& producer = state.stage(access.producer);
+  double product = 1;
+  for (size_t d = 0; d < access.dims.size(); ++d) {
+    const int64_t whole = producer.op.axes[d].extent;
+    const Access::Dim& dim = access.dims[d];
+    double span = 1, count = 1;
+    if (dim.affine) {
+      for (const auto& [axis, coefficient] : dim.axes) {
+        for (const Term& t : reader.axis_terms[axis]) {
+          if (t.stage != access.reader || skeleton_->position(t.stage, t.loop) < from) continue;
+          const double steps = static_cast<double>(bounds.stages[t.stage].extent[t.loop]) - 1;
+          span += std::abs(static_cast<double>(coefficient * t.coefficient)) * steps;
+          count *= steps + 1;
+        }
+      }
+    } else {
+      // floordiv and floormod of fused axes: no more than the iterations, nor than the dimension.
+      const StageState& stage = state.stage(access.reader);
+      count = 1;
+      for (size_t p = std::max(from, 0); p < stage.order.size(); ++p)
+        count *= static_cast<double>(reader.extent[stage.order[p]]);
+      span = static_cast<double>(whole);
+    }
+    product *= std::min({span, count, static_cast<double>(whole)});
+  }
+  return product;
+}
+
+// Greatest number of different addresses in one bank that a warp's lanes ask for at once.
+double MetricsModel::Conflicts(const Bounds& bounds, const Access& access) const {
+  const State& state = skeleton_->state();
+  const StageBounds& producer = bounds.stages[access.producer];
+  Terms outer, inner;
+  int64_t constant;
+  // Address coefficients of each thread loop's parts.
+  struct Part { int64_t extent, address; };
+  absl::InlinedVector<Part, 8> parts;
+  int64_t stride = 1;
+  for (size_t d = access.dims.size(); d-- > 0;) {
+    if (!producer.region[d].full && skeleton_->IndexTerms(bounds, access, static_cast<int>(d), &outer, &inner, &constant)) {
+      for (const Term& t : inner) {
+        if (!skeleton_->is_thread(t.stage, t.loop)) continue;
+        int64_t compact = 0;
+        LevelOf(producer.region[d], t.coefficient, &compact);
+        // Lane stride of this part within the fused thread loop.
+        const StageState& stage = state.stage(t.stage);
+        const int fused = stage.loops[t.loop].fused_into;
+        int64_t lane = 1;
+        if (fused >= 0) {
+          const std::vector<int>& all = stage.loops[fused].fused;
+          for (size_t i = all.size(); i-- > 0 && all[i] != t.loop;) lane *= bounds.stages[t.stage].extent[all[i]];
+        }
+        parts.push_back({bounds.stages[t.stage].extent[t.loop], compact * stride});
+        parts.push_back({lane, 0});
+      }
+    }
+    stride *= producer.buffer[d] + (d + 1 == access.dims.size() ? producer.row_padding : 0);
+  }
+  if (parts.empty()) return 1;
+  int64_t address[32];
+  int banks[32] = {0}, worst = 1;
+  for (int lane = 0; lane < 32; ++lane) {
+    address[lane] = 0;
+    for (size_t i = 0; i < parts.size(); i += 2)
+      address[lane] += lane / parts[i + 1].extent % parts[i].extent * parts[i].address;
+    bool seen = false;
+    for (int before = 0; before < lane && !seen; ++before) seen = address[before] == address[lane];
+    if (!seen) worst = std::max(worst, ++banks[((address[lane] % 32) + 32) % 32]);
+  }
+  return worst;
+}
+
+void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
+  const State& state = skeleton_->state();
+  const StageState& stage = state.stage(id);
+  const StageBounds& b = bounds.stages[id];
+  work->executions = Executions(bounds, id);
+  work->operations = operations_[id];
+  const int body = BodyPosition(stage);
+  for (size_t p = body; p < stage.order.size(); ++p) work->body *= static_cast<double>(b.extent[stage.order[p]]);
+  int vector_loop = -1;
+  if (!stage.order.empty() && stage.loops[stage.order.back()].annotation == Annotation::kVectorize) {
+    vector_loop = stage.order.back();
+    work->lanes = static_cast<double>(b.extent[vector_loop]);
+  }
+  for (const Access& access : skeleton_->accesses(id)) {
+    const StageState& producer = state.stage(access.producer);
+    const double touched = Footprint(bounds, access, body);
+    work->operand_loads += touched;
+    if (producer.attach == StageState::Attach::kAt) {
+      if (producer.memory == Memory::kShared) work->conflict = std::max(work->conflict, Conflicts(bounds, access));
+    } else {
+      const double bytes = BytesOf(producer.op.dtype);
+      work->bytes += work->executions / std::max(1.0, work->body) * touched * bytes;
+      work->unique_bytes += static_cast<double>(producer.op.elements()) * bytes;
+    }
+    if (vector_loop < 0) continue;
+    // Lane stride: 0 a broadcast, 1 a vector load, else a gather.
+    bool last_unit = false, other = false;
+    for (size_t d = 0; d < access.dims.size(); ++d) {
+      for (const auto& [axis, coefficient] : access.dims[d].axes)
+        for (const Term& t : b.axis_terms[axis])
+          if (t.stage == id && t.loop == vector_loop) {
+            if (d + 1 == access.dims.size() && coefficient * t.coefficient == 1) last_unit = true;
+            else other = true;
+          }
+    }
+    if (last_unit && !other) work->vector_loads += touched / work->lanes;
+    if (other) work->vector_ok = 0;
+  }
+  if (!stage.op.axes.empty()) work->contiguous = static_cast<double>(b.buffer.back());
+}
+
+double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, float* f) const {
+  const State& state = skeleton_->state();
+  const double registers = 32 + static_cast<double>(kernel.local_elements) * 1.15;
+  const double by_threads = std::floor(static_cast<double>(facts_.max_threads_per_core) / std::max<int64_t>(32, kernel.threads));
+  const double by_registers = std::floor(facts_.registers_per_core / (registers * static_cast<double>(std::max<int64_t>(32, kernel.threads))));
+  const double by_shared = std::floor(static_cast<double>(facts_.shared_bytes_per_core) / (static_cast<double>(kernel.shared_bytes) + 1024));
+  const double resident = std::max(1.0, std::min({32.0, by_threads, by_registers, by_shared}));
+  const double blocks = static_cast<double>(kernel.blocks);
+  const double per_core = std::ceil(blocks / facts_.num_cores);
+  const double active = std::min(resident, per_core);
+  const double warps = std::ceil(static_cast<double>(kernel.threads) / 32.0);
+  const double active_warps = active * warps;
+
+  double issue = 0, fma = 0, shared_time = 0, latency = 0, bytes = 0, unique = 0, loads_per_op = 0, ilp = 1, conflict = 1;
+  double copy_rounds = 0, rounds = 1, contiguous = 1, lanes = 1, operations = 0, body = 1;
+  for (int id : members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()]) {
+    const StageState& stage = state.stage(id);
+    Work w;
+    StageWork(bounds, id, &w);
+    const double per_block = w.executions / blocks;
+    const double warp_statements = per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
+    const bool copy = stage.memory == Memory::kShared;
+    if (stage.op.reduces()) {
+      fma += warp_statements * std::max(1.0, w.operations / 2);
+      const double loads = warp_statements / w.body * w.operand_loads;
+      // Neighbouring elements are read together where the compiler can prove alignment: half the instructions, say.
+      issue += warp_statements * std::max(1.0, w.operations / 2) + loads * 0.6;
+      shared_time += loads * 0.6 * w.conflict;
+      loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
+      body = std::max(body, w.body);
+      conflict = std::max(conflict, w.conflict);
+      ilp = std::max(ilp, std::min(w.body, static_cast<double>(kernel.local_elements)));
+    } else {
+      issue += warp_statements * (copy ? 12.0 / w.lanes + 2 : 4 + w.operations);
+      if (copy) {
+        shared_time += warp_statements / w.lanes;
+        const double each = static_cast<double>(bounds.stages[id].elements()) / std::max(1.0, static_cast<double>(kernel.threads) * w.lanes);
+        copy_rounds = std::max(copy_rounds, std::ceil(each));
+        contiguous = std::max(contiguous, w.contiguous);
+        lanes = std::max(lanes, w.lanes);
+        rounds = std::max(rounds, per_block / std::max(1.0, static_cast<double>(bounds.stages[id].elements())));
+      }
+    }
+    operations += w.executions * w.operations;
+    bytes += w.bytes;
+    unique += w.unique_bytes;
+  }
+  const double cycles_fma = per_core * fma / 4, cycles_issue = per_core * issue / 4, cycles_shared = per_core * shared_time;
+  // One outer reduce step: copies come from L2, everyone waits, then the products; other resident blocks fill the gap.
+  const double step = rounds > 1 || copy_rounds > 0 ? 700.0 + 30 * copy_rounds : 400.0;
+  const double hide = std::max(1.0, std::min(active_warps / 4, 16.0));
+  const double waves = std::ceil(per_core / resident);
+  latency = waves * (rounds * step + 1200);
+  const double exposed = std::max(1.0, 8.0 / (std::max(1.0, active_warps / 4) * std::min(ilp, 16.0) / 4));
+  const double cycles = std::max({cycles_fma * exposed, cycles_issue * std::max(1.0, 4 / hide), cycles_shared, latency});
+  const double memory = std::max(bytes / facts_.l2_bandwidth, unique / facts_.bandwidth);
+  const double seconds = facts_.launch_seconds + std::max(cycles / facts_.clock_hz, memory) +
+                         0.3 * std::min(cycles / facts_.clock_hz, memory);
+  int i = 0;
+  for (double value : {Log2(blocks), Log2(kernel.threads), Log2(kernel.shared_bytes), Log2(kernel.local_elements), resident,
+                       blocks / (facts_.num_cores * resident), per_core * facts_.num_cores / blocks, active_warps,
+                       Log2(cycles_fma), Log2(cycles_issue), Log2(cycles_shared), Log2(latency), exposed, Log2(bytes),
+                       Log2(unique), loads_per_op, Log2(ilp), conflict, Log2(copy_rounds), Log2(rounds), contiguous, lanes,
+                       Log2(operations), Log2(body), operations / std::max(1.0, bytes), Log2(kernel.unrolled),
+                       Log2(seconds * 1e9), Log2(memory * 1e9)})
+    f[i++] = static_cast<float>(value);
+  return seconds;
+}
+
+// Bytes that a stage's operands bring into a cache of that capacity: the loops whose footprint fits run from the cache, each
+// pass over them fetches it anew.
+double MetricsModel::CacheTraffic(const Bounds& bounds, int id, double capacity) const {
+  const State& state = skeleton_->state();
+  const StageState& stage = state.stage(id);
+  const double total = Executions(bounds, id);
+  double inner = 1, traffic = 0;
+  for (int from = static_cast<int>(stage.order.size()); from >= 0; --from) {
+    if (from < static_cast<int>(stage.order.size())) inner *= static_cast<double>(bounds.stages[id].extent[stage.order[from]]);
+    double footprint = 0;
+    for (const Access& access : skeleton_->accesses(id))
+      footprint += Footprint(bounds, access, from) * BytesOf(state.stage(access.producer).op.dtype);
+    if (footprint > capacity && from < static_cast<int>(stage.order.size())) break;
+    traffic = total / inner * footprint;
+  }
+  return traffic;
+}
+
+double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, float* f) const {
+  const State& state = skeleton_->state();
+  const double cores = std::max(1, facts_.num_cores);
+  const double native = facts_.vector_bytes / 4.0;
+  const double fma_per_cycle = std::max(0.25, facts_.flops / cores / facts_.clock_hz / 2 / native);
+  const double blocks = static_cast<double>(kernel.blocks);
+  const double balance = std::ceil(blocks / cores) * cores / blocks;
+  double cycles = 0, compute = 0, loads = 0, l1 = 0, l2 = 0, operations = 0, unique = 0, accumulators = 0, loads_per_op = 0;
+  double scalar = 0, body = 1, overhead = 0, vector = 1;
+  const size_t index = std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin();
+  for (int id : members_[index]) {
+    const StageState& stage = state.stage(id);
+    Work w;
+    StageWork(bounds, id, &w);
+    const double lanes = std::max(1.0, w.lanes);
+    const double vectors = w.executions / lanes * std::ceil(lanes / native);
+    const double ops = std::max(1.0, stage.op.reduces() ? w.operations / 2 : w.operations);
+    double stage_compute = vectors * ops / fma_per_cycle;
+    const double passes = w.executions / w.body;
+    double body_loads = w.vector_loads * std::ceil(lanes / native) + std::max(0.0, w.operand_loads - w.vector_loads * lanes);
+    double stage_loads = passes * body_loads / 2;
+    if (!w.vector_ok || w.lanes <= 1) {
+      stage_compute = w.executions * ops / 2;
+      stage_loads = w.executions;
+      scalar += w.executions;
+    }
+    if (stage.op.reduces()) {
+      double held = w.body / lanes * std::ceil(lanes / native);
+      // Accumulators of the body stay in registers if they fit beside the operands.
+      for (size_t p = BodyPosition(stage); p < stage.order.size(); ++p)
+        if (stage.loops[stage.order[p]].reduce) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
+      accumulators = std::max(accumulators, held);
+      if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * 2 * (1 - (facts_.num_vector_registers - 3) / held);
+      // A short chain of dependent additions cannot fill the pipeline of latency 4.
+      stage_compute *= std::max(1.0, 4 * fma_per_cycle / std::max(1.0, held));
+      loads_per_op = std::max(loads_per_op, body_loads / std::max(1.0, w.body / lanes));
+      body = std::max(body, w.body / lanes);
+      vector = std::max(vector, lanes);
+    }
+    overhead += passes * 3;
+    const double bytes1 = CacheTraffic(bounds, id, facts_.l1_bytes * 0.7), bytes2 = CacheTraffic(bounds, id, facts_.l2_bytes * 0.7);
+    l1 += bytes1;
+    l2 += bytes2;
+    cycles += std::max({stage_compute, stage_loads, bytes1 / 24, bytes2 / 10}) + passes * 2;
+    compute += stage_compute;
+    loads += stage_loads;
+    operations += w.executions * w.operations;
+    unique += w.unique_bytes;
+  }
+  const double seconds = 3e-6 + cycles / facts_.clock_hz / cores * balance;
+  int i = 0;
+  for (double value : {Log2(blocks), balance, Log2(compute), Log2(loads), Log2(l1), Log2(l2), Log2(operations), Log2(unique),
+                       accumulators, loads_per_op, Log2(scalar), Log2(body), Log2(overhead), vector,
+                       Log2(kernel.local_bytes), Log2(kernel.unrolled), Log2(seconds * 1e9), Log2(cycles),
+                       operations / std::max(1.0, cycles), l1 / std::max(1.0, operations), l2 / std::max(1.0, operations)})
+    f[i++] = static_cast<float>(value);
+  return seconds;
+}
+
+void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,
+                            Metrics* metrics) const {
+  std::memset(metrics->features, 0, sizeof(metrics->features));
+  metrics->legal = WithinLimits(kernels);
+  metrics->seconds = 0;
+  // The slowest kernel's features, then the second's, then totals.
+  constexpr int kPerKernel = 28;
+  float current[kPerKernel];
+  double slowest = -1, second = -1;
+  for (const Resources& kernel : kernels) {
+    std::memset(current, 0, sizeof(current));
+    const double seconds = target_.is_gpu() ? GpuSeconds(bounds, kernel, current) : CpuSeconds(bounds, kernel, current);
+    metrics->seconds += seconds;
+    if (seconds > slowest) {
+      std::memcpy(metrics->features + kPerKernel, metrics->features, sizeof(current));
+      std::memcpy(metrics->features, current, sizeof(current));
+      second = slowest;
+      slowest = seconds;
+    } else if (seconds > second) {
+      std::memcpy(metrics->features + kPerKernel, current, sizeof(current));
+      second = seconds;
+    }
+  }
+  float* totals = metrics->features + 2 * kPerKernel;
+  totals[0] = static_cast<float>(kernels.size());
+  totals[1] = static_cast<float>(Log2(metrics->seconds * 1e9));
+  totals[2] = static_cast<float>(slowest > 0 ? second / slowest : 0);
+  // The decisions themselves tell apart what the numbers above do not (unrolling, padding, attach points).
+  for (size_t i = 0; i < decisions.size() && i < 36; ++i) totals[4 + i] = static_cast<float>(decisions[i]);
+}
+
+}  // namespace diapason

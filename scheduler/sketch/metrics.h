@@ -1,0 +1,67 @@
+// What a candidate's numbers say of it: legality, work, traffic, parallelism, an analytic time and the features of the cost
+// model (docs/architecture.md, decision 11). Everything comes from Bounds; no IR is built.
+#pragma once
+
+#include <vector>
+
+#include "compiler/schedule/bounds.h"
+#include "compiler/tensor/target.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+
+// Facts of a skeleton that do not depend on decisions, gathered once.
+class MetricsModel {
+ public:
+  MetricsModel(const Skeleton* skeleton, const Target& target, const DeviceFacts& facts);
+
+  // Resources of one kernel.
+  struct Resources {
+    int root = -1;
+    int64_t blocks = 1, threads = 1;
+    int64_t shared_bytes = 0;
+    int64_t local_elements = 0;     // accumulators and other private buffers of a thread
+    int64_t local_bytes = 0;
+    int64_t unrolled = 1;           // largest product of unrolled loops of one statement
+  };
+  // Only what limits need: cheap.
+  void ResourcesOf(const Bounds& bounds, absl::Span<const int32_t> decisions, std::vector<Resources>* kernels) const;
+  bool WithinLimits(const std::vector<Resources>& kernels) const;
+
+  // Times that the statement of a stage runs, over the whole kernel.
+  double Executions(const Bounds& bounds, int stage) const;
+
+  void Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,
+                Metrics* metrics) const;
+
+ private:
+  struct Work {
+    double executions = 0;          // of the statement
+    double operations = 0;          // arithmetic operations of one execution
+    double body = 1;                // executions of one pass over the unrolled body
+    double operand_loads = 0;       // distinct elements that one pass over the body reads
+    double vector_loads = 0;        // cpu: of them, loads of vectors (the others are broadcasts)
+    double lanes = 1;               // vector lanes
+    double vector_ok = 1;           // 0: an access strides across lanes
+    double conflict = 1;            // shared memory bank conflicts, worst access
+    double bytes = 0;               // from global memory, over the kernel
+    double unique_bytes = 0;        // distinct bytes of those
+    double contiguous = 1;          // elements in a row of a copy
+    double barriers = 0;
+  };
+  void StageWork(const Bounds& bounds, int stage, Work* work) const;
+  double Footprint(const Bounds& bounds, const Access& access, int from_position) const;
+  double Conflicts(const Bounds& bounds, const Access& access) const;
+  double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
+  double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
+  double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
+
+  const Skeleton* skeleton_;
+  Target target_;
+  DeviceFacts facts_;
+  std::vector<int> roots_;                     // of kernels, prologue left out
+  std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
+  std::vector<double> operations_;             // arithmetic of a stage's body, by stage
+};
+
+}  // namespace diapason

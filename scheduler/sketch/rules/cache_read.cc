@@ -1,0 +1,65 @@
+// Operands of a tiled reduction go through shared memory, copied by all threads of the block at its outer reduce loop
+// (Ansor's AddCacheRead with cooperative fetching). An operand that is itself an element-wise stage (padding, im2col) is
+// computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), reading straight
+// through the caches competes.
+#include "scheduler/sketch/rules/rules.h"
+
+namespace diapason {
+namespace {
+
+class CacheReadShared : public SketchRule {
+ public:
+  std::string name() const override { return "cache_read_shared"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    const TileInfo* tile = draft.TiledReader(stage);
+    if (!tile || tile->reduce_loop < 0) return Answer::kSkip;
+    const StageState& s = draft.state().stage(stage);
+    if (s.attach != StageState::Attach::kRoot) return Answer::kSkip;
+    return Answer::kApplyAndSkipRest;
+  }
+
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    const TileInfo tile = *draft.TiledReader(stage);
+    const StageState& s = draft.state().stage(stage);
+    const bool fused = draft.IsInjective(stage) && !s.prologue && !draft.state().is_output(stage) &&
+                       draft.state().Consumers(stage).size() == 1;
+    std::vector<Derived> result;
+    Draft next = draft;
+    int copy = stage;
+    if (fused) {
+      next.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    } else {
+      copy = next.CacheRead(stage, Memory::kShared, {tile.stage});
+    }
+    Fetch(&next, copy, tile);
+    if (!tile.gemm_like) next.Name("shared");
+    result.push_back({std::move(next), false});
+    if (!tile.gemm_like) {
+      Draft through = draft;
+      through.Name("cached");
+      if (fused) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+      result.push_back({std::move(through), false});
+    }
+    return result;
+  }
+
+ private:
+  static void Fetch(Draft* draft, int copy, const TileInfo& tile) {
+    const std::string name = draft->state().stage(copy).op.name;
+    draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
+    const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
+    const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
+    draft->Annotate(copy, pieces[0], Annotation::kUnroll);
+    draft->Annotate(copy, pieces[1], Annotation::kThreadX);
+    draft->Annotate(copy, pieces[2], Annotation::kVectorize);
+    const Factor pad = draft->OptionHole(name + ".pad", {0, 4}, 4);
+    draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeCacheReadShared() { return std::make_unique<CacheReadShared>(); }
+
+}  // namespace diapason

@@ -1,0 +1,253 @@
+// Multi-level tiling (Ansor): a reduction with data reuse is tiled "SSRSRS" on CPUs (S0 S1 R0 S2 R1 S3) and "SSSRRSRS" on
+// GPUs (S0 blocks, S1 virtual threads, S2 threads, R0 R1 S3 R2 S4). With fusion the tile is computed inside its
+// element-wise consumer, which carries the outer levels and writes the tile back; without, the reduction is a root stage.
+// Virtual threads are a tile level of the index (strided tiles), not of the nest: regions are stored compactly, so the
+// loops stay inside the thread.
+#include <algorithm>
+
+#include "scheduler/sketch/rules/rules.h"
+
+namespace diapason {
+namespace {
+
+std::string AxisName(const Draft& draft, int stage, int axis) {
+  return draft.state().stage(stage).axis(axis).var->name;
+}
+
+struct ReduceLoops {
+  std::vector<int> r0, r1, r2;
+};
+
+ReduceLoops SplitReduce(Draft* draft, int stage, bool three) {
+  ReduceLoops loops;
+  const std::vector<int> axes = draft->ReduceAxes(stage);
+  for (int axis : axes) {
+    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const std::string name = AxisName(*draft, stage, axis);
+    const bool innermost = axis == axes.back();
+    Factor mid, inner;
+    if (three) {
+      mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
+      inner = draft->TileHole(name + ".r2", extent, 16, innermost ? 4 : 1);
+      draft->Tile(extent, mid * inner);
+    } else {
+      inner = draft->TileHole(name + ".r1", extent, 512, static_cast<int32_t>(std::min<int64_t>(extent, 64)));
+      draft->Tile(extent, inner);
+    }
+    const std::vector<int> pieces =
+        three ? draft->Split(stage, axis, {mid, inner}) : draft->Split(stage, axis, {inner});
+    loops.r0.push_back(pieces[0]);
+    loops.r1.push_back(pieces[1]);
+    if (three) loops.r2.push_back(pieces[2]);
+  }
+  return loops;
+}
+
+void Append(std::vector<int>* to, const std::vector<int>& from) { to->insert(to->end(), from.begin(), from.end()); }
+
+void AnnotateAll(Draft* draft, int stage, const std::vector<int>& loops, Annotation annotation) {
+  for (int loop : loops) draft->Annotate(stage, loop, annotation);
+}
+
+void TileForGpu(Draft* draft, int stage, int consumer) {
+  TileInfo info;
+  info.stage = stage;
+  info.consumer = consumer;
+  const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+  const std::vector<int> axes = draft->SpatialAxes(stage);
+  std::vector<Factor> inner;
+  std::vector<int> block, vthread, thread, s3, s4;
+  for (int axis : axes) {
+    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const std::string name = AxisName(*draft, stage, axis);
+    Factor t, v, f3, f4;
+    if (!batch[axis] && extent > 1) {
+      t = draft->TileHole(name + ".threads", extent, 512, 8);
+      f4 = draft->TileHole(name + ".s4", extent, 16, 4);
+      v = draft->TileHole(name + ".vthreads", extent, 8, 1);
+      f3 = draft->TileHole(name + ".s3", extent, 4, 1);
+    }
+    draft->Tile(extent, t * v * f3 * f4);
+    info.threads = info.threads * t;
+    inner.push_back(f4);
+    const std::vector<int> pieces = draft->Split(consumer, axis, {v, t, f3, f4});
+    block.push_back(pieces[0]);
+    vthread.push_back(pieces[1]);
+    thread.push_back(pieces[2]);
+    s3.push_back(pieces[3]);
+    s4.push_back(pieces[4]);
+  }
+  std::vector<int> order = block;
+  for (const auto* level : {&thread, &vthread, &s3, &s4}) Append(&order, *level);
+  draft->Reorder(consumer, order);
+  for (const auto* level : {&vthread, &s3, &s4}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
+  const int blocks = draft->Fuse(consumer, block);
+  const int threads = draft->Fuse(consumer, thread);
+  draft->Annotate(consumer, blocks, Annotation::kBlockX);
+  draft->Annotate(consumer, threads, Annotation::kThreadX);
+
+  draft->ComputeAt(stage, consumer, {threads});
+  std::vector<int> outer_tile, inner_tile;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const std::vector<int> pieces = draft->Split(stage, axes[a], {inner[a]});
+    outer_tile.push_back(pieces[0]);
+    inner_tile.push_back(pieces[1]);
+  }
+  ReduceLoops reduce = SplitReduce(draft, stage, true);
+  order.clear();
+  for (const auto* level : {&reduce.r0, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile}) Append(&order, *level);
+  draft->Reorder(stage, order);
+  for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile}) AnnotateAll(draft, stage, *level, Annotation::kUnroll);
+  info.reduce_loop = reduce.r0.empty() ? -1 : reduce.r0.back();
+  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256, 1024}, 0);
+  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
+  draft->AddTile(info);
+}
+
+// The tiles of one axis on a CPU: S1, S2 and S3; of the last axis S3 is `vectors` vectors of `lanes`.
+struct CpuTile {
+  Factor s1, s2, s3, lanes;
+};
+
+CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
+  CpuTile tile;
+  const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+  const std::string name = AxisName(*draft, stage, axis);
+  if (extent == 1 || batch) return tile;
+  const int32_t widest = draft->context().facts.vector_bytes / 4;
+  int64_t rest = extent;
+  if (last) {
+    std::vector<int32_t> lanes;
+    for (int32_t w = widest; w >= 1 && lanes.size() < 3; w /= 2)
+      if (w < 2 * extent) lanes.insert(lanes.begin(), w);
+    tile.lanes = draft->OptionHole(name + ".lanes", lanes, lanes.back());
+    rest = (extent + lanes.back() - 1) / lanes.back();
+  }
+  tile.s3 = draft->TileHole(name + ".s3", rest, last ? 4 : 16, last ? 2 : 4);
+  tile.s2 = draft->TileHole(name + ".s2", rest, last ? 8 : 16, 1);
+  tile.s1 = draft->TileHole(name + ".s1", rest, 64, 1);
+  draft->Tile(extent, tile.s1 * tile.s2 * tile.s3 * tile.lanes);
+  return tile;
+}
+
+// level 2: the tile is computed inside S1; level 1: inside S0, with S1 among its own loops. A root stage (no fusion) takes
+// all levels itself.
+void TileForCpu(Draft* draft, int stage, int consumer, int level) {
+  TileInfo info;
+  info.stage = stage;
+  info.consumer = consumer;
+  const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+  const std::vector<int> axes = draft->SpatialAxes(stage);
+  std::vector<CpuTile> tiles;
+  for (int axis : axes) tiles.push_back(CpuTileHoles(draft, stage, axis, axis == axes.back(), batch[axis]));
+  info.inner = tiles.back().s3 * tiles.back().lanes;
+
+  std::vector<int> order, s0, s1, rest;
+  if (consumer != stage) {
+    for (int axis : axes) {
+      const CpuTile& t = tiles[axis];
+      std::vector<Factor> factors = level == 2 ? std::vector<Factor>{t.s1, t.s2 * t.s3} : std::vector<Factor>{t.s1 * t.s2 * t.s3};
+      if (axis == axes.back()) factors.push_back(t.lanes);
+      const std::vector<int> pieces = draft->Split(consumer, axis, factors);
+      s0.push_back(pieces[0]);
+      if (level == 2) s1.push_back(pieces[1]);
+      rest.insert(rest.end(), pieces.begin() + level, pieces.end());
+    }
+    for (const auto* l : {&s0, &s1, &rest}) Append(&order, *l);
+    draft->Reorder(consumer, order);
+    draft->Annotate(consumer, order.back(), Annotation::kVectorize);
+    const int parallel = draft->Fuse(consumer, s0);
+    draft->Annotate(consumer, parallel, Annotation::kParallel);
+    info.attach = {parallel};
+    if (level == 2) info.attach.push_back(s1.back());
+    draft->ComputeAt(stage, consumer, {info.attach.back()});
+  }
+
+  const bool own_s1 = level == 1 || consumer == stage;
+  std::vector<int> own_s0, own1, s2, s3;
+  for (int axis : axes) {
+    const CpuTile& t = tiles[axis];
+    std::vector<Factor> factors;
+    if (consumer == stage) factors.push_back(t.s1);
+    if (own_s1) factors.push_back(t.s2);
+    factors.push_back(t.s3);
+    if (axis == axes.back()) factors.push_back(t.lanes);
+    const std::vector<int> pieces = draft->Split(stage, axis, factors);
+    size_t p = 0;
+    if (consumer == stage) own_s0.push_back(pieces[p++]);
+    if (own_s1) own1.push_back(pieces[p++]);
+    s2.push_back(pieces[p++]);
+    s3.insert(s3.end(), pieces.begin() + p, pieces.end());
+  }
+  ReduceLoops reduce = SplitReduce(draft, stage, false);
+  order.clear();
+  for (const auto* l : {&own_s0, &own1, &reduce.r0, &s2, &reduce.r1, &s3}) Append(&order, *l);
+  draft->Reorder(stage, order);
+  std::vector<int> unrolled(s3.begin(), s3.end() - 1);
+  AnnotateAll(draft, stage, unrolled, Annotation::kUnroll);
+  draft->Annotate(stage, s3.back(), Annotation::kVectorize);
+  if (consumer == stage) {
+    const int parallel = draft->Fuse(stage, own_s0);
+    draft->Annotate(stage, parallel, Annotation::kParallel);
+    info.attach = {parallel};
+  }
+  info.reduce_loop = reduce.r0.empty() ? -1 : reduce.r0.back();
+  const Factor unroll = draft->OptionHole("unroll", {0, 64, 512}, 0);
+  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
+  draft->AddTile(info);
+}
+
+class MultiLevelTilingWithFusion : public SketchRule {
+ public:
+  std::string name() const override { return "multi_level_tiling_with_fusion"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
+    const int consumer = draft.ElementwiseConsumer(stage);
+    if (consumer < 0 || draft.IsBound(consumer)) return Answer::kSkip;
+    if (draft.state().stage(consumer).attach != StageState::Attach::kRoot) return Answer::kSkip;
+    return Answer::kApplyAndSkipRest;
+  }
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    const int consumer = draft.ElementwiseConsumer(stage);
+    std::vector<Derived> result;
+    if (draft.gpu()) {
+      Draft next = draft;
+      next.Name("tile");
+      TileForGpu(&next, stage, consumer);
+      result.push_back({std::move(next), false});
+      return result;
+    }
+    for (int level : {2, 1}) {
+      Draft next = draft;
+      next.Name(level == 2 ? "tile2" : "tile1");
+      TileForCpu(&next, stage, consumer, level);
+      result.push_back({std::move(next), false});
+    }
+    return result;
+  }
+};
+
+class MultiLevelTiling : public SketchRule {
+ public:
+  std::string name() const override { return "multi_level_tiling"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
+    if (draft.state().stage(stage).attach != StageState::Attach::kRoot) return Answer::kSkip;
+    return Answer::kApplyAndSkipRest;
+  }
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    Draft next = draft;
+    next.Name("tile0");
+    TileForCpu(&next, stage, stage, 2);
+    std::vector<Derived> result;
+    result.push_back({std::move(next), false});
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeMultiLevelTilingWithFusion() { return std::make_unique<MultiLevelTilingWithFusion>(); }
+std::unique_ptr<SketchRule> MakeMultiLevelTiling() { return std::make_unique<MultiLevelTiling>(); }
+
+}  // namespace diapason

@@ -1,0 +1,54 @@
+// Weights are laid out at build time in the order in which the tiles read them: the dimension of the last axis is split
+// by the innermost tile, whose elements lie together behind all others (Ansor's layout rewrite). CPU.
+#include "scheduler/sketch/rules/rules.h"
+
+namespace diapason {
+namespace {
+
+// The dimension of the constant that is indexed by the reader's last spatial axis alone; -1 if there is none.
+int DimensionOfLastAxis(const Draft& draft, int stage, int reader) {
+  const Stage& op = draft.state().stage(reader).op;
+  int dimension = -1;
+  Visit(op.body, [&](const ExprNode& e) {
+    if (e.kind != ExprKind::kLoad || e.buffer != stage) return;
+    for (size_t d = 0; d < e.args.size(); ++d)
+      if (e.args[d] == op.axes.back().var) dimension = static_cast<int>(d);
+  });
+  return dimension;
+}
+
+class PackConstant : public SketchRule {
+ public:
+  std::string name() const override { return "pack_constant"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    const StageState& s = draft.state().stage(stage);
+    const TileInfo* tile = draft.TiledReader(stage);
+    if (!tile || !s.op.placeholder || !s.op.constant || s.op.axes.size() < 2) return Answer::kSkip;
+    if (draft.state().Consumers(stage).size() != 1) return Answer::kSkip;
+    return DimensionOfLastAxis(draft, stage, tile->stage) < 0 ? Answer::kSkip : Answer::kApplyAndSkipRest;
+  }
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    const TileInfo tile = *draft.TiledReader(stage);
+    const int last = DimensionOfLastAxis(draft, stage, tile.stage);
+    const int rank = static_cast<int>(draft.state().stage(stage).op.axes.size());
+    Draft next = draft;
+    Step step{StepKind::kPack, tile.stage, {}, {}, stage, {2 * last}};
+    for (int d = 0; d < rank; ++d) {
+      step.factors.push_back(d == last ? tile.inner : Factor::Of(1));
+      if (d == last) continue;
+      step.ints.push_back(2 * d);
+      step.ints.push_back(2 * d + 1);
+    }
+    step.ints.push_back(2 * last + 1);
+    next.Do(std::move(step));
+    std::vector<Derived> result;
+    result.push_back({std::move(next), false});
+    return result;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakePackConstant() { return std::make_unique<PackConstant>(); }
+
+}  // namespace diapason

@@ -1,0 +1,141 @@
+#include "scheduler/sketch/sketch_space.h"
+
+#include <algorithm>
+#include <random>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Scratch of one thread: Evaluate and Domain allocate nothing after their first calls.
+struct Scratch {
+  Bounds bounds;
+  std::vector<MetricsModel::Resources> kernels;
+  std::vector<int32_t> decisions;
+};
+
+Scratch& ScratchOfThread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+int32_t LeastOf(const Hole& hole) { return hole.values.front(); }
+
+}  // namespace
+
+SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
+    : name_(std::move(name)), view_(std::move(view)), steps_(draft.steps()), holes_(draft.holes()),
+      tilings_(draft.tilings()), skeleton_(std::make_unique<Skeleton>(draft.state())),
+      model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
+  tilings_of_.resize(holes_.size());
+  for (size_t t = 0; t < tilings_.size(); ++t)
+    for (int16_t hole : tilings_[t].tile.holes)
+      if (hole >= 0) tilings_of_[hole].push_back(static_cast<int>(t));
+}
+
+bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const {
+  const int64_t tile = tiling.tile.Eval(decisions);
+  const int64_t covered = (tiling.extent + tile - 1) / tile * tile;
+  // The least tiles of a loop (a vector over three channels) may be all there is.
+  int64_t least = tiling.tile.value;
+  for (int16_t hole : tiling.tile.holes)
+    if (hole >= 0) least *= LeastOf(holes_[hole]);
+  const int64_t unavoidable = (tiling.extent + least - 1) / least * least;
+  return static_cast<double>(covered) <= kMaxPadding * static_cast<double>(unavoidable);
+}
+
+bool SketchSpace::Satisfiable(absl::Span<const int32_t> decisions) const {
+  Scratch& scratch = ScratchOfThread();
+  skeleton_->Infer(decisions, &scratch.bounds);
+  model_->ResourcesOf(scratch.bounds, decisions, &scratch.kernels);
+  return model_->WithinLimits(scratch.kernels);
+}
+
+void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const {
+  Scratch& scratch = ScratchOfThread();
+  std::vector<int32_t>& trial = scratch.decisions;
+  trial.assign(decisions.begin(), decisions.end());
+  for (int h = hole; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
+  values->clear();
+  for (int32_t value : holes_[hole].values) {
+    trial[hole] = value;
+    bool ok = true;
+    for (int t : tilings_of_[hole]) ok = ok && PaddingOk(tilings_[t], trial);
+    if (ok) values->push_back(value);
+  }
+  if (values->empty()) values->push_back(LeastOf(holes_[hole]));
+  // Limits are monotone in each factor: the first value that breaks one ends the domain.
+  size_t low = 1, high = values->size();
+  while (low < high) {
+    const size_t middle = (low + high + 1) / 2;
+    trial[hole] = (*values)[middle - 1];
+    if (Satisfiable(trial)) low = middle;
+    else high = middle - 1;
+  }
+  values->resize(low);
+}
+
+void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
+  // Most changes stay within the limits: one check finds that out.
+  bool fine = true;
+  for (int h = 0; h < size() && fine; ++h)
+    fine = std::binary_search(holes_[h].values.begin(), holes_[h].values.end(), decisions[h]);
+  for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], decisions);
+  if (fine && Satisfiable(decisions)) return;
+  std::vector<int32_t> values;
+  for (int h = std::max(first, 0); h < size(); ++h) {
+    Domain(h, decisions, &values);
+    auto place = std::upper_bound(values.begin(), values.end(), decisions[h]);
+    decisions[h] = place == values.begin() ? values.front() : *(place - 1);
+  }
+}
+
+void SketchSpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {
+  Scratch& scratch = ScratchOfThread();
+  skeleton_->Infer(decisions, &scratch.bounds);
+  model_->ResourcesOf(scratch.bounds, decisions, &scratch.kernels);
+  model_->Evaluate(scratch.bounds, decisions, scratch.kernels, metrics);
+  for (const Tiling& tiling : tilings_) metrics->legal = metrics->legal && PaddingOk(tiling, decisions);
+}
+
+Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
+  Schedule schedule;
+  schedule.view = view_;
+  schedule.sketch = name_;
+  schedule.steps = diapason::Instantiate(steps_, decisions);
+  schedule.decisions.assign(decisions.begin(), decisions.end());
+  return schedule;
+}
+
+// The preferred values, clamped, and from there a short climb on the analytic estimate. Deterministic.
+std::vector<int32_t> SketchSpace::Default() const {
+  std::vector<int32_t> best(size());
+  for (int h = 0; h < size(); ++h) {
+    const std::vector<int32_t>& values = holes_[h].values;
+    auto place = std::upper_bound(values.begin(), values.end(), holes_[h].preferred);
+    best[h] = place == values.begin() ? values.front() : *(place - 1);
+  }
+  Clamp(0, absl::MakeSpan(best));
+  Metrics metrics;
+  Evaluate(best, &metrics);
+  double seconds = metrics.legal ? metrics.seconds : 1e30;
+  std::mt19937 random(1);
+  std::vector<int32_t> trial, values;
+  for (int round = 0; round < 300 && size() > 0; ++round) {
+    trial = best;
+    const int changes = 1 + static_cast<int>(random() % 2);
+    for (int c = 0; c < changes; ++c) {
+      const int hole = static_cast<int>(random() % size());
+      trial[hole] = holes_[hole].values[random() % holes_[hole].values.size()];
+    }
+    Clamp(0, absl::MakeSpan(trial));
+    Evaluate(trial, &metrics);
+    if (!metrics.legal || metrics.seconds >= seconds) continue;
+    seconds = metrics.seconds;
+    best = trial;
+  }
+  return best;
+}
+
+}  // namespace diapason

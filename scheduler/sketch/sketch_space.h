@@ -1,0 +1,48 @@
+// The Space of one sketch: its skeleton, its holes and the limits of the target.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scheduler/sketch/draft.h"
+#include "scheduler/sketch/metrics.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+
+class SketchSpace : public Space {
+ public:
+  SketchSpace(std::string name, View view, const Draft& draft);
+
+  const std::string& name() const override { return name_; }
+  const View& view() const override { return view_; }
+  int size() const override { return static_cast<int>(holes_.size()); }
+  const std::string& hole_name(int hole) const override { return holes_[hole].name; }
+  void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const override;
+  void Clamp(int first, absl::Span<int32_t> decisions) const override;
+  void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
+  Schedule Instantiate(absl::Span<const int32_t> decisions) const override;
+  std::vector<int32_t> Default() const override;
+
+  const Skeleton& skeleton() const { return *skeleton_; }
+  const MetricsModel& model() const { return *model_; }
+  const std::vector<Step>& steps() const { return steps_; }
+
+ private:
+  // Limits and padding with the holes from `hole` on at their least values.
+  bool Satisfiable(absl::Span<const int32_t> decisions) const;
+  bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
+  bool Touches(const Tiling& tiling, int hole) const;
+
+  std::string name_;
+  View view_;
+  std::vector<Step> steps_;
+  std::vector<Hole> holes_;
+  std::vector<Tiling> tilings_;
+  std::vector<std::vector<int>> tilings_of_;  // by hole: the tilings it enters
+  std::unique_ptr<Skeleton> skeleton_;
+  std::unique_ptr<MetricsModel> model_;
+};
+
+}  // namespace diapason
