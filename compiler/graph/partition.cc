@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/operator.h"
@@ -33,7 +34,14 @@ class Grouping {
  public:
   explicit Grouping(const Network& network)
       : network_(network), consumers_(network.Consumers()), producer_(network.Producers()),
-        group_of_(network.nodes.size(), -1) {}
+        depth_(network.nodes.size(), 0), group_of_(network.nodes.size(), -1) {
+    for (size_t n = 0; n < network.nodes.size(); ++n) {
+      for (int input : network.nodes[n].inputs) {
+        if (producer_[input] >= 0) depth_[n] = std::max(depth_[n], depth_[producer_[input]]);
+      }
+      depth_[n] += FindOperator(network.nodes[n].op)->kind == OperatorKind::kAnchor;
+    }
+  }
 
   std::vector<Group> Run(std::map<int, int>& alias_of) {
     for (int n = 0; n < static_cast<int>(network_.nodes.size()); ++n) {
@@ -67,17 +75,27 @@ class Grouping {
     return consumers_[tensor][0];
   }
 
-  // The group whose epilogue an elementwise node becomes, or -1: the last one with an anchor, so that a residual addition
-  // finds its other operand computed.
+  // What a group is worth as the place of an epilogue: the anchor that is deepest in the network, so that a residual
+  // addition joins the main path and not its shortcut; then the one with the larger weights. Node numbers decide last:
+  // the rest does not depend on the order of import.
+  auto Rank(const Group& group) const {
+    int anchor = group.anchor;
+    int64_t weights = 0;
+    if (anchor >= 0 && network_.nodes[anchor].inputs.size() > 1) {
+      weights = network_.tensors[network_.nodes[anchor].inputs[1]].type.elements();
+    }
+    return std::make_tuple(anchor >= 0 ? depth_[anchor] : -1, weights, group.last());
+  }
+
+  // The group whose epilogue an elementwise node becomes, or -1.
   int GroupToJoin(const Node& node) const {
     int best = -1;
-    auto rank = [&](int g) { return std::make_pair(groups_[g].anchor, groups_[g].last()); };
     for (int input : node.inputs) {
       int from = producer_[input];
       if (from < 0 || group_of_[from] < 0 || OnlyReader(from) < 0) continue;
       if (network_.tensors[input].type.shape != network_.tensors[node.output].type.shape) continue;
       int group = group_of_[from];
-      if (best < 0 || rank(group) > rank(best)) best = group;
+      if (best < 0 || Rank(groups_[group]) > Rank(groups_[best])) best = group;
     }
     return best;
   }
@@ -135,6 +153,7 @@ class Grouping {
   const Network& network_;
   std::vector<std::vector<int>> consumers_;
   std::vector<int> producer_;
+  std::vector<int> depth_;  // of a node: anchors on the longest way to it
   std::vector<int> group_of_;
   std::vector<Group> groups_;
 };

@@ -3,8 +3,8 @@
 //
 // A subgraph has one anchor (convolution, product, pool, reduction, softmax) or none. In front of the anchor stand cheap
 // data movements and elementwise operators with no other reader; behind it elementwise operators (bias, normalisation,
-// residual, activation) as long as each intermediate has one reader. A residual addition joins the later of its two
-// anchors, whose other operand is then already computed.
+// residual, activation) as long as each intermediate has one reader. A residual addition joins the anchor that is deeper in
+// the network (the main path, not its shortcut).
 #pragma once
 
 #include <map>
@@ -39,6 +39,7 @@ struct Partition {
   std::vector<Task> tasks;          // in order of first occurrence
   // Views: a tensor that is the same memory as another one (reshape, flatten, ...). The value is the tensor that owns the
   // memory: result of a subgraph, network input or constant; never itself an alias.
+  // Outputs of the network may be aliases, constants or inputs: whoever runs it hands out a copy.
   std::map<int, int> alias_of;
 
   int Owner(int tensor) const {

@@ -1,0 +1,303 @@
+// Each operator against loops written by hand, or values worked out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "compiler/graph/operator.h"
+#include "testing.h"
+
+namespace diapason {
+namespace {
+
+struct ValueCase {
+  std::string label;
+  std::string op;
+  std::vector<Array> inputs;
+  Attributes attributes;
+  Array want;
+};
+
+Array F(std::vector<int64_t> shape, std::vector<float> values) { return Array::FromFloats(std::move(shape), values); }
+
+Array I(std::vector<int64_t> shape, std::vector<int64_t> values, DType dtype = DType::kInt64) {
+  Array array(dtype, std::move(shape));
+  for (size_t i = 0; i < values.size(); ++i) array.set_int(i, values[i]);
+  return array;
+}
+
+std::vector<ValueCase> DataMovementCases() {
+  return {
+      {"concat", "concat", {F({2, 1}, {1, 2}), F({2, 2}, {3, 4, 5, 6})}, {{"axis", int64_t{-1}}}, F({2, 3}, {1, 3, 4, 2, 5, 6})},
+      {"transpose", "transpose", {Counting({2, 3})}, {}, F({3, 2}, {1, 4, 2, 5, 3, 6})},
+      {"transpose_perm", "transpose", {Counting({1, 2, 3})}, {{"perm", Ints{2, 0, 1}}}, F({3, 1, 2}, {1, 4, 2, 5, 3, 6})},
+      {"pad_constant", "pad", {Counting({2})}, {{"pads", Ints{1, 2}}, {"value", 9.0}}, F({5}, {9, 1, 2, 9, 9})},
+      {"pad_reflect", "pad", {Counting({3})}, {{"pads", Ints{2, 1}}, {"mode", std::string("reflect")}}, F({6}, {3, 2, 1, 2, 3, 2})},
+      {"pad_edge", "pad", {Counting({3})}, {{"pads", Ints{2, 1}}, {"mode", std::string("edge")}}, F({6}, {1, 1, 1, 2, 3, 3})},
+      {"pad_crop", "pad", {Counting({4})}, {{"pads", Ints{-1, 1}}}, F({4}, {2, 3, 4, 0})},
+      {"reshape", "reshape", {Counting({2, 3})}, {{"shape", Ints{3, -1}}}, F({3, 2}, {1, 2, 3, 4, 5, 6})},
+      {"reshape_copy", "reshape", {Counting({2, 3})}, {{"shape", Ints{0, 3, 1}}}, F({2, 3, 1}, {1, 2, 3, 4, 5, 6})},
+      {"flatten", "flatten", {Counting({2, 1, 3})}, {}, F({2, 3}, {1, 2, 3, 4, 5, 6})},
+      {"flatten_0", "flatten", {Counting({2, 3})}, {{"axis", int64_t{0}}}, F({1, 6}, {1, 2, 3, 4, 5, 6})},
+      {"squeeze", "squeeze", {Counting({1, 3, 1})}, {{"axes", Ints{-1}}}, F({1, 3}, {1, 2, 3})},
+      {"unsqueeze", "unsqueeze", {Counting({3})}, {{"axes", Ints{0, 2}}}, F({1, 3, 1}, {1, 2, 3})},
+      {"identity", "identity", {Counting({3})}, {}, F({3}, {1, 2, 3})},
+      {"gather", "gather", {Counting({2, 3}), I({2}, {2, -3})}, {{"axis", int64_t{1}}}, F({2, 2}, {3, 1, 6, 4})},
+      {"gather_scalar", "gather", {Counting({2, 3}), I({}, {1})}, {}, F({3}, {4, 5, 6})},
+      {"slice", "slice", {Counting({5})}, {{"starts", Ints{1}}, {"ends", Ints{1000}}, {"steps", Ints{2}}}, F({2}, {2, 4})},
+      {"slice_back", "slice", {Counting({4})}, {{"starts", Ints{-1}}, {"ends", Ints{-1000}}, {"steps", Ints{-1}}}, F({4}, {4, 3, 2, 1})},
+      {"expand", "expand", {F({2, 1}, {1, 2})}, {{"shape", Ints{1, 3}}}, F({2, 3}, {1, 1, 1, 2, 2, 2})},
+      {"where", "where", {I({2}, {1, 0}, DType::kBool), F({2}, {1, 2}), F({1}, {7})}, {}, F({2}, {1, 7})},
+      {"cast", "cast", {F({3}, {1.7f, -1.7f, 0})}, {{"to", std::string("int64")}}, I({3}, {1, -1, 0})},
+      {"cast_bool", "cast", {F({3}, {0.5f, -1, 0})}, {{"to", std::string("bool")}}, I({3}, {1, 1, 0}, DType::kBool)},
+  };
+}
+
+std::vector<ValueCase> ArithmeticCases() {
+  Array x = F({4}, {-2, -0.5f, 0, 3});
+  auto map = [&](const std::string& op, Attributes attributes, const std::function<double(double)>& f) {
+    Array want(DType::kFloat32, {4});
+    for (int i = 0; i < 4; ++i) want.set(i, f(x.at(i)));
+    return ValueCase{op, op, {x}, std::move(attributes), want};
+  };
+  auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  return {
+      map("relu", {}, [](double v) { return v > 0 ? v : 0; }),
+      map("sigmoid", {}, sigmoid),
+      map("tanh", {}, [](double v) { return std::tanh(v); }),
+      map("exp", {}, [](double v) { return std::exp(v); }),
+      map("erf", {}, [](double v) { return std::erf(v); }),
+      map("abs", {}, [](double v) { return std::abs(v); }),
+      map("neg", {}, [](double v) { return -v; }),
+      map("floor", {}, [](double v) { return std::floor(v); }),
+      map("ceil", {}, [](double v) { return std::ceil(v); }),
+      map("clip", {{"min", -1.0}, {"max", 2.0}}, [](double v) { return std::min(std::max(v, -1.0), 2.0); }),
+      map("clip", {{"max", 0.0}}, [](double v) { return std::min(v, 0.0); }),
+      map("leaky_relu", {{"alpha", 0.1}}, [](double v) { return v < 0 ? 0.1 * v : v; }),
+      map("elu", {}, [](double v) { return v < 0 ? std::exp(v) - 1 : v; }),
+      map("hard_sigmoid", {}, [](double v) { return std::min(std::max(0.2 * v + 0.5, 0.0), 1.0); }),
+      map("hard_swish", {}, [](double v) { return v * std::min(std::max(v / 6 + 0.5, 0.0), 1.0); }),
+      map("gelu", {}, [](double v) { return 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))); }),
+      map("softplus", {}, [](double v) { return std::log1p(std::exp(v)); }),
+      {"log", "log", {F({2}, {1, 4})}, {}, F({2}, {0, std::log(4.0f)})},
+      {"sqrt", "sqrt", {F({2}, {1, 4})}, {}, F({2}, {1, 2})},
+      {"rsqrt", "rsqrt", {F({2}, {1, 4})}, {}, F({2}, {1, 0.5f})},
+      {"reciprocal", "reciprocal", {F({2}, {1, 4})}, {}, F({2}, {1, 0.25f})},
+      {"add", "add", {F({2, 1}, {1, 2}), F({2}, {10, 20})}, {}, F({2, 2}, {11, 21, 12, 22})},
+      {"sub", "sub", {F({2}, {1, 2}), F({}, {5})}, {}, F({2}, {-4, -3})},
+      {"mul", "mul", {F({1, 2}, {1, 2}), F({2, 1}, {3, 4})}, {}, F({2, 2}, {3, 6, 4, 8})},
+      {"div", "div", {F({2}, {1, 2}), F({2}, {4, 8})}, {}, F({2}, {0.25f, 0.25f})},
+      {"div_int", "div", {I({3}, {7, -7, 6}), I({}, {2})}, {}, I({3}, {3, -3, 3})},
+      {"pow", "pow", {F({2}, {2, 3}), F({}, {2})}, {}, F({2}, {4, 9})},
+      {"maximum", "maximum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {3, 5})},
+      {"minimum", "minimum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {1, 2})},
+      {"batch_norm", "batch_norm",
+       {F({1, 2, 1}, {3, 5}), F({2}, {2, 1}), F({2}, {1, 0}), F({2}, {1, 1}), F({2}, {3, 15})}, {{"epsilon", 1.0}},
+       F({1, 2, 1}, {3, 1})},
+      {"gemm", "gemm", {Counting({2, 2}), Counting({2, 2}), F({2}, {1, -1})}, {}, F({2, 2}, {8, 9, 16, 21})},
+      {"gemm_all", "gemm", {Counting({2, 2}), Counting({2, 2}), F({}, {10})},
+       {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}, {"alpha", 2.0}, {"beta", 0.5}}, F({2, 2}, {19, 35, 25, 49})},
+      {"matmul_batch", "matmul", {Counting({2, 1, 2}), Counting({2, 1})}, {}, F({2, 1, 1}, {5, 11})},
+      {"matmul_vector", "matmul", {Counting({2}), Counting({2, 3})}, {}, F({3}, {9, 12, 15})},
+      {"matmul_dot", "matmul", {Counting({3}), Counting({3})}, {}, F({}, {14})},
+      {"softmax", "softmax", {F({2, 2}, {0, std::log(3.0f), 1000, 1000})}, {}, F({2, 2}, {0.25f, 0.75f, 0.5f, 0.5f})},
+      {"softmax_0", "softmax", {F({2, 2}, {0, 5, std::log(3.0f), 5})}, {{"axis", int64_t{0}}}, F({2, 2}, {0.25f, 0.5f, 0.75f, 0.5f})},
+      {"log_softmax", "log_softmax", {F({2}, {1, 1})}, {}, F({2}, {std::log(0.5f), std::log(0.5f)})},
+      {"reduce_mean", "reduce_mean", {Counting({2, 2, 2})}, {{"axes", Ints{0, -1}}, {"keepdims", int64_t{0}}}, F({2}, {3.5f, 5.5f})},
+      {"reduce_sum", "reduce_sum", {Counting({2, 3})}, {}, F({1, 1}, {21})},
+      {"reduce_max", "reduce_max", {F({2, 2}, {-1, -2, -4, -3})}, {{"axes", Ints{1}}}, F({2, 1}, {-1, -3})},
+      {"reduce_min", "reduce_min", {Counting({2, 2})}, {{"axes", Ints{0}}, {"keepdims", int64_t{0}}}, F({2}, {1, 2})},
+      {"reduce_prod", "reduce_prod", {Counting({4})}, {}, F({1}, {24})},
+  };
+}
+
+std::vector<ValueCase> AllCases() {
+  std::vector<ValueCase> all = DataMovementCases();
+  for (ValueCase& c : ArithmeticCases()) all.push_back(std::move(c));
+  return all;
+}
+
+TEST(Operators, GiveTheValuesWorkedOutByHand) {
+  for (const ValueCase& c : AllCases()) {
+    SCOPED_TRACE(c.label);
+    auto got = EvaluateOperator(c.op, c.inputs, c.attributes);
+    ASSERT_TRUE(got.ok()) << got.status();
+    ExpectNear(*got, c.want, 1e-6);
+  }
+}
+
+TEST(Operators, CalculateInFloat32ForFloat16) {
+  // 2048 + 1 + 1 - 2048 in float16 steps would be 0: accumulating in float32 gives 2.
+  Array x(DType::kFloat16, {1, 4});
+  const double values[] = {2048, 1, 1, -2048};
+  for (int i = 0; i < 4; ++i) x.set(i, values[i]);
+  auto sum = EvaluateOperator("reduce_sum", {x}, {});
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  EXPECT_EQ(sum->dtype, DType::kFloat16);
+  EXPECT_EQ(sum->at(0), 2);
+}
+
+struct ConvCase {
+  const char* label;
+  int64_t h, w, in, out, kernel, group;
+  Ints strides, pads, dilations;
+};
+
+const ConvCase kConvCases[] = {
+    {"plain", 4, 5, 3, 2, 3, 1, {1, 1}, {0, 0, 0, 0}, {1, 1}},
+    {"same", 4, 4, 2, 3, 3, 1, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+    {"strided", 7, 6, 2, 2, 3, 1, {2, 2}, {1, 1, 1, 1}, {1, 1}},
+    {"asymmetric", 5, 4, 2, 2, 3, 1, {2, 1}, {0, 2, 1, 0}, {1, 1}},
+    {"dilated", 7, 7, 1, 2, 3, 1, {1, 1}, {2, 2, 2, 2}, {2, 2}},
+    {"groups", 4, 4, 4, 6, 3, 2, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+    {"depthwise", 4, 4, 3, 3, 3, 3, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+    {"multiplier", 4, 4, 2, 6, 3, 2, {1, 1}, {1, 1, 1, 1}, {1, 1}},
+    {"pointwise", 3, 3, 3, 4, 1, 1, {2, 2}, {0, 0, 0, 0}, {1, 1}},
+};
+
+// The convolution by seven loops, NCHW and OIHW.
+Array NaiveConv(const ConvCase& c, const Array& x, const Array& w, const Array& bias) {
+  auto extent = [&](int64_t size, int d) {
+    return (size + c.pads[d] + c.pads[d + 2] - c.dilations[d] * (c.kernel - 1) - 1) / c.strides[d] + 1;
+  };
+  int64_t oh = extent(c.h, 0), ow = extent(c.w, 1), per_group = c.in / c.group;
+  Array y(DType::kFloat32, {1, c.out, oh, ow});
+  for (int64_t o = 0; o < c.out; ++o)
+    for (int64_t p = 0; p < oh; ++p)
+      for (int64_t q = 0; q < ow; ++q) {
+        double sum = bias.at(o);
+        for (int64_t i = 0; i < per_group; ++i)
+          for (int64_t ky = 0; ky < c.kernel; ++ky)
+            for (int64_t kx = 0; kx < c.kernel; ++kx) {
+              int64_t row = p * c.strides[0] + ky * c.dilations[0] - c.pads[0];
+              int64_t column = q * c.strides[1] + kx * c.dilations[1] - c.pads[1];
+              if (row < 0 || row >= c.h || column < 0 || column >= c.w) continue;
+              int64_t channel = o / (c.out / c.group) * per_group + i;
+              sum += x.at((channel * c.h + row) * c.w + column) * w.at(((o * per_group + i) * c.kernel + ky) * c.kernel + kx);
+            }
+        y.set((o * oh + p) * ow + q, sum);
+      }
+  return y;
+}
+
+Array Permuted(const Array& x, const Ints& perm) { return EvaluateOperator("transpose", {x}, {{"perm", perm}}).value(); }
+
+TEST(Operators, Conv2dIsTheSumOverItsWindowInBothLayouts) {
+  for (const ConvCase& c : kConvCases) {
+    SCOPED_TRACE(c.label);
+    Array x = RandomArray({DType::kFloat32, {1, c.in, c.h, c.w}}, 1);
+    Array w = RandomArray({DType::kFloat32, {c.out, c.in / c.group, c.kernel, c.kernel}}, 2);
+    Array bias = RandomArray({DType::kFloat32, {c.out}}, 3);
+    Array want = NaiveConv(c, x, w, bias);
+    Attributes attributes{{"strides", c.strides}, {"pads", c.pads}, {"dilations", c.dilations}, {"group", c.group}};
+    auto nchw = EvaluateOperator("conv2d", {x, w, bias}, attributes);
+    ASSERT_TRUE(nchw.ok()) << nchw.status();
+    ExpectNear(*nchw, want, 1e-5);
+    attributes.Set("layout", std::string("NHWC"));
+    auto nhwc = EvaluateOperator("conv2d", {Permuted(x, {0, 2, 3, 1}), Permuted(w, {2, 3, 1, 0}), bias}, attributes);
+    ASSERT_TRUE(nhwc.ok()) << nhwc.status();
+    ExpectNear(Permuted(*nhwc, {0, 3, 1, 2}), want, 1e-5);
+  }
+}
+
+struct PoolCase {
+  const char* label;
+  int64_t size, kernel, stride;
+  Ints pads;
+  int64_t dilation, ceil_mode, include_pad, output;
+};
+
+const PoolCase kPoolCases[] = {
+    {"plain", 6, 2, 2, {0, 0, 0, 0}, 1, 0, 0, 3},
+    {"padded", 7, 3, 2, {1, 1, 1, 1}, 1, 0, 0, 4},
+    {"include_pad", 7, 3, 2, {1, 1, 1, 1}, 1, 0, 1, 4},
+    {"ceil", 6, 3, 2, {0, 0, 0, 0}, 1, 1, 0, 3},
+    {"ceil_include_pad", 6, 3, 2, {1, 1, 1, 1}, 1, 1, 1, 4},
+    {"no_window_in_padding", 3, 1, 2, {0, 0, 1, 1}, 1, 1, 0, 2},
+    {"asymmetric", 5, 3, 2, {0, 1, 2, 1}, 1, 0, 0, 3},
+    {"dilated", 7, 2, 1, {1, 1, 1, 1}, 3, 0, 0, 6},
+};
+
+// One channel, max and average at once.
+void NaivePool(const PoolCase& c, const Array& x, Array& top, Array& mean) {
+  for (int64_t p = 0; p < c.output; ++p)
+    for (int64_t q = 0; q < c.output; ++q) {
+      double best = -std::numeric_limits<double>::infinity(), sum = 0;
+      int count = 0;
+      for (int64_t ky = 0; ky < c.kernel; ++ky)
+        for (int64_t kx = 0; kx < c.kernel; ++kx) {
+          int64_t row = p * c.stride + ky * c.dilation - c.pads[0], column = q * c.stride + kx * c.dilation - c.pads[1];
+          bool padding = row < c.size + c.pads[2] && column < c.size + c.pads[3];
+          bool inside = row >= 0 && row < c.size && column >= 0 && column < c.size;
+          count += c.include_pad ? padding : inside;
+          if (!inside) continue;
+          best = std::max(best, x.at(row * c.size + column));
+          sum += x.at(row * c.size + column);
+        }
+      top.set(p * c.output + q, best);
+      mean.set(p * c.output + q, sum / count);
+    }
+}
+
+TEST(Operators, PoolsCoverTheirWindows) {
+  for (const PoolCase& c : kPoolCases) {
+    SCOPED_TRACE(c.label);
+    Array x = RandomArray({DType::kFloat32, {1, 1, c.size, c.size}}, 4);
+    Array top(DType::kFloat32, {1, 1, c.output, c.output}), mean = top;
+    NaivePool(c, x, top, mean);
+    Attributes attributes{{"kernel", Ints{c.kernel, c.kernel}}, {"strides", Ints{c.stride, c.stride}}, {"pads", c.pads},
+                          {"dilations", Ints{c.dilation, c.dilation}}, {"ceil_mode", c.ceil_mode},
+                          {"count_include_pad", c.include_pad}};
+    auto max_pool = EvaluateOperator("max_pool", {x}, attributes);
+    ASSERT_TRUE(max_pool.ok()) << max_pool.status();
+    ExpectNear(*max_pool, top, 1e-6);
+    auto avg_pool = EvaluateOperator("avg_pool", {x}, attributes);
+    ASSERT_TRUE(avg_pool.ok()) << avg_pool.status();
+    ExpectNear(*avg_pool, mean, 1e-6);
+  }
+}
+
+struct ErrorCase {
+  std::string op;
+  std::vector<Array> inputs;
+  Attributes attributes;
+  std::string message;
+};
+
+TEST(Operators, SayWhatIsWrongWithTheirInputs) {
+  const ErrorCase cases[] = {
+      {"no_such", {Counting({1})}, {}, "node 'no_such' (no_such): there is no such operator"},
+      {"add", {Counting({2})}, {}, "node 'add' (add): takes 2 inputs, not 1"},
+      {"conv2d", {Counting({1})}, {}, "node 'conv2d' (conv2d): takes 2 to 3 inputs, not 1"},
+      {"add", {Counting({2}), Counting({3})}, {}, "node 'add' (add): shapes 2 and 3 do not broadcast to each other"},
+      {"add", {Counting({2}), Counting({2}, DType::kInt64)}, {}, "node 'add' (add): inputs must have one type, not float32 and int64"},
+      {"sigmoid", {Counting({2}, DType::kInt64)}, {}, "node 'sigmoid' (sigmoid): works on floating point numbers, not on int64"},
+      {"softmax", {Counting({2})}, {{"axis", int64_t{1}}}, "node 'softmax' (softmax): axis 1 is outside of a tensor with 1 dimensions"},
+      {"gemm", {Counting({2, 3}), Counting({2, 3})}, {}, "node 'gemm' (gemm): matrices 2x3 and 2x3 do not multiply"},
+      {"conv2d", {Counting({1, 3, 4, 4}), Counting({2, 2, 3, 3})}, {},
+       "node 'conv2d' (conv2d): weights for 2 to 2 channels in 1 groups do not fit an image of 3 channels"},
+      {"max_pool", {Counting({1, 1, 2, 2})}, {{"kernel", Ints{3, 3}}},
+       "node 'max_pool' (max_pool): a kernel of 3 (dilation 1) does not fit an image of 2 with padding 0 and 0"},
+      {"reshape", {Counting({4})}, {{"shape", Ints{3, -1}}}, "node 'reshape' (reshape): cannot reshape 4 to 3x-1"},
+      {"slice", {Counting({4})}, {{"starts", Ints{2}}, {"ends", Ints{2}}}, "node 'slice' (slice): the result would be empty (float32 0)"},
+      {"cast", {Counting({1})}, {{"to", std::string("float8")}}, "node 'cast' (cast): unknown type 'float8'"},
+  };
+  for (const ErrorCase& c : cases) {
+    auto got = EvaluateOperator(c.op, c.inputs, c.attributes);
+    ASSERT_FALSE(got.ok()) << c.op;
+    EXPECT_EQ(got.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(std::string(got.status().message()), c.message);
+  }
+}
+
+TEST(Operators, EachNameStandsOnceInTheTable) {
+  std::vector<std::string> names = OperatorNames();
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_EQ(FindOperator(names[i])->name, names[i]);
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(names[i], names[j]);
+  }
+}
+
+}  // namespace
+}  // namespace diapason

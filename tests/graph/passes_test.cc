@@ -1,0 +1,233 @@
+#include "compiler/graph/passes.h"
+
+#include <gtest/gtest.h>
+
+#include "testing.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kZero = 0;
+
+// A network under construction: asserts that each node is valid.
+struct Builder {
+  Network n;
+  uint64_t seed = 1;
+  int In(Ints shape, const std::string& name = "x") { return n.AddInput(name, {DType::kFloat32, std::move(shape)}); }
+  int Const(Ints shape) { return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, ++seed)); }
+  int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
+    auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.ok() ? *id : 0;
+  }
+  int Norm(int x, int64_t channels, int64_t axis = 1) {
+    Array variance = RandomArray({DType::kFloat32, {channels}}, ++seed);
+    for (int64_t i = 0; i < channels; ++i) variance.set(i, 1.5 + variance.at(i));
+    return Op("batch_norm", {x, Const({channels}), Const({channels}), Const({channels}), n.AddConstant("v", variance)},
+              {{"axis", axis}});
+  }
+  Network Out(std::vector<int> outputs) {
+    n.outputs = std::move(outputs);
+    return n;
+  }
+};
+
+Attributes Same3x3() { return {{"pads", Ints{1, 1, 1, 1}}}; }
+
+// conv, norm, relu, two branches, residual addition, pool, flatten, gemm; NCHW as an importer makes it.
+Network SmallResidual() {
+  Builder b;
+  int x = b.In({2, 3, 6, 6});
+  x = b.Op("relu", {b.Norm(b.Op("conv2d", {x, b.Const({4, 3, 3, 3})}, Same3x3()), 4)});
+  int y = b.Op("relu", {b.Norm(b.Op("conv2d", {x, b.Const({4, 4, 3, 3}), b.Const({4})}, Same3x3()), 4)});
+  y = b.Norm(b.Op("conv2d", {y, b.Const({4, 1, 3, 3})}, {{"pads", Ints{1, 1, 1, 1}}, {"group", int64_t{4}}}), 4);
+  x = b.Op("relu", {b.Op("add", {y, x})});
+  x = b.Op("max_pool", {x}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  x = b.Op("flatten", {x});
+  x = b.Op("gemm", {x, b.Const({5, 36}), b.Const({5})}, {{"trans_b", int64_t{1}}, {"alpha", 0.5}, {"beta", 2.0}});
+  return b.Out({b.Op("softmax", {x})});
+}
+
+TEST(Passes, OptimizeKeepsTheResultsOfAResidualNetworkInBothLayouts) {
+  Network before = SmallResidual();
+  for (Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
+    ModelOptions options;
+    options.layout = layout;
+    auto after = Optimize(before, options);
+    ASSERT_TRUE(after.ok()) << after.status();
+    ExpectSameResults(before, *after);
+    EXPECT_EQ(CountOps(*after, "batch_norm"), 0);
+    // The image is transposed once at the entry; the flattened image goes into the rows of the matrix.
+    EXPECT_EQ(CountOps(*after, "transpose"), layout == Layout::kNHWC ? 1 : 0) << after->ToString();
+  }
+}
+
+TEST(FoldConstants, ReplacesComputedConstantsAndKeepsOutputs) {
+  Builder b;
+  int x = b.In({2, 2});
+  int c = b.Op("transpose", {b.Op("exp", {b.Const({2, 2})})});
+  int flat = b.Op("reshape", {c}, {{"shape", Ints{4}}});
+  Network before = b.Out({b.Op("mul", {x, c}), flat});
+  Network after = before;
+  ASSERT_TRUE(FoldConstants(after).ok());
+  EXPECT_EQ(after.nodes.size(), 1u);
+  ExpectSameResults(before, after);
+}
+
+TEST(FoldBatchNorm, FoldsIntoConvolutionAndGemm) {
+  Builder b;
+  int x = b.Norm(b.Op("conv2d", {b.In({1, 2, 4, 4}), b.Const({3, 2, 3, 3}), b.Const({3})}), 3);
+  int y = b.Norm(b.Op("gemm", {b.Op("flatten", {x}), b.Const({12, 5})}, {{"alpha", 2.0}}), 5);
+  Network before = b.Out({y});
+  Network after = before;
+  ASSERT_TRUE(FoldBatchNorm(after).ok());
+  EXPECT_EQ(after.nodes.size(), 3u);
+  ExpectSameResults(before, after);
+}
+
+TEST(FoldBatchNorm, BecomesScaleAndShiftWhereItCannotFold) {
+  Builder b;
+  int conv = b.Op("conv2d", {b.In({1, 2, 4, 4}), b.Const({3, 2, 3, 3})});
+  // Two readers: the convolution's own result is needed too.
+  Network before = b.Out({b.Norm(conv, 3), b.Op("relu", {conv})});
+  Network after = before;
+  ASSERT_TRUE(FoldBatchNorm(after).ok());
+  EXPECT_EQ(CountOps(after, "batch_norm"), 0);
+  EXPECT_EQ(CountOps(after, "mul"), 1);
+  EXPECT_EQ(CountOps(after, "add"), 1);
+  ExpectSameResults(before, after);
+}
+
+TEST(DeadCode, DropsWhatNoOutputNeeds) {
+  Builder b;
+  int x = b.In({2});
+  b.Op("exp", {b.Op("add", {x, b.Const({2})})});
+  int unused = b.In({3}, "unused");
+  Network after = b.Out({b.Op("relu", {x})});
+  ASSERT_TRUE(EliminateDeadCode(after).ok());
+  EXPECT_EQ(after.nodes.size(), 1u);
+  EXPECT_EQ(after.tensors.size(), 3u);
+  EXPECT_EQ(after.inputs.size(), 2u);
+  EXPECT_EQ(after.tensors[after.inputs[1]].name, "unused");
+  EXPECT_TRUE(after.Validate().ok());
+  (void)unused;
+}
+
+TEST(Canonicalize, RemovesIdentitiesEvenBeforeOutputs) {
+  Builder b;
+  int x = b.Op("identity", {b.In({1, 4})});
+  int y = b.Op("relu", {b.Op("reshape", {x}, {{"shape", Ints{1, 4}}})});
+  Network before = b.Out({b.Op("identity", {y})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 1u) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, KeepsAnIdentityBetweenInputAndOutput) {
+  Builder b;
+  Network before = b.Out({b.Op("identity", {b.In({4})})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 1u);
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, CancelsTransposesAndMergesReshapes) {
+  Builder b;
+  int x = b.Op("transpose", {b.Op("transpose", {b.In({2, 3, 4})}, {{"perm", Ints{1, 2, 0}}})}, {{"perm", Ints{2, 0, 1}}});
+  x = b.Op("relu", {x});
+  x = b.Op("reshape", {b.Op("flatten", {x})}, {{"shape", Ints{4, 6}}});
+  Network before = b.Out({b.Op("exp", {x})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(CountOps(after, "transpose"), 0);
+  EXPECT_EQ(after.nodes.size(), 3u) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, MakesPlainGemmsOfProductsByConstants) {
+  Builder b;
+  int x = b.Op("gemm", {b.In({2, 3}), b.Const({4, 3}), b.Const({4})}, {{"trans_b", int64_t{1}}, {"alpha", 3.0}, {"beta", 0.5}});
+  Network before = b.Out({b.Op("matmul", {x, b.Const({4, 5})})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(CountOps(after, "gemm"), 2);
+  for (const Node& node : after.nodes) EXPECT_TRUE(node.attributes.values().empty()) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, PutsZeroPaddingIntoConvolutions) {
+  Builder b;
+  int x = b.Op("pad", {b.In({1, 2, 4, 4})}, {{"pads", Ints{0, 0, 1, 0, 0, 0, 2, 1}}});
+  Network before = b.Out({b.Op("conv2d", {x, b.Const({3, 2, 3, 3})}, Same3x3())});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(CountOps(after, "pad"), 0);
+  ExpectSameResults(before, after);
+}
+
+// Everything that follows the layout of its input, between two convolutions.
+Network Followers() {
+  Builder b;
+  int x = b.Op("conv2d", {b.In({1, 3, 6, 6}), b.Const({4, 3, 3, 3})}, Same3x3());
+  int y = b.Op("mul", {x, b.Const({4, 1, 1})});
+  y = b.Op("add", {b.Const({1, 4, 1, 1}), y});
+  y = b.Op("concat", {y, b.Op("sigmoid", {x})}, {{"axis", int64_t{1}}});
+  y = b.Op("pad", {y}, {{"pads", Ints{0, 0, 1, 0, 0, 0, 0, 1}}, {"mode", std::string("edge")}});
+  y = b.Op("slice", {y}, {{"starts", Ints{1, 1}}, {"ends", Ints{7, 100}}, {"axes", Ints{1, -1}}});
+  y = b.Norm(y, 6);
+  int mean = b.Op("reduce_mean", {y}, {{"axes", Ints{2, 3}}});
+  y = b.Op("mul", {y, b.Op("hard_sigmoid", {mean})});
+  y = b.Op("avg_pool", {y}, {{"kernel", Ints{2, 2}}, {"pads", Ints{1, 0, 0, 0}}});
+  int pooled = b.Op("reduce_max", {y}, {{"axes", Ints{-1, -2}}, {"keepdims", kZero}});
+  int soft = b.Op("softmax", {y}, {{"axis", int64_t{1}}});
+  return b.Out({pooled, soft, b.Op("reduce_sum", {y}, {{"axes", Ints{1}}, {"keepdims", kZero}})});
+}
+
+TEST(ConvertLayout, KeepsTheResultsOfEveryOperatorThatFollows) {
+  Network before = Followers();
+  Network after = before;
+  ASSERT_TRUE(ConvertLayout(after, Layout::kNHWC).ok());
+  ExpectSameResults(before, after);
+  // One at the entry, one for the softmax that the network gives out; what loses its channels keeps its order.
+  EXPECT_EQ(CountOps(after, "transpose"), 2) << after.ToString();
+  Network back = after;
+  ASSERT_TRUE(ConvertLayout(back, Layout::kNCHW).ok());
+  ExpectSameResults(before, back);
+}
+
+TEST(ConvertLayout, TransposesWhereTheOrderOfElementsMatters) {
+  Builder b;
+  int x = b.Op("conv2d", {b.In({1, 3, 4, 4}), b.Const({4, 3, 3, 3})}, Same3x3());
+  Network before = b.Out({b.Op("reshape", {x}, {{"shape", Ints{8, 8}}})});
+  Network after = before;
+  ASSERT_TRUE(ConvertLayout(after, Layout::kNHWC).ok());
+  EXPECT_EQ(CountOps(after, "transpose"), 2);
+  ExpectSameResults(before, after);
+}
+
+TEST(ConvertLayout, LeavesANetworkOfTheWantedLayoutAlone) {
+  Builder b;
+  int x = b.Op("conv2d", {b.In({1, 4, 4, 3}), b.Const({3, 3, 3, 2})}, {{"layout", std::string("NHWC")}});
+  Network before = b.Out({b.Op("flatten", {b.Op("relu", {x})})});
+  Network after = before;
+  ASSERT_TRUE(ConvertLayout(after, Layout::kNHWC).ok());
+  EXPECT_EQ(CountOps(after, "transpose"), 0);
+  ExpectSameResults(before, after);
+}
+
+TEST(ConvertToHalf, HalvesInputsConstantsAndResults) {
+  Network before = SmallResidual();
+  Network after = before;
+  ASSERT_TRUE(ConvertToHalf(after).ok());
+  for (const Tensor& tensor : after.tensors) EXPECT_EQ(tensor.type.dtype, DType::kFloat16);
+  ASSERT_TRUE(after.Validate().ok());
+  std::vector<Array> wide = RandomInputs(before, 7), narrow = RandomInputs(after, 7);
+  auto want = EvaluateNetwork(before, wide), got = EvaluateNetwork(after, narrow);
+  ASSERT_TRUE(want.ok() && got.ok());
+  for (int64_t i = 0; i < (*want)[0].elements(); ++i) EXPECT_NEAR((*want)[0].at(i), (*got)[0].at(i), 0.01);
+}
+
+}  // namespace
+}  // namespace diapason
