@@ -25,15 +25,15 @@ constexpr std::array<std::pair<ErrorKind, const char*>, 13> kErrorKinds = {{
     {ErrorKind::kInfrastructure, "infrastructure"},
 }};
 
-constexpr std::array<std::pair<Stage, const char*>, 8> kStages = {{
-    {Stage::kUnknown, "unknown"},
-    {Stage::kQueue, "queue"},
-    {Stage::kInstantiate, "instantiate"},
-    {Stage::kLower, "lower"},
-    {Stage::kCompile, "compile"},
-    {Stage::kLoad, "load"},
-    {Stage::kRun, "run"},
-    {Stage::kVerify, "verify"},
+constexpr std::array<std::pair<MeasureStage, const char*>, 8> kStages = {{
+    {MeasureStage::kUnknown, "unknown"},
+    {MeasureStage::kQueue, "queue"},
+    {MeasureStage::kInstantiate, "instantiate"},
+    {MeasureStage::kLower, "lower"},
+    {MeasureStage::kCompile, "compile"},
+    {MeasureStage::kLoad, "load"},
+    {MeasureStage::kRun, "run"},
+    {MeasureStage::kVerify, "verify"},
 }};
 
 template <typename Table, typename Value>
@@ -67,9 +67,9 @@ bool SpeaksOfCandidate(const Outcome& outcome) {
 }
 
 const char* ErrorKindName(ErrorKind kind) { return NameIn(kErrorKinds, kind); }
-const char* StageName(Stage stage) { return NameIn(kStages, stage); }
+const char* StageName(MeasureStage stage) { return NameIn(kStages, stage); }
 std::optional<ErrorKind> ParseErrorKind(const std::string& name) { return ValueIn(kErrorKinds, name); }
-std::optional<Stage> ParseStage(const std::string& name) { return ValueIn(kStages, name); }
+std::optional<MeasureStage> ParseStage(const std::string& name) { return ValueIn(kStages, name); }
 
 const std::vector<ErrorKind>& AllErrorKinds() {
   static const auto* const kinds = [] {

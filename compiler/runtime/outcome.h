@@ -28,8 +28,8 @@ enum class ErrorKind : uint8_t {
   kInfrastructure,  // worker, network or device lost: says nothing of the candidate; measured again elsewhere
 };
 
-// How far a measurement got.
-enum class Stage : uint8_t {
+// How far a measurement got. (`Stage` is a step of a ComputeDag.)
+enum class MeasureStage : uint8_t {
   kUnknown = 0,
   kQueue,        // not started: waiting for or on its way to a worker
   kInstantiate,  // replaying the steps
@@ -52,7 +52,7 @@ struct Timing {
 
 struct MeasureError {
   ErrorKind kind = ErrorKind::kUnknown;
-  Stage stage = Stage::kUnknown;
+  MeasureStage stage = MeasureStage::kUnknown;
   std::string text;  // what the compiler, driver or supervisor said
   bool operator==(const MeasureError&) const = default;
 };
@@ -62,15 +62,16 @@ using Outcome = std::variant<Timing, MeasureError>;
 // Middle sample, or the mean of the two middle ones: what records are ordered by. REQUIRES: samples is not empty.
 double MedianSeconds(const Timing& timing);
 
-// False for a failure that says nothing of the candidate (kInfrastructure): no label for the cost model, measured again.
+// False for a failure that says nothing of the candidate (kInfrastructure): no label for the cost model, measured
+// again.
 bool SpeaksOfCandidate(const Outcome& outcome);
 
 // "run_timeout", "illegal_access", ...; "instantiate", "run", ... Stable: stored in histories.
 const char* ErrorKindName(ErrorKind kind);
-const char* StageName(Stage stage);
+const char* StageName(MeasureStage stage);
 // Nothing for a name that this version does not know.
 std::optional<ErrorKind> ParseErrorKind(const std::string& name);
-std::optional<Stage> ParseStage(const std::string& name);
+std::optional<MeasureStage> ParseStage(const std::string& name);
 // All kinds in order of declaration, for tables.
 const std::vector<ErrorKind>& AllErrorKinds();
 
