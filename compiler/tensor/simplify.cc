@@ -1,6 +1,6 @@
 // The simplifier works on affine forms: a sum is collected into constant + coefficients * terms, where the terms that are
-// no variables ("atoms") are simplified before. Everything in a canonical form is reached by decomposing it, never by
-// simplifying it again, so the cost of a tree is polynomial in its size.
+// no variables ("atoms") are simplified before. A canonical form is taken apart where its parts are needed, never
+// simplified again, so the cost of a tree is polynomial in its size.
 #include "compiler/tensor/simplify.h"
 
 #include <algorithm>
@@ -63,34 +63,26 @@ int64_t DivisorOf(const Expr& e) { return e->args[1]->value; }
 
 Expr Bool(bool value) { return IntImm(value, DType::kBool); }
 
-// Equal up to the order of the sum inside a floordiv or floormod.
-bool SameTerm(const Expr& a, const Expr& b) {
-  if (a == b) return true;
-  if (a->kind != b->kind || a->dtype != b->dtype || IsKind(a, ExprKind::kVar)) return false;
-  if (!IsFloorDiv(a) && !IsFloorMod(a)) return Equal(a, b);
-  if (DivisorOf(a) != DivisorOf(b)) return false;
-  if (Equal(a->args[0], b->args[0])) return true;
-  // One level deep only: comparing the terms of the sums in the same way would cost exponentially in the depth.
-  const Affine left = ToAffine(a->args[0]), right = ToAffine(b->args[0]);
-  if (left.constant != right.constant || left.terms.size() != right.terms.size()) return false;
-  for (const auto& [term, coefficient] : left.terms) {
-    auto same = [&, &term = term, coefficient = coefficient](const auto& other) {
-      return other.second == coefficient && Equal(other.first, term);
-    };
-    if (std::none_of(right.terms.begin(), right.terms.end(), same)) return false;
-  }
-  return true;
-}
+// Sums are generic in how terms are told apart: by address inside the simplifier, where equal terms are one node (see
+// Interner), by structure elsewhere.
+struct SameAddress {
+  bool operator()(const Expr& a, const Expr& b) const { return a == b; }
+};
+struct SameStructure {
+  bool operator()(const Expr& a, const Expr& b) const { return Equal(a, b); }
+};
 
+template <typename Same>
 int FindTerm(const Affine& sum, const Expr& term) {
   for (size_t i = 0; i < sum.terms.size(); ++i)
-    if (SameTerm(sum.terms[i].first, term)) return static_cast<int>(i);
+    if (Same()(sum.terms[i].first, term)) return static_cast<int>(i);
   return -1;
 }
 
+template <typename Same = SameAddress>
 void AddTerm(Affine& sum, const Expr& term, int64_t coefficient) {
   if (coefficient == 0) return;
-  const int i = FindTerm(sum, term);
+  const int i = FindTerm<Same>(sum, term);
   if (i < 0) {
     sum.terms.emplace_back(term, coefficient);
     return;
@@ -113,23 +105,31 @@ Affine Scaled(const Affine& a, int64_t factor) {
 Affine TermOf(const Expr& term) { return Affine{0, {{term, 1}}}; }
 Affine ConstantOf(int64_t value) { return Affine{value, {}}; }
 
+template <typename Same>
 void CollectPlain(const Expr& e, int64_t factor, Affine& sum) {
   switch (e->kind) {
     case ExprKind::kIntImm: sum.constant = WrappingAdd(sum.constant, WrappingMul(e->value, factor)); return;
     case ExprKind::kAdd:
     case ExprKind::kSub:
-      CollectPlain(e->args[0], factor, sum);
-      CollectPlain(e->args[1], IsKind(e, ExprKind::kSub) ? WrappingMul(factor, -1) : factor, sum);
+      CollectPlain<Same>(e->args[0], factor, sum);
+      CollectPlain<Same>(e->args[1], IsKind(e, ExprKind::kSub) ? WrappingMul(factor, -1) : factor, sum);
       return;
     case ExprKind::kMul:
       if (IsKind(e->args[1], ExprKind::kIntImm)) {
-        CollectPlain(e->args[0], WrappingMul(factor, e->args[1]->value), sum);
+        CollectPlain<Same>(e->args[0], WrappingMul(factor, e->args[1]->value), sum);
         return;
       }
       break;
     default: break;
   }
-  AddTerm(sum, e, factor);
+  AddTerm<Same>(sum, e, factor);
+}
+
+// The sum that a canonical expression is.
+Affine Decomposed(const Expr& e) {
+  Affine sum;
+  CollectPlain<SameAddress>(e, 1, sum);
+  return sum;
 }
 
 bool AllSmall(const Affine& a) {
@@ -140,7 +140,7 @@ bool AllSmall(const Affine& a) {
 // True if `sum` contains factor * (the terms of `part`), coefficient by coefficient.
 bool ContainsTerms(const Affine& sum, const Affine& part, int64_t factor) {
   for (const auto& [term, coefficient] : part.terms) {
-    const int i = FindTerm(sum, term);
+    const int i = FindTerm<SameAddress>(sum, term);
     if (i < 0 || sum.terms[i].second != WrappingMul(coefficient, factor)) return false;
   }
   return !part.terms.empty();
@@ -160,7 +160,7 @@ std::vector<int64_t> FactorsOf(const Affine& a, int64_t modulus) {
 }
 
 // Left and right sides of "a <op> 0" with positive coefficients.
-std::pair<Expr, Expr> SidesOf(const Affine& a) {
+std::pair<Affine, Affine> SidesOf(const Affine& a) {
   Affine left, right;
   for (const auto& [term, coefficient] : a.terms) {
     if (coefficient > 0) {
@@ -174,22 +174,78 @@ std::pair<Expr, Expr> SidesOf(const Affine& a) {
   } else {
     right.constant = WrappingMul(a.constant, -1);
   }
-  return {FromAffine(left), FromAffine(right)};
+  return {left, right};
 }
+
+// Keeps one node for all equal expressions of a run, so that comparing addresses is comparing structure: without it,
+// comparing two deep expressions with shared parts costs exponentially in their depth.
+class Interner {
+ public:
+  // The node that stands for all nodes like `e`. REQUIRES: e's arguments are interned or literals.
+  Expr Node(const Expr& e) {
+    if (e->args.empty()) return e;
+    for (const Expr& known : nodes_[HashOf(*e)])
+      if (SameNode(*known, *e)) return known;
+    nodes_[HashOf(*e)].push_back(e);
+    return e;
+  }
+
+  // The expression of a sum; sums that differ in the order of terms are the same.
+  Expr Sum(const Affine& a) {
+    if (a.terms.empty()) return IntImm(a.constant);
+    if (a.terms.size() == 1 && a.constant == 0 && a.terms[0].second == 1) return a.terms[0].first;
+    std::vector<std::pair<Affine, Expr>>& bucket = sums_[HashOf(a)];
+    for (const auto& [sum, e] : bucket)
+      if (sum.constant == a.constant && sum.terms.size() == a.terms.size() && ContainsTerms(sum, a, 1)) return e;
+    bucket.emplace_back(a, FromAffine(a));
+    return bucket.back().second;
+  }
+
+ private:
+  static uint64_t Mix(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+  }
+  static uint64_t AddressOf(const Expr& e) { return reinterpret_cast<uintptr_t>(e.get()); }
+  static bool IsLiteral(const Expr& e) {
+    return IsKind(e, ExprKind::kIntImm) || IsKind(e, ExprKind::kFloatImm);
+  }
+
+  static uint64_t HashOf(const ExprNode& e) {
+    uint64_t hash = Mix(static_cast<uint64_t>(e.kind), static_cast<uint64_t>(e.buffer));
+    for (const Expr& arg : e.args) hash = Mix(hash, IsLiteral(arg) ? static_cast<uint64_t>(arg->value) : AddressOf(arg));
+    return hash;
+  }
+  static uint64_t HashOf(const Affine& a) {
+    uint64_t hash = static_cast<uint64_t>(a.constant);
+    for (const auto& [term, coefficient] : a.terms) hash += Mix(AddressOf(term), static_cast<uint64_t>(coefficient));
+    return hash;
+  }
+
+  static bool SameNode(const ExprNode& a, const ExprNode& b) {
+    if (a.kind != b.kind || a.dtype != b.dtype || a.buffer != b.buffer || a.name != b.name) return false;
+    return std::equal(a.args.begin(), a.args.end(), b.args.begin(), b.args.end(), [](const Expr& x, const Expr& y) {
+      return x == y || (IsLiteral(x) && Equal(x, y));
+    });
+  }
+
+  std::unordered_map<uint64_t, std::vector<Expr>> nodes_;
+  std::unordered_map<uint64_t, std::vector<std::pair<Affine, Expr>>> sums_;
+};
 
 // The condition as "affine < 0", if it is an order of integers.
 std::optional<Affine> AsLessThanZero(const Expr& condition) {
   const bool lt = IsKind(condition, ExprKind::kLt);
   if ((!lt && !IsKind(condition, ExprKind::kLe)) || condition->args[0]->dtype != DType::kInt64) return std::nullopt;
-  Affine a = ToAffine(condition->args[0]);
-  AddScaled(a, ToAffine(condition->args[1]), -1);
+  Affine a = Decomposed(condition->args[0]);
+  AddScaled(a, Decomposed(condition->args[1]), -1);
   if (!lt) a.constant = WrappingAdd(a.constant, -1);
   return a;
 }
 
 class Simplifier {
  public:
-  explicit Simplifier(const Ranges& ranges) : ranges_(ranges) {}
+  Simplifier(const Ranges& ranges, Interner& interner) : ranges_(ranges), interner_(interner) {}
 
   Expr Run(const Expr& e) {
     if (e->args.empty()) return RunLeaf(e);
@@ -237,7 +293,7 @@ class Simplifier {
   };
 
   Simplifier(const Simplifier& outer, Narrowing narrowed)
-      : ranges_(outer.ranges_), narrowed_(std::move(narrowed)), depth_(outer.depth_ + 1) {}
+      : ranges_(outer.ranges_), interner_(outer.interner_), narrowed_(std::move(narrowed)), depth_(outer.depth_ + 1) {}
 
   std::optional<Interval> RangeOf(const ExprNode* var) const {
     for (auto it = narrowed_.rbegin(); it != narrowed_.rend(); ++it)
@@ -263,7 +319,7 @@ class Simplifier {
       case ExprKind::kMin:
       case ExprKind::kMax:
         if (e->dtype != DType::kInt64) break;
-        return FromAffine(Recombined(CollectNode(e)));
+        return Sum(Recombined(CollectNode(e)));
       case ExprKind::kLt:
       case ExprKind::kLe:
       case ExprKind::kEq:
@@ -279,8 +335,11 @@ class Simplifier {
     std::vector<Expr> args;
     args.reserve(e->args.size());
     for (const Expr& arg : e->args) args.push_back(Run(arg));
-    return Rebuild(e, std::move(args));
+    return Node(Rebuild(e, std::move(args)));
   }
+
+  Expr Node(const Expr& e) { return interner_.Node(e); }
+  Expr Sum(const Affine& a) { return interner_.Sum(a); }
 
   // ---- Sums -------------------------------------------------------------------------------------------------------
 
@@ -288,7 +347,7 @@ class Simplifier {
 
   // The sum that e is, its atoms simplified.
   Affine Collect(const Expr& e) {
-    if (e->args.empty() || e.use_count() > 1) return ToAffine(Run(e));
+    if (e->args.empty() || e.use_count() > 1) return Decomposed(Run(e));
     return CollectNode(e);
   }
 
@@ -305,14 +364,14 @@ class Simplifier {
       case ExprKind::kFloorMod: return Remainder(Canonical(e->args[0]), DivisorOf(e));
       case ExprKind::kMin:
       case ExprKind::kMax: return Extremum(e);
-      default: return ToAffine(Compute(e));
+      default: return Decomposed(Compute(e));
     }
   }
 
   Affine Times(Affine a, Affine b) {
     if (b.terms.empty()) return Scaled(a, b.constant);
     if (a.terms.empty()) return Scaled(b, a.constant);
-    return TermOf(Mul(FromAffine(Recombined(std::move(a))), FromAffine(Recombined(std::move(b)))));
+    return TermOf(Node(Mul(Sum(Recombined(std::move(a))), Sum(Recombined(std::move(b))))));
   }
 
   Affine Extremum(const Expr& e) {
@@ -325,7 +384,7 @@ class Simplifier {
       if (bounds->max <= 0) return is_min ? a : b;
       if (bounds->min >= 0) return is_min ? b : a;
     }
-    return ToAffine(is_min ? Min(FromAffine(a), FromAffine(b)) : Max(FromAffine(a), FromAffine(b)));
+    return Decomposed(Node(is_min ? Min(Sum(a), Sum(b)) : Max(Sum(a), Sum(b))));
   }
 
   // Puts quotients and remainders of the same number together again, to a fixed point.
@@ -346,7 +405,7 @@ class Simplifier {
       if (!IsFloorMod(term)) continue;
       const std::optional<int64_t> cd = SafeMul(c, DivisorOf(term));
       if (!cd) continue;
-      const Affine number = ToAffine(term->args[0]);
+      const Affine number = Decomposed(term->args[0]);
       const Affine quotient = Quotient(number, DivisorOf(term));
       if (!ContainsTerms(sum, quotient, *cd)) continue;
       AddScaled(sum, quotient, -*cd);
@@ -364,7 +423,7 @@ class Simplifier {
       const int64_t coefficient = sum.terms[i].second;
       if (!IsFloorDiv(term) || !IsSmall(coefficient) || coefficient % DivisorOf(term) != 0) continue;
       const int64_t c = -coefficient / DivisorOf(term);
-      const Affine number = ToAffine(term->args[0]);
+      const Affine number = Decomposed(term->args[0]);
       if (!ContainsTerms(sum, number, c)) continue;
       AddScaled(sum, number, -c);
       AddTerm(sum, term, -coefficient);
@@ -403,7 +462,7 @@ class Simplifier {
 
   Affine Quotient(const Affine& a, int64_t d) {
     if (d == 1) return a;
-    if (d > kLimit || !AllSmall(a)) return ToAffine(FloorDiv(FromAffine(a), d));
+    if (d > kLimit || !AllSmall(a)) return Decomposed(Node(FloorDiv(Sum(a), d)));
     Affine q, r;
     r.constant = a.constant;
     for (const auto& [term, coefficient] : a.terms) {
@@ -426,7 +485,7 @@ class Simplifier {
     if (r.terms.size() == 1 && r.terms[0].second == 1) {
       if (std::optional<Affine> nested = QuotientOfAtom(r.terms[0].first, r.constant, d)) return *std::move(nested);
     }
-    return ToAffine(FloorDiv(FromAffine(r), d));
+    return Decomposed(Node(FloorDiv(Sum(r), d)));
   }
 
   // floordiv(term + constant, d) for a term that is a quotient or remainder itself.
@@ -435,12 +494,12 @@ class Simplifier {
       const std::optional<int64_t> divisor = SafeMul(DivisorOf(term), d);
       const std::optional<int64_t> offset = SafeMul(DivisorOf(term), constant);
       if (!divisor || !offset) return std::nullopt;
-      Affine number = ToAffine(term->args[0]);
+      Affine number = Decomposed(term->args[0]);
       number.constant = WrappingAdd(number.constant, *offset);
       return Quotient(number, *divisor);
     }
     if (IsFloorMod(term) && constant == 0 && DivisorOf(term) % d == 0)
-      return Remainder(Quotient(ToAffine(term->args[0]), d), DivisorOf(term) / d);
+      return Remainder(Quotient(Decomposed(term->args[0]), d), DivisorOf(term) / d);
     return std::nullopt;
   }
 
@@ -467,7 +526,7 @@ class Simplifier {
         continue;
       }
       a.terms.erase(a.terms.begin() + static_cast<int64_t>(i));
-      AddScaled(a, ToAffine(term->args[0]), coefficient);
+      AddScaled(a, Decomposed(term->args[0]), coefficient);
       i = 0;
     }
     return a;
@@ -475,7 +534,7 @@ class Simplifier {
 
   Affine Remainder(const Affine& a, int64_t d) {
     if (d == 1) return ConstantOf(0);
-    if (d > kLimit || !AllSmall(a)) return ToAffine(FloorMod(FromAffine(a), d));
+    if (d > kLimit || !AllSmall(a)) return Decomposed(Node(FloorMod(Sum(a), d)));
     Affine r;
     if (Reduce(a, d, &r)) return r;
     if (Reduce(WithoutInnerRemainders(r, d), d, &r)) return r;
@@ -485,7 +544,7 @@ class Simplifier {
       AddScaled(rest, Remainder(multiple, d / factor), factor);
       return rest;
     }
-    return ToAffine(FloorMod(FromAffine(r), d));
+    return Decomposed(Node(FloorMod(Sum(r), d)));
   }
 
   // ---- Conditions -------------------------------------------------------------------------------------------------
@@ -498,7 +557,7 @@ class Simplifier {
       case ExprKind::kLe: difference.constant = WrappingAdd(difference.constant, -1); [[fallthrough]];
       case ExprKind::kLt: return LessThanZero(std::move(difference));
       case ExprKind::kEq: return EqualsZero(std::move(difference));
-      default: return Not(EqualsZero(std::move(difference)));
+      default: return Node(Not(EqualsZero(std::move(difference))));
     }
   }
 
@@ -511,8 +570,8 @@ class Simplifier {
       if (a.terms.empty()) return Bool(a.constant < 0);
       if (!DivideOrder(a) && !UnwrapQuotient(a)) break;
     }
-    auto [left, right] = SidesOf(a);
-    return Lt(left, right);
+    const auto [left, right] = SidesOf(a);
+    return Node(Lt(Sum(left), Sum(right)));
   }
 
   // f * A + B < 0 with B in [0, f)  ->  A < 0
@@ -536,7 +595,7 @@ class Simplifier {
     const std::optional<int64_t> scaled = SafeMul(bound, d);
     if ((coefficient != 1 && coefficient != -1) || !scaled) return false;
     Affine unwrapped = ConstantOf(coefficient == 1 ? *scaled : *scaled - 1);
-    AddScaled(unwrapped, ToAffine(term->args[0]), coefficient);
+    AddScaled(unwrapped, Decomposed(term->args[0]), coefficient);
     a = std::move(unwrapped);
     return true;
   }
@@ -552,14 +611,14 @@ class Simplifier {
       if (rest_bounds && rest_bounds->min > 0) return Bool(false);
       if (rest.terms.empty()) return EqualsZero(multiple);
     }
-    auto [left, right] = SidesOf(a);
-    return Eq(left, right);
+    const auto [left, right] = SidesOf(a);
+    return Node(Eq(Sum(left), Sum(right)));
   }
 
   Expr Negation(const Expr& e) {
     const Expr negated = Not(Run(e->args[0]));
     const std::optional<Affine> order = AsLessThanZero(negated);
-    return order ? LessThanZero(*order) : negated;  // into the form "a < b"
+    return order ? LessThanZero(*order) : Node(negated);  // into the form "a < b"
   }
 
   void FlattenJunction(const Expr& e, ExprKind kind, std::vector<Expr>& parts) {
@@ -629,9 +688,9 @@ class Simplifier {
     return Joined(parts, true);
   }
 
-  static Expr Joined(const std::vector<Expr>& parts, bool is_and) {
+  Expr Joined(const std::vector<Expr>& parts, bool is_and) {
     Expr result = Bool(is_and);
-    for (const Expr& part : parts) result = is_and ? And(result, part) : Or(result, part);
+    for (const Expr& part : parts) result = Node(is_and ? And(result, part) : Or(result, part));
     return result;
   }
 
@@ -643,10 +702,10 @@ class Simplifier {
     const Expr then_value = RunAssuming(condition, true, e->args[1]);
     const Expr else_value = RunAssuming(condition, false, e->args[2]);
     if (IsInt(then_value, 1) && IsInt(else_value, 0) && e->dtype == DType::kBool) return condition;
-    if (IsInt(then_value, 0) && IsInt(else_value, 1) && e->dtype == DType::kBool) return Not(condition);
+    if (IsInt(then_value, 0) && IsInt(else_value, 1) && e->dtype == DType::kBool) return Node(Not(condition));
     if (IsKind(then_value, ExprKind::kSelect) && Equal(then_value->args[2], else_value))
-      return Select(Conjunction(condition, then_value->args[0]), then_value->args[1], else_value);
-    return Select(condition, then_value, else_value);
+      return Node(Select(Conjunction(condition, then_value->args[0]), then_value->args[1], else_value));
+    return Node(Select(condition, then_value, else_value));
   }
 
   Expr RunAssuming(const Expr& condition, bool holds, const Expr& e) {
@@ -681,8 +740,8 @@ class Simplifier {
       case ExprKind::kEq:
       case ExprKind::kNe:
         if (holds == IsKind(condition, ExprKind::kEq) && condition->args[0]->dtype == DType::kInt64) {
-          Affine a = ToAffine(condition->args[0]);
-          AddScaled(a, ToAffine(condition->args[1]), -1);
+          Affine a = Decomposed(condition->args[0]);
+          AddScaled(a, Decomposed(condition->args[1]), -1);
           Affine negative = Scaled(a, -1);
           a.constant = WrappingAdd(a.constant, -1);
           negative.constant = WrappingAdd(negative.constant, -1);
@@ -716,7 +775,7 @@ class Simplifier {
   std::optional<Interval> ComputeBounds(const Expr& e) {
     switch (e->kind) {
       case ExprKind::kAdd:
-      case ExprKind::kSub: return BoundsOf(ToAffine(e));
+      case ExprKind::kSub: return BoundsOf(Decomposed(e));
       case ExprKind::kMul: {
         const std::optional<Interval> a = BoundsOf(e->args[0]), b = BoundsOf(e->args[1]);
         if (!a || !b) return std::nullopt;
@@ -769,6 +828,7 @@ class Simplifier {
   }
 
   const Ranges& ranges_;
+  Interner& interner_;
   const Narrowing narrowed_;
   const int depth_ = 0;
   std::unordered_map<const ExprNode*, Done> done_;           // shared nodes of the input
@@ -819,7 +879,7 @@ int64_t Affine::CoefficientOf(const ExprNode* var) const {
 
 Affine ToAffine(const Expr& e) {
   Affine sum;
-  CollectPlain(e, 1, sum);
+  CollectPlain<SameStructure>(e, 1, sum);
   return sum;
 }
 
@@ -846,10 +906,14 @@ void Analyzer::Bind(const Expr& var, Interval range) {
   ranges_[var.get()] = range;
 }
 
-Expr Analyzer::Simplify(const Expr& e) { return Simplifier(ranges_).Run(e); }
+Expr Analyzer::Simplify(const Expr& e) {
+  Interner interner;
+  return Simplifier(ranges_, interner).Run(e);
+}
 
 std::optional<Interval> Analyzer::Bounds(const Expr& e) {
-  Simplifier simplifier(ranges_);
+  Interner interner;
+  Simplifier simplifier(ranges_, interner);
   return simplifier.BoundsOf(simplifier.Run(e));
 }
 
