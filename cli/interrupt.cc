@@ -1,0 +1,49 @@
+#include "cli/interrupt.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kExitInterrupted = 130;
+
+std::atomic<int> g_signals{0};
+std::atomic<bool> g_guarded{false};
+struct sigaction g_old_int, g_old_term;
+
+static_assert(std::atomic<int>::is_always_lock_free, "needed by a signal handler");
+
+void OnSignal(int) {
+  if (g_signals.fetch_add(1) == 0) return;
+  const char text[] = "\nerror: stopped at once by a second Ctrl-C; what was measured until then is kept\n";
+  (void)!write(STDERR_FILENO, text, sizeof text - 1);
+  _exit(kExitInterrupted);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  DIAPASON_CHECK(!g_guarded.exchange(true));
+  g_signals = 0;
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &g_old_int);
+  sigaction(SIGTERM, &action, &g_old_term);
+}
+
+InterruptGuard::~InterruptGuard() {
+  sigaction(SIGINT, &g_old_int, nullptr);
+  sigaction(SIGTERM, &g_old_term, nullptr);
+  g_guarded = false;
+}
+
+bool InterruptGuard::requested() { return g_signals.load() > 0; }
+
+}  // namespace diapason
