@@ -1,6 +1,7 @@
 #include "db/history.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -76,6 +77,11 @@ absl::Status CreateIfMissing(const std::string& path, const HistoryOptions& opti
     return absl::NotFoundError(absl::StrCat("the folder of history '", path,
                                             "' does not exist; create it or name "
                                             "another file"));
+  }
+  if (access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("history '", path, "' cannot be created (", std::strerror(errno),
+                     "); give yourself write permission for its folder, or name another file"));
   }
   return CreateHistoryFile(path, options.new_uuid());
 }

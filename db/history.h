@@ -71,30 +71,30 @@ struct TuningRecord {
 // One run of a tuner.
 struct TuningRun {
   int64_t id = 0;
-  std::string uuid;  // as TuningRecord's
-  std::string command_line;
+  std::string uuid = {};  // as TuningRecord's
+  std::string command_line = {};
   uint64_t seed = 0;
-  std::string host;
-  std::string version;     // of the program
-  int64_t started_at = 0;  // Unix nanoseconds; 0: StartRun takes the clock's
-  int64_t ended_at = 0;    // 0: runs, or was killed
+  std::string host = {};
+  std::string version = {};  // of the program
+  int64_t started_at = 0;    // Unix nanoseconds; 0: StartRun takes the clock's
+  int64_t ended_at = 0;      // 0: runs, or was killed
 };
 
 // A network holds this workload `weight` times.
 struct NetworkTask {
-  std::string network;  // "resnet-18" or the name of the model's file
-  std::string workload_key;
-  std::string workload;  // SerializeDag
-  std::string task_name;
+  std::string network = {};  // "resnet-18" or the name of the model's file
+  std::string workload_key = {};
+  std::string workload = {};  // SerializeDag
+  std::string task_name = {};
   double weight = 1;
 };
 
 // Which records a query is about; an empty member matches all.
 struct RecordFilter {
-  std::string target;    // the target's text, or its beginning up to a blank: "cuda" matches "cuda -arch=sm_90"
-  std::string workload;  // workload key or its beginning
-  std::string device_model;
-  std::string network;  // workloads linked to this network
+  std::string target = {};    // the target's text, or its beginning up to a blank: "cuda" matches "cuda -arch=sm_90"
+  std::string workload = {};  // workload key or its beginning
+  std::string device_model = {};
+  std::string network = {};  // workloads linked to this network
 };
 
 struct HistoryInfo {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
+#include "db/json_int.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"
 
@@ -61,10 +62,9 @@ std::optional<std::vector<T>> ParseNumbers(const std::string& text) {
   std::vector<T> numbers;
   for (const auto& item : json) {
     if constexpr (std::is_integral_v<T>) {
-      const int64_t value = item.is_number_integer() ? item.template get<int64_t>() : 0;
-      if (item != value || value < std::numeric_limits<T>::min() || value > std::numeric_limits<T>::max())
-        return std::nullopt;
-      numbers.push_back(static_cast<T>(value));
+      const std::optional<int64_t> value = JsonInt(item, std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+      if (!value.has_value()) return std::nullopt;
+      numbers.push_back(static_cast<T>(*value));
     } else {
       if (!item.is_number()) return std::nullopt;
       numbers.push_back(item.template get<T>());
@@ -92,7 +92,7 @@ absl::StatusOr<Timing> ReadTiming(const Statement& row, int median, int samples,
 absl::StatusOr<MeasureError> ReadError(const Statement& row, int kind, int stage, int text) {
   MeasureError error;
   const std::optional<ErrorKind> known_kind = ParseErrorKind(row.Bytes(kind));
-  const std::optional<Stage> known_stage = ParseStage(row.Bytes(stage));
+  const std::optional<MeasureStage> known_stage = ParseStage(row.Bytes(stage));
   if (!known_kind.has_value())
     return Damage(absl::StrCat("its error kind '", CleanUtf8(row.Bytes(kind)), "' is not known"));
   if (!known_stage.has_value())
@@ -250,6 +250,13 @@ void NormaliseRecord(TuningRecord& record) {
   if (auto* error = std::get_if<MeasureError>(&record.outcome)) error->text = CleanUtf8(error->text);
   if (record.max_error.has_value() && std::isnan(*record.max_error))
     record.max_error = std::numeric_limits<double>::infinity();
+  // SQLite has no negative zero; adding zero makes it a positive one.
+  if (record.predicted.has_value()) *record.predicted += 0.0;
+  if (record.max_error.has_value()) *record.max_error += 0.0;
+  if (auto* timing = std::get_if<Timing>(&record.outcome)) {
+    timing->build_seconds += 0.0;
+    timing->run_seconds += 0.0;
+  }
 }
 
 uint64_t RecordChecksum(const TuningRecord& record) {

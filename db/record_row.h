@@ -29,7 +29,7 @@ absl::Status InsertRecord(Statement& insert, const TuningRecord& record);
 // InvalidArgument with the reason alone ("it has no workload key"). REQUIRES: uuid and created_at are filled in.
 absl::Status ValidateRecord(const TuningRecord& record);
 
-// Texts as UTF-8, NaN as infinity: what reading it back will give.
+// Texts as UTF-8, NaN as infinity, negative zeros as zeros: what reading it back will give.
 void NormaliseRecord(TuningRecord& record);
 
 // Of everything that never changes: not of the ids, the workload's bytes and the verification.

@@ -80,6 +80,7 @@ std::string Statement::Bytes(int column) const {
 }
 
 absl::StatusOr<bool> Statement::Step() {
+  errno = 0;
   code_ = sqlite3_step(stmt_.get());
   if (code_ == SQLITE_ROW) return true;
   if (code_ == SQLITE_DONE) return false;
@@ -101,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& p
                                                             std::chrono::milliseconds busy_timeout) {
   std::unique_ptr<Database> db(new Database(path, busy_timeout));
   sqlite3* handle = nullptr;
+  errno = 0;
   const int code = sqlite3_open_v2(uri.c_str(), &handle,
                                    flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_URI | SQLITE_OPEN_EXRESCODE, nullptr);
   db->db_.reset(handle);
@@ -134,6 +136,7 @@ absl::Status Database::CopyTo(Database& target) {
 }
 
 absl::Status Database::Exec(const std::string& sql) {
+  errno = 0;
   const int code = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? absl::OkStatus() : Error(code);
 }
@@ -162,6 +165,7 @@ absl::Status Database::Begin(bool for_writing) {
   const char* sql = for_writing ? "BEGIN IMMEDIATE" : "BEGIN; PRAGMA schema_version";
   const auto deadline = std::chrono::steady_clock::now() + busy_;
   while (true) {
+    errno = 0;
     const int code = sqlite3_exec(db_.get(), sql, nullptr, nullptr, nullptr);
     if (code == SQLITE_OK) return absl::OkStatus();
     absl::Status error = Error(code);
@@ -172,7 +176,9 @@ absl::Status Database::Begin(bool for_writing) {
 }
 
 absl::Status Database::Error(int code) const {
-  const int system_errno = db_ == nullptr ? 0 : sqlite3_system_errno(db_.get());
+  const int last_errno = errno;  // SQLite does not keep that of every failed write
+  int system_errno = db_ == nullptr ? 0 : sqlite3_system_errno(db_.get());
+  if (system_errno == 0) system_errno = last_errno;
   const char* text = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_.get());
   if (NoRoom(code, system_errno)) {
     return absl::ResourceExhaustedError(absl::StrCat("there is no room to write history '", path_,

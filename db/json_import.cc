@@ -1,14 +1,13 @@
-// The history as JSON lines; docs/history.md describes the fields.
-#include <cmath>
+// Reading the JSON lines that export writes; docs/history.md describes the fields.
 #include <istream>
 #include <limits>
 #include <map>
-#include <ostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
 #include "db/history_impl.h"
+#include "db/json_int.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"
 
@@ -29,145 +28,6 @@ struct Line {
   std::vector<NetworkTask> networks;
 };
 
-// ---- writing
-
-Json RunJson(const TuningRun& run) {
-  return {{"uuid", run.uuid},       {"command_line", run.command_line}, {"seed", run.seed},        {"host", run.host},
-          {"version", run.version}, {"started_at", run.started_at},     {"ended_at", run.ended_at}};
-}
-
-// JSON has no infinities.
-Json RealJson(double value) {
-  if (std::isfinite(value)) return value;
-  return value > 0 ? "inf" : "-inf";
-}
-
-Json OutcomeJson(const Timing& timing) {
-  return {{"samples", timing.samples},
-          {"number", timing.number},
-          {"raced_out", timing.raced_out},
-          {"build_seconds", timing.build_seconds},
-          {"run_seconds", timing.run_seconds}};
-}
-
-Json OutcomeJson(const MeasureError& error) {
-  return {{"kind", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
-}
-
-Json RecordJson(const TuningRecord& record) {
-  Json json;
-  json["format"] = kFormat;
-  json["uuid"] = record.uuid;
-  json["workload_key"] = record.workload_key;
-  json["task_name"] = record.task_name;
-  json["target"] = record.target;
-  json["device_model"] = record.device_model;
-  json["device_uuid"] = record.device_uuid;
-  json["view"] = record.view;
-  json["sketch"] = record.sketch;
-  json["decisions"] = record.decisions;
-  json["decision_hash"] = Hex64(record.decision_hash);
-  if (const Timing* timing = record.timing()) json["timing"] = OutcomeJson(*timing);
-  if (const MeasureError* error = record.error()) json["error"] = OutcomeJson(*error);
-  if (record.predicted.has_value()) json["predicted"] = *record.predicted;
-  json["seed"] = record.seed;
-  json["trial"] = record.trial;
-  json["clocks"] = {
-      {"sm_mhz", record.clocks.sm_mhz}, {"memory_mhz", record.clocks.memory_mhz}, {"cpu_mhz", record.clocks.cpu_mhz}};
-  json["driver"] = record.driver;
-  json["compiler"] = record.compiler;
-  json["created_at"] = record.created_at;
-  json["verified"] = VerifiedName(record.verified);
-  if (record.max_error.has_value()) json["max_error"] = RealJson(*record.max_error);
-  if (!record.verify_text.empty()) json["verify_text"] = record.verify_text;
-  json["schedule"] = Base64Encode(record.schedule);
-  json["checksum"] = Hex64(RecordChecksum(record));
-  return json;
-}
-
-// The tables that lines repeat, read once.
-struct Context {
-  std::map<int64_t, Json> runs;          // by id
-  std::map<std::string, Json> networks;  // by workload key
-  std::map<std::string, bool> workload_used;
-  std::map<int64_t, bool> run_used;
-};
-
-absl::Status ReadContext(Database& db, Context& context) {
-  ASSIGN_OR_RETURN(Statement runs, db.Prepare(kSelectRuns));
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, runs.Step());
-    if (!row) break;
-    ASSIGN_OR_RETURN(const TuningRun run, ReadRun(runs));
-    context.runs[run.id] = RunJson(run);
-  }
-  ASSIGN_OR_RETURN(Statement networks,
-                   db.Prepare("SELECT network, workload_key, task_name, weight FROM networks ORDER BY network"));
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, networks.Step());
-    if (!row) return absl::OkStatus();
-    context.networks[networks.Bytes(1)].push_back(
-        {{"network", networks.Bytes(0)}, {"task_name", networks.Bytes(2)}, {"weight", networks.Real(3)}});
-  }
-}
-
-void AddWorkload(Json& json, const Context& context, const std::string& key, const std::string& dag) {
-  json["workload"] = Base64Encode(dag);
-  const auto links = context.networks.find(key);
-  if (links != context.networks.end()) json["networks"] = links->second;
-}
-
-absl::Status WriteLine(std::ostream& out, const Json& json) {
-  out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-  if (out.good()) return absl::OkStatus();
-  return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
-}
-
-absl::Status ExportRecords(const std::string& path, RecordScan& scan, std::ostream& out, bool skip_damaged,
-                           Context& context, ExportReport& report) {
-  while (std::optional<RecordScan::Item> item = scan.Next()) {
-    if (!item->record.ok()) {
-      if (!absl::IsDataLoss(item->record.status())) return item->record.status();
-      if (!skip_damaged) return DamagedError(path, DescribeDamage(*item));
-      report.damaged.push_back(DescribeDamage(*item));
-      continue;
-    }
-    const TuningRecord& record = *item->record;
-    Json json = RecordJson(record);
-    const auto run = context.runs.find(record.run_id);
-    if (run != context.runs.end()) json["run"] = run->second;
-    AddWorkload(json, context, record.workload_key, record.workload);
-    RETURN_IF_ERROR(WriteLine(out, json));
-    context.run_used[record.run_id] = true;
-    context.workload_used[record.workload_key] = true;
-    ++report.records;
-  }
-  return absl::OkStatus();
-}
-
-// Runs and workloads that no record has carried.
-absl::Status ExportRest(Database& db, std::ostream& out, const Context& context) {
-  for (const auto& [id, run] : context.runs) {
-    if (context.run_used.count(id) == 0) RETURN_IF_ERROR(WriteLine(out, {{"format", kFormat}, {"run", run}}));
-  }
-  ASSIGN_OR_RETURN(Statement workloads, db.Prepare("SELECT workload_key, dag FROM workloads ORDER BY workload_key"));
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, workloads.Step());
-    if (!row) return absl::OkStatus();
-    const std::string key = workloads.Bytes(0);
-    if (context.workload_used.count(key) != 0) continue;
-    Json json = {{"format", kFormat}, {"workload_key", key}};
-    AddWorkload(json, context, key, workloads.Bytes(1));
-    RETURN_IF_ERROR(WriteLine(out, json));
-  }
-}
-
-bool IsWhole(const RecordFilter& filter) {
-  return filter.target.empty() && filter.workload.empty() && filter.device_model.empty() && filter.network.empty();
-}
-
-// ---- reading
-
 // The members of a JSON object; keeps the first complaint.
 class Fields {
  public:
@@ -185,10 +45,9 @@ class Fields {
               int64_t max = std::numeric_limits<int64_t>::max()) {
     const Json* value = Find(name, &Json::is_number_integer, "an integer");
     if (value == nullptr) return 0;
-    const int64_t number = value->get<int64_t>();
-    if (*value == number && number >= min && number <= max) return number;
-    Complain(absl::StrCat("'", name, "' is out of range"));
-    return 0;
+    const std::optional<int64_t> number = JsonInt(*value, min, max);
+    if (!number.has_value()) Complain(absl::StrCat("'", name, "' is out of range"));
+    return number.value_or(0);
   }
   uint64_t Unsigned(const char* name) {
     const Json* value = Find(name, &Json::is_number_unsigned, "an unsigned integer");
@@ -262,11 +121,11 @@ Timing ParseTiming(Fields fields) {
 MeasureError ParseError(Fields fields) {
   MeasureError error;
   const std::optional<ErrorKind> kind = ParseErrorKind(fields.Text("kind"));
-  const std::optional<Stage> stage = ParseStage(fields.Text("stage"));
+  const std::optional<MeasureStage> stage = ParseStage(fields.Text("stage"));
   if (!kind.has_value()) fields.Complain(absl::StrCat("error kind '", fields.Text("kind"), "' is not known"));
   if (!stage.has_value()) fields.Complain(absl::StrCat("error stage '", fields.Text("stage"), "' is not known"));
   error.kind = kind.value_or(ErrorKind::kUnknown);
-  error.stage = stage.value_or(Stage::kUnknown);
+  error.stage = stage.value_or(MeasureStage::kUnknown);
   error.text = fields.Text("text");
   return error;
 }
@@ -293,10 +152,10 @@ void ParseClocks(Fields fields, Clocks& clocks) {
 
 void ParseDecisions(Fields& fields, std::vector<int32_t>& decisions) {
   for (const Json& item : fields.List("decisions")) {
-    const int64_t value = item.is_number_integer() ? item.get<int64_t>() : 0;
-    if (item != value || value < std::numeric_limits<int32_t>::min() || value > std::numeric_limits<int32_t>::max())
-      return fields.Complain("'decisions' holds something that is no 32-bit integer");
-    decisions.push_back(static_cast<int32_t>(value));
+    const std::optional<int64_t> value =
+        JsonInt(item, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+    if (!value.has_value()) return fields.Complain("'decisions' holds something that is no 32-bit integer");
+    decisions.push_back(static_cast<int32_t>(*value));
   }
 }
 
@@ -481,27 +340,6 @@ GotLine NextLine(std::istream& in, std::string& text) {
 }
 
 }  // namespace
-
-absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const ExportOptions& options) {
-  absl::MutexLock lock(&impl_->mu);
-  Database& db = *impl_->db;
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
-  ExportReport report;
-  Context context;
-  absl::Status status = ReadContext(db, context);
-  if (!options.skip_damaged) RETURN_IF_ERROR(status);
-  if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
-  ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
-  RETURN_IF_ERROR(ExportRecords(impl_->path, scan, out, options.skip_damaged, context, report));
-  if (IsWhole(options.filter)) {
-    status = ExportRest(db, out, context);
-    if (!status.ok() && !(options.skip_damaged && absl::IsDataLoss(status))) return status;
-    if (!status.ok()) report.damaged.push_back("the workloads without records cannot be read completely");
-  }
-  out.flush();
-  if (!out.good()) return WriteLine(out, {});
-  return report;
-}
 
 absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::string& name,
                                                  const ImportOptions& options) {

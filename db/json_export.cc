@@ -1,0 +1,180 @@
+// The history as JSON lines; docs/history.md describes the fields.
+#include <cmath>
+#include <map>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "db/history_impl.h"
+#include "db/text.h"
+#include "nlohmann/json.hpp"
+
+namespace diapason {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kFormat = 1;
+
+Json RunJson(const TuningRun& run) {
+  return {{"uuid", run.uuid},       {"command_line", run.command_line}, {"seed", run.seed},        {"host", run.host},
+          {"version", run.version}, {"started_at", run.started_at},     {"ended_at", run.ended_at}};
+}
+
+// JSON has no infinities.
+Json RealJson(double value) {
+  if (std::isfinite(value)) return value;
+  return value > 0 ? "inf" : "-inf";
+}
+
+Json OutcomeJson(const Timing& timing) {
+  return {{"samples", timing.samples},
+          {"number", timing.number},
+          {"raced_out", timing.raced_out},
+          {"build_seconds", timing.build_seconds},
+          {"run_seconds", timing.run_seconds}};
+}
+
+Json OutcomeJson(const MeasureError& error) {
+  return {{"kind", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
+}
+
+Json RecordJson(const TuningRecord& record) {
+  Json json;
+  json["format"] = kFormat;
+  json["uuid"] = record.uuid;
+  json["workload_key"] = record.workload_key;
+  json["task_name"] = record.task_name;
+  json["target"] = record.target;
+  json["device_model"] = record.device_model;
+  json["device_uuid"] = record.device_uuid;
+  json["view"] = record.view;
+  json["sketch"] = record.sketch;
+  json["decisions"] = record.decisions;
+  json["decision_hash"] = Hex64(record.decision_hash);
+  if (const Timing* timing = record.timing()) json["timing"] = OutcomeJson(*timing);
+  if (const MeasureError* error = record.error()) json["error"] = OutcomeJson(*error);
+  if (record.predicted.has_value()) json["predicted"] = *record.predicted;
+  json["seed"] = record.seed;
+  json["trial"] = record.trial;
+  json["clocks"] = {
+      {"sm_mhz", record.clocks.sm_mhz}, {"memory_mhz", record.clocks.memory_mhz}, {"cpu_mhz", record.clocks.cpu_mhz}};
+  json["driver"] = record.driver;
+  json["compiler"] = record.compiler;
+  json["created_at"] = record.created_at;
+  json["verified"] = VerifiedName(record.verified);
+  if (record.max_error.has_value()) json["max_error"] = RealJson(*record.max_error);
+  if (!record.verify_text.empty()) json["verify_text"] = record.verify_text;
+  json["schedule"] = Base64Encode(record.schedule);
+  json["checksum"] = Hex64(RecordChecksum(record));
+  return json;
+}
+
+// The tables that lines repeat, read once.
+struct Context {
+  std::map<int64_t, Json> runs;          // by id
+  std::map<std::string, Json> networks;  // by workload key
+  // What a line has carried.
+  std::set<int64_t> runs_written;
+  std::set<std::string> workloads_written;
+};
+
+absl::Status ReadContext(Database& db, Context& context) {
+  ASSIGN_OR_RETURN(Statement runs, db.Prepare(kSelectRuns));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, runs.Step());
+    if (!row) break;
+    ASSIGN_OR_RETURN(const TuningRun run, ReadRun(runs));
+    context.runs[run.id] = RunJson(run);
+  }
+  ASSIGN_OR_RETURN(Statement networks,
+                   db.Prepare("SELECT network, workload_key, task_name, weight FROM networks ORDER BY network"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, networks.Step());
+    if (!row) return absl::OkStatus();
+    context.networks[networks.Bytes(1)].push_back(
+        {{"network", networks.Bytes(0)}, {"task_name", networks.Bytes(2)}, {"weight", networks.Real(3)}});
+  }
+}
+
+void AddWorkload(Json& json, const Context& context, const std::string& key, const std::string& dag) {
+  json["workload"] = Base64Encode(dag);
+  const auto links = context.networks.find(key);
+  if (links != context.networks.end()) json["networks"] = links->second;
+}
+
+absl::Status WriteLine(std::ostream& out, const Json& json) {
+  out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (out.good()) return absl::OkStatus();
+  return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
+}
+
+absl::Status ExportRecords(const std::string& path, RecordScan& scan, std::ostream& out, bool skip_damaged,
+                           Context& context, ExportReport& report) {
+  while (std::optional<RecordScan::Item> item = scan.Next()) {
+    if (!item->record.ok()) {
+      if (!absl::IsDataLoss(item->record.status())) return item->record.status();
+      if (!skip_damaged) return DamagedError(path, DescribeDamage(*item));
+      report.damaged.push_back(DescribeDamage(*item));
+      continue;
+    }
+    const TuningRecord& record = *item->record;
+    Json json = RecordJson(record);
+    const auto run = context.runs.find(record.run_id);
+    if (run != context.runs.end()) json["run"] = run->second;
+    AddWorkload(json, context, record.workload_key, record.workload);
+    RETURN_IF_ERROR(WriteLine(out, json));
+    context.runs_written.insert(record.run_id);
+    context.workloads_written.insert(record.workload_key);
+    ++report.records;
+  }
+  return absl::OkStatus();
+}
+
+// Runs and workloads that no record has carried.
+absl::Status ExportRest(Database& db, std::ostream& out, const Context& context) {
+  for (const auto& [id, run] : context.runs) {
+    if (context.runs_written.count(id) == 0) RETURN_IF_ERROR(WriteLine(out, {{"format", kFormat}, {"run", run}}));
+  }
+  ASSIGN_OR_RETURN(Statement workloads, db.Prepare("SELECT workload_key, dag FROM workloads ORDER BY workload_key"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, workloads.Step());
+    if (!row) return absl::OkStatus();
+    const std::string key = workloads.Bytes(0);
+    if (context.workloads_written.count(key) != 0) continue;
+    Json json = {{"format", kFormat}, {"workload_key", key}};
+    AddWorkload(json, context, key, workloads.Bytes(1));
+    RETURN_IF_ERROR(WriteLine(out, json));
+  }
+}
+
+bool IsWhole(const RecordFilter& filter) {
+  return filter.target.empty() && filter.workload.empty() && filter.device_model.empty() && filter.network.empty();
+}
+
+}  // namespace
+
+absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const ExportOptions& options) {
+  absl::MutexLock lock(&impl_->mu);
+  Database& db = *impl_->db;
+  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+  ExportReport report;
+  Context context;
+  absl::Status status = ReadContext(db, context);
+  if (!options.skip_damaged) RETURN_IF_ERROR(status);
+  if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
+  ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
+  RETURN_IF_ERROR(ExportRecords(impl_->path, scan, out, options.skip_damaged, context, report));
+  if (IsWhole(options.filter)) {
+    status = ExportRest(db, out, context);
+    if (!status.ok() && !(options.skip_damaged && absl::IsDataLoss(status))) return status;
+    if (!status.ok()) report.damaged.push_back("the workloads without records cannot be read completely");
+  }
+  out.flush();
+  if (!out.good()) return WriteLine(out, {});
+  return report;
+}
+
+}  // namespace diapason

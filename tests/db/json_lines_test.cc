@@ -1,0 +1,245 @@
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "tests/db/testing.h"
+
+namespace diapason {
+namespace {
+
+class JsonLinesTest : public HistoryTest {
+ protected:
+  std::string Export(History& history, const ExportOptions& options = {}) {
+    std::ostringstream out;
+    absl::StatusOr<ExportReport> report = history.ExportJson(out, options);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return out.str();
+  }
+  absl::StatusOr<ImportReport> Import(History& history, const std::string& lines, const ImportOptions& options = {}) {
+    std::istringstream in(lines);
+    return history.ImportJson(in, "in.jsonl", options);
+  }
+
+  // Runs, links, timed, failed, verified and refuted records, a run and a workload of no record.
+  std::unique_ptr<History> FullHistory(const std::string& path) {
+    auto history = Open(path);
+    TuningRecord first = TimedRecord("a"), second = TimedRecord("b", 1.0 / 3), third = FailedRecord();
+    first.run_id = history->StartRun({.command_line = "tune --seed 1", .seed = ~uint64_t{0}, .host = "h"}).value();
+    EXPECT_TRUE(history->StartRun({.command_line = "idle"}).ok());
+    EXPECT_TRUE(history->EndRun(first.run_id).ok());
+    second.outcome = Timing{{5e-324, 0.1, 2.2250738585072014e-308}, 3, true, 0.1 + 0.2, 1e300};
+    third.outcome = MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "line 1: \"\\ \n\t\x01 \xc3\xa9 \xff"};
+    EXPECT_TRUE(history->Append({first, second, third, TimedRecord("a")}).ok());
+    EXPECT_TRUE(history->SetVerified(1, true, 1.0 / 3, "close").ok());
+    EXPECT_TRUE(history->SetVerified(2, false, NAN, "NaN").ok());
+    EXPECT_TRUE(history->LinkNetwork({{"n1", "a", "x", "conv", 2.5}, {"n2", "a", "x", "conv", 1}}).ok());
+    EXPECT_TRUE(history->LinkNetwork({{"n1", "unmeasured", "dag", "dense", 1}}).ok());
+    return history;
+  }
+};
+
+TEST_F(JsonLinesTest, NothingIsLostEitherWay) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history);
+  auto copy = Open(Path("b.db"));
+  const ImportReport report = Import(*copy, lines).value();
+  EXPECT_EQ(report.lines, 6);  // four records, a run and a workload without one
+  EXPECT_EQ(report.added, 4);
+  for (int64_t id = 1; id <= 4; ++id) {
+    const TuningRecord original = history->Get(id).value(), imported = copy->Get(id).value();
+    ExpectSameContent(original, imported);
+    EXPECT_EQ(original.workload, imported.workload);
+    EXPECT_EQ(original.run_id, imported.run_id);
+  }
+  EXPECT_EQ(copy->Runs().value().size(), 2u);
+  EXPECT_EQ(copy->Runs().value()[0].seed, ~uint64_t{0});
+  EXPECT_EQ(copy->NetworkTasks().value().size(), 3u);
+  EXPECT_EQ(copy->NetworkTasks("n1").value()[0].weight, 2.5);
+  EXPECT_EQ(Export(*copy), lines);
+  EXPECT_TRUE(History::Check(Path("b.db")).value().ok());
+}
+
+TEST_F(JsonLinesTest, EachLineIsCompleteInItself) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history);
+  std::istringstream in(lines);
+  std::vector<std::string> all;
+  for (std::string line; std::getline(in, line);) all.push_back(line + "\n");
+  auto copy = Open(Path("b.db"));
+  EXPECT_EQ(Import(*copy, all[3] + "\n\r\n" + all[0]).value().added, 2);  // reordered, with blank lines
+  EXPECT_EQ(copy->Get(1).value().uuid, history->Get(4).value().uuid);
+  EXPECT_EQ(copy->Get(2).value().run_id, 1);
+  EXPECT_EQ(copy->NetworkTasks().value().size(), 2u);
+}
+
+TEST_F(JsonLinesTest, TheFieldsAreThoseOfTheDocument) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history);
+  const nlohmann::json line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(line["format"], 1);
+  EXPECT_EQ(line["workload_key"], "a");
+  EXPECT_EQ(line["timing"]["number"], 100);
+  EXPECT_EQ(line["decision_hash"], "fedcba9876543210");
+  EXPECT_EQ(line["seed"], ~uint64_t{0});
+  EXPECT_EQ(line["schedule"], "c3RlcHMAgA==");
+  EXPECT_EQ(line["verified"], "ok");
+  EXPECT_EQ(line["run"]["command_line"], "tune --seed 1");
+  EXPECT_EQ(line["networks"][0]["network"], "n1");
+}
+
+TEST_F(JsonLinesTest, ImportingTwiceAddsNothing) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history);
+  const ImportReport report = Import(*history, lines + lines).value();
+  EXPECT_EQ(report.added, 0);
+  EXPECT_EQ(report.known, 8);
+  EXPECT_EQ(report.updated, 0);
+  EXPECT_EQ(Export(*history), lines);
+}
+
+TEST_F(JsonLinesTest, AKnownRecordGainsItsVerificationAndARunItsEnd) {
+  auto history = Open(Path("a.db"));
+  TuningRecord record = TimedRecord();
+  record.run_id = history->StartRun({}).value();
+  ASSERT_TRUE(history->Append({record}).ok());
+  const std::string before = Export(*history);
+  ASSERT_TRUE(history->SetVerified(1, true, 0.5, "fine").ok());
+  ASSERT_TRUE(history->EndRun(1).ok());
+  const std::string after = Export(*history);
+  auto other = Open(Path("b.db"));
+  ASSERT_TRUE(Import(*other, before).ok());
+  EXPECT_EQ(Import(*other, after).value().updated, 1);
+  EXPECT_EQ(Export(*other), after);
+  EXPECT_EQ(Import(*other, before).value().updated, 0);  // and does not lose it again
+  EXPECT_EQ(Export(*other), after);
+}
+
+TEST_F(JsonLinesTest, AnExportCanBeFiltered) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history, {.filter = {.network = "n1"}});
+  auto copy = Open(Path("b.db"));
+  EXPECT_EQ(Import(*copy, lines).value().added, 2);
+  EXPECT_EQ(copy->Info().value().workloads.size(), 1u);
+}
+
+TEST_F(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
+  auto history = Open(Path("a.db"));
+  ASSERT_TRUE(history->Append({TimedRecord(), FailedRecord()}).ok());
+  const std::string lines = Export(*history);
+  const std::string good = lines.substr(0, lines.find('\n') + 1), error = lines.substr(good.size());
+  const auto changed = [](std::string line, const std::string& from, const std::string& to) {
+    const size_t at = line.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return line.replace(at, from.size(), to);
+  };
+  const std::pair<std::string, std::string> cases[] = {
+      {"{\"format\":1,", "it is no JSON"},
+      {good.substr(0, good.size() / 2), "it is no JSON"},
+      {"[1]", "it is no JSON object"},
+      {"{}", "'format' is missing; it is an integer"},
+      {"{\"format\":1}", "it holds neither a record nor a run nor a workload"},
+      {changed(good, "\"format\":1", "\"format\":2"), "its format is 2 and this program reads 1"},
+      {changed(good, "\"trial\":17", "\"trial\":18"), "its checksum does not match: it was changed"},
+      {changed(good, "\"trial\":17", "\"trial\":\"x\""), "'trial' is not an integer"},
+      {changed(good, "\"trial\":17", "\"trial\":18446744073709551615"), "'trial' is out of range"},
+      {changed(good, "\"seed\":18446744073709551615", "\"seed\":-1"), "'seed' is not an unsigned integer"},
+      {changed(good, "[4,", "[2147483648,"), "'decisions' holds something that is no 32-bit integer"},
+      {changed(good, "\"samples\":[", "\"samples\":[null,"), "'samples' holds something that is no number"},
+      {changed(good, "c3RlcHMAgA==", "c3RlcHMAgB=="), "'schedule' is no base64"},
+      {changed(good, "\"timing\":", "\"timings\":"), "it has not one of 'timing' and 'error'"},
+      {changed(good, "fedcba9876543210", "fedcba98765432xx"), "'decision_hash' is not of 16 hexadecimal digits"},
+      {changed(good, "\"verified\":\"unknown\"", "\"verified\":\"maybe\""),
+       "'verified' is none of unknown, ok and failed"},
+      {changed(good, "\"clocks\":{", "\"clocks\":{\"cpu_mhz\":-1,\"x\":{"), "it is no JSON"},
+      {changed(error, "run_timeout", "sunspots"), "error kind 'sunspots' is not known"},
+      {changed(good, "\"workload\":\"", "\"workload\":\"\",\"x\":\""), "its workload is empty"},
+  };
+  for (const auto& [bad, reason] : cases) {
+    auto other = Open(Path("b.db"));
+    EXPECT_EQ(
+        Import(*other, good + "\n" + bad).status(),
+        absl::InvalidArgumentError("line 3 of 'in.jsonl' is damaged (" + reason +
+                                   "); nothing was imported: correct or remove the line, or give --skip-damaged"));
+    EXPECT_EQ(other->Info().value().records, 0);
+    const absl::StatusOr<ImportReport> report =
+        Import(*other, bad + (bad.back() == '\n' ? "" : "\n") + good, {.skip_damaged = true});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->added, 1);
+    EXPECT_EQ(report->damaged, std::vector<std::string>{"line 1 of 'in.jsonl' is damaged (" + reason + ")"});
+    other.reset();
+    for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(Path("b.db") + suffix);
+  }
+}
+
+TEST_F(JsonLinesTest, RefusesADifferentRecordWithAKnownUuid) {
+  auto history = Open(Path("a.db"));
+  TuningRecord record = TimedRecord();
+  record.uuid = std::string(32, 'b');
+  ASSERT_TRUE(history->Append({record}).ok());
+  auto other = Open(Path("b.db"));
+  record.trial = 99;
+  ASSERT_TRUE(other->Append({record}).ok());
+  EXPECT_EQ(
+      Import(*other, Export(*history)).status(),
+      absl::InvalidArgumentError("line 1 of 'in.jsonl' is damaged (the history has a different record with its uuid); "
+                                 "nothing was imported: correct or remove the line, or give --skip-damaged"));
+}
+
+TEST_F(JsonLinesTest, ALineWrittenByHandNeedsNoChecksum) {
+  auto history = Open(Path("a.db"));
+  ASSERT_TRUE(history->Append({TimedRecord()}).ok());
+  std::string lines = Export(*history);
+  const size_t at = lines.find(",\"checksum\":");
+  lines.erase(at, std::string(",\"checksum\":\"0123456789abcdef\"").size());
+  lines.replace(lines.find("\"trial\":17"), 10, "\"trial\":3");
+  auto other = Open(Path("b.db"));
+  EXPECT_EQ(Import(*other, lines).value().added, 1);
+  EXPECT_EQ(other->Get(1).value().trial, 3);
+}
+
+// A cut export is a few records short, and says at which line.
+TEST_F(JsonLinesTest, CutAtAnyByteItIsReportedOrComplete) {
+  auto history = FullHistory(Path("a.db"));
+  const std::string lines = Export(*history);
+  auto other = Open(Path("b.db"));
+  for (size_t cut = 0; cut < lines.size(); cut += 37) {
+    const absl::StatusOr<ImportReport> report = Import(*other, lines.substr(0, cut));
+    const bool at_line_end = cut == 0 || lines[cut - 1] == '\n' || lines[cut] == '\n';
+    EXPECT_EQ(report.ok(), at_line_end) << cut << report.status();
+  }
+}
+
+TEST_F(JsonLinesTest, AnyChangedByteIsRefusedOrHarmless) {
+  auto history = Open(Path("a.db"));
+  ASSERT_TRUE(history->Append({TimedRecord()}).ok());
+  const TuningRecord original = history->Get(1).value();
+  const std::string lines = Export(*history);
+  for (size_t at = 0; at + 1 < lines.size(); at += 3) {
+    std::string bad = lines;
+    bad[at] = static_cast<char>(bad[at] ^ (1 + at % 7));
+    auto other = Open(Path(absl::StrCat(at, ".db")));
+    const absl::StatusOr<ImportReport> report = Import(*other, bad);
+    if (report.ok() && report->added == 1) {
+      TuningRecord read = other->Get(1).value();
+      read.verified = original.verified;  // the one field that the checksum leaves out
+      ExpectSameContent(read, original);
+    }
+  }
+}
+
+class FullBuffer : public std::streambuf {
+  int overflow(int) override { return std::char_traits<char>::eof(); }
+};
+
+TEST_F(JsonLinesTest, AnExportThatCannotBeWrittenSaysSo) {
+  auto history = Open(Path("a.db"));
+  ASSERT_TRUE(history->Append({TimedRecord()}).ok());
+  FullBuffer full;
+  std::ostream out(&full);
+  EXPECT_EQ(history->ExportJson(out).status(),
+            absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again"));
+}
+
+}  // namespace
+}  // namespace diapason
