@@ -19,8 +19,8 @@ struct ModelOptions {
   int64_t batch = 0;
   // Layout inside the network after Optimize; inputs and outputs keep the model's own.
   Layout layout = Layout::kNHWC;
-  // Built-in networks: type of inputs, weights and results. ONNX models: float16 converts a float32 model (weights and
-  // activations; inputs and outputs too); float32 leaves the model as it is.
+  // float16: Optimize converts a float32 network (weights and activations; inputs and outputs too), after it has folded
+  // what it can. float32 leaves the model in its own types.
   DType dtype = DType::kFloat32;
   // --input-shape NAME=1x3x224x224. InvalidArgument if a name is no input of the model.
   std::map<std::string, std::vector<int64_t>> input_shapes;
@@ -28,8 +28,8 @@ struct ModelOptions {
   std::map<std::string, std::string> extra;
 };
 
-// A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says: run
-// Optimize (passes.h) on it. NotFound or InvalidArgument in one sentence with the mend.
+// A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says (built-in
+// ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or InvalidArgument in one sentence with the mend.
 absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options);
 
 // As LoadModel and Optimize: what tasks, tune and build work on.

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -126,7 +125,6 @@ absl::StatusOr<Network> NetworkBuilder::Finish(int output) {
   }
   network_.tensors[output].name = "output";
   network_.outputs = {output};
-  if (options_.dtype == DType::kFloat16) RETURN_IF_ERROR(ConvertToHalf(network_));
   return std::move(network_);
 }
 

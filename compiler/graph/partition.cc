@@ -52,7 +52,10 @@ class Grouping {
         alias_of[node.output] = owner == alias_of.end() ? node.inputs[0] : owner->second;
         continue;
       }
-      int group = op.kind == OperatorKind::kElementwise ? GroupToJoin(node) : -1;
+      if (group_of_[n] >= 0) continue;  // inside a diamond
+      bool elementwise = op.kind == OperatorKind::kElementwise;
+      if (elementwise && JoinDiamond(node)) continue;
+      int group = elementwise ? GroupToJoin(node) : -1;
       if (group < 0) {
         group = static_cast<int>(groups_.size());
         groups_.push_back({});
@@ -98,6 +101,44 @@ class Grouping {
       if (best < 0 || Rank(groups_[group]) > Rank(groups_[best])) best = group;
     }
     return best;
+  }
+
+  // x * sigmoid(x) and its like: where all ways from a group's result meet again in one elementwise node, over elementwise
+  // nodes of the same shape only, those nodes join the group. True if the given node, the first of them, did.
+  bool JoinDiamond(const Node& node) {
+    for (int input : node.inputs) {
+      int from = producer_[input];
+      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].last() != from || consumers_[input].size() < 2) continue;
+      std::vector<int> diamond = DiamondBehind(input);
+      Group& group = groups_[group_of_[from]];
+      for (int n : diamond) group_of_[n] = group_of_[from];
+      group.nodes.insert(group.nodes.end(), diamond.begin(), diamond.end());
+      if (!diamond.empty()) return true;
+    }
+    return false;
+  }
+
+  // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there is
+  // no such node near.
+  std::vector<int> DiamondBehind(int tensor) const {
+    constexpr size_t kNear = 8;
+    if (network_.is_output(tensor)) return {};
+    std::set<int> open(consumers_[tensor].begin(), consumers_[tensor].end());  // readers to come, ascending
+    std::vector<int> diamond;
+    while (diamond.size() < kNear) {
+      int n = *open.begin();
+      open.erase(open.begin());
+      const Node& node = network_.nodes[n];
+      const Operator& op = *FindOperator(node.op);
+      bool view = op.is_view && op.is_view(ArgsOf(network_, node));
+      if (group_of_[n] >= 0 || op.kind != OperatorKind::kElementwise || view) return {};
+      if (network_.tensors[node.output].type.shape != network_.tensors[tensor].type.shape) return {};
+      diamond.push_back(n);
+      if (open.empty()) return diamond;
+      if (network_.is_output(node.output)) return {};
+      open.insert(consumers_[node.output].begin(), consumers_[node.output].end());
+    }
+    return {};
   }
 
   // Whether an anchorless group may be computed inside the only node that reads it.

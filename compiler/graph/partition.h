@@ -3,7 +3,7 @@
 //
 // A subgraph has one anchor (convolution, product, pool, reduction, softmax) or none. In front of the anchor stand cheap
 // data movements and elementwise operators with no other reader; behind it elementwise operators (bias, normalisation,
-// residual, activation) as long as each intermediate has one reader. A residual addition joins the anchor that is deeper in
+// residual, activation) as long as each intermediate has one reader, or all its readers meet again (x * sigmoid(x)). A residual addition joins the anchor that is deeper in
 // the network (the main path, not its shortcut).
 #pragma once
 

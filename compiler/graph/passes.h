@@ -29,7 +29,7 @@ absl::Status ConvertLayout(Network& network, Layout layout);
 // float32 inputs, constants and results become float16 (--dtype float16); casts to float32 likewise.
 absl::Status ConvertToHalf(Network& network);
 
-// All but ConvertToHalf, in order, to a network ready for PartitionNetwork.
+// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork.
 absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options);
 
 }  // namespace diapason

@@ -31,6 +31,13 @@ std::string ConvName(const Network& network, const Node& node) {
   return name;
 }
 
+bool IsGlobalPool(const Node& node, const std::vector<int64_t>& x) {
+  if (x.size() != 4 || (node.op != "reduce_mean" && node.op != "reduce_max")) return false;
+  std::vector<int64_t> axes = node.attributes.Ints("axes", {});
+  for (int64_t& axis : axes) axis += axis < 0 ? 4 : 0;
+  return axes == std::vector<int64_t>{1, 2} || axes == std::vector<int64_t>{2, 3};
+}
+
 std::string AnchorName(const Network& network, const Node& node) {
   const std::vector<int64_t>& x = network.tensors[node.inputs[0]].type.shape;
   const std::vector<int64_t>& out = network.tensors[node.output].type.shape;
@@ -43,6 +50,7 @@ std::string AnchorName(const Network& network, const Node& node) {
     return absl::StrCat("gemm_", out[0], "x", out[1], "x", depth);
   }
   if (node.op == "matmul") return absl::StrCat("matmul_", ShapeText(out), "_", x.back());
+  if (IsGlobalPool(node, x)) return absl::StrCat(node.op == "reduce_mean" ? "global_avg_pool_" : "global_max_pool_", ShapeText(x));
   return absl::StrCat(node.op, "_", ShapeText(x));
 }
 

@@ -58,15 +58,35 @@ TEST(Partition, KeepsAResultThatSeveralReadOrTheNetworkGivesOut) {
   Builder b;
   int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
   int relu = b.Op("relu", {conv});
-  Network read_twice = b.Out({b.Op("add", {relu, b.Op("exp", {conv})})});
+  Network read_twice = b.Out({relu, b.Op("reduce_max", {conv})});
   Partition partition = PartitionOf(read_twice);
-  ASSERT_EQ(partition.subgraphs.size(), 2u);
+  ASSERT_EQ(partition.subgraphs.size(), 3u);
   EXPECT_EQ(partition.subgraphs[0].outputs, std::vector<int>{conv});
   ExpectSameResults(read_twice, read_twice);
   Builder c;
   conv = c.Conv(c.In({1, 2, 4, 4}), 2, 2);
   Network given_out = c.Out({c.Op("relu", {conv}), conv});
   EXPECT_EQ(PartitionOf(given_out).subgraphs.size(), 2u);
+}
+
+TEST(Partition, FusesBranchesThatMeetAgain) {
+  Builder b;
+  int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
+  int hard = b.Op("clip", {b.Op("add", {conv, b.Const({})})}, {{"min", 0.0}, {"max", 6.0}});
+  int swish = b.Op("mul", {conv, hard});
+  Network n = b.Out({b.Op("div", {swish, b.Const({})})});
+  EXPECT_EQ(TaskNames(PartitionOf(n)), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2_add_clip_mul_div"}));
+  ExpectSameResults(n, n);
+}
+
+TEST(Partition, DoesNotFuseBranchesThroughAnAnchor) {
+  Builder b;
+  int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
+  int gate = b.Op("sigmoid", {b.Op("reduce_mean", {conv}, {{"axes", Ints{2, 3}}})});
+  Network n = b.Out({b.Op("mul", {conv, gate})});
+  EXPECT_EQ(TaskNames(PartitionOf(n)),
+            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "global_avg_pool_2x4x4_sigmoid", "mul_2x4x4"}));
+  ExpectSameResults(n, n);
 }
 
 TEST(Partition, FusesCheapProducersInFront) {
@@ -182,7 +202,7 @@ TEST(Partition, Resnet18HasTheTasksItIsKnownFor) {
                        "1 conv2d_1x1_s2_14x14x256_512_bias",
                        "2 conv2d_3x3_s1_7x7x512_512_bias_add_relu",
                        "1 conv2d_3x3_s1_7x7x512_512_bias_relu",
-                       "1 reduce_mean_7x7x512",
+                       "1 global_avg_pool_7x7x512",
                        "1 gemm_1x1000x512_bias",
                    }));
   EXPECT_NEAR(TotalGflop(partition), 3.64, 0.03);
