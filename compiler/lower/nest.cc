@@ -116,9 +116,12 @@ void NestBuilder::PrepareValues(int id) {
       const std::vector<int>& parts = stage.loops[loop.fused_into].fused;
       int64_t inner = 1;
       for (size_t p = parts.size(); parts[p - 1] != static_cast<int>(l); --p) inner *= b.extent[parts[p - 1]];
+      // Nothing is outside the outermost part that moves at all.
+      bool outermost = true;
+      for (size_t p = 0; parts[p] != static_cast<int>(l); ++p) outermost = outermost && b.extent[parts[p]] == 1;
       Expr value = FloorDiv(c.value[loop.fused_into], inner);
-      if (parts[0] != static_cast<int>(l)) value = FloorMod(value, b.extent[l]);
-      c.value[l] = analyzer_.Simplify(value);
+      if (!outermost) value = FloorMod(value, b.extent[l]);
+      c.value[l] = b.extent[l] == 1 ? IntImm(0) : analyzer_.Simplify(value);
     }
   }
   c.axis.assign(stage.axis_count(), nullptr);
@@ -344,8 +347,8 @@ Stmt NestBuilder::WithAllocations(Stmt body) {
   return body;
 }
 
-Stmt NestBuilder::InitNest(int id, size_t first, const Expr& index, const Expr& identity,
-                           const std::vector<Expr>& guards) {
+// The spatial loops from a position on, with variables of their own, around a statement made for them.
+Stmt NestBuilder::SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make) {
   const StageState& stage = state_.stage(id);
   VarMap fresh;
   std::vector<size_t> positions;
@@ -357,9 +360,7 @@ Stmt NestBuilder::InitNest(int id, size_t first, const Expr& index, const Expr& 
     analyzer_.Bind(copy, bounds_.stages[id].extent[stage.order[p]]);
     fresh[var.get()] = copy;
   }
-  std::vector<Expr> conditions;
-  for (const Expr& guard : guards) conditions.push_back(Substitute(guard, fresh));
-  Stmt stmt = MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
+  Stmt stmt = make(fresh);
   for (size_t i = positions.size(); i-- > 0;) {
     const size_t p = positions[i];
     const int64_t extent = bounds_.stages[id].extent[stage.order[p]];
@@ -367,6 +368,20 @@ Stmt NestBuilder::InitNest(int id, size_t first, const Expr& index, const Expr& 
       stmt = MakeFor(KindOf(id, p), fresh[context_[id].leaf[p].get()], extent, stmt);
   }
   return stmt;
+}
+
+// Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in registers.
+size_t NestBuilder::RegisterPosition(int id, size_t first) const {
+  const StageState& stage = state_.stage(id);
+  size_t position = stage.order.size();
+  while (position > first) {
+    const ForKind kind = KindOf(id, position - 1);
+    const bool reduce = stage.loops[stage.order[position - 1]].reduce;
+    const bool single = bounds_.stages[id].extent[stage.order[position - 1]] == 1;
+    if (!reduce && !single && kind != ForKind::kUnroll && kind != ForKind::kVectorize) break;
+    --position;
+  }
+  return position;
 }
 
 Stmt NestBuilder::EmitReduction(int id) {
@@ -386,16 +401,59 @@ Stmt NestBuilder::EmitReduction(int id) {
   if (unsafe) update_guards.insert(update_guards.end(), guards.domain.begin(), guards.domain.end());
   if (unsafe || !PaddingIsHarmless(id))
     update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
+  const std::vector<Expr> stored = root ? guards.spatial : std::vector<Expr>{};
+  const size_t held = RegisterPosition(id, first);
+  const bool promote = (held > first || root) && HasReduction(id, held);
+  int buffer = id;
+  Expr place = index;
+  if (promote) {
+    buffer = (*next_buffer_)++;
+    int64_t elements = 1;
+    place = IntImm(0);
+    for (size_t p = held; p < stage.order.size(); ++p) {
+      if (stage.loops[stage.order[p]].reduce) continue;
+      const int64_t extent = bounds_.stages[id].extent[stage.order[p]];
+      if (extent > 1) place = Add(Mul(place, IntImm(extent)), context_[id].leaf[p]);
+      elements *= extent;
+    }
+    place = analyzer_.Simplify(place);
+    temporaries_.push_back({buffer, absl::StrCat("reg", buffer), stage.op.dtype, Scope::kLocal, elements, true,
+                            target_.is_gpu() ? 16 : 64});
+  }
   auto update = [&] {
-    const Expr old = Load(id, stage.op.dtype, {index});
-    return MakeIf(And(update_guards), MakeStore(id, index, Combine(stage.op.combiner, old, value)));
+    const Expr old = Load(buffer, stage.op.dtype, {place});
+    return MakeIf(And(update_guards), MakeStore(buffer, place, Combine(stage.op.combiner, old, value)));
+  };
+  auto copy = [&](bool in) {
+    return SpatialNest(id, held, [&](const VarMap& fresh) {
+      const Expr outside = Substitute(index, fresh), inside = Substitute(place, fresh);
+      std::vector<Expr> conditions;
+      for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
+      return MakeIf(And(conditions), in ? MakeStore(buffer, inside, Load(id, stage.op.dtype, {outside}))
+                                        : MakeStore(id, outside, Load(buffer, stage.op.dtype, {inside})));
+    });
+  };
+  auto reduce = [&]() -> Stmt {
+    Stmt loops = EmitLoops(id, held, stage.order.size(), update);
+    return promote ? MakeSeq({copy(true), loops, copy(false)}) : loops;
   };
   auto rest = [&]() -> Stmt {
-    Stmt init = InitNest(id, first, index, IdentityOf(stage.op.combiner, stage.op.dtype),
-                         root ? guards.spatial : std::vector<Expr>{});
-    return MakeSeq({init, EmitLoops(id, first, stage.order.size(), update)});
+    const Expr identity = IdentityOf(stage.op.combiner, stage.op.dtype);
+    Stmt init = SpatialNest(id, first, [&](const VarMap& fresh) {
+      std::vector<Expr> conditions;
+      for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
+      return MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
+    });
+    return MakeSeq({init, EmitLoops(id, first, held, reduce)});
   };
   return EmitLoops(id, 0, first, rest);
+}
+
+bool NestBuilder::HasReduction(int id, size_t from) const {
+  const StageState& stage = state_.stage(id);
+  for (size_t p = from; p < stage.order.size(); ++p)
+    if (stage.loops[stage.order[p]].reduce && bounds_.stages[id].extent[stage.order[p]] > 1) return true;
+  return false;
 }
 
 // Each thread reduces its share into a register, the shares meet in shared memory as a tree, and every thread reads the

@@ -51,7 +51,9 @@ class NestBuilder {
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
   Stmt Loop(int id, size_t position, Stmt body);
-  Stmt InitNest(int id, size_t first, const Expr& index, const Expr& identity, const std::vector<Expr>& guards);
+  Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
+  size_t RegisterPosition(int id, size_t first) const;
+  bool HasReduction(int id, size_t from) const;
   Stmt WithAllocations(Stmt body);
   ForKind KindOf(int id, size_t position) const;
   bool IsOuter(int id, size_t position) const;

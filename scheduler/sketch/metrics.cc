@@ -371,6 +371,11 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
         if (stage.loops[stage.order[p]].reduce) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
       accumulators = std::max(accumulators, held);
       if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * 2 * (1 - (facts_.num_vector_registers - 3) / held);
+      // Every pass over the innermost reduce loops brings the accumulators in and out, unless it is the only one.
+      double chain = w.body;
+      int p = BodyPosition(stage);
+      while (p > 0 && stage.loops[stage.order[p - 1]].reduce) chain *= static_cast<double>(bounds.stages[id].extent[stage.order[--p]]);
+      stage_loads += w.executions / chain * held;
       // A short chain of dependent additions cannot fill the pipeline of latency 4.
       stage_compute *= std::max(1.0, 4 * fma_per_cycle / std::max(1.0, held));
       loads_per_op = std::max(loads_per_op, body_loads / std::max(1.0, w.body / lanes));
