@@ -1,0 +1,81 @@
+#include <chrono>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/serialize.h"
+#include "diapason/v1/process.pb.h"
+#include "worker/child_process.h"
+#include "worker/convert.h"
+#include "worker/processes.h"
+#include "worker/toolchain.h"
+
+namespace diapason {
+namespace {
+
+using BuildResult = std::variant<Program, MeasureError>;
+
+BuildResult BuildNaive(Toolchain& toolchain, const ComputeDag& dag, const Target& target) {
+  absl::StatusOr<Program> program = toolchain.BuildNaive(dag, target);
+  if (program.ok()) return *std::move(program);
+  // A reference that cannot be had says nothing of the candidate.
+  return MeasureError{ErrorKind::kInfrastructure, MeasureStage::kCompile,
+                      "the naive evaluation does not build: " + std::string(program.status().message())};
+}
+
+BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain::StageBegins& stage_begins) {
+  stage_begins(MeasureStage::kInstantiate);
+  auto refuse = [](const absl::Status& status) {
+    return MeasureError{ErrorKind::kInstantiation, MeasureStage::kInstantiate, std::string(status.message())};
+  };
+  absl::StatusOr<ComputeDag> dag = ParseDag(job.workload());
+  if (!dag.ok()) return refuse(dag.status());
+  absl::StatusOr<Target> target = Target::Parse(job.target());
+  if (!target.ok()) return refuse(target.status());
+  if (job.naive()) return BuildNaive(toolchain, *dag, *target);
+  absl::StatusOr<Schedule> schedule = ParseSchedule(job.schedule());
+  if (!schedule.ok()) return refuse(schedule.status());
+  return toolchain.Build(*dag, *schedule, *target, FromProto(job.facts()), job.timeout_seconds(), stage_begins);
+}
+
+v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain::StageBegins& stage_begins) {
+  auto began = std::chrono::steady_clock::now();
+  BuildResult result = Build(toolchain, job, stage_begins);
+  v1::ProcessMessage message;
+  v1::BuildReply& reply = *message.mutable_built();
+  if (auto* program = std::get_if<Program>(&result)) {
+    reply.set_program(SerializeProgram(*program));
+    reply.set_compiler(program->compiler);
+    reply.mutable_registers()->Assign(program->registers.begin(), program->registers.end());
+    reply.mutable_spill_bytes()->Assign(program->spill_bytes.begin(), program->spill_bytes.end());
+  } else {
+    ToProto(std::get<MeasureError>(result), *reply.mutable_error());
+  }
+  reply.set_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  return message;
+}
+
+}  // namespace
+
+int BuilderMain(int fd, Toolchain& toolchain) {
+  PrepareChildProcess(fd);
+  v1::ProcessMessage message;
+  if (!ReadMessage(fd, message).ok() || !message.has_start()) return 1;
+  LimitMemory(message.start().memory_limit_bytes());
+  v1::ProcessMessage ready;
+  ready.mutable_ready();
+  if (!WriteMessage(fd, ready).ok()) return 1;
+  auto stage_begins = [fd](MeasureStage stage) {
+    v1::ProcessMessage progress;
+    progress.mutable_progress()->set_stage(StageName(stage));
+    (void)WriteMessage(fd, progress);  // an agent that is gone shows at the reply
+  };
+  while (ReadMessage(fd, message).ok() && message.has_build()) {
+    TruncateOutput();
+    if (!WriteMessage(fd, Answer(toolchain, message.build(), stage_begins)).ok()) return 1;
+  }
+  return 0;
+}
+
+}  // namespace diapason

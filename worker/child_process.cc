@@ -1,0 +1,282 @@
+#include "worker/child_process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <new>
+#include <thread>
+
+extern char** environ;
+
+namespace diapason {
+namespace {
+
+// Orphans of our children come to us and not to a first process that may not bury them (containers).
+void BecomeSubreaper() {
+  static std::once_flag once;
+  std::call_once(once, [] { prctl(PR_SET_CHILD_SUBREAPER, 1); });
+}
+
+// Living processes of a session, from the sixth field of /proc/PID/stat; the fields follow the last ')'.
+std::vector<pid_t> SessionMembers(pid_t session) {
+  std::vector<pid_t> members;
+  DIR* proc = opendir("/proc");
+  if (proc == nullptr) return members;
+  while (const dirent* entry = readdir(proc)) {
+    pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
+    if (pid <= 0) continue;
+    std::ifstream stat("/proc/" + std::string(entry->d_name) + "/stat");
+    std::string line;
+    if (!std::getline(stat, line)) continue;
+    size_t end = line.rfind(')');
+    if (end == std::string::npos) continue;
+    char state = 0;
+    int parent = 0, group = 0, its_session = 0;
+    if (std::sscanf(line.c_str() + end + 1, " %c %d %d %d", &state, &parent, &group, &its_session) != 4) continue;
+    if (its_session == session && state != 'Z' && state != 'X') members.push_back(pid);
+  }
+  closedir(proc);
+  return members;
+}
+
+// A member may start another while we look: again until none is left. A process stuck in a driver never goes; ten rounds
+// are enough for the others.
+std::vector<pid_t> KillSession(pid_t session) {
+  std::vector<pid_t> killed;
+  kill(-session, SIGKILL);
+  for (int round = 0; round < 10; ++round) {
+    bool found_new = false;
+    for (pid_t pid : SessionMembers(session)) {
+      kill(pid, SIGKILL);
+      if (pid == session || std::count(killed.begin(), killed.end(), pid) > 0) continue;
+      killed.push_back(pid);
+      found_new = true;
+    }
+    if (!found_new) break;
+  }
+  return killed;
+}
+
+std::vector<std::string> ChildEnvironment(const std::string& scratch) {
+  std::vector<std::string> result;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (std::strncmp(*variable, "TMPDIR=", 7) != 0) result.push_back(*variable);
+  }
+  result.push_back("TMPDIR=" + scratch);
+  return result;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& s : strings) pointers.push_back(s.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// posix_spawn and not fork: no copy of the page tables of a large process, nothing of ours runs in the child.
+int SpawnWithSocket(const ChildOptions& options, const std::string& output, int socket, pid_t& pid) {
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  posix_spawn_file_actions_adddup2(&files, socket, kChildSocket);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&files, kChildSocket + 1);
+
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+
+  std::vector<std::string> args = options.args, environment = ChildEnvironment(options.scratch);
+  int error = posix_spawn(&pid, options.program.c_str(), &files, &attributes, Pointers(args).data(),
+                          Pointers(environment).data());
+  posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&files);
+  return error;
+}
+
+[[noreturn]] void ExitOutOfMemory() {
+  constexpr char kText[] = "out of memory\n";
+  if (write(2, kText, sizeof(kText) - 1) < 0) _exit(kExitOutOfMemory + 1);
+  _exit(kExitOutOfMemory);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildOptions& options) {
+  BecomeSubreaper();
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return absl::UnavailableError(std::string("cannot make a socket pair: ") + std::strerror(errno));
+  }
+  fcntl(sockets[0], F_SETFL, O_NONBLOCK);
+  std::string output = options.scratch + "/output.txt";
+  pid_t pid = 0;
+  int error = SpawnWithSocket(options, output, sockets[1], pid);
+  close(sockets[1]);
+  if (error != 0) {
+    close(sockets[0]);
+    return absl::UnavailableError("cannot start '" + options.program + "': " + std::strerror(error));
+  }
+  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output));
+}
+
+ChildProcess::~ChildProcess() {
+  if (!wait_status_.has_value()) {
+    Kill();
+    auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (!Reap().has_value() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  for (pid_t orphan : orphans_) {
+    for (int i = 0; i < 200 && waitpid(orphan, nullptr, WNOHANG) == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  close(socket_);
+}
+
+void ChildProcess::Send(const google::protobuf::MessageLite& message) {
+  unsent_ += EncodeFrame(message);
+  Flush();
+}
+
+void ChildProcess::Flush() {
+  while (has_unsent()) {
+    ssize_t n = send(socket_, unsent_.data() + sent_, unsent_.size() - sent_, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n < 0) break;  // the child is gone
+    sent_ += static_cast<size_t>(n);
+  }
+  unsent_.clear();
+  sent_ = 0;
+}
+
+absl::StatusOr<std::vector<std::string>> ChildProcess::Receive(bool& ended) {
+  ended = false;
+  char chunk[65536];
+  while (true) {
+    ssize_t n = recv(socket_, chunk, sizeof(chunk), 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      ended = n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+      break;
+    }
+    decoder_.Append(chunk, static_cast<size_t>(n));
+  }
+  std::vector<std::string> messages;
+  while (true) {
+    absl::StatusOr<std::optional<std::string>> next = decoder_.Next();
+    if (!next.ok()) return next.status();
+    if (!next->has_value()) return messages;
+    messages.push_back(*std::move(*next));
+  }
+}
+
+void ChildProcess::Pause() {
+  if (pauses_++ == 0 && !wait_status_.has_value()) kill(-pid_, SIGSTOP);
+}
+
+void ChildProcess::Resume() {
+  if (--pauses_ == 0 && !wait_status_.has_value()) kill(-pid_, SIGCONT);
+}
+
+void ChildProcess::Kill() {
+  if (wait_status_.has_value()) return;
+  kill(pid_, SIGKILL);  // before it leads its group, too
+  for (pid_t pid : KillSession(pid_)) orphans_.push_back(pid);
+}
+
+std::optional<int> ChildProcess::Reap() {
+  std::erase_if(orphans_, [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) > 0; });
+  if (wait_status_.has_value()) return wait_status_;
+  siginfo_t info{};
+  // Looked at first and buried last: as long as it is a zombie, nobody else can have its number.
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    wait_status_ = 0;  // somebody else has buried it
+    return wait_status_;
+  }
+  if (info.si_pid == 0) return std::nullopt;
+  for (pid_t pid : KillSession(pid_)) orphans_.push_back(pid);
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  wait_status_ = status;
+  return wait_status_;
+}
+
+std::string ChildProcess::OutputTail(size_t max_bytes) const {
+  std::ifstream file(output_, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  std::streamoff size = file.tellg();
+  std::streamoff start = std::max<std::streamoff>(0, size - static_cast<std::streamoff>(max_bytes));
+  file.seekg(start);
+  std::string tail(static_cast<size_t>(size - start), '\0');
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  tail.resize(static_cast<size_t>(file.gcount()));
+  while (!tail.empty() && (tail.back() == '\n' || tail.back() == ' ')) tail.pop_back();
+  return tail;
+}
+
+void PrepareChildProcess(int socket) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  fcntl(socket, F_SETFD, FD_CLOEXEC);
+  rlimit none{0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+  std::set_new_handler(ExitOutOfMemory);
+}
+
+void LimitMemory(int64_t bytes) {
+  if (bytes <= 0) return;
+  rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+void TruncateOutput() {
+  struct stat info {};
+  if (fstat(2, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0 && ftruncate(2, 0) != 0) return;
+}
+
+std::string DescribeWaitStatus(int status) {
+  if (WIFSIGNALED(status)) {
+    int signal = WTERMSIG(status);
+    return "died of signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+  }
+  return "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+int64_t SystemOutOfMemoryKills() {
+  std::ifstream file("/proc/vmstat");
+  std::string key;
+  int64_t value = 0;
+  while (file >> key >> value) {
+    if (key == "oom_kill") return value;
+  }
+  return 0;
+}
+
+}  // namespace diapason
