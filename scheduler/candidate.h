@@ -1,0 +1,24 @@
+// What a search proposes and what it is told of measurements.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace diapason {
+
+// Names a candidate within its task: of the space's name and the decisions, so that it means the same in every process and
+// for as long as the space keeps its name. Stored in histories: never changes.
+uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> decisions);
+
+struct Candidate {
+  int space = 0;  // index in the TaskSpace
+  std::vector<int32_t> decisions;
+  uint64_t hash = 0;
+  double analytic_seconds = 0;
+  double predicted_seconds = 0;  // by the model that chose it; the analytic estimate before there is one
+};
+
+}  // namespace diapason

@@ -1,0 +1,362 @@
+#include "scheduler/evolution.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "compiler/tensor/check.h"
+#include "scheduler/parallel.h"
+#include "scheduler/population.h"
+#include "scheduler/variation.h"
+
+namespace diapason {
+namespace {
+
+// Slots that one thread fills at a time.
+constexpr int kChunk = 128;
+// A space that keeps giving what was seen before is listed whole if it has at most this many candidates.
+constexpr int kEnumerationLimit = 4096;
+// Of a round, at most one in this many places goes to spaces that were hardly measured.
+constexpr int kFloorShare = 3;
+// Tries of a failing space before it only gets a token share of the samples.
+constexpr int kFailuresToGiveUp = 8;
+// Picks of a round that may differ from each other in one hole only.
+constexpr int kNeighbours = 3;
+
+// What is known of one space.
+struct SpaceState {
+  int measured = 0;         // proposed ones included
+  int failed = 0;
+  double best_seconds = 0;  // 0: none ran
+  bool listed = false;      // `all` holds every candidate
+  bool large = false;       // more than kEnumerationLimit
+  std::vector<int32_t> all;
+};
+
+struct Measured {
+  int space;
+  std::vector<int32_t> decisions;
+  double seconds;  // 0: fails
+  uint64_t hash;
+};
+
+bool Differ(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_most) {
+  int differences = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i] && ++differences > at_most) return true;
+  return false;
+}
+
+}  // namespace
+
+class TaskSearch::Impl {
+ public:
+  Impl(const TaskSpace* space, uint64_t task, EvolutionOptions options)
+      : space_(space), task_(task), options_(options), states_(space->size()), population_(space) {}
+
+  std::vector<Candidate> NextRound(const Ranker* ranker, int k);
+  Candidate Default();
+
+  void AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
+    const uint64_t hash = CandidateHash(space_->space(space).name(), decisions);
+    if (proposed_.insert(hash).second) ++states_[space].measured;
+    Measured measured{space, {decisions.begin(), decisions.end()}, seconds, hash};
+    measured_[hash] = std::move(measured);
+    summary_is_old_ = true;
+  }
+  void AddKnown(uint64_t hash) { proposed_.insert(hash); }
+  void Release(uint64_t hash) {
+    if (proposed_.erase(hash) == 0) return;
+    const auto found = pending_space_.find(hash);
+    if (found != pending_space_.end()) --states_[found->second].measured;
+  }
+  bool known(uint64_t hash) const { return proposed_.contains(hash); }
+  const SearchStats& stats() const { return stats_; }
+
+ private:
+  void Summarise();
+  std::vector<double> Shares() const;
+  void First(const Ranker* ranker);
+  void Next(int generation, const Ranker* ranker);
+  void ListIfSmall(int space);
+  void Evolve(const Ranker* ranker);
+  Candidate Propose(int i, const Ranker* ranker);
+  std::vector<int> Pick(int k);
+
+  const TaskSpace* const space_;
+  const uint64_t task_;
+  const EvolutionOptions options_;
+  std::vector<SpaceState> states_;
+  absl::flat_hash_set<uint64_t> proposed_;              // never again
+  absl::flat_hash_map<uint64_t, int> pending_space_;    // of each proposed one
+  std::map<uint64_t, Measured> measured_;               // by hash: the order of arrival does not matter
+  std::vector<const Measured*> ranking_;                // of measured_: what ran, the fastest first
+  bool summary_is_old_ = false;
+  double best_seconds_ = 0;
+  uint64_t round_ = 0;
+  int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
+  Population population_;
+  SearchStats stats_;
+};
+
+void TaskSearch::Impl::Summarise() {
+  if (!summary_is_old_) return;
+  summary_is_old_ = false;
+  ranking_.clear();
+  for (SpaceState& state : states_) state.failed = 0, state.best_seconds = 0;
+  for (const auto& [hash, measured] : measured_) {
+    SpaceState& state = states_[measured.space];
+    if (measured.seconds <= 0) {
+      ++state.failed;
+      continue;
+    }
+    ranking_.push_back(&measured);
+    if (state.best_seconds == 0 || measured.seconds < state.best_seconds) state.best_seconds = measured.seconds;
+  }
+  std::sort(ranking_.begin(), ranking_.end(), [](const Measured* a, const Measured* b) {
+    return std::make_pair(a->seconds, a->hash) < std::make_pair(b->seconds, b->hash);
+  });
+  best_seconds_ = ranking_.empty() ? 0 : ranking_.front()->seconds;
+}
+
+// Share of the samples of each space: a third is dealt out evenly, the rest by how near the best of the space comes to the
+// best of the task (squared). A space that was not measured counts as the best one would.
+std::vector<double> TaskSearch::Impl::Shares() const {
+  std::vector<double> shares(states_.size());
+  double sum = 0;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const SpaceState& state = states_[i];
+    double merit = 1;
+    if (state.best_seconds > 0) merit = best_seconds_ / state.best_seconds;
+    if (state.best_seconds == 0 && state.failed >= kFailuresToGiveUp) merit = 0.05;
+    sum += shares[i] = merit * merit;
+  }
+  const double even = 1.0 / static_cast<double>(shares.size());
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const bool fails = states_[i].best_seconds == 0 && states_[i].failed >= kFailuresToGiveUp;
+    shares[i] = 2.0 / 3 * shares[i] / sum + (fails ? 0.02 : 1.0 / 3) * even;
+  }
+  return shares;
+}
+
+// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others.
+void TaskSearch::Impl::First(const Ranker* ranker) {
+  population_.Clear();
+  const int spaces = space_->size();
+  population_.Extend(spaces);
+  for (int i = 0; i < spaces; ++i) population_.Set(i, i, space_->space(i).Default());
+
+  const int seeds = std::min(static_cast<int>(ranking_.size()),
+                             static_cast<int>(options_.population * options_.measured_share));
+  int at = population_.size();
+  population_.Extend(seeds);
+  for (int i = 0; i < seeds; ++i) population_.Set(at++, ranking_[i]->space, ranking_[i]->decisions);
+
+  const std::vector<double> shares = Shares();
+  std::vector<int> sampled(spaces);
+  std::vector<int> space_of;
+  for (int i = 0; i < spaces; ++i) {
+    if (states_[i].listed) {
+      const int holes = space_->space(i).size();
+      const int count = holes == 0 ? 1 : static_cast<int>(states_[i].all.size()) / holes;
+      at = population_.size();
+      population_.Extend(count);
+      for (int j = 0; j < count; ++j)
+        population_.Set(at++, i, absl::MakeConstSpan(states_[i].all).subspan(static_cast<size_t>(j) * holes, holes));
+      continue;
+    }
+    sampled[i] = std::max(8, static_cast<int>(shares[i] * options_.population));
+    space_of.insert(space_of.end(), sampled[i], i);
+  }
+  const int first = population_.size(), count = static_cast<int>(space_of.size());
+  population_.Extend(count);
+  ParallelFor(options_.threads, (count + kChunk - 1) / kChunk, [&](int chunk) {
+    std::vector<int32_t> values, decisions;
+    for (int i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
+      Random random(options_.seed, task_, round_ << 8, i);
+      const Space& space = space_->space(space_of[i]);
+      decisions.resize(space.size());
+      SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+      population_.Set(first + i, space_of[i], decisions);
+    }
+  });
+  stats_.sampled += population_.size();
+  population_.Evaluate(0, ranker, task_, options_.threads);
+  stats_.evaluated += population_.size();
+  first_generation_ = population_.size();
+  // A space of which fewer than half of the samples were new is small, or nearly so.
+  std::vector<int> fresh(spaces);
+  for (int i = 0; i < population_.size(); ++i) ++fresh[population_.space(i)];
+  for (int i = 0; i < spaces; ++i)
+    if (fresh[i] * 2 <= sampled[i]) ListIfSmall(i);
+}
+
+void TaskSearch::Impl::ListIfSmall(int space) {
+  SpaceState& state = states_[space];
+  if (state.listed || state.large) return;
+  state.listed = Enumerate(space_->space(space), kEnumerationLimit, &state.all);
+  state.large = !state.listed;
+}
+
+// One generation: children of all candidates so far, drawn by their scores.
+void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
+  const int parents = population_.size();
+  std::vector<double> cumulative(parents);
+  double best = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (int i = 0; i < parents; ++i) best = std::max(best, population_.score(i));
+  if (!std::isfinite(best)) return;
+  // Scores are logarithms of speed: a candidate half as fast as the best one has a quarter of its chances.
+  for (int i = 0; i < parents; ++i) cumulative[i] = sum += std::exp(2 * (population_.score(i) - best));
+  const auto draw = [&](Random* random) {
+    const auto found = std::upper_bound(cumulative.begin(), cumulative.end(), random->Uniform() * sum);
+    return std::min(parents - 1, static_cast<int>(found - cumulative.begin()));
+  };
+  const int base = population_.size(), count = options_.population;
+  population_.Extend(count);
+  ParallelFor(options_.threads, (count + kChunk - 1) / kChunk, [&](int chunk) {
+    std::vector<int32_t> values, child;
+    for (int i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
+      Random random(options_.seed, task_, (round_ << 8) + static_cast<uint64_t>(generation), i);
+      const int parent = draw(&random);
+      const Space& space = space_->space(population_.space(parent));
+      child.assign(population_.decisions(parent).begin(), population_.decisions(parent).end());
+      const int other = draw(&random);
+      if (random.Uniform() >= options_.mutation && population_.space(other) == population_.space(parent) && other != parent)
+        Crossover(space, &random, population_.decisions(other), absl::MakeSpan(child));
+      else if (!Mutate(space, &random, absl::MakeSpan(child), &values))
+        continue;
+      population_.Set(base + i, population_.space(parent), child);
+    }
+  });
+  stats_.sampled += count;
+  population_.Evaluate(base, ranker, task_, options_.threads);
+  stats_.evaluated += population_.size() - base;
+}
+
+// Indices to propose, in the order of proposal.
+std::vector<int> TaskSearch::Impl::Pick(int k) {
+  std::vector<int> order;
+  for (int i = 0; i < population_.size(); ++i)
+    if (std::isfinite(population_.score(i)) && !proposed_.contains(population_.hash(i))) order.push_back(i);
+  const auto better = [&](int a, int b) {
+    if (population_.score(a) != population_.score(b)) return population_.score(a) > population_.score(b);
+    return population_.hash(a) < population_.hash(b);
+  };
+  // Only the best 8k are looked at by score; the claims of spaces need the best of each.
+  std::vector<int> picks;
+  std::vector<bool> taken(population_.size());
+  const auto take = [&](int i) {
+    taken[i] = true;
+    picks.push_back(i);
+  };
+  std::vector<int> champion(states_.size(), -1);
+  for (int i : order)
+    if (int& best = champion[population_.space(i)]; best < 0 || better(i, best)) best = i;
+  std::vector<int> claims;
+  for (size_t i = 0; i < states_.size(); ++i)
+    if (champion[i] >= 0 && states_[i].measured < options_.floor_measurements) claims.push_back(champion[i]);
+  std::sort(claims.begin(), claims.end(), better);
+  const size_t floor_places = std::max(1, k / kFloorShare);
+  for (size_t i = 0; i < claims.size() && i < floor_places; ++i) take(claims[i]);
+
+  const int randoms = std::min(k - static_cast<int>(picks.size()),
+                               static_cast<int>(std::ceil(options_.epsilon * k - 0.5)));
+  const size_t greedy = static_cast<size_t>(k - std::max(0, randoms));
+  const size_t looked_at = std::min(order.size(), static_cast<size_t>(8 * k));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at), order.end(), better);
+  std::vector<int> skipped;
+  for (size_t j = 0; j < looked_at && picks.size() < greedy; ++j) {
+    const int i = order[j];
+    if (taken[i]) continue;
+    int neighbours = 0;
+    for (int pick : picks)
+      if (population_.space(pick) == population_.space(i) && !Differ(population_.decisions(pick), population_.decisions(i), 1))
+        ++neighbours;
+    if (neighbours >= kNeighbours) {
+      skipped.push_back(i);
+    } else {
+      take(i);
+    }
+  }
+  for (size_t j = 0; j < skipped.size() && picks.size() < greedy; ++j) take(skipped[j]);
+
+  // Random ones among the samples, then whatever is left.
+  std::vector<int> samples;
+  for (int i : order)
+    if (i < first_generation_ && !taken[i]) samples.push_back(i);
+  std::sort(samples.begin(), samples.end());
+  Random random(options_.seed, task_, round_ << 8, uint64_t{1} << 40);
+  while (picks.size() < static_cast<size_t>(k) && !samples.empty()) {
+    const auto at = random.Below(static_cast<uint32_t>(samples.size()));
+    take(samples[at]);
+    samples[at] = samples.back();
+    samples.pop_back();
+  }
+  for (size_t j = 0; j < order.size() && picks.size() < static_cast<size_t>(k); ++j)
+    if (!taken[order[j]]) take(order[j]);
+  return picks;
+}
+
+Candidate TaskSearch::Impl::Propose(int i, const Ranker* ranker) {
+  const int space = population_.space(i);
+  Candidate candidate{space, {population_.decisions(i).begin(), population_.decisions(i).end()}, population_.hash(i),
+                      population_.analytic_seconds(i), population_.analytic_seconds(i)};
+  if (ranker != nullptr && best_seconds_ > 0) candidate.predicted_seconds = best_seconds_ * std::exp(-population_.score(i));
+  proposed_.insert(candidate.hash);
+  pending_space_[candidate.hash] = space;
+  ++states_[space].measured;
+  return candidate;
+}
+
+void TaskSearch::Impl::Evolve(const Ranker* ranker) {
+  First(ranker);
+  for (int generation = 1; generation <= options_.iterations; ++generation) Next(generation, ranker);
+}
+
+std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k) {
+  DIAPASON_CHECK(k >= 1);
+  ++round_;
+  Summarise();
+  Evolve(ranker);
+  std::vector<int> picks = Pick(k);
+  if (static_cast<int>(picks.size()) < k) {
+    // Little is left: look for it in lists rather than by chance.
+    for (int i = 0; i < space_->size(); ++i) ListIfSmall(i);
+    Evolve(ranker);
+    picks = Pick(k);
+  }
+  std::vector<Candidate> round;
+  for (int i : picks) round.push_back(Propose(i, ranker));
+  return round;
+}
+
+Candidate TaskSearch::Impl::Default() {
+  population_.Clear();
+  population_.Extend(space_->size());
+  for (int i = 0; i < space_->size(); ++i) population_.Set(i, i, space_->space(i).Default());
+  population_.Evaluate(0, nullptr, task_, 1);
+  int best = 0;
+  for (int i = 1; i < population_.size(); ++i)
+    if (population_.score(i) > population_.score(best)) best = i;
+  return Propose(best, nullptr);
+}
+
+TaskSearch::TaskSearch(const TaskSpace* space, uint64_t task, EvolutionOptions options)
+    : impl_(std::make_unique<Impl>(space, task, options)) {}
+TaskSearch::~TaskSearch() = default;
+std::vector<Candidate> TaskSearch::NextRound(const Ranker* ranker, int k) { return impl_->NextRound(ranker, k); }
+Candidate TaskSearch::Default() { return impl_->Default(); }
+void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
+  impl_->AddMeasured(space, decisions, seconds);
+}
+void TaskSearch::AddKnown(uint64_t hash) { impl_->AddKnown(hash); }
+void TaskSearch::Release(uint64_t hash) { impl_->Release(hash); }
+bool TaskSearch::known(uint64_t hash) const { return impl_->known(hash); }
+const SearchStats& TaskSearch::stats() const { return impl_->stats(); }
+
+}  // namespace diapason

@@ -1,0 +1,104 @@
+#include "scheduler/population.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "scheduler/candidate.h"
+#include "scheduler/parallel.h"
+
+namespace diapason {
+namespace {
+
+// Rows that are predicted together: 200 KB of features stay in a core's second-level cache.
+constexpr int kBatch = 512;
+
+}  // namespace
+
+Population::Population(const TaskSpace* spaces) : spaces_(spaces) {
+  for (int i = 0; i < spaces->size(); ++i) {
+    holes_.push_back(spaces->space(i).size());
+    stride_ = std::max(stride_, holes_.back());
+  }
+}
+
+void Population::Clear() {
+  space_.clear();
+  decisions_.clear();
+  hash_.clear();
+  analytic_.clear();
+  score_.clear();
+  seen_.clear();
+}
+
+void Population::Extend(int count) {
+  const size_t size = space_.size() + static_cast<size_t>(count);
+  space_.resize(size, -1);
+  decisions_.resize(size * static_cast<size_t>(stride_));
+  hash_.resize(size);
+  analytic_.resize(size);
+  score_.resize(size, -std::numeric_limits<double>::infinity());
+}
+
+void Population::Set(int slot, int space, absl::Span<const int32_t> decisions) {
+  space_[slot] = space;
+  int32_t* to = decisions_.data() + static_cast<size_t>(slot) * stride_;
+  if (to != decisions.data()) std::copy(decisions.begin(), decisions.end(), to);
+  hash_[slot] = CandidateHash(spaces_->space(space).name(), decisions);
+}
+
+void Population::Compact(int first) {
+  int to = first;
+  for (int from = first; from < size(); ++from) {
+    if (space_[from] < 0 || !seen_.insert(hash_[from]).second) continue;
+    if (to != from) {
+      space_[to] = space_[from];
+      hash_[to] = hash_[from];
+      std::copy_n(decisions_.begin() + static_cast<std::ptrdiff_t>(from) * stride_, stride_,
+                  decisions_.begin() + static_cast<std::ptrdiff_t>(to) * stride_);
+    }
+    ++to;
+  }
+  space_.resize(to);
+  decisions_.resize(static_cast<size_t>(to) * stride_);
+  hash_.resize(to);
+  analytic_.resize(to);
+  score_.resize(to);
+}
+
+void Population::EvaluateChunk(int begin, int end, const Ranker* ranker, uint64_t task) {
+  thread_local std::vector<float> features;
+  thread_local std::vector<double> scores;
+  const int rows = end - begin;
+  features.resize(static_cast<size_t>(rows) * kNumFeatures);
+  scores.resize(rows);
+  std::vector<bool> legal(rows);
+  Metrics metrics;
+  for (int row = 0; row < rows; ++row) {
+    const int i = begin + row;
+    spaces_->space(space_[i]).Evaluate(decisions(i), &metrics);
+    std::memcpy(features.data() + static_cast<size_t>(row) * kNumFeatures, metrics.features, sizeof metrics.features);
+    legal[row] = metrics.legal && metrics.seconds > 0 && std::isfinite(metrics.seconds);
+    analytic_[i] = legal[row] ? metrics.seconds : 1;
+  }
+  const absl::Span<const double> analytic(analytic_.data() + begin, rows);
+  if (ranker != nullptr) {
+    ranker->Predict(task, features, analytic, absl::MakeSpan(scores));
+  } else {
+    for (int row = 0; row < rows; ++row) scores[row] = -std::log(analytic[row]);
+  }
+  for (int row = 0; row < rows; ++row)
+    score_[begin + row] = legal[row] ? scores[row] : -std::numeric_limits<double>::infinity();
+}
+
+void Population::Evaluate(int first, const Ranker* ranker, uint64_t task, int threads) {
+  Compact(first);
+  const int rows = size() - first;
+  ParallelFor(threads, (rows + kBatch - 1) / kBatch, [&](int chunk) {
+    const int begin = first + chunk * kBatch;
+    EvaluateChunk(begin, std::min(begin + kBatch, size()), ranker, task);
+  });
+}
+
+}  // namespace diapason

@@ -1,0 +1,117 @@
+// Which task gets the next round of trials: Ansor's gradient-based task scheduler (OSDI 2020, section 6) as pure logic.
+//
+// For a task with best latency g after n trials the expected gain of another round is
+//     slope of the objective * (alpha * backward + (1 - alpha) * forward)
+//     backward  what the task gained a round over the last three
+//     forward   the larger of  g / rounds so far  and  g - beta * flops / (best rate of similar tasks)
+// and the task with the largest gain is next, but for a share of random choices. Departures from Ansor's code:
+//   - rounds may differ in size and overlap: n counts trials, those in flight included, in rounds of the nominal size;
+//   - a task without any valid result has an unknown potential, not an infinite one: it gets a bounded number of rounds
+//     spread over the run, then it is given up;
+//   - the histories of a run before this one are restored, so the backward term goes on;
+//   - similar tasks are told by kind and size of their anchor, not by an attribute that nobody sets;
+//   - the run ends when the gain expected of the next trials is small.
+// Not safe from several threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "scheduler/objective.h"
+#include "scheduler/random.h"
+
+namespace diapason {
+
+struct ScheduledTask {
+  double flops = 0;
+  std::string kind;  // of the anchor: tasks of one kind and similar flops are expected to reach similar rates
+};
+
+struct TaskSchedulerOptions {
+  int64_t trials = 1000;      // of all tasks, restored ones included
+  int round_size = 64;        // trials of a round
+  double alpha = 0.2, beta = 2;
+  int backward_window = 3;    // rounds
+  double epsilon = 0.05;
+  uint64_t seed = 0;
+  int max_rounds_without_result = 4;  // until a task that always fails is given up
+  int64_t patience = 768;     // trials without a gain of 0.1% until a task rests
+  // Ends the run when the objective is expected to fall by less than this share over the next tenth of the trials so far (at
+  // least a round a task); 0: never.
+  double early_stop = 0;
+};
+
+enum class StopReason : uint8_t { kNone, kTrials, kNoGain, kTasksDone, kTargets };
+const char* StopReasonText(StopReason reason);
+
+class TaskScheduler {
+ public:
+  TaskScheduler(std::vector<ScheduledTask> tasks, Objective objective, TaskSchedulerOptions options);
+
+  // A trial of an earlier run, in its order: `best` is the best of the task including it, 0 while there is none.
+  void Restore(int task, double best);
+
+  struct Round {
+    int task = 0;
+    int trials = 0;
+  };
+  // The next round, whose trials count as in flight from now on. Nothing when the run is over (reason() says why) or when
+  // every task that could go on has `max_in_flight` trials in flight already (reason() is kNone: ask again after Report).
+  std::optional<Round> Next(int max_in_flight);
+  // The search found fewer candidates than asked for; a task of which it found none is done.
+  void Shrink(int task, int asked, int found);
+  // One trial ended; `best` as in Restore. Trials lost to the infrastructure do not count and are given back.
+  void Report(int task, double best);
+  void Lost(int task);
+  // The best of a task proved wrong: what is left.
+  void Refute(int task, double best);
+
+  StopReason reason() const { return reason_; }
+  int64_t trials() const { return trials_; }      // that ended, restored ones included
+  int64_t in_flight() const { return in_flight_; }
+  int64_t task_trials(int task) const { return states_[task].trials; }
+  double best(int task) const { return states_[task].best; }
+  bool done(int task) const { return states_[task].done; }
+  // Value of the objective; nothing while a task that is not given up has no result.
+  std::optional<double> Value() const;
+  // Expected relative fall of the objective over the next tenth of the trials; 1 while unknown.
+  double ExpectedGain() const;
+
+ private:
+  struct State {
+    int64_t trials = 0, in_flight = 0;
+    double best = 0;
+    std::vector<double> history;  // best after each trial
+    int64_t last_gain = 0;        // trials when it was found
+    int rounds_without_result = 0;
+    bool done = false;
+  };
+  struct Moment {
+    int64_t trials;
+    double value;
+  };
+
+  void AddTrial(int task, double best);
+  void CheckDone(int task);
+  std::vector<double> Latencies() const;
+  double GainOf(int task, const std::vector<double>& latencies) const;
+  double Forward(int task) const;
+  std::optional<int> Choose(const std::vector<int>& open);
+  std::optional<int> Needy(const std::vector<int>& open) const;
+  int Group(int task) const;
+  std::optional<Round> End(StopReason reason);
+
+  const std::vector<ScheduledTask> tasks_;
+  const Objective objective_;
+  const TaskSchedulerOptions options_;
+  Random random_;
+  std::vector<State> states_;
+  std::vector<Moment> values_;  // of the objective, after each trial since all tasks have a result
+  int64_t trials_ = 0, in_flight_ = 0;
+  StopReason reason_ = StopReason::kNone;
+};
+
+}  // namespace diapason

@@ -1,0 +1,202 @@
+#include "scheduler/task_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+
+namespace diapason {
+namespace {
+
+int SpaceNamed(const TaskSpace& space, const std::string& name) {
+  for (int i = 0; i < space.size(); ++i)
+    if (space.space(i).name() == name) return i;
+  return -1;
+}
+
+}  // namespace
+
+std::string KindOf(const ComputeDag& dag) {
+  const Stage* heaviest = nullptr;
+  double most = -1;
+  for (int id = 0; id < dag.size(); ++id) {
+    const Stage& stage = dag.stage(id);
+    if (stage.placeholder || dag.is_prologue(id)) continue;
+    double work = static_cast<double>(stage.elements());
+    for (const Axis& axis : stage.reduce_axes) work *= static_cast<double>(axis.extent);
+    if (work <= most) continue;
+    most = work;
+    heaviest = &stage;
+  }
+  if (heaviest == nullptr) return "";
+  const auto longer_than_1 = [](const std::vector<Axis>& axes) {
+    return std::count_if(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent > 1; });
+  };
+  return absl::StrCat(static_cast<int>(heaviest->combiner), ".", static_cast<int>(heaviest->dtype), ".",
+                      longer_than_1(heaviest->axes), ".", longer_than_1(heaviest->reduce_axes));
+}
+
+absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask task, const TunerOptions& options) {
+  std::unique_ptr<TaskState> state(new TaskState);
+  state->id_ = id;
+  auto space = options.make_space(task.dag, options.target, options.facts);
+  if (!space.ok())
+    return absl::Status(space.status().code(), absl::StrCat("task ", id, " (", task.name, "): ", space.status().message()));
+  if ((*space)->size() == 0)
+    return absl::FailedPreconditionError(absl::StrCat("task ", id, " (", task.name, ") has no schedule for ",
+                                                      options.target.ToString(), ": leave it out with --tasks"));
+  state->space_ = *std::move(space);
+  state->key_ = CandidateHash(absl::StrCat(task.workload_key, "\n", options.facts.model), {});
+  state->flops_ = task.dag.flops();
+  state->workload_ = std::make_shared<const std::string>(SerializeDag(task.dag));
+  state->task_ = std::move(task);
+  EvolutionOptions evolution = options.evolution;
+  evolution.seed = options.seed;
+  state->search_ = std::make_unique<TaskSearch>(state->space_.get(), state->key_, evolution);
+  state->default_ = state->search_->Default();
+  return state;
+}
+
+double TaskState::weight() const {
+  double sum = 0;
+  for (const NetworkWeight& weight : task_.weights) sum += weight.weight;
+  return sum;
+}
+
+Sample TaskState::SampleOf(const TrialResult& result) const {
+  Metrics metrics;
+  space_->space(result.space).Evaluate(result.decisions, &metrics);
+  return {key_, result.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds,
+          result.ran() ? result.seconds : 0};
+}
+
+// Whether these are decisions that the space would make today: what another version recorded may be out of its domains.
+bool TaskState::IsCandidate(int space, const std::vector<int32_t>& decisions) const {
+  if (space < 0 || static_cast<int>(decisions.size()) != space_->space(space).size()) return false;
+  std::vector<int32_t> clamped = decisions;
+  space_->space(space).Clamp(0, absl::MakeSpan(clamped));
+  return clamped == decisions;
+}
+
+bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples) {
+  if (!SpeaksOfCandidate(record.outcome)) return false;
+  TrialResult result;
+  result.record = record.id;
+  result.sketch = record.sketch;
+  result.schedule = record.schedule;
+  result.verified = record.verified;
+  if (const Timing* timing = record.timing(); timing != nullptr && !timing->samples.empty()) {
+    result.seconds = MedianSeconds(*timing);
+    result.raced_out = timing->raced_out;
+  }
+  const int space = SpaceNamed(*space_, record.sketch);
+  result.hash = CandidateHash(record.sketch, record.decisions);
+  if (!IsCandidate(space, record.decisions)) {
+    search_->AddKnown(result.hash);
+    Insert(std::move(result));
+    return true;
+  }
+  result.space = space;
+  result.decisions = record.decisions;
+  samples->push_back(Add(std::move(result)));
+  return true;
+}
+
+Sample TaskState::Add(TrialResult result) {
+  Sample sample = SampleOf(result);
+  if (result.hash == default_.hash && result.ran()) default_seconds_ = result.seconds;
+  if (lent_) {
+    kept_back_.push_back(static_cast<int>(results_.size()));
+  } else {
+    search_->AddMeasured(result.space, result.decisions, sample.seconds);
+  }
+  Insert(std::move(result));
+  return sample;
+}
+
+std::optional<Sample> TaskState::SetVerdict(int index, bool ok) {
+  TrialResult& result = results_[index];
+  const bool ran = result.ran();
+  result.verified = ok ? Verified::kOk : Verified::kFailed;
+  if (ok && Faster(index, best_[1])) best_[1] = index;
+  if (!ok) {
+    failed_ += ran ? 1 : 0;
+    best_[0] = best_[1] = -1;
+    for (int i = 0; i < static_cast<int>(results_.size()); ++i) {
+      if (!results_[i].ran()) continue;
+      if (Faster(i, best_[0])) best_[0] = i;
+      if (results_[i].verified == Verified::kOk && Faster(i, best_[1])) best_[1] = i;
+    }
+  }
+  if (ok || result.space < 0) return std::nullopt;
+  if (result.hash == default_.hash) default_seconds_ = 0;
+  if (lent_) {
+    kept_back_.push_back(index);
+  } else {
+    search_->AddMeasured(result.space, result.decisions, 0);
+  }
+  return SampleOf(result);
+}
+
+TaskSearch* TaskState::BeginSearch() {
+  DIAPASON_CHECK(!lent_);
+  lent_ = true;
+  return search_.get();
+}
+
+void TaskState::EndSearch() {
+  lent_ = false;
+  for (int index : kept_back_) {
+    const TrialResult& result = results_[index];
+    search_->AddMeasured(result.space, result.decisions, result.ran() ? result.seconds : 0);
+  }
+  for (uint64_t hash : to_release_) search_->Release(hash);
+  kept_back_.clear();
+  to_release_.clear();
+}
+
+void TaskState::Release(uint64_t hash) {
+  if (lent_) {
+    to_release_.push_back(hash);
+  } else {
+    search_->Release(hash);
+  }
+}
+
+TuningRecord TaskState::RecordOf(const Candidate& candidate, const Schedule& schedule, const std::string& bytes) const {
+  TuningRecord record;
+  record.workload_key = task_.workload_key;
+  record.workload = *workload_;
+  record.task_name = task_.name;
+  record.view = schedule.view.ToString();
+  record.sketch = space_->space(candidate.space).name();
+  record.schedule = bytes;
+  record.decisions = candidate.decisions;
+  record.decision_hash = candidate.hash;
+  if (candidate.predicted_seconds > 0 && std::isfinite(candidate.predicted_seconds))
+    record.predicted = candidate.predicted_seconds;
+  return record;
+}
+
+// Whether result a goes before result b, which may be -1.
+bool TaskState::Faster(int a, int b) const {
+  if (b < 0) return true;
+  return std::make_pair(results_[a].raced_out, results_[a].seconds) <
+         std::make_pair(results_[b].raced_out, results_[b].seconds);
+}
+
+void TaskState::Insert(TrialResult result) {
+  const int index = static_cast<int>(results_.size());
+  results_.push_back(std::move(result));
+  if (!results_[index].ran()) {
+    ++failed_;
+    return;
+  }
+  if (Faster(index, best_[0])) best_[0] = index;
+  if (results_[index].verified == Verified::kOk && Faster(index, best_[1])) best_[1] = index;
+}
+
+}  // namespace diapason
