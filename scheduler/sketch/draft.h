@@ -42,7 +42,7 @@ struct TileInfo {
   int stage = -1;             // the tiled reduction
   int consumer = -1;          // the stage it is computed in; itself if it is a root
   int reduce_loop = -1;       // its innermost outer reduce loop: copies into shared memory go there
-  std::vector<int> attach;    // loops of `consumer`, outer to inner, at which producers can be computed (cpu)
+  std::vector<int> attach;    // loops of `consumer`, inner to outer, at which producers can be computed: what they hold grows (cpu)
   Factor threads;             // threads of a block (GPU)
   Factor inner;               // innermost tile of the last axis (cpu): what packed constants are laid out by
   bool gemm_like = false;     // each operand is reused along an axis of the other

@@ -89,6 +89,9 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
     auto place = std::upper_bound(values.begin(), values.end(), decisions[h]);
     decisions[h] = place == values.begin() ? values.front() : *(place - 1);
   }
+  if (Satisfiable(decisions)) return;
+  // A limit that is not monotone in some hole: the least candidate is always legal.
+  for (int h = 0; h < size(); ++h) decisions[h] = LeastOf(holes_[h]);
 }
 
 void SketchSpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {

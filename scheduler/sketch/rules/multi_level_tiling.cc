@@ -158,9 +158,9 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
     draft->Annotate(consumer, order.back(), Annotation::kVectorize);
     const int parallel = draft->Fuse(consumer, s0);
     draft->Annotate(consumer, parallel, Annotation::kParallel);
-    info.attach = {parallel};
     if (level == 2) info.attach.push_back(s1.back());
-    draft->ComputeAt(stage, consumer, {info.attach.back()});
+    info.attach.push_back(parallel);
+    draft->ComputeAt(stage, consumer, {info.attach.front()});
   }
 
   const bool own_s1 = level == 1 || consumer == stage;

@@ -1,0 +1,154 @@
+// Small dags of the kinds that networks are made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason::testing {
+
+struct ConvShape {
+  int64_t height = 8, width = 8, in = 8, out = 16, kernel = 3, stride = 1, padding = 1;
+};
+
+// NHWC convolution + bias (+ residual) + relu, the way the graph room cuts it.
+inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
+  DagBuilder b;
+  const int64_t p = s.padding, oh = (s.height + 2 * p - s.kernel) / s.stride + 1,
+                ow = (s.width + 2 * p - s.kernel) / s.stride + 1;
+  const int x = b.Placeholder("x", {1, s.height, s.width, s.in});
+  const int w = b.Constant("w", {s.kernel, s.kernel, s.in, s.out});
+  const int bias = b.Constant("bias", {s.out});
+  int input = x;
+  if (p > 0) {
+    input = b.Compute("pad", {1, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
+      const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(s.height + p)));
+      const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(s.width + p)));
+      return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0));
+    });
+  }
+  const std::vector<int64_t> shape{1, oh, ow, s.out};
+  const int conv = b.Reduce("conv", shape, {s.kernel, s.kernel, s.in}, Combiner::kSum,
+                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                              return Mul(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),
+                                                      Add(Mul(i[2], IntImm(s.stride)), r[1]), r[2]}),
+                                         b.At(w, {r[0], r[1], r[2], i[3]}));
+                            });
+  int result = b.Compute("bias_add", shape, [&](const DagBuilder::Vars& i) {
+    return Add(b.At(conv, {i[0], i[1], i[2], i[3]}), b.At(bias, {i[3]}));
+  });
+  if (residual) {
+    const int other = b.Placeholder("other", shape);
+    result = b.Compute("add", shape, [&](const DagBuilder::Vars& i) {
+      return Add(b.At(result, {i[0], i[1], i[2], i[3]}), b.At(other, {i[0], i[1], i[2], i[3]}));
+    });
+  }
+  const int relu = b.Compute("relu", shape, [&](const DagBuilder::Vars& i) {
+    return Max(b.At(result, {i[0], i[1], i[2], i[3]}), FloatImm(0));
+  });
+  return b.Build({relu}).value();
+}
+
+inline ComputeDag Depthwise(int64_t size, int64_t channels, int64_t kernel, int64_t stride = 1) {
+  DagBuilder b;
+  const int64_t p = kernel / 2, out = (size + 2 * p - kernel) / stride + 1;
+  const int x = b.Placeholder("x", {1, size, size, channels});
+  const int w = b.Constant("w", {kernel, kernel, channels});
+  const int pad = b.Compute("pad", {1, size + 2 * p, size + 2 * p, channels}, [&](const DagBuilder::Vars& i) {
+    const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(size + p)));
+    const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(size + p)));
+    return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0));
+  });
+  const std::vector<int64_t> shape{1, out, out, channels};
+  const int conv = b.Reduce("depthwise", shape, {kernel, kernel}, Combiner::kSum,
+                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                              return Mul(b.At(pad, {i[0], Add(Mul(i[1], IntImm(stride)), r[0]),
+                                                    Add(Mul(i[2], IntImm(stride)), r[1]), i[3]}),
+                                         b.At(w, {r[0], r[1], i[3]}));
+                            });
+  const int relu = b.Compute("relu", shape, [&](const DagBuilder::Vars& i) {
+    return Max(b.At(conv, {i[0], i[1], i[2], i[3]}), FloatImm(0));
+  });
+  return b.Build({relu}).value();
+}
+
+inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k});
+  const int w = b.Constant("w", {k, n});
+  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
+  if (!bias) return b.Build({c}).value();
+  const int t = b.Constant("bias", {n});
+  const int y = b.Compute("add", {m, n}, [&](const DagBuilder::Vars& i) { return Add(b.At(c, {i[0], i[1]}), b.At(t, {i[1]})); });
+  return b.Build({y}).value();
+}
+
+inline ComputeDag MaxPool(int64_t size, int64_t channels) {
+  DagBuilder b;
+  const int64_t out = (size + 2 - 3) / 2 + 1;
+  const int x = b.Placeholder("x", {1, size, size, channels});
+  const int pad = b.Compute("pad", {1, size + 2, size + 2, channels}, [&](const DagBuilder::Vars& i) {
+    const Expr inside = And(And(Le(IntImm(1), i[1]), Lt(i[1], IntImm(size + 1))), And(Le(IntImm(1), i[2]), Lt(i[2], IntImm(size + 1))));
+    return Select(inside, b.At(x, {i[0], Sub(i[1], IntImm(1)), Sub(i[2], IntImm(1)), i[3]}), FloatImm(-1e30));
+  });
+  const int pool = b.Reduce("pool", {1, out, out, channels}, {3, 3}, Combiner::kMax,
+                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                              return b.At(pad, {i[0], Add(Mul(i[1], IntImm(2)), r[0]), Add(Mul(i[2], IntImm(2)), r[1]), i[3]});
+                            });
+  return b.Build({pool}).value();
+}
+
+inline ComputeDag GlobalAverage(int64_t size, int64_t channels) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1, size, size, channels});
+  const int sum = b.Reduce("sum", {1, channels}, {size, size}, Combiner::kSum,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0], r[1], i[1]}); });
+  const int mean = b.Compute("mean", {1, channels}, [&](const DagBuilder::Vars& i) {
+    return Mul(b.At(sum, {i[0], i[1]}), FloatImm(1.0 / static_cast<double>(size * size)));
+  });
+  return b.Build({mean}).value();
+}
+
+inline ComputeDag Softmax(int64_t rows, int64_t columns) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {rows, columns});
+  const int top = b.Reduce("top", {rows}, {columns}, Combiner::kMax,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
+  const int e = b.Compute("e", {rows, columns}, [&](const DagBuilder::Vars& i) {
+    return Call("exp", {Sub(b.At(x, {i[0], i[1]}), b.At(top, {i[0]}))});
+  });
+  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(e, {i[0], r[0]}); });
+  const int y = b.Compute("y", {rows, columns}, [&](const DagBuilder::Vars& i) {
+    return Div(b.At(e, {i[0], i[1]}), b.At(sum, {i[0]}));
+  });
+  return b.Build({y}).value();
+}
+
+struct NamedDag {
+  std::string name;
+  ComputeDag dag;
+};
+
+// One of each kind, with extents that tiles do not divide among them.
+inline std::vector<NamedDag> AllKinds() {
+  return {
+      {"conv3x3", Convolution({14, 14, 16, 32, 3, 1, 1}, true)},
+      {"conv3x3_odd", Convolution({7, 7, 12, 20, 3, 1, 1})},
+      {"conv3x3_stride2", Convolution({15, 15, 8, 24, 3, 2, 1})},
+      {"conv1x1_stride2", Convolution({14, 14, 16, 32, 1, 2, 0})},
+      {"conv7x7_stride2", Convolution({30, 30, 3, 16, 7, 2, 3})},
+      {"depthwise3x3", Depthwise(13, 24, 3)},
+      {"depthwise5x5_stride2", Depthwise(12, 16, 5, 2)},
+      {"gemm", MatMul(33, 40, 96, false)},
+      {"dense", MatMul(1, 100, 256, true)},
+      {"maxpool", MaxPool(14, 16)},
+      {"average", GlobalAverage(7, 48)},
+      {"softmax", Softmax(3, 70)},
+  };
+}
+
+}  // namespace diapason::testing
