@@ -160,6 +160,7 @@ class Pipeline::Impl {
 
   void Fail(const JobPtr& job, ErrorKind kind, MeasureStage stage, const std::string& text);
   void Finish(const JobPtr& job);
+  void Answer();
   void Publish();
   double Timeout(double wanted, double otherwise) const {
     return std::min(wanted > 0 ? wanted : otherwise, options_.max_timeout_seconds);
@@ -187,6 +188,7 @@ class Pipeline::Impl {
   std::vector<std::unique_ptr<BuilderPlace>> builders_;
   std::vector<std::unique_ptr<RunnerPlace>> runners_;
   std::map<uint64_t, JobPtr> jobs_;  // without a result
+  std::vector<JobPtr> answers_;      // with a result that was not given out yet
   std::deque<BuildTask> builds_;
   std::deque<NaivePtr> naive_;  // most recently made last
   std::map<std::string, double> best_;
@@ -263,6 +265,7 @@ void Pipeline::Impl::Loop() {
     BeginBuilds(now);
     CheckStarted();
     Publish();
+    Answer();
     WaitForEvents();
   }
   builders_.clear();
@@ -274,6 +277,7 @@ void Pipeline::Impl::Loop() {
     job->result.mutable_cancelled()->set_reason("the worker stops");
     Finish(job);
   }
+  Answer();
 }
 
 void Pipeline::Impl::WaitForEvents() {
@@ -646,13 +650,20 @@ void Pipeline::Impl::Finish(const JobPtr& job) {
     on.set_driver(device.facts().driver());
   }
   jobs_.erase(job->handle);
-  {
-    std::lock_guard lock(mutex_);
-    --unfinished_[job->device];
-  }
-  job->done(job->result);
   job->program.reset();
   job->naive.reset();
+  answers_.push_back(job);
+}
+
+// After the statistics, so that who has all results also finds them counted.
+void Pipeline::Impl::Answer() {
+  for (const JobPtr& job : std::exchange(answers_, {})) {
+    {
+      std::lock_guard lock(mutex_);
+      --unfinished_[job->device];
+    }
+    job->done(job->result);
+  }
 }
 
 void Pipeline::Impl::Publish() {

@@ -84,7 +84,7 @@ class ProcessSlot {
 
   // REQUIRES: idle().
   void Begin(const v1::ProcessMessage& job, double timeout_seconds, Instant now);
-  // Gives the present job so long from now on. REQUIRES: busy().
+  // Gives the present job so long from now on; nothing happens when it has ended meanwhile.
   void ExtendDeadline(double timeout_seconds, Instant now);
   void Send(const v1::ProcessMessage& message);
   // Stops the clock and the processes of the slot; none is started in a pause. REQUIRES: Pause and Resume alternate.

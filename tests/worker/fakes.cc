@@ -1,0 +1,233 @@
+#include "tests/worker/fakes.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace diapason {
+namespace {
+
+void Sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+[[noreturn]] void Hang() {
+  while (true) Sleep(60);
+}
+
+[[noreturn]] void EatMemory() {
+  std::vector<std::unique_ptr<char[]>> eaten;
+  while (true) {
+    eaten.push_back(std::make_unique<char[]>(16 << 20));
+    std::memset(eaten.back().get(), 1, 16 << 20);
+  }
+}
+
+// SIGSEGV that no sanitizer turns into an exit.
+[[noreturn]] void Crash() {
+  signal(SIGSEGV, SIG_DFL);
+  raise(SIGSEGV);
+  _exit(99);
+}
+
+void MisbehaveAs(const std::string& word) {
+  if (word == "crash") Crash();
+  if (word == "hang") Hang();
+  if (word == "oom") EatMemory();
+  if (word == "exit") {
+    std::fprintf(stderr, "giving up on purpose\n");
+    _exit(3);
+  }
+  if (word == "abort") {
+    std::fprintf(stderr, "assertion failed on purpose\n");
+    std::abort();
+  }
+  if (word == "throw") throw std::runtime_error("thrown on purpose");
+  if (word == "suicide") {
+    raise(SIGKILL);
+    Hang();
+  }
+  if (word == "slow") Sleep(0.2);
+  if (word == "grandchild") {
+    if (fork() == 0) {
+      std::ofstream(std::string(getenv("TMPDIR")) + "/litter") << "litter";
+      execl("/bin/sleep", "sleep", "61", nullptr);
+      _exit(1);
+    }
+    Hang();
+  }
+}
+
+class FakeToolchain : public Toolchain {
+ public:
+  std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                            const DeviceFacts& facts, double timeout_seconds,
+                                            const StageBegins& stage_begins) override {
+    stage_begins(MeasureStage::kCompile);
+    std::istringstream words(schedule.sketch);
+    std::string kernel = "double";
+    for (std::string word; words >> word;) {
+      if (word == "refuse") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "line 7: no such thing"};
+      if (word.rfind("kernel=", 0) == 0) kernel = word.substr(7);
+      MisbehaveAs(word);
+    }
+    return MakeProgram(task, target, kernel);
+  }
+
+  absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
+    return MakeProgram(task, target, "double");
+  }
+
+ private:
+  static Program MakeProgram(const ComputeDag& task, const Target& target, const std::string& kernel) {
+    Program program;
+    program.target = target;
+    program.compiler = "fake 1.0";
+    for (int id = 0; id < task.size(); ++id) {
+      ProgramBuffer buffer;
+      buffer.name = task.stage(id).name;
+      buffer.dtype = task.stage(id).dtype;
+      buffer.elements = task.stage(id).elements();
+      buffer.role = task.stage(id).placeholder ? BufferRole::kInput : BufferRole::kOutput;
+      buffer.stage = id;
+      program.buffers.push_back(buffer);
+    }
+    Kernel k;
+    k.name = kernel;
+    k.args = {0, 1};
+    program.kernels = {k};
+    program.registers = {32};
+    program.spill_bytes = {0};
+    return program;
+  }
+};
+
+class FakeBuffer : public DeviceBuffer {
+ public:
+  explicit FakeBuffer(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
+  int64_t bytes() const override { return static_cast<int64_t>(data.size()); }
+  std::vector<uint8_t> data;
+};
+
+class FakeModule : public Module {};
+
+class FakePlan : public Plan {
+ public:
+  explicit FakePlan(std::vector<Launch> launches) : launches_(std::move(launches)) {}
+
+  absl::Status Run() override {
+    for (const Launch& launch : launches_) {
+      if (absl::Status status = RunKernel(launch); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> Time(int64_t times) override {
+    if (absl::Status status = Run(); !status.ok()) return status;
+    double total = 0;
+    for (const Launch& launch : launches_) {
+      if (launch.kernel.name == "late") Crash();
+      double seconds = launch.kernel.name == "fast" ? 1e-12 : launch.kernel.name == "slow" ? 1e-3 : 1e-4;
+      total += seconds * static_cast<double>(times);
+    }
+    Sleep(std::min(total, 0.01));
+    return total;
+  }
+
+ private:
+  static absl::Status RunKernel(const Launch& launch) {
+    const std::string& name = launch.kernel.name;
+    if (name == "lose") return absl::AbortedError("illegal memory access at 0x10");
+    if (name == "skip") return absl::OkStatus();
+    if (name != "slow") MisbehaveAs(name);
+    auto& in = static_cast<FakeBuffer&>(*launch.args[0]).data;
+    auto& out = static_cast<FakeBuffer&>(*launch.args[1]).data;
+    for (size_t i = 0; i + sizeof(float) <= out.size(); i += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, in.data() + i, sizeof(value));
+      value += value;
+      if (name == "wrong" && i == 8) value += 1;
+      if (name == "nan" && i == 8) value = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(out.data() + i, &value, sizeof(value));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::vector<Launch> launches_;
+};
+
+class FakeDevice : public Device {
+ public:
+  FakeDevice() {
+    facts_.model = "Fake 3000";
+    facts_.uuid = "fake-uuid";
+    facts_.driver = "fake driver 1";
+    facts_.flops = 1e9;
+  }
+  const DeviceFacts& facts() const override { return facts_; }
+  TargetKind kind() const override { return TargetKind::kCpu; }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
+    if (bytes > (int64_t{1} << 32)) return absl::ResourceExhaustedError("the device has no room for " + std::to_string(bytes));
+    return std::make_unique<FakeBuffer>(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override {
+    return absl::UnimplementedError("no views");
+  }
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    std::memcpy(static_cast<FakeBuffer&>(to).data.data(), from, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override {
+    std::memcpy(to, static_cast<const FakeBuffer&>(from).data.data(), static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status Fill(DeviceBuffer& to, uint8_t value) override {
+    auto& data = static_cast<FakeBuffer&>(to).data;
+    std::fill(data.begin(), data.end(), value);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override {
+    ++loads_;
+    if (program.kernels[0].name == "load_crash") Crash();
+    // A fault that the program before left behind.
+    if (program.kernels[0].name == "load_crash_unless_first" && loads_ > 1) Crash();
+    if (program.kernels[0].name == "refuse_load") return absl::InvalidArgumentError("too many registers");
+    return std::make_unique<FakeModule>();
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
+    return std::make_unique<FakePlan>(std::move(launches));
+  }
+  absl::Status FlushCache() override { return absl::OkStatus(); }
+  Clocks clocks() const override { return {1500, 2600}; }
+
+ private:
+  DeviceFacts facts_;
+  int loads_ = 0;
+};
+
+}  // namespace
+
+ComputeDag DoublingDag(int64_t elements) {
+  DagBuilder b;
+  int x = b.Placeholder("x", {elements});
+  int y = b.Compute("y", {elements}, [&](const DagBuilder::Vars& i) { return Add(b.At(x, {i[0]}), b.At(x, {i[0]})); });
+  return b.Build({y}).value();
+}
+
+std::unique_ptr<Toolchain> MakeFakeToolchain() { return std::make_unique<FakeToolchain>(); }
+
+absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target) {
+  if (target.device == 9) return absl::UnavailableError("there is no device 9");
+  if (target.device == 8) Crash();
+  if (target.device == 7) Hang();
+  return std::make_unique<FakeDevice>();
+}
+
+}  // namespace diapason

@@ -1,0 +1,27 @@
+// A compiler and a device that misbehave at will, for the processes that the tests start. What they do is written in the
+// schedule: Schedule::sketch holds words, those for the builder and one for the kernel, "slow kernel=hang".
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "compiler/runtime/device.h"
+#include "compiler/tensor/compute_dag.h"
+#include "worker/toolchain.h"
+
+namespace diapason {
+
+// out[i] = x[i] + x[i], of `elements` elements.
+ComputeDag DoublingDag(int64_t elements = 16);
+
+// Words: crash, hang, abort, exit, oom (eats memory), throw, slow (0.2 s), refuse (a compile error), grandchild (starts
+// another process that would live for a minute, then hangs), suicide (as if killed from outside). `kernel=NAME` names the kernel.
+std::unique_ptr<Toolchain> MakeFakeToolchain();
+
+// Host memory, and kernels by name: double (right), wrong, skip (writes nothing), nan, crash, hang, oom, lose (the
+// device reports a fault and is lost), refuse, suicide, late (crashes in the timing), fast (right, and impossibly so), slow (right,
+// 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run.
+absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target);
+
+}  // namespace diapason

@@ -1,0 +1,19 @@
+// The test program is also the program that the agents under test execute for builders and runners.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "compiler/tensor/target.h"
+#include "tests/worker/fakes.h"
+#include "worker/child_process.h"
+#include "worker/processes.h"
+
+int main(int argc, char** argv) {
+  std::string command = argc > 1 ? argv[1] : "";
+  if (command == "fake-builder") return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeFakeToolchain());
+  if (command == "fake-runner" && argc > 2) {
+    return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(), &diapason::OpenFakeDevice);
+  }
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
