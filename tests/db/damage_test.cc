@@ -203,18 +203,18 @@ TEST_F(DamageTest, CheckNamesEachProblem) {
   sqlite3_close(db);
   const CheckReport report = History::Check(path).value();
   EXPECT_EQ(report.records, 40);
-  EXPECT_EQ(report.problems, (std::vector<std::string>{
-                                 "row 2 of networks names one of workloads that is not there",
-                                 "row 6 of records names one of workloads that is not there",
-                                 "row 7 of records names one of runs that is not there",
-                                 "workload v: its checksum does not match",
-                                 "record 1: its checksum does not match",
-                                 "record 2: its samples are no list of numbers",
-                                 "record 3: its median is not that of its samples",
-                                 "record 4: its decisions are no list of 32-bit integers",
-                                 "record 5: its error kind 'sunspots' is not known",
-                                 "record 6: its workload is missing",
-                             }));
+  EXPECT_THAT(report.problems, ::testing::UnorderedElementsAreArray(std::vector<std::string>{
+                                   "row 2 of networks names one of workloads that is not there",
+                                   "row 6 of records names one of workloads that is not there",
+                                   "row 7 of records names one of runs that is not there",
+                                   "workload v: its checksum does not match",
+                                   "record 1: its checksum does not match",
+                                   "record 2: its samples are no list of numbers",
+                                   "record 3: its median is not that of its samples",
+                                   "record 4: its decisions are no list of 32-bit integers",
+                                   "record 5: its error kind 'sunspots' is not known",
+                                   "record 6: its workload is missing",
+                               }));
   auto history = Open(path, HistoryMode::kReadOnly);
   EXPECT_EQ(history->Get(1).status(),
             absl::DataLossError("history '" + path +
