@@ -1,0 +1,508 @@
+#include "compiler/codegen/c_vectors.h"
+
+#include <algorithm>
+
+#include "compiler/codegen/passes.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// A store is split on conditions of its lanes this deep; what is left is decided lane by lane.
+constexpr int kMaxSplits = 2;
+
+struct Element {
+  const char* name;
+  const char* type;
+  const char* mask_type;
+  int bytes;
+};
+constexpr Element kF32 = {"f32", "float", "int", 4};
+constexpr Element kF64 = {"f64", "double", "long long", 8};
+constexpr Element kI32 = {"i32", "int", "int", 4};
+
+// How values of a type are held in vectors; null: never. float16 is computed in float.
+const Element* ElementOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kFloat16: return &kF32;
+    case DType::kFloat64: return &kF64;
+    case DType::kInt32: return &kI32;
+    default: return nullptr;
+  }
+}
+
+std::string Replaced(std::string text, const std::string& what, const std::string& by) {
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  return text;
+}
+
+// {V} vector type, {E} element type, {M} mask vector type, {N} lanes, {B} bytes.
+std::string Filled(std::string text, const Element& element, int64_t lanes) {
+  const std::string n = std::to_string(lanes);
+  text = Replaced(text, "{V}", element.name + ("x" + n));
+  text = Replaced(text, "{M}", (element.bytes == 8 ? "m64x" : "i32x") + n);
+  text = Replaced(text, "{E}", element.type);
+  text = Replaced(text, "{N}", n);
+  return Replaced(text, "{B}", std::to_string(element.bytes * lanes));
+}
+
+std::string Repeated(const std::string& item, int64_t times) {
+  std::string out;
+  for (int64_t i = 0; i < times; ++i) out += (i == 0 ? "" : ", ") + item;
+  return out;
+}
+
+// x86's own minimum and maximum are one instruction; comparing and blending takes three. They give the second operand when
+// one is NaN, so the operands are swapped.
+std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
+  const std::string op = is_min ? "min" : "max", builtin = "__builtin_ia32_" + op + (element.bytes == 8 ? "pd" : "ps");
+  std::string out = "static inline {V} {V}_" + op + "({V} a, {V} b) {\n";
+  const bool is_float = element.name[0] == 'f';
+  const int64_t bytes = element.bytes * lanes;
+  const std::string plain = std::string("  const {M} m = ({M})(") + (is_min ? "b < a" : "a < b") +
+                            ");\n  return ({V})((m & ({M})b) | (~m & ({M})a));\n";
+  if (is_float && bytes == 64) {
+    out += "#if defined(__AVX512F__) && defined(__clang__)\n  return " + builtin + "512(b, a, 4);\n" +
+           "#elif defined(__AVX512F__)\n  return " + builtin + "512_mask(b, a, a, -1, 4);\n#else\n" + plain + "#endif\n";
+  } else if (is_float && (bytes == 32 || bytes == 16)) {
+    out += std::string("#ifdef ") + (bytes == 32 ? "__AVX__" : "__SSE2__") + "\n  return " + builtin +
+           (bytes == 32 ? "256" : "") + "(b, a);\n#else\n" + plain + "#endif\n";
+  } else {
+    out += plain;
+  }
+  return out + "}";
+}
+
+// float16 in memory, float in vectors. Sixteen lanes are two halves; fewer than four are done one by one.
+std::string HalfHelper(bool load, int64_t lanes) {
+  const std::string head = load ? "static inline f32x{N} f16x{N}_load(const unsigned short* p) {\n"
+                                : "static inline void f16x{N}_store(unsigned short* p, f32x{N} x) {\n";
+  const std::string loop = load ? "  f32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = half_to_float(p[i]);\n  return r;\n"
+                                : "  for (int i = 0; i < {N}; ++i) p[i] = float_to_half(x[i]);\n";
+  std::string fast;
+  if (lanes == 16) {
+    const std::string both = "  union { f32x8 h[2]; f32x16 v; } u";
+    fast = load ? both + ";\n  u.h[0] = f16x8_load(p);\n  u.h[1] = f16x8_load(p + 8);\n  return u.v;\n"
+                : both + ";\n  u.v = x;\n  f16x8_store(p, u.h[0]);\n  f16x8_store(p + 8, u.h[1]);\n";
+    return head + fast + "}";
+  }
+  if (lanes == 8)
+    fast = load ? "  return __builtin_ia32_vcvtph2ps256(*(const s16x8u*)p);\n" : "  *(s16x8u*)p = __builtin_ia32_vcvtps2ph256(x, 0);\n";
+  if (lanes == 4) {
+    fast = load ? "  union { long long u[2]; s16x8u v; } u;\n  __builtin_memcpy(u.u, p, 8);\n  u.u[1] = 0;\n"
+                  "  return __builtin_ia32_vcvtph2ps(u.v);\n"
+                : "  const s16x8u h = __builtin_ia32_vcvtps2ph(x, 0);\n  __builtin_memcpy(p, &h, 8);\n";
+  }
+  if (fast.empty()) return head + loop + "}";
+  return head + "#ifdef __F16C__\n" + fast + "#else\n" + loop + "#endif\n}";
+}
+
+}  // namespace
+
+const char* CVectorPrinter::VectorElementOf(DType dtype) {
+  const Element* element = ElementOf(dtype);
+  return element == nullptr ? nullptr : element->name;
+}
+
+std::string CVectorPrinter::VectorType(DType dtype, int64_t lanes) {
+  const Element& element = *ElementOf(dtype);
+  const std::string name = element.name + ("x" + std::to_string(lanes));
+  helpers_.DefineType(name, Filled("typedef {E} {V} __attribute__((vector_size({B})));\n"
+                                   "typedef {E} {V}u __attribute__((vector_size({B}), aligned(4), may_alias));",
+                                   element, lanes));
+  return name;
+}
+
+std::string CVectorPrinter::Broadcast(const std::string& scalar, DType dtype) {
+  const std::string type = VectorType(dtype, lanes_);
+  helpers_.DefineFunction(type + "_set", Filled("static inline {V} {V}_set({E} x) { return ({V}){" + Repeated("x", lanes_) + "}; }",
+                                                *ElementOf(dtype), lanes_));
+  return type + "_set(" + scalar + ")";
+}
+
+void CVectorPrinter::Declare(const BufferDecl& decl) {
+  buffers_[decl.id] = decl;
+  if (buffer_names_.count(decl.id) == 0) buffer_names_[decl.id] = names_.Unique(decl.name);
+}
+
+void CVectorPrinter::Line(const std::string& text) { out_.append(2 * depth_, ' ').append(text).append("\n"); }
+void CVectorPrinter::Open(const std::string& head) {
+  Line(head.empty() ? "{" : head + " {");
+  ++depth_;
+}
+void CVectorPrinter::Close() {
+  --depth_;
+  Line("}");
+}
+void CVectorPrinter::Block(const std::string& head, const Stmt& body) {
+  Open(head);
+  PrintStmt(body);
+  Close();
+}
+
+void CVectorPrinter::PrintComment(const std::string& text) {
+  std::string line = text;
+  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
+  Line("// " + line);
+}
+
+std::string CVectorPrinter::LoadText(const ExprNode& load) {
+  const BufferDecl& decl = buffers_.at(load.buffer);
+  if (auto it = slots_.find(load.buffer); it != slots_.end()) {
+    const int64_t at = IntValue(analyzer_.Simplify(load.args[0]));
+    const auto slot = SlotOf(it->second, at);
+    const std::string name = SlotName(load.buffer, slot->first);
+    return slot->second == 1 ? name : name + "[" + std::to_string(at - slot->first) + "]";
+  }
+  const std::string element = NameOf(load.buffer) + "[" + Text(load.args[0]) + "]";
+  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
+  return half ? helpers_.Use("half_to_float") + "(" + element + ")" : element;
+}
+
+std::string CVectorPrinter::StoreText(const StmtNode& store) {
+  const BufferDecl& decl = buffers_.at(store.buffer);
+  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
+  // The target prints as a load does, but for the conversion.
+  std::string target;
+  if (slots_.count(store.buffer) != 0) {
+    target = LoadText(*Load(store.buffer, decl.dtype, {store.index}));
+  } else {
+    target = NameOf(store.buffer) + "[" + Text(store.index) + "]";
+  }
+  std::string value = Text(store.value);
+  if (half) value = helpers_.Use("float_to_half") + "(" + value + ")";
+  if (decl.dtype == DType::kBool && store.value->dtype != DType::kBool) value = "(" + value + ") != 0";
+  return target + " = " + value + ";";
+}
+
+void CVectorPrinter::PrintVectorLoop(const StmtNode& loop) {
+  lane_ = loop.var;
+  lanes_ = loop.extent;
+  PrintVectorStmt(loop.body[0]);
+  lane_ = nullptr;
+}
+
+void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
+  switch (stmt->kind) {
+    case StmtKind::kSeq:
+      for (const Stmt& child : stmt->body) PrintVectorStmt(child);
+      return;
+    case StmtKind::kFor: {
+      const std::string var = VarName(stmt->var);
+      if (stmt->unroll > 0) Line("#pragma GCC unroll " + std::to_string(stmt->unroll));
+      Open("for (int64 " + var + " = 0; " + var + " < " + std::to_string(stmt->extent) + "; ++" + var + ")");
+      PrintVectorStmt(stmt->body[0]);
+      return Close();
+    }
+    case StmtKind::kLet:
+      Open("");
+      Line("const int64 " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
+      PrintVectorStmt(stmt->body[0]);
+      return Close();
+    case StmtKind::kIf: return PrintVectorIf(*stmt);
+    case StmtKind::kStore: return PrintVectorStore(*stmt);
+    case StmtKind::kComment: return PrintComment(stmt->text);
+    case StmtKind::kBarrier: return;
+    case StmtKind::kAlloc: break;
+  }
+  PrintLaneByLane(stmt);
+}
+
+void CVectorPrinter::PrintVectorIf(const StmtNode& s) {
+  if (!UsesLane(s.condition)) {
+    Open("if (" + Text(s.condition) + ")");
+    PrintVectorStmt(s.body[0]);
+    return Close();
+  }
+  const Stmt whole = MakeIf(s.condition, s.body[0]);
+  const std::optional<AllOrNone> lanes = DecideLanes(s.condition);
+  if (!lanes || IsInt(lanes->all, 0)) return PrintLaneByLane(whole);
+  Open("if (" + Text(lanes->all) + ")");
+  PrintVectorStmt(s.body[0]);
+  Close();
+  Open("else if (" + Text(analyzer_.Simplify(Not(lanes->none))) + ")");
+  PrintLaneByLane(whole);
+  Close();
+}
+
+Expr CVectorPrinter::AtLane(const Expr& e, int64_t i) {
+  return analyzer_.Simplify(Substitute(e, {{lane_.get(), IntImm(i)}}));
+}
+
+std::optional<CVectorPrinter::AllOrNone> CVectorPrinter::DecideLanes(const Expr& condition) {
+  if (!UsesLane(condition)) return AllOrNone{condition, Not(condition)};
+  switch (condition->kind) {
+    case ExprKind::kLt:
+    case ExprKind::kLe: {
+      // The difference of the sides goes one way along the lanes, so the first and the last lane decide.
+      if (IsFloat(condition->args[0]->dtype)) return std::nullopt;
+      if (!StrideOf(Sub(condition->args[0], condition->args[1]), lane_, analyzer_).affine) return std::nullopt;
+      const Expr first = AtLane(condition, 0), last = AtLane(condition, lanes_ - 1);
+      return AllOrNone{analyzer_.Simplify(And(first, last)), analyzer_.Simplify(And(Not(first), Not(last)))};
+    }
+    case ExprKind::kNot: {
+      const std::optional<AllOrNone> inner = DecideLanes(condition->args[0]);
+      if (!inner) return std::nullopt;
+      return AllOrNone{inner->none, inner->all};
+    }
+    case ExprKind::kAnd:
+    case ExprKind::kOr: {
+      const std::optional<AllOrNone> a = DecideLanes(condition->args[0]), b = DecideLanes(condition->args[1]);
+      if (!a || !b) return std::nullopt;
+      const bool both = condition->kind == ExprKind::kAnd;
+      return AllOrNone{analyzer_.Simplify(both ? And(a->all, b->all) : Or(a->all, b->all)),
+                       analyzer_.Simplify(both ? Or(a->none, b->none) : And(a->none, b->none))};
+    }
+    default: return std::nullopt;
+  }
+}
+
+// The first condition of a select in the value that differs between lanes and can be decided for all of them.
+Expr CVectorPrinter::FindLaneCondition(const Expr& value) {
+  if (value->kind == ExprKind::kSelect && UsesLane(value->args[0]) && DecideLanes(value->args[0])) return value->args[0];
+  for (const Expr& arg : value->args)
+    if (Expr found = FindLaneCondition(arg)) return found;
+  return nullptr;
+}
+
+// if (all lanes) the store with the branch taken; else if (none) with the other; else lane by lane.
+void CVectorPrinter::PrintSplitStore(const StmtNode& store, const Expr& condition) {
+  const AllOrNone lanes = *DecideLanes(condition);
+  auto decided = [&](bool outcome) {
+    const Expr value = Rewrite(store.value, [&](const Expr& e) {
+      if (e->kind != ExprKind::kSelect || !Equal(e->args[0], condition)) return e;
+      return e->args[outcome ? 1 : 2];
+    });
+    StmtNode result = store;
+    result.value = value;
+    return result;
+  };
+  if (IsInt(lanes.all, 1)) return PrintVectorStore(decided(true));
+  if (IsInt(lanes.none, 1)) return PrintVectorStore(decided(false));
+  Open("if (" + Text(lanes.all) + ")");
+  PrintVectorStore(decided(true));
+  Close();
+  if (!IsInt(lanes.none, 0)) {
+    Open("else if (" + Text(lanes.none) + ")");
+    PrintVectorStore(decided(false));
+    Close();
+  }
+  Open("else");
+  PrintLaneByLane(MakeStore(store.buffer, store.index, store.value));
+  Close();
+}
+
+void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
+  const BufferDecl& decl = buffers_.at(store.buffer);
+  const Stride stride = StrideOf(store.index, lane_, analyzer_);
+  const bool has_vectors = ElementOf(decl.dtype) != nullptr && ElementOf(store.value->dtype) == ElementOf(decl.dtype);
+  if (!has_vectors || !stride.affine || stride.stride == 0)
+    return PrintLaneByLane(MakeStore(store.buffer, store.index, store.value));
+  if (splits_ < kMaxSplits) {
+    if (const Expr condition = FindLaneCondition(store.value)) {
+      ++splits_;
+      PrintSplitStore(store, condition);
+      --splits_;
+      return;
+    }
+  }
+  const std::string value = VectorText(store.value), type = VectorType(decl.dtype, lanes_);
+  const bool slots = slots_.count(store.buffer) != 0;
+  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
+  if (stride.stride == 1 && slots) {
+    Line(SlotName(store.buffer, IntValue(stride.base)) + " = " + value + ";");
+  } else if (stride.stride == 1 && half) {
+    Line(HalfAccess(false) + "(" + Pointer(store.buffer, stride.base) + ", " + value + ");");
+  } else if (stride.stride == 1) {
+    Line("*(" + type + "u*)(" + Pointer(store.buffer, stride.base) + ") = " + value + ";");
+  } else {
+    Open("");
+    Line("const " + type + " lanes = " + value + ";");
+    for (int64_t i = 0; i < lanes_; ++i) {
+      const std::string element = "lanes[" + std::to_string(i) + "]";
+      const Expr at = AtLane(store.index, i);
+      const std::string target = slots ? LoadText(*Load(store.buffer, decl.dtype, {at})) : NameOf(store.buffer) + "[" + Text(at) + "]";
+      Line(target + " = " + (half ? helpers_.Use("float_to_half") + "(" + element + ")" : element) + ";");
+    }
+    Close();
+  }
+}
+
+bool CVectorPrinter::TouchesSlots(const Stmt& stmt) const {
+  bool touches = stmt->kind == StmtKind::kStore && slots_.count(stmt->buffer) != 0;
+  auto look = [&](const ExprNode& e) { touches |= e.kind == ExprKind::kLoad && slots_.count(e.buffer) != 0; };
+  for (const Expr* e : {&stmt->index, &stmt->value, &stmt->condition})
+    if (*e != nullptr) Visit(*e, look);
+  for (const Stmt& child : stmt->body) touches = touches || TouchesSlots(child);
+  return touches;
+}
+
+void CVectorPrinter::PrintLaneByLane(const Stmt& stmt) {
+  const Expr lane = lane_;
+  if (!TouchesSlots(stmt)) {
+    const std::string var = VarName(lane);
+    return Block("for (int64 " + var + " = 0; " + var + " < " + std::to_string(lanes_) + "; ++" + var + ")", stmt);
+  }
+  for (int64_t i = 0; i < lanes_; ++i) {
+    const Stmt copy = SubstituteAndSimplify(stmt, {{lane.get(), IntImm(i)}}, analyzer_);
+    if (copy != nullptr) PrintStmt(copy);
+  }
+}
+
+std::string CVectorPrinter::Pointer(int buffer, const Expr& base) {
+  return NameOf(buffer) + (IsInt(base, 0) ? "" : " + " + Text(base, kSumLevel));
+}
+
+std::string CVectorPrinter::HalfAccess(bool load) {
+  const std::string op = load ? "_load" : "_store";
+  VectorType(DType::kFloat32, lanes_);
+  helpers_.Use(load ? "half_to_float" : "float_to_half");
+  helpers_.DefineType("s16x8", "typedef short s16x8u __attribute__((vector_size(16), aligned(2), may_alias));");
+  for (int64_t lanes : {lanes_ == 16 ? int64_t{8} : lanes_, lanes_}) {
+    VectorType(DType::kFloat32, lanes);
+    // "f16x08" sorts before "f16x16", which calls it.
+    const std::string key = (lanes < 10 ? "f16x0" : "f16x") + std::to_string(lanes) + op;
+    helpers_.DefineFunction(key, Filled(HalfHelper(load, lanes), kF32, lanes));
+  }
+  return "f16x" + std::to_string(lanes_) + op;
+}
+
+std::string CVectorPrinter::VectorText(const Expr& e) {
+  if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
+  switch (e->kind) {
+    case ExprKind::kAdd: return VectorInfix(e, " + ");
+    case ExprKind::kSub: return VectorInfix(e, " - ");
+    case ExprKind::kMul: return VectorInfix(e, " * ");
+    case ExprKind::kDiv: return VectorInfix(e, " / ");
+    case ExprKind::kMin:
+    case ExprKind::kMax: return VectorExtremum(e);
+    case ExprKind::kSelect: return VectorSelect(e);
+    case ExprKind::kCast: return VectorCast(e);
+    case ExprKind::kCall: return VectorCall(e);
+    case ExprKind::kLoad: return VectorLoad(e);
+    default: return PerLane(e);
+  }
+}
+
+std::string CVectorPrinter::PerLane(const Expr& e) {
+  std::string out = "(" + VectorType(e->dtype, lanes_) + "){";
+  for (int64_t i = 0; i < lanes_; ++i) out += (i == 0 ? "" : ", ") + Text(AtLane(e, i));
+  return out + "}";
+}
+
+std::string CVectorPrinter::VectorInfix(const Expr& e, const char* op) {
+  return "(" + VectorText(e->args[0]) + op + VectorText(e->args[1]) + ")";
+}
+
+std::string CVectorPrinter::VectorLoad(const Expr& e) {
+  const Stride stride = StrideOf(e->args[0], lane_, analyzer_);
+  if (!stride.affine || (stride.stride != 1 && stride.stride != 0)) return PerLane(e);
+  if (stride.stride == 0) return Broadcast(Text(AtLane(e, 0)), e->dtype);  // a variable that cancels
+  if (slots_.count(e->buffer) != 0) return SlotName(e->buffer, IntValue(stride.base));
+  const BufferDecl& decl = buffers_.at(e->buffer);
+  if (decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal)
+    return HalfAccess(true) + "(" + Pointer(e->buffer, stride.base) + ")";
+  return "*(const " + VectorType(e->dtype, lanes_) + "u*)(" + Pointer(e->buffer, stride.base) + ")";
+}
+
+std::string CVectorPrinter::VectorExtremum(const Expr& e) {
+  const bool is_min = e->kind == ExprKind::kMin;
+  const Element& element = *ElementOf(e->dtype);
+  const std::string type = VectorType(e->dtype, lanes_), name = type + (is_min ? "_min" : "_max");
+  MaskType(element.bytes);
+  helpers_.DefineFunction(name, Filled(ExtremumHelper(is_min, element, lanes_), element, lanes_));
+  return name + "(" + VectorText(e->args[0]) + ", " + VectorText(e->args[1]) + ")";
+}
+
+std::string CVectorPrinter::MaskType(int bytes) {
+  if (bytes == 4) return VectorType(DType::kInt32, lanes_);
+  const std::string name = "m64x" + std::to_string(lanes_);
+  helpers_.DefineType(name, "typedef long long " + name + " __attribute__((vector_size(" + std::to_string(8 * lanes_) + ")));");
+  return name;
+}
+
+std::string CVectorPrinter::MaskText(const Expr& condition, int width) {
+  if (!UsesLane(condition))
+    return width == 4 ? Broadcast("-(" + Text(condition) + ")", DType::kInt32) : "";
+  const char* op = nullptr;
+  switch (condition->kind) {
+    case ExprKind::kLt: op = " < "; break;
+    case ExprKind::kLe: op = " <= "; break;
+    case ExprKind::kEq: op = " == "; break;
+    case ExprKind::kNe: op = " != "; break;
+    case ExprKind::kAnd: op = " & "; break;
+    case ExprKind::kOr: op = " | "; break;
+    case ExprKind::kNot: {
+      const std::string inner = MaskText(condition->args[0], width);
+      return inner.empty() ? "" : "~" + inner;
+    }
+    default: return "";
+  }
+  if (condition->kind == ExprKind::kAnd || condition->kind == ExprKind::kOr) {
+    if (!SafeOnAllLanes(condition->args[1], condition->args[0])) return "";  // the first operand may guard the second
+    const std::string a = MaskText(condition->args[0], width), b = MaskText(condition->args[1], width);
+    return a.empty() || b.empty() ? "" : "(" + a + op + b + ")";
+  }
+  const Element* element = ElementOf(condition->args[0]->dtype);
+  if (element == nullptr || element->bytes != width) return "";
+  return "(" + MaskType(width) + ")" + VectorInfix(condition, op);
+}
+
+// All loads of the branch are performed on every lane in any case: they are local, the same for all lanes of a select
+// whose condition loads them too, or they are in the condition.
+bool CVectorPrinter::SafeOnAllLanes(const Expr& branch, const Expr& condition) const {
+  if (branch->kind == ExprKind::kLoad && slots_.count(branch->buffer) == 0) {
+    bool found = false;
+    const std::function<void(const Expr&)> look = [&](const Expr& e) {
+      found = found || Equal(e, branch);
+      if (e->kind == ExprKind::kSelect || e->kind == ExprKind::kAnd || e->kind == ExprKind::kOr) return look(e->args[0]);
+      for (const Expr& arg : e->args) look(arg);
+    };
+    look(condition);
+    return found;
+  }
+  return std::all_of(branch->args.begin(), branch->args.end(),
+                     [&](const Expr& arg) { return SafeOnAllLanes(arg, condition); });
+}
+
+std::string CVectorPrinter::VectorSelect(const Expr& e) {
+  const Expr& condition = e->args[0];
+  if (!UsesLane(condition))
+    return "(" + Text(condition, kOrLevel) + " ? " + VectorText(e->args[1]) + " : " + VectorText(e->args[2]) + ")";
+  const Element& element = *ElementOf(e->dtype);
+  if (!SafeOnAllLanes(e->args[1], condition) || !SafeOnAllLanes(e->args[2], condition)) return PerLane(e);
+  const std::string mask = MaskText(condition, element.bytes);
+  if (mask.empty()) return PerLane(e);
+  const std::string name = VectorType(e->dtype, lanes_) + "_select";
+  MaskType(element.bytes);
+  helpers_.DefineFunction(
+      name, Filled("static inline {V} {V}_select({M} m, {V} a, {V} b) { return ({V})((m & ({M})a) | (~m & ({M})b)); }", element,
+                   lanes_));
+  return name + "(" + mask + ", " + VectorText(e->args[1]) + ", " + VectorText(e->args[2]) + ")";
+}
+
+std::string CVectorPrinter::VectorCast(const Expr& e) {
+  const Element* from = ElementOf(e->args[0]->dtype);
+  if (from == nullptr) return PerLane(e);
+  if (from == ElementOf(e->dtype)) return VectorText(e->args[0]);
+  return "__builtin_convertvector(" + VectorText(e->args[0]) + ", " + VectorType(e->dtype, lanes_) + ")";
+}
+
+std::string CVectorPrinter::VectorCall(const Expr& e) {
+  if (!IsFloat(e->dtype)) return PerLane(e);
+  std::string args, params, elements;
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    const std::string comma = i == 0 ? "" : ", ", x = i == 0 ? "x" : "y";
+    args += comma + VectorText(e->args[i]);
+    params += comma + "{V} " + x;
+    elements += comma + x + "[i]";
+  }
+  const std::string name = VectorType(e->dtype, lanes_) + "_" + e->name, function = CallName(e->name, e->dtype);
+  helpers_.DefineFunction(name, Filled("static inline {V} {V}_" + e->name + "(" + params + ") {\n  {V} r;\n  for (int i = 0; i < {N}; ++i) r[i] = " +
+                                           function + "(" + elements + ");\n  return r;\n}",
+                                       *ElementOf(e->dtype), lanes_));
+  return name + "(" + args + ")";
+}
+
+}  // namespace diapason

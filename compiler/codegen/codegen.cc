@@ -1,0 +1,71 @@
+#include "compiler/codegen/codegen.h"
+
+#include "compiler/codegen/c_printer.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/codegen/gpu_printer.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+Dialect DialectOf(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kCpu: return Dialect::kC;
+    case TargetKind::kOpenCl: return Dialect::kOpenCl;
+    case TargetKind::kCuda: return Dialect::kCuda;
+  }
+  return Dialect::kC;
+}
+
+Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool gpu) {
+  Kernel kernel;
+  kernel.name = func.name;
+  for (const BufferDecl& param : func.params) {
+    auto it = index_of.find(param.id);
+    DIAPASON_CHECK_MSG(it != index_of.end(), func.name + ": parameter " + param.name + " is no buffer of the program");
+    kernel.args.push_back(it->second);
+  }
+  kernel.grid[0] = func.blocks;
+  kernel.block[0] = gpu ? func.threads : 1;
+  kernel.shared_bytes = gpu ? SharedBytesOf(func) : 0;
+  return kernel;
+}
+
+}  // namespace
+
+std::string PrintSource(const LoweredProgram& program, const Target& target) {
+  const Dialect dialect = DialectOf(target.kind);
+  const int vector_bytes = dialect == Dialect::kC ? DefaultFacts(target).vector_bytes : 0;
+  Helpers helpers(dialect);
+  std::string kernels;
+  for (const std::vector<KernelFunc>* funcs : {&program.prologue, &program.kernels}) {
+    for (const KernelFunc& func : *funcs) {
+      kernels += "\n";
+      kernels += dialect == Dialect::kC ? PrintCKernel(func, vector_bytes, helpers) : PrintGpuKernel(func, dialect, helpers);
+    }
+  }
+  return (dialect == Dialect::kC ? CPrelude() : GpuPrelude(dialect)) + helpers.Text() + kernels;
+}
+
+absl::StatusOr<Program> CompileProgram(const LoweredProgram& lowered, const Target& target, double timeout_seconds) {
+  Program program;
+  program.target = target;
+  std::map<int, int> index_of;  // buffer id -> index in Program::buffers
+  for (const auto& [id, buffer] : lowered.buffers) {
+    index_of[id] = static_cast<int>(program.buffers.size());
+    program.buffers.push_back({.name = buffer.decl.name,
+                               .dtype = buffer.decl.dtype,
+                               .elements = buffer.decl.elements,
+                               .role = static_cast<BufferRole>(buffer.role),
+                               .stage = buffer.stage,
+                               .valid_min = buffer.valid_min,
+                               .valid_max = buffer.valid_max});
+  }
+  for (const KernelFunc& func : lowered.prologue) program.prologue.push_back(KernelOf(func, index_of, target.is_gpu()));
+  for (const KernelFunc& func : lowered.kernels) program.kernels.push_back(KernelOf(func, index_of, target.is_gpu()));
+  program.source = PrintSource(lowered, target);
+  RETURN_IF_ERROR(CompileSource(program, timeout_seconds));
+  return program;
+}
+
+}  // namespace diapason

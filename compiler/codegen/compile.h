@@ -1,0 +1,25 @@
+// The compilers behind generated source: the system's C compiler in a child process, NVRTC in this one.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "compiler/tensor/program.h"
+
+namespace diapason {
+
+// Fills binary, compiler, registers and spill_bytes of a program whose target, kernels and source are set. Errors as
+// CompileProgram; the program is then unchanged. Safe from several threads.
+absl::Status CompileSource(Program& program, double timeout_seconds);
+
+// Makes a shared object of C source. The compiler runs in a process group of its own, inside a directory of its own under
+// $TMPDIR (or /tmp); both are gone when this returns, whatever happened.
+absl::Status CompileC(Program& program, double timeout_seconds);
+
+// Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90.
+absl::Status CompileCuda(Program& program);
+
+// The first lines of a compiler's report that speak of errors, at most `count`; its first lines when none does.
+std::string FirstErrors(const std::string& report, int count = 5);
+
+}  // namespace diapason

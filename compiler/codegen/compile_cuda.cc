@@ -1,0 +1,169 @@
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <map>
+#include <sstream>
+
+#include "compiler/codegen/compile.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+using NvrtcProgram = void*;
+constexpr int kSuccess = 0;
+constexpr char kDefaultArch[] = "sm_90";
+
+// The entry points of libnvrtc that we call, as nvrtc.h declares them (results are an enum whose 0 is success).
+struct Nvrtc {
+  int (*version)(int* major, int* minor);
+  int (*create)(NvrtcProgram*, const char* source, const char* name, int headers, const char* const* texts,
+                const char* const* names);
+  int (*destroy)(NvrtcProgram*);
+  int (*compile)(NvrtcProgram, int count, const char* const* options);
+  int (*log_size)(NvrtcProgram, size_t*);
+  int (*log)(NvrtcProgram, char*);
+  int (*cubin_size)(NvrtcProgram, size_t*);
+  int (*cubin)(NvrtcProgram, char*);
+  const char* (*error_text)(int);
+  int major = 0, minor = 0;
+
+  std::string compiler() const { return "NVRTC " + std::to_string(major) + "." + std::to_string(minor); }
+};
+
+template <typename Function>
+bool Find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+bool FindAll(void* library, Nvrtc& nvrtc) {
+  return Find(library, "nvrtcVersion", nvrtc.version) && Find(library, "nvrtcCreateProgram", nvrtc.create) &&
+         Find(library, "nvrtcDestroyProgram", nvrtc.destroy) && Find(library, "nvrtcCompileProgram", nvrtc.compile) &&
+         Find(library, "nvrtcGetProgramLogSize", nvrtc.log_size) && Find(library, "nvrtcGetProgramLog", nvrtc.log) &&
+         Find(library, "nvrtcGetCUBINSize", nvrtc.cubin_size) && Find(library, "nvrtcGetCUBIN", nvrtc.cubin) &&
+         Find(library, "nvrtcGetErrorString", nvrtc.error_text);
+}
+
+std::vector<std::string> Folders() {
+  std::vector<std::string> folders = {""};
+  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(name); home != nullptr && *home != '\0') folders.push_back(std::string(home) + "/lib64/");
+  folders.push_back("/usr/local/cuda/lib64/");
+  return folders;
+}
+
+// The newest libnvrtc that the loader or the usual folders have; null without one. Opened once, never closed.
+const Nvrtc* OpenNvrtc() {
+  static const Nvrtc* const kNvrtc = []() -> const Nvrtc* {
+    for (const std::string& folder : Folders()) {
+      for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}) {
+        void* library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+        auto* nvrtc = new Nvrtc;
+        if (library != nullptr && FindAll(library, *nvrtc) && nvrtc->version(&nvrtc->major, &nvrtc->minor) == kSuccess)
+          return nvrtc;
+        delete nvrtc;
+      }
+    }
+    return nullptr;
+  }();
+  return kNvrtc;
+}
+
+// One compilation; the handle is freed whatever happens.
+class Compilation {
+ public:
+  Compilation(const Nvrtc& nvrtc, const std::string& source) : nvrtc_(nvrtc) {
+    created_ = nvrtc.create(&program_, source.c_str(), "kernels.cu", 0, nullptr, nullptr);
+  }
+  ~Compilation() {
+    if (created_ == kSuccess) nvrtc_.destroy(&program_);
+  }
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
+
+  int Run(const std::vector<std::string>& options) {
+    if (created_ != kSuccess) return created_;
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    return nvrtc_.compile(program_, static_cast<int>(pointers.size()), pointers.data());
+  }
+  std::string Log() const { return Get(nvrtc_.log_size, nvrtc_.log); }
+  std::string Cubin() const { return Get(nvrtc_.cubin_size, nvrtc_.cubin); }
+
+ private:
+  std::string Get(int (*size_of)(NvrtcProgram, size_t*), int (*get)(NvrtcProgram, char*)) const {
+    size_t size = 0;
+    if (created_ != kSuccess || size_of(program_, &size) != kSuccess) return "";
+    std::string bytes(size, '\0');
+    if (get(program_, bytes.data()) != kSuccess) return "";
+    return bytes;
+  }
+  const Nvrtc& nvrtc_;
+  NvrtcProgram program_ = nullptr;
+  int created_;
+};
+
+std::vector<std::string> Options(const Nvrtc& nvrtc, const std::string& arch) {
+  std::vector<std::string> options = {"-arch=" + arch, "--std=c++17", "-default-device", "--ptxas-options=-v"};
+  if (nvrtc.major >= 13) options.push_back("--no-cache");  // every trial is new: a cache on disk would only grow
+  return options;
+}
+
+struct Usage {
+  int registers = 0, spill_bytes = 0;
+};
+
+// What ptxas -v says of each kernel:
+//   ptxas info    : Compiling entry function 'gemm' for 'sm_90'
+//   ptxas         .     0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+//   ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
+std::map<std::string, Usage> ReadUsage(const std::string& log) {
+  std::map<std::string, Usage> usage;
+  Usage* kernel = nullptr;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    constexpr char kEntry[] = "entry function '", kUsed[] = ": Used ", kFrame[] = "bytes stack frame, ";
+    if (size_t at = line.find(kEntry); at != std::string::npos) {
+      at += sizeof kEntry - 1;
+      kernel = &usage[line.substr(at, line.find('\'', at) - at)];
+    } else if (kernel == nullptr) {
+      continue;
+    } else if (at = line.find(kFrame); at != std::string::npos) {
+      kernel->spill_bytes = std::atoi(line.c_str() + at + sizeof kFrame - 1);
+    } else if (at = line.find(kUsed); at != std::string::npos) {
+      kernel->registers = std::atoi(line.c_str() + at + sizeof kUsed - 1);
+    }
+  }
+  return usage;
+}
+
+}  // namespace
+
+absl::Status CompileCuda(Program& program) {
+  const Nvrtc* nvrtc = OpenNvrtc();
+  if (nvrtc == nullptr)
+    return absl::UnavailableError(
+        "no CUDA compiler: libnvrtc.so was not found; install the CUDA toolkit's NVRTC (12 or later), or add its folder to "
+        "LD_LIBRARY_PATH");
+  const std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
+  Compilation compilation(*nvrtc, program.source);
+  const int result = compilation.Run(Options(*nvrtc, arch));
+  if (result != kSuccess)
+    return absl::InvalidArgumentError(nvrtc->compiler() + " refused the generated source for " + arch + " (" +
+                                      nvrtc->error_text(result) + "):\n" + FirstErrors(compilation.Log()));
+  program.binary = compilation.Cubin();
+  program.compiler = nvrtc->compiler();
+  const std::map<std::string, Usage> usage = ReadUsage(compilation.Log());
+  program.registers.clear();
+  program.spill_bytes.clear();
+  for (const Kernel& kernel : program.kernels) {
+    auto it = usage.find(kernel.name);
+    if (it == usage.end()) continue;
+    program.registers.push_back(it->second.registers);
+    program.spill_bytes.push_back(it->second.spill_bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

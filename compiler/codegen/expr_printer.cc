@@ -1,0 +1,407 @@
+#include "compiler/codegen/expr_printer.h"
+
+#include <bit>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+std::string Parenthesized(std::string text, int level, int precedence) {
+  return level < precedence ? "(" + text + ")" : text;
+}
+
+bool IsPowerOfTwo(int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
+
+bool ContainsLoad(const Expr& e) {
+  bool found = false;
+  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kLoad; });
+  return found;
+}
+
+struct Helper {
+  const char* name;
+  const char* c;       // null: the dialect has it built in, or never calls it
+  const char* opencl;
+  const char* cuda;
+};
+
+// {T} is the qualifier of an inline function. Each helper stands behind those that it calls.
+constexpr Helper kHelpers[] = {
+    {"floordiv32",
+     nullptr, "{T} int floordiv32(int a, int b) { const int q = a / b; return q * b > a ? q - 1 : q; }",
+     "{T} int floordiv32(int a, int b) { const int q = a / b; return q * b > a ? q - 1 : q; }"},
+    {"floormod32", nullptr, "{T} int floormod32(int a, int b) { const int r = a % b; return r < 0 ? r + b : r; }",
+     "{T} int floormod32(int a, int b) { const int r = a % b; return r < 0 ? r + b : r; }"},
+    {"udiv32", nullptr, "{T} int udiv32(int a, uint b) { return (int)((uint)a / b); }",
+     "{T} int udiv32(int a, unsigned b) { return (int)((unsigned)a / b); }"},
+    {"umod32", nullptr, "{T} int umod32(int a, uint b) { return (int)((uint)a % b); }",
+     "{T} int umod32(int a, unsigned b) { return (int)((unsigned)a % b); }"},
+    {"floordiv64", "{T} int64 floordiv64(int64 a, int64 b) { const int64 q = a / b; return q * b > a ? q - 1 : q; }",
+     "{T} int64 floordiv64(int64 a, int64 b) { const int64 q = a / b; return q * b > a ? q - 1 : q; }",
+     "{T} int64 floordiv64(int64 a, int64 b) { const int64 q = a / b; return q * b > a ? q - 1 : q; }"},
+    {"floormod64", "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }",
+     "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }",
+     "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }"},
+    {"min32", "{T} int min32(int a, int b) { return b < a ? b : a; }", "{T} int min32(int a, int b) { return b < a ? b : a; }",
+     "{T} int min32(int a, int b) { return b < a ? b : a; }"},
+    {"max32", "{T} int max32(int a, int b) { return a < b ? b : a; }", "{T} int max32(int a, int b) { return a < b ? b : a; }",
+     "{T} int max32(int a, int b) { return a < b ? b : a; }"},
+    {"min64", "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }",
+     "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }",
+     "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }"},
+    {"max64", "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }",
+     "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }",
+     "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }"},
+    {"abs64", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }",
+     "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }"},
+    // Of two numbers one of which is NaN, the first.
+    {"minf", "{T} float minf(float a, float b) { return b < a ? b : a; }", nullptr, nullptr},
+    {"maxf", "{T} float maxf(float a, float b) { return a < b ? b : a; }", nullptr, nullptr},
+    {"mind", "{T} double mind(double a, double b) { return b < a ? b : a; }", nullptr, nullptr},
+    {"maxd", "{T} double maxd(double a, double b) { return a < b ? b : a; }", nullptr, nullptr},
+    {"expf", "float expf(float);", nullptr, nullptr},
+    {"logf", "float logf(float);", nullptr, nullptr},
+    {"tanhf", "float tanhf(float);", nullptr, nullptr},
+    {"erff", "float erff(float);", nullptr, nullptr},
+    {"powf", "float powf(float, float);", nullptr, nullptr},
+    {"exp", "double exp(double);", nullptr, nullptr},
+    {"log", "double log(double);", nullptr, nullptr},
+    {"tanh", "double tanh(double);", nullptr, nullptr},
+    {"erf", "double erf(double);", nullptr, nullptr},
+    {"pow", "double pow(double, double);", nullptr, nullptr},
+    {"rsqrtf", "{T} float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }", nullptr, nullptr},
+    {"rsqrt", "{T} double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }", nullptr, nullptr},
+    {"sigmoidf", "float expf(float);\n{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }",
+     "{T} float sigmoidf(float x) { return 1.0f / (1.0f + exp(-x)); }",
+     "{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }"},
+    {"sigmoid", "double exp(double);\n{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
+     "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
+     "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }"},
+    {"half_to_float",
+     "#ifdef __F16C__\n"
+     "typedef short half8 __attribute__((vector_size(16)));\n"
+     "typedef float half8_float4 __attribute__((vector_size(16)));\n"
+     "{T} float half_to_float(unsigned short h) { return __builtin_ia32_vcvtph2ps((half8){(short)h})[0]; }\n"
+     "#else\n"
+     "{T} float half_to_float(unsigned short h) {\n"
+     "  union { unsigned u; float f; } v, magic = {113u << 23};\n"
+     "  v.u = (h & 0x7fffu) << 13;\n"
+     "  const unsigned exponent = v.u & 0x0f800000u;\n"
+     "  v.u += 112u << 23;\n"
+     "  if (exponent == 0x0f800000u) v.u += 112u << 23;\n"
+     "  else if (exponent == 0) { v.u += 1u << 23; v.f -= magic.f; }\n"
+     "  v.u |= (h & 0x8000u) << 16;\n"
+     "  return v.f;\n"
+     "}\n"
+     "#endif",
+     nullptr,
+     "{T} float half_to_float(unsigned short h) {\n"
+     "  float f;\n"
+     "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));\n"
+     "  return f;\n"
+     "}"},
+    {"float_to_half",
+     "#ifdef __F16C__\n"
+     "typedef float half_float4 __attribute__((vector_size(16)));\n"
+     "{T} unsigned short float_to_half(float f) {\n"
+     "  return (unsigned short)__builtin_ia32_vcvtps2ph((half_float4){f}, 0)[0];\n"
+     "}\n"
+     "#else\n"
+     "{T} unsigned short float_to_half(float f) {\n"
+     "  union { float f; unsigned u; } v = {f}, magic = {0.5f};\n"
+     "  const unsigned sign = v.u & 0x80000000u;\n"
+     "  v.u ^= sign;\n"
+     "  unsigned half;\n"
+     "  if (v.u >= 0x47800000u) half = v.u > 0x7f800000u ? 0x7e00u : 0x7c00u;\n"
+     "  else if (v.u < 0x38800000u) { v.f += magic.f; half = v.u - magic.u; }\n"
+     "  else half = (v.u + 0xc8000fffu + ((v.u >> 13) & 1)) >> 13;\n"
+     "  return (unsigned short)(half | sign >> 16);\n"
+     "}\n"
+     "#endif",
+     nullptr,
+     "{T} unsigned short float_to_half(float f) {\n"
+     "  unsigned short h;\n"
+     "  asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));\n"
+     "  return h;\n"
+     "}"},
+};
+
+const char* TextOf(const Helper& helper, Dialect dialect) {
+  switch (dialect) {
+    case Dialect::kC: return helper.c;
+    case Dialect::kOpenCl: return helper.opencl;
+    case Dialect::kCuda: return helper.cuda;
+  }
+  return nullptr;
+}
+
+const char* QualifierOf(Dialect dialect) {
+  return dialect == Dialect::kCuda ? "static __device__ __forceinline__" : "static inline";
+}
+
+// Words that a variable may not be called: those of the languages that a name of a stage or a loop could really be, and
+// the names that printed text uses.
+bool IsReserved(const std::string& name, Dialect dialect) {
+  static const auto& kWords = *new std::set<std::string>{
+      "args",   "asm",      "auto",     "begin",  "bool",   "break",   "case",    "char",    "class",   "const",
+      "default", "delete",  "do",       "double", "else",   "end",     "enum",    "extern",  "float",   "for",
+      "goto",   "half",     "if",       "inline", "int",    "int64",   "kernel",  "local",   "long",    "main",
+      "global", "constant", "private",  "new",    "not",    "and",     "or",      "xor",     "operator", "register",
+      "restrict", "return", "short",    "signed", "sizeof", "static",  "struct",  "switch",  "template", "this",
+      "true",   "false",    "typedef",  "uint",   "union",  "unsigned", "using",  "void",    "volatile", "while",
+      "blockIdx", "threadIdx", "shared_memory", "abs", "fabs", "floor", "ceil",   "rint",    "sqrt",    "fabsf",
+      "floorf", "ceilf",    "rintf",    "sqrtf",  "fmin",   "fmax",    "fminf",   "fmaxf",   "NAN",     "INFINITY",
+      "image1d_t", "sampler_t", "event_t", "float2", "float4", "int2", "int4",    "uint2",   "uint4",   "barrier",
+      "rsqrt",  "rsqrtf",   "exp",      "log",    "tanh",   "erf",     "pow",     "round",   "select",  "step",
+      "mix",    "dot",      "length",   "clamp",  "min",    "max",     "sign",    "cross",   "distance", "normalize"};
+  if (kWords.count(name) != 0) return true;
+  for (const Helper& helper : kHelpers)
+    if (name == helper.name) return true;
+  return name.rfind("__", 0) == 0 || name.rfind("vload", 0) == 0 || name.rfind("vstore", 0) == 0;
+}
+
+}  // namespace
+
+std::string Helpers::Text() const {
+  std::string out;
+  for (const auto& [name, text] : types_) out += text + "\n";
+  for (const Helper& helper : kHelpers) {
+    if (used_.count(helper.name) == 0) continue;
+    const char* text = TextOf(helper, dialect_);
+    if (text == nullptr) continue;
+    std::string body = text;
+    for (size_t at; (at = body.find("{T}")) != std::string::npos;) body.replace(at, 3, QualifierOf(dialect_));
+    out += body + "\n";
+  }
+  for (const auto& [name, text] : functions_) out += text + "\n";
+  return out;
+}
+
+std::string Names::Unique(const std::string& wanted) {
+  std::string base;
+  for (char c : wanted) base += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  if (base.empty() || std::isdigit(static_cast<unsigned char>(base[0])) != 0) base = "v" + base;
+  if (IsReserved(base, dialect_)) base += "_";
+  std::string name = base;
+  for (int i = 1; !taken_.insert(name).second; ++i) name = base + "_" + std::to_string(i);
+  return name;
+}
+
+void ExprPrinter::BindVars(const Stmt& stmt) {
+  if (stmt == nullptr) return;
+  if (stmt->kind == StmtKind::kFor) analyzer_.Bind(stmt->var, Interval{0, stmt->extent - 1});
+  if (stmt->kind == StmtKind::kLet) {
+    if (const std::optional<Interval> bounds = analyzer_.Bounds(stmt->value)) analyzer_.Bind(stmt->var, *bounds);
+  }
+  for (const Stmt& child : stmt->body) BindVars(child);
+}
+
+bool ExprPrinter::FitsInt32(const Expr& e) {
+  const bool index = e->dtype == DType::kInt64;
+  if (index && e->kind == ExprKind::kLoad) return FitsInt32(e->args[0]);
+  if (index && !ContainsLoad(e)) {
+    const std::optional<Interval> bounds = analyzer_.Bounds(e);
+    if (!bounds || bounds->min < std::numeric_limits<int32_t>::min() || bounds->max > std::numeric_limits<int32_t>::max())
+      return false;
+  }
+  for (const Expr& arg : e->args)
+    if (!FitsInt32(arg)) return false;
+  return true;
+}
+
+void ExprPrinter::ChooseIndexType(const KernelFunc& kernel) {
+  index64_ = dialect_ == Dialect::kC;
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  for (const BufferDecl& param : kernel.params) index64_ |= param.elements > kLimit;
+  const std::function<void(const Stmt&)> check = [&](const Stmt& stmt) {
+    if (stmt == nullptr || index64_) return;
+    index64_ |= stmt->kind == StmtKind::kAlloc && stmt->decl.elements > kLimit;
+    index64_ |= stmt->kind == StmtKind::kFor && stmt->extent > kLimit;
+    for (const Expr* e : {&stmt->index, &stmt->value, &stmt->condition})
+      if (*e != nullptr && !FitsInt32(*e)) index64_ = true;
+    for (const Stmt& child : stmt->body) check(child);
+  };
+  check(kernel.body);
+}
+
+const std::string& ExprPrinter::VarName(const Expr& var) {
+  auto it = vars_.find(var.get());
+  if (it == vars_.end()) it = vars_.emplace(var.get(), names_.Unique(var->name)).first;
+  return it->second;
+}
+
+bool ExprPrinter::is_wide(const Expr& e) const {
+  if (e->dtype != DType::kInt64) return false;
+  if (index64_) return true;
+  bool wide = false;
+  Visit(e, [&](const ExprNode& node) {
+    if (node.dtype != DType::kInt64) return;
+    wide |= node.kind == ExprKind::kLoad || node.kind == ExprKind::kCast;
+    wide |= node.kind == ExprKind::kIntImm && node.value != static_cast<int32_t>(node.value);
+  });
+  return wide;
+}
+
+std::string ExprPrinter::IndexType() const { return index64_ ? "int64" : "int"; }
+
+std::string ExprPrinter::StorageType(DType dtype) const {
+  switch (dtype) {
+    case DType::kFloat32: return "float";
+    case DType::kFloat16: return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
+    case DType::kFloat64: return "double";
+    case DType::kInt32: return "int";
+    case DType::kInt64: return "int64";
+    case DType::kInt8: return dialect_ == Dialect::kOpenCl ? "char" : "signed char";
+    case DType::kBool:
+    case DType::kUint8: return "unsigned char";
+  }
+  return "?";
+}
+
+std::string ExprPrinter::ValueType(DType dtype) const { return dtype == DType::kFloat16 ? "float" : StorageType(dtype); }
+
+std::string ExprPrinter::IntLiteral(int64_t value, Dialect dialect) {
+  const std::string suffix = dialect == Dialect::kOpenCl ? "L" : "LL";
+  if (value == std::numeric_limits<int64_t>::min()) return "(-9223372036854775807" + suffix + " - 1)";
+  if (value == std::numeric_limits<int32_t>::min()) return "(-2147483647 - 1)";
+  return std::to_string(value) + (value == static_cast<int32_t>(value) ? "" : suffix);
+}
+
+std::string ExprPrinter::FloatLiteral(double value, DType dtype) {
+  const bool is_double = dtype == DType::kFloat64;
+  const std::string sign = std::signbit(value) ? "-" : "";
+  if (std::isinf(value) || std::isnan(value)) {
+    const bool inf = std::isinf(value);
+    switch (dialect_) {
+      case Dialect::kC:
+        return sign + (inf ? "__builtin_inf" : "__builtin_nan") + (is_double ? "(" : "f(") + (inf ? ")" : "\"\")");
+      case Dialect::kOpenCl: return sign + (inf ? "INFINITY" : "NAN");
+      case Dialect::kCuda:
+        if (!is_double) return sign + "__int_as_float(" + (inf ? "0x7f800000)" : "0x7fffffff)");
+        return sign + "__longlong_as_double(" + (inf ? "0x7ff0000000000000LL)" : "0x7fffffffffffffffLL)");
+    }
+  }
+  char text[64];  // the shortest text that reads back as the same number
+  const auto end = is_double ? std::to_chars(text, text + sizeof text, value)
+                             : std::to_chars(text, text + sizeof text, static_cast<float>(value));
+  std::string out(text, end.ptr);
+  if (out.find_first_of(".e") == std::string::npos) out += ".0";
+  return is_double ? out : out + "f";
+}
+
+std::string ExprPrinter::InfixText(const ExprNode& e, const char* op, int level, int precedence, bool right_associates) {
+  const int right = right_associates ? level : level + 1;
+  return Parenthesized(Text(e.args[0], level) + op + Text(e.args[1], right), level, precedence);
+}
+
+// Division by a power of two is a shift and a mask, also of negative numbers; by others a plain division where the
+// dividend cannot be negative, else a helper.
+std::string ExprPrinter::DivisionText(const ExprNode& e, int precedence) {
+  const bool division = e.kind == ExprKind::kFloorDiv;
+  const int64_t divisor = IntValue(e.args[1]);
+  if (IsPowerOfTwo(divisor)) {
+    if (!division) return "(" + Text(e.args[0], kSumLevel) + " & " + IntLiteral(divisor - 1, dialect_) + ")";
+    const int shift = std::countr_zero(static_cast<uint64_t>(divisor));
+    return Parenthesized(Text(e.args[0], kSumLevel) + " >> " + std::to_string(shift), kShiftLevel, precedence);
+  }
+  const std::optional<Interval> bounds = analyzer_.Bounds(e.args[0]);
+  const bool wide = is_wide(e.args[0]) || dialect_ == Dialect::kC;
+  if (bounds && bounds->min >= 0) {
+    const std::string text = IntLiteral(divisor, dialect_);
+    if (wide) return Parenthesized(Text(e.args[0], kProductLevel) + (division ? " / " : " % ") + text, kProductLevel, precedence);
+    // Unsigned: a multiplication and a shift, without the correction for negative dividends.
+    return helpers_.Use(division ? "udiv32" : "umod32") + "(" + Text(e.args[0]) + ", " + text + ")";
+  }
+  return helpers_.Use(std::string(division ? "floordiv" : "floormod") + (wide ? "64" : "32")) + "(" + Text(e.args[0]) + ", " +
+         IntLiteral(divisor, dialect_) + ")";
+}
+
+std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
+  const Expr& from = e.args[0];
+  if (e.dtype == DType::kBool) {
+    const std::string zero = IsFloat(from->dtype) ? FloatLiteral(0, from->dtype) : "0";
+    return Parenthesized(Text(from, kEqualityLevel + 1) + " != " + zero, kEqualityLevel, precedence);
+  }
+  if (ValueType(e.dtype) == ValueType(from->dtype)) return Text(from, precedence);
+  return Parenthesized("(" + ValueType(e.dtype) + ")" + Atom(from), kUnaryLevel, precedence);
+}
+
+std::string ExprPrinter::ExtremumText(const ExprNode& e) {
+  const bool is_min = e.kind == ExprKind::kMin;
+  std::string name;
+  if (!IsFloat(e.dtype)) {
+    const bool wide = is_wide(e.args[0]) || is_wide(e.args[1]) || (e.dtype == DType::kInt64 && dialect_ == Dialect::kC);
+    name = std::string(is_min ? "min" : "max") + (wide ? "64" : "32");
+  } else if (dialect_ == Dialect::kC) {
+    name = std::string(is_min ? "min" : "max") + (e.dtype == DType::kFloat64 ? "d" : "f");
+  } else {
+    const bool f = dialect_ == Dialect::kCuda && e.dtype != DType::kFloat64;
+    name = std::string(is_min ? "fmin" : "fmax") + (f ? "f" : "");
+  }
+  return helpers_.Use(name) + "(" + Text(e.args[0]) + ", " + Text(e.args[1]) + ")";
+}
+
+std::string ExprPrinter::CallName(const std::string& function, DType dtype) {
+  std::string name = function == "abs" ? "fabs" : function == "round" ? "rint" : function;
+  static const auto& kBuiltin = *new std::set<std::string>{"sqrt", "fabs", "floor", "ceil", "rint"};
+  const bool builtin = dialect_ == Dialect::kC && kBuiltin.count(name) != 0;
+  // OpenCL's own functions are overloaded; sigmoid is ours.
+  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid")) name += "f";
+  return builtin ? "__builtin_" + name : helpers_.Use(name);
+}
+
+std::string ExprPrinter::CallText(const ExprNode& e) {
+  std::string args;
+  for (const Expr& arg : e.args) args += (args.empty() ? "" : ", ") + Text(arg);
+  if (IsFloat(e.dtype)) return CallName(e.name, e.dtype) + "(" + args + ")";
+  DIAPASON_CHECK_MSG(e.name == "abs", e.name + " of integers");
+  return helpers_.Use("abs64") + "(" + args + ")";
+}
+
+std::string ExprPrinter::Atom(const Expr& e) { return Text(e, kPostfixLevel); }
+
+std::string ExprPrinter::Text(const Expr& expr, int precedence) {
+  const ExprNode& e = *expr;
+  switch (e.kind) {
+    case ExprKind::kIntImm:
+      return Parenthesized(IntLiteral(e.value, dialect_), e.value < 0 ? kUnaryLevel : kPostfixLevel, precedence);
+    case ExprKind::kFloatImm:
+      return Parenthesized(FloatLiteral(e.fvalue, e.dtype), std::signbit(e.fvalue) ? kUnaryLevel : kPostfixLevel, precedence);
+    case ExprKind::kVar: return VarName(expr);
+    case ExprKind::kAdd:
+      if (!IsFloat(e.dtype) && e.args[1]->kind == ExprKind::kIntImm && e.args[1]->value < 0 &&
+          e.args[1]->value > std::numeric_limits<int32_t>::min())
+        return Parenthesized(Text(e.args[0], kSumLevel) + " - " + IntLiteral(-e.args[1]->value, dialect_), kSumLevel, precedence);
+      return InfixText(e, " + ", kSumLevel, precedence, false);
+    case ExprKind::kSub: return InfixText(e, " - ", kSumLevel, precedence, false);
+    case ExprKind::kMul: return InfixText(e, " * ", kProductLevel, precedence, false);
+    case ExprKind::kDiv: return InfixText(e, " / ", kProductLevel, precedence, false);
+    case ExprKind::kFloorDiv:
+    case ExprKind::kFloorMod: return DivisionText(e, precedence);
+    case ExprKind::kMin:
+    case ExprKind::kMax: return ExtremumText(e);
+    case ExprKind::kLt: return InfixText(e, " < ", kRelationalLevel, precedence, false);
+    case ExprKind::kLe: return InfixText(e, " <= ", kRelationalLevel, precedence, false);
+    case ExprKind::kEq: return InfixText(e, " == ", kEqualityLevel, precedence, false);
+    case ExprKind::kNe: return InfixText(e, " != ", kEqualityLevel, precedence, false);
+    case ExprKind::kAnd: return InfixText(e, " && ", kAndLevel, precedence, true);
+    case ExprKind::kOr: return InfixText(e, " || ", kOrLevel, precedence, true);
+    case ExprKind::kNot: return Parenthesized("!" + Text(e.args[0], kUnaryLevel), kUnaryLevel, precedence);
+    case ExprKind::kSelect:
+      return Parenthesized(Text(e.args[0], kOrLevel) + " ? " + Text(e.args[1], kConditionalLevel + 1) + " : " +
+                               Text(e.args[2], kConditionalLevel),
+                           kConditionalLevel, precedence);
+    case ExprKind::kCast: return CastText(e, precedence);
+    case ExprKind::kCall: return CallText(e);
+    case ExprKind::kLoad: return LoadText(e);
+  }
+  return "?";
+}
+
+}  // namespace diapason

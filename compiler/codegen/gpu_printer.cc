@@ -1,0 +1,399 @@
+#include "compiler/codegen/gpu_printer.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/codegen/passes.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
+constexpr int64_t kMaxVectorBytes = 16;
+constexpr char kComponents[] = "xyzw";
+
+// Each shared buffer starts at a multiple of 16 bytes, for vector accesses, or at what it asks for.
+int64_t AlignmentOf(const BufferDecl& decl) {
+  if (decl.scope == Scope::kLocal) return BytesOf(decl.dtype);
+  return std::max<int64_t>(decl.alignment, decl.scope == Scope::kGlobal ? 64 : 16);
+}
+
+void CollectShared(const Stmt& stmt, std::map<int, BufferDecl>& out) {
+  if (stmt == nullptr) return;
+  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared) out.emplace(stmt->decl.id, stmt->decl);
+  for (const Stmt& child : stmt->body) CollectShared(child, out);
+}
+
+struct SharedLayout {
+  std::vector<std::pair<BufferDecl, int64_t>> offsets;
+  int64_t bytes = 0;
+};
+
+SharedLayout LayOut(const Stmt& body) {
+  std::map<int, BufferDecl> buffers;
+  CollectShared(body, buffers);
+  SharedLayout layout;
+  for (const auto& [id, decl] : buffers) {
+    const int64_t alignment = AlignmentOf(decl);
+    const int64_t offset = (layout.bytes + alignment - 1) / alignment * alignment;
+    layout.offsets.emplace_back(decl, offset);
+    layout.bytes = offset + decl.elements * BytesOf(decl.dtype);
+  }
+  return layout;
+}
+
+class GpuKernelPrinter : public ExprPrinter {
+ public:
+  GpuKernelPrinter(const KernelFunc& kernel, Dialect dialect, Helpers& helpers)
+      : ExprPrinter(dialect, helpers), kernel_(kernel), cuda_(dialect == Dialect::kCuda) {}
+
+  std::string Print() {
+    for (const BufferDecl& param : kernel_.params) Declare(param);
+    BindVars(kernel_.body);
+    Stmt body = NormalizeVectorLoops(kernel_.body, analyzer_);
+    body = UnifyLaneConditions(SimplifyAll(body, analyzer_), analyzer_);
+    KernelFunc simplified = kernel_;
+    simplified.body = body;
+    ChooseIndexType(simplified);
+    PrintHead();
+    depth_ = 1;
+    PrintShared();
+    if (body != nullptr) PrintStmt(body);
+    return out_ + "}\n";
+  }
+
+ private:
+  void Line(const std::string& text) { out_.append(2 * depth_, ' ').append(text).append("\n"); }
+  void Open(const std::string& head) {
+    Line(head.empty() ? "{" : head + " {");
+    ++depth_;
+  }
+  void Close() {
+    --depth_;
+    Line("}");
+  }
+  void Block(const std::string& head, const Stmt& body) {
+    Open(head);
+    PrintStmt(body);
+    Close();
+  }
+
+  void Declare(const BufferDecl& decl) {
+    buffers_[decl.id] = decl;
+    if (buffer_names_.count(decl.id) == 0) buffer_names_[decl.id] = names_.Unique(decl.name);
+  }
+  const std::string& NameOf(int buffer) const { return buffer_names_.at(buffer); }
+
+  void PrintHead() {
+    std::string params;
+    for (const BufferDecl& param : kernel_.params) {
+      const std::string type = (param.written ? "" : "const ") + StorageType(param.dtype) + "* ";
+      params += (params.empty() ? "" : ", ") + (cuda_ ? type + "__restrict__ " : "__global " + type + "restrict ") + NameOf(param.id);
+    }
+    const std::string threads = std::to_string(kernel_.threads);
+    out_ += (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + ") "
+                   : "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void ") +
+            kernel_.name + "(" + params + ") {\n";
+  }
+
+  void PrintShared() {
+    const SharedLayout layout = LayOut(kernel_.body);
+    const bool dynamic = cuda_ && layout.bytes > kMaxStaticSharedBytes;
+    if (dynamic) Line("extern __shared__ __align__(128) unsigned char shared_memory[];");
+    for (const auto& [decl, offset] : layout.offsets) {
+      Declare(decl);
+      const std::string name = NameOf(decl.id), size = "[" + std::to_string(decl.elements) + "]";
+      const std::string alignment = std::to_string(AlignmentOf(decl));
+      // OpenCL C has pointers to half, but no arrays of it.
+      const std::string type = !cuda_ && decl.dtype == DType::kFloat16 ? "ushort" : StorageType(decl.dtype);
+      if (dynamic) {
+        Line(type + "* const " + name + " = (" + type + "*)(shared_memory + " + std::to_string(offset) + ");");
+      } else if (cuda_) {
+        Line("__shared__ __align__(" + alignment + ") " + type + " " + name + size + ";");
+      } else {
+        Line("__local " + type + " " + name + size + " __attribute__((aligned(" + alignment + ")));");
+      }
+    }
+  }
+
+  void PrintStmt(const Stmt& stmt) {
+    switch (stmt->kind) {
+      case StmtKind::kFor: return PrintFor(stmt);
+      case StmtKind::kSeq:
+        for (const Stmt& child : stmt->body) PrintStmt(child);
+        return;
+      case StmtKind::kStore: return Line(StoreText(stmt->buffer, stmt->index, Text(stmt->value)));
+      case StmtKind::kIf: return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kAlloc: return PrintAlloc(*stmt);
+      case StmtKind::kBarrier: return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+      case StmtKind::kLet:
+        Open("");
+        Line("const " + (is_wide(stmt->value) ? "int64" : IndexType()) + " " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
+        PrintStmt(stmt->body[0]);
+        return Close();
+      case StmtKind::kComment: {
+        std::string line = stmt->text;
+        std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
+        return Line("// " + line);
+      }
+    }
+  }
+
+  void PrintAlloc(const StmtNode& alloc) {
+    if (alloc.decl.scope == Scope::kShared) return PrintStmt(alloc.body[0]);
+    Declare(alloc.decl);
+    Open("");
+    Line(ValueType(alloc.decl.dtype) + " " + NameOf(alloc.decl.id) + "[" + std::to_string(alloc.decl.elements) + "];");
+    PrintStmt(alloc.body[0]);
+    Close();
+  }
+
+  void PrintFor(const Stmt& loop) {
+    const Stmt& body = loop->body[0];
+    switch (loop->for_kind) {
+      case ForKind::kBlockX: return PrintIndex(*loop, cuda_ ? "blockIdx.x" : "get_group_id(0)");
+      case ForKind::kThreadX: return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
+      case ForKind::kVectorize:
+        lane_ = loop->var;
+        lanes_ = loop->extent;
+        PrintVectorStmt(body);
+        lane_ = nullptr;
+        return;
+      case ForKind::kUnroll: Line("#pragma unroll"); break;
+      case ForKind::kSerial:
+      case ForKind::kParallel:
+        if (loop->unroll > 0) Line("#pragma unroll " + std::to_string(loop->unroll));
+        break;
+    }
+    Block(ForText(*loop), body);
+  }
+
+  std::string ForText(const StmtNode& loop) {
+    const std::string var = VarName(loop.var);
+    return "for (" + IndexType() + " " + var + " = 0; " + var + " < " + std::to_string(loop.extent) + "; ++" + var + ")";
+  }
+
+  void PrintIndex(const StmtNode& loop, const std::string& value) {
+    Open("");
+    Line("const " + IndexType() + " " + VarName(loop.var) + " = " + value + ";");
+    PrintStmt(loop.body[0]);
+    Close();
+  }
+
+  bool IsHalfInMemory(const BufferDecl& decl) const {
+    return decl.dtype == DType::kFloat16 && decl.scope != Scope::kLocal;
+  }
+
+  std::string Space(const BufferDecl& decl) const {
+    return cuda_ ? "" : decl.scope == Scope::kShared ? "__local " : "__global ";
+  }
+
+  // OpenCL C: the buffer as a pointer to half.
+  std::string HalfPointer(const BufferDecl& decl, bool is_const) const {
+    const std::string name = NameOf(decl.id);
+    return decl.scope == Scope::kShared ? std::string("(__local ") + (is_const ? "const " : "") + "half*)" + name : name;
+  }
+
+  std::string LoadText(const ExprNode& load) override {
+    for (const auto& [known, text] : components_)
+      if (known->buffer == load.buffer && Equal(known->args[0], load.args[0])) return text;
+    const BufferDecl& decl = buffers_.at(load.buffer);
+    const std::string index = Text(load.args[0]);
+    if (!IsHalfInMemory(decl)) return NameOf(load.buffer) + "[" + index + "]";
+    if (cuda_) return helpers_.Use("half_to_float") + "(" + NameOf(load.buffer) + "[" + index + "])";
+    return "vload_half(" + index + ", " + HalfPointer(decl, true) + ")";
+  }
+
+  std::string StoreText(int buffer, const Expr& index, std::string value) {
+    const BufferDecl& decl = buffers_.at(buffer);
+    const std::string element = NameOf(buffer) + "[" + Text(index) + "]";
+    if (IsHalfInMemory(decl) && !cuda_) return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(decl, false) + ");";
+    if (IsHalfInMemory(decl)) value = helpers_.Use("float_to_half") + "(" + value + ")";
+    if (decl.dtype == DType::kBool) value = "(" + value + ") != 0";
+    return element + " = " + value + ";";
+  }
+
+  // --- Vector loops.
+
+  bool UsesLane(const Expr& e) const { return UsesVar(e, lane_.get()); }
+  Expr AtLane(const Expr& e, int64_t i) { return analyzer_.Simplify(Substitute(e, {{lane_.get(), IntImm(i)}})); }
+
+  void PrintVectorStmt(const Stmt& stmt) {
+    switch (stmt->kind) {
+      case StmtKind::kSeq:
+        for (const Stmt& child : stmt->body) PrintVectorStmt(child);
+        return;
+      case StmtKind::kIf:
+        if (UsesLane(stmt->condition)) break;
+        Open("if (" + Text(stmt->condition) + ")");
+        PrintVectorStmt(stmt->body[0]);
+        return Close();
+      case StmtKind::kStore:
+        if (PrintVectorStore(*stmt)) return;
+        break;
+      case StmtKind::kComment: return PrintStmt(stmt);
+      default: break;
+    }
+    Line("#pragma unroll");
+    const StmtNode loop{.kind = StmtKind::kFor, .var = lane_, .extent = lanes_};
+    Block(ForText(loop), stmt);
+  }
+
+  // Lanes that one access of the buffer can have from `base` on: a power of two, at most 16 bytes; 1 for local buffers and
+  // where the alignment is not certain.
+  int64_t ChunkOf(const BufferDecl& decl, const Expr& base) {
+    if (decl.scope == Scope::kLocal) return 1;
+    const int64_t bytes = BytesOf(decl.dtype), divisor = analyzer_.KnownDivisor(base);
+    int64_t chunk = std::min(kMaxVectorBytes, AlignmentOf(decl)) / bytes;
+    while (chunk > 1 && (lanes_ % chunk != 0 || divisor % chunk != 0)) chunk /= 2;
+    return bytes * chunk >= 4 ? chunk : 1;
+  }
+
+  // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one scalar
+  // type never meet those as another, but make no such assumption for vectors.
+  static std::string VectorType(DType dtype, int64_t chunk) {
+    const int64_t bytes = BytesOf(dtype) * chunk;
+    if (dtype == DType::kFloat32) return "float" + std::to_string(chunk);
+    if (bytes == 4) return BytesOf(dtype) == 2 ? "ushort2" : "uchar4";
+    return "uint" + std::to_string(bytes / 4);
+  }
+
+  std::string VectorAccess(const BufferDecl& decl, const Expr& at, int64_t chunk, bool is_const) {
+    const std::string offset = IsInt(at, 0) ? "" : " + " + Text(at, kSumLevel);
+    return "*(" + Space(decl) + (is_const ? "const " : "") + VectorType(decl.dtype, chunk) + "*)(" + NameOf(decl.id) + offset + ")";
+  }
+
+  std::string Zero(DType dtype, int64_t chunk) const {
+    return cuda_ ? "{}" : "(" + VectorType(dtype, chunk) + ")(0)";
+  }
+
+  // False: the store has no vector form.
+  bool PrintVectorStore(const StmtNode& store) {
+    const Stride stride = StrideOf(store.index, lane_, analyzer_);
+    if (!stride.affine || stride.stride != 1) return false;
+    return PrintCopy(store, stride.base) || PrintComputed(store, stride.base);
+  }
+
+  // to[...] = from[...], or select(condition, from[...], 0): one access a chunk on each side that is in memory. The zero
+  // is put in first and the load predicated, so that several such copies have their loads in flight together.
+  bool PrintCopy(const StmtNode& store, const Expr& base) {
+    Expr value = store.value, condition;
+    if (value->kind == ExprKind::kSelect && !UsesLane(value->args[0]) && IsZero(value->args[2])) {
+      condition = value->args[0];
+      value = value->args[1];
+    }
+    if (value->kind != ExprKind::kLoad) return false;
+    const BufferDecl& to = buffers_.at(store.buffer);
+    const BufferDecl& from = buffers_.at(value->buffer);
+    const Stride stride = StrideOf(value->args[0], lane_, analyzer_);
+    if (to.dtype != from.dtype || !stride.affine || stride.stride != 1) return false;
+    const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
+    if (to_local && from_local) return false;
+    if ((to_local || from_local) && to.dtype != DType::kFloat32) return false;
+    int64_t chunk = lanes_;
+    if (!to_local) chunk = std::min(chunk, ChunkOf(to, base));
+    if (!from_local) chunk = std::min(chunk, ChunkOf(from, stride.base));
+    if (chunk == 1) return false;
+    for (int64_t start = 0; start < lanes_; start += chunk) {
+      const Expr source = Offset(stride.base, start), target = Offset(base, start);
+      if (!to_local && !from_local && condition == nullptr) {
+        Line(VectorAccess(to, target, chunk, false) + " = " + VectorAccess(from, source, chunk, true) + ";");
+        continue;
+      }
+      Open("");
+      Line(VectorType(to.dtype, chunk) + " chunk = " + Zero(to.dtype, chunk) + ";");
+      Take(from, source, chunk, condition);
+      Put(to, target, chunk);
+      Close();
+    }
+    return true;
+  }
+
+  void Take(const BufferDecl& from, const Expr& at, int64_t chunk, const Expr& condition) {
+    const std::string head = condition == nullptr ? "" : "if (" + Text(condition) + ") ";
+    if (from.scope != Scope::kLocal) return Line(head + "chunk = " + VectorAccess(from, at, chunk, true) + ";");
+    for (int64_t i = 0; i < chunk; ++i)
+      Line(head + "chunk." + kComponents[i] + " = " + NameOf(from.id) + "[" + Text(Offset(at, i)) + "];");
+  }
+
+  void Put(const BufferDecl& to, const Expr& at, int64_t chunk) {
+    if (to.scope != Scope::kLocal) return Line(VectorAccess(to, at, chunk, false) + " = chunk;");
+    for (int64_t i = 0; i < chunk; ++i) Line(NameOf(to.id) + "[" + Text(Offset(at, i)) + "] = chunk." + kComponents[i] + ";");
+  }
+
+  // A store of float32 to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
+  // as vectors.
+  bool PrintComputed(const StmtNode& store, const Expr& base) {
+    const BufferDecl& to = buffers_.at(store.buffer);
+    if (to.dtype != DType::kFloat32 || store.value->dtype != DType::kFloat32) return false;
+    const int64_t chunk = ChunkOf(to, base);
+    if (chunk == 1) return false;
+    std::vector<Expr> loads;
+    CollectLoads(store.value, chunk, loads);
+    for (int64_t start = 0; start < lanes_; start += chunk) {
+      Open("");
+      for (size_t i = 0; i < loads.size(); ++i) LoadChunk(loads[i], i, start, chunk);
+      Line(VectorType(to.dtype, chunk) + " chunk;");
+      for (int64_t i = 0; i < chunk; ++i) Line(std::string("chunk.") + kComponents[i] + " = " + Text(AtLane(store.value, start + i)) + ";");
+      Put(to, Offset(base, start), chunk);
+      Close();
+      components_.clear();
+    }
+    return true;
+  }
+
+  // Loads that every lane performs, along memory and aligned, each once.
+  void CollectLoads(const Expr& e, int64_t chunk, std::vector<Expr>& out) {
+    if (e->kind == ExprKind::kLoad) {
+      const BufferDecl& from = buffers_.at(e->buffer);
+      if (from.dtype != DType::kFloat32 || from.scope == Scope::kLocal) return;
+      const Stride stride = StrideOf(e->args[0], lane_, analyzer_);
+      if (!stride.affine || stride.stride != 1 || ChunkOf(from, stride.base) % chunk != 0) return;
+      if (std::none_of(out.begin(), out.end(), [&](const Expr& known) { return Equal(known, e); })) out.push_back(e);
+      return;
+    }
+    const bool first_only = e->kind == ExprKind::kSelect || e->kind == ExprKind::kAnd || e->kind == ExprKind::kOr;
+    for (size_t i = 0; i < (first_only ? 1 : e->args.size()); ++i) CollectLoads(e->args[i], chunk, out);
+  }
+
+  void LoadChunk(const Expr& load, size_t number, int64_t start, int64_t chunk) {
+    const BufferDecl& from = buffers_.at(load->buffer);
+    const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
+    const std::string name = "chunk" + std::to_string(number);
+    Line("const " + VectorType(from.dtype, chunk) + " " + name + " = " + VectorAccess(from, Offset(stride.base, start), chunk, true) + ";");
+    for (int64_t i = 0; i < chunk; ++i)
+      components_.emplace_back(AtLane(load, start + i), name + "." + kComponents[i]);
+  }
+
+  Expr Offset(const Expr& base, int64_t offset) { return analyzer_.Simplify(Add(base, IntImm(offset))); }
+
+  static bool IsZero(const Expr& e) {
+    return (e->kind == ExprKind::kFloatImm && std::bit_cast<uint64_t>(e->fvalue) == 0) || IsInt(e, 0);
+  }
+
+  const KernelFunc& kernel_;
+  const bool cuda_;
+  std::string out_;
+  int depth_ = 0;
+  std::map<int, BufferDecl> buffers_;
+  std::map<int, std::string> buffer_names_;
+  Expr lane_;  // of the vector loop that is being printed
+  int64_t lanes_ = 1;
+  std::vector<std::pair<Expr, std::string>> components_;  // loads that are parts of vectors already loaded
+};
+
+}  // namespace
+
+int64_t SharedBytesOf(const KernelFunc& kernel) { return LayOut(kernel.body).bytes; }
+
+std::string GpuPrelude(Dialect dialect) {
+  if (dialect == Dialect::kCuda) return "typedef long long int64;\n";
+  return "#ifdef cl_khr_fp64\n#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n#endif\ntypedef long int64;\n";
+}
+
+std::string PrintGpuKernel(const KernelFunc& kernel, Dialect dialect, Helpers& helpers) {
+  return GpuKernelPrinter(kernel, dialect, helpers).Print();
+}
+
+}  // namespace diapason

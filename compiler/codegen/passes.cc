@@ -1,0 +1,195 @@
+#include "compiler/codegen/passes.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// The same statement with other children and expressions; null where nothing is left.
+Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
+  switch (s.kind) {
+    case StmtKind::kFor: return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
+    case StmtKind::kSeq: return MakeSeq(std::move(body));
+    case StmtKind::kStore: return MakeStore(s.buffer, fn(s.index), fn(s.value));
+    case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
+    case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
+    case StmtKind::kBarrier: return MakeBarrier();
+    case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
+    case StmtKind::kComment: return MakeComment(s.text);
+  }
+  return nullptr;
+}
+
+Stmt MapChildren(const StmtNode& s, const std::function<Stmt(const Stmt&)>& child,
+                 const std::function<Expr(const Expr&)>& fn) {
+  std::vector<Stmt> body;
+  body.reserve(s.body.size());
+  for (const Stmt& part : s.body) body.push_back(child(part));
+  return WithParts(s, std::move(body), fn);
+}
+
+Expr Same(const Expr& e) { return e; }
+
+int64_t CountStores(const Stmt& stmt) {
+  if (stmt->kind == StmtKind::kStore) return 1;
+  int64_t count = 0;
+  for (const Stmt& child : stmt->body) count += CountStores(child);
+  return stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll ? count * stmt->extent : count;
+}
+
+class Expander {
+ public:
+  Expander(Analyzer& analyzer, int64_t max_stores) : analyzer_(analyzer), max_stores_(max_stores) {}
+
+  Stmt Run(const Stmt& stmt) {
+    const bool unroll = stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll;
+    if (!unroll) {
+      return MapChildren(*stmt, [this](const Stmt& child) { return Run(child); },
+                         [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, map_)); });
+    }
+    if (CountStores(stmt) > max_stores_) {
+      const int hint = static_cast<int>(std::min<int64_t>(stmt->extent, 8));
+      return MakeFor(ForKind::kSerial, stmt->var, stmt->extent, Run(stmt->body[0]), hint);
+    }
+    std::vector<Stmt> copies;
+    for (int64_t i = 0; i < stmt->extent; ++i) {
+      map_[stmt->var.get()] = IntImm(i);
+      copies.push_back(Run(stmt->body[0]));
+    }
+    map_.erase(stmt->var.get());
+    return MakeSeq(std::move(copies));
+  }
+
+ private:
+  Analyzer& analyzer_;
+  const int64_t max_stores_;
+  VarMap map_;
+};
+
+// One comparison a < b (or a <= b) with difference a - b = base + stride * lane, stride 1 or -1.
+Expr UnifyComparison(const Expr& e, const Expr& lane, int64_t lanes, Analyzer& analyzer) {
+  if (e->kind != ExprKind::kLt && e->kind != ExprKind::kLe) return e;
+  if (IsFloat(e->args[0]->dtype) || !UsesVar(e, lane.get())) return e;
+  Expr difference = Sub(e->args[0], e->args[1]);
+  if (e->kind == ExprKind::kLe) difference = Sub(difference, IntImm(1, difference->dtype));  // now: difference < 0
+  const Stride stride = StrideOf(difference, lane, analyzer);
+  if (!stride.affine || (stride.stride != 1 && stride.stride != -1)) return e;
+  // Going up from base, zero is crossed within the lanes only if base is no multiple; going down, if base + 1 is none.
+  const Expr edge = stride.stride == 1 ? stride.base : Add(stride.base, IntImm(1, stride.base->dtype));
+  const int64_t divisor = analyzer.KnownDivisor(edge);
+  if (divisor % lanes != 0) return e;
+  return analyzer.Simplify(Substitute(e, {{lane.get(), IntImm(0)}}));
+}
+
+bool IsVectorLoop(const StmtNode& s) { return s.kind == StmtKind::kFor && s.for_kind == ForKind::kVectorize; }
+
+bool NeedsOwnLanes(const StmtNode& s) {
+  return IsVectorLoop(s) || s.kind == StmtKind::kAlloc || s.kind == StmtKind::kBarrier;
+}
+
+Stmt Normalize(const Stmt& stmt, const ExprNode* lane, Analyzer& analyzer) {
+  ForKind kind = stmt->for_kind;
+  const ExprNode* inner_lane = lane;
+  if (IsVectorLoop(*stmt)) {
+    const bool plain = !Contains(stmt->body[0], NeedsOwnLanes);
+    kind = plain ? ForKind::kVectorize : ForKind::kUnroll;
+    if (plain) inner_lane = stmt->var.get();
+  }
+  if (stmt->kind == StmtKind::kLet && lane != nullptr && UsesVar(stmt->value, lane)) {
+    const Stmt body = SubstituteAndSimplify(stmt->body[0], {{stmt->var.get(), stmt->value}}, analyzer);
+    return Normalize(body, lane, analyzer);
+  }
+  if (stmt->body.empty()) return stmt;
+  auto copy = std::make_shared<StmtNode>(*stmt);
+  copy->for_kind = kind;
+  for (Stmt& child : copy->body) child = Normalize(child, inner_lane, analyzer);
+  return copy;
+}
+
+int64_t LargestPowerOfTwo(int64_t limit) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(limit))); }
+
+}  // namespace
+
+bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) {
+  if (is(*stmt)) return true;
+  return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Contains(child, is); });
+}
+
+Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer) {
+  return stmt == nullptr ? nullptr : Normalize(stmt, nullptr, analyzer);
+}
+
+Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn) {
+  if (stmt == nullptr) return nullptr;
+  return MapChildren(*stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
+}
+
+Stmt SimplifyAll(const Stmt& stmt, Analyzer& analyzer) {
+  return MapExprs(stmt, [&](const Expr& e) { return analyzer.Simplify(e); });
+}
+
+Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer) {
+  return MapExprs(stmt, [&](const Expr& e) { return analyzer.Simplify(Substitute(e, map)); });
+}
+
+Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores) {
+  if (stmt == nullptr) return nullptr;
+  return Expander(analyzer, max_stores).Run(stmt);
+}
+
+Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes) {
+  if (stmt == nullptr) return nullptr;
+  auto split = [&](const Stmt& child) { return SplitVectorLoops(child, analyzer, max_lanes); };
+  if (stmt->kind != StmtKind::kFor || stmt->for_kind != ForKind::kVectorize) return MapChildren(*stmt, split, Same);
+  const Stmt body = split(stmt->body[0]);
+  if (body == nullptr) return nullptr;
+  const int64_t most = LargestPowerOfTwo(std::max<int64_t>(1, max_lanes(body)));
+  std::vector<Stmt> pieces;
+  for (int64_t start = 0; start < stmt->extent;) {
+    const int64_t lanes = std::min(most, LargestPowerOfTwo(stmt->extent - start));
+    const bool whole = lanes == stmt->extent;
+    const Expr lane = whole ? stmt->var : MakeVar(stmt->var->name);
+    if (!whole) analyzer.Bind(lane, Interval{0, lanes - 1});
+    const Expr value = lanes == 1 ? IntImm(start) : Add(lane, IntImm(start));
+    const Stmt piece = whole && lanes > 1 ? body : SubstituteAndSimplify(body, {{stmt->var.get(), value}}, analyzer);
+    if (piece != nullptr) pieces.push_back(lanes == 1 ? piece : MakeFor(ForKind::kVectorize, lane, lanes, piece));
+    start += lanes;
+  }
+  return MakeSeq(std::move(pieces));
+}
+
+Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer) {
+  if (stmt == nullptr) return nullptr;
+  Stmt result = MapChildren(*stmt, [&](const Stmt& child) { return UnifyLaneConditions(child, analyzer); }, Same);
+  if (result == nullptr || result->kind != StmtKind::kFor || result->for_kind != ForKind::kVectorize) return result;
+  const Expr lane = result->var;
+  const int64_t lanes = result->extent;
+  return MapExprs(result, [&](const Expr& e) {
+    if (!UsesVar(e, lane.get())) return e;
+    return Rewrite(e, [&](const Expr& node) { return UnifyComparison(node, lane, lanes, analyzer); });
+  });
+}
+
+Stride StrideOf(const Expr& index, const Expr& var, Analyzer& analyzer) {
+  if (!UsesVar(index, var.get())) return {true, 0, index};
+  const Expr simple = analyzer.Simplify(index);
+  const Affine affine = ToAffine(simple);
+  Affine base;
+  base.constant = affine.constant;
+  int64_t stride = 0;
+  for (const auto& [term, coefficient] : affine.terms) {
+    if (term == var) {
+      stride = coefficient;
+    } else if (UsesVar(term, var.get())) {
+      return {};
+    } else {
+      base.terms.emplace_back(term, coefficient);
+    }
+  }
+  return {true, stride, FromAffine(base)};
+}
+
+}  // namespace diapason

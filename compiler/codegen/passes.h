@@ -1,0 +1,46 @@
+// Passes that codegen runs over a kernel's loops before it prints them.
+#pragma once
+
+#include "compiler/lower/stmt.h"
+#include "compiler/tensor/simplify.h"
+
+namespace diapason {
+
+// True if `is` holds for the statement or one below it.
+bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
+
+// Leaves vector loops that hold no vector loops, buffers or barriers (one that does becomes an unrolled loop), and no lets
+// that differ between lanes (their values are put in).
+Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer);
+
+// Replaces each kUnroll loop by copies of its body, the variable a constant in each, and simplifies. A loop whose copies
+// would hold more than `max_stores` stores becomes a serial one with an unroll hint instead.
+// `analyzer` knows the ranges of the variables.
+Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores);
+
+// Simplifies every expression of the tree.
+Stmt SimplifyAll(const Stmt& stmt, Analyzer& analyzer);
+
+// Cuts kVectorize loops into pieces of a power of two of lanes, at most max_lanes(body): 24 is 16 + 8, 7 is 4 + 2 + 1.
+// A loop of one lane is replaced by its body.
+Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes);
+
+// Replaces the lane variable by 0 in comparisons that have one outcome for all lanes because limits and offsets are
+// multiples of the number of lanes: "8 * i + lane < 1000" is the same for each of 8 lanes.
+Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer);
+
+// Statement with variables replaced; expressions are simplified. Lets keep their variables.
+Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer);
+
+// Applies fn to every expression of the tree.
+Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn);
+
+// How an index moves with a loop variable: index = base + stride * var, base free of var.
+struct Stride {
+  bool affine = false;  // false: the index depends on the variable in another way
+  int64_t stride = 0;
+  Expr base;
+};
+Stride StrideOf(const Expr& index, const Expr& var, Analyzer& analyzer);
+
+}  // namespace diapason
