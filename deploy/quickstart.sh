@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# From a fresh clone to a tuned ResNet-18: installs what is missing, builds, tunes, builds a package with default and one
+# with tuned schedules, checks both and prints their latencies.
+#
+#   deploy/quickstart.sh [--seconds N] [--target T] [--model M] [--out FOLDER]
+#
+# Tunes for the GPU where there is an NVIDIA one, else for the processor; about two minutes of tuning by default.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=120
+target=
+model=resnet-18
+out=build/quickstart
+
+usage() { sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+while (($# > 0)); do
+  case $1 in
+    --seconds | --target | --model | --out)
+      if (($# < 2)); then
+        echo "deploy/quickstart.sh: $1 needs a value behind it" >&2
+        exit 2
+      fi
+      printf -v "${1#--}" '%s' "$2"
+      shift 2
+      ;;
+    --help | -h)
+      usage
+      exit 0
+      ;;
+    *)
+      echo "deploy/quickstart.sh: unknown argument $1; --help shows those that it takes" >&2
+      exit 2
+      ;;
+  esac
+done
+if [[ ! $seconds =~ ^[1-9][0-9]*$ ]]; then
+  echo "deploy/quickstart.sh: --seconds $seconds: give a whole number of at least 1" >&2
+  exit 2
+fi
+if [[ -z $target ]]; then
+  target=cpu
+  if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
+    target=cuda
+  fi
+fi
+
+step() {
+  echo
+  echo "\$ diapason $*"
+  build/bin/diapason "$@"
+}
+
+bash deploy/setup.sh
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release
+cmake --build build --target diapason -j "${JOBS:-$(nproc)}"
+mkdir -p "$out"
+history=$out/history.db
+
+step networks
+step tasks "$model" --target "$target"
+step tune "$model" --target "$target" --history "$history" --seconds "$seconds" --trials 1000000
+
+# Without records, from a history that is not there, the default schedules are built; their warnings are expected.
+echo
+echo "\$ diapason build $model (default schedules)"
+build/bin/diapason build "$model" --target "$target" --history "$out/none.db" --out "$out/default" 2>"$out/default.warnings" ||
+  { cat "$out/default.warnings" >&2; exit 1; }
+step build "$model" --target "$target" --history "$history" --out "$out/tuned"
+step run "$out/tuned" --check --bench
+
+build/bin/diapason run "$out/default" --check --bench --json >"$out/default.json"
+build/bin/diapason run "$out/tuned" --check --bench --json >"$out/tuned.json"
+python3 - "$out/default.json" "$out/tuned.json" "$model" "$target" <<'PYTHON'
+import json, sys
+
+default, tuned = (json.load(open(path)) for path in sys.argv[1:3])
+print(f"\n{sys.argv[3]} on {sys.argv[4]}, outputs compared with the naive evaluation:")
+for name, report in (("default", default), ("tuned", tuned)):
+    latency, check = report["latency_us"], report["check"]
+    print(f"  {name:8} {latency['median'] / 1e3:10.3f} ms   largest error {check['max_abs_error']:.2e}")
+print(f"  tuning made it {default['latency_us']['median'] / tuned['latency_us']['median']:.2f} times as fast")
+PYTHON
+echo "the history is in $history, the package in $out/tuned"
