@@ -207,6 +207,7 @@ absl::StatusOr<int64_t> RecordWriter::Insert(const TuningRecord& record) {
 }
 
 absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRecord>& records) {
+  if (records.empty()) return std::vector<int64_t>();
   absl::MutexLock lock(&impl_->mu);
   const auto refuse = [&](size_t i, const absl::Status& reason) {
     return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
