@@ -11,9 +11,10 @@
 namespace diapason {
 
 // Why a measurement gave no time. Histories and messages carry the names of ErrorKindName, which never change meaning;
-// the numbers are free to change. A new kind is a new enumerator, its name in outcome.cc and a line in docs/history.md.
+// the numbers are free to change. A new kind is an enumerator here, its name in outcome.cc, and a new version of the
+// history with a line in docs/history.md, so that older programs refuse the file instead of misreading it.
 enum class ErrorKind : uint8_t {
-  kUnknown = 0,     // also: a name written by a later version
+  kUnknown = 0,     // failed in a way that has no name
   kInstantiation,   // the steps do not replay on the workload
   kLowering,        // no loop nest, or one that breaks a limit of the target
   kCompile,         // the compiler refused the source
