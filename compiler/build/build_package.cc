@@ -1,0 +1,237 @@
+#include "compiler/build/build_package.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/build/memory_plan.h"
+#include "compiler/build/package_files.h"
+#include "compiler/build/package_format.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+
+namespace diapason {
+namespace {
+
+using Place = PackageTensor::Place;
+
+// "07_conv2d_3x3_s1_1x56x56x64": safe as a file name, unique by its number, and short.
+std::string FileName(size_t index, const std::string& task) {
+  std::string name = absl::StrCat(index < 10 ? "0" : "", index, "_");
+  for (char c : task.substr(0, 80)) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+    name += plain ? c : '_';
+  }
+  return name;
+}
+
+// Index of the program's buffer for a stage of the dag; -1 if it has none.
+int BufferOfStage(const Program& program, int stage) {
+  for (size_t i = 0; i < program.buffers.size(); ++i)
+    if (program.buffers[i].stage == stage) return static_cast<int>(i);
+  return -1;
+}
+
+// Fills the manifest and the weights of a request, with nothing written yet.
+class Layout {
+ public:
+  explicit Layout(const PackageRequest& request) : request_(request), network_(request.network) {}
+
+  absl::Status Make();
+  const PackageManifest& manifest() const { return manifest_; }
+  PackageManifest& manifest() { return manifest_; }
+  const std::string& weights() const { return weights_; }
+
+ private:
+  struct Scratch {
+    int step, buffer;
+    int64_t bytes;
+  };
+
+  absl::Status CheckPrograms() const;
+  // The package's tensor for the owner of a network tensor; added at its first use.
+  int TensorFor(int network_tensor);
+  void AddSteps();
+  void AddPorts();
+  void NarrowToValid(PackagePort& port) const;
+  void PlaceArena();
+
+  const PackageRequest& request_;
+  const Network& network_;
+  PackageManifest manifest_;
+  std::string weights_;
+  std::map<int, int> tensors_;            // owner in the network -> position in the manifest
+  std::vector<PlannedTensor> lifetimes_;  // by position in the manifest
+  std::vector<Scratch> scratch_;
+};
+
+absl::Status CheckProgram(const Task& task, const Program& program, const Target& target) {
+  if (program.target.kind != target.kind)
+    return absl::InvalidArgumentError(absl::StrCat("the program of task '", task.name, "' is for target '",
+                                                   program.target.ToString(), "', the package for '", target.ToString(),
+                                                   "'"));
+  const auto check = [&](int stage, bool required) -> absl::Status {
+    const int index = BufferOfStage(program, stage);
+    if (index < 0 && !required) return absl::OkStatus();  // a placeholder that nothing reads
+    if (index < 0 || program.buffers[index].elements != task.dag.stage(stage).elements() ||
+        program.buffers[index].dtype != task.dag.stage(stage).dtype)
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the program of task '", task.name, "' has no buffer that fits stage '", task.dag.stage(stage).name, "'"));
+    return absl::OkStatus();
+  };
+  for (int stage : task.dag.inputs()) RETURN_IF_ERROR(check(stage, false));
+  for (int stage : task.dag.outputs()) RETURN_IF_ERROR(check(stage, true));
+  return absl::OkStatus();
+}
+
+absl::Status Layout::CheckPrograms() const {
+  const std::vector<Task>& tasks = request_.partition.tasks;
+  DIAPASON_CHECK(request_.tasks.size() == tasks.size());
+  for (size_t i = 0; i < tasks.size(); ++i)
+    RETURN_IF_ERROR(CheckProgram(tasks[i], request_.tasks[i].program, request_.target));
+  return absl::OkStatus();
+}
+
+int Layout::TensorFor(int network_tensor) {
+  const int owner = request_.partition.Owner(network_tensor);
+  if (auto found = tensors_.find(owner); found != tensors_.end()) return found->second;
+  const Tensor& tensor = network_.tensor(owner);
+  PackageTensor packed;
+  packed.name = tensor.name;
+  packed.dtype = tensor.type.dtype;
+  packed.elements = tensor.type.elements();
+  if (tensor.constant()) {
+    packed.place = Place::kConstant;
+    packed.offset = static_cast<int64_t>(weights_.size());
+    weights_.append(reinterpret_cast<const char*>(tensor.data->data.data()), tensor.data->data.size());
+    weights_.resize((weights_.size() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+  } else if (std::find(network_.inputs.begin(), network_.inputs.end(), owner) != network_.inputs.end()) {
+    packed.place = Place::kInput;
+  }
+  const int index = static_cast<int>(manifest_.tensors.size());
+  tensors_[owner] = index;
+  manifest_.tensors.push_back(packed);
+  lifetimes_.push_back({packed.bytes(), std::numeric_limits<int>::max(), -1});
+  return index;
+}
+
+void Layout::AddSteps() {
+  for (const Subgraph& subgraph : request_.partition.subgraphs) {
+    const int now = static_cast<int>(manifest_.steps.size());
+    PackageStep step;
+    step.task = subgraph.task;
+    const auto use = [&](int network_tensor) {
+      const int index = TensorFor(network_tensor);
+      lifetimes_[index].first = std::min(lifetimes_[index].first, now);
+      lifetimes_[index].last = std::max(lifetimes_[index].last, now);
+      return index;
+    };
+    for (int tensor : subgraph.inputs) step.inputs.push_back(use(tensor));
+    for (int tensor : subgraph.outputs) step.outputs.push_back(use(tensor));
+    const std::vector<ProgramBuffer>& buffers = request_.tasks[subgraph.task].program.buffers;
+    for (size_t i = 0; i < buffers.size(); ++i)
+      if (buffers[i].role == BufferRole::kWorkspace) scratch_.push_back({now, static_cast<int>(i), buffers[i].bytes()});
+    manifest_.steps.push_back(std::move(step));
+  }
+}
+
+// An integer input may be an index: what every reader of it allows.
+void Layout::NarrowToValid(PackagePort& port) const {
+  bool first = true;
+  const std::vector<Subgraph>& subgraphs = request_.partition.subgraphs;
+  for (size_t s = 0; s < subgraphs.size(); ++s) {
+    const std::vector<int> placeholders = subgraphs[s].dag.inputs();
+    for (size_t i = 0; i < placeholders.size(); ++i) {
+      if (manifest_.steps[s].inputs[i] != port.tensor) continue;
+      const Stage& stage = subgraphs[s].dag.stage(placeholders[i]);
+      port.valid_min = first ? stage.valid_min : std::max(port.valid_min, stage.valid_min);
+      port.valid_max = first ? stage.valid_max : std::min(port.valid_max, stage.valid_max);
+      first = false;
+    }
+  }
+}
+
+void Layout::AddPorts() {
+  const auto port_of = [&](int id) {
+    const Tensor& tensor = network_.tensor(id);
+    return PackagePort{tensor.name, tensor.type.dtype, tensor.type.shape, TensorFor(id), 0, 0};
+  };
+  for (int id : network_.inputs) {
+    manifest_.inputs.push_back(port_of(id));
+    NarrowToValid(manifest_.inputs.back());
+  }
+  for (int id : network_.outputs) {
+    manifest_.outputs.push_back(port_of(id));
+    lifetimes_[manifest_.outputs.back().tensor].last = static_cast<int>(manifest_.steps.size());
+  }
+}
+
+void Layout::PlaceArena() {
+  std::vector<PlannedTensor> planned;
+  std::vector<int64_t*> offsets;
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i) {
+    if (manifest_.tensors[i].place != Place::kArena) continue;
+    DIAPASON_CHECK_MSG(lifetimes_[i].first <= lifetimes_[i].last, manifest_.tensors[i].name);
+    planned.push_back(lifetimes_[i]);
+    offsets.push_back(&manifest_.tensors[i].offset);
+  }
+  for (const Scratch& scratch : scratch_)
+    manifest_.steps[scratch.step].workspaces.emplace_back(scratch.buffer, int64_t{0});
+  std::vector<size_t> next(manifest_.steps.size(), 0);
+  for (const Scratch& scratch : scratch_) {
+    planned.push_back({scratch.bytes, scratch.step, scratch.step});
+    offsets.push_back(&manifest_.steps[scratch.step].workspaces[next[scratch.step]++].second);
+  }
+  const MemoryPlan plan = PlanMemory(planned);
+  for (size_t i = 0; i < offsets.size(); ++i) *offsets[i] = plan.offsets[i];
+  manifest_.arena_bytes = plan.bytes;
+}
+
+absl::Status Layout::Make() {
+  RETURN_IF_ERROR(CheckPrograms());
+  manifest_.network = network_.name;
+  manifest_.target = request_.target;
+  manifest_.device = request_.device;
+  AddSteps();
+  AddPorts();
+  PlaceArena();
+  manifest_.weights_bytes = static_cast<int64_t>(weights_.size());
+  manifest_.weights_checksum = ChecksumOfBytes(weights_);
+  for (size_t i = 0; i < request_.tasks.size(); ++i) {
+    const Task& task = request_.partition.tasks[i];
+    const TaskKernels& kernels = request_.tasks[i];
+    manifest_.tasks.push_back({task.name, FileName(i, task.name), task.workload_key, task.weight, kernels.record,
+                               kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary)});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteTask(PackageFolder& folder, const PackageTask& task, const ComputeDag& dag, Program program) {
+  const TargetKind kind = program.target.kind;
+  const std::string base = absl::StrCat("kernels/", task.file), binary_ending = BinaryEnding(kind);
+  RETURN_IF_ERROR(folder.Write(base + SourceEnding(kind), binary_ending.empty() ? program.binary : program.source));
+  if (!binary_ending.empty()) RETURN_IF_ERROR(folder.Write(base + binary_ending, program.binary));
+  program.source.clear();
+  program.binary.clear();
+  RETURN_IF_ERROR(folder.Write(base + ".program", SerializeProgram(program)));
+  return folder.Write(absl::StrCat("tasks/", task.file, ".dag"), SerializeDag(dag));
+}
+
+}  // namespace
+
+absl::Status BuildPackage(const std::string& dir, const PackageRequest& request) {
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Create(dir));
+  Layout layout(request);
+  RETURN_IF_ERROR(layout.Make());
+  for (size_t i = 0; i < request.tasks.size(); ++i)
+    RETURN_IF_ERROR(
+        WriteTask(folder, layout.manifest().tasks[i], request.partition.tasks[i].dag, request.tasks[i].program));
+  RETURN_IF_ERROR(folder.Write("weights.bin", layout.weights()));
+  RETURN_IF_ERROR(folder.Write(kManifestFile, ManifestToJson(layout.manifest())));
+  return folder.Commit();
+}
+
+}  // namespace diapason

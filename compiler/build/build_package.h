@@ -1,0 +1,37 @@
+// Makes a package of an optimised network and the compiled programs of its tasks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compiler/graph/network.h"
+#include "compiler/graph/partition.h"
+#include "compiler/tensor/program.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+// What a task runs in the package.
+struct TaskKernels {
+  Program program;               // of Partition::tasks[i].dag, for the package's target
+  std::string schedule;          // for people; "default" or steps
+  int64_t record = -1;           // of the history that the schedule is from; -1: none
+  double estimated_seconds = 0;  // what the record measured; 0: unknown
+};
+
+struct PackageRequest {
+  const Network& network;  // after the passes, as it was partitioned
+  const Partition& partition;
+  Target target;                   // cuda: with its -arch
+  DeviceFacts device;              // of the target: ResolveFacts
+  std::vector<TaskKernels> tasks;  // one a task of the partition, in order
+};
+
+// Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition
+// when `dir` holds something that is no package; a package there is replaced. InvalidArgument when a program does not
+// fit its task (buffers that are missing or of another size). Disk errors name the path.
+absl::Status BuildPackage(const std::string& dir, const PackageRequest& request);
+
+}  // namespace diapason

@@ -1,0 +1,218 @@
+#include "compiler/build/check_package.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/naive.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/thread_pool.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+using Place = PackageTensor::Place;
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.9g", value);
+  return text;
+}
+
+struct Error {
+  double abs = 0;
+  int64_t at = 0;
+  double magnitude = 0;  // largest finite of the reference
+};
+
+Error LargestError(const Array& got, const Array& want) {
+  Error error;
+  for (int64_t i = 0; i < want.elements(); ++i) {
+    const double w = want.at(i), g = got.at(i);
+    if (std::isfinite(w)) error.magnitude = std::max(error.magnitude, std::abs(w));
+    const bool same = w == g || (std::isnan(w) && std::isnan(g));
+    double difference = same ? 0 : std::abs(w - g);
+    if (!std::isfinite(difference)) difference = std::numeric_limits<double>::infinity();
+    if (difference > error.abs) {
+      error.abs = difference;
+      error.at = i;
+    }
+  }
+  return error;
+}
+
+// Runs the network a step at a time with every tensor in host memory.
+class NaiveEvaluator {
+ public:
+  NaiveEvaluator(const Package& package, Device& device)
+      : package_(package), manifest_(package.manifest()), device_(device) {}
+  absl::StatusOr<std::vector<Array>> Run(const std::map<std::string, Array>& inputs);
+
+ private:
+  // Compiles all tasks, as many at a time as there are cores: a compiler takes some 0.2 s.
+  absl::Status Compile();
+  absl::StatusOr<Program> CompileTask(int task);
+  absl::Status TakeConstants();
+  absl::Status RunStep(const PackageStep& step);
+
+  const Package& package_;
+  const PackageManifest& manifest_;
+  Device& device_;
+  std::vector<ComputeDag> dags_;
+  std::vector<std::unique_ptr<Executable>> executables_;  // by task
+  std::vector<Array> values_;                             // by tensor, flat
+};
+
+absl::StatusOr<Program> NaiveEvaluator::CompileTask(int task) {
+  Target target;
+  target.kind = device_.kind();
+  if (target.kind == TargetKind::kCuda) target.arch = device_.facts().arch;
+  return CompileNaive(dags_[task], target);
+}
+
+absl::Status NaiveEvaluator::Compile() {
+  const int count = static_cast<int>(manifest_.tasks.size());
+  for (int task = 0; task < count; ++task) {
+    ASSIGN_OR_RETURN(ComputeDag dag, package_.ReadDag(task));
+    dags_.push_back(std::move(dag));
+  }
+  std::vector<absl::StatusOr<Program>> programs(count, absl::UnknownError("not compiled"));
+  std::atomic<int> next{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < std::min(count, UsableCores()); ++i)
+    threads.emplace_back([&] {
+      for (int task; (task = next.fetch_add(1)) < count;) programs[task] = CompileTask(task);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (absl::StatusOr<Program>& program : programs) {
+    if (!program.ok()) return program.status();
+    ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device_, *std::move(program)));
+    RETURN_IF_ERROR(executable->AllocateRest());
+    executables_.push_back(std::move(executable));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NaiveEvaluator::TakeConstants() {
+  ASSIGN_OR_RETURN(const std::string weights, package_.ReadWeights());
+  for (const PackageTensor& tensor : manifest_.tensors) {
+    Array value(tensor.dtype, {tensor.elements});
+    if (tensor.place == Place::kConstant)
+      std::memcpy(value.data.data(), weights.data() + tensor.offset, tensor.bytes());
+    values_.push_back(std::move(value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
+  Executable& executable = *executables_[step.task];
+  const ComputeDag& dag = dags_[step.task];
+  const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
+  const auto fits = [&](const std::vector<int>& stages, const std::vector<int>& tensors) {
+    if (stages.size() != tensors.size()) return false;
+    for (size_t i = 0; i < stages.size(); ++i)
+      if (dag.stage(stages[i]).elements() * BytesOf(dag.stage(stages[i]).dtype) !=
+          manifest_.tensors[tensors[i]].bytes())
+        return false;
+    return true;
+  };
+  if (!fits(inputs, step.inputs) || !fits(outputs, step.outputs))
+    return absl::DataLossError(absl::StrCat("package '", package_.dir(), "' is damaged: a step does not fit its task '",
+                                            manifest_.tasks[step.task].name, "'; build the package again"));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<uint8_t>& value = values_[step.inputs[i]].data;
+    DeviceBuffer& to = *executable.buffer(executable.BufferOfStage(inputs[i]));
+    RETURN_IF_ERROR(device_.CopyIn(to, value.data(), static_cast<int64_t>(value.size())));
+  }
+  RETURN_IF_ERROR(executable.RunPrologue());
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan());
+  RETURN_IF_ERROR(plan->Run());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::vector<uint8_t>& value = values_[step.outputs[i]].data;
+    const DeviceBuffer& from = *executable.buffer(executable.BufferOfStage(outputs[i]));
+    RETURN_IF_ERROR(device_.CopyOut(value.data(), from, static_cast<int64_t>(value.size())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Array>> NaiveEvaluator::Run(const std::map<std::string, Array>& inputs) {
+  RETURN_IF_ERROR(Compile());
+  RETURN_IF_ERROR(TakeConstants());
+  for (const PackagePort& port : manifest_.inputs) {
+    const auto given = inputs.find(port.name);
+    if (given == inputs.end() || given->second.dtype != port.dtype || given->second.shape != port.shape)
+      return absl::InvalidArgumentError(absl::StrCat("input '", port.name, "' must be given as ", port.TypeText()));
+    values_[port.tensor].data = given->second.data;
+  }
+  for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(RunStep(step));
+  std::vector<Array> outputs;
+  for (const PackagePort& port : manifest_.outputs) {
+    outputs.emplace_back(port.dtype, port.shape);
+    outputs.back().data = values_[port.tensor].data;
+  }
+  return outputs;
+}
+
+}  // namespace
+
+double ToleranceOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return 1e-4;
+    case DType::kFloat16:
+      return 1e-2;
+    case DType::kFloat64:
+      return 1e-9;
+    default:
+      return 0;
+  }
+}
+
+CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
+                           const std::vector<Array>& want) {
+  DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.size());
+  CheckResult result;
+  result.ok = true;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    DIAPASON_CHECK(got[i].dtype == want[i].dtype && got[i].shape == want[i].shape);
+    const Error error = LargestError(got[i], want[i]);
+    // Errors of an output that is all zeros are relative to 1.
+    const double relative = error.abs / (error.magnitude > 0 ? error.magnitude : 1);
+    result.ok = result.ok && relative <= ToleranceOf(ports[i].dtype);
+    result.max_abs_error = std::max(result.max_abs_error, error.abs);
+    if (relative <= result.max_rel_error) continue;
+    result.max_rel_error = relative;
+    result.worst = absl::StrCat("'", ports[i].name, "' at element ", error.at, ": ", Number(got[i].at(error.at)),
+                                " instead of ", Number(want[i].at(error.at)));
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<Array>> EvaluateNaively(const Package& package, Device& device,
+                                                   const std::map<std::string, Array>& inputs) {
+  return NaiveEvaluator(package, device).Run(inputs);
+}
+
+absl::StatusOr<CheckResult> CheckPackage(PackageRunner& runner, const std::map<std::string, Array>& inputs) {
+  RETURN_IF_ERROR(runner.SetInputs(inputs));
+  RETURN_IF_ERROR(runner.Run());
+  ASSIGN_OR_RETURN(const std::vector<Array> got, runner.Outputs());
+  std::unique_ptr<Device> cpu;
+  Device* reference = &runner.device();
+  if (reference->kind() == TargetKind::kOpenCl) {
+    ASSIGN_OR_RETURN(cpu, OpenDevice(Target{}));
+    reference = cpu.get();
+  }
+  ASSIGN_OR_RETURN(const std::vector<Array> want, EvaluateNaively(runner.package(), *reference, inputs));
+  return CompareOutputs(runner.manifest().outputs, got, want);
+}
+
+}  // namespace diapason

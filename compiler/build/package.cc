@@ -1,0 +1,286 @@
+#include "compiler/build/package.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compiler/build/package_files.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/fill.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+
+namespace diapason {
+namespace {
+
+using Place = PackageTensor::Place;
+
+absl::Status Damaged(const std::string& path, const std::string& why) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged: ", why, "; build the package again"));
+}
+
+// That what was built there runs here.
+absl::Status CheckDevice(const Package& package, const Device& device) {
+  const PackageManifest& manifest = package.manifest();
+  const DeviceFacts& here = device.facts();
+  const std::string built = absl::StrCat("package '", package.dir(), "' was built for target '",
+                                         manifest.target.ToString(), "' (", manifest.device.model, ")");
+  if (manifest.target.kind != device.kind())
+    return absl::FailedPreconditionError(absl::StrCat(built, ", which is not the kind of the device given"));
+  if (manifest.target.kind == TargetKind::kCuda && manifest.device.arch != here.arch)
+    return absl::FailedPreconditionError(absl::StrCat(built, " with architecture ", manifest.device.arch,
+                                                      "; the GPU here (", here.model, ") is ", here.arch,
+                                                      ": build the package for that"));
+  if (manifest.target.kind == TargetKind::kCpu && manifest.device.vector_bytes > here.vector_bytes)
+    return absl::FailedPreconditionError(absl::StrCat(built, " with vectors of ", manifest.device.vector_bytes,
+                                                      " bytes; the processor here (", here.model, ") has ",
+                                                      here.vector_bytes, ": build the package here"));
+  return absl::OkStatus();
+}
+
+// A cuda target is opened without its architecture, so that CheckDevice can speak of the package.
+absl::StatusOr<std::unique_ptr<Device>> OpenFor(Target target) {
+  if (target.kind == TargetKind::kCuda) target.arch.clear();
+  return OpenDevice(target);
+}
+
+std::string NamesOf(const std::vector<PackagePort>& ports) {
+  std::vector<std::string> names;
+  for (const PackagePort& port : ports) names.push_back(absl::StrCat("'", port.name, "'"));
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
+
+Package::Package(std::string dir, PackageManifest manifest) : dir_(std::move(dir)), manifest_(std::move(manifest)) {}
+
+absl::StatusOr<Package> Package::Open(const std::string& dir) {
+  const std::string path = absl::StrCat(dir, "/", kManifestFile);
+  absl::StatusOr<std::string> text = ReadPackageFile(path);
+  if (absl::IsNotFound(text.status()))
+    return absl::NotFoundError(absl::StrCat("'", dir, "' is no package: it has no ", kManifestFile,
+                                            "; name a folder made by 'diapason build'"));
+  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(PackageManifest manifest, ManifestFromJson(*text, path));
+  return Package(dir, std::move(manifest));
+}
+
+absl::StatusOr<std::string> Package::ReadWeights() const {
+  const std::string path = absl::StrCat(dir_, "/weights.bin");
+  ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(path));
+  if (static_cast<int64_t>(bytes.size()) != manifest_.weights_bytes)
+    return Damaged(path, absl::StrCat("it has ", bytes.size(), " bytes instead of ", manifest_.weights_bytes));
+  if (ChecksumOfBytes(bytes) != manifest_.weights_checksum) return Damaged(path, "its checksum does not match");
+  return bytes;
+}
+
+absl::StatusOr<Program> Package::ReadProgram(int task) const {
+  const TargetKind kind = manifest_.target.kind;
+  const std::string base = absl::StrCat(dir_, "/kernels/", manifest_.tasks[task].file), ending = BinaryEnding(kind);
+  ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(base + ".program"));
+  absl::StatusOr<Program> program = ParseProgram(bytes);
+  if (!program.ok()) return Damaged(base + ".program", std::string(program.status().message()));
+  if (program->target.kind != kind) return Damaged(base + ".program", "it is for another target");
+  const std::string binary_path = base + (ending.empty() ? SourceEnding(kind) : ending);
+  ASSIGN_OR_RETURN(program->binary, ReadPackageFile(binary_path));
+  if (ChecksumOfBytes(program->binary) != manifest_.tasks[task].checksum)
+    return Damaged(binary_path, "its checksum does not match");
+  return program;
+}
+
+absl::StatusOr<ComputeDag> Package::ReadDag(int task) const {
+  const std::string path = absl::StrCat(dir_, "/tasks/", manifest_.tasks[task].file, ".dag");
+  ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(path));
+  absl::StatusOr<ComputeDag> dag = ParseDag(bytes);
+  if (!dag.ok()) return Damaged(path, std::string(dag.status().message()));
+  return dag;
+}
+
+std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed) {
+  std::map<std::string, Array> inputs;
+  for (size_t i = 0; i < manifest.inputs.size(); ++i) {
+    const PackagePort& port = manifest.inputs[i];
+    Array& array = inputs[port.name] = Array(port.dtype, port.shape);
+    FillRandom(array, seed + i * 0x9e3779b97f4a7c15ull, port.valid_min, port.valid_max);
+  }
+  return inputs;
+}
+
+// Builds up a runner: memory, weights, then a step after the other.
+class PackageRunner::Loader {
+ public:
+  explicit Loader(PackageRunner& runner) : runner_(runner), device_(*runner.device_), manifest_(runner.manifest()) {}
+  absl::Status Load();
+
+ private:
+  absl::Status AllocateTensors();
+  absl::Status LoadPrograms();
+  absl::Status AddStep(const PackageStep& step);
+  // Binds a tensor to the program's buffer for a stage, where it has one.
+  absl::Status BindStage(Executable& executable, int stage, int tensor);
+  // Frees constants that no kernel of a run reads.
+  void DropUnread();
+
+  PackageRunner& runner_;
+  Device& device_;
+  const PackageManifest& manifest_;
+  std::vector<Program> programs_;                       // by task
+  std::vector<ComputeDag> dags_;                        // by task
+  std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
+};
+
+absl::Status PackageRunner::Loader::AllocateTensors() {
+  ASSIGN_OR_RETURN(const std::string weights, runner_.package_.ReadWeights());
+  ASSIGN_OR_RETURN(runner_.arena_, device_.Allocate(manifest_.arena_bytes));
+  for (const PackageTensor& tensor : manifest_.tensors) {
+    std::unique_ptr<DeviceBuffer> buffer;
+    if (tensor.place == Place::kArena) {
+      ASSIGN_OR_RETURN(buffer, device_.View(*runner_.arena_, tensor.offset, tensor.bytes()));
+    } else {
+      ASSIGN_OR_RETURN(buffer, device_.Allocate(tensor.bytes()));
+    }
+    if (tensor.place == Place::kConstant)
+      RETURN_IF_ERROR(device_.CopyIn(*buffer, weights.data() + tensor.offset, tensor.bytes()));
+    if (tensor.place == Place::kInput) RETURN_IF_ERROR(device_.Fill(*buffer, 0));
+    runner_.tensors_.push_back(std::move(buffer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::LoadPrograms() {
+  for (size_t i = 0; i < manifest_.tasks.size(); ++i) {
+    ASSIGN_OR_RETURN(Program program, runner_.package_.ReadProgram(static_cast<int>(i)));
+    ASSIGN_OR_RETURN(ComputeDag dag, runner_.package_.ReadDag(static_cast<int>(i)));
+    programs_.push_back(std::move(program));
+    dags_.push_back(std::move(dag));
+  }
+  modules_.resize(programs_.size());
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage, int tensor) {
+  const int index = executable.BufferOfStage(stage);
+  if (index < 0) return absl::OkStatus();
+  const ProgramBuffer& wanted = executable.program().buffers[index];
+  const PackageTensor& given = manifest_.tensors[tensor];
+  if (wanted.elements != given.elements || wanted.dtype != given.dtype)
+    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+                   absl::StrCat("tensor '", given.name, "' does not fit buffer '", wanted.name, "'"));
+  executable.Bind(index, runner_.tensors_[tensor].get());
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
+  const std::string manifest_path = absl::StrCat(runner_.package_.dir(), "/", kManifestFile);
+  const ComputeDag& dag = dags_[step.task];
+  const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
+  if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
+    return Damaged(manifest_path, absl::StrCat("a step does not fit its task '", manifest_.tasks[step.task].name, "'"));
+  absl::StatusOr<std::unique_ptr<Executable>> made =
+      Executable::Create(device_, programs_[step.task], modules_[step.task]);
+  if (!made.ok())
+    return absl::Status(
+        made.status().code(),
+        absl::StrCat("loading the kernels of task '", manifest_.tasks[step.task].name, "': ", made.status().message()));
+  Executable& executable = **made;
+  modules_[step.task] = executable.module();
+  for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
+  for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));
+  for (const auto& [buffer, offset] : step.workspaces) {
+    if (buffer < 0 || buffer >= static_cast<int>(executable.program().buffers.size()) || offset < 0 ||
+        offset % 512 != 0 || offset > manifest_.arena_bytes - executable.program().buffers[buffer].bytes())
+      return Damaged(manifest_path, "a workspace lies outside its memory");
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> view,
+                     device_.View(*runner_.arena_, offset, executable.program().buffers[buffer].bytes()));
+    executable.Bind(buffer, view.get());
+    runner_.scratch_.push_back(std::move(view));
+  }
+  RETURN_IF_ERROR(executable.AllocateRest());
+  RETURN_IF_ERROR(executable.RunPrologue());
+  runner_.steps_.push_back(*std::move(made));
+  return absl::OkStatus();
+}
+
+void PackageRunner::Loader::DropUnread() {
+  std::set<const DeviceBuffer*> read;
+  for (const auto& step : runner_.steps_)
+    for (const Launch& launch : step->Launches()) read.insert(launch.args.begin(), launch.args.end());
+  for (const PackagePort& port : manifest_.outputs) read.insert(runner_.tensors_[port.tensor].get());
+  for (size_t i = 0; i < manifest_.tensors.size(); ++i)
+    if (manifest_.tensors[i].place == Place::kConstant && !read.count(runner_.tensors_[i].get()))
+      runner_.tensors_[i].reset();
+}
+
+absl::Status PackageRunner::Loader::Load() {
+  RETURN_IF_ERROR(LoadPrograms());
+  RETURN_IF_ERROR(AllocateTensors());
+  for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
+  DropUnread();
+  std::vector<Launch> launches;
+  for (const auto& step : runner_.steps_)
+    for (Launch& launch : step->Launches()) launches.push_back(std::move(launch));
+  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(std::move(launches)));
+  return absl::OkStatus();
+}
+
+PackageRunner::PackageRunner(Package package, std::unique_ptr<Device> owned, Device* device)
+    : package_(std::move(package)), owned_device_(std::move(owned)), device_(device) {}
+
+PackageRunner::~PackageRunner() = default;
+
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::string& dir, Device* device) {
+  ASSIGN_OR_RETURN(Package package, Package::Open(dir));
+  std::unique_ptr<Device> owned;
+  if (device == nullptr) {
+    ASSIGN_OR_RETURN(owned, OpenFor(package.manifest().target));
+    device = owned.get();
+  }
+  RETURN_IF_ERROR(CheckDevice(package, *device));
+  std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
+  RETURN_IF_ERROR(Loader(*runner).Load());
+  return runner;
+}
+
+absl::Status PackageRunner::SetInput(const std::string& name, const Array& value) {
+  const std::vector<PackagePort>& inputs = manifest().inputs;
+  const auto port = std::find_if(inputs.begin(), inputs.end(), [&](const PackagePort& p) { return p.name == name; });
+  if (port == inputs.end())
+    return absl::InvalidArgumentError(
+        absl::StrCat("the package has no input '", name, "'; its inputs are: ", NamesOf(inputs)));
+  if (value.dtype != port->dtype || value.shape != port->shape) {
+    const PackagePort given{name, value.dtype, value.shape, -1, 0, 0};
+    return absl::InvalidArgumentError(
+        absl::StrCat("input '", name, "' is ", given.TypeText(), "; the package wants ", port->TypeText()));
+  }
+  return device_->CopyIn(*tensors_[port->tensor], value.data.data(), static_cast<int64_t>(value.data.size()));
+}
+
+absl::Status PackageRunner::SetInputs(const std::map<std::string, Array>& values) {
+  for (const auto& [name, value] : values) RETURN_IF_ERROR(SetInput(name, value));
+  for (const PackagePort& port : manifest().inputs)
+    if (!values.count(port.name))
+      return absl::InvalidArgumentError(
+          absl::StrCat("input '", port.name, "' (", port.TypeText(), ") is missing; give it a value"));
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Run() { return plan_->Run(); }
+
+absl::StatusOr<std::vector<Array>> PackageRunner::Outputs() {
+  std::vector<Array> outputs;
+  for (const PackagePort& port : manifest().outputs) {
+    Array array(port.dtype, port.shape);
+    RETURN_IF_ERROR(
+        device_->CopyOut(array.data.data(), *tensors_[port.tensor], static_cast<int64_t>(array.data.size())));
+    outputs.push_back(std::move(array));
+  }
+  return outputs;
+}
+
+absl::StatusOr<Timing> PackageRunner::Bench(const TimingOptions& options) {
+  return MeasurePlan(*device_, *plan_, options);
+}
+
+}  // namespace diapason

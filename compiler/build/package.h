@@ -1,0 +1,85 @@
+// A package on a device: loading, running and timing it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/build/package_format.h"
+#include "compiler/runtime/device.h"
+#include "compiler/runtime/measure.h"
+#include "compiler/tensor/array.h"
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/program.h"
+
+namespace diapason {
+
+// The files of a package. Nothing here needs a device.
+class Package {
+ public:
+  // NotFound when `dir` is no package; else as ManifestFromJson.
+  static absl::StatusOr<Package> Open(const std::string& dir);
+
+  const std::string& dir() const { return dir_; }
+  const PackageManifest& manifest() const { return manifest_; }
+
+  // Each reads from disk. DataLoss for a file that is not what the manifest says; NotFound for a missing one.
+  absl::StatusOr<std::string> ReadWeights() const;
+  absl::StatusOr<Program> ReadProgram(int task) const;
+  absl::StatusOr<ComputeDag> ReadDag(int task) const;
+
+ private:
+  Package(std::string dir, PackageManifest manifest);
+  std::string dir_;
+  PackageManifest manifest_;
+};
+
+// Random values for every input, as the measuring of tasks draws them (runtime/fill.h). Keys are names.
+std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed);
+
+// A package loaded on a device. One thread at a time.
+class PackageRunner {
+ public:
+  // Loads on the device of the package's target, or on `device`, which is then the caller's and outlives the runner.
+  // Prologues are run here. Unavailable when there is no such device here; FailedPrecondition when the device here is
+  // not the one that the package was built for (architecture, vector width); DataLoss for damaged files;
+  // ResourceExhausted when memory is out.
+  static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(const std::string& dir, Device* device = nullptr);
+  ~PackageRunner();
+
+  const Package& package() const { return package_; }
+  const PackageManifest& manifest() const { return package_.manifest(); }
+  Device& device() const { return *device_; }
+
+  // Inputs start as zeros. InvalidArgument names an input that does not exist, or whose type or shape differs.
+  absl::Status SetInput(const std::string& name, const Array& value);
+  // InvalidArgument names inputs that are missing, as well.
+  absl::Status SetInputs(const std::map<std::string, Array>& values);
+  // One run of the network with the inputs set. Aborted for a fault of a kernel; the runner is then of no more use on
+  // cuda.
+  absl::Status Run();
+  // The outputs of the last run, in order of the manifest.
+  absl::StatusOr<std::vector<Array>> Outputs();
+  // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
+  absl::StatusOr<Timing> Bench(const TimingOptions& options);
+
+ private:
+  class Loader;
+  PackageRunner(Package package, std::unique_ptr<Device> owned, Device* device);
+
+  // In order of construction: each may refer to those before it.
+  const Package package_;
+  const std::unique_ptr<Device> owned_device_;
+  Device* const device_;
+  std::unique_ptr<DeviceBuffer> arena_;
+  std::vector<std::unique_ptr<DeviceBuffer>> tensors_;  // by position; null for a constant that only prologues read
+  std::vector<std::unique_ptr<DeviceBuffer>> scratch_;  // views of workspaces
+  std::vector<std::unique_ptr<Executable>> steps_;
+  std::unique_ptr<Plan> plan_;
+};
+
+}  // namespace diapason
