@@ -28,7 +28,9 @@ struct Subgraph {
 };
 
 struct Task {
-  std::string name;  // for people: "conv2d_3x3_s1_1x56x56x64_64_bias_add_relu"
+  // For people, after the operators of the first occurrence (an equal one may be made of others: a clip at 0 is a relu);
+  // unique in a partition: "conv2d_3x3_s1_56x56x64_64_bias_add_relu".
+  std::string name;
   ComputeDag dag;
   int weight = 0;  // occurrences in the network
   std::string workload_key;

@@ -1,6 +1,7 @@
 #include "compiler/graph/subgraph_dag.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -34,18 +35,44 @@ class SubgraphBuilder {
                                 [&](const auto& i) { return Cast(type.dtype, builder_.At(result, i)); });
     }
     absl::StatusOr<ComputeDag> dag = builder_.Build({result});
+    if (dag.ok()) dag = Renumbered(*dag, subgraph.inputs);
     if (!dag.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("node '", network_.nodes[nodes_.back()].name,
                                                      "' has no valid expression: ", std::string(dag.status().message())));
     }
     subgraph.dag = *std::move(dag);
-    subgraph.inputs = inputs_;
     subgraph.outputs = {output};
     subgraph.nodes = nodes_;
     return subgraph;
   }
 
  private:
+  // The stages that the output needs, in the order in which their expressions meet them; the inputs alike. Which operators
+  // the expressions came from does not show: a pad in front of a convolution and a padded convolution are the same.
+  absl::StatusOr<ComputeDag> Renumbered(const ComputeDag& dag, std::vector<int>& inputs) const {
+    std::vector<int> number(dag.size(), -1), order;
+    std::function<void(int)> visit = [&](int stage) {
+      if (number[stage] >= 0) return;
+      for (int producer : dag.producers(stage)) visit(producer);
+      number[stage] = static_cast<int>(order.size());
+      order.push_back(stage);
+    };
+    for (int output : dag.outputs()) visit(output);
+    std::vector<Stage> stages;
+    for (int old : order) {
+      stages.push_back(dag.stage(old));
+      Stage& stage = stages.back();
+      if (stage.placeholder) inputs.push_back(tensor_of_.at(old));
+      if (!stage.body) continue;
+      stage.body = Rewrite(stage.body, [&](const Expr& e) {
+        return e->kind == ExprKind::kLoad ? Load(number[e->buffer], e->dtype, e->args) : e;
+      });
+    }
+    std::vector<int> outputs;
+    for (int output : dag.outputs()) outputs.push_back(number[output]);
+    return ComputeDag::Create(std::move(stages), std::move(outputs));
+  }
+
   int64_t Depth(int tensor) const {
     auto it = depth_.find(tensor);
     return it == depth_.end() ? 0 : it->second;
@@ -69,9 +96,10 @@ class SubgraphBuilder {
     bool anchor = FindOperator(reader.op)->kind == OperatorKind::kAnchor;
     const char* name = "x";
     if (t.constant()) name = anchor && position == 1 ? "weight" : anchor && position == 2 ? "offset" : "param";
-    inputs_.push_back(tensor);
-    return t.constant() ? builder_.Constant(name, t.type.shape, t.type.dtype)
-                        : builder_.Placeholder(name, t.type.shape, t.type.dtype);
+    int stage = t.constant() ? builder_.Constant(name, t.type.shape, t.type.dtype)
+                             : builder_.Placeholder(name, t.type.shape, t.type.dtype);
+    tensor_of_[stage] = tensor;
+    return stage;
   }
 
   // The stage of a tensor, emitted once.
@@ -99,7 +127,7 @@ class SubgraphBuilder {
   std::map<int, int> producer_;     // tensor computed in the group -> node
   std::map<int, int64_t> depth_;    // of those tensors
   std::map<int, int> stage_;        // tensor -> stage
-  std::vector<int> inputs_;         // tensor of each placeholder, in order
+  std::map<int, int> tensor_of_;    // placeholder -> tensor
 };
 
 }  // namespace

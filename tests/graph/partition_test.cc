@@ -138,6 +138,20 @@ TEST(Partition, EqualSubgraphsAreOneTaskWithBindingsByPosition) {
   ExpectSameResults(n, n);
 }
 
+TEST(Partition, WorkloadsAreEqualWhateverOperatorsTheyAreMadeOf) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  int first = b.Op("relu", {b.Conv(x, 2, 2)});
+  // The same with padding and relu by other operators.
+  int wide = b.Op("pad", {first}, {{"pads", Ints{0, 0, 1, 1, 0, 0, 1, 1}}});
+  int conv = b.Op("conv2d", {wide, b.Const({2, 2, 3, 3})});
+  Network n = b.Out({b.Op("clip", {conv}, {{"min", 0.0}})});
+  Partition partition = PartitionOf(n);
+  ASSERT_EQ(partition.tasks.size(), 1u);
+  EXPECT_EQ(partition.tasks[0].weight, 2);
+  ExpectSameResults(n, n);
+}
+
 // Every node is in one subgraph or a view; every input of a subgraph is there before it runs.
 void ExpectComplete(const Network& network, const Partition& partition) {
   std::set<int> covered, ready(network.inputs.begin(), network.inputs.end());
@@ -241,7 +255,9 @@ TEST(Partition, Float16StoresHalvesAndAccumulatesInFloat32) {
   for (int id : dag.inputs()) EXPECT_EQ(dag.stage(id).dtype, DType::kFloat16);
   EXPECT_EQ(dag.stage(dag.outputs()[0]).dtype, DType::kFloat16);
   for (const Stage& stage : dag.stages()) {
-    if (stage.reduces()) EXPECT_EQ(stage.dtype, DType::kFloat32);
+    if (stage.reduces()) {
+      EXPECT_EQ(stage.dtype, DType::kFloat32);
+    }
   }
 }
 
