@@ -26,9 +26,11 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 // the placeholder itself, no stage. Epilogue stages are rewritten over [b, m, n] (residuals reshaped, bias [n]), and so is the
 // output: its flat order must stay the same, else the view does not apply. Extent-1 axes are dropped first.
 //
+// (view_gemm.cc)
+//
 // winograd(m): stages: weight transform (constant: prologue), input tiles, input transform, batched gemm over
 // [(m+2)^2, pixels of tiles, ci, co], inverse transform, epilogue; matrices of F(m, 3) as constants in the expressions, with
-// unroll_axes naming the axes to be unrolled whole.
+// unroll_axes naming the axes to be unrolled whole. (view_winograd.cc: to be added to ViewsOf and ApplyView in view.cc.)
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
 
 }  // namespace diapason

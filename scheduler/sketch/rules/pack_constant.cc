@@ -23,7 +23,7 @@ class PackConstant : public SketchRule {
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
     const TileInfo* tile = draft.TiledReader(stage);
-    if (!tile || !s.op.placeholder || !s.op.constant || s.op.axes.size() < 2) return Answer::kSkip;
+    if (!tile || tile->reduce_loop < 0 || !s.prologue || s.op.axes.size() < 2) return Answer::kSkip;
     if (draft.state().Consumers(stage).size() != 1) return Answer::kSkip;
     return DimensionOfLastAxis(draft, stage, tile->stage) < 0 ? Answer::kSkip : Answer::kApplyAndSkipRest;
   }

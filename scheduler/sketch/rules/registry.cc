@@ -6,13 +6,13 @@ namespace diapason {
 // reduction is tiled before the stages that it reads are placed.
 SketchRules DefaultRules(const Target& target) {
   SketchRules rules;
-  rules.push_back(MakePrologue());
   if (target.is_gpu()) {
     rules.push_back(MakeCacheReadShared());
   } else {
     rules.push_back(MakePackConstant());
     rules.push_back(MakeComputeLocation());
   }
+  rules.push_back(MakePrologue());
   rules.push_back(MakeSpecialComputeLocation());
   rules.push_back(MakeInline());
   rules.push_back(MakeSimplifyConstTensor());

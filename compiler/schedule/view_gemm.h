@@ -1,0 +1,12 @@
+// The gemm view (compiler/schedule/view.h): one kind of thing of convolutions of any rank, dense layers and batched products.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "compiler/tensor/compute_dag.h"
+
+namespace diapason {
+
+// InvalidArgument, saying why, where the dag is no product of two operands reused along each other's axes.
+absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag);
+
+}  // namespace diapason
