@@ -34,9 +34,14 @@ void BecomeSubreaper() {
   std::call_once(once, [] { prctl(PR_SET_CHILD_SUBREAPER, 1); });
 }
 
-// Living processes of a session, from the sixth field of /proc/PID/stat; the fields follow the last ')'.
-std::vector<pid_t> SessionMembers(pid_t session) {
-  std::vector<pid_t> members;
+struct Member {
+  pid_t pid;
+  bool dead;  // waits to be buried
+};
+
+// Processes of a session, from the sixth field of /proc/PID/stat; the fields follow the last ')'.
+std::vector<Member> SessionMembers(pid_t session) {
+  std::vector<Member> members;
   DIR* proc = opendir("/proc");
   if (proc == nullptr) return members;
   while (const dirent* entry = readdir(proc)) {
@@ -50,28 +55,28 @@ std::vector<pid_t> SessionMembers(pid_t session) {
     char state = 0;
     int parent = 0, group = 0, its_session = 0;
     if (std::sscanf(line.c_str() + end + 1, " %c %d %d %d", &state, &parent, &group, &its_session) != 4) continue;
-    if (its_session == session && state != 'Z' && state != 'X') members.push_back(pid);
+    if (its_session == session && pid != session) members.push_back({pid, state == 'Z' || state == 'X'});
   }
   closedir(proc);
   return members;
 }
 
-// A member may start another while we look: again until none is left. A process stuck in a driver never goes; ten rounds
-// are enough for the others.
+// Returns the members but the leader, so that they can be buried. A member may start another while we look: again until
+// none lives. A process stuck in a driver never goes; ten rounds are enough for the others.
 std::vector<pid_t> KillSession(pid_t session) {
-  std::vector<pid_t> killed;
-  kill(-session, SIGKILL);
+  std::vector<pid_t> members;
   for (int round = 0; round < 10; ++round) {
     bool found_new = false;
-    for (pid_t pid : SessionMembers(session)) {
-      kill(pid, SIGKILL);
-      if (pid == session || std::count(killed.begin(), killed.end(), pid) > 0) continue;
-      killed.push_back(pid);
-      found_new = true;
+    for (const Member& member : SessionMembers(session)) {
+      if (!member.dead) kill(member.pid, SIGKILL);
+      if (std::count(members.begin(), members.end(), member.pid) > 0) continue;
+      members.push_back(member.pid);
+      found_new = found_new || !member.dead;
     }
+    kill(-session, SIGKILL);
     if (!found_new) break;
   }
-  return killed;
+  return members;
 }
 
 std::vector<std::string> ChildEnvironment(const std::string& scratch) {
@@ -205,10 +210,16 @@ void ChildProcess::Resume() {
   if (--pauses_ == 0 && !wait_status_.has_value()) kill(-pid_, SIGCONT);
 }
 
+void ChildProcess::AdoptSession() {
+  for (pid_t pid : KillSession(pid_)) {
+    if (std::count(orphans_.begin(), orphans_.end(), pid) == 0) orphans_.push_back(pid);
+  }
+}
+
 void ChildProcess::Kill() {
   if (wait_status_.has_value()) return;
   kill(pid_, SIGKILL);  // before it leads its group, too
-  for (pid_t pid : KillSession(pid_)) orphans_.push_back(pid);
+  AdoptSession();
 }
 
 std::optional<int> ChildProcess::Reap() {
@@ -221,7 +232,7 @@ std::optional<int> ChildProcess::Reap() {
     return wait_status_;
   }
   if (info.si_pid == 0) return std::nullopt;
-  for (pid_t pid : KillSession(pid_)) orphans_.push_back(pid);
+  AdoptSession();
   int status = 0;
   waitpid(pid_, &status, 0);
   wait_status_ = status;

@@ -64,6 +64,9 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, int socket, std::string output) : pid_(pid), socket_(socket), output_(std::move(output)) {}
 
+  // Ends what is left of the session, and notes it for burial.
+  void AdoptSession();
+
   const pid_t pid_;
   const int socket_;
   const std::string output_;
