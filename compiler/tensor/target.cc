@@ -1,1 +1,155 @@
 #include "compiler/tensor/target.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kMaxCores = 4096;
+constexpr int kMaxDevice = 1023;
+
+const char* NameOf(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kCpu: return "cpu";
+    case TargetKind::kOpenCl: return "opencl";
+    case TargetKind::kCuda: return "cuda";
+  }
+  return "?";
+}
+
+std::string AttributesOf(TargetKind kind) {
+  switch (kind) {
+    case TargetKind::kCpu: return "-mcpu=native and -num-cores=2";
+    case TargetKind::kOpenCl: return "-device=0";
+    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas and -device=0";
+  }
+  return "";
+}
+
+absl::Status Invalid(const std::string& text, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("target \"", text, "\": ", why));
+}
+
+// Names of architectures reach compilers as arguments, so nothing but a plain word passes.
+bool IsWord(const std::string& text) {
+  return !text.empty() && text.size() < 64 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.' || c == '+';
+  });
+}
+
+bool IsCudaArch(const std::string& text) {  // sm_90, sm_90a
+  if (text.size() < 5 || text.size() > 7 || text.compare(0, 3, "sm_") != 0) return false;
+  const size_t digits = std::count_if(text.begin() + 3, text.end(), absl::ascii_isdigit);
+  const size_t suffix = text.size() - 3 - digits;
+  return digits >= 2 && (suffix == 0 || (suffix == 1 && (text.back() == 'a' || text.back() == 'f')));
+}
+
+class TargetParser {
+ public:
+  explicit TargetParser(const std::string& text) : text_(text) {}
+
+  absl::StatusOr<Target> Run() {
+    const std::vector<std::string> words = absl::StrSplit(text_, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+    if (words.empty()) return absl::InvalidArgumentError("the target is empty: use cpu, opencl or cuda");
+    RETURN_IF_ERROR(ReadKind(words[0]));
+    for (size_t i = 1; i < words.size(); ++i) RETURN_IF_ERROR(ReadAttribute(words[i]));
+    return target_;
+  }
+
+ private:
+  absl::Status ReadKind(const std::string& word) {
+    for (TargetKind kind : {TargetKind::kCpu, TargetKind::kOpenCl, TargetKind::kCuda}) {
+      if (word != NameOf(kind)) continue;
+      target_.kind = kind;
+      return absl::OkStatus();
+    }
+    return Invalid(text_, absl::StrCat("unknown kind '", word, "': use cpu, opencl or cuda"));
+  }
+
+  absl::Status ReadAttribute(const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (!Knows(name))
+      return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", NameOf(target_.kind), " takes ",
+                                         AttributesOf(target_.kind)));
+    if (value.empty())
+      return Invalid(text_, absl::StrCat("the attribute '", name, "' has no value: write it as in ",
+                                         AttributesOf(target_.kind)));
+    if (std::count(seen_.begin(), seen_.end(), name) > 0)
+      return Invalid(text_, absl::StrCat("the attribute '", name, "' is given twice: give it once"));
+    seen_.push_back(name);
+    if (name == "-arch") return ReadArch(value);
+    if (name == "-mcpu") return ReadMcpu(value);
+    if (name == "-libs") return ReadLibs(value);
+    if (name == "-num-cores") return ReadNumber(name, value, 1, kMaxCores, &target_.num_cores);
+    return ReadNumber(name, value, 0, kMaxDevice, &target_.device);
+  }
+
+  bool Knows(const std::string& name) const {
+    switch (target_.kind) {
+      case TargetKind::kCpu: return name == "-mcpu" || name == "-num-cores";
+      case TargetKind::kOpenCl: return name == "-device";
+      case TargetKind::kCuda: return name == "-arch" || name == "-libs" || name == "-device";
+    }
+    return false;
+  }
+
+  absl::Status ReadArch(const std::string& value) {
+    if (!IsCudaArch(value))
+      return Invalid(text_, absl::StrCat("'", value, "' is no architecture: write it as in -arch=sm_90"));
+    target_.arch = value;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadMcpu(const std::string& value) {
+    if (!IsWord(value))
+      return Invalid(text_, absl::StrCat("'", value, "' is no processor: write it as in -mcpu=native"));
+    target_.mcpu = value;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadLibs(const std::string& value) {
+    target_.libs = absl::StrSplit(value, ',');
+    for (const std::string& lib : target_.libs)
+      if (lib != "cudnn" && lib != "cublas")
+        return Invalid(text_, absl::StrCat("unknown library '", lib, "': use cudnn, cublas or both"));
+    std::sort(target_.libs.begin(), target_.libs.end());
+    target_.libs.erase(std::unique(target_.libs.begin(), target_.libs.end()), target_.libs.end());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadNumber(const std::string& name, const std::string& value, int min, int max, int* out) {
+    if (!absl::SimpleAtoi(value, out) || *out < min || *out > max)
+      return Invalid(text_, absl::StrCat("the attribute '", name, "' is '", value, "': give a number from ", min,
+                                         " to ", max));
+    return absl::OkStatus();
+  }
+
+  const std::string& text_;
+  Target target_;
+  std::vector<std::string> seen_;
+};
+
+}  // namespace
+
+std::string Target::ToString() const {
+  std::string out = NameOf(kind);
+  if (!arch.empty()) absl::StrAppend(&out, " -arch=", arch);
+  if (kind == TargetKind::kCpu && mcpu != Target().mcpu) absl::StrAppend(&out, " -mcpu=", mcpu);
+  if (num_cores != 0) absl::StrAppend(&out, " -num-cores=", num_cores);
+  if (!libs.empty()) absl::StrAppend(&out, " -libs=", absl::StrJoin(libs, ","));
+  if (device != 0) absl::StrAppend(&out, " -device=", device);
+  return out;
+}
+
+absl::StatusOr<Target> Target::Parse(const std::string& text) { return TargetParser(text).Run(); }
+
+}  // namespace diapason

@@ -1,0 +1,214 @@
+#include <sched.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+namespace {
+
+// ---- CPU ------------------------------------------------------------------------------------------------------------
+
+// What /proc/cpuinfo says of the first processor.
+struct CpuInfo {
+  std::string model = "unknown CPU";
+  std::string vendor;
+  int family = 0;
+  double mhz = 0;
+  std::set<std::string> flags;
+};
+
+CpuInfo ReadCpuInfo() {
+  CpuInfo info;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || colon + 2 > line.size()) continue;
+    const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    const std::string value = line.substr(colon + 2);
+    if (key == "model name") info.model = value.substr(0, value.find_last_not_of(' ') + 1);
+    if (key == "vendor_id") info.vendor = value;
+    if (key == "cpu family") info.family = std::atoi(value.c_str());
+    if (key == "cpu MHz") info.mhz = std::atof(value.c_str());
+    if (key == "flags") {
+      std::istringstream words(value);
+      for (std::string flag; words >> flag;) info.flags.insert(flag);
+    }
+  }
+  return info;
+}
+
+int CoresOfThisProcess() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+// "32K", "1024K", "16M"; 0 if the file is missing.
+int64_t ReadBytes(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  char unit = 0;
+  if (!(file >> number)) return 0;
+  file >> unit;
+  return unit == 'K' ? number << 10 : unit == 'M' ? number << 20 : number;
+}
+
+void ReadCaches(DeviceFacts& facts) {
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    std::ifstream level_file(folder + "level"), type_file(folder + "type");
+    int level = 0;
+    std::string type;
+    if (!(level_file >> level) || !(type_file >> type) || type == "Instruction") continue;
+    const int64_t bytes = ReadBytes(folder + "size");
+    if (bytes <= 0) continue;
+    if (level == 1) facts.l1_bytes = bytes;
+    if (level == 2) facts.l2_bytes = bytes;
+    if (level == 3) facts.l3_bytes = bytes;
+  }
+}
+
+double ClockOf(const CpuInfo& info) {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");  // kHz
+  double khz = 0;
+  if (file >> khz && khz > 0) return khz * 1e3;
+  return info.mhz > 0 ? info.mhz * 1e6 : 2e9;
+}
+
+bool OneOf(const std::string& word, std::initializer_list<const char*> words) {
+  return std::any_of(words.begin(), words.end(), [&](const char* known) { return word == known; });
+}
+
+// Bytes of the widest vectors: of this machine for "native", else of the named processor.
+int VectorBytesOf(const std::string& mcpu, const CpuInfo& info) {
+  if (OneOf(mcpu, {"x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids",
+                   "emeraldrapids", "graniterapids", "znver4", "znver5"}))
+    return 64;
+  if (OneOf(mcpu, {"x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"}))
+    return 32;
+  if (mcpu != "native") return 16;
+  if (info.flags.count("avx512f") > 0) return 64;
+  return info.flags.count("avx2") > 0 ? 32 : 16;
+}
+
+// fp32 operations a core can start a cycle: two fused multiply-adds of the widest vectors, save that AMD before Zen 5
+// (family 26) passes a 512-bit vector through its 256-bit units in two steps.
+double FlopsPerCycle(const DeviceFacts& facts, const CpuInfo& info) {
+  const bool half_width = info.vendor == "AuthenticAMD" && info.family < 26;
+  const int unit_bytes = half_width ? std::min(facts.vector_bytes, 32) : facts.vector_bytes;
+  const double fma = facts.vector_bytes >= 32 ? 2 : 1;
+  return 2 * fma * unit_bytes / 4;
+}
+
+DeviceFacts CpuFacts(const Target& target) {
+  const CpuInfo info = ReadCpuInfo();
+  DeviceFacts facts;
+  facts.model = info.model;
+  facts.num_cores = target.num_cores > 0 ? target.num_cores : CoresOfThisProcess();
+  facts.vector_bytes = VectorBytesOf(target.mcpu, info);
+  facts.num_vector_registers = facts.vector_bytes == 64 ? 32 : 16;
+  ReadCaches(facts);
+  facts.clock_hz = ClockOf(info);
+  facts.flops = facts.num_cores * facts.clock_hz * FlopsPerCycle(facts, info);
+  facts.bandwidth = std::min(2e10 + 5e9 * facts.num_cores, 2e11);  // a channel and a half, growing with the socket
+  facts.l2_bandwidth = facts.num_cores * facts.clock_hz * 32;
+  facts.launch_seconds = 2e-6;
+  utsname machine;
+  if (uname(&machine) == 0) facts.arch = machine.machine;
+  if (facts.arch == "x86_64") facts.arch = "x86-64";
+  return facts;
+}
+
+// ---- GPU ------------------------------------------------------------------------------------------------------------
+
+struct CudaArch {
+  int arch;
+  const char* model;
+  int multiprocessors;
+  int shared_per_block_kib, shared_per_core_kib;
+  int threads_per_core;
+  int l1_kib;
+  int l2_mib;
+  double clock_ghz, tflops, bandwidth_gb, l2_bandwidth_gb;  // 1e9, 1e12, 1e9, 1e9
+};
+
+// The data sheets of a typical card of each architecture; L2 rates are what micro-benchmarks reach.
+constexpr CudaArch kCudaArchs[] = {
+    {70, "Tesla V100-SXM2-16GB", 80, 96, 96, 2048, 128, 6, 1.53, 15.7, 900, 2200},
+    {75, "Tesla T4", 40, 64, 64, 1024, 96, 4, 1.59, 8.1, 320, 1200},
+    {80, "NVIDIA A100-SXM4-80GB", 108, 163, 164, 2048, 192, 40, 1.41, 19.5, 2039, 4500},
+    {86, "NVIDIA GeForce RTX 3090", 82, 99, 100, 1536, 128, 6, 1.70, 35.6, 936, 2000},
+    {87, "Orin", 16, 163, 164, 1536, 192, 4, 1.30, 5.3, 205, 700},
+    {89, "NVIDIA GeForce RTX 4090", 128, 99, 100, 1536, 128, 72, 2.52, 82.6, 1008, 5000},
+    {90, "NVIDIA H200", 132, 227, 228, 2048, 256, 50, 1.98, 67, 4800, 6000},
+    {100, "NVIDIA B200", 148, 227, 228, 2048, 256, 126, 1.97, 75, 8000, 10000},
+    {120, "NVIDIA GeForce RTX 5090", 170, 99, 100, 1536, 128, 96, 2.41, 105, 1792, 7000},
+};
+constexpr int kDefaultCudaArch = 90;
+
+// The newest known architecture that is not newer than the target's.
+const CudaArch& ArchOf(const Target& target) {
+  const int number = target.arch.empty() ? kDefaultCudaArch : std::atoi(target.arch.c_str() + 3);
+  const CudaArch* best = &kCudaArchs[0];
+  for (const CudaArch& arch : kCudaArchs)
+    if (arch.arch <= number) best = &arch;
+  return *best;
+}
+
+DeviceFacts CudaFacts(const Target& target) {
+  const CudaArch& arch = ArchOf(target);
+  DeviceFacts facts;
+  facts.model = arch.model;
+  facts.num_cores = arch.multiprocessors;
+  facts.max_threads_per_block = 1024;
+  facts.max_shared_bytes = int64_t{arch.shared_per_block_kib} << 10;
+  facts.shared_bytes_per_core = int64_t{arch.shared_per_core_kib} << 10;
+  facts.max_threads_per_core = arch.threads_per_core;
+  facts.warp_size = 32;
+  facts.l1_bytes = int64_t{arch.l1_kib} << 10;
+  facts.l2_bytes = int64_t{arch.l2_mib} << 20;
+  facts.clock_hz = arch.clock_ghz * 1e9;
+  facts.flops = arch.tflops * 1e12;
+  facts.bandwidth = arch.bandwidth_gb * 1e9;
+  facts.l2_bandwidth = arch.l2_bandwidth_gb * 1e9;
+  facts.launch_seconds = 1.5e-6;  // of a kernel in a graph
+  facts.arch = target.arch.empty() ? "sm_" + std::to_string(arch.arch) : target.arch;
+  return facts;
+}
+
+DeviceFacts OpenClFacts() {
+  DeviceFacts facts;
+  facts.model = "OpenCL device";
+  facts.num_cores = 16;
+  facts.max_threads_per_block = 1024;
+  facts.max_shared_bytes = facts.shared_bytes_per_core = 48 << 10;
+  facts.warp_size = 32;
+  facts.l2_bytes = 4 << 20;
+  facts.clock_hz = 1.5e9;
+  facts.flops = 6e12;
+  facts.bandwidth = 3e11;
+  facts.l2_bandwidth = 1e12;
+  facts.launch_seconds = 1e-5;
+  facts.arch = "opencl";
+  return facts;
+}
+
+}  // namespace
+
+DeviceFacts DefaultFacts(const Target& target) {
+  switch (target.kind) {
+    case TargetKind::kCuda: return CudaFacts(target);
+    case TargetKind::kOpenCl: return OpenClFacts();
+    case TargetKind::kCpu: break;
+  }
+  return CpuFacts(target);
+}
+
+}  // namespace diapason

@@ -1,0 +1,56 @@
+#include "compiler/tensor/array.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace diapason {
+namespace {
+
+TEST(Half, RoundTripOfEveryHalf) {
+  for (uint32_t half = 0; half < 65536; ++half) {
+    const float value = HalfToFloat(static_cast<uint16_t>(half));
+    if (std::isnan(value)) {
+      EXPECT_TRUE(std::isnan(HalfToFloat(FloatToHalf(value))));
+    } else {
+      EXPECT_EQ(FloatToHalf(value), half);
+    }
+  }
+}
+
+TEST(Half, RoundsToNearestEven) {
+  EXPECT_EQ(FloatToHalf(1.0f), 0x3c00);
+  EXPECT_EQ(FloatToHalf(-2.0f), 0xc000);
+  EXPECT_EQ(FloatToHalf(65504.0f), 0x7bff);
+  EXPECT_EQ(FloatToHalf(65519.996f), 0x7bff);
+  EXPECT_EQ(FloatToHalf(65520.0f), 0x7c00);
+  EXPECT_EQ(FloatToHalf(1e30f), 0x7c00);
+  for (int half = 0; half < 0x7bff; ++half) {  // between two neighbours, the middle goes to the even one
+    const float low = HalfToFloat(static_cast<uint16_t>(half)), high = HalfToFloat(static_cast<uint16_t>(half + 1));
+    const float middle = (low + high) / 2;
+    ASSERT_EQ(FloatToHalf(middle), half % 2 == 0 ? half : half + 1) << half;
+    ASSERT_EQ(FloatToHalf(std::nextafterf(middle, low)), half);
+    ASSERT_EQ(FloatToHalf(std::nextafterf(middle, high)), half + 1);
+  }
+}
+
+TEST(Array, ConvertsElements) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kInt8}) {
+    Array array(dtype, {2, 3});
+    EXPECT_EQ(array.elements(), 6);
+    EXPECT_EQ(array.data.size(), 6u * BytesOf(dtype));
+    array.set(4, -3);
+    EXPECT_EQ(array.at(4), -3);
+    EXPECT_EQ(array.int_at(4), -3);
+    array.set_int(5, 7);
+    EXPECT_EQ(array.at(5), 7);
+    EXPECT_EQ(array.at(0), 0);
+    EXPECT_EQ(DTypeFromName(NameOf(dtype)), dtype);
+  }
+  EXPECT_EQ(DTypeFromName("float31"), std::nullopt);
+  EXPECT_EQ(Array(DType::kFloat32, {}).elements(), 1);
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,74 @@
+#include "compiler/tensor/target.h"
+
+#include <gtest/gtest.h>
+
+namespace diapason {
+namespace {
+
+TEST(Target, ParsesAndPrintsTheCanonicalText) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"cpu", "cpu"},
+      {"  cpu   -num-cores=2 -mcpu=native ", "cpu -num-cores=2"},
+      {"cpu -mcpu=znver4", "cpu -mcpu=znver4"},
+      {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90a -libs=cublas,cudnn"},
+      {"cuda -device=1", "cuda -device=1"},
+      {"opencl -device=0", "opencl"},
+  };
+  for (const auto& [text, canonical] : cases) {
+    const auto target = Target::Parse(text);
+    ASSERT_TRUE(target.ok()) << target.status();
+    EXPECT_EQ(target->ToString(), canonical);
+    EXPECT_EQ(Target::Parse(canonical)->ToString(), canonical);
+  }
+}
+
+TEST(Target, RefusesWithTheWayOut) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "the target is empty: use cpu, opencl or cuda"},
+      {"llvm -mcpu=native", "target \"llvm -mcpu=native\": unknown kind 'llvm': use cpu, opencl or cuda"},
+      {"cpu -arch=sm_90",
+       "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native and -num-cores=2"},
+      {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
+      {"cuda -arch",
+       "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas and "
+       "-device=0"},
+      {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},
+      {"cuda -libs=mkl", "target \"cuda -libs=mkl\": unknown library 'mkl': use cudnn, cublas or both"},
+      {"cpu -num-cores=0",
+       "target \"cpu -num-cores=0\": the attribute '-num-cores' is '0': give a number from 1 to 4096"},
+      {"cpu -num-cores=2 -num-cores=3",
+       "target \"cpu -num-cores=2 -num-cores=3\": the attribute '-num-cores' is given twice: give it once"},
+      {"cpu -mcpu=a;rm", "target \"cpu -mcpu=a;rm\": 'a;rm' is no processor: write it as in -mcpu=native"},
+  };
+  for (const auto& [text, message] : cases) {
+    const auto target = Target::Parse(text);
+    EXPECT_EQ(target.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(std::string(target.status().message()), message);
+  }
+}
+
+TEST(DeviceFacts, OfThisMachineForCpu) {
+  const DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());
+  EXPECT_FALSE(facts.model.empty());
+  EXPECT_GE(facts.num_cores, 1);
+  EXPECT_GE(facts.l1_bytes, 8 << 10);
+  EXPECT_GE(facts.vector_bytes, 16);
+  EXPECT_GT(facts.flops, 1e9);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cpu -num-cores=7").value()).num_cores, 7);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cpu -mcpu=haswell").value()).vector_bytes, 32);
+}
+
+TEST(DeviceFacts, OfTheArchitectureForCuda) {
+  const DeviceFacts h200 = DefaultFacts(Target::Parse("cuda").value());
+  EXPECT_EQ(h200.model, "NVIDIA H200");
+  EXPECT_EQ(h200.arch, "sm_90");
+  EXPECT_EQ(h200.num_cores, 132);
+  EXPECT_EQ(h200.max_shared_bytes, 232448);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_75").value()).max_threads_per_core, 1024);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_90a").value()).num_cores, 132);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_121").value()).model, "NVIDIA GeForce RTX 5090");
+  EXPECT_EQ(DefaultFacts(Target::Parse("opencl").value()).max_shared_bytes, 48 << 10);
+}
+
+}  // namespace
+}  // namespace diapason
