@@ -1,0 +1,426 @@
+#include "compiler/codegen/c_printer.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "compiler/codegen/codegen.h"
+#include "gtest/gtest.h"
+#include "tests/codegen/kernels.h"
+#include "tests/codegen/reference.h"
+
+namespace diapason {
+namespace {
+
+using namespace diapason::testing;
+
+std::string SourceOf(const KernelFunc& kernel, int vector_bytes) {
+  Helpers helpers(Dialect::kC);
+  const std::string text = PrintCKernel(kernel, vector_bytes, helpers);
+  return helpers.Text() + text;
+}
+
+using Entry = void (*)(void* const*, int64_t, int64_t);
+
+// A compiled kernel of this process.
+class Loaded {
+ public:
+  Loaded(const Program& program, const std::string& name) {
+    char path[] = "/tmp/diapason-test-XXXXXX";
+    const int fd = mkstemp(path);
+    EXPECT_EQ(write(fd, program.binary.data(), program.binary.size()), static_cast<ssize_t>(program.binary.size()));
+    close(fd);
+    library_ = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    unlink(path);
+    if (library_ == nullptr) ADD_FAILURE() << dlerror();
+    else entry_ = reinterpret_cast<Entry>(dlsym(library_, name.c_str()));
+    EXPECT_NE(entry_, nullptr);
+  }
+  ~Loaded() {
+    if (library_ != nullptr) dlclose(library_);
+  }
+  void operator()(void* const* args, int64_t begin, int64_t end) const { entry_(args, begin, end); }
+
+ private:
+  void* library_ = nullptr;
+  Entry entry_ = nullptr;
+};
+
+// Random contents that are exact in every type: quarters for floats, small integers.
+Array RandomArray(const BufferDecl& decl, std::mt19937& random) {
+  Array array(decl.dtype, {decl.elements});
+  for (int64_t i = 0; i < decl.elements; ++i) {
+    const int value = static_cast<int>(random() % 33) - 16;
+    if (IsFloat(decl.dtype)) array.set(i, value / 4.0);
+    else array.set_int(i, decl.dtype == DType::kBool ? value & 1 : decl.dtype == DType::kUint8 ? value + 16 : value);
+  }
+  return array;
+}
+
+// Compiles and runs the kernel on random inputs, in two ranges of its parallel loop, and compares every element of every
+// buffer with the reference.
+void ExpectSameAsReference(const KernelFunc& kernel, double tolerance = 1e-6, const std::string& mcpu = "native") {
+  SCOPED_TRACE(ToString(kernel));
+  Target target;
+  target.mcpu = mcpu;
+  const absl::StatusOr<Program> program = CompileProgram(ProgramOf(kernel), target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  SCOPED_TRACE(program->source);
+  std::mt19937 random(7);
+  Reference reference;
+  std::vector<Array> arrays;
+  std::vector<void*> args;
+  for (const BufferDecl& param : kernel.params) {
+    arrays.push_back(RandomArray(param, random));
+    for (int64_t i = 0; i < param.elements; ++i) reference.buffers[param.id].push_back(arrays.back().at(i));
+  }
+  for (Array& array : arrays) args.push_back(array.data.data());
+  const Loaded loaded(*program, kernel.name);
+  loaded(args.data(), 0, kernel.blocks / 2);
+  loaded(args.data(), kernel.blocks / 2, kernel.blocks);
+  reference.Run(kernel);
+  for (size_t b = 0; b < arrays.size(); ++b) {
+    const std::vector<double>& expected = reference.buffers.at(kernel.params[b].id);
+    for (int64_t i = 0; i < arrays[b].elements(); ++i)
+      ASSERT_NEAR(arrays[b].at(i), expected[i], tolerance * (1 + std::fabs(expected[i]))) << kernel.params[b].name << "[" << i << "]";
+  }
+}
+
+KernelFunc ReluKernel() {
+  const Expr v = MakeVar("v"), l = MakeVar("l");
+  const Expr at = Mad(v, 8, l);
+  const Stmt body = Vectorize(l, 8, MakeStore(1, at, Max(Add(At(0, at), F(0.5)), F(0))));
+  return KernelOf("relu", {Global(0, "X", 32), Global(1, "Y", 32, true)}, MakeFor(ForKind::kParallel, v, 4, body), 4);
+}
+
+TEST(CPrinter, VectorLoopsAreVectorOperationsAndTheParallelLoopARange) {
+  EXPECT_EQ(SourceOf(ReluKernel(), 32),
+            R"(typedef float f32x8 __attribute__((vector_size(32)));
+typedef float f32x8u __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int i32x8 __attribute__((vector_size(32)));
+typedef int i32x8u __attribute__((vector_size(32), aligned(4), may_alias));
+static inline f32x8 f32x8_max(f32x8 a, f32x8 b) {
+#ifdef __AVX__
+  return __builtin_ia32_maxps256(b, a);
+#else
+  const i32x8 m = (i32x8)(a < b);
+  return (f32x8)((m & (i32x8)b) | (~m & (i32x8)a));
+#endif
+}
+static inline f32x8 f32x8_set(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
+void relu(void* const* args, int64 begin, int64 end) {
+  const float* restrict X = args[0];
+  float* restrict Y = args[1];
+  for (int64 v = begin; v < end; ++v) {
+    *(f32x8u*)(Y + v * 8) = f32x8_max((*(const f32x8u*)(X + v * 8) + f32x8_set(0.5f)), f32x8_set(0.0f));
+  }
+}
+)");
+}
+
+TEST(CPrinter, AccumulatorsAreVariablesNotArrays) {
+  const std::string source = SourceOf(MicroKernel(2, 14, 2, 16, 8), 64);
+  EXPECT_EQ(source.find("acc["), std::string::npos);
+  EXPECT_NE(source.find("f32x16 acc_432;"), std::string::npos);
+  EXPECT_NE(source.find("acc_432 = (acc_432 + (f32x16_set(A[block * 112 + k + 104]) * *(const f32x16u*)(B + k * 32 + 16)));"),
+            std::string::npos)
+      << source;
+}
+
+TEST(CPrinter, NarrowVectorsCutWideLoops) {
+  const std::string source = SourceOf(MicroKernel(2, 2, 1, 16, 8), 16);
+  EXPECT_NE(source.find("f32x4 acc_28;"), std::string::npos) << source;
+  EXPECT_EQ(source.find("x16"), std::string::npos);
+}
+
+TEST(CPrinter, RunsOfTheMicroKernelAreCorrect) {
+  ExpectSameAsReference(MicroKernel(3, 14, 2, 16, 40));
+  ExpectSameAsReference(MicroKernel(2, 5, 3, 8, 9));
+  ExpectSameAsReference(MicroKernel(4, 4, 1, 24, 7));   // 16 + 8 lanes
+  ExpectSameAsReference(MicroKernel(2, 3, 2, 7, 5));    // 4 + 2 + 1
+  ExpectSameAsReference(MicroKernel(2, 3, 2, 64, 5));   // 4 vectors of 16
+}
+
+TEST(CPrinter, OlderProcessorsGetCorrectCode) {
+  ExpectSameAsReference(MicroKernel(2, 3, 2, 16, 5), 1e-6, "x86-64");
+  ExpectSameAsReference(ReluKernel(), 1e-6, "x86-64-v2");
+}
+
+// Y[p * 12 + l] = value for l in 12 lanes and p in 3.
+KernelFunc LaneKernel(const std::function<Expr(const Expr& p, const Expr& l)>& value, DType from = DType::kFloat32,
+                      DType to = DType::kFloat32) {
+  const Expr p = MakeVar("p"), l = MakeVar("l");
+  const Stmt body = Serial(p, 3, Vectorize(l, 12, MakeStore(1, Mad(p, 12, l), value(p, l))));
+  return KernelOf("lanes", {Global(0, "X", 200, false, from), Global(1, "Y", 36, true, to), Global(2, "Z", 200)}, body);
+}
+
+TEST(CPrinter, EveryKindOfLaneExpressionIsCorrect) {
+  using Value = std::function<Expr(const Expr& p, const Expr& l)>;
+  const Value values[] = {
+      [](const Expr& p, const Expr& l) { return At(0, Mad(p, 12, l)); },
+      [](const Expr& p, const Expr& l) { return At(0, Mad(l, 3, p)); },                            // stride 3
+      [](const Expr& p, const Expr& l) { return At(0, Sub(I(40), Add(l, p))); },                   // backwards
+      [](const Expr& p, const Expr& l) { return At(0, p); },                                       // the same for all
+      [](const Expr& p, const Expr& l) { return At(0, Add(FloorDiv(l, 5), FloorMod(Mad(p, 7, l), 3))); },
+      [](const Expr& p, const Expr& l) { return At(0, Add(FloorDiv(Sub(l, I(7)), 3), I(9))); },    // of negative numbers
+      [](const Expr& p, const Expr& l) { return At(0, Add(FloorMod(Sub(l, I(7)), 8), I(9))); },
+      [](const Expr& p, const Expr& l) { return Select(Lt(p, I(2)), At(0, Mad(p, 12, l)), F(-1)); },
+      [](const Expr& p, const Expr& l) { return Select(Lt(Mad(p, 12, l), I(29)), At(0, Mad(p, 12, l)), F(-1)); },
+      [](const Expr& p, const Expr& l) {                                                           // padding on both sides
+        const Expr x = Sub(Mad(p, 12, l), I(5));
+        return Select(And(Le(I(0), x), Lt(x, I(20))), At(0, x), F(0));
+      },
+      [](const Expr& p, const Expr& l) {
+        const Expr x = Mad(p, 12, l);
+        return Add(Select(Or(Lt(x, I(3)), Not(Lt(x, I(30)))), At(0, l), F(7)), Select(Eq(l, p), F(1), F(2)));
+      },
+      [](const Expr& p, const Expr& l) {                                                           // leaky relu
+        const Expr x = At(0, Mad(p, 12, l));
+        return Select(Lt(F(0), x), x, Mul(x, F(0.125)));
+      },
+      [](const Expr& p, const Expr& l) {                                                           // branches with own loads
+        const Expr x = At(0, Mad(p, 12, l));
+        return Select(And(Lt(F(0), x), Lt(x, F(2))), At(2, Mad(p, 12, l)), At(0, l));
+      },
+      [](const Expr& p, const Expr& l) { return Min(Max(At(0, l), At(2, p)), F(1.5)); },
+      [](const Expr& p, const Expr& l) { return Div(At(0, l), Add(Mul(At(2, l), At(2, l)), F(1))); },
+      [](const Expr& p, const Expr& l) { return Cast(DType::kFloat32, Mad(p, 12, l)); },
+      [](const Expr& p, const Expr& l) { return Select(Ne(At(0, l), F(0)), Cast(DType::kFloat32, Lt(p, l)), F(3)); },
+      [](const Expr& p, const Expr& l) { return Sub(At(0, l), Sub(At(2, l), Sub(F(1), At(0, Mad(l, 2, p))))); },
+      [](const Expr& p, const Expr& l) { return F(-0.1); },
+  };
+  for (const Value& value : values) ExpectSameAsReference(LaneKernel(value));
+}
+
+TEST(CPrinter, FunctionsOfLanesAreCorrect) {
+  const Expr guard = F(5);
+  for (const char* function : {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"}) {
+    ExpectSameAsReference(LaneKernel([&](const Expr& p, const Expr& l) {
+      return Call(function, {Add(At(0, Mad(p, 12, l)), guard)});
+    }), 1e-5);
+  }
+  ExpectSameAsReference(LaneKernel([&](const Expr& p, const Expr& l) {
+    return Call("pow", {Add(At(0, l), guard), At(2, p)});
+  }), 1e-5);
+}
+
+TEST(CPrinter, EveryElementTypeIsReadAndWritten) {
+  const DType types[] = {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32,
+                         DType::kInt64,   DType::kBool,    DType::kInt8,    DType::kUint8};
+  for (DType from : types) {
+    for (DType to : types) {
+      if (to == DType::kUint8 && from != DType::kUint8 && from != DType::kBool) continue;  // negative numbers
+      for (const char* mcpu : {"native", "x86-64"}) {
+        ExpectSameAsReference(
+            LaneKernel([&](const Expr& p, const Expr& l) { return Cast(to, At(0, Mad(p, 12, l), from)); }, from, to), 1e-6, mcpu);
+        if (from != DType::kFloat16 && to != DType::kFloat16) break;
+      }
+    }
+  }
+}
+
+TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
+  const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
+  const KernelFunc kernel = KernelOf("widen", {Global(0, "X", 65536, false, DType::kFloat16), Global(1, "Y", 65536, true, DType::kFloat16), Global(2, "Z", 65536, true)},
+                                     MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeSeq({MakeStore(2, at, At(0, at, DType::kFloat16)), MakeStore(1, at, Cast(DType::kFloat16, At(2, at)))}))), 4096);
+  for (const char* mcpu : {"native", "x86-64"}) {
+    Target target;
+    target.mcpu = mcpu;
+    const absl::StatusOr<Program> program = CompileProgram(ProgramOf(kernel), target);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<uint16_t> halves(65536), back(65536);
+    std::vector<float> floats(65536);
+    for (int i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
+    void* args[] = {halves.data(), back.data(), floats.data()};
+    Loaded(*program, "widen")(args, 0, 4096);
+    for (int i = 0; i < 65536; ++i) {
+      if (std::isnan(HalfToFloat(halves[i]))) {
+        ASSERT_TRUE(std::isnan(floats[i])) << i;
+        continue;
+      }
+      ASSERT_EQ(floats[i], HalfToFloat(halves[i])) << i;
+      ASSERT_EQ(back[i], halves[i]) << i;
+    }
+  }
+}
+
+TEST(CPrinter, FloatsRoundToTheNearestHalf) {
+  const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
+  const KernelFunc kernel = KernelOf("narrow", {Global(0, "X", 1 << 16), Global(1, "Y", 1 << 16, true, DType::kFloat16)},
+                                     MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeStore(1, at, Cast(DType::kFloat16, At(0, at))))), 4096);
+  std::mt19937 random(3);
+  std::vector<float> floats(1 << 16);
+  for (float& f : floats) {  // all exponents, and many ties
+    const uint32_t bits = random() & (random() % 2 ? 0xffffffffu : 0xfffff000u);
+    f = std::bit_cast<float>(bits);
+  }
+  for (const char* mcpu : {"native", "x86-64"}) {
+    Target target;
+    target.mcpu = mcpu;
+    const absl::StatusOr<Program> program = CompileProgram(ProgramOf(kernel), target);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<uint16_t> halves(1 << 16);
+    void* args[] = {floats.data(), halves.data()};
+    Loaded(*program, "narrow")(args, 0, 4096);
+    for (int i = 0; i < 1 << 16; ++i) {
+      if (std::isnan(floats[i])) ASSERT_TRUE(std::isnan(HalfToFloat(halves[i])));
+      else ASSERT_EQ(halves[i], FloatToHalf(floats[i])) << floats[i];
+    }
+  }
+}
+
+TEST(CPrinter, LocalBuffersOfEveryKindAreCorrect) {
+  const Expr p = MakeVar("p"), i = MakeVar("i"), l = MakeVar("l"), k = MakeVar("k");
+  auto kernel = [&](int64_t elements, Stmt body) {
+    return KernelOf("local", {Global(0, "X", 4096), Global(1, "Y", 4096, true)},
+                    MakeFor(ForKind::kParallel, p, 4, MakeAlloc(Scoped(9, "tile", elements, Scope::kLocal), std::move(body))), 4);
+  };
+  // Vectors written, single elements read, and the reverse.
+  ExpectSameAsReference(kernel(32, MakeSeq({Unroll(i, 2, Vectorize(l, 16, MakeStore(9, Mad(i, 16, l), At(0, Mad(p, 32, Mad(i, 16, l)))))),
+                                            Unroll(i, 32, MakeStore(1, Mad(p, 32, i), At(9, Sub(I(31), i))))})));
+  ExpectSameAsReference(kernel(32, MakeSeq({Unroll(i, 32, MakeStore(9, i, At(0, Mad(p, 32, i)))),
+                                            Vectorize(l, 8, MakeStore(1, Mad(p, 32, l), At(9, Mad(l, 2, I(3)))))})));
+  // Not constant: an array. Too large for the stack: allocated.
+  for (int64_t elements : {64, 1 << 20}) {
+    ExpectSameAsReference(kernel(elements, MakeSeq({Serial(k, 64, MakeStore(9, k, At(0, Mad(p, 64, k)))),
+                                                    Serial(k, 4, Vectorize(l, 16, MakeStore(1, Mad(p, 64, Mad(k, 16, l)), At(9, Sub(I(63), Mad(k, 16, l))))))})));
+  }
+  // Overlapping vectors of different lengths.
+  ExpectSameAsReference(kernel(20, MakeSeq({Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))), Vectorize(i, 4, MakeStore(9, Add(i, I(14)), F(5))),
+                                            Vectorize(k, 16, MakeStore(1, Mad(p, 16, k), At(9, k)))})));
+  // A sum over lanes, and a store that falls back to single lanes of vector variables.
+  ExpectSameAsReference(kernel(17, MakeSeq({MakeStore(9, I(16), F(0)), Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))),
+                                            Vectorize(i, 16, MakeStore(9, I(16), Add(At(9, I(16)), At(9, i)))),
+                                            Vectorize(k, 16, MakeIf(Lt(Add(k, p), I(10)), MakeStore(1, Mad(p, 16, k), Mul(At(9, k), At(9, I(16))))))})));
+}
+
+TEST(CPrinter, ConditionsAndLetsInVectorLoops) {
+  const Expr p = MakeVar("p"), l = MakeVar("l"), x = MakeVar("x"), k = MakeVar("k");
+  auto kernel = [&](Stmt body) {
+    return KernelOf("conditions", {Global(0, "X", 400), Global(1, "Y", 400, true)}, Serial(p, 5, std::move(body)));
+  };
+  const Expr at = Mad(p, 16, l);
+  const Stmt copy = MakeStore(1, at, At(0, at));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeIf(Lt(at, I(71)), copy))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeIf(And(Lt(at, I(64)), Le(I(3), p)), copy))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeIf(Eq(FloorMod(l, 3), I(1)), copy))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeIf(Lt(F(0), At(0, at)), copy))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeLet(x, Mad(l, 2, p), MakeStore(1, at, At(0, x))))));
+  ExpectSameAsReference(kernel(MakeLet(x, FloorDiv(p, 2), Vectorize(l, 16, MakeStore(1, at, At(0, Mad(x, 16, l)))))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, Serial(k, 3, MakeStore(1, at, Add(At(1, at), At(0, Mad(k, 16, l))))))));
+  ExpectSameAsReference(kernel(Vectorize(k, 3, Vectorize(l, 16, MakeStore(1, Mad(p, 48, Mad(k, 16, l)), At(0, Mad(k, 16, l)))))));
+  ExpectSameAsReference(kernel(Vectorize(l, 16, MakeAlloc(Scoped(9, "t", 1, Scope::kLocal), MakeSeq({MakeStore(9, I(0), At(0, at)), MakeStore(1, at, At(9, I(0)))})))));
+}
+
+TEST(CPrinter, ConditionsThatAllLanesShareCostNothingPerLane) {
+  const Expr p = MakeVar("p"), l = MakeVar("l");
+  const Expr at = Mad(p, 16, l);
+  const KernelFunc kernel = KernelOf("tail", {Global(0, "X", 400), Global(1, "Y", 400, true)},
+                                     Serial(p, 25, Vectorize(l, 16, MakeIf(Lt(at, I(320)), MakeStore(1, at, At(0, at))))));
+  EXPECT_EQ(SourceOf(kernel, 64).find("for (int64 l"), std::string::npos) << SourceOf(kernel, 64);
+  ExpectSameAsReference(kernel);
+}
+
+TEST(CPrinter, NamesThatAreWordsOfTheLanguageOrTakenAreChanged) {
+  const Expr a = MakeVar("for"), b = MakeVar("x"), c = MakeVar("x"), d = MakeVar("args");
+  const Expr at = Mad(Mad(Mad(a, 2, b), 2, c), 2, d);
+  const KernelFunc kernel = KernelOf("names", {Global(0, "int", 16), Global(1, "x", 16, true)},
+                                     Serial(a, 2, Serial(b, 2, Serial(c, 2, Serial(d, 2, MakeStore(1, at, At(0, at)))))));
+  ExpectSameAsReference(kernel);
+}
+
+TEST(CPrinter, LoopsTooLongToUnrollStayLoops) {
+  const Expr i = MakeVar("i"), j = MakeVar("j");
+  const Expr at = Mad(i, 100, j);
+  const KernelFunc kernel = KernelOf("unrolled", {Global(0, "X", 10000), Global(1, "Y", 10000, true)},
+                                     Unroll(i, 100, Unroll(j, 100, MakeStore(1, at, At(0, at)))));
+  EXPECT_LT(SourceOf(kernel, 64).size(), 20000u);
+  ExpectSameAsReference(kernel);
+}
+
+TEST(CPrinter, InfinitiesAndNanArePrinted) {
+  const Expr l = MakeVar("l");
+  const KernelFunc kernel = KernelOf("infinite", {Global(0, "X", 16), Global(1, "Y", 16, true)},
+                                     Vectorize(l, 16, MakeStore(1, l, Min(Max(At(0, l), F(-INFINITY)), F(INFINITY)))));
+  ExpectSameAsReference(kernel);
+}
+
+// Random nests: tiles of random extents over random affine accesses with random conditions.
+class RandomNest {
+ public:
+  explicit RandomNest(int seed) : random_(seed) {}
+
+  KernelFunc Make() {
+    const Expr p = MakeVar("p");
+    vars_ = {{p, 3}};
+    Stmt body = Nest(Pick(1, 3));
+    std::vector<BufferDecl> params = {Global(0, "X", 4000), Global(1, "Y", kElements, true)};
+    return KernelOf("nest", params, MakeFor(ForKind::kParallel, p, 3, body), 3);
+  }
+
+ private:
+  static constexpr int64_t kElements = 3 * 40 * 40 * 40;
+  int64_t Pick(int64_t low, int64_t high) { return low + static_cast<int64_t>(random_() % (high - low + 1)); }
+
+  Stmt Nest(int depth) {
+    if (depth == 0) return MakeStore(1, Target(), Value(3));
+    static constexpr ForKind kKinds[] = {ForKind::kSerial, ForKind::kUnroll, ForKind::kVectorize};
+    const ForKind kind = depth == 1 ? ForKind::kVectorize : kKinds[Pick(0, 2)];
+    const int64_t extents[] = {1, 2, 3, 7, 8, 12, 16, 20, 32, 40};
+    const Expr var = MakeVar("i" + std::to_string(depth));
+    vars_.emplace_back(var, extents[Pick(0, kind == ForKind::kUnroll ? 3 : 9)]);
+    const int64_t extent = vars_.back().second;
+    Stmt body = Nest(depth - 1);
+    if (Pick(0, 3) == 0) body = MakeIf(Condition(), body);
+    vars_.pop_back();
+    return MakeFor(kind, var, extent, body);
+  }
+
+  Expr Target() {  // every iteration its own element
+    Expr at = I(0);
+    for (const auto& [var, extent] : vars_) at = Mad(at, 40, var);
+    return at;
+  }
+  Expr Index() {
+    Expr sum = I(Pick(0, 9));
+    for (const auto& [var, extent] : vars_) {
+      const int64_t coefficients[] = {0, 1, 1, 2, 16};
+      Expr term = Mul(var, I(coefficients[Pick(0, 4)]));
+      if (Pick(0, 5) == 0) term = FloorDiv(term, Pick(2, 5));
+      if (Pick(0, 5) == 0) term = FloorMod(term, Pick(2, 9));
+      sum = Add(sum, term);
+    }
+    return sum;
+  }
+  Expr Condition() {
+    Expr c = Pick(0, 1) == 0 ? Lt(Index(), I(Pick(5, 60))) : Le(I(Pick(5, 30)), Index());
+    return Pick(0, 3) == 0 ? And(c, Lt(Index(), I(Pick(5, 60)))) : Pick(0, 5) == 0 ? Not(c) : c;
+  }
+  Expr Value(int depth) {
+    if (depth == 0) return Pick(0, 3) == 0 ? F(Pick(-4, 4) / 2.0) : At(0, Index());
+    switch (Pick(0, 6)) {
+      case 0: return Add(Value(depth - 1), Value(depth - 1));
+      case 1: return Sub(Value(depth - 1), Value(depth - 1));
+      case 2: return Mul(Value(depth - 1), F(Pick(-2, 2)));
+      case 3: return Max(Value(depth - 1), Value(depth - 1));
+      case 4: return Select(Condition(), Value(depth - 1), Value(depth - 1));
+      case 5: return Select(Lt(Value(depth - 1), Value(0)), Value(depth - 1), F(1));
+      default: return Min(Value(depth - 1), F(2));
+    }
+  }
+
+  std::mt19937 random_;
+  std::vector<std::pair<Expr, int64_t>> vars_;
+};
+
+TEST(CPrinter, RandomNestsGiveWhatTheReferenceGives) {
+  for (int seed = 0; seed < 40 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(seed);
+    ExpectSameAsReference(RandomNest(seed).Make());
+  }
+}
+
+}  // namespace
+}  // namespace diapason
