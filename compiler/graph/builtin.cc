@@ -59,16 +59,27 @@ const std::vector<Builtin>& Table() {
         {"w", 56, 1, kLargest, "width of the image"},
         {"ci", 64, 1, kLargest, "input channels"},
         {"co", 64, 1, kLargest, "output channels"},
-        kKernel, kStride, kPad, kDilation,
+        kKernel,
+        kStride,
+        kPad,
+        kDilation,
         {"group", 1, 1, kLargest, "groups of channels"},
-        kBias, kRelu, kSeed},
+        kBias,
+        kRelu,
+        kSeed},
        BuildConv2d},
       {"depthwise",
        "one depthwise convolution",
        {{"channels", 64, 1, kLargest, "input channels"},
         {"size", 56, 1, kLargest, "height and width of the image"},
         {"multiplier", 1, 1, 1024, "output channels for each input channel"},
-        kKernel, kStride, kPad, kDilation, kBias, kRelu, kSeed},
+        kKernel,
+        kStride,
+        kPad,
+        kDilation,
+        kBias,
+        kRelu,
+        kSeed},
        BuildDepthwise},
       {"gemm",
        "one matrix product, (m, k) by (k, n)",
@@ -76,7 +87,9 @@ const std::vector<Builtin>& Table() {
         {"n", 512, 1, kLargest, "columns of the result"},
         {"k", 512, 1, kLargest, "length of the sums"},
         {"constant", 1, 0, 1, "1: the second matrix is a constant, as weights are; 0: an input"},
-        kBias, kRelu, kSeed},
+        kBias,
+        kRelu,
+        kSeed},
        BuildGemm},
   };
   return table;
@@ -102,9 +115,9 @@ absl::Status UnknownName(const std::string& name) {
   std::vector<std::string> names;
   for (const Builtin& b : Table()) names.push_back(b.name);
   auto distance = [&](const std::string& candidate) { return EditDistance(name, candidate); };
-  const std::string& nearest = *std::min_element(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
-    return distance(a) < distance(b);
-  });
+  const std::string& nearest =
+      *std::min_element(names.begin(), names.end(),
+                        [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
   std::string hint = distance(nearest) <= 3 ? absl::StrCat("did you mean '", nearest, "'? ") : "";
   return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", hint, "give an .onnx file or one of ",
                                           absl::StrJoin(names, ", ")));
@@ -119,17 +132,18 @@ absl::StatusOr<BuiltinArgs> ArgsFor(const Builtin& builtin, const ModelOptions& 
     int64_t value = option.fallback;
     bool valid = given == options.extra.end() || absl::SimpleAtoi(given->second, &value);
     if (!valid || value < option.low || value > option.high) {
-      std::string range = option.high == std::numeric_limits<int64_t>::max() ? absl::StrCat("from ", option.low, " on")
-                                                                           : absl::StrCat("from ", option.low, " to ", option.high);
-      return absl::InvalidArgumentError(absl::StrCat("option '", option.name, "' of network '", builtin.name, "' cannot be '",
-                                                     given->second, "': give a whole number ", range));
+      std::string range = option.high == std::numeric_limits<int64_t>::max()
+                              ? absl::StrCat("from ", option.low, " on")
+                              : absl::StrCat("from ", option.low, " to ", option.high);
+      return absl::InvalidArgumentError(absl::StrCat("option '", option.name, "' of network '", builtin.name,
+                                                     "' cannot be '", given->second, "': give a whole number ", range));
     }
     args.values[option.name] = value;
   }
   for (const auto& [name, value] : options.extra) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name, "': its options are ",
-                                                   absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name,
+                                                   "': its options are ", absl::StrJoin(names, ", ")));
   }
   return args;
 }
@@ -153,7 +167,8 @@ const std::vector<BuiltinInfo>& BuiltinNetworks() {
 
 absl::StatusOr<Network> BuiltinNetwork(const std::string& name, const ModelOptions& options) {
   if (options.dtype != DType::kFloat32 && options.dtype != DType::kFloat16) {
-    return absl::InvalidArgumentError(absl::StrCat("built-in networks come in float32 and float16, not in ", NameOf(options.dtype)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("built-in networks come in float32 and float16, not in ", NameOf(options.dtype)));
   }
   for (const Builtin& builtin : Table()) {
     if (name != builtin.name) continue;

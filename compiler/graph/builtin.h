@@ -1,7 +1,7 @@
 // Built-in networks with seeded random weights: image classifiers for benchmarks, and single operators.
 //
-// Weights are drawn by He's rule and batch norms have statistics near (0, 1), so that activations stay near 1 through all
-// layers. The same name, options and seed give the same network on every machine.
+// Weights are drawn by He's rule and batch norms have statistics near (0, 1), so that activations stay near 1 through
+// all layers. The same name, options and seed give the same network on every machine.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct BuiltinInfo {
 // The table of `diapason networks`, in the order shown.
 const std::vector<BuiltinInfo>& BuiltinNetworks();
 
-// NotFound for an unknown name, with the nearest one and the list; InvalidArgument for an unknown option or a value out of
-// range, with the known ones. Image networks take their input as `layout` says.
+// NotFound for an unknown name, with the nearest one and the list; InvalidArgument for an unknown option or a value out
+// of range, with the known ones. Image networks take their input as `layout` says.
 absl::StatusOr<Network> BuiltinNetwork(const std::string& name, const ModelOptions& options);
 
 }  // namespace diapason

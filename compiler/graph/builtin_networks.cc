@@ -31,7 +31,8 @@ class Resnet {
   }
 
  private:
-  int ConvNorm(int x, const NetworkBuilder::Conv& conv, const std::string& name, const std::string& norm, float gain = 1) {
+  int ConvNorm(int x, const NetworkBuilder::Conv& conv, const std::string& name, const std::string& norm,
+               float gain = 1) {
     return b_.BatchNorm(b_.Conv2d(x, conv, name), norm, gain);
   }
 
@@ -41,10 +42,12 @@ class Resnet {
     int y;
     if (bottleneck_) {
       y = b_.Relu(ConvNorm(x, {.channels = width, .kernel = 1}, name + ".conv1", name + ".bn1"), name + ".relu1");
-      y = b_.Relu(ConvNorm(y, {.channels = width, .stride = stride, .pad = 1}, name + ".conv2", name + ".bn2"), name + ".relu2");
+      y = b_.Relu(ConvNorm(y, {.channels = width, .stride = stride, .pad = 1}, name + ".conv2", name + ".bn2"),
+                  name + ".relu2");
       y = ConvNorm(y, {.channels = out, .kernel = 1}, name + ".conv3", name + ".bn3", gain_);
     } else {
-      y = b_.Relu(ConvNorm(x, {.channels = width, .stride = stride, .pad = 1}, name + ".conv1", name + ".bn1"), name + ".relu1");
+      y = b_.Relu(ConvNorm(x, {.channels = width, .stride = stride, .pad = 1}, name + ".conv1", name + ".bn1"),
+                  name + ".relu1");
       y = ConvNorm(y, {.channels = out, .pad = 1}, name + ".conv2", name + ".bn2", gain_);
     }
     if (stride != 1 || b_.ChannelsOf(x) != out) {
@@ -72,7 +75,8 @@ int Finished(NetworkBuilder& b, int x, const BuiltinArgs& args) {
 }
 
 // One convolution, with what the options put behind it.
-absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilder::Conv& conv, const BuiltinArgs& args) {
+absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilder::Conv& conv,
+                                   const BuiltinArgs& args) {
   int y = b.Conv2d(x, conv, "conv");
   if (args.at("relu")) y = b.Relu(y, "relu");
   return b.Finish(y);
@@ -87,10 +91,10 @@ int64_t PadOf(const BuiltinArgs& args) {
 
 absl::StatusOr<Network> BuildResnet(const std::string& name, const BuiltinArgs& args) {
   static const auto& depths = *new std::map<std::string, std::vector<int>>{{"resnet-18", {2, 2, 2, 2}},
-                                                                            {"resnet-34", {3, 4, 6, 3}},
-                                                                            {"resnet-50", {3, 4, 6, 3}},
-                                                                            {"resnet-101", {3, 4, 23, 3}},
-                                                                            {"resnet-152", {3, 8, 36, 3}}};
+                                                                           {"resnet-34", {3, 4, 6, 3}},
+                                                                           {"resnet-50", {3, 4, 6, 3}},
+                                                                           {"resnet-101", {3, 4, 23, 3}},
+                                                                           {"resnet-152", {3, 8, 36, 3}}};
   NetworkBuilder b = Begin(name, args);
   bool bottleneck = name != "resnet-18" && name != "resnet-34";
   int x = Resnet(b, depths.at(name), bottleneck).Body(ImageInput(b, args));
@@ -109,7 +113,7 @@ absl::StatusOr<Network> BuildMobilenet(const std::string& name, const BuiltinArg
   struct Step {
     int64_t channels, stride;
   };
-  const Step steps[] = {{64, 1}, {128, 2}, {128, 1}, {256, 2}, {256, 1}, {512, 2}, {512, 1},
+  const Step steps[] = {{64, 1},  {128, 2}, {128, 1}, {256, 2}, {256, 1},  {512, 2}, {512, 1},
                         {512, 1}, {512, 1}, {512, 1}, {512, 1}, {1024, 2}, {1024, 1}};
   int number = 1;
   for (const Step& step : steps) {
@@ -149,8 +153,13 @@ absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& 
   NetworkBuilder b = Begin(name, args);
   int x = b.Input("data", b.ImageShape(args.at("ci"), args.at("h"), args.at("w")));
   return SingleConv(b, x,
-                    {.channels = args.at("co"), .kernel = args.at("kernel"), .stride = args.at("stride"), .pad = PadOf(args),
-                     .dilation = args.at("dilation"), .group = args.at("group"), .bias = args.at("bias") != 0},
+                    {.channels = args.at("co"),
+                     .kernel = args.at("kernel"),
+                     .stride = args.at("stride"),
+                     .pad = PadOf(args),
+                     .dilation = args.at("dilation"),
+                     .group = args.at("group"),
+                     .bias = args.at("bias") != 0},
                     args);
 }
 
@@ -159,8 +168,13 @@ absl::StatusOr<Network> BuildDepthwise(const std::string& name, const BuiltinArg
   int x = b.Input("data", b.ImageShape(args.at("channels"), args.at("size"), args.at("size")));
   int64_t channels = b.ChannelsOf(x);
   return SingleConv(b, x,
-                    {.channels = channels * args.at("multiplier"), .kernel = args.at("kernel"), .stride = args.at("stride"),
-                     .pad = PadOf(args), .dilation = args.at("dilation"), .group = channels, .bias = args.at("bias") != 0},
+                    {.channels = channels * args.at("multiplier"),
+                     .kernel = args.at("kernel"),
+                     .stride = args.at("stride"),
+                     .pad = PadOf(args),
+                     .dilation = args.at("dilation"),
+                     .group = channels,
+                     .bias = args.at("bias") != 0},
                     args);
 }
 

@@ -9,7 +9,8 @@ namespace diapason {
 namespace {
 
 // REQUIRES: args.output is what the operator infers.
-absl::StatusOr<Array> EvaluateArgs(const Operator& op, const OperatorArgs& args, const std::vector<const Array*>& inputs) {
+absl::StatusOr<Array> EvaluateArgs(const Operator& op, const OperatorArgs& args,
+                                   const std::vector<const Array*>& inputs) {
   DagBuilder builder;
   std::vector<int> stages;
   std::map<int, Array> values;
@@ -29,13 +30,15 @@ absl::StatusOr<Array> EvaluateArgs(const Operator& op, const OperatorArgs& args,
 
 absl::Status CheckInputs(const Network& network, const std::vector<Array>& inputs) {
   if (inputs.size() != network.inputs.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the network has ", network.inputs.size(), " inputs, not ", inputs.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the network has ", network.inputs.size(), " inputs, not ", inputs.size()));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& t = network.tensors[network.inputs[i]];
     TensorType got{inputs[i].dtype, inputs[i].shape};
     if (got == t.type) continue;
-    return absl::InvalidArgumentError(absl::StrCat("input '", t.name, "' is ", t.type.ToString(), ", not ", got.ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("input '", t.name, "' is ", t.type.ToString(), ", not ", got.ToString()));
   }
   return absl::OkStatus();
 }

@@ -14,8 +14,8 @@ enum class Layout : uint8_t { kNCHW, kNHWC };
 const char* NameOf(Layout layout);
 
 struct ModelOptions {
-  // Extent of the first dimension of every input: replaces a symbolic or differing one. 0: as the model says, 1 where it
-  // leaves it open (and for built-in networks).
+  // Extent of the first dimension of every input: replaces a symbolic or differing one. 0: as the model says, 1 where
+  // it leaves it open (and for built-in networks).
   int64_t batch = 0;
   // Layout inside the network after Optimize; inputs and outputs keep the model's own.
   Layout layout = Layout::kNHWC;
@@ -28,8 +28,9 @@ struct ModelOptions {
   std::map<std::string, std::string> extra;
 };
 
-// A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says (built-in
-// ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or InvalidArgument in one sentence with the mend.
+// A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says
+// (built-in ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or
+// InvalidArgument in one sentence with the mend.
 absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options);
 
 // As LoadModel and Optimize: what tasks, tune and build work on.

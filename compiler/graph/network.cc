@@ -98,11 +98,13 @@ absl::Status ValidateNode(const Network& network, const Node& node, const std::v
   int size = static_cast<int>(network.tensors.size());
   for (int input : node.inputs) {
     if (input < 0 || input >= size) {
-      return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "' reads tensor ", input, ", which is not there"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("node '", node.name, "' reads tensor ", input, ", which is not there"));
     }
     if (!known[input]) {
-      return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "' reads '", network.tensors[input].name,
-                                                     "' before it is computed: the graph has a cycle or a missing node"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("node '", node.name, "' reads '", network.tensors[input].name,
+                       "' before it is computed: the graph has a cycle or a missing node"));
     }
   }
   if (node.output < 0 || node.output >= size || known[node.output]) {
@@ -111,8 +113,8 @@ absl::Status ValidateNode(const Network& network, const Node& node, const std::v
   ASSIGN_OR_RETURN(TensorType type, InferNode(network, node));
   const Tensor& output = network.tensors[node.output];
   if (!(type == output.type)) {
-    return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "' (", node.op, ") gives ", type.ToString(), " but '",
-                                                   output.name, "' is ", output.type.ToString()));
+    return absl::InvalidArgumentError(absl::StrCat("node '", node.name, "' (", node.op, ") gives ", type.ToString(),
+                                                   " but '", output.name, "' is ", output.type.ToString()));
   }
   return absl::OkStatus();
 }
@@ -164,13 +166,15 @@ std::string AttributeText(const AttributeValue& value) {
 std::string Network::ToString() const {
   auto name = [&](int id) { return absl::StrCat("%", id, tensors[id].constant() ? "c" : ""); };
   std::string text = absl::StrCat("network ", this->name, "\n");
-  for (int id : inputs) absl::StrAppend(&text, "  ", name(id), " = input ", tensors[id].name, " : ", tensors[id].type.ToString(), "\n");
+  for (int id : inputs)
+    absl::StrAppend(&text, "  ", name(id), " = input ", tensors[id].name, " : ", tensors[id].type.ToString(), "\n");
   for (const Node& node : nodes) {
     std::vector<std::string> args;
     for (int id : node.inputs) args.push_back(name(id));
-    for (const auto& [key, value] : node.attributes.values()) args.push_back(absl::StrCat(key, "=", AttributeText(value)));
-    absl::StrAppend(&text, "  ", name(node.output), " = ", node.op, "(", absl::StrJoin(args, ", "), ") : ",
-                    tensors[node.output].type.ToString(), "  # ", node.name, "\n");
+    for (const auto& [key, value] : node.attributes.values())
+      args.push_back(absl::StrCat(key, "=", AttributeText(value)));
+    absl::StrAppend(&text, "  ", name(node.output), " = ", node.op, "(", absl::StrJoin(args, ", "),
+                    ") : ", tensors[node.output].type.ToString(), "  # ", node.name, "\n");
   }
   for (int id : outputs) absl::StrAppend(&text, "  output ", name(id), "\n");
   return text;

@@ -37,8 +37,8 @@ int NetworkBuilder::Input(const std::string& name, std::vector<int64_t> shape) {
     if (fits && options_.batch > 0) fits = given->second[0] == options_.batch;
     if (!fits && error_.ok()) {
       error_ = absl::InvalidArgumentError(absl::StrCat("input '", name, "' cannot have shape ",
-                                                        absl::StrJoin(given->second, "x"), ": give it as ",
-                                                        absl::StrJoin(shape, "x")));
+                                                       absl::StrJoin(given->second, "x"), ": give it as ",
+                                                       absl::StrJoin(shape, "x")));
     }
     if (fits) shape = given->second;
   }
@@ -52,7 +52,8 @@ int NetworkBuilder::Constant(const std::string& name, std::vector<int64_t> shape
   return network_.AddConstant(name, std::move(array));
 }
 
-int NetworkBuilder::Node(const std::string& op, std::vector<int> inputs, Attributes attributes, const std::string& name) {
+int NetworkBuilder::Node(const std::string& op, std::vector<int> inputs, Attributes attributes,
+                         const std::string& name) {
   if (!error_.ok()) return 0;
   absl::StatusOr<int> id = network_.AddNode(op, std::move(inputs), std::move(attributes), name);
   if (id.ok()) return *id;
@@ -75,8 +76,11 @@ int NetworkBuilder::Conv2d(int x, const Conv& c, const std::string& name) {
   if (c.bias) inputs.push_back(Constant(name + ".bias", {c.channels}, -0.1f, 0.1f));
   using Ints = std::vector<int64_t>;
   return Node("conv2d", inputs,
-              {{"strides", Ints{c.stride, c.stride}}, {"pads", Ints(4, c.pad)}, {"dilations", Ints{c.dilation, c.dilation}},
-               {"group", c.group}, {"layout", layout_}},
+              {{"strides", Ints{c.stride, c.stride}},
+               {"pads", Ints(4, c.pad)},
+               {"dilations", Ints{c.dilation, c.dilation}},
+               {"group", c.group},
+               {"layout", layout_}},
               name);
 }
 
@@ -89,11 +93,15 @@ int NetworkBuilder::BatchNorm(int x, const std::string& name, float gain) {
   return Node("batch_norm", {x, scale, bias, mean, variance}, {{"axis", int64_t{nhwc() ? 3 : 1}}}, name);
 }
 
-int NetworkBuilder::MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, bool ceil_mode, const std::string& name) {
+int NetworkBuilder::MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, bool ceil_mode,
+                            const std::string& name) {
   using Ints = std::vector<int64_t>;
   return Node("max_pool", {x},
-              {{"kernel", Ints{kernel, kernel}}, {"strides", Ints{stride, stride}}, {"pads", Ints(4, pad)},
-               {"ceil_mode", int64_t{ceil_mode}}, {"layout", layout_}},
+              {{"kernel", Ints{kernel, kernel}},
+               {"strides", Ints{stride, stride}},
+               {"pads", Ints(4, pad)},
+               {"ceil_mode", int64_t{ceil_mode}},
+               {"layout", layout_}},
               name);
 }
 
@@ -120,8 +128,8 @@ absl::StatusOr<Network> NetworkBuilder::Finish(int output) {
       known = known || names.back() == name;
     }
     if (known) continue;
-    return absl::InvalidArgumentError(absl::StrCat("network '", network_.name, "' has no input '", name, "': its inputs are ",
-                                                   absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("network '", network_.name, "' has no input '", name,
+                                                   "': its inputs are ", absl::StrJoin(names, ", ")));
   }
   network_.tensors[output].name = "output";
   network_.outputs = {output};

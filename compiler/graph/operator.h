@@ -1,5 +1,5 @@
-// Operators: what a node of a Network may be. One operator is one file of a few dozen lines in compiler/graph/ops/ (shape
-// inference and expression) and one line in ops/registry.cc.
+// Operators: what a node of a Network may be. One operator is one file of a few dozen lines in compiler/graph/ops/
+// (shape inference and expression) and one line in ops/registry.cc.
 //
 // The operators, their inputs (in brackets: optional, trailing) and attributes (= default):
 //   conv2d(x, w[, bias])  strides=1,1 pads=0,0,0,0 (top left bottom right) dilations=1,1 group=1 layout="NCHW"
@@ -56,11 +56,11 @@ struct Operator {
   int min_inputs, max_inputs;  // max -1: any number
   // Type and shape of the result. InvalidArgument says what is wrong, without naming the node (the caller does).
   absl::StatusOr<TensorType> (*infer)(const OperatorArgs& args);
-  // Adds the stages that compute the node to a dag; `stages` are those of the inputs. Returns the id of the result's stage.
+  // Adds the stages that compute the node to a dag; `stages` are those of the inputs. Returns the id of the result's.
   // Arithmetic on float16 is done in float32: emit loads through Wide() (ops/emit.h), and its result may be a float32
   // stage for a float16 tensor; whoever stores it casts. REQUIRES: infer succeeded on the same args.
   int (*emit)(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& stages);
-  // True if the result has the same bytes in the same order as the first input, so that no kernel is needed. Null: never.
+  // True if the result has the same bytes in the same order as the first input: no kernel is needed. Null: never.
   bool (*is_view)(const OperatorArgs& args) = nullptr;
   // a op b = b op a: the partition may exchange the inputs, so that equal subgraphs get equal dags.
   bool commutative = false;

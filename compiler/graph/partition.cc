@@ -25,16 +25,19 @@ struct Group {
 // Producers that cost nothing to compute again at each place where they are read.
 bool IsCheap(const std::string& op) {
   static const std::set<std::string>& cheap =
-      *new std::set<std::string>{"relu", "clip", "add", "sub", "mul", "maximum", "minimum", "neg", "abs", "cast",
-                                 "leaky_relu", "pad", "slice", "expand", "reshape", "where"};
+      *new std::set<std::string>{"relu", "clip", "add",        "sub", "mul",   "maximum", "minimum", "neg",
+                                 "abs",  "cast", "leaky_relu", "pad", "slice", "expand",  "reshape", "where"};
   return cheap.count(op) != 0;
 }
 
 class Grouping {
  public:
   explicit Grouping(const Network& network)
-      : network_(network), consumers_(network.Consumers()), producer_(network.Producers()),
-        depth_(network.nodes.size(), 0), group_of_(network.nodes.size(), -1) {
+      : network_(network),
+        consumers_(network.Consumers()),
+        producer_(network.Producers()),
+        depth_(network.nodes.size(), 0),
+        group_of_(network.nodes.size(), -1) {
     for (size_t n = 0; n < network.nodes.size(); ++n) {
       for (int input : network.nodes[n].inputs) {
         if (producer_[input] >= 0) depth_[n] = std::max(depth_[n], depth_[producer_[input]]);
@@ -103,12 +106,14 @@ class Grouping {
     return best;
   }
 
-  // x * sigmoid(x) and its like: where all ways from a group's result meet again in one elementwise node, over elementwise
-  // nodes of the same shape only, those nodes join the group. True if the given node, the first of them, did.
+  // x * sigmoid(x) and its like: where all ways from a group's result meet again in one elementwise node, over
+  // elementwise nodes of the same shape only, those nodes join the group. True if the given node, the first of them,
+  // did.
   bool JoinDiamond(const Node& node) {
     for (int input : node.inputs) {
       int from = producer_[input];
-      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].last() != from || consumers_[input].size() < 2) continue;
+      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].last() != from || consumers_[input].size() < 2)
+        continue;
       std::vector<int> diamond = DiamondBehind(input);
       Group& group = groups_[group_of_[from]];
       for (int n : diamond) group_of_[n] = group_of_[from];
@@ -118,8 +123,8 @@ class Grouping {
     return false;
   }
 
-  // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there is
-  // no such node near.
+  // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there
+  // is no such node near.
   std::vector<int> DiamondBehind(int tensor) const {
     constexpr size_t kNear = 8;
     if (network_.is_output(tensor)) return {};

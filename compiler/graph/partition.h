@@ -1,10 +1,10 @@
-// Cuts a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the fusion
-// of TVM's Relay FuseOps and the task extraction of Ansor).
+// Cuts a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the
+// fusion of TVM's Relay FuseOps and the task extraction of Ansor).
 //
-// A subgraph has one anchor (convolution, product, pool, reduction, softmax) or none. In front of the anchor stand cheap
-// data movements and elementwise operators with no other reader; behind it elementwise operators (bias, normalisation,
-// residual, activation) as long as each intermediate has one reader, or all its readers meet again (x * sigmoid(x)). A residual addition joins the anchor that is deeper in
-// the network (the main path, not its shortcut).
+// A subgraph has one anchor (convolution, product, pool, reduction, softmax) or none. In front of the anchor stand
+// cheap data movements and elementwise operators with no other reader; behind it elementwise operators (bias,
+// normalisation, residual, activation) as long as each intermediate has one reader, or all its readers meet again (x *
+// sigmoid(x)). A residual addition joins the anchor that is deeper in the network (the main path, not its shortcut).
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@
 namespace diapason {
 
 struct Subgraph {
-  // The same stages, numbers and names as its task's dag: one compiled program serves all occurrences, with buffers bound
-  // by position.
+  // The same stages, numbers and names as its task's dag: one compiled program serves all occurrences, with buffers
+  // bound by position.
   ComputeDag dag;
   std::vector<int> inputs;   // tensor id of each placeholder, in the order of dag.inputs(); constants included
   std::vector<int> outputs;  // tensor id of each output, in the order of dag.outputs(); one today
@@ -28,8 +28,8 @@ struct Subgraph {
 };
 
 struct Task {
-  // For people, after the operators of the first occurrence (an equal one may be made of others: a clip at 0 is a relu);
-  // unique in a partition: "conv2d_3x3_s1_56x56x64_64_bias_add_relu".
+  // For people, after the operators of the first occurrence (an equal one may be made of others: a clip at 0 is a
+  // relu); unique in a partition: "conv2d_3x3_s1_56x56x64_64_bias_add_relu".
   std::string name;
   ComputeDag dag;
   int weight = 0;  // occurrences in the network
@@ -39,9 +39,9 @@ struct Task {
 struct Partition {
   std::vector<Subgraph> subgraphs;  // in an order of execution
   std::vector<Task> tasks;          // in order of first occurrence
-  // Views: a tensor that is the same memory as another one (reshape, flatten, ...). The value is the tensor that owns the
-  // memory: result of a subgraph, network input or constant; never itself an alias.
-  // Outputs of the network may be aliases, constants or inputs: whoever runs it hands out a copy.
+  // Views: a tensor that is the same memory as another one (reshape, flatten, ...). The value is the tensor that owns
+  // the memory: result of a subgraph, network input or constant; never itself an alias. Outputs of the network may be
+  // aliases, constants or inputs: whoever runs it hands out a copy.
   std::map<int, int> alias_of;
 
   int Owner(int tensor) const {

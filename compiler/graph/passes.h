@@ -1,5 +1,5 @@
-// Passes: rewrites of a network that keep its results (within rounding). One file each in compiler/graph/passes/. All keep
-// Validate() true, the network's inputs and outputs (names, types, order), and are deterministic.
+// Passes: rewrites of a network that keep its results (within rounding). One file each in compiler/graph/passes/. All
+// keep Validate() true, the network's inputs and outputs (names, types, order), and are deterministic.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,8 +14,8 @@ absl::Status InferShapes(Network& network);
 // Replaces nodes whose inputs are all constants by their value. Data movements of large constants are done directly;
 // arithmetic on more than a million elements is left to the kernels.
 absl::Status FoldConstants(Network& network);
-// Removes identities, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant matrix
-// into gemm, zero padding into convolutions; merges transposes and reshapes in a row.
+// Removes identities, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant
+// matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row.
 absl::Status Canonicalize(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.

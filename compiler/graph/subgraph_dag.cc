@@ -31,14 +31,15 @@ class SubgraphBuilder {
     int result = Emit(output);
     const TensorType& type = network_.tensors[output].type;
     if (builder_.stage(result).dtype != type.dtype) {
-      result = builder_.Compute("cast", type.shape,
-                                [&](const auto& i) { return Cast(type.dtype, builder_.At(result, i)); });
+      result =
+          builder_.Compute("cast", type.shape, [&](const auto& i) { return Cast(type.dtype, builder_.At(result, i)); });
     }
     absl::StatusOr<ComputeDag> dag = builder_.Build({result});
     if (dag.ok()) dag = Renumbered(*dag, subgraph.inputs);
     if (!dag.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("node '", network_.nodes[nodes_.back()].name,
-                                                     "' has no valid expression: ", std::string(dag.status().message())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("node '", network_.nodes[nodes_.back()].name,
+                       "' has no valid expression: ", std::string(dag.status().message())));
     }
     subgraph.dag = *std::move(dag);
     subgraph.outputs = {output};
@@ -47,8 +48,9 @@ class SubgraphBuilder {
   }
 
  private:
-  // The stages that the output needs, in the order in which their expressions meet them; the inputs alike. Which operators
-  // the expressions came from does not show: a pad in front of a convolution and a padded convolution are the same.
+  // The stages that the output needs, in the order in which their expressions meet them; the inputs alike. Which
+  // operators the expressions came from does not show: a pad in front of a convolution and a padded convolution are the
+  // same.
   absl::StatusOr<ComputeDag> Renumbered(const ComputeDag& dag, std::vector<int>& inputs) const {
     std::vector<int> number(dag.size(), -1), order;
     std::function<void(int)> visit = [&](int stage) {
@@ -124,10 +126,10 @@ class SubgraphBuilder {
   const Network& network_;
   const std::vector<int>& nodes_;
   DagBuilder builder_;
-  std::map<int, int> producer_;     // tensor computed in the group -> node
-  std::map<int, int64_t> depth_;    // of those tensors
-  std::map<int, int> stage_;        // tensor -> stage
-  std::map<int, int> tensor_of_;    // placeholder -> tensor
+  std::map<int, int> producer_;   // tensor computed in the group -> node
+  std::map<int, int64_t> depth_;  // of those tensors
+  std::map<int, int> stage_;      // tensor -> stage
+  std::map<int, int> tensor_of_;  // placeholder -> tensor
 };
 
 }  // namespace

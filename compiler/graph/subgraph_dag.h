@@ -9,9 +9,9 @@
 
 namespace diapason {
 
-// Stages are numbered in the order in which expressions meet them from the result on (the operand that the group computes
-// first, where an operator is commutative), and named by operators: neither depends on names or on the order of nodes.
-// `task` is not set. REQUIRES: only the last node's result is read outside of `nodes`.
+// Stages are numbered in the order in which expressions meet them from the result on (the operand that the group
+// computes first, where an operator is commutative), and named by operators: neither depends on names or on the order
+// of nodes. `task` is not set. REQUIRES: only the last node's result is read outside of `nodes`.
 absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes);
 
 }  // namespace diapason

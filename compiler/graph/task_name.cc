@@ -22,8 +22,8 @@ std::string ConvName(const Network& network, const Node& node) {
   bool nhwc = node.attributes.String("layout", "NCHW") == "NHWC";
   int64_t kh = nhwc ? w[0] : w[2], kw = nhwc ? w[1] : w[3], in = nhwc ? w[2] : w[1], out = nhwc ? w[3] : w[0];
   int64_t group = node.attributes.Int("group", 1);
-  std::string name = absl::StrCat(in == 1 && group > 1 ? "depthwise_" : "", "conv2d_", kh, "x", kw, StrideText(node), "_",
-                                  ShapeText(x));
+  std::string name = absl::StrCat(in == 1 && group > 1 ? "depthwise_" : "", "conv2d_", kh, "x", kw, StrideText(node),
+                                  "_", ShapeText(x));
   if (in > 1 || group == 1) absl::StrAppend(&name, "_", out);
   if (in > 1 && group > 1) absl::StrAppend(&name, "_g", group);
   int64_t dilation = node.attributes.Ints("dilations", {1, 1})[0];
@@ -43,14 +43,16 @@ std::string AnchorName(const Network& network, const Node& node) {
   const std::vector<int64_t>& out = network.tensors[node.output].type.shape;
   if (node.op == "conv2d") return ConvName(network, node);
   if (node.op == "max_pool" || node.op == "avg_pool") {
-    return absl::StrCat(node.op, "_", absl::StrJoin(node.attributes.Ints("kernel", {}), "x"), StrideText(node), "_", ShapeText(x));
+    return absl::StrCat(node.op, "_", absl::StrJoin(node.attributes.Ints("kernel", {}), "x"), StrideText(node), "_",
+                        ShapeText(x));
   }
   if (node.op == "gemm") {
     int64_t depth = node.attributes.Int("trans_a", 0) != 0 ? x[0] : x[1];
     return absl::StrCat("gemm_", out[0], "x", out[1], "x", depth);
   }
   if (node.op == "matmul") return absl::StrCat("matmul_", ShapeText(out), "_", x.back());
-  if (IsGlobalPool(node, x)) return absl::StrCat(node.op == "reduce_mean" ? "global_avg_pool_" : "global_max_pool_", ShapeText(x));
+  if (IsGlobalPool(node, x))
+    return absl::StrCat(node.op == "reduce_mean" ? "global_avg_pool_" : "global_max_pool_", ShapeText(x));
   return absl::StrCat(node.op, "_", ShapeText(x));
 }
 

@@ -15,8 +15,8 @@ TEST(Builtin, TheTableListsAllNetworks) {
     EXPECT_FALSE(info.help.empty());
     for (const BuiltinOption& option : info.options) EXPECT_FALSE(option.help.empty());
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152", "mobilenet",
-                                             "squeezenet_v1.1", "conv2d", "depthwise", "gemm"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152",
+                                             "mobilenet", "squeezenet_v1.1", "conv2d", "depthwise", "gemm"}));
 }
 
 TEST(Builtin, OptionsShapeTheInput) {
@@ -86,11 +86,17 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
   other_batch.input_shapes["data"] = {2, 224, 224, 3};
   other_batch.batch = 3;
   integers.dtype = DType::kInt8;
-  const std::string all = "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, conv2d, depthwise, gemm";
+  const std::string all =
+      "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, conv2d, depthwise, gemm";
   const ErrorCase cases[] = {
-      {"resnet18", {}, absl::StatusCode::kNotFound,
+      {"resnet18",
+       {},
+       absl::StatusCode::kNotFound,
        "unknown network 'resnet18': did you mean 'resnet-18'? give an .onnx file or one of " + all},
-      {"transformer", {}, absl::StatusCode::kNotFound, "unknown network 'transformer': give an .onnx file or one of " + all},
+      {"transformer",
+       {},
+       absl::StatusCode::kNotFound,
+       "unknown network 'transformer': give an .onnx file or one of " + all},
       {"gemm", Extra("q", "1"), absl::StatusCode::kInvalidArgument,
        "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed"},
       {"gemm", Extra("m", "0"), absl::StatusCode::kInvalidArgument,

@@ -29,12 +29,28 @@ Array I(std::vector<int64_t> shape, std::vector<int64_t> values, DType dtype = D
 
 std::vector<ValueCase> DataMovementCases() {
   return {
-      {"concat", "concat", {F({2, 1}, {1, 2}), F({2, 2}, {3, 4, 5, 6})}, {{"axis", int64_t{-1}}}, F({2, 3}, {1, 3, 4, 2, 5, 6})},
+      {"concat",
+       "concat",
+       {F({2, 1}, {1, 2}), F({2, 2}, {3, 4, 5, 6})},
+       {{"axis", int64_t{-1}}},
+       F({2, 3}, {1, 3, 4, 2, 5, 6})},
       {"transpose", "transpose", {Counting({2, 3})}, {}, F({3, 2}, {1, 4, 2, 5, 3, 6})},
-      {"transpose_perm", "transpose", {Counting({1, 2, 3})}, {{"perm", Ints{2, 0, 1}}}, F({3, 1, 2}, {1, 4, 2, 5, 3, 6})},
+      {"transpose_perm",
+       "transpose",
+       {Counting({1, 2, 3})},
+       {{"perm", Ints{2, 0, 1}}},
+       F({3, 1, 2}, {1, 4, 2, 5, 3, 6})},
       {"pad_constant", "pad", {Counting({2})}, {{"pads", Ints{1, 2}}, {"value", 9.0}}, F({5}, {9, 1, 2, 9, 9})},
-      {"pad_reflect", "pad", {Counting({3})}, {{"pads", Ints{2, 1}}, {"mode", std::string("reflect")}}, F({6}, {3, 2, 1, 2, 3, 2})},
-      {"pad_edge", "pad", {Counting({3})}, {{"pads", Ints{2, 1}}, {"mode", std::string("edge")}}, F({6}, {1, 1, 1, 2, 3, 3})},
+      {"pad_reflect",
+       "pad",
+       {Counting({3})},
+       {{"pads", Ints{2, 1}}, {"mode", std::string("reflect")}},
+       F({6}, {3, 2, 1, 2, 3, 2})},
+      {"pad_edge",
+       "pad",
+       {Counting({3})},
+       {{"pads", Ints{2, 1}}, {"mode", std::string("edge")}},
+       F({6}, {1, 1, 1, 2, 3, 3})},
       {"pad_crop", "pad", {Counting({4})}, {{"pads", Ints{-1, 1}}}, F({4}, {2, 3, 4, 0})},
       {"reshape", "reshape", {Counting({2, 3})}, {{"shape", Ints{3, -1}}}, F({3, 2}, {1, 2, 3, 4, 5, 6})},
       {"reshape_copy", "reshape", {Counting({2, 3})}, {{"shape", Ints{0, 3, 1}}}, F({2, 3, 1}, {1, 2, 3, 4, 5, 6})},
@@ -45,8 +61,16 @@ std::vector<ValueCase> DataMovementCases() {
       {"identity", "identity", {Counting({3})}, {}, F({3}, {1, 2, 3})},
       {"gather", "gather", {Counting({2, 3}), I({2}, {2, -3})}, {{"axis", int64_t{1}}}, F({2, 2}, {3, 1, 6, 4})},
       {"gather_scalar", "gather", {Counting({2, 3}), I({}, {1})}, {}, F({3}, {4, 5, 6})},
-      {"slice", "slice", {Counting({5})}, {{"starts", Ints{1}}, {"ends", Ints{1000}}, {"steps", Ints{2}}}, F({2}, {2, 4})},
-      {"slice_back", "slice", {Counting({4})}, {{"starts", Ints{-1}}, {"ends", Ints{-1000}}, {"steps", Ints{-1}}}, F({4}, {4, 3, 2, 1})},
+      {"slice",
+       "slice",
+       {Counting({5})},
+       {{"starts", Ints{1}}, {"ends", Ints{1000}}, {"steps", Ints{2}}},
+       F({2}, {2, 4})},
+      {"slice_back",
+       "slice",
+       {Counting({4})},
+       {{"starts", Ints{-1}}, {"ends", Ints{-1000}}, {"steps", Ints{-1}}},
+       F({4}, {4, 3, 2, 1})},
       {"expand", "expand", {F({2, 1}, {1, 2})}, {{"shape", Ints{1, 3}}}, F({2, 3}, {1, 1, 1, 2, 2, 2})},
       {"where", "where", {I({2}, {1, 0}, DType::kBool), F({2}, {1, 2}), F({1}, {7})}, {}, F({2}, {1, 7})},
       {"cast", "cast", {F({3}, {1.7f, -1.7f, 0})}, {{"to", std::string("int64")}}, I({3}, {1, -1, 0})},
@@ -92,19 +116,32 @@ std::vector<ValueCase> ArithmeticCases() {
       {"pow", "pow", {F({2}, {2, 3}), F({}, {2})}, {}, F({2}, {4, 9})},
       {"maximum", "maximum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {3, 5})},
       {"minimum", "minimum", {F({2}, {1, 5}), F({2}, {3, 2})}, {}, F({2}, {1, 2})},
-      {"batch_norm", "batch_norm",
-       {F({1, 2, 1}, {3, 5}), F({2}, {2, 1}), F({2}, {1, 0}), F({2}, {1, 1}), F({2}, {3, 15})}, {{"epsilon", 1.0}},
+      {"batch_norm",
+       "batch_norm",
+       {F({1, 2, 1}, {3, 5}), F({2}, {2, 1}), F({2}, {1, 0}), F({2}, {1, 1}), F({2}, {3, 15})},
+       {{"epsilon", 1.0}},
        F({1, 2, 1}, {3, 1})},
       {"gemm", "gemm", {Counting({2, 2}), Counting({2, 2}), F({2}, {1, -1})}, {}, F({2, 2}, {8, 9, 16, 21})},
-      {"gemm_all", "gemm", {Counting({2, 2}), Counting({2, 2}), F({}, {10})},
-       {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}, {"alpha", 2.0}, {"beta", 0.5}}, F({2, 2}, {19, 35, 25, 49})},
+      {"gemm_all",
+       "gemm",
+       {Counting({2, 2}), Counting({2, 2}), F({}, {10})},
+       {{"trans_a", int64_t{1}}, {"trans_b", int64_t{1}}, {"alpha", 2.0}, {"beta", 0.5}},
+       F({2, 2}, {19, 35, 25, 49})},
       {"matmul_batch", "matmul", {Counting({2, 1, 2}), Counting({2, 1})}, {}, F({2, 1, 1}, {5, 11})},
       {"matmul_vector", "matmul", {Counting({2}), Counting({2, 3})}, {}, F({3}, {9, 12, 15})},
       {"matmul_dot", "matmul", {Counting({3}), Counting({3})}, {}, F({}, {14})},
       {"softmax", "softmax", {F({2, 2}, {0, std::log(3.0f), 1000, 1000})}, {}, F({2, 2}, {0.25f, 0.75f, 0.5f, 0.5f})},
-      {"softmax_0", "softmax", {F({2, 2}, {0, 5, std::log(3.0f), 5})}, {{"axis", int64_t{0}}}, F({2, 2}, {0.25f, 0.5f, 0.75f, 0.5f})},
+      {"softmax_0",
+       "softmax",
+       {F({2, 2}, {0, 5, std::log(3.0f), 5})},
+       {{"axis", int64_t{0}}},
+       F({2, 2}, {0.25f, 0.5f, 0.75f, 0.5f})},
       {"log_softmax", "log_softmax", {F({2}, {1, 1})}, {}, F({2}, {std::log(0.5f), std::log(0.5f)})},
-      {"reduce_mean", "reduce_mean", {Counting({2, 2, 2})}, {{"axes", Ints{0, -1}}, {"keepdims", int64_t{0}}}, F({2}, {3.5f, 5.5f})},
+      {"reduce_mean",
+       "reduce_mean",
+       {Counting({2, 2, 2})},
+       {{"axes", Ints{0, -1}}, {"keepdims", int64_t{0}}},
+       F({2}, {3.5f, 5.5f})},
       {"reduce_sum", "reduce_sum", {Counting({2, 3})}, {}, F({1, 1}, {21})},
       {"reduce_max", "reduce_max", {F({2, 2}, {-1, -2, -4, -3})}, {{"axes", Ints{1}}}, F({2, 1}, {-1, -3})},
       {"reduce_min", "reduce_min", {Counting({2, 2})}, {{"axes", Ints{0}}, {"keepdims", int64_t{0}}}, F({2}, {1, 2})},
@@ -174,14 +211,17 @@ Array NaiveConv(const ConvCase& c, const Array& x, const Array& w, const Array& 
               int64_t column = q * c.strides[1] + kx * c.dilations[1] - c.pads[1];
               if (row < 0 || row >= c.h || column < 0 || column >= c.w) continue;
               int64_t channel = o / (c.out / c.group) * per_group + i;
-              sum += x.at((channel * c.h + row) * c.w + column) * w.at(((o * per_group + i) * c.kernel + ky) * c.kernel + kx);
+              sum += x.at((channel * c.h + row) * c.w + column) *
+                     w.at(((o * per_group + i) * c.kernel + ky) * c.kernel + kx);
             }
         y.set((o * oh + p) * ow + q, sum);
       }
   return y;
 }
 
-Array Permuted(const Array& x, const Ints& perm) { return EvaluateOperator("transpose", {x}, {{"perm", perm}}).value(); }
+Array Permuted(const Array& x, const Ints& perm) {
+  return EvaluateOperator("transpose", {x}, {{"perm", perm}}).value();
+}
 
 TEST(Operators, Conv2dIsTheSumOverItsWindowInBothLayouts) {
   for (const ConvCase& c : kConvCases) {
@@ -246,8 +286,11 @@ TEST(Operators, PoolsCoverTheirWindows) {
     Array x = RandomArray({DType::kFloat32, {1, 1, c.size, c.size}}, 4);
     Array top(DType::kFloat32, {1, 1, c.output, c.output}), mean = top;
     NaivePool(c, x, top, mean);
-    Attributes attributes{{"kernel", Ints{c.kernel, c.kernel}}, {"strides", Ints{c.stride, c.stride}}, {"pads", c.pads},
-                          {"dilations", Ints{c.dilation, c.dilation}}, {"ceil_mode", c.ceil_mode},
+    Attributes attributes{{"kernel", Ints{c.kernel, c.kernel}},
+                          {"strides", Ints{c.stride, c.stride}},
+                          {"pads", c.pads},
+                          {"dilations", Ints{c.dilation, c.dilation}},
+                          {"ceil_mode", c.ceil_mode},
                           {"count_include_pad", c.include_pad}};
     auto max_pool = EvaluateOperator("max_pool", {x}, attributes);
     ASSERT_TRUE(max_pool.ok()) << max_pool.status();
@@ -271,16 +314,32 @@ TEST(Operators, SayWhatIsWrongWithTheirInputs) {
       {"add", {Counting({2})}, {}, "node 'add' (add): takes 2 inputs, not 1"},
       {"conv2d", {Counting({1})}, {}, "node 'conv2d' (conv2d): takes 2 to 3 inputs, not 1"},
       {"add", {Counting({2}), Counting({3})}, {}, "node 'add' (add): shapes 2 and 3 do not broadcast to each other"},
-      {"add", {Counting({2}), Counting({2}, DType::kInt64)}, {}, "node 'add' (add): inputs must have one type, not float32 and int64"},
-      {"sigmoid", {Counting({2}, DType::kInt64)}, {}, "node 'sigmoid' (sigmoid): works on floating point numbers, not on int64"},
-      {"softmax", {Counting({2})}, {{"axis", int64_t{1}}}, "node 'softmax' (softmax): axis 1 is outside of a tensor with 1 dimensions"},
+      {"add",
+       {Counting({2}), Counting({2}, DType::kInt64)},
+       {},
+       "node 'add' (add): inputs must have one type, not float32 and int64"},
+      {"sigmoid",
+       {Counting({2}, DType::kInt64)},
+       {},
+       "node 'sigmoid' (sigmoid): works on floating point numbers, not on int64"},
+      {"softmax",
+       {Counting({2})},
+       {{"axis", int64_t{1}}},
+       "node 'softmax' (softmax): axis 1 is outside of a tensor with 1 dimensions"},
       {"gemm", {Counting({2, 3}), Counting({2, 3})}, {}, "node 'gemm' (gemm): matrices 2x3 and 2x3 do not multiply"},
-      {"conv2d", {Counting({1, 3, 4, 4}), Counting({2, 2, 3, 3})}, {},
+      {"conv2d",
+       {Counting({1, 3, 4, 4}), Counting({2, 2, 3, 3})},
+       {},
        "node 'conv2d' (conv2d): weights for 2 to 2 channels in 1 groups do not fit an image of 3 channels"},
-      {"max_pool", {Counting({1, 1, 2, 2})}, {{"kernel", Ints{3, 3}}},
+      {"max_pool",
+       {Counting({1, 1, 2, 2})},
+       {{"kernel", Ints{3, 3}}},
        "node 'max_pool' (max_pool): a kernel of 3 (dilation 1) does not fit an image of 2 with padding 0 and 0"},
       {"reshape", {Counting({4})}, {{"shape", Ints{3, -1}}}, "node 'reshape' (reshape): cannot reshape 4 to 3x-1"},
-      {"slice", {Counting({4})}, {{"starts", Ints{2}}, {"ends", Ints{2}}}, "node 'slice' (slice): the result would be empty (float32 0)"},
+      {"slice",
+       {Counting({4})},
+       {{"starts", Ints{2}}, {"ends", Ints{2}}},
+       "node 'slice' (slice): the result would be empty (float32 0)"},
       {"cast", {Counting({1})}, {{"to", std::string("float8")}}, "node 'cast' (cast): unknown type 'float8'"},
   };
   for (const ErrorCase& c : cases) {

@@ -28,7 +28,9 @@ std::vector<std::string> TaskNames(const Partition& partition) {
 struct Builder {
   Network n;
   int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
-  int Const(Ints shape) { return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size())); }
+  int Const(Ints shape) {
+    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
+  }
   int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
     auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
     EXPECT_TRUE(id.ok()) << id.status();
@@ -176,7 +178,8 @@ void ExpectComplete(const Network& network, const Partition& partition) {
     ready.insert(subgraph.outputs.begin(), subgraph.outputs.end());
   }
   for (size_t n = 0; n < network.nodes.size(); ++n) {
-    EXPECT_EQ(covered.count(static_cast<int>(n)) + partition.alias_of.count(network.nodes[n].output), 1u) << network.nodes[n].name;
+    EXPECT_EQ(covered.count(static_cast<int>(n)) + partition.alias_of.count(network.nodes[n].output), 1u)
+        << network.nodes[n].name;
   }
   for (int output : network.outputs) EXPECT_TRUE(ready.count(partition.Owner(output)));
 }
@@ -227,8 +230,8 @@ TEST(Partition, EveryBuiltInNetworkIsCoveredInBothLayouts) {
     const char* name;
     double gflop;
   };
-  const Case cases[] = {{"resnet-50", 8.2}, {"mobilenet", 1.15}, {"squeezenet_v1.1", 0.7}, {"conv2d", 0.23},
-                        {"depthwise", 0.0036}, {"gemm", 0.268}};
+  const Case cases[] = {{"resnet-50", 8.2}, {"mobilenet", 1.15},   {"squeezenet_v1.1", 0.7},
+                        {"conv2d", 0.23},   {"depthwise", 0.0036}, {"gemm", 0.268}};
   for (const Case& c : cases) {
     for (Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
       SCOPED_TRACE(std::string(c.name) + " " + NameOf(layout));
@@ -241,6 +244,18 @@ TEST(Partition, EveryBuiltInNetworkIsCoveredInBothLayouts) {
       EXPECT_EQ(CountOps(n, "transpose"), 0);
     }
   }
+}
+
+TEST(Partition, TheFirstConvolutionReadsItsImageInTheModelsLayout) {
+  ModelOptions options;
+  options.layout = Layout::kNCHW;
+  options.extra = {{"h", "6"}, {"w", "5"}, {"ci", "3"}, {"co", "2"}};
+  Network before = LoadModel("conv2d", options).value();
+  options.layout = Layout::kNHWC;
+  Network after = Optimize(before, options).value();
+  EXPECT_EQ(TaskNames(PartitionOf(after)),
+            (std::vector<std::string>{"transpose_conv2d_3x3_s1_6x5x3_2", "transpose_2x6x5"}));
+  ExpectSameResults(before, after);
 }
 
 TEST(Partition, Float16StoresHalvesAndAccumulatesInFloat32) {
@@ -283,7 +298,8 @@ Network TwoBranches(bool left_first, const std::string& prefix) {
     return n.AddNode("relu", {y}, {}, prefix + "relu" + std::to_string(kernel)).value();
   };
   int a = conv(left_first ? 1 : 3), b = conv(left_first ? 3 : 1);
-  int shared = n.AddNode("concat", {left_first ? a : b, left_first ? b : a}, {{"axis", int64_t{1}}}, prefix + "c").value();
+  int shared =
+      n.AddNode("concat", {left_first ? a : b, left_first ? b : a}, {{"axis", int64_t{1}}}, prefix + "c").value();
   n.outputs = {shared};
   return n;
 }

@@ -135,7 +135,8 @@ TEST(Canonicalize, KeepsAnIdentityBetweenInputAndOutput) {
 
 TEST(Canonicalize, CancelsTransposesAndMergesReshapes) {
   Builder b;
-  int x = b.Op("transpose", {b.Op("transpose", {b.In({2, 3, 4})}, {{"perm", Ints{1, 2, 0}}})}, {{"perm", Ints{2, 0, 1}}});
+  int x =
+      b.Op("transpose", {b.Op("transpose", {b.In({2, 3, 4})}, {{"perm", Ints{1, 2, 0}}})}, {{"perm", Ints{2, 0, 1}}});
   x = b.Op("relu", {x});
   x = b.Op("reshape", {b.Op("flatten", {x})}, {{"shape", Ints{4, 6}}});
   Network before = b.Out({b.Op("exp", {x})});
@@ -148,7 +149,8 @@ TEST(Canonicalize, CancelsTransposesAndMergesReshapes) {
 
 TEST(Canonicalize, MakesPlainGemmsOfProductsByConstants) {
   Builder b;
-  int x = b.Op("gemm", {b.In({2, 3}), b.Const({4, 3}), b.Const({4})}, {{"trans_b", int64_t{1}}, {"alpha", 3.0}, {"beta", 0.5}});
+  int x = b.Op("gemm", {b.In({2, 3}), b.Const({4, 3}), b.Const({4})},
+               {{"trans_b", int64_t{1}}, {"alpha", 3.0}, {"beta", 0.5}});
   Network before = b.Out({b.Op("matmul", {x, b.Const({4, 5})})});
   Network after = before;
   ASSERT_TRUE(Canonicalize(after).ok());

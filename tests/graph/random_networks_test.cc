@@ -56,13 +56,18 @@ class Grower {
 
   void Conv(int x) {
     bool depthwise = Pick(3) == 0;
-    int64_t in = Channels(x), out = depthwise ? in : 2 + static_cast<int64_t>(Pick(3)), kernel = 1 + 2 * static_cast<int64_t>(Pick(2));
+    int64_t in = Channels(x), out = depthwise ? in : 2 + static_cast<int64_t>(Pick(3)),
+            kernel = 1 + 2 * static_cast<int64_t>(Pick(2));
     int64_t group_in = depthwise ? 1 : in;
     int w = Const(nhwc_ ? Ints{kernel, kernel, group_in, out} : Ints{out, group_in, kernel, kernel});
     std::vector<int> inputs = {x, w};
     if (Pick(2)) inputs.push_back(Const({out}));
     int64_t stride = Smaller(x) > 3 ? 1 + static_cast<int64_t>(Pick(2)) : 1;
-    int y = Add("conv2d", inputs, {{"pads", Ints(4, kernel / 2)}, {"strides", Ints{stride, stride}}, {"group", depthwise ? in : 1}, {"layout", Name()}});
+    int y = Add("conv2d", inputs,
+                {{"pads", Ints(4, kernel / 2)},
+                 {"strides", Ints{stride, stride}},
+                 {"group", depthwise ? in : 1},
+                 {"layout", Name()}});
     if (Pick(2)) Norm(y);
   }
 
@@ -90,15 +95,34 @@ class Grower {
     int64_t channel = nhwc_ ? 3 : 1;
     Ints image = nhwc_ ? Ints{1, 2} : Ints{2, 3};
     switch (Pick(12)) {
-      case 0: case 1: case 2: return Conv(x);
-      case 3: Add("relu", {x}, {}); return;
-      case 4: Add("mul", {x, Add("sigmoid", {x}, {})}, {}); return;
-      case 5: case 6: return Binary(x);
-      case 7: return Norm(x);
-      case 8: Add("concat", {x, Add("clip", {x}, {{"min", 0.0}})}, {{"axis", channel}}); return;
-      case 9: Add("mul", {x, Add("reduce_mean", {x}, {{"axes", image}})}, {}); return;
-      case 10: Add(Pick(2) ? "max_pool" : "avg_pool", {x}, {{"kernel", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}, {"layout", Name()}}); return;
-      default: Add("pad", {x}, {{"pads", nhwc_ ? Ints{0, 1, 0, 0, 0, 0, 1, 0} : Ints{0, 0, 1, 0, 0, 0, 0, 1}}}); return;
+      case 0:
+      case 1:
+      case 2:
+        return Conv(x);
+      case 3:
+        Add("relu", {x}, {});
+        return;
+      case 4:
+        Add("mul", {x, Add("sigmoid", {x}, {})}, {});
+        return;
+      case 5:
+      case 6:
+        return Binary(x);
+      case 7:
+        return Norm(x);
+      case 8:
+        Add("concat", {x, Add("clip", {x}, {{"min", 0.0}})}, {{"axis", channel}});
+        return;
+      case 9:
+        Add("mul", {x, Add("reduce_mean", {x}, {{"axes", image}})}, {});
+        return;
+      case 10:
+        Add(Pick(2) ? "max_pool" : "avg_pool", {x},
+            {{"kernel", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}, {"layout", Name()}});
+        return;
+      default:
+        Add("pad", {x}, {{"pads", nhwc_ ? Ints{0, 1, 0, 0, 0, 0, 1, 0} : Ints{0, 0, 1, 0, 0, 0, 0, 1}}});
+        return;
     }
   }
 

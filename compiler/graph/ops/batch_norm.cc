@@ -12,7 +12,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(args.attributes->Int("axis", 1), x.size()));
   for (size_t i = 1; i < 5; ++i) {
     if (args.inputs[i].shape == std::vector<int64_t>{x[axis]}) continue;
-    return absl::InvalidArgumentError(absl::StrCat("input ", i, " must have one element for each of ", x[axis], " channels"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", i, " must have one element for each of ", x[axis], " channels"));
   }
   return args.inputs[0];
 }

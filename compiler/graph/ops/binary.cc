@@ -9,7 +9,8 @@ namespace {
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   const TensorType &a = args.inputs[0], &b = args.inputs[1];
   if (a.dtype != b.dtype) {
-    return absl::InvalidArgumentError(absl::StrCat("inputs must have one type, not ", NameOf(a.dtype), " and ", NameOf(b.dtype)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs must have one type, not ", NameOf(a.dtype), " and ", NameOf(b.dtype)));
   }
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(a.shape, b.shape));
   return TensorType{a.dtype, shape};
@@ -40,13 +41,13 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-#define DIAPASON_BINARY(name, infer, function, commutative)                                                       \
-  Operator {                                                                                                      \
-    name, OperatorKind::kElementwise, 2, 2, infer,                                                                \
-        [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {                             \
-          return Emit<function>(b, args, stages, name);                                                           \
-        },                                                                                                        \
-        nullptr, commutative                                                                                      \
+#define DIAPASON_BINARY(name, infer, function, commutative)                           \
+  Operator {                                                                          \
+    name, OperatorKind::kElementwise, 2, 2, infer,                                    \
+        [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) { \
+          return Emit<function>(b, args, stages, name);                               \
+        },                                                                            \
+        nullptr, commutative                                                          \
   }
 
 std::vector<Operator> Binary() {

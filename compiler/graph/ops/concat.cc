@@ -19,8 +19,9 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
         continue;
       }
     }
-    return absl::InvalidArgumentError(absl::StrCat("input ", k, " (", args.inputs[k].ToString(), ") differs from the first (",
-                                                   args.inputs[0].ToString(), ") beyond axis ", axis));
+    return absl::InvalidArgumentError(absl::StrCat("input ", k, " (", args.inputs[k].ToString(),
+                                                   ") differs from the first (", args.inputs[0].ToString(),
+                                                   ") beyond axis ", axis));
   }
   return out;
 }

@@ -67,7 +67,8 @@ int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallba
 
 absl::Status RequireFloat(const OperatorArgs& args) {
   if (IsFloat(args.inputs[0].dtype)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
 }
 
 absl::Status RequireRank(const OperatorArgs& args, size_t input, size_t rank) {
@@ -120,8 +121,8 @@ absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, cons
     w.output = OutputExtent(w, attributes.Int("ceil_mode", 0) != 0);
     if (w.output <= 0) {
       return absl::InvalidArgumentError(absl::StrCat("a kernel of ", w.kernel, " (dilation ", w.dilation,
-                                                     ") does not fit an image of ", w.input, " with padding ", w.before, " and ",
-                                                     w.after));
+                                                     ") does not fit an image of ", w.input, " with padding ", w.before,
+                                                     " and ", w.after));
     }
     windows.push_back(w);
   }

@@ -50,13 +50,13 @@ struct Window {
   int64_t reach() const { return (output - 1) * stride + (kernel - 1) * dilation + 1; }
   bool padded() const { return before > 0 || reach() > input; }
 };
-// Both windows (h, w) with the output extents computed. InvalidArgument for attributes of wrong length or sign, or a kernel
-// that does not fit the input.
+// Both windows (h, w) with the output extents computed. InvalidArgument for attributes of wrong length or sign, or a
+// kernel that does not fit the input.
 absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, const std::vector<int64_t>& image,
                                               const std::vector<int64_t>& kernel);
 
-// A stage "pad" in which the windows read inside bounds: `fill` outside the image, in the type of `stage`. Returns `stage`
-// itself if no window reaches outside.
+// A stage "pad" in which the windows read inside bounds: `fill` outside the image, in the type of `stage`. Returns
+// `stage` itself if no window reaches outside.
 int EmitImagePad(DagBuilder& builder, int stage, const ImageAxes& axes, const std::vector<Window>& windows, Expr fill);
 
 }  // namespace diapason::ops

@@ -6,7 +6,8 @@ namespace diapason::ops {
 namespace {
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(args.inputs[0].shape, args.attributes->Ints("shape", {})));
+  ASSIGN_OR_RETURN(std::vector<int64_t> shape,
+                   BroadcastShapes(args.inputs[0].shape, args.attributes->Ints("shape", {})));
   return TensorType{args.inputs[0].dtype, shape};
 }
 

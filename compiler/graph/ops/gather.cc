@@ -8,7 +8,8 @@ namespace {
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   const std::vector<int64_t>&data = args.inputs[0].shape, &indices = args.inputs[1].shape;
   DType type = args.inputs[1].dtype;
-  if (type != DType::kInt64 && type != DType::kInt32) return absl::InvalidArgumentError("indices must be int32 or int64");
+  if (type != DType::kInt64 && type != DType::kInt32)
+    return absl::InvalidArgumentError("indices must be int32 or int64");
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(args.attributes->Int("axis", 0), data.size()));
   TensorType out = args.inputs[0];
   out.shape.erase(out.shape.begin() + axis);

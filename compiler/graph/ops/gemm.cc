@@ -14,8 +14,9 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   bool ta = args.attributes->Int("trans_a", 0) != 0, tb = args.attributes->Int("trans_b", 0) != 0;
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   if (a[ta ? 0 : 1] != b[tb ? 1 : 0]) {
-    return absl::InvalidArgumentError(absl::StrCat("matrices ", absl::StrJoin(a, "x"), ta ? " (transposed)" : "", " and ",
-                                                   absl::StrJoin(b, "x"), tb ? " (transposed)" : "", " do not multiply"));
+    return absl::InvalidArgumentError(absl::StrCat("matrices ", absl::StrJoin(a, "x"), ta ? " (transposed)" : "",
+                                                   " and ", absl::StrJoin(b, "x"), tb ? " (transposed)" : "",
+                                                   " do not multiply"));
   }
   TensorType out{args.inputs[0].dtype, {a[ta ? 1 : 0], b[tb ? 0 : 1]}};
   if (args.inputs.size() < 3) return out;

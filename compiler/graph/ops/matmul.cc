@@ -1,4 +1,5 @@
-// numpy.matmul: batch dimensions broadcast; a vector on the left is a row, on the right a column, dropped from the result.
+// numpy.matmul: batch dimensions broadcast; a vector on the left is a row, on the right a column, dropped from the
+// result.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/ops/emit.h"
@@ -16,7 +17,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   if (a.empty() || b.empty()) return absl::InvalidArgumentError("a scalar cannot be multiplied as a matrix");
   if (a.back() != b[b.size() < 2 ? 0 : b.size() - 2]) {
-    return absl::InvalidArgumentError(absl::StrCat("matrices ", absl::StrJoin(a, "x"), " and ", absl::StrJoin(b, "x"), " do not multiply"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrices ", absl::StrJoin(a, "x"), " and ", absl::StrJoin(b, "x"), " do not multiply"));
   }
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(BatchOf(a), BatchOf(b)));
   if (a.size() > 1) shape.push_back(a[a.size() - 2]);

@@ -57,7 +57,10 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   });
 }
 
-bool IsView(const OperatorArgs& args) { return args.inputs[0].shape == args.output.shape && args.attributes->Ints("pads", {}) == std::vector<int64_t>(2 * args.output.shape.size(), 0); }
+bool IsView(const OperatorArgs& args) {
+  return args.inputs[0].shape == args.output.shape &&
+         args.attributes->Ints("pads", {}) == std::vector<int64_t>(2 * args.output.shape.size(), 0);
+}
 
 }  // namespace
 

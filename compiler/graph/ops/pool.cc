@@ -47,8 +47,8 @@ int EmitMax(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& sta
   return EmitWindowReduce(b, args, stages[0], Combiner::kMax, "max_pool", axes, PoolWindows(args, axes).value());
 }
 
-// How many positions of the window at `out` lie inside the image (with its padding, if that counts): a constant where all
-// windows do.
+// How many positions of the window at `out` lie inside the image (with its padding, if that counts): a constant where
+// all windows do.
 Expr CountInside(const Window& w, const Expr& out, bool include_pad) {
   int64_t low = include_pad ? 0 : w.before;
   int64_t high = include_pad ? w.before + w.input + w.after : w.before + w.input;

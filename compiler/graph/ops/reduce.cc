@@ -54,8 +54,10 @@ int EmitReduce(DagBuilder& b, const OperatorArgs& args, int input, Combiner comb
 
 template <Combiner kCombiner>
 int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
-  const char* name = kCombiner == Combiner::kSum ? "sum" : kCombiner == Combiner::kMax ? "max"
-                     : kCombiner == Combiner::kMin ? "min" : "prod";
+  const char* name = kCombiner == Combiner::kSum   ? "sum"
+                     : kCombiner == Combiner::kMax ? "max"
+                     : kCombiner == Combiner::kMin ? "min"
+                                                   : "prod";
   return EmitReduce(b, args, stages[0], kCombiner, name);
 }
 
@@ -63,7 +65,8 @@ int EmitMean(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& st
   int sum = EmitReduce(b, args, stages[0], Combiner::kSum, "sum");
   double count = static_cast<double>(args.inputs[0].elements()) / args.output.elements();
   DType type = b.stage(sum).dtype;
-  return b.Compute("mean", args.output.shape, [&](const Vars& i) { return Mul(Wide(b, sum, i), Literal(1 / count, type)); });
+  return b.Compute("mean", args.output.shape,
+                   [&](const Vars& i) { return Mul(Wide(b, sum, i), Literal(1 / count, type)); });
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ const std::vector<Operator>& Table() {
   static const std::vector<Operator>& table = *[] {
     auto* all = new std::vector<Operator>;
     for (auto group : {ops::BatchNorm, ops::Binary, ops::Cast, ops::Concat, ops::Conv2d, ops::Expand, ops::Gather,
-                       ops::Gemm, ops::Matmul, ops::Pad, ops::Pool, ops::Reduce, ops::Slice, ops::Softmax, ops::Transpose,
-                       ops::Unary, ops::View, ops::Where}) {
+                       ops::Gemm, ops::Matmul, ops::Pad, ops::Pool, ops::Reduce, ops::Slice, ops::Softmax,
+                       ops::Transpose, ops::Unary, ops::View, ops::Where}) {
       for (const Operator& op : group()) all->push_back(op);
     }
     return all;

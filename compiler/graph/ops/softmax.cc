@@ -34,7 +34,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   int sum = b.Reduce("softmax_sum", rows, {shape[axis]}, Combiner::kSum,
                      [&](const Vars& i, const Vars& r) { return Wide(b, power, whole(i, r[0])); });
   if (kLog) {
-    return b.Compute("log_softmax", shape, [&](const Vars& i) { return Sub(shifted(i), Call("log", {Wide(b, sum, row(i))})); });
+    return b.Compute("log_softmax", shape,
+                     [&](const Vars& i) { return Sub(shifted(i), Call("log", {Wide(b, sum, row(i))})); });
   }
   return b.Compute("softmax", shape, [&](const Vars& i) { return Div(Wide(b, power, i), Wide(b, sum, row(i))); });
 }

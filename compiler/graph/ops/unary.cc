@@ -71,12 +71,12 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 }  // namespace
 
-#define DIAPASON_UNARY(name, infer, function)                                                                     \
-  Operator {                                                                                                      \
-    name, OperatorKind::kElementwise, 1, 1, infer,                                                                \
-        [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {                             \
-          return Emit<function>(b, args, stages, name);                                                           \
-        }                                                                                                         \
+#define DIAPASON_UNARY(name, infer, function)                                         \
+  Operator {                                                                          \
+    name, OperatorKind::kElementwise, 1, 1, infer,                                    \
+        [](DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) { \
+          return Emit<function>(b, args, stages, name);                               \
+        }                                                                             \
   }
 
 std::vector<Operator> Unary() {

@@ -31,7 +31,9 @@ absl::StatusOr<TensorType> InferReshape(const OperatorArgs& args) {
 absl::StatusOr<TensorType> InferFlatten(const OperatorArgs& args) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   int64_t rank = static_cast<int64_t>(shape.size()), axis = args.attributes->Int("axis", 1);
-  if (axis < -rank || axis > rank) return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of a tensor with ", rank, " dimensions"));
+  if (axis < -rank || axis > rank)
+    return absl::InvalidArgumentError(
+        absl::StrCat("axis ", axis, " is outside of a tensor with ", rank, " dimensions"));
   if (axis < 0) axis += rank;
   int64_t rows = 1;
   for (int64_t d = 0; d < axis; ++d) rows *= shape[d];
@@ -47,7 +49,8 @@ absl::StatusOr<TensorType> InferSqueeze(const OperatorArgs& args) {
   ASSIGN_OR_RETURN(std::vector<int64_t> axes, NormalAxes(args.attributes->Ints("axes", ones), shape.size()));
   TensorType out = args.inputs[0];
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
-    if (shape[*axis] != 1) return absl::InvalidArgumentError(absl::StrCat("axis ", *axis, " has extent ", shape[*axis], ", not 1"));
+    if (shape[*axis] != 1)
+      return absl::InvalidArgumentError(absl::StrCat("axis ", *axis, " has extent ", shape[*axis], ", not 1"));
     out.shape.erase(out.shape.begin() + *axis);
   }
   return out;

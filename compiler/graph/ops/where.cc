@@ -7,7 +7,8 @@ namespace {
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   if (args.inputs[0].dtype != DType::kBool) return absl::InvalidArgumentError("the condition must be bool");
-  if (args.inputs[1].dtype != args.inputs[2].dtype) return absl::InvalidArgumentError("both choices must have one type");
+  if (args.inputs[1].dtype != args.inputs[2].dtype)
+    return absl::InvalidArgumentError("both choices must have one type");
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(args.inputs[1].shape, args.inputs[2].shape));
   ASSIGN_OR_RETURN(shape, BroadcastShapes(shape, args.inputs[0].shape));
   return TensorType{args.inputs[1].dtype, shape};

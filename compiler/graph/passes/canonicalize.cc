@@ -22,7 +22,8 @@ class Canonicalizer {
       consumers_ = network_.Consumers();
       producers_ = network_.Producers();
       for (size_t n = 0; n < network_.nodes.size() && !changed; ++n) {
-        changed = DropIdentity(n) || MergeTransposes(n) || MergeReshapes(n) || MergePad(n) || MatmulToGemm(n) || PlainGemm(n);
+        changed =
+            DropIdentity(n) || MergeTransposes(n) || MergeReshapes(n) || MergePad(n) || MatmulToGemm(n) || PlainGemm(n);
       }
       if (changed) RETURN_IF_ERROR(EliminateDeadCode(network_));
     }
@@ -32,7 +33,9 @@ class Canonicalizer {
  private:
   Node& node(size_t n) { return network_.nodes[n]; }
   const TensorType& type(int tensor) const { return network_.tensors[tensor].type; }
-  const Node* producer(int tensor) const { return producers_[tensor] < 0 ? nullptr : &network_.nodes[producers_[tensor]]; }
+  const Node* producer(int tensor) const {
+    return producers_[tensor] < 0 ? nullptr : &network_.nodes[producers_[tensor]];
+  }
   const Node* ProducerOf(int tensor, const std::string& op) const {
     const Node* p = producer(tensor);
     return p && p->op == op ? p : nullptr;

@@ -10,7 +10,8 @@ absl::Status ConvertToHalf(Network& network) {
     if (tensor.data) tensor.data = std::make_shared<const Array>(CastArray(*tensor.data, DType::kFloat16));
   }
   for (Node& node : network.nodes) {
-    if (node.op == "cast" && node.attributes.String("to", "float32") == "float32") node.attributes.Set("to", std::string("float16"));
+    if (node.op == "cast" && node.attributes.String("to", "float32") == "float32")
+      node.attributes.Set("to", std::string("float16"));
   }
   return InferShapes(network);
 }

@@ -1,7 +1,7 @@
-// The network is written anew, node after node. Of each tensor of the old network the new one may hold two forms: in the
-// old order of dimensions and, for four-dimensional tensors, in the wanted one ("converted"). Image operators ask for the
-// converted form of their image, elementwise operators and reductions follow the form their inputs are in, all others ask
-// for the old order; a form that is not there is made by one transpose, shared by all readers.
+// The network is written anew, node after node. Of each tensor of the old network the new one may hold two forms: in
+// the old order of dimensions and, for four-dimensional tensors, in the wanted one ("converted"). Image operators ask
+// for the converted form of their image, elementwise operators and reductions follow the form their inputs are in, all
+// others ask for the old order; a form that is not there is made by one transpose, shared by all readers.
 #include <algorithm>
 #include <map>
 
@@ -169,7 +169,8 @@ class LayoutConverter {
     return Emit(node, inputs, std::move(attributes), converted_);
   }
 
-  // With the dimensions kept, or where what remains keeps its order (the mean over an image), the result needs no transpose.
+  // With the dimensions kept, or where what remains keeps its order (the mean over an image), the result needs no
+  // transpose.
   absl::Status ConvertReduce(const Node& node) {
     bool keep = node.attributes.Int("keepdims", 1) != 0;
     std::vector<int64_t> axes = node.attributes.Ints("axes", {0, 1, 2, 3}), moved;
@@ -211,8 +212,8 @@ class LayoutConverter {
     return Emit(node, {input}, std::move(attributes), converted_);
   }
 
-  // flatten of an image whose readers are all products by constant matrices: the matrices' rows are put into the converted
-  // order instead. Not needed where the image has one pixel: then the transpose is a view.
+  // flatten of an image whose readers are all products by constant matrices: the matrices' rows are put into the
+  // converted order instead. Not needed where the image has one pixel: then the transpose is a view.
   absl::Status ConvertFlatten(const Node& node) {
     const std::vector<int64_t>&from = TypeOf(node.inputs[0]).shape, &to = TypeOf(node.output).shape;
     bool flat = from.size() == 4 && to.size() == 2 && from[0] == to[0] && !old_.is_output(node.output);
@@ -253,8 +254,8 @@ class LayoutConverter {
   Perm to_, back_, weight_;  // old order to converted, converted to old, weights to converted
   std::vector<std::vector<int>> consumers_;
   Network new_;
-  std::map<int, int> plain_, converted_;       // old tensor -> new tensor
-  std::map<int, std::vector<int64_t>> flat_;   // flattened in converted order -> old extents behind the batch
+  std::map<int, int> plain_, converted_;      // old tensor -> new tensor
+  std::map<int, std::vector<int64_t>> flat_;  // flattened in converted order -> old extents behind the batch
 };
 
 }  // namespace

@@ -50,7 +50,8 @@ absl::StatusOr<Array> Evaluate(const Network& network, const Node& node) {
 absl::Status FoldConstants(Network& network) {
   std::vector<Node> rest;
   for (Node& node : network.nodes) {
-    bool constant = std::all_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return network.tensors[id].constant(); });
+    bool constant =
+        std::all_of(node.inputs.begin(), node.inputs.end(), [&](int id) { return network.tensors[id].constant(); });
     bool direct = node.op == "transpose" || node.op == "cast";
     if (!constant || !(direct || IsView(network, node) || CheapToInterpret(network, node))) {
       rest.push_back(std::move(node));
