@@ -403,7 +403,9 @@ std::string CVectorPrinter::VectorLoad(const Expr& e) {
   const BufferDecl& decl = buffers_.at(e->buffer);
   if (decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal)
     return HalfAccess(true) + "(" + Pointer(e->buffer, stride.base) + ")";
-  return "*(const " + VectorType(e->dtype, lanes_) + "u*)(" + Pointer(e->buffer, stride.base) + ")";
+  // The cast drops the alignment from the type, which the branches of a conditional have to agree on.
+  const std::string type = VectorType(e->dtype, lanes_);
+  return "(" + type + ")*(const " + type + "u*)(" + Pointer(e->buffer, stride.base) + ")";
 }
 
 std::string CVectorPrinter::VectorExtremum(const Expr& e) {
