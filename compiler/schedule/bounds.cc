@@ -204,6 +204,19 @@ bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds)
   return false;
 }
 
+// A fused loop that was split again moves partly outside and partly inside the attach point: its parts are no sum over loops
+// inside. Harmless if the pieces inside have one iteration.
+bool Skeleton::CutByAttachPoint(const Term& term, int producer, const Bounds& all) const {
+  const StageState& stage = state_.stage(term.stage);
+  if (position_[term.stage][term.loop] >= 0 || state_.stage(producer).attach_stage != term.stage) return false;
+  const std::vector<int>& pieces = stage.loops[stage.loops[term.loop].fused_into].pieces;
+  for (int piece : pieces) {
+    const bool inside = position_[term.stage][piece] > all.stages[producer].attach_position || position_[term.stage][piece] < 0;
+    if (inside && all.stages[term.stage].extent[piece] > 1) return true;
+  }
+  return false;
+}
+
 bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Terms* outer, Terms* inner,
                           int64_t* constant) const {
   outer->clear();
@@ -221,6 +234,7 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
   const StageBounds& producer = all.stages[access.producer];
   for (const Term& t : sum) {
     if (t.coefficient == 0 || all.stages[t.stage].extent[t.loop] <= 1) continue;
+    if (CutByAttachPoint(t, access.producer, all)) return false;
     (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
   }
   return true;

@@ -98,6 +98,7 @@ class Skeleton {
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;
   void LocalTerms(int stage, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const;
+  bool CutByAttachPoint(const Term& term, int producer, const Bounds& bounds) const;
   bool Inside(const Term& term, int producer, const StageBounds& bounds) const;
 
   State state_;

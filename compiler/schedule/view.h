@@ -28,9 +28,9 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 //
 // (view_gemm.cc)
 //
-// winograd(m): stages: weight transform (constant: prologue), input tiles, input transform, batched gemm over
-// [(m+2)^2, pixels of tiles, ci, co], inverse transform, epilogue; matrices of F(m, 3) as constants in the expressions, with
-// unroll_axes naming the axes to be unrolled whole. (view_winograd.cc: to be added to ViewsOf and ApplyView in view.cc.)
+// winograd(m), m = 2 or 4: a weight transform (prologue), input tiles, input transform, a product over [(m+2)^2, tiles, co, ci],
+// inverse transform, epilogue; the matrices of F(m, 3) are choices between literals in the expressions, and unroll_axes name
+// the axes that are unrolled whole to decide them. (view_winograd.cc)
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
 
 }  // namespace diapason

@@ -182,12 +182,11 @@ int Draft::ElementwiseConsumer(int id) const {
 
 namespace {
 
-int BindGpu(Draft* draft, int stage, const std::string& prefix) {
+int BindGpu(Draft* draft, int stage, const std::string& prefix, bool hosts) {
   int64_t elements = 1;
   for (const Axis& axis : draft->state().stage(stage).op.axes) elements *= axis.extent;
   if (draft->SpatialAxes(stage).empty()) return -1;
   const int all = draft->Fuse(stage, draft->SpatialAxes(stage));
-  const bool reduces = draft->state().stage(stage).op.reduces();
   std::vector<int32_t> widths;
   for (int32_t threads : {32, 64, 128, 256, 512})
     if (threads <= draft->context().facts.max_threads_per_block && (threads == 32 || threads < 2 * elements))
@@ -197,7 +196,7 @@ int BindGpu(Draft* draft, int stage, const std::string& prefix) {
   // What each thread does: one element, or a few neighbours as a vector.
   const int64_t row = draft->state().stage(stage).op.axes.back().extent;
   std::vector<int32_t> lanes{1};
-  if (!reduces && !draft->state().stage(stage).prologue)
+  if (!hosts && !draft->state().stage(stage).prologue)
     for (int32_t v : {2, 4})
       if (row % v == 0) lanes.push_back(v);
   const Factor vector = draft->OptionHole(prefix + ".vector", lanes, 1);
@@ -235,8 +234,8 @@ int BindCpu(Draft* draft, int stage, const std::string& prefix) {
 
 }  // namespace
 
-int BindElementwise(Draft* draft, int stage, const std::string& prefix) {
-  return draft->gpu() ? BindGpu(draft, stage, prefix) : BindCpu(draft, stage, prefix);
+int BindElementwise(Draft* draft, int stage, const std::string& prefix, bool hosts) {
+  return draft->gpu() ? BindGpu(draft, stage, prefix, hosts) : BindCpu(draft, stage, prefix);
 }
 
 }  // namespace diapason

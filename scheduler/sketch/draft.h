@@ -109,7 +109,8 @@ class Draft {
 std::vector<int32_t> TileValues(int64_t extent, int32_t limit);
 
 // Binds an element-wise root stage: threads over all elements (GPU), or threads over the outer loops and a vector over the
-// innermost (CPU). Returns the loop at which producers of one thread's or one vector's work are computed; -1: none.
-int BindElementwise(Draft* draft, int stage, const std::string& hole_prefix);
+// innermost (CPU). Returns the loop at which producers of one thread's or one vector's work are computed; -1: none. With
+// `hosts`, a producer will be computed there: on GPUs a thread then has one element (a part of a fused loop is no region).
+int BindElementwise(Draft* draft, int stage, const std::string& hole_prefix, bool hosts);
 
 }  // namespace diapason

@@ -20,7 +20,7 @@ void BindRoots(Draft* draft) {
     const StageState& stage = draft->state().stage(id);
     if (!stage.computes() || stage.attach != StageState::Attach::kRoot || draft->IsBound(id)) continue;
     if (static_cast<int>(stage.loops.size()) != stage.axis_count()) continue;
-    BindElementwise(draft, id, stage.op.name);
+    BindElementwise(draft, id, stage.op.name, false);
   }
 }
 

@@ -22,7 +22,7 @@ class ComputeLocation : public SketchRule {
     std::vector<Derived> result;
     Draft whole = draft;
     whole.Name("whole");
-    BindElementwise(&whole, stage, draft.state().stage(stage).op.name);
+    BindElementwise(&whole, stage, draft.state().stage(stage).op.name, false);
     result.push_back({std::move(whole), false});
     Draft inside = draft;
     inside.Name("inside");

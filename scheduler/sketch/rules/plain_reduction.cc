@@ -25,7 +25,7 @@ class PlainReduction : public SketchRule {
       consumer = stage;
     }
     next.Name("reduce");
-    const int loop = BindElementwise(&next, consumer, next.state().stage(consumer).op.name);
+    const int loop = BindElementwise(&next, consumer, next.state().stage(consumer).op.name, true);
     next.ComputeAt(reduction, consumer, {loop});
     std::vector<int> order = next.ReduceAxes(reduction);
     const std::vector<int> spatial = next.SpatialAxes(reduction);
