@@ -115,7 +115,7 @@ absl::StatusOr<PackageFolder> PackageFolder::Create(const std::string& dir) {
   RETURN_IF_ERROR(CheckReplaceable(destination, dir));
   fs::create_directories(destination.parent_path(), error);
   std::string temporary = absl::StrCat(destination.string(), ".tmp-XXXXXX");
-  if (mkdtemp(temporary.data()) == nullptr) return WriteError(temporary, errno);
+  if (mkdtemp(temporary.data()) == nullptr) return WriteError(destination.string(), errno);
   fs::permissions(temporary, fs::perms(0755), error);
   return PackageFolder(destination.string(), std::move(temporary));
 }

@@ -1,0 +1,130 @@
+#include "compiler/build/package_format.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace diapason {
+namespace {
+
+using Json = nlohmann::json;
+
+PackageManifest Example() {
+  PackageManifest manifest;
+  manifest.network = "net \"quoted\"";
+  manifest.target.kind = TargetKind::kCuda;
+  manifest.target.arch = "sm_90";
+  manifest.device.model = "NVIDIA H200";
+  manifest.device.arch = "sm_90";
+  manifest.device.driver = "CUDA 12.4";
+  manifest.weights_bytes = 1024;
+  manifest.weights_checksum = 0xfedcba9876543210ull;
+  manifest.arena_bytes = 2048;
+  manifest.inputs = {{"x", DType::kInt64, {2, 3}, 0, -1, 5}};
+  manifest.outputs = {{"y", DType::kFloat16, {6}, 2, 0, 0}};
+  manifest.tasks = {{"gather", "00_gather", "abc_6", 2, 17, "split", 3.5e-6, 99}};
+  manifest.tensors = {{"x", DType::kInt64, 6, PackageTensor::Place::kInput, 0},
+                      {"w", DType::kFloat32, 128, PackageTensor::Place::kConstant, 512},
+                      {"y", DType::kFloat16, 6, PackageTensor::Place::kArena, 1536}};
+  manifest.steps = {{0, {0, 1}, {2}, {{3, 512}}}};
+  return manifest;
+}
+
+TEST(PackageFormat, WhatIsWrittenIsReadBack) {
+  const std::string text = ManifestToJson(Example());
+  const absl::StatusOr<PackageManifest> read = ManifestFromJson(text, "p/manifest.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ManifestToJson(*read), text);
+  EXPECT_EQ(read->weights_checksum, 0xfedcba9876543210ull);
+  EXPECT_EQ(read->inputs[0].valid_min, -1);
+  EXPECT_EQ(read->inputs[0].TypeText(), "int64 2x3");
+  EXPECT_EQ(read->steps[0].workspaces[0].second, 512);
+  EXPECT_EQ(read->tasks[0].record, 17);
+  EXPECT_NEAR(read->estimated_seconds(), 7e-6, 1e-12);
+}
+
+TEST(PackageFormat, TheDocumentedFieldsAreThere) {
+  const Json json = Json::parse(ManifestToJson(Example()));
+  EXPECT_EQ(json["format"], "diapason-package");
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["target"], "cuda -arch=sm_90");
+  EXPECT_EQ(json["device"]["model"], "NVIDIA H200");
+  EXPECT_EQ(json["tensors"][1]["place"], "constant");
+}
+
+TEST(PackageFormat, AnEstimateNeedsEveryTask) {
+  PackageManifest manifest = Example();
+  manifest.tasks.push_back({"add", "01_add", "k", 1, -1, "default", 0, 0});
+  EXPECT_EQ(manifest.estimated_seconds(), 0);
+}
+
+TEST(PackageFormat, OtherVersionsAreRefused) {
+  Json json = Json::parse(ManifestToJson(Example()));
+  json["version"] = 2;
+  const absl::Status status = ManifestFromJson(json.dump(), "p/manifest.json").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "p/manifest.json has format version 2, this diapason reads version 1; build the package again");
+}
+
+TEST(PackageFormat, TextCutAnywhereIsRefused) {
+  const std::string text = ManifestToJson(Example());
+  for (size_t cut = 0; cut + 2 < text.size(); ++cut) {
+    const absl::Status status = ManifestFromJson(text.substr(0, cut), "p/manifest.json").status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << cut;
+  }
+  EXPECT_EQ(ManifestFromJson("{}", "p/manifest.json").status().message(),
+            "p/manifest.json is not the manifest of a diapason package; name a folder made by 'diapason build'");
+}
+
+// Each field removed, and each replaced by something of another kind: refused, or ignored where it does not matter.
+TEST(PackageFormat, DamagedFieldsNeverCrash) {
+  const Json whole = Json::parse(ManifestToJson(Example()));
+  int refused = 0, fields = 0;
+  const Json flat = whole.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    ++fields;
+    const Json::json_pointer at(pointer);
+    for (const Json& other : {Json(), Json(-7), Json(1e30), Json("text"), Json::array(), Json(int64_t{1} << 60)}) {
+      Json damaged = whole;
+      damaged[at] = other;
+      refused += !ManifestFromJson(damaged.dump(), "m").ok();
+    }
+    Json without = whole;
+    if (without[at.parent_pointer()].is_object()) without[at.parent_pointer()].erase(at.back());
+    refused += !ManifestFromJson(without.dump(), "m").ok();
+  }
+  EXPECT_GT(refused, 3 * fields);
+}
+
+TEST(PackageFormat, NumbersThatPointNowhereAreRefused) {
+  struct Case {
+    const char* pointer;
+    Json value;
+    const char* text;
+  };
+  for (const Case& c : {Case{"/steps/0/inputs/1", 3, "m is damaged: tensor 3 does not exist; build the package again"},
+                        Case{"/steps/0/task", -1, "m is damaged: task -1 does not exist; build the package again"},
+                        Case{"/tensors/1/offset", 1024,
+                             "m is damaged: constant 'w' lies outside its memory; build the "
+                             "package again"},
+                        Case{"/tensors/2/offset", 100,
+                             "m is damaged: tensor 'y' lies outside its memory; build the "
+                             "package again"},
+                        Case{"/outputs/0/shape/0", 7,
+                             "m is damaged: 'y' does not fit its tensor; build the package "
+                             "again"},
+                        Case{"/inputs/0/tensor", 9, "m is damaged: tensor 9 does not exist; build the package again"},
+                        Case{"/tasks/0/file", "../../x",
+                             "m is damaged: '../../x' is no file name; build the package "
+                             "again"}}) {
+    Json json = Json::parse(ManifestToJson(Example()));
+    json[Json::json_pointer(c.pointer)] = c.value;
+    const absl::Status status = ManifestFromJson(json.dump(), "m").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), c.text);
+  }
+}
+
+}  // namespace
+}  // namespace diapason
