@@ -9,10 +9,25 @@ namespace {
 
 double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
 
+// A choice among literals by loop variables (a constant matrix): it vanishes when the loops are unrolled.
+bool IsConstantTable(const ExprNode& e) {
+  if (e.kind == ExprKind::kFloatImm) return true;
+  return e.kind == ExprKind::kSelect && IsConstantTable(*e.args[1]) && IsConstantTable(*e.args[2]);
+}
+
+// Share of the iterations of a product with a constant matrix that is left when its zeros are folded away.
+double ShareOfIterations(const StageState& stage) {
+  double share = 1;
+  Visit(stage.op.body, [&](const ExprNode& e) {
+    if (e.kind == ExprKind::kSelect && IsConstantTable(e)) share = 0.12;
+  });
+  return share;
+}
+
 double OperationsOf(const StageState& stage) {
   double count = 0;
   Visit(stage.op.body, [&](const ExprNode& e) {
-    if (!IsFloat(e.dtype)) return;
+    if (!IsFloat(e.dtype) || IsConstantTable(e)) return;
     switch (e.kind) {
       case ExprKind::kAdd: case ExprKind::kSub: case ExprKind::kMul: case ExprKind::kMin: case ExprKind::kMax:
       case ExprKind::kSelect: count += 1; break;
@@ -42,10 +57,12 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
     : skeleton_(skeleton), target_(target), facts_(facts) {
   const State& state = skeleton_->state();
   operations_.assign(state.size(), 0);
+  share_.assign(state.size(), 1);
   for (int id : state.topological()) {
     const StageState& stage = state.stage(id);
     if (!stage.computes()) continue;
     operations_[id] = OperationsOf(stage);
+    share_[id] = ShareOfIterations(stage);
     if (stage.attach == StageState::Attach::kRoot && !stage.prologue) roots_.push_back(id);
   }
   members_.resize(roots_.size());
@@ -236,8 +253,9 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     }
     if (vector_loop < 0) continue;
     // Lane stride: 0 a broadcast, 1 a vector load, else a gather.
-    bool last_unit = false, other = false;
+    bool last_unit = !access.dims.empty() && !access.dims.back().affine, other = false;
     for (size_t d = 0; d < access.dims.size(); ++d) {
+      if (!access.dims[d].affine) continue;
       for (const auto& [axis, coefficient] : access.dims[d].axes)
         for (const Term& t : b.axis_terms[axis])
           if (t.stage == id && t.loop == vector_loop) {
@@ -271,7 +289,7 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     Work w;
     StageWork(bounds, id, &w);
     const double per_block = w.executions / blocks;
-    const double warp_statements = per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
+    const double warp_statements = share_[id] * per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
     const bool copy = stage.memory == Memory::kShared;
     if (stage.op.reduces()) {
       fma += warp_statements * std::max(1.0, w.operations / 2);
@@ -386,7 +404,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     const double bytes1 = CacheTraffic(bounds, id, facts_.l1_bytes * 0.7), bytes2 = CacheTraffic(bounds, id, facts_.l2_bytes * 0.7);
     l1 += bytes1;
     l2 += bytes2;
-    cycles += std::max({stage_compute, stage_loads, bytes1 / 24, bytes2 / 10}) + passes * 2;
+    cycles += std::max({stage_compute * share_[id], stage_loads * share_[id], bytes1 / 24, bytes2 / 10}) + passes * 2;
     compute += stage_compute;
     loads += stage_loads;
     operations += w.executions * w.operations;

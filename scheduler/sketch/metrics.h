@@ -62,6 +62,7 @@ class MetricsModel {
   std::vector<int> roots_;                     // of kernels, prologue left out
   std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
   std::vector<double> operations_;             // arithmetic of a stage's body, by stage
+  std::vector<double> share_;                  // of its iterations that are left after constants are folded, by stage
 };
 
 }  // namespace diapason
