@@ -1,0 +1,173 @@
+#include "compiler/schedule/view.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "compiler/tensor/interpret.h"
+#include "compiler/tensor/serialize.h"
+
+namespace diapason {
+namespace {
+
+struct Conv {
+  int64_t batch = 1, height = 8, width = 8, ci = 3, co = 4, kernel = 3, stride = 1, pad = 1;
+  bool residual = false, epilogue = true, constant = true;
+};
+
+// NHWC convolution with bias, residual and relu as the graph room writes it.
+ComputeDag Convolution(const Conv& s) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int64_t oh = (s.height + 2 * s.pad - s.kernel) / s.stride + 1, ow = (s.width + 2 * s.pad - s.kernel) / s.stride + 1;
+  const std::vector<int64_t> shape{s.batch, oh, ow, s.co}, filter{s.kernel, s.kernel, s.ci, s.co};
+  const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.ci});
+  const int w = s.constant ? b.Constant("w", filter) : b.Placeholder("w", filter);
+  int input = x;
+  if (s.pad > 0) {
+    input = b.Compute("pad", {s.batch, s.height + 2 * s.pad, s.width + 2 * s.pad, s.ci}, [&](const Vars& i) {
+      const Expr rows = And(Le(IntImm(s.pad), i[1]), Lt(i[1], IntImm(s.height + s.pad)));
+      const Expr columns = And(Le(IntImm(s.pad), i[2]), Lt(i[2], IntImm(s.width + s.pad)));
+      const Expr y = Sub(i[1], IntImm(s.pad)), z = Sub(i[2], IntImm(s.pad));
+      return Select(And(rows, columns), b.At(x, {i[0], y, z, i[3]}), FloatImm(0));
+    });
+  }
+  int result = b.Reduce("conv", shape, {s.kernel, s.kernel, s.ci}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    const Expr y = Add(Mul(i[1], IntImm(s.stride)), r[0]), z = Add(Mul(i[2], IntImm(s.stride)), r[1]);
+    return Mul(b.At(input, {i[0], y, z, r[2]}), b.At(w, {r[0], r[1], r[2], i[3]}));
+  });
+  if (!s.epilogue) return b.Build({result}).value();
+  const int bias = b.Constant("bias", {s.co});
+  result = b.Compute("biased", shape, [&](const Vars& i) { return Add(b.At(result, i), b.At(bias, {i[3]})); });
+  if (s.residual) {
+    const int other = b.Placeholder("other", shape);
+    result = b.Compute("added", shape, [&](const Vars& i) { return Add(b.At(result, i), b.At(other, i)); });
+  }
+  result = b.Compute("relu", shape, [&](const Vars& i) { return Max(b.At(result, i), FloatImm(0)); });
+  return b.Build({result}).value();
+}
+
+// Outputs of a dag whose n-th placeholder holds the n-th series of random numbers, as flat lists.
+std::vector<std::vector<double>> OutputsOf(const ComputeDag& dag) {
+  std::map<int, Array> inputs;
+  uint32_t seed = 0;
+  for (int id : dag.inputs()) {
+    std::mt19937 random(++seed);
+    Array values(dag.stage(id).dtype, dag.stage(id).shape());
+    for (int64_t i = 0; i < values.elements(); ++i) values.set(i, std::uniform_real_distribution<>(-1, 1)(random));
+    inputs[id] = std::move(values);
+  }
+  const auto outputs = Interpret(dag, inputs);
+  EXPECT_TRUE(outputs.ok()) << outputs.status() << "\n" << dag.ToString();
+  std::vector<std::vector<double>> flat;
+  if (!outputs.ok()) return flat;
+  for (const Array& output : *outputs) {
+    flat.emplace_back();
+    for (int64_t i = 0; i < output.elements(); ++i) flat.back().push_back(output.at(i));
+  }
+  return flat;
+}
+
+void ExpectSameResults(const ComputeDag& dag, const View& view, double tolerance) {
+  SCOPED_TRACE(view.ToString());
+  const auto rewritten = ApplyView(dag, view);
+  ASSERT_TRUE(rewritten.ok()) << rewritten.status();
+  const std::vector<int> inputs = dag.inputs(), new_inputs = rewritten->inputs();
+  ASSERT_EQ(inputs.size(), new_inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(dag.stage(inputs[i]).elements(), rewritten->stage(new_inputs[i]).elements());
+    EXPECT_EQ(dag.stage(inputs[i]).dtype, rewritten->stage(new_inputs[i]).dtype);
+    EXPECT_EQ(dag.stage(inputs[i]).constant, rewritten->stage(new_inputs[i]).constant);
+  }
+  const auto expected = OutputsOf(dag), actual = OutputsOf(*rewritten);
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t o = 0; o < expected.size(); ++o) {
+    ASSERT_EQ(expected[o].size(), actual[o].size());
+    for (size_t i = 0; i < expected[o].size(); ++i)
+      ASSERT_NEAR(expected[o][i], actual[o][i], tolerance) << "element " << i << "\n" << rewritten->ToString();
+  }
+  // A worker that gets the dag as bytes makes the same view of it.
+  const ComputeDag sent = ParseDag(SerializeDag(dag)).value();
+  EXPECT_EQ(SerializeDag(ApplyView(sent, view).value()), SerializeDag(*rewritten));
+}
+
+std::vector<std::string> NamesOf(const std::vector<View>& views) {
+  std::vector<std::string> names;
+  for (const View& view : views) names.push_back(view.ToString());
+  return names;
+}
+
+TEST(View, ComputesTheSameAsTheDag) {
+  const Conv cases[] = {
+      {},
+      {.height = 6, .width = 10, .residual = true},
+      {.height = 7, .width = 7, .residual = true},          // tiles stick out
+      {.height = 8, .width = 6, .pad = 0},                  // no padding: the tiles read the input
+      {.batch = 3, .height = 7, .width = 5, .residual = true},
+      {.batch = 2, .height = 4, .width = 8},
+      {.epilogue = false},
+      {.height = 5, .width = 5, .epilogue = false},
+      {.height = 9, .width = 9, .stride = 2},
+      {.kernel = 1, .pad = 0},
+      {.kernel = 5, .pad = 2},
+      {.ci = 1, .co = 2},
+  };
+  for (const Conv& shape : cases) {
+    const ComputeDag dag = Convolution(shape);
+    SCOPED_TRACE(dag.ToString());
+    for (const View& view : ViewsOf(dag)) ExpectSameResults(dag, view, view.name == "winograd" ? 1e-5 : 1e-6);
+  }
+}
+
+TEST(View, ListsThoseThatApply) {
+  const std::vector<std::string> all{"direct", "gemm", "winograd(2)", "winograd(4)"}, no_winograd{"direct", "gemm"};
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), all);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))), all);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), no_winograd);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), no_winograd);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), no_winograd);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), no_winograd);
+  DagBuilder b;
+  const int x = b.Placeholder("x", {8});
+  const int y = b.Compute("y", {8}, [&](auto& i) { return Call("exp", {b.At(x, i)}); });
+  EXPECT_EQ(NamesOf(ViewsOf(b.Build({y}).value())), std::vector<std::string>{"direct"});
+}
+
+TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
+  const ComputeDag dag = Convolution({.stride = 2});
+  EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
+            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2) and winograd(4)");
+  EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
+            "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
+  EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
+            "INVALID_ARGUMENT: no winograd view: it is no dense convolution of stride and dilation 1 in NHWC");
+}
+
+TEST(GemmView, FusesPixelsAndWindow) {
+  const ComputeDag gemm = ApplyView(Convolution({.height = 6, .width = 5, .ci = 7}), View{"gemm", {}}).value();
+  for (const Stage& stage : gemm.stages()) {
+    if (!stage.reduces()) continue;
+    EXPECT_EQ(stage.shape(), (std::vector<int64_t>{30, 4}));
+    EXPECT_EQ(stage.reduce_axes[0].extent, 63);
+  }
+}
+
+TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
+  const ComputeDag dag = Convolution({.height = 16, .width = 16, .ci = 32, .co = 32, .epilogue = false});
+  for (const auto& [m, saving] : std::vector<std::pair<int64_t, double>>{{2, 2.25}, {4, 4}}) {
+    const ComputeDag winograd = ApplyView(dag, View{"winograd", {m}}).value();
+    double products = 0;
+    int prologue = 0;
+    for (int id = 0; id < winograd.size(); ++id) {
+      const Stage& stage = winograd.stage(id);
+      prologue += winograd.is_prologue(id) && stage.reduces();
+      if (!winograd.is_prologue(id) && stage.reduces() && stage.unroll_axes.empty())
+        products = 2.0 * static_cast<double>(stage.elements() * stage.reduce_axes[0].extent);
+    }
+    EXPECT_EQ(prologue, 1);
+    EXPECT_DOUBLE_EQ(dag.flops() / products, saving);
+  }
+}
+
+}  // namespace
+}  // namespace diapason
