@@ -61,6 +61,21 @@ std::vector<Member> SessionMembers(pid_t session) {
   return members;
 }
 
+// Started by any of its threads. Empty on kernels that do not list them (CONFIG_PROC_CHILDREN).
+std::vector<pid_t> ChildrenOf(pid_t pid) {
+  std::vector<pid_t> children;
+  std::string tasks = "/proc/" + std::to_string(pid) + "/task";
+  DIR* dir = opendir(tasks.c_str());
+  if (dir == nullptr) return children;
+  while (const dirent* entry = readdir(dir)) {
+    if (entry->d_name[0] == '.') continue;
+    std::ifstream file(tasks + "/" + entry->d_name + "/children");
+    for (pid_t child = 0; file >> child;) children.push_back(child);
+  }
+  closedir(dir);
+  return children;
+}
+
 // Returns the members but the leader, so that they can be buried. A member may start another while we look: again until
 // none lives. A process stuck in a driver never goes; ten rounds are enough for the others.
 std::vector<pid_t> KillSession(pid_t session) {
@@ -202,12 +217,22 @@ absl::StatusOr<std::vector<std::string>> ChildProcess::Receive(bool& ended) {
   }
 }
 
+// From the top, so that one that is stopped starts no more.
 void ChildProcess::Pause() {
-  if (pauses_++ == 0 && !wait_status_.has_value()) kill(-pid_, SIGSTOP);
+  if (pauses_++ > 0 || wait_status_.has_value()) return;
+  kill(pid_, SIGSTOP);
+  paused_ = {pid_};
+  for (size_t i = 0; i < paused_.size(); ++i) {
+    for (pid_t child : ChildrenOf(paused_[i])) {
+      kill(child, SIGSTOP);
+      paused_.push_back(child);
+    }
+  }
 }
 
 void ChildProcess::Resume() {
-  if (--pauses_ == 0 && !wait_status_.has_value()) kill(-pid_, SIGCONT);
+  if (--pauses_ > 0 || wait_status_.has_value()) return;
+  for (; !paused_.empty(); paused_.pop_back()) kill(paused_.back(), SIGCONT);
 }
 
 void ChildProcess::AdoptSession() {

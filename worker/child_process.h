@@ -48,7 +48,7 @@ class ChildProcess {
   // All whole messages that have arrived. Sets `ended` when no more will come; DataLoss for a broken stream.
   absl::StatusOr<std::vector<std::string>> Receive(bool& ended);
 
-  // Stops and continues all processes of the child's group; calls nest.
+  // Stops and continues the child and what it has started. Two Pauses need two Resumes.
   void Pause();
   void Resume();
 
@@ -74,6 +74,7 @@ class ChildProcess {
   size_t sent_ = 0;
   FrameDecoder decoder_;
   int pauses_ = 0;
+  std::vector<pid_t> paused_;
   std::optional<int> wait_status_;
   std::vector<pid_t> orphans_;  // members of the session that we may have to bury
 };

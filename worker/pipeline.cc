@@ -387,7 +387,8 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     build.set_naive(task.naive != nullptr);
     if (task.naive == nullptr) build.set_schedule(request.schedule());
     *build.mutable_facts() = runners_[task.job->device]->description.facts();
-    build.set_timeout_seconds(place->timeout);
+    // Ours is the deadline that counts: it stands still in pauses, of which the builder knows nothing.
+    build.set_timeout_seconds(options_.max_timeout_seconds);
     place->task = std::move(task);
     place->slot->Begin(message, place->timeout, now);
   }

@@ -1,0 +1,381 @@
+#include "worker/agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "compiler/tensor/check.h"
+#include "diapason/v1/tracker.grpc.pb.h"
+#include "worker/channel.h"
+#include "worker/tracker.h"
+
+namespace diapason {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kCallTimeout{10000};
+constexpr std::chrono::milliseconds kLeaseWait{20000};
+constexpr int kOutcomesPerReport = 128;
+
+std::string HostName() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+int64_t UnixNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status) ||
+         absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+}
+
+}  // namespace
+
+class WorkerAgent::Impl {
+ public:
+  explicit Impl(AgentOptions options) : options_(std::move(options)) {
+    if (options_.name.empty()) options_.name = HostName();
+    if (options_.worker_id.empty()) options_.worker_id = HostName() + "-" + std::to_string(getpid());
+  }
+  ~Impl() { Stop(); }
+
+  absl::Status Start();
+  absl::Status WaitUntilRegistered(double timeout_seconds);
+  absl::Status Drain(double timeout_seconds);
+  void Stop();
+  Pipeline& pipeline() { return *pipeline_; }
+
+ private:
+  struct Held {
+    uint64_t handle = 0;  // of the pipeline
+    int device = 0;
+    int64_t leased_at = 0;
+  };
+
+  void LeaseLoop();
+  void ReportLoop();
+  absl::Status Register();
+  bool FillCapacity(v1::LeaseRequest& request);  // with the lock held; false when nothing is free
+  void Take(const v1::LeaseResponse& response);
+  void Begin(const v1::LeaseGrant& grant);
+  void OnResult(uint64_t lease, const v1::MeasureResult& result);
+  void Drop(const std::vector<uint64_t>& leases, const std::string& why);
+  void EndSession(const std::string& session);
+  v1::ReportRequest MakeReport();
+  void OnReported(const v1::ReportRequest& request, const v1::ReportResponse& response);
+  // False when the agent stops meanwhile.
+  bool Sleep(std::chrono::milliseconds time);
+
+  AgentOptions options_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<v1::Tracker::Stub> stub_;
+  CallGuard lease_call_, report_call_;
+  int leases_per_device_ = 1;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false, draining_ = false, stopped_ = false;
+  std::string session_;       // empty: none
+  absl::Status last_status_ = absl::UnavailableError("the tracker was not asked yet");
+  uint64_t batch_ = 0;        // of the last answer to Lease
+  std::chrono::milliseconds heartbeat_{1000};
+  std::map<uint64_t, Held> held_;  // by lease
+  std::deque<v1::LeaseOutcome> outcomes_;
+  std::map<std::string, v1::DeviceState> told_states_;
+  std::thread lease_thread_, report_thread_;
+};
+
+absl::Status WorkerAgent::Impl::Start() {
+  ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(options_.pipeline));
+  int devices = static_cast<int>(pipeline_->devices().size());
+  int leases = options_.max_leases > 0 ? options_.max_leases : 2 * (pipeline_->builders() + devices);
+  leases_per_device_ = std::max(1, (leases + devices - 1) / devices);
+  stub_ = v1::Tracker::NewStub(MakeChannel(options_.tracker));
+  lease_thread_ = std::thread([this] { LeaseLoop(); });
+  report_thread_ = std::thread([this] { ReportLoop(); });
+  return absl::OkStatus();
+}
+
+bool WorkerAgent::Impl::Sleep(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_for(lock, time, [this] { return stopping_; });
+}
+
+// ---- leasing
+
+absl::Status WorkerAgent::Impl::Register() {
+  v1::RegisterRequest request;
+  request.mutable_protocol()->set_low(kLowestProtocol);
+  request.mutable_protocol()->set_high(kHighestProtocol);
+  request.set_worker_id(options_.worker_id);
+  request.set_name(options_.name);
+  request.set_program("diapason");
+  request.set_builders(static_cast<uint32_t>(pipeline_->builders()));
+  request.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
+  for (const v1::DeviceDescription& device : pipeline_->devices()) *request.add_devices() = device;
+  v1::RegisterResponse response;
+  absl::Status status = lease_call_.Run(
+      kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Register(&context, request, &response); });
+  std::lock_guard lock(mutex_);
+  last_status_ = status;
+  if (status.ok()) {
+    session_ = response.session();
+    heartbeat_ = std::chrono::milliseconds(std::max<uint32_t>(response.heartbeat_ms(), 10));
+    batch_ = 0;
+    told_states_.clear();
+  }
+  changed_.notify_all();
+  return status;
+}
+
+bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
+  request.set_session(session_);
+  request.set_received(batch_);
+  request.set_max_wait_ms(static_cast<uint32_t>(kLeaseWait.count()));
+  request.clear_capacity();
+  bool any = false;
+  for (size_t d = 0; d < pipeline_->devices().size(); ++d) {
+    auto held = std::count_if(held_.begin(), held_.end(), [&](const auto& h) { return h.second.device == static_cast<int>(d); });
+    int free = std::max(0, leases_per_device_ - static_cast<int>(held));
+    v1::DeviceCapacity& capacity = *request.add_capacity();
+    capacity.set_device(pipeline_->devices()[d].name());
+    capacity.set_free(static_cast<uint32_t>(free));
+    any = any || free > 0;
+  }
+  return any;
+}
+
+void WorkerAgent::Impl::LeaseLoop() {
+  Backoff backoff;
+  while (true) {
+    v1::LeaseRequest request;
+    bool registered = false;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] {
+        return stopping_ || session_.empty() || (FillCapacity(request) && !draining_);
+      });
+      if (stopping_) return;
+      registered = !session_.empty();
+    }
+    v1::LeaseResponse response;
+    absl::Status status =
+        !registered ? Register()
+                    : lease_call_.Run(kLeaseWait + kCallTimeout, [&](grpc::ClientContext& context) {
+                        return stub_->Lease(&context, request, &response);
+                      });
+    if (status.ok()) {
+      backoff.Reset();
+      if (registered) Take(response);
+      continue;
+    }
+    if (absl::IsNotFound(status)) {
+      EndSession(request.session());
+    } else if (!Sleep(backoff.Next())) {
+      return;
+    }
+  }
+}
+
+void WorkerAgent::Impl::Take(const v1::LeaseResponse& response) {
+  {
+    std::lock_guard lock(mutex_);
+    batch_ = response.batch();
+    draining_ = draining_ || response.drain();
+  }
+  Drop({response.revoked().begin(), response.revoked().end()}, "its lease was revoked");
+  for (const v1::LeaseGrant& grant : response.grants()) Begin(grant);
+}
+
+void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
+  const std::vector<v1::DeviceDescription>& devices = pipeline_->devices();
+  auto device = std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d.name() == grant.device(); });
+  if (device == devices.end()) return;  // of a session before: the lease will expire
+  uint64_t lease = grant.lease();
+  int index = static_cast<int>(device - devices.begin());
+  {
+    std::lock_guard lock(mutex_);
+    if (!held_.try_emplace(lease, Held{0, index, UnixNanos()}).second) return;  // told twice
+  }
+  uint64_t handle = pipeline_->Submit(index, grant.request(),
+                                      [this, lease](const v1::MeasureResult& result) { OnResult(lease, result); });
+  std::lock_guard lock(mutex_);
+  if (auto held = held_.find(lease); held != held_.end()) held->second.handle = handle;
+}
+
+void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result) {
+  std::lock_guard lock(mutex_);
+  auto held = held_.find(lease);
+  if (held == held_.end()) return;  // the lease is over
+  v1::LeaseOutcome outcome;
+  outcome.set_lease(lease);
+  *outcome.mutable_result() = result;
+  outcome.mutable_result()->mutable_times()->set_leased_at(held->second.leased_at);
+  if (outcome.result().has_on()) outcome.mutable_result()->mutable_on()->set_worker(options_.name);
+  outcomes_.push_back(std::move(outcome));
+  held_.erase(held);
+  changed_.notify_all();
+}
+
+void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::string& why) {
+  std::vector<uint64_t> handles;
+  {
+    std::lock_guard lock(mutex_);
+    for (uint64_t lease : leases) {
+      if (auto held = held_.find(lease); held != held_.end()) {
+        handles.push_back(held->second.handle);
+        held_.erase(held);
+      }
+    }
+    changed_.notify_all();
+  }
+  for (uint64_t handle : handles) pipeline_->Cancel(handle, why);
+}
+
+// The tracker does not know the session any more: its leases are over. Nothing when a newer session has begun.
+void WorkerAgent::Impl::EndSession(const std::string& session) {
+  std::vector<uint64_t> leases;
+  {
+    std::lock_guard lock(mutex_);
+    if (session_ != session || session.empty()) return;
+    session_.clear();
+    outcomes_.clear();
+    for (const auto& [lease, held] : held_) leases.push_back(lease);
+  }
+  Drop(leases, "the session is over");
+}
+
+// ---- reporting
+
+v1::ReportRequest WorkerAgent::Impl::MakeReport() {
+  v1::ReportRequest request;
+  *request.mutable_statistics() = pipeline_->Statistics();
+  std::vector<v1::DeviceStatus> states = pipeline_->DeviceStates();
+  std::lock_guard lock(mutex_);
+  request.set_session(session_);
+  for (const v1::DeviceStatus& state : states) {
+    auto told = told_states_.find(state.device());
+    if (told == told_states_.end() || told->second != state.state()) *request.add_devices() = state;
+  }
+  for (const v1::LeaseOutcome& outcome : outcomes_) {
+    if (request.outcomes_size() < kOutcomesPerReport) *request.add_outcomes() = outcome;
+  }
+  for (const auto& [lease, held] : held_) request.add_renew(lease);
+  return request;
+}
+
+void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::ReportResponse& response) {
+  {
+    std::lock_guard lock(mutex_);
+    if (request.session() != session_) return;
+    for (const v1::DeviceStatus& state : request.devices()) told_states_[state.device()] = state.state();
+    // New ones were added behind; the first ones are those that were told.
+    for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
+    draining_ = draining_ || response.drain();
+    changed_.notify_all();
+  }
+  Drop({response.over().begin(), response.over().end()}, "its lease is over");
+}
+
+void WorkerAgent::Impl::ReportLoop() {
+  Backoff backoff;
+  Clock::time_point next_beat = Clock::now();
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_until(lock, next_beat, [&] { return stopping_ || (!session_.empty() && !outcomes_.empty()); });
+      if (stopping_) return;
+      if (session_.empty()) {
+        changed_.wait_for(lock, heartbeat_, [&] { return stopping_ || !session_.empty(); });
+        continue;
+      }
+      next_beat = Clock::now() + heartbeat_;
+    }
+    v1::ReportRequest request = MakeReport();
+    v1::ReportResponse response;
+    absl::Status status = report_call_.Run(
+        kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Report(&context, request, &response); });
+    if (status.ok()) {
+      backoff.Reset();
+      OnReported(request, response);
+    } else if (absl::IsNotFound(status)) {
+      EndSession(request.session());
+    } else if (!Sleep(backoff.Next())) {
+      return;
+    }
+  }
+}
+
+// ---- from outside
+
+absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                    [&] { return !session_.empty() || IsRefusal(last_status_) || stopping_; });
+  if (!session_.empty()) return absl::OkStatus();
+  if (IsRefusal(last_status_)) return last_status_;
+  return absl::DeadlineExceededError("the tracker at '" + options_.tracker + "' has not taken the worker in: " +
+                                     std::string(last_status_.message()));
+}
+
+absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  bool done = changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
+                                [&] { return held_.empty() && outcomes_.empty(); });
+  if (done) return absl::OkStatus();
+  return absl::DeadlineExceededError(std::to_string(held_.size()) + " measurements were not finished in time");
+}
+
+void WorkerAgent::Impl::Stop() {
+  std::string session;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    stopping_ = true;
+    session = session_;
+    held_.clear();  // what ends from now on is not reported
+  }
+  changed_.notify_all();
+  lease_call_.CancelAll();
+  report_call_.CancelAll();
+  if (lease_thread_.joinable()) lease_thread_.join();
+  if (report_thread_.joinable()) report_thread_.join();
+  if (!session.empty()) {
+    CallGuard call;
+    v1::LeaveRequest request;
+    request.set_session(session);
+    v1::LeaveResponse response;
+    // A tracker that does not hear it learns by the silence.
+    call.Run(std::chrono::milliseconds(2000), [&](grpc::ClientContext& context) {
+      return stub_->Leave(&context, request, &response);
+    }).IgnoreError();
+  }
+  if (pipeline_ != nullptr) pipeline_->Stop();
+}
+
+WorkerAgent::WorkerAgent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+WorkerAgent::~WorkerAgent() = default;
+
+absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Start(AgentOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<WorkerAgent>(new WorkerAgent(std::move(impl)));
+}
+
+absl::Status WorkerAgent::WaitUntilRegistered(double timeout_seconds) { return impl_->WaitUntilRegistered(timeout_seconds); }
+absl::Status WorkerAgent::Drain(double timeout_seconds) { return impl_->Drain(timeout_seconds); }
+void WorkerAgent::Stop() { impl_->Stop(); }
+Pipeline& WorkerAgent::pipeline() { return impl_->pipeline(); }
+
+}  // namespace diapason

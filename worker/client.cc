@@ -1,0 +1,404 @@
+#include "worker/client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+#include "diapason/v1/measure.grpc.pb.h"
+#include "diapason/v1/tracker.grpc.pb.h"
+#include "worker/channel.h"
+#include "worker/convert.h"
+#include "worker/tracker.h"
+
+namespace diapason {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kCallTimeout{15000};
+constexpr std::chrono::milliseconds kNextWait{20000};
+constexpr size_t kBytesPerSubmit = 8 << 20;
+
+v1::MeasureRequest ToRequest(const Measurement& m) {
+  v1::MeasureRequest request;
+  request.set_id(static_cast<uint64_t>(m.id));
+  if (m.workload != nullptr) request.set_workload(*m.workload);
+  request.set_schedule(m.schedule);
+  request.set_target(m.target);
+  request.set_device_model(m.device_model);
+  request.set_mode(static_cast<v1::MeasureMode>(m.mode));
+  v1::TimingOptions& timing = *request.mutable_timing();
+  timing.set_repeat(static_cast<uint32_t>(std::max(1, m.repeat)));
+  timing.set_number(static_cast<uint64_t>(std::max<int64_t>(1, m.number)));
+  timing.set_min_repeat_ms(m.min_repeat_ms);
+  timing.set_race(m.race);
+  timing.set_flush_cache(m.flush_cache);
+  if (m.best_seconds > 0) request.set_best_seconds(m.best_seconds);
+  request.set_input_seed(m.input_seed);
+  request.set_build_timeout_seconds(m.build_timeout_s);
+  request.set_run_timeout_seconds(m.run_timeout_s);
+  request.set_verify_timeout_seconds(m.verify_timeout_s);
+  request.set_max_attempts(static_cast<uint32_t>(std::max(1, m.max_attempts)));
+  return request;
+}
+
+MeasurementResult FromMessage(const v1::MeasureResult& message) {
+  MeasurementResult result;
+  result.id = static_cast<int64_t>(message.id());
+  if (message.has_timing()) {
+    result.outcome = FromProto(message.timing());
+  } else if (message.has_error()) {
+    result.outcome = FromProto(message.error());
+  } else {
+    result.cancelled = true;
+    result.outcome = MeasureError{ErrorKind::kInfrastructure, MeasureStage::kQueue, message.cancelled().reason()};
+  }
+  if (message.has_verification()) {
+    const v1::Verification& v = message.verification();
+    result.check = MeasurementCheck{v.ok(), v.max_abs_error(), v.max_rel_error(), v.tolerance(), v.text()};
+  }
+  result.worker = message.on().worker();
+  result.device = message.on().device();
+  result.device_model = message.on().model();
+  result.device_uuid = message.on().uuid();
+  result.driver = message.on().driver();
+  result.core_mhz = message.on().clocks().core_mhz();
+  result.memory_mhz = message.on().clocks().memory_mhz();
+  result.compiler = message.compiler();
+  result.registers.assign(message.registers().begin(), message.registers().end());
+  result.spill_bytes.assign(message.spill_bytes().begin(), message.spill_bytes().end());
+  result.attempts = static_cast<int>(message.attempts());
+  result.queued_seconds = message.times().queued_seconds();
+  return result;
+}
+
+}  // namespace
+
+class MeasureClient::Impl {
+ public:
+  Impl(std::string address, MeasureClientOptions options) : address_(std::move(address)), options_(std::move(options)) {
+    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_);
+    measure_ = v1::Measure::NewStub(channel);
+    tracker_ = v1::Tracker::NewStub(channel);
+  }
+  ~Impl() { Stop(); }
+
+  absl::Status Connect();
+  absl::Status Submit(std::vector<Measurement> measurements);
+  absl::StatusOr<std::vector<MeasurementResult>> Next(double timeout_s);
+  void Cancel();
+  int64_t unfinished();
+  absl::Status ListWorkers(v1::ListWorkersResponse& response);
+
+ private:
+  using Requests = std::vector<v1::MeasureRequest>;
+
+  // Calls until it works, is refused, or the tracker was away for give_up_seconds. A queue that is gone is opened anew, with
+  // everything unfinished in it; `call` then sees the new one's name.
+  template <typename Call>
+  absl::Status Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call);
+  absl::Status Open();
+  absl::Status Reopen(const std::string& lost_queue);
+  absl::Status Send(const Requests& requests);
+  void ReceiveLoop();
+  void Receive(const v1::NextResponse& response);
+  void Break(const absl::Status& status);
+  void Stop();
+  std::string queue() {
+    std::lock_guard lock(mutex_);
+    return queue_;
+  }
+  bool Sleep(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, time, [this] { return stopping_; });
+  }
+
+  const std::string address_;
+  const MeasureClientOptions options_;
+  std::unique_ptr<v1::Measure::Stub> measure_;
+  std::unique_ptr<v1::Tracker::Stub> tracker_;
+  CallGuard receive_call_;
+  std::thread receiver_;
+  std::mutex opening_;  // one thread at a time opens a queue anew; taken before mutex_
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  absl::Status broken_;  // why no further result will come
+  std::string queue_;
+  uint64_t acknowledged_ = 0;
+  std::map<int64_t, v1::MeasureRequest> pending_;  // without a result
+  std::vector<MeasurementResult> results_;         // not handed out
+};
+
+template <typename Call>
+absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call) {
+  Backoff backoff;
+  Clock::time_point give_up =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.give_up_seconds));
+  while (true) {
+    std::string used = queue();
+    absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
+    if (absl::IsNotFound(status) && !used.empty()) status = Reopen(used);
+    else if (!IsTransient(status)) return status;
+    if (status.ok()) continue;
+    if (!IsTransient(status)) return status;
+    std::chrono::milliseconds wait = backoff.Next();
+    if (Clock::now() + wait > give_up) {
+      return absl::UnavailableError("the tracker at '" + address_ + "' does not answer (" + std::string(status.message()) +
+                                    "): start it with 'diapason tracker', or check the address and the network");
+    }
+    if (!Sleep(wait)) return absl::CancelledError("stopping");
+  }
+}
+
+absl::Status MeasureClient::Impl::Open() {
+  v1::OpenRequest request;
+  request.mutable_protocol()->set_low(kLowestProtocol);
+  request.mutable_protocol()->set_high(kHighestProtocol);
+  request.set_name(options_.name);
+  request.set_program("diapason");
+  request.set_priority(options_.priority);
+  request.set_weight(options_.weight);
+  for (const auto& [key, value] : options_.labels) (*request.mutable_labels())[key] = value;
+  v1::OpenResponse response;
+  CallGuard guard;
+  RETURN_IF_ERROR(guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
+  std::lock_guard lock(mutex_);
+  queue_ = response.queue();
+  acknowledged_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status MeasureClient::Impl::Connect() {
+  CallGuard guard;
+  absl::Status opened = Insist(guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); });
+  if (!opened.ok()) return opened;
+  receiver_ = std::thread([this] { ReceiveLoop(); });
+  return absl::OkStatus();
+}
+
+// The tracker was restarted, or thought us dead.
+absl::Status MeasureClient::Impl::Reopen(const std::string& lost_queue) {
+  std::lock_guard opening(opening_);
+  if (queue() != lost_queue) return absl::OkStatus();  // another thread was here
+  RETURN_IF_ERROR(Open());
+  Requests unfinished;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, request] : pending_) unfinished.push_back(request);
+  }
+  return Send(unfinished);
+}
+
+// In pieces, each all or nothing; sent again they do no harm.
+absl::Status MeasureClient::Impl::Send(const Requests& requests) {
+  CallGuard guard;
+  for (size_t i = 0; i < requests.size();) {
+    v1::SubmitRequest message;
+    message.set_queue(queue());
+    for (size_t bytes = 0; i < requests.size() && bytes < kBytesPerSubmit && message.requests_size() < 256; ++i) {
+      *message.add_requests() = requests[i];
+      bytes += requests[i].ByteSizeLong();
+    }
+    v1::SubmitResponse response;
+    while (true) {
+      absl::Status status =
+          guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Submit(&c, message, &response); });
+      if (status.ok()) break;
+      // Full: results are being fetched by the receiver.
+      if (!absl::IsResourceExhausted(status)) return status;
+      if (!Sleep(std::chrono::milliseconds(20))) return absl::CancelledError("stopping");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeasureClient::Impl::Submit(std::vector<Measurement> measurements) {
+  Requests requests;
+  for (const Measurement& m : measurements) {
+    if (m.id <= 0) return absl::InvalidArgumentError("the id of a measurement is above 0");
+    requests.push_back(ToRequest(m));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    if (!broken_.ok()) return broken_;
+    for (const v1::MeasureRequest& request : requests) pending_[static_cast<int64_t>(request.id())] = request;
+  }
+  CallGuard guard;
+  absl::Status status = Insist(guard, std::chrono::hours(1),
+                               [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Send(requests)); });
+  if (status.ok()) return status;
+  std::lock_guard lock(mutex_);
+  for (const v1::MeasureRequest& request : requests) pending_.erase(static_cast<int64_t>(request.id()));
+  return status;
+}
+
+void MeasureClient::Impl::ReceiveLoop() {
+  while (true) {
+    v1::NextResponse response;
+    absl::Status status =
+        Insist(receive_call_, kNextWait + kCallTimeout, [&](grpc::ClientContext& context, const std::string& queue) {
+          v1::NextRequest request;
+          request.set_queue(queue);
+          {
+            std::lock_guard lock(mutex_);
+            request.set_acknowledged(acknowledged_);
+          }
+          request.set_max_wait_ms(static_cast<uint32_t>(kNextWait.count()));
+          return measure_->Next(&context, request, &response);
+        });
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    if (!status.ok()) return Break(status);
+    Receive(response);
+  }
+}
+
+void MeasureClient::Impl::Receive(const v1::NextResponse& response) {
+  std::lock_guard lock(mutex_);
+  for (const v1::MeasureResult& message : response.results()) {
+    acknowledged_ = std::max(acknowledged_, message.sequence());
+    // A second one can come after a queue was opened anew.
+    if (pending_.erase(static_cast<int64_t>(message.id())) > 0) results_.push_back(FromMessage(message));
+  }
+  changed_.notify_all();
+}
+
+void MeasureClient::Impl::Break(const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  broken_ = status;
+  for (const auto& [id, request] : pending_) {
+    MeasurementResult result;
+    result.id = id;
+    result.outcome = MeasureError{ErrorKind::kInfrastructure, MeasureStage::kQueue, std::string(status.message())};
+    results_.push_back(std::move(result));
+  }
+  pending_.clear();
+  changed_.notify_all();
+}
+
+absl::StatusOr<std::vector<MeasurementResult>> MeasureClient::Impl::Next(double timeout_s) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::duration<double>(timeout_s),
+                    [this] { return !results_.empty() || !broken_.ok() || stopping_; });
+  if (results_.empty() && !broken_.ok()) return broken_;
+  return std::exchange(results_, {});
+}
+
+void MeasureClient::Impl::Cancel() {
+  v1::CancelRequest request;
+  request.set_queue(queue());
+  request.set_all(true);
+  v1::CancelResponse response;
+  CallGuard guard;
+  absl::Status status =
+      guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Cancel(&c, request, &response); });
+  if (status.ok()) return;
+  // A tracker that does not hear it: nothing will be waited for all the same.
+  v1::MeasureResult message;
+  message.mutable_cancelled()->set_reason("the coordinator cancelled it");
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, pending] : pending_) {
+    message.set_id(static_cast<uint64_t>(id));
+    results_.push_back(FromMessage(message));
+  }
+  pending_.clear();
+  changed_.notify_all();
+}
+
+int64_t MeasureClient::Impl::unfinished() {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(pending_.size() + results_.size());
+}
+
+absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response) {
+  CallGuard guard;
+  v1::ListWorkersRequest request;
+  return guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &response); });
+}
+
+void MeasureClient::Impl::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  receive_call_.CancelAll();
+  if (receiver_.joinable()) receiver_.join();
+  v1::CloseRequest request;
+  request.set_queue(queue());
+  if (request.queue().empty()) return;
+  v1::CloseResponse response;
+  CallGuard guard;
+  // A tracker that does not hear it lets the queue expire.
+  guard.Run(std::chrono::milliseconds(2000), [&](grpc::ClientContext& c) { return measure_->Close(&c, request, &response); })
+      .IgnoreError();
+}
+
+// ---- the public face
+
+MeasureClient::MeasureClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+MeasureClient::~MeasureClient() = default;
+
+absl::StatusOr<std::unique_ptr<MeasureClient>> MeasureClient::Connect(const std::string& address,
+                                                                      MeasureClientOptions options) {
+  auto impl = std::make_unique<Impl>(address, std::move(options));
+  RETURN_IF_ERROR(impl->Connect());
+  return std::unique_ptr<MeasureClient>(new MeasureClient(std::move(impl)));
+}
+
+absl::Status MeasureClient::Submit(std::vector<Measurement> measurements) { return impl_->Submit(std::move(measurements)); }
+absl::StatusOr<std::vector<MeasurementResult>> MeasureClient::Next(double timeout_s) { return impl_->Next(timeout_s); }
+void MeasureClient::Cancel() { impl_->Cancel(); }
+int64_t MeasureClient::unfinished() const { return impl_->unfinished(); }
+void MeasureClient::Own(std::shared_ptr<void> owned) { owned_.push_back(std::move(owned)); }
+
+absl::StatusOr<MeasureStatistics> MeasureClient::Statistics() {
+  v1::ListWorkersResponse response;
+  RETURN_IF_ERROR(impl_->ListWorkers(response));
+  MeasureStatistics total;
+  for (const v1::WorkerStatus& worker : response.workers()) {
+    const v1::WorkerStatistics& s = worker.statistics();
+    total.builds += static_cast<int64_t>(s.builds());
+    total.failed_builds += static_cast<int64_t>(s.failed_builds());
+    total.runs += static_cast<int64_t>(s.runs());
+    total.failed_runs += static_cast<int64_t>(s.failed_runs());
+    total.builder_restarts += static_cast<int64_t>(s.builder_restarts());
+    total.runner_restarts += static_cast<int64_t>(s.runner_restarts());
+    total.builder_busy_seconds += s.builder_busy_seconds();
+    total.runner_busy_seconds += s.runner_busy_seconds();
+    total.seconds = std::max(total.seconds, s.seconds());
+    total.workers += 1;
+    total.builders += static_cast<int>(s.builders());
+    total.devices += static_cast<int>(s.devices());
+    total.waiting_for_builder += static_cast<int>(s.waiting_for_builder());
+    total.waiting_for_runner += static_cast<int>(s.waiting_for_runner());
+  }
+  return total;
+}
+
+absl::StatusOr<std::vector<MeasureDevice>> MeasureClient::Devices() {
+  v1::ListWorkersResponse response;
+  RETURN_IF_ERROR(impl_->ListWorkers(response));
+  std::vector<MeasureDevice> devices;
+  for (const v1::WorkerStatus& worker : response.workers()) {
+    for (const v1::DeviceDescription& device : worker.devices()) {
+      devices.push_back({worker.name(), device.name(), device.target(), FromProto(device.facts())});
+    }
+  }
+  return devices;
+}
+
+int MeasureClient::slots() {
+  absl::StatusOr<MeasureStatistics> statistics = Statistics();
+  return statistics.ok() ? std::max(1, statistics->builders + statistics->devices) : 1;
+}
+
+}  // namespace diapason

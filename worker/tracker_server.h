@@ -1,0 +1,32 @@
+// A Tracker behind gRPC: the services Measure and Tracker on one port.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/tracker.h"
+
+namespace diapason {
+
+class TrackerServer {
+ public:
+  // Listens on `address` ("127.0.0.1:0": any free port of loopback). Unavailable, naming the address, when that fails.
+  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const std::string& address, TrackerOptions options = {});
+  // Shuts down.
+  ~TrackerServer();
+  TrackerServer(const TrackerServer&) = delete;
+  TrackerServer& operator=(const TrackerServer&) = delete;
+
+  // With the port that was chosen.
+  const std::string& address() const;
+  // Answers waiting calls with UNAVAILABLE and stops listening. Idempotent.
+  void Shutdown();
+
+ private:
+  class Impl;
+  explicit TrackerServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diapason
