@@ -25,6 +25,8 @@ constexpr int kEnumerationLimit = 4096;
 constexpr int kFloorShare = 3;
 // Tries of a failing space before it only gets a token share of the samples.
 constexpr int kFailuresToGiveUp = 8;
+// The unguided part of a round changes one of so many best measured candidates.
+constexpr uint32_t kParents = 8;
 // Picks of a round that may differ from each other in one hole only.
 constexpr int kNeighbours = 3;
 
@@ -84,9 +86,10 @@ class TaskSearch::Impl {
   void First(const Ranker* ranker);
   void Next(int generation, const Ranker* ranker);
   void ListIfSmall(int space);
-  void Evolve(const Ranker* ranker);
+  void Evolve(const Ranker* ranker, int k);
   Candidate Propose(int i, const Ranker* ranker);
   std::vector<int> Pick(int k);
+  void AddUnguided(int count, const Ranker* ranker);
 
   const TaskSpace* const space_;
   const uint64_t task_;
@@ -100,6 +103,7 @@ class TaskSearch::Impl {
   double best_seconds_ = 0;
   uint64_t round_ = 0;
   int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
+  int first_unguided_ = 0;    // from here on: those of AddUnguided
   Population population_;
   SearchStats stats_;
 };
@@ -238,6 +242,32 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
   stats_.evaluated += population_.size() - base;
 }
 
+// Changes of the best measured candidates in one hole or two, whatever the model thinks of them: a model that is trained
+// on what it chose itself never learns that it is wrong elsewhere.
+void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
+  first_unguided_ = population_.size();
+  if (ranking_.empty()) return;
+  Random random(options_.seed, task_, round_ << 8, uint64_t{1} << 41);
+  population_.Extend(count);
+  std::vector<int32_t> values, child;
+  const auto parents = std::min(kParents, static_cast<uint32_t>(ranking_.size()));
+  for (int i = 0; i < count; ++i) {
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      const Measured& parent = *ranking_[random.Below(parents)];
+      const Space& space = space_->space(parent.space);
+      child = parent.decisions;
+      for (uint32_t changes = 1 + random.Below(2); changes > 0; --changes)
+        Mutate(space, &random, absl::MakeSpan(child), &values);
+      if (proposed_.contains(CandidateHash(space.name(), child))) continue;
+      population_.Set(first_unguided_ + i, parent.space, child);
+      break;
+    }
+  }
+  stats_.sampled += count;
+  population_.Evaluate(first_unguided_, ranker, task_, options_.threads);
+  stats_.evaluated += population_.size() - first_unguided_;
+}
+
 // Indices to propose, in the order of proposal.
 std::vector<int> TaskSearch::Impl::Pick(int k) {
   std::vector<int> order;
@@ -247,7 +277,6 @@ std::vector<int> TaskSearch::Impl::Pick(int k) {
     if (population_.score(a) != population_.score(b)) return population_.score(a) > population_.score(b);
     return population_.hash(a) < population_.hash(b);
   };
-  // Only the best 8k are looked at by score; the claims of spaces need the best of each.
   std::vector<int> picks;
   std::vector<bool> taken(population_.size());
   const auto take = [&](int i) {
@@ -264,9 +293,13 @@ std::vector<int> TaskSearch::Impl::Pick(int k) {
   const size_t floor_places = std::max(1, k / kFloorShare);
   for (size_t i = 0; i < claims.size() && i < floor_places; ++i) take(claims[i]);
 
+  for (int i = first_unguided_; i < population_.size() && static_cast<int>(picks.size()) < k; ++i)
+    if (std::isfinite(population_.score(i)) && !taken[i]) take(i);
+
   const int randoms = std::min(k - static_cast<int>(picks.size()),
                                static_cast<int>(std::ceil(options_.epsilon * k - 0.5)));
   const size_t greedy = static_cast<size_t>(k - std::max(0, randoms));
+  // Only the best few are looked at by score.
   const size_t looked_at = std::min(order.size(), static_cast<size_t>(8 * k));
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at), order.end(), better);
   std::vector<int> skipped;
@@ -313,21 +346,26 @@ Candidate TaskSearch::Impl::Propose(int i, const Ranker* ranker) {
   return candidate;
 }
 
-void TaskSearch::Impl::Evolve(const Ranker* ranker) {
+void TaskSearch::Impl::Evolve(const Ranker* ranker, int k) {
   First(ranker);
   for (int generation = 1; generation <= options_.iterations; ++generation) Next(generation, ranker);
+  bool hopeful = ranker == nullptr;
+  for (int i = 0; i < population_.size() && !hopeful; ++i)
+    hopeful = population_.score(i) > 0 && !proposed_.contains(population_.hash(i));
+  const double share = (hopeful ? 1 : 3) * options_.unguided;
+  AddUnguided(std::min(k, static_cast<int>(std::ceil(share * k - 0.5))), ranker);
 }
 
 std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k) {
   DIAPASON_CHECK(k >= 1);
   ++round_;
   Summarise();
-  Evolve(ranker);
+  Evolve(ranker, k);
   std::vector<int> picks = Pick(k);
   if (static_cast<int>(picks.size()) < k) {
     // Little is left: look for it in lists rather than by chance.
     for (int i = 0; i < space_->size(); ++i) ListIfSmall(i);
-    Evolve(ranker);
+    Evolve(ranker, k);
     picks = Pick(k);
   }
   std::vector<Candidate> round;

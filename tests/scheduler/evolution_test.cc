@@ -1,0 +1,300 @@
+#include "scheduler/evolution.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "scheduler/variation.h"
+#include "tests/scheduler/fakes.h"
+
+namespace diapason {
+namespace {
+
+std::unique_ptr<TaskSpace> SpaceOf(const std::vector<FakeSpace::Options>& options) {
+  std::vector<std::unique_ptr<Space>> spaces;
+  for (const auto& one : options) spaces.push_back(std::make_unique<FakeSpace>(one));
+  return std::make_unique<TaskSpace>(FakeDag(8), std::move(spaces));
+}
+
+const FakeSpace& Fake(const TaskSpace& space, int i) { return static_cast<const FakeSpace&>(space.space(i)); }
+
+FakeSpace::Options Named(const std::string& name, int holes = 8, int choices = 8) {
+  FakeSpace::Options options;
+  options.name = name;
+  options.holes = holes;
+  options.choices = choices;
+  return options;
+}
+
+EvolutionOptions Small(uint64_t seed = 1) {
+  EvolutionOptions options;
+  options.seed = seed;
+  options.population = 256;
+  return options;
+}
+
+// Searches and "measures" `rounds` rounds of k; the times in order.
+std::vector<double> Search(const TaskSpace& space, const EvolutionOptions& options, int rounds, int k, bool with_model) {
+  TaskSearch search(&space, 5, options);
+  XgbOptions xgb;
+  xgb.num_features = kNumFeatures;
+  XgbCostModel model(xgb);
+  std::vector<double> times;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Sample> samples;
+    for (const Candidate& candidate : search.NextRound(with_model ? model.Current().get() : nullptr, k)) {
+      const double seconds = Fake(space, candidate.space).Seconds(candidate.decisions);
+      times.push_back(seconds);
+      search.AddMeasured(candidate.space, candidate.decisions, seconds);
+      Metrics metrics;
+      space.space(candidate.space).Evaluate(candidate.decisions, &metrics);
+      samples.push_back({5, candidate.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds, seconds});
+    }
+    model.AddSamples(std::move(samples));
+    model.Train();
+    model.Wait();
+  }
+  return times;
+}
+
+double Best(const std::vector<double>& times) { return *std::min_element(times.begin(), times.end()); }
+
+double RandomBest(const FakeSpace& space, int trials, uint64_t seed) {
+  Random random(seed);
+  std::vector<int32_t> decisions(space.size()), values;
+  double best = 1e9;
+  for (int i = 0; i < trials; ++i) {
+    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+    best = std::min(best, space.Seconds(decisions));
+  }
+  return best;
+}
+
+// Of several spaces, how much slower than the best candidate the best found one is (1: twice as slow), on average.
+double Regret(const std::function<double(const TaskSpace& space, uint64_t seed)>& search) {
+  double regret = 0;
+  constexpr int kSpaces = 8;
+  for (uint64_t seed = 0; seed < kSpaces; ++seed) {
+    FakeSpace::Options options = Named("a", 10);
+    options.seed = 100 + seed;
+    const auto space = SpaceOf({options});
+    regret += (search(*space, seed) / Fake(*space, 0).BestSeconds() - 1) / kSpaces;
+  }
+  return regret;
+}
+
+TEST(Evolution, FindsFarBetterCandidatesThanRandomSearchWithTheSameTrials) {
+  const double found = Regret([](const TaskSpace& space, uint64_t seed) {
+    return Best(Search(space, Small(seed), 6, 16, true));
+  });
+  const double by_chance = Regret([](const TaskSpace& space, uint64_t seed) {
+    return RandomBest(Fake(space, 0), 96, seed);
+  });
+  EXPECT_LT(found, 0.35);
+  EXPECT_LT(found, 0.2 * by_chance);
+}
+
+TEST(Evolution, TheModelHelpsWhereTheEstimateIsBlind) {
+  const double with_model = Regret([](const TaskSpace& space, uint64_t seed) {
+    return Best(Search(space, Small(seed), 6, 16, true));
+  });
+  const double without = Regret([](const TaskSpace& space, uint64_t seed) {
+    return Best(Search(space, Small(seed), 6, 16, false));
+  });
+  EXPECT_LT(with_model, 0.6 * without);
+}
+
+TEST(Evolution, ReproducesItsProposalsFromTheSeed) {
+  const auto space = SpaceOf({Named("a"), Named("b")});
+  EXPECT_EQ(Search(*space, Small(7), 4, 16, true), Search(*space, Small(7), 4, 16, true));
+  EXPECT_NE(Search(*space, Small(7), 4, 16, true), Search(*space, Small(8), 4, 16, true));
+  EvolutionOptions threads = Small(7);
+  threads.threads = 3;
+  EXPECT_EQ(Search(*space, threads, 4, 16, true), Search(*space, Small(7), 4, 16, true));
+}
+
+TEST(Evolution, DoesNotDependOnTheOrderOfResults) {
+  const auto space = SpaceOf({Named("a")});
+  TaskSearch forwards(space.get(), 5, Small()), backwards(space.get(), 5, Small());
+  auto round = forwards.NextRound(nullptr, 16);
+  backwards.NextRound(nullptr, 16);
+  for (const Candidate& c : round) forwards.AddMeasured(0, c.decisions, Fake(*space, 0).Seconds(c.decisions));
+  std::reverse(round.begin(), round.end());
+  for (const Candidate& c : round) backwards.AddMeasured(0, c.decisions, Fake(*space, 0).Seconds(c.decisions));
+  const auto one = forwards.NextRound(nullptr, 16), other = backwards.NextRound(nullptr, 16);
+  ASSERT_EQ(one.size(), other.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(one[i].hash, other[i].hash);
+}
+
+TEST(Evolution, NeverProposesACandidateTwice) {
+  const auto space = SpaceOf({Named("a", 4, 4), Named("b", 3, 3)});
+  TaskSearch search(space.get(), 5, Small());
+  std::set<uint64_t> seen{search.Default().hash};
+  for (int round = 0; round < 8; ++round)
+    for (const Candidate& candidate : search.NextRound(nullptr, 20)) EXPECT_TRUE(seen.insert(candidate.hash).second);
+  EXPECT_EQ(seen.size(), 161u);
+}
+
+TEST(Evolution, ExhaustsTinySpacesAndEnds) {
+  FakeSpace::Options nothing = Named("c", 0);
+  const auto space = SpaceOf({Named("a", 3, 3), Named("b", 1, 2), nothing});
+  TaskSearch search(space.get(), 5, Small());
+  std::set<uint64_t> seen;
+  for (int round = 0; round < 10; ++round)
+    for (const Candidate& candidate : search.NextRound(nullptr, 8)) seen.insert(candidate.hash);
+  EXPECT_EQ(seen.size(), 27u + 2 + 1);
+  EXPECT_TRUE(search.NextRound(nullptr, 8).empty());
+}
+
+TEST(Evolution, ExhaustsASpaceThatIsLargerThanThePopulation) {
+  const auto space = SpaceOf({Named("a", 5, 4)});  // 1024 less the pairs above the limit
+  EvolutionOptions options = Small();
+  TaskSearch search(space.get(), 5, options);
+  size_t found = 0;
+  while (true) {
+    const size_t more = search.NextRound(nullptr, 128).size();
+    if (more == 0) break;
+    found += more;
+    ASSERT_LE(found, 1024u);
+  }
+  EXPECT_EQ(found, 1024u);
+}
+
+TEST(Evolution, KeepsEverySpaceAliveAtFirstAndGoesForTheBestAfterwards) {
+  std::vector<FakeSpace::Options> options = {Named("slow"), Named("fast"), Named("slower")};
+  options[0].scale = 4e-4;
+  options[2].scale = 8e-4;
+  const auto space = SpaceOf(options);
+  TaskSearch search(space.get(), 5, Small());
+  std::vector<int> early(3), late(3);
+  for (int round = 0; round < 6; ++round) {
+    for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
+      ++(round < 3 ? early : late)[candidate.space];
+      search.AddMeasured(candidate.space, candidate.decisions, Fake(*space, candidate.space).Seconds(candidate.decisions));
+    }
+  }
+  EXPECT_THAT(early, testing::Each(testing::Ge(2)));
+  EXPECT_GT(late[1], 40);
+}
+
+TEST(Evolution, ASpaceWhoseEstimateIsTooDarkIsTriedAllTheSame) {
+  // The estimate says that `b` is ten times slower; really it is the fastest.
+  class Dark : public FakeSpace {
+   public:
+    using FakeSpace::FakeSpace;
+    void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
+      FakeSpace::Evaluate(decisions, metrics);
+      metrics->seconds *= 10;
+    }
+  };
+  std::vector<std::unique_ptr<Space>> spaces;
+  spaces.push_back(std::make_unique<FakeSpace>(Named("a")));
+  spaces.push_back(std::make_unique<Dark>(Named("b")));
+  const TaskSpace space(FakeDag(8), std::move(spaces));
+  TaskSearch search(&space, 5, Small());
+  int tried = 0;
+  for (int round = 0; round < 4; ++round)
+    for (const Candidate& candidate : search.NextRound(nullptr, 12)) tried += candidate.space == 1 ? 1 : 0;
+  EXPECT_GE(tried, 3);
+}
+
+TEST(Evolution, AlwaysFailingSpaceLosesItsShare) {
+  const auto space = SpaceOf({Named("fails"), Named("works")});
+  TaskSearch search(space.get(), 5, Small());
+  int failing = 0, last = 0;
+  for (int round = 0; round < 6; ++round) {
+    last = 0;
+    for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
+      failing += candidate.space == 0 ? 1 : 0;
+      last += candidate.space == 0 ? 1 : 0;
+      search.AddMeasured(candidate.space, candidate.decisions,
+                         candidate.space == 0 ? 0 : Fake(*space, 1).Seconds(candidate.decisions));
+    }
+  }
+  EXPECT_GT(failing, 2);
+  EXPECT_LT(failing, 60);
+}
+
+TEST(Evolution, AllFailingTaskStillProposes) {
+  const auto space = SpaceOf({Named("a")});
+  TaskSearch search(space.get(), 5, Small());
+  for (int round = 0; round < 5; ++round) {
+    const auto candidates = search.NextRound(nullptr, 16);
+    EXPECT_EQ(candidates.size(), 16u);
+    for (const Candidate& candidate : candidates) search.AddMeasured(0, candidate.decisions, 0);
+  }
+}
+
+TEST(Evolution, LeavesOutIllegalCandidates) {
+  class Forbidden : public FakeSpace {
+   public:
+    using FakeSpace::FakeSpace;
+    void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override {
+      FakeSpace::Evaluate(decisions, metrics);
+      metrics->legal = decisions[2] < 4;
+    }
+  };
+  std::vector<std::unique_ptr<Space>> spaces;
+  spaces.push_back(std::make_unique<Forbidden>(Named("a")));
+  const TaskSpace space(FakeDag(8), std::move(spaces));
+  TaskSearch search(&space, 5, Small());
+  for (const Candidate& candidate : search.NextRound(nullptr, 32)) EXPECT_LT(candidate.decisions[2], 4);
+}
+
+TEST(Evolution, ARoundIsNotAllNeighbours) {
+  const auto space = SpaceOf({Named("a")});
+  TaskSearch search(space.get(), 5, Small());
+  const auto round = search.NextRound(nullptr, 16);
+  for (const Candidate& one : round) {
+    int neighbours = 0;
+    for (const Candidate& other : round) {
+      int differ = 0;
+      for (size_t i = 0; i < one.decisions.size(); ++i) differ += one.decisions[i] != other.decisions[i] ? 1 : 0;
+      neighbours += differ == 1 ? 1 : 0;
+    }
+    EXPECT_LE(neighbours, 8);
+  }
+}
+
+TEST(Evolution, AReleasedCandidateMayComeBack) {
+  const auto space = SpaceOf({Named("a", 2, 2)});
+  TaskSearch search(space.get(), 5, Small());
+  const auto all = search.NextRound(nullptr, 8);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_TRUE(search.known(all[2].hash));
+  search.Release(all[2].hash);
+  EXPECT_FALSE(search.known(all[2].hash));
+  const auto again = search.NextRound(nullptr, 8);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].decisions, all[2].decisions);
+}
+
+TEST(Evolution, KnownHashesAreNotProposed) {
+  const auto space = SpaceOf({Named("a", 2, 2)});
+  TaskSearch search(space.get(), 5, Small());
+  search.AddKnown(CandidateHash("a", {2, 2}));
+  EXPECT_EQ(search.NextRound(nullptr, 8).size(), 3u);
+}
+
+TEST(Evolution, DefaultIsTheBestOfTheSpacesByTheEstimate) {
+  std::vector<FakeSpace::Options> options = {Named("slow"), Named("fast")};
+  options[0].scale = 9e-4;
+  const auto space = SpaceOf(options);
+  TaskSearch search(space.get(), 5, Small());
+  const Candidate first = search.Default();
+  EXPECT_EQ(first.space, 1);
+  EXPECT_EQ(first.decisions, space->space(1).Default());
+  EXPECT_TRUE(search.known(first.hash));
+}
+
+TEST(CandidateHash, TellsSpacesAndDecisionsApartAndNeverChanges) {
+  EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("b", {1, 2}));
+  EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("a", {2, 1}));
+  EXPECT_NE(CandidateHash("a", {1}), CandidateHash("a", {1, 0}));
+  // Stored in histories.
+  EXPECT_EQ(CandidateHash("gemm/tile", {4, 8, 1}), 5987536254539762378u);
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,614 @@
+#include "scheduler/tuner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "scheduler/task_state.h"
+#include "scheduler/variation.h"
+#include "tests/scheduler/fakes.h"
+
+namespace diapason {
+namespace {
+
+FakeSpace::Options Spec(const std::string& name, double scale, uint64_t seed, int holes = 8, int choices = 8) {
+  FakeSpace::Options options;
+  options.name = name;
+  options.scale = scale;
+  options.seed = seed;
+  options.holes = holes;
+  options.choices = choices;
+  return options;
+}
+
+class TunerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              absl::StrCat("tuner_test.", getpid(), ".", testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    OpenHistory("h.db");
+  }
+  void TearDown() override {
+    history_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  void OpenHistory(const std::string& name) {
+    history_.reset();
+    auto opened = History::Open(folder_ / name, HistoryMode::kCreate);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    history_ = *std::move(opened);
+  }
+
+  static FakeNetwork TwoTasks() {
+    return FakeNetwork({{"first", 1, {Spec("direct/a", 2e-4, 11), Spec("gemm/a", 1e-4, 12)}},
+                        {"second", 3, {Spec("gemm/b", 3e-4, 13)}}});
+  }
+  TunerOptions Options(const FakeNetwork& network, int64_t trials) {
+    TunerOptions options;
+    options.facts.model = "fake device";
+    options.facts.uuid = "fake-0";
+    options.make_space = network.factory();
+    options.trials = trials;
+    options.trials_per_round = 16;
+    options.evolution.population = 512;
+    options.synchronous = true;
+    options.seed = 5;
+    return options;
+  }
+  absl::StatusOr<TuneReport> Tune(const FakeNetwork& network, const TunerOptions& options, Measurer* measurer,
+                                  ProgressListener* listener = nullptr, const std::atomic<bool>* stop = nullptr) {
+    auto tuner = Tuner::Create(network.tasks(), options, measurer, history_.get(), listener);
+    if (!tuner.ok()) return tuner.status();
+    return (*tuner)->Run(stop);
+  }
+  std::vector<TuningRecord> Records(const FakeNetwork& network, int task) {
+    return history_->ForWorkload(network.tasks()[task].workload_key, "fake device").value();
+  }
+
+  std::filesystem::path folder_;
+  std::unique_ptr<History> history_;
+};
+
+double RandomBest(const FakeNetwork& network, int task, int spaces, int trials) {
+  Random random(99);
+  double best = 1e9;
+  std::vector<int32_t> values;
+  for (int i = 0; i < trials; ++i) {
+    const FakeSpace& space = network.space(task, static_cast<int>(random.Below(spaces)));
+    std::vector<int32_t> decisions(space.size());
+    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+    best = std::min(best, space.Seconds(decisions));
+  }
+  return best;
+}
+
+TEST_F(TunerTest, FindsNearlyTheBestAndFarBetterThanRandomSearch) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  const auto report = Tune(network, Options(network, 240), &measurer);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_TRUE(report->estimated_us);
+  const double optimum = network.Optimum() * 1e6;
+  const double random = 1e6 * (RandomBest(network, 0, 2, 120) + 3 * RandomBest(network, 1, 1, 120));
+  EXPECT_LT(*report->estimated_us, 1.12 * optimum);
+  EXPECT_LT(*report->estimated_us - optimum, 0.4 * (random - optimum));
+  EXPECT_LT(*report->estimated_us, *report->estimated_default_us);
+  EXPECT_EQ(report->stopped, "all trials are done");
+}
+
+TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  const auto report = Tune(network, Options(network, 100), &measurer);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->trials, 100);
+  EXPECT_EQ(report->measured, 100);
+  EXPECT_EQ(report->failed, 0);
+  int64_t records = 0;
+  for (int task = 0; task < 2; ++task) {
+    const TaskReport& one = report->tasks[task];
+    const std::vector<TuningRecord> stored = Records(network, task);
+    records += static_cast<int64_t>(stored.size());
+    EXPECT_EQ(one.trials, static_cast<int64_t>(stored.size()));
+    const auto best = history_->Best(one.id == 0 ? network.tasks()[0].workload_key : network.tasks()[1].workload_key,
+                                     "fake device").value();
+    ASSERT_TRUE(best);
+    EXPECT_EQ(one.best_record, best->id);
+    EXPECT_EQ(best->verified, Verified::kOk);
+    EXPECT_TRUE(one.verified);
+    EXPECT_NEAR(*one.best_us, MedianSeconds(*best->timing()) * 1e6, 1e-6);
+    EXPECT_NEAR(*one.gflops, network.tasks()[task].dag.flops() / *one.best_us / 1e3, 1e-6);
+    // Trial 0 is the default schedule.
+    EXPECT_EQ(stored[0].trial, 0);
+    EXPECT_EQ(stored[0].decisions, std::vector<int32_t>(8, 1));
+    EXPECT_NEAR(*one.default_us, MedianSeconds(*stored[0].timing()) * 1e6, 1e-6);
+    for (size_t i = 0; i < stored.size(); ++i) {
+      EXPECT_EQ(stored[i].trial, static_cast<int64_t>(i));
+      EXPECT_EQ(stored[i].seed, 5u);
+      EXPECT_EQ(stored[i].decision_hash, CandidateHash(stored[i].sketch, stored[i].decisions));
+      EXPECT_EQ(stored[i].device_uuid, "fake-0");
+      EXPECT_EQ(stored[i].target, "cpu");
+      EXPECT_TRUE(stored[i].predicted);
+      EXPECT_GT(stored[i].run_id, 0);
+    }
+  }
+  EXPECT_EQ(records, 100);
+  EXPECT_NEAR(*report->estimated_us, *report->tasks[0].best_us + 3 * *report->tasks[1].best_us, 1e-6);
+  EXPECT_GT(report->stages.candidates, 1000);
+  EXPECT_GT(report->stages.candidates_per_s, 0);
+  EXPECT_NEAR(report->stages.build_s, 10, 1e-6);
+  EXPECT_GE(report->stages.trainings, 1);
+  const auto runs = history_->Runs().value();
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_GT(runs[0].ended_at, 0);
+  EXPECT_EQ(history_->NetworkTasks("net").value().size(), 2u);
+}
+
+TEST_F(TunerTest, KeepsTheBudgetToTheTrial) {
+  const FakeNetwork network = TwoTasks();
+  for (int64_t trials : {1, 2, 3, 17, 64}) {
+    OpenHistory(absl::StrCat(trials, ".db"));
+    for (bool synchronous : {true, false}) {
+      OpenHistory(absl::StrCat(trials, synchronous, ".db"));
+      FakeMeasurer measurer(&network);
+      TunerOptions options = Options(network, trials);
+      options.synchronous = synchronous;
+      const auto report = Tune(network, options, &measurer);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_EQ(report->measured, trials);
+      EXPECT_EQ(static_cast<int64_t>(measurer.order().size()), trials);
+    }
+  }
+}
+
+TEST_F(TunerTest, MeasuresNothingTwice) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  TunerOptions options = Options(network, 300);
+  options.synchronous = false;
+  ASSERT_TRUE(Tune(network, options, &measurer).ok());
+  for (const auto& [candidate, times] : measurer.measured()) EXPECT_EQ(times, 1);
+}
+
+TEST_F(TunerTest, ResumesWithoutMeasuringAnythingAgain) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer first(&network), second(&network), third(&network);
+  const auto before = Tune(network, Options(network, 80), &first);
+  ASSERT_TRUE(before.ok());
+  const auto after = Tune(network, Options(network, 200), &second);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->trials, 200);
+  EXPECT_EQ(after->measured, 120);
+  EXPECT_LE(*after->estimated_us, *before->estimated_us);
+  EXPECT_EQ(after->tasks[0].default_us, before->tasks[0].default_us);
+  for (const auto& [candidate, times] : second.measured()) EXPECT_EQ(first.measured().count(candidate), 0u);
+  // All trials are there: nothing is left to measure.
+  const auto nothing = Tune(network, Options(network, 200), &third);
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_EQ(nothing->measured, 0);
+  EXPECT_EQ(nothing->trials, 200);
+  EXPECT_EQ(*nothing->estimated_us, *after->estimated_us);
+}
+
+TEST_F(TunerTest, IsAsGoodAfterAKillAsWithoutOne) {
+  const FakeNetwork network = TwoTasks();
+  // Twice the tuner ends in the middle, without waiting for what it has asked for.
+  for (int kill = 0; kill < 2; ++kill) {
+    FakeMeasurer measurer(&network);
+    std::atomic<bool> stop{false};
+    struct Killer : ProgressListener {
+      std::atomic<bool>* stop;
+      int64_t left = 60;
+      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
+        if (--left == 0) *stop = true;
+      }
+    } killer;
+    killer.stop = &stop;
+    TunerOptions options = Options(network, 240);
+    options.stop_grace_s = 0;
+    ASSERT_TRUE(Tune(network, options, &measurer, &killer, &stop).ok());
+  }
+  FakeMeasurer measurer(&network);
+  const auto report = Tune(network, Options(network, 240), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->trials, 240);
+  EXPECT_LT(*report->estimated_us, 1.15e6 * network.Optimum());
+}
+
+TEST_F(TunerTest, ReproducesARunFromItsSeed) {
+  const FakeNetwork network = TwoTasks();
+  const auto run = [&](uint64_t seed, const std::string& name) {
+    OpenHistory(name);
+    FakeMeasurer measurer(&network);
+    TunerOptions options = Options(network, 120);
+    options.seed = seed;
+    EXPECT_TRUE(Tune(network, options, &measurer).ok());
+    return measurer.order();
+  };
+  const auto one = run(1, "1.db");
+  EXPECT_EQ(one, run(1, "2.db"));
+  EXPECT_NE(one, run(2, "3.db"));
+}
+
+TEST_F(TunerTest, RacesAgainstTheBestSoFar) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  ASSERT_TRUE(Tune(network, Options(network, 100), &measurer).ok());
+  const std::vector<MeasureRequest> requests = measurer.requests();
+  std::map<std::string, double> raced;
+  int with_best = 0;
+  for (const MeasureRequest& request : requests) {
+    if (request.verify) continue;
+    double& before = raced[*request.workload];
+    EXPECT_TRUE(before == 0 || request.best_seconds <= before);
+    if (request.best_seconds > 0) {
+      before = request.best_seconds;
+      ++with_best;
+    }
+  }
+  EXPECT_EQ(with_best, 98);  // all but the two defaults
+  OpenHistory("classic.db");
+  FakeMeasurer classic(&network);
+  TunerOptions options = Options(network, 40);
+  options.measure.race = false;
+  ASSERT_TRUE(Tune(network, options, &classic).ok());
+  for (const MeasureRequest& request : classic.requests()) EXPECT_EQ(request.best_seconds, 0);
+}
+
+TEST_F(TunerTest, ARacedOutCandidateIsNeverTheBestWhileThereIsAContender) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (request.verify) return FakeMeasurer::Judge(true);
+    const double seconds = network.Seconds(task, schedule);
+    // Half the time, as a short and cold measurement may be wrong.
+    if (request.best_seconds > 0 && seconds > 1.2 * request.best_seconds) return FakeMeasurer::Time(seconds / 4, true);
+    return FakeMeasurer::Time(seconds);
+  });
+  const auto report = Tune(network, Options(network, 120), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_FALSE(history_->Get(report->tasks[0].best_record)->timing()->raced_out);
+  EXPECT_FALSE(history_->Get(report->tasks[1].best_record)->timing()->raced_out);
+}
+
+TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  // Whatever has a 4 or more in hole 3 looks fast and is wrong.
+  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    const bool wrong = schedule.decisions[3] >= 4;
+    if (request.verify) return FakeMeasurer::Judge(!wrong);
+    return FakeMeasurer::Time(network.Seconds(task, schedule) * (wrong ? 0.1 : 1));
+  });
+  const auto report = Tune(network, Options(network, 160), &measurer);
+  ASSERT_TRUE(report.ok());
+  for (int task = 0; task < 2; ++task) {
+    const TaskReport& one = report->tasks[task];
+    EXPECT_TRUE(one.verified);
+    const TuningRecord best = history_->Get(one.best_record).value();
+    EXPECT_LT(best.decisions[3], 4);
+    EXPECT_EQ(best.verified, Verified::kOk);
+    int refuted = 0;
+    for (const TuningRecord& record : Records(network, task)) {
+      if (record.verified != Verified::kFailed) continue;
+      ++refuted;
+      EXPECT_GE(record.decisions[3], 4);
+      EXPECT_EQ(record.verify_text, "element 7 is 4.5 and should be 1");
+      EXPECT_EQ(record.max_error, 3.5);
+    }
+    EXPECT_GE(refuted, 1);
+    EXPECT_EQ(one.failed, refuted);
+  }
+  ASSERT_FALSE(report->errors.empty());
+  EXPECT_EQ(report->errors[0].first, "wrong_result");
+}
+
+TEST_F(TunerTest, ABestThatCrashesWhileVerifiedIsRefuted) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (!request.verify) return FakeMeasurer::Time(network.Seconds(task, schedule));
+    if (schedule.decisions[2] > 2) return FakeMeasurer::Error(ErrorKind::kRunCrash, "signal 11");
+    return FakeMeasurer::Judge(true);
+  });
+  const auto report = Tune(network, Options(network, 80), &measurer);
+  ASSERT_TRUE(report.ok());
+  for (const TaskReport& task : report->tasks) EXPECT_LE(history_->Get(task.best_record)->decisions[2], 2);
+  for (const TuningRecord& record : Records(network, 0)) {
+    if (record.verified != Verified::kFailed) continue;
+    EXPECT_EQ(record.verify_text, "run_crash while verifying: signal 11");
+  }
+}
+
+TEST_F(TunerTest, FailuresAreRecordedAndLearned) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (request.verify) return FakeMeasurer::Judge(true);
+    if (schedule.decisions[5] >= 32) return FakeMeasurer::Error(ErrorKind::kLaunchFailure, "too many registers");
+    return FakeMeasurer::Time(network.Seconds(task, schedule));
+  });
+  const auto report = Tune(network, Options(network, 200), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->trials, 200);
+  EXPECT_GT(report->failed, 0);
+  EXPECT_LT(report->failed, 60);  // by chance it would be three in eight
+  EXPECT_EQ(report->errors[0], std::make_pair(std::string("launch_failure"), report->failed));
+}
+
+TEST_F(TunerTest, ATaskThatAlwaysFailsLeavesItsTrialsToTheOthers) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (request.verify) return FakeMeasurer::Judge(true);
+    if (task == 0) return FakeMeasurer::Error(ErrorKind::kCompile, "no");
+    return FakeMeasurer::Time(network.Seconds(task, schedule));
+  });
+  const auto report = Tune(network, Options(network, 240), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->trials, 240);
+  EXPECT_LE(report->tasks[0].trials, 64);
+  EXPECT_FALSE(report->tasks[0].best_us);
+  EXPECT_FALSE(report->estimated_us);
+  EXPECT_TRUE(report->tasks[1].best_us);
+}
+
+TEST_F(TunerTest, AllTasksFailingEndsTheRun) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t, int, const MeasureRequest&, const Schedule&) -> std::optional<MeasureOutcome> {
+    return FakeMeasurer::Error(ErrorKind::kCompile, "no compiler");
+  });
+  const auto report = Tune(network, Options(network, 100000), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_LE(report->trials, 2 * 64);
+  EXPECT_EQ(report->stopped, "no task has anything left to try");
+}
+
+TEST_F(TunerTest, FaultsOfTheInfrastructureAreTriedAgainAndNeverCount) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (number % 3 == 1) return FakeMeasurer::Error(ErrorKind::kInfrastructure, "connection lost");
+    if (request.verify) return FakeMeasurer::Judge(true);
+    return FakeMeasurer::Time(network.Seconds(task, schedule));
+  });
+  const auto report = Tune(network, Options(network, 120), &measurer);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->trials, 120);
+  EXPECT_EQ(report->measured, 120);
+  EXPECT_EQ(report->failed, 0);
+  for (int task = 0; task < 2; ++task)
+    for (const TuningRecord& record : Records(network, task)) EXPECT_NE(record.timing(), nullptr);
+  EXPECT_TRUE(report->tasks[0].verified && report->tasks[1].verified);
+}
+
+TEST_F(TunerTest, EndsWhenOnlyFaultsComeBack) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (number >= 20) return FakeMeasurer::Error(ErrorKind::kInfrastructure, "no route to host");
+    if (request.verify) return FakeMeasurer::Judge(true);
+    return FakeMeasurer::Time(network.Seconds(task, schedule));
+  });
+  TunerOptions options = Options(network, 120);
+  options.synchronous = false;
+  const auto report = Tune(network, options, &measurer);
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(report.status().message(),
+            "the last 25 measurements were lost to faults of the workers (no route to host): see to the workers and run "
+            "the same command again, what was measured is kept");
+  EXPECT_GT(Records(network, 0).size() + Records(network, 1).size(), 10u);
+}
+
+TEST_F(TunerTest, EndsWhenTheMeasurerIsGone) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  struct Breaker : ProgressListener {
+    FakeMeasurer* measurer;
+    std::string stopped;
+    void OnRecord(int, const TuningRecord& record, bool, const TuneReport& report) override {
+      if (report.measured == 30) measurer->Break(absl::UnavailableError("no worker is left"));
+    }
+    void OnFinish(const TuneReport& report) override { stopped = report.stopped; }
+  } breaker;
+  breaker.measurer = &measurer;
+  const auto report = Tune(network, Options(network, 120), &measurer, &breaker);
+  EXPECT_EQ(report.status().message(), "no worker is left");
+  EXPECT_EQ(breaker.stopped, "no worker is left");
+  EXPECT_GE(Records(network, 0).size() + Records(network, 1).size(), 30u);
+}
+
+TEST_F(TunerTest, AMeasurerThatStaysSilentEndsTheRun) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  measurer.set_script([](int64_t, int, const MeasureRequest&, const Schedule&) { return std::nullopt; });
+  TunerOptions options = Options(network, 120);
+  options.stall_s = 0.3;
+  const auto report = Tune(network, options, &measurer);
+  EXPECT_EQ(report.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(TunerTest, AnswersTwiceAndAnswersToNothingAreIgnored) {
+  const FakeNetwork network = TwoTasks();
+  class Echo : public FakeMeasurer {
+   public:
+    using FakeMeasurer::FakeMeasurer;
+    absl::StatusOr<std::vector<MeasureOutcome>> Next(double timeout_s) override {
+      auto outcomes = FakeMeasurer::Next(timeout_s);
+      const size_t count = outcomes->size();
+      for (size_t i = 0; i < count; ++i) outcomes->push_back((*outcomes)[i]);
+      outcomes->push_back(Time(1e-9));
+      outcomes->back().id = 123456789;
+      return outcomes;
+    }
+  };
+  Echo measurer(&network);
+  const auto report = Tune(network, Options(network, 60), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->measured, 60);
+  EXPECT_EQ(Records(network, 0).size() + Records(network, 1).size(), 60u);
+}
+
+TEST_F(TunerTest, StopsByRequestAndKeepsWhatWasMeasured) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  std::atomic<bool> stop{false};
+  struct Stopper : ProgressListener {
+    std::atomic<bool>* stop;
+    void OnRecord(int, const TuningRecord&, bool, const TuneReport& report) override {
+      if (report.measured >= 50) *stop = true;
+    }
+  } stopper;
+  stopper.stop = &stop;
+  const auto report = Tune(network, Options(network, 100000), &measurer, &stopper, &stop);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->stopped, "stopped by request");
+  EXPECT_LT(report->measured, 150);
+  EXPECT_EQ(static_cast<int64_t>(Records(network, 0).size() + Records(network, 1).size()), report->measured);
+}
+
+TEST_F(TunerTest, StopsInTimeAndVerifiesAfterwards) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  FakeClock clock;
+  measurer.set_clock(&clock, 0.5);
+  TunerOptions options = Options(network, 100000);
+  options.seconds = 60;
+  options.clock = [&] { return clock.Now(); };
+  const auto report = Tune(network, options, &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->stopped, "the time is over");
+  EXPECT_GT(report->measured, 80);
+  EXPECT_LE(report->measured, 124);
+  EXPECT_TRUE(report->tasks[0].verified && report->tasks[1].verified);
+}
+
+TEST_F(TunerTest, StopsEarlyWhenLittleGainIsExpected) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  TunerOptions options = Options(network, 100000);
+  options.early_stop = 0.005;
+  const auto report = Tune(network, options, &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->stopped, "little more gain is expected");
+  EXPECT_LT(report->measured, 1500);
+  EXPECT_LT(*report->estimated_us, 1.15e6 * network.Optimum());
+}
+
+TEST_F(TunerTest, TunesOnlyTheTasksAskedFor) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  TunerOptions options = Options(network, 40);
+  options.only = {1};
+  const auto report = Tune(network, options, &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(Records(network, 0).empty());
+  EXPECT_EQ(Records(network, 1).size(), 40u);
+  EXPECT_EQ(report->tasks.size(), 2u);
+  EXPECT_FALSE(report->tasks[0].selected);
+  EXPECT_FALSE(report->estimated_us);
+}
+
+TEST_F(TunerTest, ASmallSpaceIsExhaustedAndTheRunEnds) {
+  const FakeNetwork network({{"tiny", 1, {Spec("direct/tiny", 1e-4, 3, 2, 3)}}, {"fixed", 1, {Spec("direct/one", 1e-4, 4, 0)}}});
+  FakeMeasurer measurer(&network);
+  const auto report = Tune(network, Options(network, 1000), &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->trials, 9 + 1);
+  EXPECT_EQ(report->stopped, "no task has anything left to try");
+  EXPECT_NEAR(*report->tasks[0].best_us, 100, 0.01);
+}
+
+TEST_F(TunerTest, KeepsAboutARoundAheadOfTheMeasurer) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network, 8);
+  TunerOptions options = Options(network, 400);
+  options.synchronous = false;
+  ASSERT_TRUE(Tune(network, options, &measurer).ok());
+  EXPECT_GE(measurer.most_in_flight(), 16u);
+  EXPECT_LE(measurer.most_in_flight(), 50u);
+}
+
+TEST_F(TunerTest, KeepsTheModelBesideTheHistory) {
+  const FakeNetwork network = TwoTasks();
+  TunerOptions options = Options(network, 60);
+  options.model_path = folder_ / "h.db.model";
+  FakeMeasurer first(&network);
+  ASSERT_TRUE(Tune(network, options, &first).ok());
+  EXPECT_TRUE(std::filesystem::exists(options.model_path));
+  // Another history, as of another network: the model is there from the first round.
+  OpenHistory("other.db");
+  FakeMeasurer second(&network);
+  const auto report = Tune(network, options, &second);
+  ASSERT_TRUE(report.ok());
+  EXPECT_LT(*report->estimated_us, 1.25e6 * network.Optimum());
+}
+
+TEST_F(TunerTest, ARefusedModelIsReportedAndLeftAlone) {
+  const FakeNetwork network = TwoTasks();
+  TunerOptions options = Options(network, 20);
+  options.model_path = folder_ / "h.db.model";
+  std::ofstream(options.model_path) << "something else";
+  struct Listener : ProgressListener {
+    std::string warning;
+    void OnWarning(const std::string& text) override { warning = text; }
+  } listener;
+  FakeMeasurer measurer(&network);
+  ASSERT_TRUE(Tune(network, options, &measurer, &listener).ok());
+  EXPECT_EQ(listener.warning, "the cost model " + options.model_path +
+                                  " is damaged: name another file or remove it, a new model is trained from the history");
+  std::ifstream in(options.model_path);
+  std::string contents;
+  std::getline(in, contents);
+  EXPECT_EQ(contents, "something else");
+}
+
+TEST_F(TunerTest, RecordsOfSpacesThatAreGoneStillCount) {
+  const FakeNetwork old({{"task", 1, {Spec("direct/old", 1e-6, 21)}}});
+  const FakeNetwork now({{"task", 1, {Spec("direct/new", 1e-4, 22)}}});
+  FakeMeasurer first(&old), second(&now);
+  ASSERT_TRUE(Tune(old, Options(old, 30), &first).ok());
+  const auto report = Tune(now, Options(now, 60), &second);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->measured, 30);
+  EXPECT_EQ(report->tasks[0].sketch, "direct/old");
+}
+
+TEST_F(TunerTest, RefusesOptionsThatMakeNoSense) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  const auto message = [&](const std::function<void(TunerOptions*)>& change) {
+    TunerOptions options = Options(network, 10);
+    change(&options);
+    return std::string(Tuner::Create(network.tasks(), options, &measurer, history_.get()).status().message());
+  };
+  EXPECT_EQ(message([](TunerOptions* o) { o->trials = 0; }), "the number of trials is 0: give at least 1");
+  EXPECT_EQ(message([](TunerOptions* o) { o->trials = -3; }), "the number of trials is -3: give at least 1");
+  EXPECT_EQ(message([](TunerOptions* o) { o->trials_per_round = 0; }),
+            "the number of trials per round is 0: give at least 1");
+  EXPECT_EQ(message([](TunerOptions* o) { o->seconds = -1; }), "the time limit is -1 seconds: give 0 for none");
+  EXPECT_EQ(message([](TunerOptions* o) { o->only = {2}; }), "there is no task 2: choose from 0 to 1");
+  EXPECT_EQ(message([](TunerOptions* o) { o->objective = "fast"; }),
+            "the objective 'fast' is not known: write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms");
+  EXPECT_EQ(message([](TunerOptions* o) {
+              o->make_space = [](const ComputeDag&, const Target&, const DeviceFacts&) {
+                return absl::FailedPreconditionError("no sketch for stage x");
+              };
+            }),
+            "task 0 (first): no sketch for stage x");
+}
+
+TEST(KindOf, TellsTasksByTheirHeaviestStage) {
+  EXPECT_EQ(KindOf(FakeDag(8)), KindOf(FakeDag(16)));
+  DagBuilder builder;
+  const int x = builder.Placeholder("x", {8, 4});
+  builder.Compute("y", {8, 4}, [&](const auto& i) { return builder.At(x, {i[0], i[1]}); });
+  EXPECT_NE(KindOf(builder.Build({1}).value()), KindOf(FakeDag(8)));
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,115 @@
+#include "scheduler/variation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/scheduler/fakes.h"
+
+namespace diapason {
+namespace {
+
+bool InDomains(const Space& space, const std::vector<int32_t>& decisions) {
+  std::vector<int32_t> values;
+  for (int hole = 0; hole < space.size(); ++hole) {
+    space.Domain(hole, decisions, &values);
+    if (std::find(values.begin(), values.end(), decisions[hole]) == values.end()) return false;
+  }
+  return true;
+}
+
+TEST(Variation, SamplesReachEveryValueOfEachHole) {
+  const FakeSpace space({});
+  Random random(1);
+  std::vector<int32_t> decisions(space.size()), values;
+  std::vector<std::set<int32_t>> seen(space.size());
+  for (int i = 0; i < 500; ++i) {
+    SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+    EXPECT_TRUE(InDomains(space, decisions));
+    for (int hole = 0; hole < space.size(); ++hole) seen[hole].insert(decisions[hole]);
+  }
+  for (const auto& of_hole : seen) EXPECT_EQ(of_hole.size(), 8u);
+}
+
+TEST(Variation, MutationChangesOneHoleAndStaysLegal) {
+  const FakeSpace space({});
+  Random random(2);
+  std::vector<int32_t> decisions(space.size()), values;
+  SampleDecisions(space, &random, absl::MakeSpan(decisions), &values);
+  for (int i = 0; i < 500; ++i) {
+    const std::vector<int32_t> before = decisions;
+    ASSERT_TRUE(Mutate(space, &random, absl::MakeSpan(decisions), &values));
+    EXPECT_TRUE(InDomains(space, decisions));
+    int changed = 0;
+    for (int hole = 0; hole < space.size(); ++hole) changed += before[hole] != decisions[hole] ? 1 : 0;
+    EXPECT_GE(changed, 1);
+    EXPECT_LE(changed, 2);  // hole 1 follows hole 0 when the product would be too large
+  }
+}
+
+TEST(Variation, MutationGivesUpWhereNothingCanChange) {
+  FakeSpace::Options options;
+  options.choices = 1;
+  const FakeSpace fixed(options);
+  options.holes = 0;
+  const FakeSpace empty(options);
+  Random random(3);
+  std::vector<int32_t> decisions = fixed.Default(), none, values;
+  EXPECT_FALSE(Mutate(fixed, &random, absl::MakeSpan(decisions), &values));
+  EXPECT_FALSE(Mutate(empty, &random, absl::MakeSpan(none), &values));
+  EXPECT_EQ(decisions, fixed.Default());
+}
+
+TEST(Variation, CrossoverTakesHolesOfBothParents) {
+  FakeSpace::Options options;
+  options.limit = 1 << 20;  // nothing to clamp
+  const FakeSpace space(options);
+  const std::vector<int32_t> one(space.size(), 2), other(space.size(), 64);
+  Random random(4);
+  std::set<std::vector<int32_t>> children;
+  for (int i = 0; i < 200; ++i) {
+    std::vector<int32_t> child = one;
+    Crossover(space, &random, other, absl::MakeSpan(child));
+    EXPECT_THAT(child, testing::Each(testing::AnyOf(2, 64)));
+    children.insert(child);
+  }
+  EXPECT_GT(children.size(), 50u);
+}
+
+TEST(Variation, CrossoverClampsWhatDoesNotFitTogether) {
+  const FakeSpace space({});
+  Random random(5);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<int32_t> child(space.size(), 1), other(space.size(), 1);
+    child[0] = other[1] = 128;
+    Crossover(space, &random, other, absl::MakeSpan(child));
+    EXPECT_TRUE(InDomains(space, child));
+  }
+}
+
+TEST(Variation, EnumerationIsCompleteOrRefused) {
+  FakeSpace::Options options;
+  options.holes = 3;
+  options.choices = 4;
+  options.limit = 8;  // 10 of the 16 pairs
+  const FakeSpace space(options);
+  std::vector<int32_t> all;
+  ASSERT_TRUE(Enumerate(space, 40, &all));
+  EXPECT_EQ(all.size(), 40u * 3);
+  std::set<std::vector<int32_t>> different;
+  for (size_t i = 0; i < all.size(); i += 3) different.insert({all.begin() + i, all.begin() + i + 3});
+  EXPECT_EQ(different.size(), 40u);
+  EXPECT_FALSE(Enumerate(space, 39, &all));
+}
+
+TEST(Variation, ASpaceWithoutHolesHasOneCandidate) {
+  FakeSpace::Options options;
+  options.holes = 0;
+  std::vector<int32_t> all;
+  EXPECT_TRUE(Enumerate(FakeSpace(options), 1, &all));
+  EXPECT_TRUE(all.empty());
+}
+
+}  // namespace
+}  // namespace diapason
