@@ -114,11 +114,12 @@ absl::StatusOr<ProcessResult> RunProcess(const std::vector<std::string>& argv, c
 }
 
 absl::StatusOr<TemporaryDirectory> TemporaryDirectory::Create() {
-  const char* base = std::getenv("TMPDIR");
-  std::string path = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/diapason-XXXXXX";
+  const char* set = std::getenv("TMPDIR");
+  const std::string base = set != nullptr && *set != '\0' ? set : "/tmp";
+  std::string path = base + "/diapason-XXXXXX";
   if (mkdtemp(path.data()) == nullptr)
-    return absl::InternalError("cannot make a directory " + path + ": " + std::strerror(errno) +
-                               "; set TMPDIR to a writable directory");
+    return absl::InternalError("cannot make a folder in " + base + ": " + std::strerror(errno) +
+                               "; set TMPDIR to a folder that can be written to");
   return TemporaryDirectory(std::move(path));
 }
 

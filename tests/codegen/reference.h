@@ -1,9 +1,13 @@
-// Runs loop nests directly, in double, one iteration after another: what printed kernels are compared with. No barriers:
-// one thread.
+// Runs loop nests directly, in double: what printed kernels are compared with. The threads of a GPU kernel's block are
+// threads here too, so that barriers do what they do there.
 #pragma once
 
+#include <algorithm>
+#include <barrier>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -13,53 +17,60 @@
 
 namespace diapason::testing {
 
-class Reference {
+// One thread of a kernel.
+class ReferenceThread {
  public:
-  // Buffers by id, converted to double; stores round to the buffer's type.
-  std::map<int, std::vector<double>> buffers;
+  int64_t block = 0, thread = 0;
+  std::function<void()> barrier;
+  std::map<int, std::vector<double>*> memory;  // global and shared buffers
+  std::map<int, BufferDecl> decls;
 
-  void Run(const KernelFunc& kernel) {
-    for (const BufferDecl& param : kernel.params) decls_[param.id] = param;
-    Execute(kernel.body);
-  }
-
- private:
   void Execute(const Stmt& s) {
     if (s == nullptr) return;
     switch (s->kind) {
-      case StmtKind::kFor:
-        for (int64_t i = 0; i < s->extent; ++i) {
-          vars_[s->var.get()] = i;
-          Execute(s->body[0]);
-        }
-        return;
+      case StmtKind::kFor: return Loop(*s);
       case StmtKind::kSeq:
         for (const Stmt& child : s->body) Execute(child);
         return;
-      case StmtKind::kStore: {
-        std::vector<double>& buffer = buffers.at(s->buffer);
-        buffer.at(Int(s->index)) = Rounded(decls_.at(s->buffer), Value(s->value));
+      case StmtKind::kStore:
+        memory.at(s->buffer)->at(Int(s->index)) = Rounded(decls.at(s->buffer), Value(s->value));
         return;
-      }
       case StmtKind::kIf:
         if (Value(s->condition) != 0) Execute(s->body[0]);
         return;
-      case StmtKind::kAlloc:
-        decls_[s->decl.id] = s->decl;
-        buffers[s->decl.id].assign(s->decl.elements, std::nan(""));
+      case StmtKind::kAlloc: {
+        decls[s->decl.id] = s->decl;
+        if (s->decl.scope == Scope::kShared) return Execute(s->body[0]);
+        std::vector<double> contents(s->decl.elements, std::nan(""));
+        memory[s->decl.id] = &contents;
         return Execute(s->body[0]);
+      }
       case StmtKind::kLet:
         vars_[s->var.get()] = Int(s->value);
         return Execute(s->body[0]);
-      case StmtKind::kBarrier:
+      case StmtKind::kBarrier: return barrier();
       case StmtKind::kComment: return;
+    }
+  }
+
+ private:
+  void Loop(const StmtNode& s) {
+    const bool is_block = s.for_kind == ForKind::kBlockX, is_thread = s.for_kind == ForKind::kThreadX;
+    if (is_block || is_thread) {
+      vars_[s.var.get()] = is_block ? block : thread;
+      return Execute(s.body[0]);
+    }
+    for (int64_t i = 0; i < s.extent; ++i) {
+      vars_[s.var.get()] = i;
+      Execute(s.body[0]);
     }
   }
 
   static double Rounded(const BufferDecl& decl, double value) {
     switch (decl.dtype) {
       case DType::kFloat32: return static_cast<float>(value);
-      case DType::kFloat16: return decl.scope == Scope::kLocal ? value : HalfToFloat(FloatToHalf(static_cast<float>(value)));
+      case DType::kFloat16:
+        return decl.scope == Scope::kLocal ? value : HalfToFloat(FloatToHalf(static_cast<float>(value)));
       case DType::kBool: return value != 0;
       default: return value;
     }
@@ -93,7 +104,7 @@ class Reference {
         if (e->dtype == DType::kBool) return arg(0) != 0;
         return IsFloat(e->dtype) ? arg(0) : std::trunc(arg(0));
       case ExprKind::kCall: return Called(e);
-      case ExprKind::kLoad: return buffers.at(e->buffer).at(Int(e->args[0]));
+      case ExprKind::kLoad: return memory.at(e->buffer)->at(Int(e->args[0]));
     }
     return 0;
   }
@@ -116,8 +127,48 @@ class Reference {
     internal::CheckFailed(__FILE__, __LINE__, "known function", f);
   }
 
-  std::map<int, BufferDecl> decls_;
   std::unordered_map<const ExprNode*, int64_t> vars_;
+};
+
+class Reference {
+ public:
+  // Parameters by id, converted to double; stores round to the buffer's type.
+  std::map<int, std::vector<double>> buffers;
+
+  void Run(const KernelFunc& kernel) {
+    ReferenceThread start;
+    for (const BufferDecl& param : kernel.params) {
+      start.decls[param.id] = param;
+      start.memory[param.id] = &buffers.at(param.id);
+    }
+    start.barrier = [] {};
+    if (!OnGpu(kernel.body)) return start.Execute(kernel.body);
+    for (start.block = 0; start.block < kernel.blocks; ++start.block) RunBlock(kernel, start);
+  }
+
+ private:
+  static bool OnGpu(const Stmt& s) {
+    if (s->kind == StmtKind::kFor && (s->for_kind == ForKind::kBlockX || s->for_kind == ForKind::kThreadX)) return true;
+    return std::any_of(s->body.begin(), s->body.end(), OnGpu);
+  }
+
+  void RunBlock(const KernelFunc& kernel, ReferenceThread start) {
+    std::map<int, std::vector<double>> shared;
+    AllocateShared(kernel.body, shared);
+    for (auto& [id, contents] : shared) start.memory[id] = &contents;
+    std::barrier<> barrier(kernel.threads);
+    start.barrier = [&] { barrier.arrive_and_wait(); };
+    std::vector<std::thread> threads;
+    for (start.thread = 0; start.thread < kernel.threads; ++start.thread)
+      threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  static void AllocateShared(const Stmt& s, std::map<int, std::vector<double>>& shared) {
+    if (s->kind == StmtKind::kAlloc && s->decl.scope == Scope::kShared)
+      shared[s->decl.id].assign(s->decl.elements, std::nan(""));
+    for (const Stmt& child : s->body) AllocateShared(child, shared);
+  }
 };
 
 }  // namespace diapason::testing

@@ -1,0 +1,138 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "compiler/codegen/child_process.h"
+#include "compiler/codegen/compile.h"
+
+namespace diapason {
+namespace {
+
+// A fresh TMPDIR for the test, so that what is left in it can be seen, and a $CC of the test's.
+class CompileC : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (std::filesystem::temp_directory_path() / ("codegen-test-" + std::to_string(getpid()))).string();
+    std::filesystem::create_directories(folder_ + "/tmp");
+    setenv("TMPDIR", (folder_ + "/tmp").c_str(), 1);
+  }
+  void TearDown() override {
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/tmp"));
+    unsetenv("TMPDIR");
+    unsetenv("CC");
+    std::filesystem::remove_all(folder_);
+  }
+  // Makes $CC a shell script.
+  void UseScript(const std::string& text) {
+    const std::string path = folder_ + "/cc.sh";
+    std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    setenv("CC", path.c_str(), 1);
+  }
+  static absl::Status Compile(const std::string& source, double timeout = 30) {
+    Program program;
+    program.source = source;
+    return CompileSource(program, timeout);
+  }
+  std::string folder_;
+};
+
+TEST_F(CompileC, FillsBinaryAndCompiler) {
+  Program program;
+  program.source = "int answer(void) { return 42; }";
+  ASSERT_TRUE(CompileSource(program, 30).ok());
+  EXPECT_EQ(program.binary.substr(0, 4), "\x7f" "ELF");
+  EXPECT_THAT(program.compiler, ::testing::AnyOf(::testing::HasSubstr("cc"), ::testing::HasSubstr("clang")));
+}
+
+TEST_F(CompileC, BadSourceIsInvalidArgumentWithTheFirstErrors) {
+  UseScript("case \"$*\" in *--version*) echo fake 1.0; exit 0;; esac\n"
+            "echo kernels.c: In function f:\nfor i in 1 2 3 4 5 6 7; do echo \"kernels.c:$i: error: number $i\" >&2; done; exit 1");
+  const absl::Status status = Compile("");
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\n"
+                              "kernels.c:1: error: number 1\nkernels.c:2: error: number 2\nkernels.c:3: error: number 3\n"
+                              "kernels.c:4: error: number 4\nkernels.c:5: error: number 5");
+  unsetenv("CC");
+  const absl::Status real = Compile("int f(void) { return no_such_variable; }");
+  EXPECT_TRUE(absl::IsInvalidArgument(real));
+  EXPECT_NE(std::string(real.message()).find("no_such_variable"), std::string::npos) << real;
+}
+
+TEST_F(CompileC, ReportsWithoutTheWordErrorGiveTheirFirstLines) {
+  EXPECT_EQ(FirstErrors("one\ntwo\nthree\n", 2), "one\ntwo");
+  EXPECT_EQ(FirstErrors("note\na: error: x\nb: error: y\n", 1), "a: error: x");
+  EXPECT_EQ(FirstErrors(""), "");
+}
+
+TEST_F(CompileC, MissingCompilerIsUnavailableAndSaysHowToGetOne) {
+  setenv("CC", "/no/such/compiler", 1);
+  const absl::Status status = Compile("");
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(std::string(status.message()), "no C compiler: \"/no/such/compiler\" was not found; install gcc or clang, or name a compiler in "
+                              "the environment variable CC");
+}
+
+TEST_F(CompileC, CompilerCommandsMayHaveArguments) {
+  setenv("CC", "cc -DANSWER=42", 1);
+  EXPECT_TRUE(Compile("int answer[ANSWER];").ok());
+}
+
+TEST_F(CompileC, SlowCompilersAreKilledWithTheirChildren) {
+  const std::string pids = folder_ + "/pids";
+  UseScript("case \"$*\" in *--version*) echo fake 2.0; exit 0;; esac\n"
+            "sleep 100 & echo $! $$ > " + pids + "; wait");
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = Compile("", 0.5);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status));
+  EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" took longer than 0.5 seconds");
+  std::ifstream in(pids);
+  int pid = 0, count = 0;
+  while (in >> pid) {
+    ++count;
+    // A killed child of a killed shell is reaped by init; it may be a zombie for a moment.
+    for (int i = 0; i < 200 && kill(pid, 0) == 0; ++i) {
+      std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+      std::string text((std::istreambuf_iterator<char>(stat)), {});
+      if (text.find(") Z ") != std::string::npos) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_LT(i, 199) << "process " << pid << " lives on";
+    }
+  }
+  EXPECT_EQ(count, 2);
+}
+
+TEST_F(CompileC, CompilersThatDieGiveTheirLastWords) {
+  UseScript("case \"$*\" in *--version*) echo fake 3.0; exit 0;; esac\necho out of luck; kill -9 $$");
+  const absl::Status status = Compile("");
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\nout of luck");
+}
+
+TEST_F(CompileC, UnwritableFolderIsAnErrorThatNamesIt) {
+  setenv("TMPDIR", "/no/such/folder", 1);
+  const absl::Status status = Compile("");
+  EXPECT_EQ(std::string(status.message()), "cannot make a folder in /no/such/folder: No such file or directory; set TMPDIR to a folder that "
+                              "can be written to");
+  setenv("TMPDIR", (folder_ + "/tmp").c_str(), 1);
+}
+
+TEST(ChildProcess, GivesOutputAndExitCode) {
+  absl::StatusOr<TemporaryDirectory> folder = TemporaryDirectory::Create();
+  ASSERT_TRUE(folder.ok());
+  const absl::StatusOr<ProcessResult> result = RunProcess({"sh", "-c", "echo out; echo err >&2; exit 3"}, folder->File("o"), 10);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->exit_code, 3);
+  EXPECT_EQ(result->output, "out\nerr\n");
+}
+
+}  // namespace
+}  // namespace diapason

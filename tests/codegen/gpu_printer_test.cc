@@ -1,0 +1,125 @@
+#include "compiler/codegen/gpu_printer.h"
+
+#include <cmath>
+
+#include "compiler/codegen/codegen.h"
+#include "gtest/gtest.h"
+#include "tests/codegen/gpu_kernels.h"
+#include "tests/codegen/kernels.h"
+
+namespace diapason {
+namespace {
+
+using namespace diapason::testing;
+
+std::string SourceOf(const KernelFunc& kernel, Dialect dialect) {
+  Helpers helpers(dialect);
+  const std::string text = PrintGpuKernel(kernel, dialect, helpers);
+  return helpers.Text() + text;
+}
+
+KernelFunc RowKernel() {
+  const Expr b = MakeVar("b"), t = MakeVar("t"), l = MakeVar("l");
+  const Expr at = Mad(b, 128, Mad(t, 4, l));
+  const Stmt copy = Vectorize(l, 4, MakeStore(1, at, Max(Add(At(0, at), At(2, FloorMod(at, 36))), F(0))));
+  return KernelOf("row", {Global(0, "X", 512), Global(1, "Y", 512, true), Global(2, "bias", 36)},
+                  MakeFor(ForKind::kBlockX, b, 4, MakeFor(ForKind::kThreadX, t, 32, copy)), 4, 32);
+}
+
+TEST(GpuPrinter, CudaText) {
+  EXPECT_EQ(SourceOf(RowKernel(), Dialect::kCuda),
+            R"(static __device__ __forceinline__ int umod32(int a, unsigned b) { return (int)((unsigned)a % b); }
+extern "C" __global__ void __launch_bounds__(32) row(const float* __restrict__ X, float* __restrict__ Y, const float* __restrict__ bias) {
+  {
+    const int b = blockIdx.x;
+    {
+      const int t = threadIdx.x;
+      {
+        const float4 chunk0 = *(const float4*)(X + b * 128 + t * 4);
+        const float4 chunk1 = *(const float4*)(bias + umod32(b * 5 + t, 9) * 4);
+        float4 chunk;
+        chunk.x = fmaxf(chunk0.x + chunk1.x, 0.0f);
+        chunk.y = fmaxf(chunk0.y + chunk1.y, 0.0f);
+        chunk.z = fmaxf(chunk0.z + chunk1.z, 0.0f);
+        chunk.w = fmaxf(chunk0.w + chunk1.w, 0.0f);
+        *(float4*)(Y + b * 128 + t * 4) = chunk;
+      }
+    }
+  }
+}
+)");
+}
+
+TEST(GpuPrinter, OpenClText) {
+  EXPECT_EQ(SourceOf(RowKernel(), Dialect::kOpenCl),
+            R"(static inline int umod32(int a, uint b) { return (int)((uint)a % b); }
+__kernel __attribute__((reqd_work_group_size(32, 1, 1))) void row(__global const float* restrict X, __global float* restrict Y, __global const float* restrict bias) {
+  {
+    const int b = get_group_id(0);
+    {
+      const int t = get_local_id(0);
+      {
+        const float4 chunk0 = *(__global const float4*)(X + b * 128 + t * 4);
+        const float4 chunk1 = *(__global const float4*)(bias + umod32(b * 5 + t, 9) * 4);
+        float4 chunk;
+        chunk.x = fmax(chunk0.x + chunk1.x, 0.0f);
+        chunk.y = fmax(chunk0.y + chunk1.y, 0.0f);
+        chunk.z = fmax(chunk0.z + chunk1.z, 0.0f);
+        chunk.w = fmax(chunk0.w + chunk1.w, 0.0f);
+        *(__global float4*)(Y + b * 128 + t * 4) = chunk;
+      }
+    }
+  }
+}
+)");
+}
+
+TEST(GpuPrinter, GemmCopiesInVectorsAndPredicatesThem) {
+  const std::string source = SourceOf(SharedGemm(50, 32), Dialect::kCuda);
+  EXPECT_NE(source.find("__shared__ __align__(16) float As[256];"), std::string::npos) << source;
+  EXPECT_NE(source.find("float4 chunk = {};\n"), std::string::npos) << source;
+  EXPECT_NE(source.find(") chunk = *(const float4*)(A + "), std::string::npos) << source;
+  EXPECT_NE(source.find("*(float4*)(As + t * 4) = chunk;"), std::string::npos) << source;
+  EXPECT_NE(source.find("*(float4*)(Bs + t * 4) = *(const float4*)(B + "), std::string::npos) << source;
+}
+
+TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {
+  const KernelFunc small = ThroughShared(12 * 1024), large = ThroughShared(16 * 1024);
+  EXPECT_EQ(SharedBytesOf(small), 48 << 10);
+  EXPECT_EQ(SharedBytesOf(large), 64 << 10);
+  EXPECT_NE(SourceOf(small, Dialect::kCuda).find("__shared__ __align__(16) float tile[12288];"), std::string::npos);
+  const std::string source = SourceOf(large, Dialect::kCuda);
+  EXPECT_NE(source.find("extern __shared__ __align__(128) unsigned char shared_memory[];"), std::string::npos);
+  EXPECT_NE(source.find("float* const tile = (float*)(shared_memory + 0);"), std::string::npos);
+  EXPECT_NE(SourceOf(large, Dialect::kOpenCl).find("__local float tile[16384]"), std::string::npos);
+}
+
+TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {
+  auto source = [](int64_t lanes, int64_t offset) {
+    return SourceOf(LanesOnGpu("copy", lanes, [](const Expr& at, const Expr&) { return At(0, at); }, DType::kFloat32, DType::kFloat32, offset), Dialect::kCuda);
+  };
+  EXPECT_NE(source(4, 0).find("float4"), std::string::npos);
+  EXPECT_EQ(source(4, 2).find("float4"), std::string::npos);
+  EXPECT_NE(source(4, 2).find("float2"), std::string::npos);
+  EXPECT_EQ(source(4, 1).find("float2"), std::string::npos);
+  EXPECT_NE(source(4, 1).find("#pragma unroll"), std::string::npos);
+}
+
+TEST(GpuPrinter, HugeBuffersAreIndexedWith64Bits) {
+  const Expr b = MakeVar("b"), t = MakeVar("t");
+  const Expr at = Mad(b, 128, t);
+  auto kernel = [&](int64_t elements) {
+    return KernelOf("huge", {Global(0, "X", elements), Global(1, "Y", elements, true)},
+                    BlockLoop(b, elements / 128, ThreadLoop(t, 128, MakeStore(1, at, At(0, at)))), elements / 128, 128);
+  };
+  EXPECT_NE(SourceOf(kernel(int64_t{1} << 20), Dialect::kCuda).find("const int b = blockIdx.x;"), std::string::npos);
+  EXPECT_NE(SourceOf(kernel(int64_t{1} << 32), Dialect::kCuda).find("const int64 b = blockIdx.x;"), std::string::npos);
+}
+
+TEST(GpuPrinter, IntermediateResultsPast32BitsAreComputedWith64) {
+  const KernelFunc kernel = LanesOnGpu("wide", 1, [](const Expr& at, const Expr&) { return At(0, FloorDiv(Mul(at, I(100000007)), 200000003)); });
+  EXPECT_NE(SourceOf(kernel, Dialect::kCuda).find("const int64 b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace diapason
