@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <csignal>
 
 #include "compiler/tensor/check.h"
@@ -13,13 +12,16 @@ namespace {
 constexpr int kExitInterrupted = 130;
 
 std::atomic<int> g_signals{0};
-std::atomic<bool> g_guarded{false};
+std::atomic<std::atomic<bool>*> g_stop{nullptr};
 struct sigaction g_old_int, g_old_term;
 
-static_assert(std::atomic<int>::is_always_lock_free, "needed by a signal handler");
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free, "used by a signal handler");
 
 void OnSignal(int) {
-  if (g_signals.fetch_add(1) == 0) return;
+  if (g_signals.fetch_add(1) == 0) {
+    g_stop.load()->store(true);
+    return;
+  }
   const char text[] = "\nerror: stopped at once by a second Ctrl-C; what was measured until then is kept\n";
   (void)!write(STDERR_FILENO, text, sizeof text - 1);
   _exit(kExitInterrupted);
@@ -27,8 +29,8 @@ void OnSignal(int) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
-  DIAPASON_CHECK(!g_guarded.exchange(true));
+InterruptGuard::InterruptGuard(std::atomic<bool>* stop) {
+  DIAPASON_CHECK_MSG(g_stop.exchange(stop) == nullptr, "one guard at a time");
   g_signals = 0;
   struct sigaction action {};
   action.sa_handler = OnSignal;
@@ -41,9 +43,9 @@ InterruptGuard::InterruptGuard() {
 InterruptGuard::~InterruptGuard() {
   sigaction(SIGINT, &g_old_int, nullptr);
   sigaction(SIGTERM, &g_old_term, nullptr);
-  g_guarded = false;
+  g_stop = nullptr;
 }
 
-bool InterruptGuard::requested() { return g_signals.load() > 0; }
+bool InterruptGuard::requested() const { return g_signals.load() > 0; }
 
 }  // namespace diapason

@@ -101,8 +101,8 @@ std::string TaskTable(const ProgressSnapshot& s, int width, size_t most) {
 std::optional<double> SecondsLeft(const ProgressSnapshot& s) {
   std::optional<double> left;
   if (s.seconds_limit.has_value()) left = std::max(0.0, *s.seconds_limit - s.elapsed_s);
-  if (s.trial_limit.has_value() && s.trials > 0 && s.elapsed_s > 0) {
-    const double each = s.elapsed_s / static_cast<double>(s.trials);
+  if (s.trial_limit.has_value() && s.measured > 0 && s.elapsed_s > 0) {
+    const double each = s.elapsed_s / static_cast<double>(s.measured);
     const double by_trials = each * static_cast<double>(std::max<int64_t>(0, *s.trial_limit - s.trials));
     left = left.has_value() ? std::min(*left, by_trials) : by_trials;
   }
@@ -113,7 +113,7 @@ ProgressView::ProgressView(std::ostream& out, bool live, std::function<std::pair
     : out_(out), live_(live), size_(std::move(size)) {}
 
 void ProgressView::NoteRates(const ProgressSnapshot& s) {
-  points_.push_back({s.elapsed_s, s.trials, s.searched, s.built, s.run});
+  points_.push_back({s.elapsed_s, s.searched, s.built, s.run});
   while (points_.size() > 2 && points_[1].at_s < s.elapsed_s - kRateWindow) points_.erase(points_.begin());
   const Point& first = points_.front();
   const double seconds = s.elapsed_s - first.at_s;

@@ -11,24 +11,25 @@
 
 namespace diapason {
 
-// The state of a run at one moment. Counts are of this run alone, unless said otherwise.
+// The state of a run at one moment.
 struct ProgressSnapshot {
   struct Task {
     int64_t id = 0;
     std::string name;
     double weight = 1, flops = 0;
-    int64_t trials = 0;                   // with those of earlier runs
-    std::optional<double> best_seconds;   // nothing: no measurement succeeded yet
+    int64_t trials = 0;
+    std::optional<double> best_seconds;  // nothing: no measurement succeeded yet
     double seconds() const { return weight * best_seconds.value_or(0); }
   };
   double elapsed_s = 0;
-  int64_t trials = 0, failed = 0;
+  int64_t trials = 0, failed = 0;  // those of earlier runs in the same history included
+  int64_t measured = 0;            // trials of this run
   std::optional<int64_t> trial_limit;
   std::optional<double> seconds_limit;
-  int64_t searched = 0, built = 0, run = 0;            // candidates through each stage
-  std::vector<std::pair<std::string, int64_t>> errors;  // by name of the kind
+  int64_t searched = 0, built = 0, run = 0;             // candidates of this run through each stage
+  std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind
   std::vector<Task> tasks;
-  int64_t current_task = 0;       // id of the task that was worked on last; 0: none
+  int64_t current_task = 0;             // id of the task that was worked on last; 0: none
   std::optional<double> total_seconds;  // best-so-far estimate of the network; nothing until each task has a time
 };
 
@@ -58,7 +59,7 @@ class ProgressView {
   // Rates a second over the last seconds of the run, not since its start.
   struct Point {
     double at_s;
-    int64_t trials, searched, built, run;
+    int64_t searched, built, run;
   };
   std::vector<Point> points_;
   double search_rate_ = 0, build_rate_ = 0, run_rate_ = 0;

@@ -7,22 +7,31 @@
 namespace diapason {
 namespace {
 
-TEST(InterruptGuard, CountsTheFirstSignalInsteadOfEnding) {
-  InterruptGuard guard;
-  EXPECT_FALSE(InterruptGuard::requested());
+TEST(InterruptGuard, SetsTheFlagInsteadOfEnding) {
+  std::atomic<bool> stop{false};
+  InterruptGuard guard(&stop);
+  EXPECT_FALSE(guard.requested());
   raise(SIGINT);
-  EXPECT_TRUE(InterruptGuard::requested());
+  EXPECT_TRUE(guard.requested());
+  EXPECT_TRUE(stop);
 }
 
 TEST(InterruptGuard, StartsAnew) {
-  { InterruptGuard guard; raise(SIGINT); }
-  InterruptGuard guard;
-  EXPECT_FALSE(InterruptGuard::requested());
+  std::atomic<bool> stop{false};
+  {
+    InterruptGuard guard(&stop);
+    raise(SIGTERM);
+  }
+  std::atomic<bool> other{false};
+  InterruptGuard guard(&other);
+  EXPECT_FALSE(guard.requested());
+  EXPECT_FALSE(other);
 }
 
 TEST(InterruptGuardDeathTest, EndsAtTheSecondSignal) {
   auto twice = [] {
-    InterruptGuard guard;
+    std::atomic<bool> stop{false};
+    InterruptGuard guard(&stop);
     raise(SIGINT);
     raise(SIGINT);
   };

@@ -15,6 +15,7 @@ ProgressSnapshot TwoTasks() {
   ProgressSnapshot s;
   s.elapsed_s = 20;
   s.trials = 40;
+  s.measured = 40;
   s.failed = 3;
   s.trial_limit = 100;
   s.seconds_limit = 120;
@@ -30,6 +31,9 @@ TEST(SecondsLeft, IsTheLimitThatComesFirst) {
   EXPECT_DOUBLE_EQ(*SecondsLeft(s), 30);  // 60 trials at 2 a second, before the 100 seconds that are left
   s.trial_limit = 1000;
   EXPECT_DOUBLE_EQ(*SecondsLeft(s), 100);
+  s.trial_limit = 100;
+  s.measured = 20;  // the others are of an earlier run
+  EXPECT_DOUBLE_EQ(*SecondsLeft(s), 60);
   s.trial_limit.reset();
   s.seconds_limit.reset();
   EXPECT_FALSE(SecondsLeft(s).has_value());

@@ -1,0 +1,217 @@
+// diapason build: applies the best record of each task and makes a runnable package.
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/table.h"
+#include "cli/target.h"
+#include "compiler/build/build_package.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/device.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/check.h"
+#include "db/history.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+namespace {
+
+struct BuildFlags {
+  ModelFlags model;
+  std::string target, history, out;
+  double build_timeout = 120;
+  bool json = false;
+};
+
+// What one task is built from, and what became of it.
+struct TaskBuild {
+  std::optional<TuningRecord> record;  // nothing: the default schedule
+  std::vector<std::string> warnings;
+  TaskKernels kernels;
+  absl::Status status;
+};
+
+std::string WorkloadText(const Task& task, const Target& target) {
+  return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
+}
+
+// The device model whose records are used: that of the device here, or, when there is none here, the one that the
+// history has most records of for the target.
+absl::StatusOr<std::string> ModelInHistory(History& history, const ResolvedTarget& resolved) {
+  ASSIGN_OR_RETURN(const HistoryInfo info, history.Info());
+  std::string model = resolved.facts.model;
+  int64_t most = 0;
+  for (const auto& workload : info.workloads) {
+    if (workload.target != resolved.target.ToString()) continue;
+    if (workload.device_model == resolved.facts.model) return workload.device_model;
+    if (workload.records > most) {
+      most = workload.records;
+      model = workload.device_model;
+    }
+  }
+  const bool here = OpenDevice(resolved.target).ok();
+  return here ? resolved.facts.model : model;
+}
+
+// The record to build from. Only a verified one may be used (docs/architecture.md, decision 4).
+absl::Status ChooseRecord(History& history, const std::string& device_model, const Target& target, const Task& task,
+                          TaskBuild* build) {
+  ASSIGN_OR_RETURN(std::optional<TuningRecord> best,
+                   history.BestForBuild(task.workload_key, device_model, target.ToString()));
+  if (best.has_value() && best->verified == Verified::kOk) {
+    build->record = std::move(best);
+  } else if (best.has_value()) {
+    build->warnings.push_back(absl::StrCat("the records of ", WorkloadText(task, target),
+                                           " were not verified yet; the default schedule is used, tune again to have them verified"));
+  } else {
+    build->warnings.push_back(absl::StrCat("there is no record of ", WorkloadText(task, target),
+                                           "; the default schedule is used, which may be slow"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TaskKernels> Compile(const Task& task, const Schedule& schedule, const ResolvedTarget& resolved,
+                                    double timeout) {
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, schedule, resolved.target, resolved.facts));
+  TaskKernels kernels;
+  ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, resolved.target, timeout));
+  kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.decisions, " "), "]");
+  return kernels;
+}
+
+absl::StatusOr<TaskKernels> CompileRecord(const Task& task, const TuningRecord& record, const ResolvedTarget& resolved,
+                                          double timeout) {
+  ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
+  ASSIGN_OR_RETURN(TaskKernels kernels, Compile(task, schedule, resolved, timeout));
+  kernels.record = record.id;
+  kernels.estimated_seconds = MedianSeconds(*record.timing());
+  return kernels;
+}
+
+void CompileTask(const Task& task, const ResolvedTarget& resolved, double timeout, TaskBuild* build) {
+  if (build->record.has_value()) {
+    absl::StatusOr<TaskKernels> kernels = CompileRecord(task, *build->record, resolved, timeout);
+    if (kernels.ok()) {
+      build->kernels = *std::move(kernels);
+      return;
+    }
+    build->warnings.push_back(absl::StrCat("record ", build->record->id, " of ", WorkloadText(task, resolved.target),
+                                           " cannot be built here (", std::string(kernels.status().message()),
+                                           "); the default schedule is used"));
+    build->record.reset();
+  }
+  absl::StatusOr<Schedule> schedule = DefaultSchedule(task.dag, resolved.target, resolved.facts);
+  absl::StatusOr<TaskKernels> kernels =
+      schedule.ok() ? Compile(task, *schedule, resolved, timeout) : absl::StatusOr<TaskKernels>(schedule.status());
+  if (kernels.ok()) {
+    build->kernels = *std::move(kernels);
+    build->kernels.schedule = "default: " + build->kernels.schedule;
+  } else {
+    build->status = absl::Status(kernels.status().code(), absl::StrCat("task ", task.name, " cannot be built: ",
+                                                                       std::string(kernels.status().message())));
+  }
+}
+
+// All tasks, on all processors.
+void CompileAll(const Partition& partition, const ResolvedTarget& resolved, double timeout, std::vector<TaskBuild>& builds) {
+  std::atomic<size_t> next{0};
+  auto work = [&] {
+    for (size_t i = next++; i < builds.size(); i = next++) CompileTask(partition.tasks[i], resolved, timeout, &builds[i]);
+  };
+  std::vector<std::jthread> threads;
+  const size_t count = std::min<size_t>(builds.size(), std::max(1u, std::thread::hardware_concurrency()));
+  for (size_t i = 0; i < count; ++i) threads.emplace_back(work);
+}
+
+void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& partition, const ResolvedTarget& resolved,
+               const std::vector<TaskBuild>& builds) {
+  nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < builds.size(); ++i) {
+    const TaskKernels& kernels = builds[i].kernels;
+    tasks.push_back({{"id", i + 1},
+                     {"name", partition.tasks[i].name},
+                     {"weight", partition.tasks[i].weight},
+                     {"workload", partition.tasks[i].workload_key},
+                     {"record", kernels.record >= 0 ? nlohmann::ordered_json(kernels.record) : nlohmann::ordered_json(nullptr)},
+                     {"default", kernels.record < 0},
+                     {"schedule", kernels.schedule}});
+    if (kernels.estimated_seconds > 0) tasks.back()["estimated_us"] = kernels.estimated_seconds * 1e6;
+  }
+  out << nlohmann::ordered_json{{"out", flags.out}, {"target", resolved.target.ToString()}, {"tasks", tasks}}.dump(2) << "\n";
+}
+
+void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds) {
+  double seconds = 0;
+  int64_t defaults = 0;
+  for (size_t i = 0; i < builds.size(); ++i) {
+    seconds += partition.tasks[i].weight * builds[i].kernels.estimated_seconds;
+    if (builds[i].kernels.record < 0) ++defaults;
+  }
+  out << "built " << flags.out << ": " << Count(builds.size(), "task") << ", " << builds.size() - defaults
+      << " with the best record, " << defaults << " with the default schedule";
+  if (defaults == 0) out << "; estimated latency " << Duration(seconds);
+  out << "\n";
+}
+
+absl::Status RunBuild(const BuildFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndPartition(flags.model));
+  const std::vector<Task>& tasks = loaded.partition.tasks;
+  std::vector<TaskBuild> builds(tasks.size());
+  std::unique_ptr<History> history;
+  std::string device_model;
+  if (!flags.history.empty() && std::filesystem::exists(flags.history)) {
+    ASSIGN_OR_RETURN(history, History::Open(flags.history, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(device_model, ModelInHistory(*history, resolved));
+  } else if (!flags.history.empty()) {
+    Warn(session, absl::StrCat("there is no history ", flags.history, "; make one with `diapason tune`"));
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (history != nullptr) {
+      RETURN_IF_ERROR(ChooseRecord(*history, device_model, resolved.target, tasks[i], &builds[i]));
+    } else {
+      builds[i].warnings.push_back(absl::StrCat("there is no record of ", WorkloadText(tasks[i], resolved.target),
+                                                "; the default schedule is used, which may be slow"));
+    }
+  }
+  CompileAll(loaded.partition, resolved, flags.build_timeout, builds);
+  PackageRequest request{loaded.network, loaded.partition, resolved.target, resolved.facts, {}};
+  for (const TaskBuild& build : builds) {
+    for (const std::string& warning : build.warnings) Warn(session, warning);
+    RETURN_IF_ERROR(build.status);
+    request.tasks.push_back(build.kernels);
+  }
+  RETURN_IF_ERROR(BuildPackage(flags.out, request));
+  flags.json ? PrintJson(session.out, flags, loaded.partition, resolved, builds)
+             : PrintText(session.out, flags, loaded.partition, builds);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddBuild(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
+  command->footer(
+      "A task without a verified record gets the default schedule and a warning. No device is needed: cuda packages can be "
+      "built where there is no GPU.");
+  auto flags = std::make_shared<BuildFlags>();
+  AddModelFlags(command, &flags->model);
+  AddTargetFlag(command, &flags->target);
+  command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
+  command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
+  AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
+  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
+}
+
+}  // namespace diapason

@@ -1,0 +1,126 @@
+#include "cli/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "cli/command.h"
+#include "cli/version.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitInterrupted = 130;  // as shells report a program ended by Ctrl-C
+
+constexpr char kFooter[] =
+    "First steps:\n"
+    "  diapason tasks resnet-18 --target cpu\n"
+    "  diapason tune resnet-18 --target cpu --history h.db --seconds 120\n"
+    "  diapason build resnet-18 --target cpu --history h.db --out package\n"
+    "  diapason run package --check --bench";
+
+// The message on one line, without the end of sentence that some libraries write.
+std::string OneLine(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '.')) text.pop_back();
+  return absl::StrReplaceAll(text, {{"\r", ""}, {"\n", " "}});
+}
+
+void PrintError(std::ostream& err, const std::string& message) { err << "error: " << OneLine(message) << "\n"; }
+
+// For the mend "see `diapason tune --help`".
+std::string HelpCommand(const CLI::App& app) {
+  std::string command = "diapason";
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands().front();
+    absl::StrAppend(&command, " ", at->get_name());
+  }
+  return absl::StrCat("`", command, " --help`");
+}
+
+// The first argument that nothing took.
+std::string FirstExtra(const CLI::App& app) {
+  const std::vector<std::string> extras = app.remaining(true);
+  return extras.empty() ? "" : extras.front();
+}
+
+// What the parser did not like, said in one sentence with the mend.
+std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
+  const std::string help = HelpCommand(app), extra = FirstExtra(app), what = OneLine(error.what());
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
+    // "--trials: 0: give ..." begins with the flag's name.
+    const size_t colon = what.find(": ");
+    return colon == std::string::npos ? what : what.substr(0, colon) + what.substr(colon + 1);
+  }
+  const bool lacks_command = what == "A subcommand is required";
+  if (lacks_command && extra.empty()) return absl::StrCat("no command is given; ", help, " lists them");
+  if (lacks_command) return absl::StrCat("unknown command ", extra, "; ", help, " lists them");
+  const size_t required = what.find(" is required");
+  if (required != std::string::npos) return absl::StrCat(what.substr(0, required), " is missing; ", help, " shows what to give");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    return absl::StrCat("unknown argument ", extra, "; ", help, " lists those that it takes");
+  }
+  const size_t missing = what.find(" required");
+  if (missing != std::string::npos) return absl::StrCat(what.substr(0, what.find(':')), " needs a value behind it; see ", help);
+  return absl::StrCat(what, "; see ", help);
+}
+
+void AddCommands(CLI::App& app, CommandBody& chosen) {
+  AddNetworks(app, chosen);
+  AddDevices(app, chosen);
+  AddTasks(app, chosen);
+  AddTune(app, chosen);
+  AddBuild(app, chosen);
+  AddRun(app, chosen);
+  AddQuery(app, chosen);
+  AddHistory(app, chosen);
+  AddExplain(app, chosen);
+}
+
+std::string Joined(const std::vector<std::string>& args) {
+  std::string line = "diapason";
+  for (const std::string& arg : args) {
+    const bool quote = arg.empty() || arg.find_first_of(" \t\"'$&;|<>*?") != std::string::npos;
+    absl::StrAppend(&line, " ", quote ? "'" + absl::StrReplaceAll(arg, {{"'", "'\\''"}}) + "'" : arg);
+  }
+  return line;
+}
+
+}  // namespace
+
+void Warn(Session& session, const std::string& sentence) {
+  session.err << "warning: " << OneLine(sentence) << "\n" << std::flush;
+}
+
+int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+           const CliEnvironment& environment) {
+  CLI::App app("Tunes the kernels of a neural network for a device by search and measurement.", "diapason");
+  app.set_version_flag("--version", std::string("diapason ") + kVersion);
+  app.require_subcommand(1);
+  CommandBody chosen;
+  AddCommands(app, chosen);
+  app.footer(kFooter);  // behind the commands, which would inherit it
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // it takes them last first
+  } catch (const CLI::CallForHelp&) {
+    out << app.help();
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    out << version.what() << "\n";
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    PrintError(err, UsageError(app, error));
+    return kExitUsage;
+  }
+  Session session{out, err, environment, Joined(args)};
+  const absl::Status status = chosen(session);
+  out.flush();
+  if (status.ok()) return 0;
+  PrintError(err, std::string(status.message()));
+  return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
+}
+
+}  // namespace diapason

@@ -1,0 +1,43 @@
+// What the commands have in common: one command is one file, cli/<name>.cc, that adds its flags to the program's parser and
+// names the function to run when it was chosen.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/cli.h"
+
+namespace CLI {
+class App;
+}
+
+namespace diapason {
+
+// One call of the program.
+struct Session {
+  std::ostream& out;
+  std::ostream& err;
+  const CliEnvironment& environment;
+  std::string command_line;  // as typed, for the history
+};
+
+// Does the command. A status that is not OK is printed as the error; Cancelled is Ctrl-C.
+using CommandBody = std::function<absl::Status(Session&)>;
+
+// Each adds its subcommand to `app`; when the parser meets it, `chosen` becomes its body. Both outlive the parse.
+void AddNetworks(CLI::App& app, CommandBody& chosen);
+void AddDevices(CLI::App& app, CommandBody& chosen);
+void AddTasks(CLI::App& app, CommandBody& chosen);
+void AddTune(CLI::App& app, CommandBody& chosen);
+void AddBuild(CLI::App& app, CommandBody& chosen);
+void AddRun(CLI::App& app, CommandBody& chosen);
+void AddQuery(CLI::App& app, CommandBody& chosen);
+void AddHistory(CLI::App& app, CommandBody& chosen);
+void AddExplain(CLI::App& app, CommandBody& chosen);
+
+// Prints "warning: <sentence>" on one line of `err`.
+void Warn(Session& session, const std::string& sentence);
+
+}  // namespace diapason

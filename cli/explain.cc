@@ -1,0 +1,194 @@
+// diapason explain: one record of a history in readable form.
+#include <CLI/CLI.hpp>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/table.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/device.h"
+#include "compiler/schedule/step.h"
+#include "compiler/schedule/view.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "db/history.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ExplainFlags {
+  std::string history;
+  int64_t record = 0;
+  bool json = false;
+};
+
+// What can be told of a record. A part that cannot be made (an error's record may not lower) stays empty, and `problem`
+// says why.
+struct Explanation {
+  TuningRecord record;
+  ComputeDag dag;
+  Schedule schedule;
+  std::vector<std::pair<std::string, int32_t>> decisions;  // names of the holes; empty names when the sketch is not known
+  std::string computation, steps, loops, source, problem;
+  std::optional<Metrics> metrics;
+};
+
+// The space that the record's candidate is from; null when this version has none of the name.
+const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record) {
+  for (const std::string& name : {schedule.sketch, record.sketch, record.view + "/" + record.sketch}) {
+    const int index = spaces.Find(name);
+    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size())) return &spaces.space(index);
+  }
+  return nullptr;
+}
+
+void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation* e) {
+  const auto spaces = TaskSpace::Create(e->dag, target, facts);
+  const Space* space = spaces.ok() ? SpaceOf(**spaces, e->schedule, e->record) : nullptr;
+  for (size_t i = 0; i < e->schedule.decisions.size(); ++i) {
+    const std::string name = space != nullptr ? space->hole_name(static_cast<int>(i)) : absl::StrCat("decision ", i);
+    e->decisions.emplace_back(name, e->schedule.decisions[i]);
+  }
+  if (space == nullptr) return;
+  e->metrics.emplace();
+  space->Evaluate(e->schedule.decisions, &*e->metrics);
+}
+
+absl::Status ExplainProgram(const Target& target, const DeviceFacts& facts, Explanation* e) {
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(e->dag, e->schedule, target, facts));
+  for (const auto* kernels : {&lowered.prologue, &lowered.kernels}) {
+    for (const KernelFunc& kernel : *kernels) absl::StrAppend(&e->loops, ToString(kernel), "\n");
+  }
+  e->source = PrintSource(lowered, target);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Explanation> Explain(TuningRecord record) {
+  Explanation e;
+  e.record = std::move(record);
+  ASSIGN_OR_RETURN(e.dag, ParseDag(e.record.workload));
+  ASSIGN_OR_RETURN(e.schedule, ParseSchedule(e.record.schedule));
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(e.record.target));
+  const DeviceFacts facts = ResolveFacts(target);
+  e.computation = e.dag.ToString();
+  for (const Step& step : e.schedule.steps) absl::StrAppend(&e.steps, ToString(step), "\n");
+  ExplainNumbers(target, facts, &e);
+  e.problem = std::string(ExplainProgram(target, facts, &e).message());
+  return e;
+}
+
+Json MeasuredJson(const TuningRecord& record) {
+  if (const Timing* timing = record.timing()) {
+    Json samples = Json::array();
+    for (double sample : timing->samples) samples.push_back(sample * 1e6);
+    return {{"median_us", MedianSeconds(*timing) * 1e6}, {"samples_us", samples}, {"number", timing->number},
+            {"raced_out", timing->raced_out}};
+  }
+  const MeasureError& error = *record.error();
+  return {{"error", ErrorKindName(error.kind)}, {"stage", StageName(error.stage)}, {"text", error.text}};
+}
+
+void PrintJson(std::ostream& out, const Explanation& e) {
+  Json decisions = Json::array(), features = Json::array();
+  for (const auto& [name, value] : e.decisions) decisions.push_back({{"name", name}, {"value", value}});
+  Json json = {{"id", e.record.id},
+               {"workload", e.record.workload_key},
+               {"task", e.record.task_name},
+               {"target", e.record.target},
+               {"device", e.record.device_model},
+               {"trial", e.record.trial},
+               {"view", e.schedule.view.ToString()},
+               {"sketch", e.schedule.sketch},
+               {"decisions", decisions},
+               {"steps", e.steps},
+               {"computation", e.computation},
+               {"loops", e.loops},
+               {"source", e.source},
+               {"predicted", e.record.predicted ? Json(*e.record.predicted) : Json(nullptr)},
+               {"measured", MeasuredJson(e.record)},
+               {"verification", VerifiedName(e.record.verified)}};
+  if (e.metrics.has_value()) {
+    for (float feature : e.metrics->features) features.push_back(feature);
+    json["analytic_us"] = e.metrics->seconds * 1e6;
+    json["features"] = features;
+  }
+  if (!e.problem.empty()) json["problem"] = e.problem;
+  out << json.dump(2) << "\n";
+}
+
+void PrintMeasured(std::ostream& out, const Explanation& e) {
+  const TuningRecord& record = e.record;
+  if (const Timing* timing = record.timing()) {
+    const double median = MedianSeconds(*timing);
+    out << "measured   median " << Duration(median) << " of " << Count(timing->samples.size(), "sample") << " of "
+        << timing->number << (timing->number == 1 ? " launch" : " launches") << (timing->raced_out ? ", raced out" : "") << "\n"
+        << "speed      " << Digits(e.dag.flops() / median / 1e9) << " GFLOP/s\n";
+  } else {
+    out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage) << ": "
+        << record.error()->text << "\n";
+  }
+  if (e.metrics.has_value()) out << "analytic   " << Duration(e.metrics->seconds) << "\n";
+  if (record.predicted.has_value()) {
+    out << "predicted  score " << absl::StrFormat("%.4f", *record.predicted) << " of the cost model when it was chosen\n";
+  }
+  out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text) << "\n";
+}
+
+void PrintFeatures(std::ostream& out, const Metrics& metrics) {
+  out << "\nfeatures (those that are not 0)\n";
+  int shown = 0;
+  for (int i = 0; i < kNumFeatures; ++i) {
+    if (metrics.features[i] == 0) continue;
+    out << absl::StrFormat("  %2d: %-10.4g", i, metrics.features[i]) << (++shown % 6 == 0 ? "\n" : "");
+  }
+  if (shown % 6 != 0) out << "\n";
+}
+
+void PrintText(std::ostream& out, const Explanation& e) {
+  const TuningRecord& record = e.record;
+  out << "record     " << record.id << ", trial " << record.trial << " of " << record.task_name << "\n"
+      << "workload   " << record.workload_key << "\n"
+      << "target     " << record.target << " on " << record.device_model << "\n"
+      << "sketch     " << e.schedule.sketch << " over the view " << e.schedule.view.ToString() << "\n";
+  PrintMeasured(out, e);
+  if (!e.decisions.empty()) {
+    out << "\ndecisions\n";
+    for (const auto& [name, value] : e.decisions) out << "  " << name << " = " << value << "\n";
+  }
+  out << "\ncomputation\n" << e.computation << "\nsteps\n" << e.steps;
+  if (e.metrics.has_value()) PrintFeatures(out, *e.metrics);
+  if (!e.problem.empty()) out << "\nThe schedule makes no program here: " << e.problem << "\n";
+  if (!e.loops.empty()) out << "\nloops\n" << e.loops;
+  if (!e.source.empty()) out << "\nsource\n" << e.source;
+}
+
+absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(TuningRecord record, history->Get(flags.record));
+  ASSIGN_OR_RETURN(const Explanation explanation, Explain(std::move(record)));
+  flags.json ? PrintJson(session.out, explanation) : PrintText(session.out, explanation);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddExplain(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("explain", "Show a record's schedule as loops and source, with its numbers");
+  auto flags = std::make_shared<ExplainFlags>();
+  command->add_option("--history", flags->history, "History with the record")->required()->type_name("FILE");
+  AddWhole(command, "--record", &flags->record, 1, std::numeric_limits<int64_t>::max(), "Its id, as `diapason query` shows it")
+      ->required();
+  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunExplain(*flags, session); }; });
+}
+
+}  // namespace diapason

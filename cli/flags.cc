@@ -1,0 +1,189 @@
+#include "cli/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "compiler/graph/builtin.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Options of built-in networks that a flag of every model command, or of tune and run, has the name of. They are given
+// through --set.
+bool TakenName(const std::string& name) {
+  static const std::set<std::string> taken = {"batch", "layout", "dtype", "seed", "trials", "repeat", "number", "out"};
+  return taken.count(name) != 0;
+}
+
+// All options of built-in networks, each once, with the networks that have it.
+std::map<std::string, std::pair<std::string, std::vector<std::string>>> BuiltinOptions() {
+  std::map<std::string, std::pair<std::string, std::vector<std::string>>> options;
+  for (const BuiltinInfo& network : BuiltinNetworks()) {
+    for (const BuiltinOption& option : network.options) {
+      options[option.name].first = option.help;
+      options[option.name].second.push_back(network.name);
+    }
+  }
+  return options;
+}
+
+void AddBuiltinFlags(CLI::App* command, ModelFlags* flags) {
+  for (const auto& [name, about] : BuiltinOptions()) {
+    if (TakenName(name)) continue;
+    const std::vector<std::string>& networks = about.second;
+    const std::string of = networks.size() > 4 ? "built-in networks" : absl::StrJoin(networks, ", ");
+    command
+        ->add_option_function<std::string>(
+            "--" + name, [flags, name = name](const std::string& value) { flags->extra[name] = value; },
+            absl::StrCat(about.first, " (", of, ")"))
+        ->type_name("N")
+        ->group("Options of built-in networks");
+  }
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--set",
+          [flags](const std::vector<std::string>& pairs) {
+            for (const std::string& pair : pairs) {
+              const size_t equals = pair.find('=');
+              if (equals == std::string::npos || equals == 0) {
+                throw CLI::ValidationError("--set", pair + ": write NAME=VALUE, with a name of `diapason networks`");
+              }
+              flags->extra[pair.substr(0, equals)] = pair.substr(equals + 1);
+            }
+          },
+          "Any option of a built-in network as NAME=VALUE, for example seed=7")
+      ->group("Options of built-in networks")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+std::optional<int64_t> ParseWhole(const std::string& text) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return std::nullopt;
+  return value;
+}
+
+CLI::Validator OneOf(std::vector<std::string> allowed) {
+  const std::string list = absl::StrJoin(allowed, " or ");
+  return CLI::Validator(
+      [allowed = std::move(allowed), list](std::string& text) {
+        const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
+        return known ? std::string() : absl::StrCat(text, ": give ", list);
+      },
+      "");
+}
+
+}  // namespace
+
+CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
+              const std::string& help) {
+  CLI::Validator check(
+      [least, most](std::string& text) {
+        const std::optional<int64_t> number = ParseWhole(text);
+        if (number.has_value() && *number >= least && *number <= most) return std::string();
+        if (most == std::numeric_limits<int64_t>::max()) {
+          return absl::StrCat(text, ": give a whole number of at least ", least);
+        }
+        return absl::StrCat(text, ": give a whole number from ", least, " to ", most);
+      },
+      "");
+  return command->add_option(name, *value, help)->check(check)->type_name("N");
+}
+
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above, const std::string& help) {
+  CLI::Validator check(
+      [above](std::string& text) {
+        double number = 0;
+        if (absl::SimpleAtod(text, &number) && std::isfinite(number) && number > above) return std::string();
+        return absl::StrCat(text, ": give a number above ", above);
+      },
+      "");
+  return command->add_option(name, *value, help)->check(check)->type_name("X");
+}
+
+void AddModelFlags(CLI::App* command, ModelFlags* flags) {
+  command->add_option("MODEL", flags->model, "An .onnx file, or a built-in network (`diapason networks`)")
+      ->required()
+      ->type_name("");
+  AddWhole(command, "--batch", &flags->batch, 1, 1 << 20, "First extent of every input (default: the model's, or 1)");
+  command->add_option("--layout", flags->layout, "NHWC (default) or NCHW: layout of images inside the network")
+      ->check(OneOf({"NHWC", "NCHW"}))
+      ->type_name("LAYOUT");
+  command->add_option("--dtype", flags->dtype, "float32 (default), or float16 for weights and activations")
+      ->check(OneOf({"float32", "float16"}))
+      ->type_name("TYPE");
+  command->add_option("--input-shape", flags->input_shapes, "Shape of an input, NAME=1x3x224x224; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("NAME=SHAPE");
+  AddBuiltinFlags(command, flags);
+}
+
+void AddTargetFlag(CLI::App* command, std::string* target) {
+  command
+      ->add_option("--target", *target,
+                   "What to compile for: cpu, opencl, cuda, with attributes as in \"cuda -arch=sm_90\" or "
+                   "\"cpu -num-cores=2\"")
+      ->required()
+      ->type_name("TARGET");
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {
+  std::vector<int64_t> shape;
+  for (const std::string& part : static_cast<std::vector<std::string>>(absl::StrSplit(text, 'x'))) {
+    const std::optional<int64_t> extent = ParseWhole(part);
+    if (!extent.has_value() || *extent < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the shape ", text.empty() ? "\"\"" : text, " is not understood; write it as 1x3x224x224"));
+    }
+    shape.push_back(*extent);
+  }
+  return shape;
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return shape.empty() ? "scalar" : absl::StrJoin(shape, "x");
+}
+
+absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
+  ModelOptions options;
+  options.batch = flags.batch;
+  options.layout = flags.layout == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
+  options.dtype = flags.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
+  options.extra = flags.extra;
+  for (const std::string& pair : flags.input_shapes) {
+    const size_t equals = pair.rfind('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input-shape ", pair, " is not understood; write it as NAME=1x3x224x224"));
+    }
+    ASSIGN_OR_RETURN(options.input_shapes[pair.substr(0, equals)], ParseShape(pair.substr(equals + 1)));
+  }
+  return options;
+}
+
+absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags) {
+  ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
+  LoadedModel loaded;
+  ASSIGN_OR_RETURN(loaded.network, LoadOptimized(flags.model, options));
+  ASSIGN_OR_RETURN(loaded.partition, PartitionNetwork(loaded.network));
+  return loaded;
+}
+
+std::string NetworkName(const std::string& model) {
+  std::string name = model.substr(model.rfind('/') + 1);
+  if (name.size() > 5 && name.ends_with(".onnx")) name.resize(name.size() - 5);
+  return name;
+}
+
+}  // namespace diapason

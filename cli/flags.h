@@ -1,0 +1,56 @@
+// Flags that several commands share, and their checks. A value out of range is refused while parsing, in a message that
+// names the flag, the value and what is allowed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/partition.h"
+#include "compiler/tensor/target.h"
+
+namespace CLI {
+class App;
+class Option;
+}
+
+namespace diapason {
+
+// MODEL and the options common to all commands that take one.
+struct ModelFlags {
+  std::string model;
+  int64_t batch = 0;
+  std::string layout = "NHWC";
+  std::string dtype = "float32";
+  std::vector<std::string> input_shapes;     // NAME=1x3x224x224
+  std::map<std::string, std::string> extra;  // options of built-in networks, by name
+};
+
+// A model ready for tuning or building.
+struct LoadedModel {
+  Network network;  // optimized
+  Partition partition;
+};
+
+void AddModelFlags(CLI::App* command, ModelFlags* flags);
+// --target, required.
+void AddTargetFlag(CLI::App* command, std::string* target);
+// A whole number or a decimal one within bounds; the current value is the default.
+CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
+              const std::string& help);
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above, const std::string& help);
+
+// InvalidArgument names the flag that is malformed.
+absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
+// Loads, optimizes and cuts the model.
+absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags);
+// The name that a history knows the network by: the built-in name, or the file's name without folder and ".onnx".
+std::string NetworkName(const std::string& model);
+// "1x3x224x224". InvalidArgument names the text.
+absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
+std::string ShapeText(const std::vector<int64_t>& shape);
+
+}  // namespace diapason

@@ -1,0 +1,227 @@
+// diapason history: statistics, integrity, export, import and distillation of a history.
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <fstream>
+#include <istream>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/table.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "db/history.h"
+
+namespace diapason {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct HistoryFlags {
+  std::string history, file, out, target, workload, model;
+  int64_t keep = 1;
+  bool skip_damaged = false, json = false;
+};
+
+std::string TimeText(int64_t nanoseconds) {
+  if (nanoseconds == 0) return "-";
+  const std::time_t seconds = nanoseconds / 1'000'000'000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc);
+  return text;
+}
+
+Json InfoJson(const HistoryInfo& info) {
+  Json errors = Json::object(), workloads = Json::array(), devices = Json::array(), networks = Json::array();
+  for (const auto& [kind, count] : info.errors) errors[kind] = count;
+  for (const auto& w : info.workloads) {
+    workloads.push_back({{"workload", w.workload_key}, {"task", w.task_name}, {"target", w.target},
+                         {"device", w.device_model}, {"records", w.records}, {"failed", w.failed},
+                         {"verified", w.verified},
+                         {"best_us", w.best_seconds ? Json(*w.best_seconds * 1e6) : Json(nullptr)}});
+  }
+  for (const auto& d : info.devices) devices.push_back({{"device", d.model}, {"uuid", d.uuid}, {"records", d.records}});
+  for (const auto& n : info.networks) networks.push_back({{"network", n.name}, {"tasks", n.tasks}});
+  return {{"schema_version", info.schema_version}, {"bytes", info.bytes}, {"records", info.records},
+          {"failed", info.failed}, {"runs", info.runs}, {"first_at", info.first_at}, {"last_at", info.last_at},
+          {"errors", errors}, {"workloads", workloads}, {"devices", devices}, {"networks", networks}};
+}
+
+void PrintInfo(std::ostream& out, const HistoryInfo& info) {
+  out << Count(info.records, "record") << " (" << info.failed << " failed) of " << Count(info.runs, "run") << ", "
+      << Bytes(info.bytes) << ", schema " << info.schema_version << "\n"
+      << "from " << TimeText(info.first_at) << " to " << TimeText(info.last_at) << "\n";
+  for (const auto& device : info.devices) {
+    out << "device   " << device.model << (device.uuid.empty() ? "" : " " + device.uuid) << ": "
+        << Count(device.records, "record") << "\n";
+  }
+  for (const auto& network : info.networks) out << "network  " << network.name << ": " << Count(network.tasks, "task") << "\n";
+  for (const auto& [kind, count] : info.errors) out << "error    " << kind << ": " << count << "\n";
+  if (info.workloads.empty()) return;
+  TextTable table({{"task"}, {"records", true}, {"failed", true}, {"verified", true}, {"best us", true}, {"target"}, {"workload"}});
+  for (const auto& w : info.workloads) {
+    table.AddRow({w.task_name, absl::StrCat(w.records), absl::StrCat(w.failed), absl::StrCat(w.verified),
+                  Digits(w.best_seconds.value_or(0) * 1e6), w.target, w.workload_key});
+  }
+  out << "\n" << table.ToString();
+}
+
+absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
+  if (flags.json) {
+    session.out << InfoJson(info).dump(2) << "\n";
+  } else {
+    PrintInfo(session.out, info);
+  }
+  return absl::OkStatus();
+}
+
+// What the history itself cannot check, since it reads no programs.
+CheckHooks CompilerHooks() {
+  CheckHooks hooks;
+  hooks.workload_key = [](const std::string& workload) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(workload));
+    return dag.workload_key();
+  };
+  hooks.schedule = [](const TuningRecord& record) { return ParseSchedule(record.schedule).status(); };
+  return hooks;
+}
+
+absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
+  if (flags.json) {
+    session.out << Json{{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}}.dump(2) << "\n";
+  } else {
+    for (const std::string& problem : report.problems) session.out << problem << "\n";
+    if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
+  }
+  if (report.ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(flags.history, " has ", Count(report.problems.size(), "problem"),
+                                          "; save what is whole with `diapason history export ", flags.history,
+                                          " --skip-damaged --out good.jsonl` and import that into a new file"));
+}
+
+absl::StatusOr<RecordFilter> FilterOf(const HistoryFlags& flags) {
+  RecordFilter filter;
+  filter.workload = flags.workload;
+  if (!flags.model.empty()) filter.network = NetworkName(flags.model);
+  if (!flags.target.empty()) {
+    ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
+    filter.target = target.ToString();
+  }
+  return filter;
+}
+
+absl::Status RunExport(const HistoryFlags& flags, Session& session) {
+  HistoryOptions how;
+  how.allow_damage = flags.skip_damaged;
+  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly, how));
+  ExportOptions options;
+  options.skip_damaged = flags.skip_damaged;
+  ASSIGN_OR_RETURN(options.filter, FilterOf(flags));
+  std::ofstream file;
+  if (!flags.out.empty()) {
+    file.open(flags.out, std::ios::binary | std::ios::trunc);
+    if (!file) return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
+  }
+  std::ostream& to = flags.out.empty() ? session.out : file;
+  ASSIGN_OR_RETURN(const ExportReport report, history->ExportJson(to, options));
+  to.flush();
+  if (!to) {
+    return absl::ResourceExhaustedError(absl::StrCat(flags.out.empty() ? "the output" : flags.out,
+                                                     " could not be written to its end; make room or name another file with --out"));
+  }
+  for (const std::string& damaged : report.damaged) Warn(session, damaged);
+  if (flags.out.empty()) return absl::OkStatus();
+  if (flags.json) {
+    session.out << Json{{"records", report.records}, {"damaged", report.damaged}}.dump(2) << "\n";
+  } else {
+    session.out << "exported " << Count(report.records, "record") << " to " << flags.out << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunImport(const HistoryFlags& flags, Session& session) {
+  std::ifstream file;
+  const bool from_file = !flags.file.empty() && flags.file != "-";
+  if (from_file) {
+    file.open(flags.file, std::ios::binary);
+    if (!file) return absl::NotFoundError(absl::StrCat(flags.file, " cannot be read; name a file that `diapason history export` wrote"));
+  } else if (session.environment.in == nullptr) {
+    return absl::InvalidArgumentError("there is no input; name the file to import behind the history");
+  }
+  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kCreate));
+  ImportOptions options;
+  options.skip_damaged = flags.skip_damaged;
+  std::istream& from = from_file ? file : *session.environment.in;
+  ASSIGN_OR_RETURN(const ImportReport report,
+                   history->ImportJson(from, from_file ? flags.file : "standard input", options));
+  for (const std::string& damaged : report.damaged) Warn(session, damaged);
+  if (flags.json) {
+    session.out << Json{{"lines", report.lines}, {"added", report.added}, {"known", report.known},
+                        {"updated", report.updated}, {"damaged", report.damaged}}.dump(2) << "\n";
+  } else {
+    session.out << "imported " << Count(report.added, "record") << "; " << report.known << " were there already\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
+  ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
+  if (flags.json) {
+    session.out << Json{{"kept", report.kept}, {"dropped", report.dropped}, {"bytes_before", report.bytes_before},
+                        {"bytes_after", report.bytes_after}}.dump(2) << "\n";
+  } else {
+    session.out << "kept " << Count(report.kept, "record") << " and dropped " << report.dropped << "; "
+                << Bytes(report.bytes_before) << " before, " << Bytes(report.bytes_after) << " after\n";
+  }
+  return absl::OkStatus();
+}
+
+using HistoryBody = absl::Status (*)(const HistoryFlags&, Session&);
+
+CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<HistoryFlags>& flags, const char* name,
+                    const char* help, HistoryBody body) {
+  CLI::App* action = command->add_subcommand(name, help);
+  action->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
+  action->add_flag("--json", flags->json, "One JSON document instead of text");
+  action->callback([&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
+  return action;
+}
+
+}  // namespace
+
+void AddHistory(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import or distill a history");
+  command->require_subcommand(1);
+  auto flags = std::make_shared<HistoryFlags>();
+  AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
+  AddAction(command, chosen, flags, "check", "Read everything and report what is damaged", RunCheck);
+
+  CLI::App* write = AddAction(command, chosen, flags, "export", "Write JSON lines that lose nothing", RunExport);
+  write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
+  write->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
+  write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")->type_name("KEY");
+  write->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
+  write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
+
+  CLI::App* read = AddAction(command, chosen, flags, "import", "Add the records of JSON lines", RunImport);
+  read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");
+  read->add_flag("--skip-damaged", flags->skip_damaged, "Import the good lines, instead of nothing");
+
+  CLI::App* best = AddAction(command, chosen, flags, "distill", "Keep only the best records", RunDistill);
+  AddWhole(best, "--keep", &flags->keep, 1, std::numeric_limits<int64_t>::max(),
+           "How many of each workload, target and device (default 1)");
+  best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");
+}
+
+}  // namespace diapason

@@ -1,0 +1,25 @@
+#include "cli/internal.h"
+
+#include "absl/strings/numbers.h"
+#include "compiler/tensor/target.h"
+#include "worker/processes.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kBadArguments = 2;
+
+}  // namespace
+
+std::optional<int> RunInternal(const std::vector<std::string>& args) {
+  const bool builder = !args.empty() && args[0] == "internal-builder";
+  const bool runner = !args.empty() && args[0] == "internal-runner";
+  if (!builder && !runner) return std::nullopt;
+  int fd = 0;
+  if (args.size() != (builder ? 3u : 5u) || args[1] != "--fd" || !absl::SimpleAtoi(args[2], &fd)) return kBadArguments;
+  if (builder) return BuilderMain(fd);
+  const absl::StatusOr<Target> target = Target::Parse(args[4]);
+  return target.ok() ? RunnerMain(fd, *target) : kBadArguments;
+}
+
+}  // namespace diapason

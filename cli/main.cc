@@ -1,0 +1,30 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "cli/cli.h"
+#include "cli/internal.h"
+
+namespace {
+
+std::pair<int, int> TerminalSize() {
+  winsize size{};
+  for (int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) return {size.ws_col, size.ws_row};
+  }
+  return {80, 24};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (const std::optional<int> code = diapason::RunInternal(args)) return *code;
+  diapason::CliEnvironment environment;
+  environment.in = &std::cin;
+  environment.out_is_terminal = isatty(STDOUT_FILENO) != 0;
+  environment.err_is_terminal = isatty(STDERR_FILENO) != 0;
+  environment.terminal_size = TerminalSize;
+  return diapason::RunCli(args, std::cout, std::cerr, environment);
+}

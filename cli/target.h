@@ -1,0 +1,25 @@
+// Targets as commands use them: with the facts of the device behind them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "compiler/tensor/target.h"
+
+namespace diapason {
+
+struct ResolvedTarget {
+  // As given, with what it left open filled in (cuda: -arch, cpu: -num-cores), so that "cuda" and "cuda -arch=sm_90" find
+  // each other's records on the same machine. -device is left out: it tells where, not what.
+  Target target;
+  int device = 0;  // what -device said
+  DeviceFacts facts;
+};
+
+// Facts are those of the device here, or defaults of the architecture where there is none: enough to search and to compile.
+absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text);
+// As ResolveTarget, but Unavailable, with what is missing and the mend, when there is no such device here.
+absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
+
+}  // namespace diapason

@@ -1,0 +1,18 @@
+// Tensors in files: what `run --input` reads and `--output-dir` writes.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/tensor/array.h"
+
+namespace diapason {
+
+// NumPy's .npy, or an ONNX TensorProto (.pb). NotFound for a file that cannot be read; DataLoss and InvalidArgument as
+// ParseNpy. Messages name the file.
+absl::StatusOr<Array> ReadTensorFile(const std::string& path);
+// Writes .npy. The message names the file and the system's reason.
+absl::Status WriteNpyFile(const std::string& path, const Array& array);
+
+}  // namespace diapason

@@ -1,0 +1,139 @@
+#include <fstream>
+
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/serialize.h"
+#include "compiler/schedule/step.h"
+#include "db/history.h"
+#include "tests/cli/testing.h"
+
+namespace diapason {
+namespace {
+
+ComputeDag Doubled(int64_t n) {
+  DagBuilder builder;
+  const int x = builder.Placeholder("x", {n});
+  const int y = builder.Compute("y", {n}, [&](const auto& i) { return Add(builder.At(x, {i[0]}), builder.At(x, {i[0]})); });
+  return builder.Build({y}).value();
+}
+
+TuningRecord Record(int64_t n, int64_t trial, double seconds) {
+  TuningRecord record;
+  const ComputeDag dag = Doubled(n);
+  record.workload_key = dag.workload_key();
+  record.workload = SerializeDag(dag);
+  record.task_name = "double";
+  record.target = "cpu";
+  record.device_model = "a processor";
+  record.view = "direct";
+  record.sketch = "direct/plain";
+  record.schedule = SerializeSchedule(Schedule{});
+  record.trial = trial;
+  if (seconds > 0) {
+    record.outcome = Timing{{seconds, seconds}, 1, false, 0.1, 0.1};
+  } else {
+    record.outcome = MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "no"};
+  }
+  return record;
+}
+
+class HistoryCommands : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    auto history = History::Open(Path("h.db"), HistoryMode::kCreate);
+    ASSERT_TRUE(history.ok()) << history.status();
+    const auto ids = (*history)->Append({Record(8, 0, 3e-6), Record(8, 1, 2e-6), Record(8, 2, 0), Record(16, 0, 5e-6)});
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    ASSERT_TRUE((*history)->LinkNetwork({{"tiny", Doubled(8).workload_key(), SerializeDag(Doubled(8)), "double", 2}}).ok());
+  }
+};
+
+TEST_F(HistoryCommands, InfoCounts) {
+  const auto json = Cli({"history", "info", Path("h.db"), "--json"}).json();
+  EXPECT_EQ(json["records"], 4);
+  EXPECT_EQ(json["failed"], 1);
+  EXPECT_EQ(json["errors"]["compile"], 1);
+  EXPECT_EQ(json["workloads"].size(), 2u);
+  EXPECT_NE(Cli({"history", "info", Path("h.db")}).out.find("4 records (1 failed)"), std::string::npos);
+}
+
+TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
+  const auto json = Cli({"history", "check", Path("h.db"), "--json"}).json();
+  EXPECT_EQ(json, (nlohmann::json{{"ok", true}, {"records", 4}, {"problems", nlohmann::json::array()}}));
+  EXPECT_EQ(Cli({"history", "check", Path("h.db")}).out, "ok, 4 records\n");
+}
+
+TEST_F(HistoryCommands, ExportAndImportLoseNothing) {
+  const CliResult lines = Cli({"history", "export", Path("h.db")});
+  EXPECT_EQ(lines.code, 0) << lines.err;
+  const CliResult imported = Cli({"history", "import", Path("copy.db"), "--json"}, lines.out);
+  EXPECT_EQ(imported.json()["added"], 4) << imported.err;
+  EXPECT_EQ(Cli({"history", "export", Path("copy.db")}).out, lines.out);
+  EXPECT_EQ(Cli({"history", "import", Path("copy.db")}, lines.out).out, "imported 0 records; 4 were there already\n");
+}
+
+TEST_F(HistoryCommands, ExportAndImportByFile) {
+  EXPECT_EQ(Cli({"history", "export", Path("h.db"), "--out", Path("h.jsonl")}).out,
+            "exported 4 records to " + Path("h.jsonl") + "\n");
+  EXPECT_EQ(Cli({"history", "import", Path("copy.db"), Path("h.jsonl")}).out,
+            "imported 4 records; 0 were there already\n");
+  ExpectError(Cli({"history", "import", Path("copy.db"), Path("none.jsonl")}),
+              Path("none.jsonl") + " cannot be read; name a file that `diapason history export` wrote");
+  ExpectError(Cli({"history", "export", Path("h.db"), "--out", Path("no/such/file")}),
+              Path("no/such/file") + " cannot be written; name another file with --out");
+}
+
+TEST_F(HistoryCommands, DistillKeepsTheBestOfEachWorkload) {
+  const auto json = Cli({"history", "distill", Path("h.db"), "--out", Path("best.db"), "--json"}).json();
+  EXPECT_EQ(json["kept"], 2);
+  EXPECT_EQ(json["dropped"], 2);
+  EXPECT_EQ(Cli({"history", "info", Path("best.db"), "--json"}).json()["records"], 2);
+  EXPECT_EQ(Cli({"history", "info", Path("h.db"), "--json"}).json()["records"], 4);
+}
+
+TEST_F(HistoryCommands, QueryShowsTheBestFirst) {
+  const auto json = Cli({"query", "--history", Path("h.db"), "--top", "2", "--model", "tiny", "--json"}).json();
+  ASSERT_EQ(json["records"].size(), 2u);
+  const auto& best = json["records"][0];
+  EXPECT_EQ(best["id"], 2);
+  EXPECT_EQ(best["workload"], Doubled(8).workload_key());
+  EXPECT_EQ(best["target"], "cpu");
+  EXPECT_EQ(best["device"], "a processor");
+  EXPECT_NEAR(best["median_us"], 2, 1e-9);
+  EXPECT_EQ(best["trial"], 1);
+  EXPECT_EQ(best["verified"], false);
+  EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"].size(), 2u);
+  EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--target", "cuda", "--json"}).json()["records"].size(), 0u);
+}
+
+TEST_F(HistoryCommands, ErrorsNameTheFileAndTheMend) {
+  ExpectError(Cli({"query", "--history", Path("h.db"), "--model", "big"}),
+              Path("h.db") + " knows no network big; `diapason history info " + Path("h.db") + "` lists those it has");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"query", "--history", Path("none.db")}, {"history", "info", Path("none.db")}, {"history", "check", Path("none.db")}}) {
+    const CliResult result = Cli(command);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_NE(result.err.find(Path("none.db")), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+    EXPECT_FALSE(std::filesystem::exists(Path("none.db")));
+  }
+}
+
+TEST_F(HistoryCommands, CheckReportsDamage) {
+  std::fstream file(Path("h.db"), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(0, std::ios::end);
+  const auto size = static_cast<int64_t>(file.tellp());
+  for (int64_t at = 4096 + 100; at < size; at += 512) {
+    file.seekp(at);
+    file.write("damage", 6);
+  }
+  file.close();
+  std::filesystem::remove(Path("h.db-wal"));
+  const CliResult result = Cli({"history", "check", Path("h.db"), "--json"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.json()["ok"], false);
+  EXPECT_FALSE(result.json()["problems"].empty());
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,57 @@
+// Running commands with captured streams, in a folder of their own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/cli.h"
+
+namespace diapason {
+
+struct CliResult {
+  int code = 0;
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+inline CliResult Cli(const std::vector<std::string>& args, const std::string& input = "") {
+  std::istringstream in(input);
+  std::ostringstream out, err;
+  CliEnvironment environment;
+  environment.in = &in;
+  CliResult result;
+  result.code = RunCli(args, out, err, environment);
+  result.out = out.str();
+  result.err = err.str();
+  return result;
+}
+
+// Gives each test an empty folder, removed behind it.
+class CliTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/diapason_cli_XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+ private:
+  std::string folder_;
+};
+
+// The command fails with exactly this sentence and prints no report.
+inline void ExpectError(const CliResult& result, const std::string& sentence, int code = 1) {
+  EXPECT_EQ(result.code, code);
+  EXPECT_EQ(result.err, "error: " + sentence + "\n");
+  EXPECT_EQ(result.out, "");
+}
+
+}  // namespace diapason

@@ -1,0 +1,76 @@
+#include "tests/cli/testing.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kUsage = 2;
+
+TEST(Usage, EveryCommandHasHelp) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{},
+                                             {"networks"},
+                                             {"devices"},
+                                             {"query"},
+                                             {"history"},
+                                             {"history", "info"},
+                                             {"history", "check"},
+                                             {"history", "export"},
+                                             {"history", "import"},
+                                             {"history", "distill"}}) {
+    std::vector<std::string> args = command;
+    args.push_back("--help");
+    const CliResult result = Cli(args);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("Usage: "), std::string::npos) << result.out;
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST(Usage, ErrorsNameWhatIsWrongAndTheMend) {
+  ExpectError(Cli({}), "no command is given; `diapason --help` lists them", kUsage);
+  ExpectError(Cli({"tunes"}), "unknown command tunes; `diapason --help` lists them", kUsage);
+  ExpectError(Cli({"networks", "--color"}),
+              "unknown argument --color; `diapason networks --help` lists those that it takes", kUsage);
+  ExpectError(Cli({"query"}), "--history is missing; `diapason query --help` shows what to give", kUsage);
+  ExpectError(Cli({"query", "--history", "h.db", "--top", "0"}), "--top 0: give a whole number of at least 1", kUsage);
+  ExpectError(Cli({"query", "--history", "h.db", "--top", "many"}), "--top many: give a whole number of at least 1", kUsage);
+  ExpectError(Cli({"query", "--history"}), "--history needs a value behind it; see `diapason query --help`", kUsage);
+  ExpectError(Cli({"history"}), "no command is given; `diapason history --help` lists them", kUsage);
+  ExpectError(Cli({"history", "mend", "h.db"}), "unknown command mend; `diapason history --help` lists them", kUsage);
+  ExpectError(Cli({"history", "check"}), "HISTORY is missing; `diapason history check --help` shows what to give", kUsage);
+}
+
+TEST(Usage, VersionIsPrinted) {
+  const CliResult result = Cli({"--version"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "diapason 0.1.0\n");
+}
+
+TEST(Networks, AreListedWithTheirOptions) {
+  const CliResult text = Cli({"networks"});
+  EXPECT_EQ(text.code, 0);
+  const auto json = Cli({"networks", "--json"}).json();
+  std::vector<std::string> names;
+  for (const auto& network : json["networks"]) {
+    names.push_back(network["name"]);
+    EXPECT_NE(text.out.find(names.back()), std::string::npos);
+    for (const auto& option : network["options"]) EXPECT_NE(text.out.find(std::string(option["help"])), std::string::npos);
+  }
+  for (const char* name : {"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152", "mobilenet",
+                           "squeezenet_v1.1", "conv2d", "depthwise", "gemm"}) {
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+}
+
+TEST(Devices, BeginWithTheProcessor) {
+  const auto json = Cli({"devices", "--json"}).json();
+  ASSERT_FALSE(json["devices"].empty());
+  const auto& cpu = json["devices"][0];
+  EXPECT_EQ(std::string(cpu["target"]).substr(0, 3), "cpu");
+  EXPECT_NE(cpu["name"], "");
+  EXPECT_GE(cpu["cores"], 1);
+  EXPECT_NE(Cli({"devices"}).out.find("--target \"cpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace diapason
