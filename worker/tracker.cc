@@ -393,8 +393,8 @@ void Tracker::Impl::SetDeviceState(Session& session, const std::string& name, v1
   if (state == v1::DEVICE_STATE_QUARANTINED) return;
   for (const v1::DeviceDescription& device : session.status.devices()) {
     if (device.name() != name) continue;
-    classes.push_back(ClassOf(device.target(), ""));
     if (!device.facts().model().empty()) classes.push_back(ClassOf(device.target(), device.facts().model()));
+    classes.push_back(ClassOf(device.target(), ""));
   }
   for (const std::string& device_class : classes) ++devices_serving_[device_class];
 }

@@ -26,7 +26,8 @@ struct TrackerOptions {
   using Clock = std::chrono::steady_clock;
   std::chrono::milliseconds heartbeat{1000};      // told to workers
   std::chrono::milliseconds lease{15000};         // without renewal
-  std::chrono::milliseconds session{15000};       // of a worker, without Report
+  // Of a worker, without Report. Shorter than a lease: a silent worker is gone before its lease would be granted again.
+  std::chrono::milliseconds session{10000};
   std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
   std::chrono::milliseconds max_wait{30000};      // of Lease and Next
   // A longer time between two Ticks is a stall of this process and not of its peers: their deadlines move on by it.

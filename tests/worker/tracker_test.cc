@@ -1,0 +1,551 @@
+#include "worker/tracker.h"
+
+#include <optional>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/convert.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// A tracker with a clock that moves when told to; workers and coordinators are a few lines each.
+class TrackerTest : public testing::Test {
+ protected:
+  TrackerTest() {
+    options_.now = [this] { return now_; };
+    Restart();
+  }
+  void Restart() { tracker_ = std::make_unique<Tracker>(options_); }
+
+  // In small steps: a long one would be taken for a stall of the tracker.
+  void Pass(std::chrono::milliseconds time) {
+    for (auto end = now_ + time; now_ < end;) {
+      now_ += std::chrono::milliseconds(100);
+      tracker_->Tick();
+    }
+  }
+
+  std::string Open(int priority = 0, double weight = 1, std::map<std::string, std::string> labels = {}) {
+    v1::OpenRequest request;
+    request.mutable_protocol()->set_low(1);
+    request.mutable_protocol()->set_high(1);
+    request.set_priority(priority);
+    request.set_weight(weight);
+    request.mutable_labels()->insert(labels.begin(), labels.end());
+    v1::OpenResponse response;
+    EXPECT_TRUE(tracker_->Open(request, response).ok());
+    return response.queue();
+  }
+
+  static v1::MeasureRequest Measurement(uint64_t id, const std::string& model = "") {
+    v1::MeasureRequest request;
+    request.set_id(id);
+    request.set_workload("w");
+    request.set_schedule("s");
+    request.set_target("cuda -arch=sm_90");
+    request.set_device_model(model);
+    return request;
+  }
+
+  absl::Status Submit(const std::string& queue, std::vector<v1::MeasureRequest> measurements) {
+    v1::SubmitRequest request;
+    request.set_queue(queue);
+    for (v1::MeasureRequest& m : measurements) *request.add_requests() = std::move(m);
+    v1::SubmitResponse response;
+    return tracker_->Submit(request, response);
+  }
+  absl::Status SubmitIds(const std::string& queue, std::vector<uint64_t> ids) {
+    std::vector<v1::MeasureRequest> measurements;
+    for (uint64_t id : ids) measurements.push_back(Measurement(id));
+    return Submit(queue, std::move(measurements));
+  }
+
+  v1::RegisterRequest Worker(const std::string& name, const std::string& model = "H200") {
+    v1::RegisterRequest request;
+    request.mutable_protocol()->set_low(1);
+    request.mutable_protocol()->set_high(1);
+    request.set_worker_id(name);
+    request.set_name(name);
+    v1::DeviceDescription& device = *request.add_devices();
+    device.set_name("cuda:0");
+    device.set_target("cuda");
+    device.mutable_facts()->set_model(model);
+    device.mutable_facts()->set_uuid("uuid of " + name);
+    device.set_state(v1::DEVICE_STATE_READY);
+    return request;
+  }
+  std::string Register(const v1::RegisterRequest& request) {
+    v1::RegisterResponse response;
+    absl::Status status = tracker_->Register(request, response);
+    EXPECT_TRUE(status.ok()) << status;
+    return response.session();
+  }
+  std::string Register(const std::string& name) { return Register(Worker(name)); }
+
+  struct Waiting {
+    std::optional<absl::Status> status;
+    v1::LeaseResponse response;
+  };
+  std::shared_ptr<Waiting> Lease(const std::string& session, uint32_t free, uint64_t received = 0, uint32_t wait_ms = 20000) {
+    v1::LeaseRequest request;
+    request.set_session(session);
+    request.set_received(received);
+    request.set_max_wait_ms(wait_ms);
+    v1::DeviceCapacity& capacity = *request.add_capacity();
+    capacity.set_device("cuda:0");
+    capacity.set_free(free);
+    auto waiting = std::make_shared<Waiting>();
+    tracker_->Lease(request, [waiting](absl::Status status, v1::LeaseResponse response) {
+      EXPECT_FALSE(waiting->status.has_value());
+      waiting->status = status;
+      waiting->response = std::move(response);
+    });
+    return waiting;
+  }
+  std::vector<v1::LeaseGrant> Grants(const std::string& session, uint32_t free) {
+    auto waiting = Lease(session, free, ~uint64_t{0} >> 1, 0);
+    EXPECT_TRUE(waiting->status.has_value());
+    return {waiting->response.grants().begin(), waiting->response.grants().end()};
+  }
+  static std::vector<uint64_t> Ids(const std::vector<v1::LeaseGrant>& grants) {
+    std::vector<uint64_t> ids;
+    for (const auto& grant : grants) ids.push_back(grant.request().id());
+    return ids;
+  }
+
+  static v1::MeasureResult Timed(double seconds = 1e-3) {
+    v1::MeasureResult result;
+    result.mutable_timing()->add_samples(seconds);
+    return result;
+  }
+  v1::ReportResponse Report(const std::string& session, std::vector<std::pair<uint64_t, v1::MeasureResult>> outcomes,
+                            std::vector<uint64_t> renew = {}) {
+    v1::ReportRequest request;
+    request.set_session(session);
+    for (auto& [lease, result] : outcomes) {
+      v1::LeaseOutcome& outcome = *request.add_outcomes();
+      outcome.set_lease(lease);
+      *outcome.mutable_result() = result;
+    }
+    for (uint64_t lease : renew) request.add_renew(lease);
+    v1::ReportResponse response;
+    report_status_ = tracker_->Report(request, response);
+    return response;
+  }
+  std::vector<v1::MeasureResult> Results(const std::string& queue, uint64_t acknowledged = 0) {
+    v1::NextRequest request;
+    request.set_queue(queue);
+    request.set_acknowledged(acknowledged);
+    std::vector<v1::MeasureResult> results;
+    tracker_->Next(request, [&](absl::Status status, v1::NextResponse response) {
+      next_status_ = status;
+      results = {response.results().begin(), response.results().end()};
+    });
+    return results;
+  }
+
+  TrackerOptions options_;
+  TrackerOptions::Clock::time_point now_ = TrackerOptions::Clock::now();
+  std::unique_ptr<Tracker> tracker_;
+  absl::Status report_status_, next_status_;
+};
+
+TEST_F(TrackerTest, BringsAResultBack) {
+  std::string queue = Open(), worker = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {7}).ok());
+  std::vector<v1::LeaseGrant> grants = Grants(worker, 4);
+  ASSERT_THAT(Ids(grants), ElementsAre(7));
+  EXPECT_EQ(grants[0].device(), "cuda:0");
+  EXPECT_EQ(grants[0].attempt(), 1u);
+  Report(worker, {{grants[0].lease(), Timed(0.5)}});
+  std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].id(), 7u);
+  EXPECT_EQ(results[0].sequence(), 1u);
+  EXPECT_EQ(results[0].attempts(), 1u);
+  EXPECT_EQ(results[0].timing().samples(0), 0.5);
+  // Until it is acknowledged it is given again.
+  EXPECT_EQ(Results(queue).size(), 1u);
+  EXPECT_THAT(Results(queue, 1), IsEmpty());
+}
+
+TEST_F(TrackerTest, WaitingWorkersShareWhatComes) {
+  std::string queue = Open(), a = Register("a"), b = Register("b");
+  auto first = Lease(a, 4), second = Lease(b, 4);
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3, 4}).ok());
+  EXPECT_EQ(first->response.grants_size(), 2);
+  EXPECT_EQ(second->response.grants_size(), 2);
+}
+
+TEST_F(TrackerTest, GivesNoMoreThanTheCapacity) {
+  std::string queue = Open(), worker = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3, 4}).ok());
+  EXPECT_THAT(Ids(Grants(worker, 3)), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Ids(Grants(worker, 0)), IsEmpty());
+  EXPECT_THAT(Ids(Grants(worker, 3)), ElementsAre(4));
+}
+
+TEST_F(TrackerTest, KeepsModelsApart) {
+  std::string queue = Open(), h200 = Register("a"), h100 = Register(Worker("b", "H100"));
+  ASSERT_TRUE(Submit(queue, {Measurement(1, "H100"), Measurement(2, "H200"), Measurement(3, "B200"), Measurement(4)}).ok());
+  EXPECT_THAT(Ids(Grants(h100, 1)), ElementsAre(1));
+  EXPECT_THAT(Ids(Grants(h200, 9)), testing::UnorderedElementsAre(2, 4));
+  EXPECT_THAT(Ids(Grants(h100, 9)), IsEmpty());
+}
+
+// A worker that vanishes loses its leases; the answer that comes late is ignored.
+TEST_F(TrackerTest, ALostLeaseRunsElsewhereAndTheLateAnswerIsIgnored) {
+  std::string queue = Open(), a = Register("a"), b = Register("b");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  uint64_t lost = Grants(a, 1)[0].lease();
+  for (int i = 0; i < 20; ++i) {
+    Pass(std::chrono::seconds(1));
+    Report(b, {});
+    Report(a, {});  // alive, but it does not renew
+    Results(queue);
+  }
+  std::vector<v1::LeaseGrant> grants = Grants(b, 1);
+  ASSERT_THAT(Ids(grants), ElementsAre(1));
+  EXPECT_EQ(grants[0].attempt(), 2u);
+  EXPECT_NE(grants[0].lease(), lost);
+  EXPECT_THAT(Report(a, {{lost, Timed(111)}}, {lost}).over(), ElementsAre(lost));
+  EXPECT_THAT(Results(queue), IsEmpty());
+  Report(b, {{grants[0].lease(), Timed(222)}});
+  Report(b, {{grants[0].lease(), Timed(333)}});  // told twice
+  Report(a, {{lost, Timed(111)}});
+  std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].timing().samples(0), 222);
+}
+
+TEST_F(TrackerTest, RenewedLeasesLive) {
+  std::string queue = Open(), worker = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  uint64_t lease = Grants(worker, 1)[0].lease();
+  for (int i = 0; i < 100; ++i) {
+    Pass(std::chrono::seconds(1));
+    EXPECT_THAT(Report(worker, {}, {lease}).over(), IsEmpty());
+    Results(queue);
+  }
+}
+
+TEST_F(TrackerTest, ASilentWorkerIsTakenForLost) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  ASSERT_EQ(Grants(a, 1).size(), 1u);
+  auto waiting = Lease(a, 1, 1);
+  Pass(std::chrono::seconds(16));
+  EXPECT_EQ(*waiting->status, absl::NotFoundError("this session is over: it did not report in time"));
+  Report(a, {});
+  EXPECT_EQ(report_status_, absl::NotFoundError("this session is over, or the tracker was restarted"));
+  std::string again = Register("a");
+  EXPECT_THAT(Ids(Grants(again, 1)), ElementsAre(1));
+}
+
+TEST_F(TrackerTest, AnewSessionEndsTheOlderOne) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  uint64_t lease = Grants(a, 1)[0].lease();
+  std::string restarted = Register("a");
+  Report(a, {{lease, Timed()}});
+  EXPECT_TRUE(absl::IsNotFound(report_status_));
+  EXPECT_THAT(Results(queue), IsEmpty());
+  EXPECT_THAT(Ids(Grants(restarted, 1)), ElementsAre(1));
+}
+
+TEST_F(TrackerTest, InfrastructureFaultsAreTriedElsewhereAndThenReported) {
+  std::string queue = Open(), a = Register("a"), b = Register("b");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  v1::MeasureResult fault = InfrastructureResult(MeasureStage::kRun, "the runner was killed");
+  Report(a, {{Grants(a, 1)[0].lease(), fault}});
+  EXPECT_THAT(Grants(a, 1), IsEmpty());  // it had its try
+  Report(b, {{Grants(b, 1)[0].lease(), fault}});
+  std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].error().kind(), "infrastructure");
+  EXPECT_EQ(results[0].error().text(), "the runner was killed");
+  EXPECT_EQ(results[0].attempts(), 2u);
+}
+
+TEST_F(TrackerTest, AFaultOfTheOnlyWorkerIsTriedThereAgain) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  Report(a, {{Grants(a, 1)[0].lease(), InfrastructureResult(MeasureStage::kRun, "killed")}});
+  EXPECT_THAT(Ids(Grants(a, 1)), ElementsAre(1));
+}
+
+TEST_F(TrackerTest, ErrorsOfTheCandidateAreNotTriedAgain) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  v1::MeasureResult crash;
+  SetError(ErrorKind::kRunCrash, MeasureStage::kRun, "signal 11", *crash.mutable_error());
+  Report(a, {{Grants(a, 1)[0].lease(), crash}});
+  ASSERT_EQ(Results(queue).size(), 1u);
+  EXPECT_EQ(Results(queue)[0].error().kind(), "run_crash");
+}
+
+TEST_F(TrackerTest, LeavingGivesBackWithoutCountingAnAttempt) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  ASSERT_EQ(Grants(a, 3).size(), 3u);
+  v1::LeaveRequest leave;
+  leave.set_session(a);
+  v1::LeaveResponse left;
+  EXPECT_TRUE(tracker_->Leave(leave, left).ok());
+  EXPECT_TRUE(tracker_->Leave(leave, left).ok());
+  std::string b = Register("b");
+  std::vector<v1::LeaseGrant> grants = Grants(b, 3);
+  EXPECT_THAT(Ids(grants), ElementsAre(1, 2, 3));
+  EXPECT_EQ(grants[0].attempt(), 1u);
+}
+
+TEST_F(TrackerTest, AnAnswerThatWasLostIsGivenAgain) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  auto lost = Lease(a, 2);
+  ASSERT_EQ(lost->response.grants_size(), 2);
+  auto again = Lease(a, 2, /*received=*/0, /*wait_ms=*/0);
+  ASSERT_EQ(again->response.grants_size(), 2);
+  EXPECT_EQ(again->response.grants(0).lease(), lost->response.grants(0).lease());
+  auto next = Lease(a, 1, again->response.batch(), 0);
+  ASSERT_EQ(next->response.grants_size(), 1);
+  EXPECT_EQ(next->response.grants(0).request().id(), 3u);
+}
+
+TEST_F(TrackerTest, CancelRevokesLeases) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  uint64_t lease = Grants(a, 1)[0].lease();
+  auto waiting = Lease(a, 0, 1);
+  v1::CancelRequest cancel;
+  cancel.set_queue(queue);
+  cancel.set_all(true);
+  v1::CancelResponse cancelled;
+  ASSERT_TRUE(tracker_->Cancel(cancel, cancelled).ok());
+  EXPECT_EQ(cancelled.cancelled(), 2u);
+  EXPECT_THAT(waiting->response.revoked(), ElementsAre(lease));
+  std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].cancelled().reason(), "the coordinator cancelled it");
+  Report(a, {{lease, Timed()}});
+  EXPECT_EQ(Results(queue).size(), 2u);
+  EXPECT_THAT(Grants(a, 5), IsEmpty());
+}
+
+TEST_F(TrackerTest, SubmittingTwiceIsSubmittingOnce) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  std::vector<v1::LeaseGrant> grants = Grants(a, 9);
+  ASSERT_THAT(Ids(grants), ElementsAre(1, 2));
+  Report(a, {{grants[0].lease(), Timed()}});
+  Results(queue, 1);
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  EXPECT_THAT(Grants(a, 9), IsEmpty());
+}
+
+TEST_F(TrackerTest, QueuesHaveBounds) {
+  options_.max_pending = 3;
+  options_.max_request_bytes = 100;
+  Restart();
+  std::string queue = Open();
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  EXPECT_EQ(SubmitIds(queue, {4}), absl::ResourceExhaustedError("the queue holds 3 requests and takes 3"));
+  v1::MeasureRequest large = Measurement(4);
+  large.set_workload(std::string(200, 'x'));
+  EXPECT_TRUE(absl::IsInvalidArgument(Submit(queue, {large})));
+  EXPECT_EQ(SubmitIds(queue, {0}), absl::InvalidArgumentError("a measurement request without id"));
+  v1::MeasureRequest empty = Measurement(4);
+  empty.clear_schedule();
+  EXPECT_EQ(Submit(queue, {empty}), absl::InvalidArgumentError("measurement request 4 has no schedule"));
+}
+
+TEST_F(TrackerTest, QueuesShareByWeightAndPriority) {
+  std::string light = Open(0, 1), heavy = Open(0, 3), urgent = Open(5, 1), a = Register("a");
+  std::vector<uint64_t> ids;
+  for (uint64_t id = 1; id <= 40; ++id) ids.push_back(id);
+  std::vector<uint64_t> heavy_ids, urgent_ids{1001, 1002};
+  for (uint64_t id : ids) heavy_ids.push_back(100 + id);
+  ASSERT_TRUE(SubmitIds(light, ids).ok());
+  ASSERT_TRUE(SubmitIds(heavy, heavy_ids).ok());
+  ASSERT_TRUE(SubmitIds(urgent, urgent_ids).ok());
+  std::vector<uint64_t> granted = Ids(Grants(a, 22));
+  ASSERT_EQ(granted.size(), 22u);
+  EXPECT_THAT(std::vector<uint64_t>(granted.begin(), granted.begin() + 2), ElementsAre(1001, 1002));
+  auto of_light = std::count_if(granted.begin() + 2, granted.end(), [](uint64_t id) { return id <= 40; });
+  EXPECT_NEAR(static_cast<double>(of_light), 5, 1);
+}
+
+TEST_F(TrackerTest, LabelsLimitAQueueToWorkers) {
+  std::string queue = Open(0, 1, {{"rack", "b"}});
+  v1::RegisterRequest other = Worker("a"), right = Worker("b");
+  (*right.mutable_labels())["rack"] = "b";
+  std::string a = Register(other), b = Register(right);
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  EXPECT_THAT(Grants(a, 1), IsEmpty());
+  EXPECT_THAT(Ids(Grants(b, 1)), ElementsAre(1));
+}
+
+TEST_F(TrackerTest, ADeviceInQuarantineGetsNothing) {
+  std::string queue = Open(), a = Register("a");
+  v1::ReportRequest report;
+  report.set_session(a);
+  v1::DeviceStatus& device = *report.add_devices();
+  device.set_device("cuda:0");
+  device.set_state(v1::DEVICE_STATE_QUARANTINED);
+  v1::ReportResponse response;
+  ASSERT_TRUE(tracker_->Report(report, response).ok());
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  EXPECT_THAT(Grants(a, 1), IsEmpty());
+  device.set_state(v1::DEVICE_STATE_READY);
+  ASSERT_TRUE(tracker_->Report(report, response).ok());
+  EXPECT_THAT(Ids(Grants(a, 1)), ElementsAre(1));
+}
+
+// A tracker that stood still does not blame its peers.
+TEST_F(TrackerTest, AStallOfTheTrackerEndsNoLease) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
+  uint64_t lease = Grants(a, 1)[0].lease();
+  tracker_->Tick();
+  now_ += std::chrono::hours(1);
+  tracker_->Tick();
+  EXPECT_THAT(Report(a, {{lease, Timed()}}).over(), IsEmpty());
+  EXPECT_TRUE(report_status_.ok());
+  EXPECT_EQ(Results(queue).size(), 1u);
+}
+
+TEST_F(TrackerTest, AnAbandonedQueueExpires) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  uint64_t lease = Grants(a, 1)[0].lease();
+  for (int i = 0; i < 61; ++i) {
+    Pass(std::chrono::seconds(1));
+    Report(a, {}, {lease});
+  }
+  EXPECT_THAT(Report(a, {}, {lease}).over(), ElementsAre(lease));
+  EXPECT_THAT(Results(queue), IsEmpty());
+  EXPECT_EQ(next_status_, absl::NotFoundError("this queue has expired, or the tracker was restarted"));
+  EXPECT_THAT(Grants(a, 1), IsEmpty());
+}
+
+TEST_F(TrackerTest, RequestsMayGiveUpWaiting) {
+  std::string queue = Open();
+  v1::MeasureRequest request = Measurement(1);
+  request.set_queue_timeout_seconds(5);
+  ASSERT_TRUE(Submit(queue, {request}).ok());
+  Pass(std::chrono::seconds(4));
+  EXPECT_THAT(Results(queue), IsEmpty());
+  Pass(std::chrono::seconds(2));
+  ASSERT_EQ(Results(queue).size(), 1u);
+  EXPECT_EQ(Results(queue)[0].cancelled().reason(), "it waited longer than its queue_timeout_seconds");
+}
+
+TEST_F(TrackerTest, WaitsEndInTime) {
+  std::string a = Register("a");
+  auto waiting = Lease(a, 1, 0, 5000);
+  EXPECT_FALSE(waiting->status.has_value());
+  auto newer = Lease(a, 1, 0, 5000);
+  EXPECT_TRUE(waiting->status.has_value());  // ended by the newer one
+  Pass(std::chrono::seconds(6));
+  ASSERT_TRUE(newer->status.has_value());
+  EXPECT_TRUE(newer->status->ok());
+  EXPECT_EQ(newer->response.grants_size(), 0);
+}
+
+TEST_F(TrackerTest, ShutdownAnswersWhatWaits) {
+  std::string a = Register("a");
+  auto waiting = Lease(a, 1);
+  tracker_->Shutdown();
+  EXPECT_EQ(*waiting->status, absl::UnavailableError("the tracker is stopping"));
+}
+
+TEST_F(TrackerTest, RefusesWhatDoesNotFit) {
+  v1::RegisterRequest request = Worker("a");
+  v1::RegisterResponse response;
+  request.mutable_protocol()->set_low(7);
+  request.mutable_protocol()->set_high(9);
+  EXPECT_EQ(tracker_->Register(request, response),
+            absl::FailedPreconditionError("this tracker speaks protocol 1 and the caller 7 to 9: install the same version of "
+                                          "diapason on both"));
+  v1::OpenRequest open;
+  v1::OpenResponse opened;
+  *open.mutable_protocol() = request.protocol();
+  EXPECT_TRUE(absl::IsFailedPrecondition(tracker_->Open(open, opened)));
+  Register("a");
+  request = Worker("b");
+  request.mutable_devices(0)->mutable_facts()->set_uuid("uuid of a");
+  EXPECT_EQ(tracker_->Register(request, response),
+            absl::AlreadyExistsError("device 'cuda:0' (uuid of a) of worker 'b' is registered by worker 'a' already: stop one "
+                                     "of them, or give them different devices"));
+  request = Worker("c");
+  *request.add_devices() = request.devices(0);
+  EXPECT_EQ(tracker_->Register(request, response),
+            absl::InvalidArgumentError("worker 'c' has two devices named 'cuda:0'"));
+}
+
+// Random events, among them lost and repeated messages; in the end each request has exactly one result.
+TEST_F(TrackerTest, EveryRequestGetsOneResultWhateverHappens) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    Restart();
+    std::mt19937 random(seed);
+    auto chance = [&](uint32_t percent) { return random() % 100 < percent; };
+    std::string queue = Open();
+    constexpr uint64_t kRequests = 100;
+    std::vector<std::string> sessions(4);
+    std::vector<uint64_t> received(4);
+    std::vector<std::vector<uint64_t>> held(4);
+    std::map<uint64_t, int> results;
+    uint64_t acknowledged = 0, submitted = 0;
+    for (int step = 0; step < 20000 && results.size() < kRequests; ++step) {
+      size_t w = random() % 4;
+      bool calm = step > 5000;  // let it end
+      if (submitted < kRequests && chance(10)) {
+        ++submitted;
+        ASSERT_TRUE(SubmitIds(queue, {submitted}).ok());
+        if (chance(30)) {
+          ASSERT_TRUE(SubmitIds(queue, {submitted}).ok());
+        }
+      }
+      if (sessions[w].empty() || (!calm && chance(1))) {
+        sessions[w] = Register("worker" + std::to_string(w));
+        received[w] = 0;
+        held[w].clear();
+      }
+      auto answer = Lease(sessions[w], 2, received[w], 0);
+      if (absl::IsNotFound(*answer->status)) {
+        sessions[w].clear();
+        continue;
+      }
+      if (calm || !chance(20)) {  // else it is lost on the way
+        received[w] = answer->response.batch();
+        for (const auto& grant : answer->response.grants()) held[w].push_back(grant.lease());
+      }
+      std::vector<std::pair<uint64_t, v1::MeasureResult>> outcomes;
+      for (uint64_t lease : held[w]) {
+        if (chance(50)) outcomes.push_back({lease, chance(10) ? InfrastructureResult(MeasureStage::kRun, "x") : Timed()});
+      }
+      bool heard = calm || !chance(20);
+      if (heard || chance(50)) Report(sessions[w], outcomes, held[w]);
+      if (heard) {
+        for (auto& [lease, result] : outcomes) std::erase(held[w], lease);
+      }
+      if (chance(5)) Pass(std::chrono::milliseconds(calm ? 100 : random() % 20000));
+      for (const v1::MeasureResult& result : Results(queue, acknowledged)) {
+        ASSERT_EQ(result.sequence(), acknowledged + 1) << "seed " << seed;
+        acknowledged = result.sequence();
+        EXPECT_EQ(++results[result.id()], 1) << "seed " << seed;
+      }
+    }
+    EXPECT_EQ(results.size(), kRequests) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace diapason
