@@ -1,13 +1,16 @@
 // Connections to a tracker, for .cc files that speak gRPC: channels, calls with deadlines, backoff.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
 #include <utility>
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/status.h"
@@ -17,8 +20,18 @@ namespace diapason {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
+// gRPC writes lines of its own to stderr about faults that it also returns; we say what there is to say. $GRPC_VERBOSITY
+// brings them back.
+inline void SilenceGrpcLog() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+  });
+}
+
 // Connects when first used, and again whenever the connection breaks.
 inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+  SilenceGrpcLog();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);

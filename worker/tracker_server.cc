@@ -95,6 +95,7 @@ class TrackerServer::Impl {
   ~Impl() { Shutdown(); }
 
   absl::Status Start(const std::string& address) {
+    SilenceGrpcLog();
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);

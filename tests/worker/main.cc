@@ -14,6 +14,11 @@ int main(int argc, char** argv) {
   if (command == "fake-runner" && argc > 2) {
     return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(), &diapason::OpenFakeDevice);
   }
+  // As the program does: "internal-runner --fd 3 --target TEXT".
+  if (command == "internal-builder") return diapason::BuilderMain(diapason::kChildSocket);
+  if (command == "internal-runner" && argc > 5) {
+    return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[5]).value());
+  }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
