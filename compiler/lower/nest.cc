@@ -54,7 +54,8 @@ ForKind NestBuilder::KindOf(int id, size_t position) const {
   switch (stage.loops[stage.order[position]].annotation) {
     case Annotation::kNone: return ForKind::kSerial;
     case Annotation::kUnroll: return ForKind::kUnroll;
-    case Annotation::kVectorize: return ForKind::kVectorize;
+    // Lanes run together: only an innermost loop can be a vector.
+    case Annotation::kVectorize: return position + 1 == stage.order.size() ? ForKind::kVectorize : ForKind::kUnroll;
     case Annotation::kParallel: return ForKind::kParallel;
     case Annotation::kBlockX: return ForKind::kBlockX;
     case Annotation::kThreadX: return ForKind::kThreadX;

@@ -72,21 +72,30 @@ namespace {
 
 const char* NameOf(ForKind kind) {
   switch (kind) {
-    case ForKind::kSerial: return "for";
-    case ForKind::kParallel: return "parallel";
-    case ForKind::kUnroll: return "unroll";
-    case ForKind::kVectorize: return "vectorize";
-    case ForKind::kBlockX: return "blockIdx.x";
-    case ForKind::kThreadX: return "threadIdx.x";
+    case ForKind::kSerial:
+      return "for";
+    case ForKind::kParallel:
+      return "parallel";
+    case ForKind::kUnroll:
+      return "unroll";
+    case ForKind::kVectorize:
+      return "vectorize";
+    case ForKind::kBlockX:
+      return "blockIdx.x";
+    case ForKind::kThreadX:
+      return "threadIdx.x";
   }
   return "?";
 }
 
 const char* NameOf(Scope scope) {
   switch (scope) {
-    case Scope::kGlobal: return "global";
-    case Scope::kShared: return "shared";
-    case Scope::kLocal: return "local";
+    case Scope::kGlobal:
+      return "global";
+    case Scope::kShared:
+      return "shared";
+    case Scope::kLocal:
+      return "local";
   }
   return "?";
 }
@@ -120,11 +129,13 @@ class Printer {
         Declare(stmt->decl);
         Line(depth, ToString(stmt->decl));
         return Print(stmt->body[0], depth);
-      case StmtKind::kBarrier: return Line(depth, "barrier");
+      case StmtKind::kBarrier:
+        return Line(depth, "barrier");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
         return Print(stmt->body[0], depth);
-      case StmtKind::kComment: return Line(depth, "# " + stmt->text);
+      case StmtKind::kComment:
+        return Line(depth, "# " + stmt->text);
     }
   }
 

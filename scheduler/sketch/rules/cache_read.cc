@@ -33,7 +33,9 @@ class CacheReadShared : public SketchRule {
     }
     Fetch(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
-    result.push_back({std::move(next), false});
+    // A copied stage that is computed is looked at again: how it is computed itself is still open.
+    const bool again = !fused && draft.state().stage(stage).computes();
+    result.push_back({std::move(next), again});
     if (!tile.gemm_like) {
       Draft through = draft;
       through.Name("cached");
@@ -50,9 +52,10 @@ class CacheReadShared : public SketchRule {
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
     const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
-    draft->Annotate(copy, pieces[0], Annotation::kUnroll);
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
     draft->Annotate(copy, pieces[2], Annotation::kVectorize);
+    // A few rounds of copying are unrolled, so that their loads are in flight together.
+    draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4}, 4);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }

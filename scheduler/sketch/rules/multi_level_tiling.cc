@@ -99,7 +99,7 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   draft->Reorder(stage, order);
   for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile}) AnnotateAll(draft, stage, *level, Annotation::kUnroll);
   info.reduce_loop = reduce.r0.empty() ? -1 : reduce.r0.back();
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256, 1024}, 0);
+  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   draft->AddTile(info);
 }

@@ -18,8 +18,8 @@ class Rfactor : public SketchRule {
     if (!s.computes() || s.attach != StageState::Attach::kRoot || s.prologue || !draft.NeedsTiling(stage)) return Answer::kSkip;
     if (!s.op.reduces() || static_cast<int>(s.loops.size()) != s.axis_count() || draft.IsBound(stage))
       return Answer::kSkip;
-    // Its own product is a short reduction over slices: not split again.
-    if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;
+    // Its own product is not split again, nor what a cache write made of a stage that was seen.
+    if (s.op.name.find(".rf") != std::string::npos || s.op.name.find(".acc") != std::string::npos) return Answer::kSkip;
     return Slices(draft, stage).empty() ? Answer::kSkip : Answer::kApply;
   }
 
@@ -63,7 +63,7 @@ class Rfactor : public SketchRule {
       // Worth it only while the tiles of the output alone cannot fill the device.
       const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
       for (int f : {2, 4, 8, 16})
-        if (extent / f >= 32 && space * f <= 2 * fill) slices.push_back(f);
+        if (extent / f >= 32 && space * f <= fill) slices.push_back(f);
     } else if (space < 64 * draft.context().facts.num_cores && reduce > 16 * space && extent >= 64) {
       slices.push_back(std::max(2, draft.context().facts.num_cores));
     }
