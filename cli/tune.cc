@@ -72,6 +72,12 @@ std::vector<TuningTask> TuningTasks(const std::string& network, const Partition&
   return tasks;
 }
 
+absl::Status CheckObjective(const std::string& text, const std::vector<TuningTask>& tasks) {
+  std::vector<std::vector<NetworkWeight>> weights;
+  for (const TuningTask& task : tasks) weights.push_back(task.weights);
+  return Objective::Parse(text, weights).status();
+}
+
 std::vector<NetworkTask> NetworkLinks(const std::string& network, const Partition& partition) {
   std::vector<NetworkTask> links;
   for (const Task& task : partition.tasks) {
@@ -275,6 +281,8 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveMeasurableTarget(flags.target));
   TunerOptions options = OptionsFor(flags, resolved, session);
   ASSIGN_OR_RETURN(options.only, ParseTasks(flags.tasks, partition.tasks.size()));
+  std::vector<TuningTask> tasks = TuningTasks(network, partition);
+  RETURN_IF_ERROR(CheckObjective(flags.objective, tasks));  // before a history is made
 
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(NetworkLinks(network, partition)));
@@ -288,7 +296,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ProgressView view(shown_on, live, session.environment.terminal_size);
   TuneListener listener(flags, partition, view, session, &stop);
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner,
-                   Tuner::Create(TuningTasks(network, partition), std::move(options), measurer.get(), history.get(), &listener));
+                   Tuner::Create(std::move(tasks), std::move(options), measurer.get(), history.get(), &listener));
   ASSIGN_OR_RETURN(TuneReport report, tuner->Run(&stop));
   if (listener.no_gain()) report.stopped = absl::StrCat("no gain in ", flags.early_stop, " trials");
   flags.json ? PrintJson(session.out, report, partition, measurer->client()) : PrintText(session.out, report);
