@@ -174,8 +174,9 @@ class Tracker::Impl {
   void Enqueue(const RequestPtr& request, bool in_front);
   // The lease is over: another worker's turn, or the result `why` when no attempts are left.
   void Retry(Session& session, const RequestPtr& request, v1::MeasureResult why);
-  void Finish(const RequestPtr& request, v1::MeasureResult result);
-  void CancelRequest(const RequestPtr& request, const std::string& reason);
+  // By value, as CancelRequest: the callers take it from the tables that it is removed from.
+  void Finish(RequestPtr request, v1::MeasureResult result);
+  void CancelRequest(RequestPtr request, const std::string& reason);
   void AnswerNext(Queue& queue, absl::Status status = absl::OkStatus());
   void EndSession(const std::string& id, const std::string& why, bool counts);
   void EndQueue(const std::string& id);
@@ -354,7 +355,7 @@ void Tracker::Impl::EndQueue(const std::string& id) {
   queues_.erase(found);
 }
 
-void Tracker::Impl::CancelRequest(const RequestPtr& request, const std::string& reason) {
+void Tracker::Impl::CancelRequest(RequestPtr request, const std::string& reason) {
   for (auto& [id, session] : sessions_) {
     if (request->lease == 0 || session->leases.erase(request->lease) == 0) continue;
     session->revoked.push_back(request->lease);
@@ -365,7 +366,7 @@ void Tracker::Impl::CancelRequest(const RequestPtr& request, const std::string& 
   Finish(request, std::move(result));
 }
 
-void Tracker::Impl::Finish(const RequestPtr& request, v1::MeasureResult result) {
+void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
   Queue& queue = *request->queue;
   if (queue.unfinished.erase(request->message.id()) == 0) return;
   request->lease = ~uint64_t{0};  // no longer pending: lines skip it

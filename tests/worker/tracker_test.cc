@@ -338,6 +338,21 @@ TEST_F(TrackerTest, CancelRevokesLeases) {
   EXPECT_THAT(Grants(a, 5), IsEmpty());
 }
 
+TEST_F(TrackerTest, ClosingAQueueRevokesItsLeases) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  uint64_t lease = Grants(a, 1)[0].lease();
+  auto waiting = Lease(a, 0, 1);
+  v1::CloseRequest close;
+  close.set_queue(queue);
+  v1::CloseResponse closed;
+  ASSERT_TRUE(tracker_->Close(close, closed).ok());
+  EXPECT_TRUE(tracker_->Close(close, closed).ok());
+  EXPECT_THAT(waiting->response.revoked(), ElementsAre(lease));
+  EXPECT_THAT(Report(a, {}, {lease}).over(), ElementsAre(lease));
+  EXPECT_THAT(Grants(a, 5), IsEmpty());
+}
+
 TEST_F(TrackerTest, SubmittingTwiceIsSubmittingOnce) {
   std::string queue = Open(), a = Register("a");
   ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
