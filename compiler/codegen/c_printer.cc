@@ -65,20 +65,26 @@ class CKernelPrinter : public CVectorPrinter {
 
   void PrintStmt(const Stmt& stmt) override {
     switch (stmt->kind) {
-      case StmtKind::kFor: return PrintFor(*stmt);
+      case StmtKind::kFor:
+        return PrintFor(*stmt);
       case StmtKind::kSeq:
         for (const Stmt& child : stmt->body) PrintStmt(child);
         return;
-      case StmtKind::kStore: return Line(StoreText(*stmt));
-      case StmtKind::kIf: return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
-      case StmtKind::kAlloc: return PrintAlloc(*stmt);
-      case StmtKind::kBarrier: return;  // one thread
+      case StmtKind::kStore:
+        return Line(StoreText(*stmt));
+      case StmtKind::kIf:
+        return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kAlloc:
+        return PrintAlloc(*stmt);
+      case StmtKind::kBarrier:
+        return;  // one thread
       case StmtKind::kLet:
         Open("");
         Line("const int64 " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
         PrintStmt(stmt->body[0]);
         return Close();
-      case StmtKind::kComment: return PrintComment(stmt->text);
+      case StmtKind::kComment:
+        return PrintComment(stmt->text);
     }
   }
 
@@ -117,7 +123,9 @@ class CKernelPrinter : public CVectorPrinter {
     slots_.erase(decl.id);
   }
 
-  static int64_t ElementBytes(const BufferDecl& decl) { return decl.dtype == DType::kFloat16 ? 4 : BytesOf(decl.dtype); }
+  static int64_t ElementBytes(const BufferDecl& decl) {
+    return decl.dtype == DType::kFloat16 ? 4 : BytesOf(decl.dtype);
+  }
 
   const KernelFunc& kernel_;
   const int vector_bytes_;

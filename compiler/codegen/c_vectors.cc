@@ -25,15 +25,20 @@ constexpr Element kI32 = {"i32", "int", "int", 4};
 const Element* ElementOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
-    case DType::kFloat16: return &kF32;
-    case DType::kFloat64: return &kF64;
-    case DType::kInt32: return &kI32;
-    default: return nullptr;
+    case DType::kFloat16:
+      return &kF32;
+    case DType::kFloat64:
+      return &kF64;
+    case DType::kInt32:
+      return &kI32;
+    default:
+      return nullptr;
   }
 }
 
 std::string Replaced(std::string text, const std::string& what, const std::string& by) {
-  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
   return text;
 }
 
@@ -53,8 +58,8 @@ std::string Repeated(const std::string& item, int64_t times) {
   return out;
 }
 
-// x86's own minimum and maximum are one instruction; comparing and blending takes three. They give the second operand when
-// one is NaN, so the operands are swapped.
+// x86's own minimum and maximum are one instruction; comparing and blending takes three. They give the second operand
+// when one is NaN, so the operands are swapped.
 std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
   const std::string op = is_min ? "min" : "max", builtin = "__builtin_ia32_" + op + (element.bytes == 8 ? "pd" : "ps");
   std::string out = "static inline {V} {V}_" + op + "({V} a, {V} b) {\n";
@@ -64,7 +69,8 @@ std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
                             ");\n  return ({V})((m & ({M})b) | (~m & ({M})a));\n";
   if (is_float && bytes == 64) {
     out += "#if defined(__AVX512F__) && defined(__clang__)\n  return " + builtin + "512(b, a, 4);\n" +
-           "#elif defined(__AVX512F__)\n  return " + builtin + "512_mask(b, a, a, -1, 4);\n#else\n" + plain + "#endif\n";
+           "#elif defined(__AVX512F__)\n  return " + builtin + "512_mask(b, a, a, -1, 4);\n#else\n" + plain +
+           "#endif\n";
   } else if (is_float && (bytes == 32 || bytes == 16)) {
     out += std::string("#ifdef ") + (bytes == 32 ? "__AVX__" : "__SSE2__") + "\n  return " + builtin +
            (bytes == 32 ? "256" : "") + "(b, a);\n#else\n" + plain + "#endif\n";
@@ -74,12 +80,49 @@ std::string ExtremumHelper(bool is_min, const Element& element, int64_t lanes) {
   return out + "}";
 }
 
+// exp, sigmoid and tanh of float vectors, within 2 units in the last place (Cephes' polynomials: e^x = 2^n * e^r with
+// |r| at most ln(2) / 2; 2^n in two factors, so that results below the normal range and infinities come out). Scalar
+// calls would take ten times as long. Null for other functions.
+const char* VectorFunction(const std::string& name) {
+  if (name == "exp") {
+    return R"(static inline {V} {V}_exp({V} x) {
+  const {M} low = ({M})(x < -104.0f), high = ({M})(x > 89.0f);
+  const {V} clamped = ({V})((low & ({M})({V}_set(-104.0f))) | (high & ({M})({V}_set(89.0f))) | (~(low | high) & ({M})x));
+  const {V} shifted = clamped * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
+  const {V} r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+  {V} p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const {M} exponent = ({M})shifted - 0x4b400000, half = exponent >> 1;
+  return p * ({V})((half + 127) << 23) * ({V})((exponent - half + 127) << 23);
+})";
+  }
+  if (name == "sigmoid") return "static inline {V} {V}_sigmoid({V} x) { return 1.0f / (1.0f + {V}_exp(-x)); }";
+  if (name == "tanh") {
+    return R"(static inline {V} {V}_tanh({V} x) {
+  const {M} sign = ({M})x & (int)0x80000000, small = ({M})(({V})(({M})x ^ sign) < 0.625f);
+  const {V} a = ({V})(({M})x ^ sign), large = 1.0f - 2.0f / ({V}_exp(a + a) + 1.0f), z = x * x;
+  {V} p = z * -5.70498872745e-3f + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  p = p * z * x + x;
+  return ({V})((small & ({M})p) | (~small & (({M})large | sign)));
+})";
+  }
+  return nullptr;
+}
+
 // float16 in memory, float in vectors. Sixteen lanes are two halves; fewer than four are done one by one.
 std::string HalfHelper(bool load, int64_t lanes) {
   const std::string head = load ? "static inline f32x{N} f16x{N}_load(const unsigned short* p) {\n"
                                 : "static inline void f16x{N}_store(unsigned short* p, f32x{N} x) {\n";
-  const std::string loop = load ? "  f32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = half_to_float(p[i]);\n  return r;\n"
-                                : "  for (int i = 0; i < {N}; ++i) p[i] = float_to_half(x[i]);\n";
+  const std::string loop =
+      load ? "  f32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = half_to_float(p[i]);\n  return r;\n"
+           : "  for (int i = 0; i < {N}; ++i) p[i] = float_to_half(x[i]);\n";
   std::string fast;
   if (lanes == 16) {
     const std::string both = "  union { f32x8 h[2]; f32x16 v; } u";
@@ -88,7 +131,8 @@ std::string HalfHelper(bool load, int64_t lanes) {
     return head + fast + "}";
   }
   if (lanes == 8)
-    fast = load ? "  return __builtin_ia32_vcvtph2ps256(*(const s16x8u*)p);\n" : "  *(s16x8u*)p = __builtin_ia32_vcvtps2ph256(x, 0);\n";
+    fast = load ? "  return __builtin_ia32_vcvtph2ps256(*(const s16x8u*)p);\n"
+                : "  *(s16x8u*)p = __builtin_ia32_vcvtps2ph256(x, 0);\n";
   if (lanes == 4) {
     fast = load ? "  union { long long u[2]; s16x8u v; } u;\n  __builtin_memcpy(u.u, p, 8);\n  u.u[1] = 0;\n"
                   "  return __builtin_ia32_vcvtph2ps(u.v);\n"
@@ -116,8 +160,9 @@ std::string CVectorPrinter::VectorType(DType dtype, int64_t lanes) {
 
 std::string CVectorPrinter::Broadcast(const std::string& scalar, DType dtype) {
   const std::string type = VectorType(dtype, lanes_);
-  helpers_.DefineFunction(type + "_set", Filled("static inline {V} {V}_set({E} x) { return ({V}){" + Repeated("x", lanes_) + "}; }",
-                                                *ElementOf(dtype), lanes_));
+  helpers_.DefineType(type + "_set",
+                      Filled("static inline {V} {V}_set({E} x) { return ({V}){" + Repeated("x", lanes_) + "}; }",
+                             *ElementOf(dtype), lanes_));
   return type + "_set(" + scalar + ")";
 }
 
@@ -143,7 +188,8 @@ void CVectorPrinter::Block(const std::string& head, const Stmt& body) {
 
 void CVectorPrinter::PrintComment(const std::string& text) {
   std::string line = text;
-  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
   Line("// " + line);
 }
 
@@ -200,11 +246,16 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
       Line("const int64 " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
       PrintVectorStmt(stmt->body[0]);
       return Close();
-    case StmtKind::kIf: return PrintVectorIf(*stmt);
-    case StmtKind::kStore: return PrintVectorStore(*stmt);
-    case StmtKind::kComment: return PrintComment(stmt->text);
-    case StmtKind::kBarrier: return;
-    case StmtKind::kAlloc: break;
+    case StmtKind::kIf:
+      return PrintVectorIf(*stmt);
+    case StmtKind::kStore:
+      return PrintVectorStore(*stmt);
+    case StmtKind::kComment:
+      return PrintComment(stmt->text);
+    case StmtKind::kBarrier:
+      return;
+    case StmtKind::kAlloc:
+      break;
   }
   PrintLaneByLane(stmt);
 }
@@ -254,13 +305,15 @@ std::optional<CVectorPrinter::AllOrNone> CVectorPrinter::DecideLanes(const Expr&
       return AllOrNone{analyzer_.Simplify(both ? And(a->all, b->all) : Or(a->all, b->all)),
                        analyzer_.Simplify(both ? Or(a->none, b->none) : And(a->none, b->none))};
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 // The first condition of a select in the value that differs between lanes and can be decided for all of them.
 Expr CVectorPrinter::FindLaneCondition(const Expr& value) {
-  if (value->kind == ExprKind::kSelect && UsesLane(value->args[0]) && DecideLanes(value->args[0])) return value->args[0];
+  if (value->kind == ExprKind::kSelect && UsesLane(value->args[0]) && DecideLanes(value->args[0]))
+    return value->args[0];
   for (const Expr& arg : value->args)
     if (Expr found = FindLaneCondition(arg)) return found;
   return nullptr;
@@ -322,7 +375,8 @@ void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
     for (int64_t i = 0; i < lanes_; ++i) {
       const std::string element = "lanes[" + std::to_string(i) + "]";
       const Expr at = AtLane(store.index, i);
-      const std::string target = slots ? LoadText(*Load(store.buffer, decl.dtype, {at})) : NameOf(store.buffer) + "[" + Text(at) + "]";
+      const std::string target =
+          slots ? LoadText(*Load(store.buffer, decl.dtype, {at})) : NameOf(store.buffer) + "[" + Text(at) + "]";
       Line(target + " = " + (half ? helpers_.Use("float_to_half") + "(" + element + ")" : element) + ";");
     }
     Close();
@@ -371,17 +425,27 @@ std::string CVectorPrinter::HalfAccess(bool load) {
 std::string CVectorPrinter::VectorText(const Expr& e) {
   if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
   switch (e->kind) {
-    case ExprKind::kAdd: return VectorInfix(e, " + ");
-    case ExprKind::kSub: return VectorInfix(e, " - ");
-    case ExprKind::kMul: return VectorInfix(e, " * ");
-    case ExprKind::kDiv: return VectorInfix(e, " / ");
+    case ExprKind::kAdd:
+      return VectorInfix(e, " + ");
+    case ExprKind::kSub:
+      return VectorInfix(e, " - ");
+    case ExprKind::kMul:
+      return VectorInfix(e, " * ");
+    case ExprKind::kDiv:
+      return VectorInfix(e, " / ");
     case ExprKind::kMin:
-    case ExprKind::kMax: return VectorExtremum(e);
-    case ExprKind::kSelect: return VectorSelect(e);
-    case ExprKind::kCast: return VectorCast(e);
-    case ExprKind::kCall: return VectorCall(e);
-    case ExprKind::kLoad: return VectorLoad(e);
-    default: return PerLane(e);
+    case ExprKind::kMax:
+      return VectorExtremum(e);
+    case ExprKind::kSelect:
+      return VectorSelect(e);
+    case ExprKind::kCast:
+      return VectorCast(e);
+    case ExprKind::kCall:
+      return VectorCall(e);
+    case ExprKind::kLoad:
+      return VectorLoad(e);
+    default:
+      return PerLane(e);
   }
 }
 
@@ -420,26 +484,39 @@ std::string CVectorPrinter::VectorExtremum(const Expr& e) {
 std::string CVectorPrinter::MaskType(int bytes) {
   if (bytes == 4) return VectorType(DType::kInt32, lanes_);
   const std::string name = "m64x" + std::to_string(lanes_);
-  helpers_.DefineType(name, "typedef long long " + name + " __attribute__((vector_size(" + std::to_string(8 * lanes_) + ")));");
+  helpers_.DefineType(
+      name, "typedef long long " + name + " __attribute__((vector_size(" + std::to_string(8 * lanes_) + ")));");
   return name;
 }
 
 std::string CVectorPrinter::MaskText(const Expr& condition, int width) {
-  if (!UsesLane(condition))
-    return width == 4 ? Broadcast("-(" + Text(condition) + ")", DType::kInt32) : "";
+  if (!UsesLane(condition)) return width == 4 ? Broadcast("-(" + Text(condition) + ")", DType::kInt32) : "";
   const char* op = nullptr;
   switch (condition->kind) {
-    case ExprKind::kLt: op = " < "; break;
-    case ExprKind::kLe: op = " <= "; break;
-    case ExprKind::kEq: op = " == "; break;
-    case ExprKind::kNe: op = " != "; break;
-    case ExprKind::kAnd: op = " & "; break;
-    case ExprKind::kOr: op = " | "; break;
+    case ExprKind::kLt:
+      op = " < ";
+      break;
+    case ExprKind::kLe:
+      op = " <= ";
+      break;
+    case ExprKind::kEq:
+      op = " == ";
+      break;
+    case ExprKind::kNe:
+      op = " != ";
+      break;
+    case ExprKind::kAnd:
+      op = " & ";
+      break;
+    case ExprKind::kOr:
+      op = " | ";
+      break;
     case ExprKind::kNot: {
       const std::string inner = MaskText(condition->args[0], width);
       return inner.empty() ? "" : "~" + inner;
     }
-    default: return "";
+    default:
+      return "";
   }
   if (condition->kind == ExprKind::kAnd || condition->kind == ExprKind::kOr) {
     if (!SafeOnAllLanes(condition->args[1], condition->args[0])) return "";  // the first operand may guard the second
@@ -458,7 +535,8 @@ bool CVectorPrinter::SafeOnAllLanes(const Expr& branch, const Expr& condition) c
     bool found = false;
     const std::function<void(const Expr&)> look = [&](const Expr& e) {
       found = found || Equal(e, branch);
-      if (e->kind == ExprKind::kSelect || e->kind == ExprKind::kAnd || e->kind == ExprKind::kOr) return look(e->args[0]);
+      if (e->kind == ExprKind::kSelect || e->kind == ExprKind::kAnd || e->kind == ExprKind::kOr)
+        return look(e->args[0]);
       for (const Expr& arg : e->args) look(arg);
     };
     look(condition);
@@ -479,8 +557,8 @@ std::string CVectorPrinter::VectorSelect(const Expr& e) {
   const std::string name = VectorType(e->dtype, lanes_) + "_select";
   MaskType(element.bytes);
   helpers_.DefineFunction(
-      name, Filled("static inline {V} {V}_select({M} m, {V} a, {V} b) { return ({V})((m & ({M})a) | (~m & ({M})b)); }", element,
-                   lanes_));
+      name, Filled("static inline {V} {V}_select({M} m, {V} a, {V} b) { return ({V})((m & ({M})a) | (~m & ({M})b)); }",
+                   element, lanes_));
   return name + "(" + mask + ", " + VectorText(e->args[1]) + ", " + VectorText(e->args[2]) + ")";
 }
 
@@ -500,9 +578,18 @@ std::string CVectorPrinter::VectorCall(const Expr& e) {
     params += comma + "{V} " + x;
     elements += comma + x + "[i]";
   }
-  const std::string name = VectorType(e->dtype, lanes_) + "_" + e->name, function = CallName(e->name, e->dtype);
-  helpers_.DefineFunction(name, Filled("static inline {V} {V}_" + e->name + "(" + params + ") {\n  {V} r;\n  for (int i = 0; i < {N}; ++i) r[i] = " +
-                                           function + "(" + elements + ");\n  return r;\n}",
+  const std::string name = VectorType(e->dtype, lanes_) + "_" + e->name;
+  if (const char* text = VectorFunction(e->name); text != nullptr && e->dtype != DType::kFloat64) {
+    MaskType(kF32.bytes);
+    Broadcast("", e->dtype);
+    helpers_.DefineFunction(VectorType(e->dtype, lanes_) + "_exp", Filled(VectorFunction("exp"), kF32, lanes_));
+    helpers_.DefineFunction(name, Filled(text, kF32, lanes_));
+    return name + "(" + args + ")";
+  }
+  const std::string function = CallName(e->name, e->dtype);
+  helpers_.DefineFunction(name, Filled("static inline {V} {V}_" + e->name + "(" + params +
+                                           ") {\n  {V} r;\n  for (int i = 0; i < {N}; ++i) r[i] = " + function + "(" +
+                                           elements + ");\n  return r;\n}",
                                        *ElementOf(e->dtype), lanes_));
   return name + "(" + args + ")";
 }

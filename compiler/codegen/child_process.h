@@ -14,9 +14,9 @@ struct ProcessResult {
   std::string output;  // stdout and stderr together, at most 1 MiB
 };
 
-// Runs argv[0] (searched in $PATH) with empty input and waits. Never leaves a process behind: past `timeout_seconds` its
-// whole group is killed. Errors: NotFound when there is no such program, DeadlineExceeded, Internal when no process can be
-// made. `output_path` is a file that may be overwritten with the output.
+// Runs argv[0] (searched in $PATH) with empty input and waits. Never leaves a process behind: past `timeout_seconds`
+// its whole group is killed. Errors: NotFound when there is no such program, DeadlineExceeded, Internal when no process
+// can be made. `output_path` is a file that may be overwritten with the output.
 absl::StatusOr<ProcessResult> RunProcess(const std::vector<std::string>& argv, const std::string& output_path,
                                          double timeout_seconds);
 

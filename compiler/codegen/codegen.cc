@@ -10,9 +10,12 @@ namespace {
 
 Dialect DialectOf(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu: return Dialect::kC;
-    case TargetKind::kOpenCl: return Dialect::kOpenCl;
-    case TargetKind::kCuda: return Dialect::kCuda;
+    case TargetKind::kCpu:
+      return Dialect::kC;
+    case TargetKind::kOpenCl:
+      return Dialect::kOpenCl;
+    case TargetKind::kCuda:
+      return Dialect::kCuda;
   }
   return Dialect::kC;
 }
@@ -41,7 +44,8 @@ std::string PrintSource(const LoweredProgram& program, const Target& target) {
   for (const std::vector<KernelFunc>* funcs : {&program.prologue, &program.kernels}) {
     for (const KernelFunc& func : *funcs) {
       kernels += "\n";
-      kernels += dialect == Dialect::kC ? PrintCKernel(func, vector_bytes, helpers) : PrintGpuKernel(func, dialect, helpers);
+      kernels +=
+          dialect == Dialect::kC ? PrintCKernel(func, vector_bytes, helpers) : PrintGpuKernel(func, dialect, helpers);
     }
   }
   return (dialect == Dialect::kC ? CPrelude() : GpuPrelude(dialect)) + helpers.Text() + kernels;

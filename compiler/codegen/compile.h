@@ -12,8 +12,8 @@ namespace diapason {
 // CompileProgram; the program is then unchanged. Safe from several threads.
 absl::Status CompileSource(Program& program, double timeout_seconds);
 
-// Makes a shared object of C source. The compiler runs in a process group of its own, inside a directory of its own under
-// $TMPDIR (or /tmp); both are gone when this returns, whatever happened.
+// Makes a shared object of C source. The compiler runs in a process group of its own, inside a directory of its own
+// under $TMPDIR (or /tmp); both are gone when this returns, whatever happened.
 absl::Status CompileC(Program& program, double timeout_seconds);
 
 // Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90.

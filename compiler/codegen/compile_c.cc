@@ -22,8 +22,9 @@ std::vector<std::string> CompilerCommand() {
 }
 
 absl::Status NoCompiler(const std::string& name) {
-  return absl::UnavailableError("no C compiler: \"" + name +
-                                "\" was not found; install gcc or clang, or name a compiler in the environment variable CC");
+  return absl::UnavailableError(
+      "no C compiler: \"" + name +
+      "\" was not found; install gcc or clang, or name a compiler in the environment variable CC");
 }
 
 // First line of `cc --version`, asked once a process for each command.
@@ -44,8 +45,8 @@ absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, c
   return known[command] = line;
 }
 
-// -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper scalar
-// (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
+// -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper
+// scalar (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
 std::vector<std::string> Arguments(std::vector<std::string> command, const Target& target, const std::string& source,
                                    const std::string& object) {
   for (const char* flag : {"-x", "c", "-std=gnu11", "-w", "-O2", "-fno-tree-vectorize", "-ffp-contract=fast",

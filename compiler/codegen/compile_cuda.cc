@@ -48,7 +48,8 @@ bool FindAll(void* library, Nvrtc& nvrtc) {
 std::vector<std::string> Folders() {
   std::vector<std::string> folders = {""};
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* home = std::getenv(name); home != nullptr && *home != '\0') folders.push_back(std::string(home) + "/lib64/");
+    if (const char* home = std::getenv(name); home != nullptr && *home != '\0')
+      folders.push_back(std::string(home) + "/lib64/");
   folders.push_back("/usr/local/cuda/lib64/");
   return folders;
 }
@@ -144,7 +145,8 @@ absl::Status CompileCuda(Program& program) {
   const Nvrtc* nvrtc = OpenNvrtc();
   if (nvrtc == nullptr)
     return absl::UnavailableError(
-        "no CUDA compiler: libnvrtc.so was not found; install the CUDA toolkit's NVRTC (12 or later), or add its folder to "
+        "no CUDA compiler: libnvrtc.so was not found; install the CUDA toolkit's NVRTC (12 or later), or add its "
+        "folder to "
         "LD_LIBRARY_PATH");
   const std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
   Compilation compilation(*nvrtc, program.source);

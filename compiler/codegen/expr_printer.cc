@@ -26,15 +26,14 @@ bool ContainsLoad(const Expr& e) {
 
 struct Helper {
   const char* name;
-  const char* c;       // null: the dialect has it built in, or never calls it
+  const char* c;  // null: the dialect has it built in, or never calls it
   const char* opencl;
   const char* cuda;
 };
 
 // {T} is the qualifier of an inline function. Each helper stands behind those that it calls.
 constexpr Helper kHelpers[] = {
-    {"floordiv32",
-     nullptr, "{T} int floordiv32(int a, int b) { const int q = a / b; return q * b > a ? q - 1 : q; }",
+    {"floordiv32", nullptr, "{T} int floordiv32(int a, int b) { const int q = a / b; return q * b > a ? q - 1 : q; }",
      "{T} int floordiv32(int a, int b) { const int q = a / b; return q * b > a ? q - 1 : q; }"},
     {"floormod32", nullptr, "{T} int floormod32(int a, int b) { const int r = a % b; return r < 0 ? r + b : r; }",
      "{T} int floormod32(int a, int b) { const int r = a % b; return r < 0 ? r + b : r; }"},
@@ -48,18 +47,18 @@ constexpr Helper kHelpers[] = {
     {"floormod64", "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }",
      "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }",
      "{T} int64 floormod64(int64 a, int64 b) { const int64 r = a % b; return r < 0 ? r + b : r; }"},
-    {"min32", "{T} int min32(int a, int b) { return b < a ? b : a; }", "{T} int min32(int a, int b) { return b < a ? b : a; }",
-     "{T} int min32(int a, int b) { return b < a ? b : a; }"},
-    {"max32", "{T} int max32(int a, int b) { return a < b ? b : a; }", "{T} int max32(int a, int b) { return a < b ? b : a; }",
-     "{T} int max32(int a, int b) { return a < b ? b : a; }"},
+    {"min32", "{T} int min32(int a, int b) { return b < a ? b : a; }",
+     "{T} int min32(int a, int b) { return b < a ? b : a; }", "{T} int min32(int a, int b) { return b < a ? b : a; }"},
+    {"max32", "{T} int max32(int a, int b) { return a < b ? b : a; }",
+     "{T} int max32(int a, int b) { return a < b ? b : a; }", "{T} int max32(int a, int b) { return a < b ? b : a; }"},
     {"min64", "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }",
      "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }",
      "{T} int64 min64(int64 a, int64 b) { return b < a ? b : a; }"},
     {"max64", "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }",
      "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }",
      "{T} int64 max64(int64 a, int64 b) { return a < b ? b : a; }"},
-    {"abs64", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }",
-     "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }"},
+    {"abs64", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }",
+     "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }", "{T} int64 abs64(int64 a) { return a < 0 ? -a : a; }"},
     // Of two numbers one of which is NaN, the first.
     {"minf", "{T} float minf(float a, float b) { return b < a ? b : a; }", nullptr, nullptr},
     {"maxf", "{T} float maxf(float a, float b) { return a < b ? b : a; }", nullptr, nullptr},
@@ -134,9 +133,12 @@ constexpr Helper kHelpers[] = {
 
 const char* TextOf(const Helper& helper, Dialect dialect) {
   switch (dialect) {
-    case Dialect::kC: return helper.c;
-    case Dialect::kOpenCl: return helper.opencl;
-    case Dialect::kCuda: return helper.cuda;
+    case Dialect::kC:
+      return helper.c;
+    case Dialect::kOpenCl:
+      return helper.opencl;
+    case Dialect::kCuda:
+      return helper.cuda;
   }
   return nullptr;
 }
@@ -149,17 +151,19 @@ const char* QualifierOf(Dialect dialect) {
 // the names that printed text uses.
 bool IsReserved(const std::string& name, Dialect dialect) {
   static const auto& kWords = *new std::set<std::string>{
-      "args",   "asm",      "auto",     "begin",  "bool",   "break",   "case",    "char",    "class",   "const",
-      "default", "delete",  "do",       "double", "else",   "end",     "enum",    "extern",  "float",   "for",
-      "goto",   "half",     "if",       "inline", "int",    "int64",   "kernel",  "local",   "long",    "main",
-      "global", "constant", "private",  "new",    "not",    "and",     "or",      "xor",     "operator", "register",
-      "restrict", "return", "short",    "signed", "sizeof", "static",  "struct",  "switch",  "template", "this",
-      "true",   "false",    "typedef",  "uint",   "union",  "unsigned", "using",  "void",    "volatile", "while",
-      "blockIdx", "threadIdx", "shared_memory", "abs", "fabs", "floor", "ceil",   "rint",    "sqrt",    "fabsf",
-      "floorf", "ceilf",    "rintf",    "sqrtf",  "fmin",   "fmax",    "fminf",   "fmaxf",   "NAN",     "INFINITY",
-      "image1d_t", "sampler_t", "event_t", "float2", "float4", "int2", "int4",    "uint2",   "uint4",   "barrier",
-      "rsqrt",  "rsqrtf",   "exp",      "log",    "tanh",   "erf",     "pow",     "round",   "select",  "step",
-      "mix",    "dot",      "length",   "clamp",  "min",    "max",     "sign",    "cross",   "distance", "normalize"};
+      "args",      "asm",      "auto",     "begin",    "bool",     "break",   "case",     "char",      "class",
+      "const",     "default",  "delete",   "do",       "double",   "else",    "end",      "enum",      "extern",
+      "float",     "for",      "goto",     "half",     "if",       "inline",  "int",      "int64",     "kernel",
+      "local",     "long",     "main",     "global",   "constant", "private", "new",      "not",       "and",
+      "or",        "xor",      "operator", "register", "restrict", "return",  "short",    "signed",    "sizeof",
+      "static",    "struct",   "switch",   "template", "this",     "true",    "false",    "typedef",   "uint",
+      "union",     "unsigned", "using",    "void",     "volatile", "while",   "blockIdx", "threadIdx", "shared_memory",
+      "abs",       "fabs",     "floor",    "ceil",     "rint",     "sqrt",    "fabsf",    "floorf",    "ceilf",
+      "rintf",     "sqrtf",    "fmin",     "fmax",     "fminf",    "fmaxf",   "NAN",      "INFINITY",  "image1d_t",
+      "sampler_t", "event_t",  "float2",   "float4",   "int2",     "int4",    "uint2",    "uint4",     "barrier",
+      "rsqrt",     "rsqrtf",   "exp",      "log",      "tanh",     "erf",     "pow",      "round",     "select",
+      "step",      "mix",      "dot",      "length",   "clamp",    "min",     "max",      "sign",      "cross",
+      "distance",  "normalize"};
   if (kWords.count(name) != 0) return true;
   for (const Helper& helper : kHelpers)
     if (name == helper.name) return true;
@@ -207,7 +211,8 @@ bool ExprPrinter::FitsInt32(const Expr& e) {
   if (index && e->kind == ExprKind::kLoad) return FitsInt32(e->args[0]);
   if (index && !ContainsLoad(e)) {
     const std::optional<Interval> bounds = analyzer_.Bounds(e);
-    if (!bounds || bounds->min < std::numeric_limits<int32_t>::min() || bounds->max > std::numeric_limits<int32_t>::max())
+    if (!bounds || bounds->min < std::numeric_limits<int32_t>::min() ||
+        bounds->max > std::numeric_limits<int32_t>::max())
       return false;
   }
   for (const Expr& arg : e->args)
@@ -252,19 +257,28 @@ std::string ExprPrinter::IndexType() const { return index64_ ? "int64" : "int"; 
 
 std::string ExprPrinter::StorageType(DType dtype) const {
   switch (dtype) {
-    case DType::kFloat32: return "float";
-    case DType::kFloat16: return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
-    case DType::kFloat64: return "double";
-    case DType::kInt32: return "int";
-    case DType::kInt64: return "int64";
-    case DType::kInt8: return dialect_ == Dialect::kOpenCl ? "char" : "signed char";
+    case DType::kFloat32:
+      return "float";
+    case DType::kFloat16:
+      return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
+    case DType::kFloat64:
+      return "double";
+    case DType::kInt32:
+      return "int";
+    case DType::kInt64:
+      return "int64";
+    case DType::kInt8:
+      return dialect_ == Dialect::kOpenCl ? "char" : "signed char";
     case DType::kBool:
-    case DType::kUint8: return "unsigned char";
+    case DType::kUint8:
+      return "unsigned char";
   }
   return "?";
 }
 
-std::string ExprPrinter::ValueType(DType dtype) const { return dtype == DType::kFloat16 ? "float" : StorageType(dtype); }
+std::string ExprPrinter::ValueType(DType dtype) const {
+  return dtype == DType::kFloat16 ? "float" : StorageType(dtype);
+}
 
 std::string ExprPrinter::IntLiteral(int64_t value, Dialect dialect) {
   const std::string suffix = dialect == Dialect::kOpenCl ? "L" : "LL";
@@ -281,7 +295,8 @@ std::string ExprPrinter::FloatLiteral(double value, DType dtype) {
     switch (dialect_) {
       case Dialect::kC:
         return sign + (inf ? "__builtin_inf" : "__builtin_nan") + (is_double ? "(" : "f(") + (inf ? ")" : "\"\")");
-      case Dialect::kOpenCl: return sign + (inf ? "INFINITY" : "NAN");
+      case Dialect::kOpenCl:
+        return sign + (inf ? "INFINITY" : "NAN");
       case Dialect::kCuda:
         if (!is_double) return sign + "__int_as_float(" + (inf ? "0x7f800000)" : "0x7fffffff)");
         return sign + "__longlong_as_double(" + (inf ? "0x7ff0000000000000LL)" : "0x7fffffffffffffffLL)");
@@ -295,7 +310,8 @@ std::string ExprPrinter::FloatLiteral(double value, DType dtype) {
   return is_double ? out : out + "f";
 }
 
-std::string ExprPrinter::InfixText(const ExprNode& e, const char* op, int level, int precedence, bool right_associates) {
+std::string ExprPrinter::InfixText(const ExprNode& e, const char* op, int level, int precedence,
+                                   bool right_associates) {
   const int right = right_associates ? level : level + 1;
   return Parenthesized(Text(e.args[0], level) + op + Text(e.args[1], right), level, precedence);
 }
@@ -314,12 +330,14 @@ std::string ExprPrinter::DivisionText(const ExprNode& e, int precedence) {
   const bool wide = is_wide(e.args[0]) || dialect_ == Dialect::kC;
   if (bounds && bounds->min >= 0) {
     const std::string text = IntLiteral(divisor, dialect_);
-    if (wide) return Parenthesized(Text(e.args[0], kProductLevel) + (division ? " / " : " % ") + text, kProductLevel, precedence);
+    if (wide)
+      return Parenthesized(Text(e.args[0], kProductLevel) + (division ? " / " : " % ") + text, kProductLevel,
+                           precedence);
     // Unsigned: a multiplication and a shift, without the correction for negative dividends.
     return helpers_.Use(division ? "udiv32" : "umod32") + "(" + Text(e.args[0]) + ", " + text + ")";
   }
-  return helpers_.Use(std::string(division ? "floordiv" : "floormod") + (wide ? "64" : "32")) + "(" + Text(e.args[0]) + ", " +
-         IntLiteral(divisor, dialect_) + ")";
+  return helpers_.Use(std::string(division ? "floordiv" : "floormod") + (wide ? "64" : "32")) + "(" + Text(e.args[0]) +
+         ", " + IntLiteral(divisor, dialect_) + ")";
 }
 
 std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
@@ -372,34 +390,52 @@ std::string ExprPrinter::Text(const Expr& expr, int precedence) {
     case ExprKind::kIntImm:
       return Parenthesized(IntLiteral(e.value, dialect_), e.value < 0 ? kUnaryLevel : kPostfixLevel, precedence);
     case ExprKind::kFloatImm:
-      return Parenthesized(FloatLiteral(e.fvalue, e.dtype), std::signbit(e.fvalue) ? kUnaryLevel : kPostfixLevel, precedence);
-    case ExprKind::kVar: return VarName(expr);
+      return Parenthesized(FloatLiteral(e.fvalue, e.dtype), std::signbit(e.fvalue) ? kUnaryLevel : kPostfixLevel,
+                           precedence);
+    case ExprKind::kVar:
+      return VarName(expr);
     case ExprKind::kAdd:
       if (!IsFloat(e.dtype) && e.args[1]->kind == ExprKind::kIntImm && e.args[1]->value < 0 &&
           e.args[1]->value > std::numeric_limits<int32_t>::min())
-        return Parenthesized(Text(e.args[0], kSumLevel) + " - " + IntLiteral(-e.args[1]->value, dialect_), kSumLevel, precedence);
+        return Parenthesized(Text(e.args[0], kSumLevel) + " - " + IntLiteral(-e.args[1]->value, dialect_), kSumLevel,
+                             precedence);
       return InfixText(e, " + ", kSumLevel, precedence, false);
-    case ExprKind::kSub: return InfixText(e, " - ", kSumLevel, precedence, false);
-    case ExprKind::kMul: return InfixText(e, " * ", kProductLevel, precedence, false);
-    case ExprKind::kDiv: return InfixText(e, " / ", kProductLevel, precedence, false);
+    case ExprKind::kSub:
+      return InfixText(e, " - ", kSumLevel, precedence, false);
+    case ExprKind::kMul:
+      return InfixText(e, " * ", kProductLevel, precedence, false);
+    case ExprKind::kDiv:
+      return InfixText(e, " / ", kProductLevel, precedence, false);
     case ExprKind::kFloorDiv:
-    case ExprKind::kFloorMod: return DivisionText(e, precedence);
+    case ExprKind::kFloorMod:
+      return DivisionText(e, precedence);
     case ExprKind::kMin:
-    case ExprKind::kMax: return ExtremumText(e);
-    case ExprKind::kLt: return InfixText(e, " < ", kRelationalLevel, precedence, false);
-    case ExprKind::kLe: return InfixText(e, " <= ", kRelationalLevel, precedence, false);
-    case ExprKind::kEq: return InfixText(e, " == ", kEqualityLevel, precedence, false);
-    case ExprKind::kNe: return InfixText(e, " != ", kEqualityLevel, precedence, false);
-    case ExprKind::kAnd: return InfixText(e, " && ", kAndLevel, precedence, true);
-    case ExprKind::kOr: return InfixText(e, " || ", kOrLevel, precedence, true);
-    case ExprKind::kNot: return Parenthesized("!" + Text(e.args[0], kUnaryLevel), kUnaryLevel, precedence);
+    case ExprKind::kMax:
+      return ExtremumText(e);
+    case ExprKind::kLt:
+      return InfixText(e, " < ", kRelationalLevel, precedence, false);
+    case ExprKind::kLe:
+      return InfixText(e, " <= ", kRelationalLevel, precedence, false);
+    case ExprKind::kEq:
+      return InfixText(e, " == ", kEqualityLevel, precedence, false);
+    case ExprKind::kNe:
+      return InfixText(e, " != ", kEqualityLevel, precedence, false);
+    case ExprKind::kAnd:
+      return InfixText(e, " && ", kAndLevel, precedence, true);
+    case ExprKind::kOr:
+      return InfixText(e, " || ", kOrLevel, precedence, true);
+    case ExprKind::kNot:
+      return Parenthesized("!" + Text(e.args[0], kUnaryLevel), kUnaryLevel, precedence);
     case ExprKind::kSelect:
       return Parenthesized(Text(e.args[0], kOrLevel) + " ? " + Text(e.args[1], kConditionalLevel + 1) + " : " +
                                Text(e.args[2], kConditionalLevel),
                            kConditionalLevel, precedence);
-    case ExprKind::kCast: return CastText(e, precedence);
-    case ExprKind::kCall: return CallText(e);
-    case ExprKind::kLoad: return LoadText(e);
+    case ExprKind::kCast:
+      return CastText(e, precedence);
+    case ExprKind::kCall:
+      return CallText(e);
+    case ExprKind::kLoad:
+      return LoadText(e);
   }
   return "?";
 }

@@ -1,7 +1,7 @@
 // Scalar expressions as C, OpenCL C or CUDA C text: what the three dialects share and where they differ.
 //
-// Values: float16 and float32 are computed in float, float64 in double, integers in the type that C's promotions give them,
-// index arithmetic (int64 expressions without loads) in 64 bits, or 32 bits where the kernel allows it.
+// Values: float16 and float32 are computed in float, float64 in double, integers in the type that C's promotions give
+// them, index arithmetic (int64 expressions without loads) in 64 bits, or 32 bits where the kernel allows it.
 #pragma once
 
 #include <map>
@@ -16,14 +16,15 @@ namespace diapason {
 
 enum class Dialect { kC, kOpenCl, kCuda };
 
-// Helper functions that the printed text calls, by name. One set a source: only what is used is printed, in a fixed order.
+// Helper functions that the printed text calls, by name. One set a source: only what is used is printed, in a fixed
+// order.
 class Helpers {
  public:
   explicit Helpers(Dialect dialect) : dialect_(dialect) {}
   // Notes that the text calls `name` and gives it back.
   const std::string& Use(const std::string& name) { return *used_.insert(name).first; }
-  // Definitions that a dialect's own printer makes up: types stand before the helpers of the fixed list, functions behind
-  // them, each in order of name. The first definition of a name counts.
+  // Definitions that a dialect's own printer makes up: types stand before the helpers of the fixed list, functions
+  // behind them, each in order of name. The first definition of a name counts.
   void DefineType(const std::string& name, const std::string& text) { types_.emplace(name, text); }
   void DefineFunction(const std::string& name, const std::string& text) { functions_.emplace(name, text); }
   std::string Text() const;
@@ -71,13 +72,13 @@ class ExprPrinter {
   // The element of a load as a value, e.g. "A[i]" or "half_to_float(A[i])".
   virtual std::string LoadText(const ExprNode& load) = 0;
 
-  void BindVars(const Stmt& stmt);            // ranges of all loop variables and lets below
+  void BindVars(const Stmt& stmt);                 // ranges of all loop variables and lets below
   void ChooseIndexType(const KernelFunc& kernel);  // 32 bits on GPUs if nothing in the kernel can leave them
   const std::string& VarName(const Expr& var);
-  bool is_wide(const Expr& e) const;          // printed with a 64-bit type
-  std::string IndexType() const;              // the type of loop variables
-  std::string StorageType(DType dtype) const;  // of an element in memory
-  std::string ValueType(DType dtype) const;    // of a value of that type in an expression
+  bool is_wide(const Expr& e) const;                               // printed with a 64-bit type
+  std::string IndexType() const;                                   // the type of loop variables
+  std::string StorageType(DType dtype) const;                      // of an element in memory
+  std::string ValueType(DType dtype) const;                        // of a value of that type in an expression
   std::string CallName(const std::string& function, DType dtype);  // of a floating point function, noted as used
   std::string FloatLiteral(double value, DType dtype);
   static std::string IntLiteral(int64_t value, Dialect dialect);

@@ -9,6 +9,34 @@
 namespace diapason {
 namespace {
 
+// Copies that a loop is expanded to at most; beyond, the compiler unrolls it.
+constexpr int64_t kMaxExpandedStores = 4096;
+
+bool ChoosesBy(const Expr& e, const ExprNode* var) {
+  bool found = false;
+  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kSelect && UsesVar(node.args[0], var); });
+  return found;
+}
+
+// Expands the unrolled loops by whose variable a value chooses (a constant matrix written as a choice among its entries):
+// folded here, the entries cost nothing; left to the compiler, chains of choices take it minutes.
+Stmt ExpandChoices(const Stmt& stmt, Analyzer& analyzer) {
+  if (stmt == nullptr) return nullptr;
+  if (stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll) {
+    const bool chooses = Contains(stmt, [&](const StmtNode& node) {
+      return node.kind == StmtKind::kStore && ChoosesBy(node.value, stmt->var.get());
+    });
+    if (chooses) return ExpandUnrolled(stmt, analyzer, kMaxExpandedStores);
+  }
+  auto copy = std::make_shared<StmtNode>(*stmt);
+  std::vector<Stmt> children;
+  for (const Stmt& child : stmt->body)
+    if (Stmt expanded = ExpandChoices(child, analyzer)) children.push_back(expanded);
+  if (children.empty() && !stmt->body.empty()) return nullptr;
+  copy->body = std::move(children);
+  return copy;
+}
+
 constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
 constexpr int64_t kMaxVectorBytes = 16;
 constexpr char kComponents[] = "xyzw";
@@ -52,6 +80,7 @@ class GpuKernelPrinter : public ExprPrinter {
     for (const BufferDecl& param : kernel_.params) Declare(param);
     BindVars(kernel_.body);
     Stmt body = NormalizeVectorLoops(kernel_.body, analyzer_);
+    body = ExpandChoices(body, analyzer_);
     body = UnifyLaneConditions(SimplifyAll(body, analyzer_), analyzer_);
     KernelFunc simplified = kernel_;
     simplified.body = body;
@@ -89,7 +118,8 @@ class GpuKernelPrinter : public ExprPrinter {
     std::string params;
     for (const BufferDecl& param : kernel_.params) {
       const std::string type = (param.written ? "" : "const ") + StorageType(param.dtype) + "* ";
-      params += (params.empty() ? "" : ", ") + (cuda_ ? type + "__restrict__ " : "__global " + type + "restrict ") + NameOf(param.id);
+      params += (params.empty() ? "" : ", ") + (cuda_ ? type + "__restrict__ " : "__global " + type + "restrict ") +
+                NameOf(param.id);
     }
     const std::string threads = std::to_string(kernel_.threads);
     out_ += (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + ") "
@@ -119,22 +149,29 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void PrintStmt(const Stmt& stmt) {
     switch (stmt->kind) {
-      case StmtKind::kFor: return PrintFor(stmt);
+      case StmtKind::kFor:
+        return PrintFor(stmt);
       case StmtKind::kSeq:
         for (const Stmt& child : stmt->body) PrintStmt(child);
         return;
-      case StmtKind::kStore: return Line(StoreText(stmt->buffer, stmt->index, Text(stmt->value)));
-      case StmtKind::kIf: return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
-      case StmtKind::kAlloc: return PrintAlloc(*stmt);
-      case StmtKind::kBarrier: return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+      case StmtKind::kStore:
+        return Line(StoreText(stmt->buffer, stmt->index, Text(stmt->value)));
+      case StmtKind::kIf:
+        return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kAlloc:
+        return PrintAlloc(*stmt);
+      case StmtKind::kBarrier:
+        return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
       case StmtKind::kLet:
         Open("");
-        Line("const " + (is_wide(stmt->value) ? "int64" : IndexType()) + " " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
+        Line("const " + (is_wide(stmt->value) ? "int64" : IndexType()) + " " + VarName(stmt->var) + " = " +
+             Text(stmt->value) + ";");
         PrintStmt(stmt->body[0]);
         return Close();
       case StmtKind::kComment: {
         std::string line = stmt->text;
-        std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
+        std::replace_if(
+            line.begin(), line.end(), [](char c) { return c == '\n' || c == '\\'; }, ' ');
         return Line("// " + line);
       }
     }
@@ -152,15 +189,19 @@ class GpuKernelPrinter : public ExprPrinter {
   void PrintFor(const Stmt& loop) {
     const Stmt& body = loop->body[0];
     switch (loop->for_kind) {
-      case ForKind::kBlockX: return PrintIndex(*loop, cuda_ ? "blockIdx.x" : "get_group_id(0)");
-      case ForKind::kThreadX: return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
+      case ForKind::kBlockX:
+        return PrintIndex(*loop, cuda_ ? "blockIdx.x" : "get_group_id(0)");
+      case ForKind::kThreadX:
+        return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
       case ForKind::kVectorize:
         lane_ = loop->var;
         lanes_ = loop->extent;
         PrintVectorStmt(body);
         lane_ = nullptr;
         return;
-      case ForKind::kUnroll: Line("#pragma unroll"); break;
+      case ForKind::kUnroll:
+        Line("#pragma unroll");
+        break;
       case ForKind::kSerial:
       case ForKind::kParallel:
         if (loop->unroll > 0) Line("#pragma unroll " + std::to_string(loop->unroll));
@@ -171,7 +212,8 @@ class GpuKernelPrinter : public ExprPrinter {
 
   std::string ForText(const StmtNode& loop) {
     const std::string var = VarName(loop.var);
-    return "for (" + IndexType() + " " + var + " = 0; " + var + " < " + std::to_string(loop.extent) + "; ++" + var + ")";
+    return "for (" + IndexType() + " " + var + " = 0; " + var + " < " + std::to_string(loop.extent) + "; ++" + var +
+           ")";
   }
 
   void PrintIndex(const StmtNode& loop, const std::string& value) {
@@ -192,7 +234,8 @@ class GpuKernelPrinter : public ExprPrinter {
   // OpenCL C: the buffer as a pointer to half.
   std::string HalfPointer(const BufferDecl& decl, bool is_const) const {
     const std::string name = NameOf(decl.id);
-    return decl.scope == Scope::kShared ? std::string("(__local ") + (is_const ? "const " : "") + "half*)" + name : name;
+    return decl.scope == Scope::kShared ? std::string("(__local ") + (is_const ? "const " : "") + "half*)" + name
+                                        : name;
   }
 
   std::string LoadText(const ExprNode& load) override {
@@ -208,7 +251,8 @@ class GpuKernelPrinter : public ExprPrinter {
   std::string StoreText(int buffer, const Expr& index, std::string value) {
     const BufferDecl& decl = buffers_.at(buffer);
     const std::string element = NameOf(buffer) + "[" + Text(index) + "]";
-    if (IsHalfInMemory(decl) && !cuda_) return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(decl, false) + ");";
+    if (IsHalfInMemory(decl) && !cuda_)
+      return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(decl, false) + ");";
     if (IsHalfInMemory(decl)) value = helpers_.Use("float_to_half") + "(" + value + ")";
     if (decl.dtype == DType::kBool) value = "(" + value + ") != 0";
     return element + " = " + value + ";";
@@ -232,16 +276,18 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kStore:
         if (PrintVectorStore(*stmt)) return;
         break;
-      case StmtKind::kComment: return PrintStmt(stmt);
-      default: break;
+      case StmtKind::kComment:
+        return PrintStmt(stmt);
+      default:
+        break;
     }
     Line("#pragma unroll");
     const StmtNode loop{.kind = StmtKind::kFor, .var = lane_, .extent = lanes_};
     Block(ForText(loop), stmt);
   }
 
-  // Lanes that one access of the buffer can have from `base` on: a power of two, at most 16 bytes; 1 for local buffers and
-  // where the alignment is not certain.
+  // Lanes that one access of the buffer can have from `base` on: a power of two, at most 16 bytes; 1 for local buffers
+  // and where the alignment is not certain.
   int64_t ChunkOf(const BufferDecl& decl, const Expr& base) {
     if (decl.scope == Scope::kLocal) return 1;
     const int64_t bytes = BytesOf(decl.dtype), divisor = analyzer_.KnownDivisor(base);
@@ -250,8 +296,8 @@ class GpuKernelPrinter : public ExprPrinter {
     return bytes * chunk >= 4 ? chunk : 1;
   }
 
-  // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one scalar
-  // type never meet those as another, but make no such assumption for vectors.
+  // The vector type that holds `chunk` elements of the type. Always a vector: compilers assume that accesses as one
+  // scalar type never meet those as another, but make no such assumption for vectors.
   static std::string VectorType(DType dtype, int64_t chunk) {
     const int64_t bytes = BytesOf(dtype) * chunk;
     if (dtype == DType::kFloat32) return "float" + std::to_string(chunk);
@@ -261,12 +307,11 @@ class GpuKernelPrinter : public ExprPrinter {
 
   std::string VectorAccess(const BufferDecl& decl, const Expr& at, int64_t chunk, bool is_const) {
     const std::string offset = IsInt(at, 0) ? "" : " + " + Text(at, kSumLevel);
-    return "*(" + Space(decl) + (is_const ? "const " : "") + VectorType(decl.dtype, chunk) + "*)(" + NameOf(decl.id) + offset + ")";
+    return "*(" + Space(decl) + (is_const ? "const " : "") + VectorType(decl.dtype, chunk) + "*)(" + NameOf(decl.id) +
+           offset + ")";
   }
 
-  std::string Zero(DType dtype, int64_t chunk) const {
-    return cuda_ ? "{}" : "(" + VectorType(dtype, chunk) + ")(0)";
-  }
+  std::string Zero(DType dtype, int64_t chunk) const { return cuda_ ? "{}" : "(" + VectorType(dtype, chunk) + ")(0)"; }
 
   // False: the store has no vector form.
   bool PrintVectorStore(const StmtNode& store) {
@@ -275,8 +320,8 @@ class GpuKernelPrinter : public ExprPrinter {
     return PrintCopy(store, stride.base) || PrintComputed(store, stride.base);
   }
 
-  // to[...] = from[...], or select(condition, from[...], 0): one access a chunk on each side that is in memory. The zero
-  // is put in first and the load predicated, so that several such copies have their loads in flight together.
+  // to[...] = from[...], or select(condition, from[...], 0): one access a chunk on each side that is in memory. The
+  // zero is put in first and the load predicated, so that several such copies have their loads in flight together.
   bool PrintCopy(const StmtNode& store, const Expr& base) {
     Expr value = store.value, condition;
     if (value->kind == ExprKind::kSelect && !UsesLane(value->args[0]) && IsZero(value->args[2])) {
@@ -319,7 +364,8 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void Put(const BufferDecl& to, const Expr& at, int64_t chunk) {
     if (to.scope != Scope::kLocal) return Line(VectorAccess(to, at, chunk, false) + " = chunk;");
-    for (int64_t i = 0; i < chunk; ++i) Line(NameOf(to.id) + "[" + Text(Offset(at, i)) + "] = chunk." + kComponents[i] + ";");
+    for (int64_t i = 0; i < chunk; ++i)
+      Line(NameOf(to.id) + "[" + Text(Offset(at, i)) + "] = chunk." + kComponents[i] + ";");
   }
 
   // A store of float32 to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
@@ -335,7 +381,8 @@ class GpuKernelPrinter : public ExprPrinter {
       Open("");
       for (size_t i = 0; i < loads.size(); ++i) LoadChunk(loads[i], i, start, chunk);
       Line(VectorType(to.dtype, chunk) + " chunk;");
-      for (int64_t i = 0; i < chunk; ++i) Line(std::string("chunk.") + kComponents[i] + " = " + Text(AtLane(store.value, start + i)) + ";");
+      for (int64_t i = 0; i < chunk; ++i)
+        Line(std::string("chunk.") + kComponents[i] + " = " + Text(AtLane(store.value, start + i)) + ";");
       Put(to, Offset(base, start), chunk);
       Close();
       components_.clear();
@@ -361,9 +408,9 @@ class GpuKernelPrinter : public ExprPrinter {
     const BufferDecl& from = buffers_.at(load->buffer);
     const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
     const std::string name = "chunk" + std::to_string(number);
-    Line("const " + VectorType(from.dtype, chunk) + " " + name + " = " + VectorAccess(from, Offset(stride.base, start), chunk, true) + ";");
-    for (int64_t i = 0; i < chunk; ++i)
-      components_.emplace_back(AtLane(load, start + i), name + "." + kComponents[i]);
+    Line("const " + VectorType(from.dtype, chunk) + " " + name + " = " +
+         VectorAccess(from, Offset(stride.base, start), chunk, true) + ";");
+    for (int64_t i = 0; i < chunk; ++i) components_.emplace_back(AtLane(load, start + i), name + "." + kComponents[i]);
   }
 
   Expr Offset(const Expr& base, int64_t offset) { return analyzer_.Simplify(Add(base, IntImm(offset))); }

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kGpuThreads = 128;
 
-// Helpers in each dialect: i64, floor division, float16 (as bits) and the few functions that C lacks. FLOAT and INT stand
-// for the value types; on cpu every floating point value is a double.
+// Helpers in each dialect: i64, floor division, float16 (as bits) and the few functions that C lacks. FLOAT and INT
+// stand for the value types; on cpu every floating point value is a double.
 constexpr char kCommonPrelude[] = R"(
 INLINE i64 floor_div(i64 a, i64 b) { i64 q = a / b; return q * b > a ? q - 1 : q; }
 INLINE i64 floor_mod(i64 a, i64 b) { i64 r = a % b; return r < 0 ? r + b : r; }
@@ -91,14 +91,21 @@ class NaivePrinter {
  private:
   std::string Storage(DType dtype) const {
     switch (dtype) {
-      case DType::kFloat32: return "float";
-      case DType::kFloat16: return kind_ == TargetKind::kOpenCl ? "half" : "unsigned short";
-      case DType::kFloat64: return "double";
-      case DType::kInt32: return "int";
-      case DType::kInt64: return "i64";
-      case DType::kInt8: return kind_ == TargetKind::kOpenCl ? "char" : "signed char";
+      case DType::kFloat32:
+        return "float";
+      case DType::kFloat16:
+        return kind_ == TargetKind::kOpenCl ? "half" : "unsigned short";
+      case DType::kFloat64:
+        return "double";
+      case DType::kInt32:
+        return "int";
+      case DType::kInt64:
+        return "i64";
+      case DType::kInt8:
+        return kind_ == TargetKind::kOpenCl ? "char" : "signed char";
       case DType::kBool:
-      case DType::kUint8: return "unsigned char";
+      case DType::kUint8:
+        return "unsigned char";
     }
     return "?";
   }
@@ -133,11 +140,12 @@ class NaivePrinter {
                "  for (i64 e = begin; e < end; ++e) {\n" + Element(id) + "  }\n}\n";
       case TargetKind::kOpenCl:
         return out + "__kernel __attribute__((reqd_work_group_size(" + threads + ", 1, 1))) void " + NameOf(id) + "(" +
-               list + ") {\n  const i64 e = get_global_id(0);\n  if (e < " + elements + ") {\n" + Element(id) + "  }\n}\n";
+               list + ") {\n  const i64 e = get_global_id(0);\n  if (e < " + elements + ") {\n" + Element(id) +
+               "  }\n}\n";
       case TargetKind::kCuda:
         return out + "extern \"C\" __global__ void __launch_bounds__(" + threads + ") " + NameOf(id) + "(" + list +
-               ") {\n  const i64 e = (i64)blockIdx.x * " + threads + " + threadIdx.x;\n  if (e < " + elements + ") {\n" +
-               Element(id) + "  }\n}\n";
+               ") {\n  const i64 e = (i64)blockIdx.x * " + threads + " + threadIdx.x;\n  if (e < " + elements +
+               ") {\n" + Element(id) + "  }\n}\n";
     }
     return out;
   }
@@ -175,11 +183,16 @@ class NaivePrinter {
     const std::string type = ValueType(stage.dtype);
     std::string out = "      const " + type + " v = " + value + ";\n      ";
     switch (stage.combiner) {
-      case Combiner::kSum: return out + "acc += v;\n";
-      case Combiner::kProd: return out + "acc *= v;\n";
-      case Combiner::kMax: return out + "acc = acc < v ? v : acc;\n";
-      case Combiner::kMin: return out + "acc = v < acc ? v : acc;\n";
-      case Combiner::kNone: break;
+      case Combiner::kSum:
+        return out + "acc += v;\n";
+      case Combiner::kProd:
+        return out + "acc *= v;\n";
+      case Combiner::kMax:
+        return out + "acc = acc < v ? v : acc;\n";
+      case Combiner::kMin:
+        return out + "acc = v < acc ? v : acc;\n";
+      case Combiner::kNone:
+        break;
     }
     return out;
   }
@@ -191,7 +204,8 @@ class NaivePrinter {
       return kind_ == TargetKind::kOpenCl ? "vstore_half(" + value + ", e, " + buffer + ");"
                                           : "store_half(" + buffer + ", e, " + value + ");";
     }
-    return buffer + "[e] = " + (dtype == DType::kBool ? "(" + value + ") != 0;" : "(" + Storage(dtype) + ")(" + value + ");");
+    return buffer +
+           "[e] = " + (dtype == DType::kBool ? "(" + value + ") != 0;" : "(" + Storage(dtype) + ")(" + value + ");");
   }
 
   std::string Bind(const Axis& axis) {
@@ -204,10 +218,13 @@ class NaivePrinter {
     const Stage& from = dag_.stage(e.buffer);
     std::string index = "0";
     for (size_t d = 0; d < e.args.size(); ++d)
-      index = d == 0 ? Text(e.args[0]) : "(" + index + " * " + std::to_string(from.axes[d].extent) + " + " + Text(e.args[d]) + ")";
+      index = d == 0 ? Text(e.args[0])
+                     : "(" + index + " * " + std::to_string(from.axes[d].extent) + " + " + Text(e.args[d]) + ")";
     const std::string buffer = "b" + std::to_string(e.buffer);
     if (from.dtype == DType::kFloat16)
-      return (kind_ == TargetKind::kOpenCl ? "vload_half(" + index + ", " + buffer : "load_half(" + buffer + ", " + index) + ")";
+      return (kind_ == TargetKind::kOpenCl ? "vload_half(" + index + ", " + buffer
+                                           : "load_half(" + buffer + ", " + index) +
+             ")";
     return "(" + ValueType(from.dtype) + ")" + buffer + "[" + index + "]";
   }
 
@@ -260,31 +277,50 @@ class NaivePrinter {
       case ExprKind::kIntImm:
         if (e.value == INT64_MIN) return "(-9223372036854775807 - 1)";
         return "((i64)" + std::to_string(e.value) + ")";
-      case ExprKind::kFloatImm: return FloatText(e);
-      case ExprKind::kVar: return vars_.at(&e);
-      case ExprKind::kAdd: return Binary(e, "+");
-      case ExprKind::kSub: return Binary(e, "-");
-      case ExprKind::kMul: return Binary(e, "*");
-      case ExprKind::kDiv: return Binary(e, "/");
-      case ExprKind::kFloorDiv: return Function(e, "floor_div");
-      case ExprKind::kFloorMod: return Function(e, "floor_mod");
-      case ExprKind::kMin: return Function(e, Extremum(e.dtype, "min"));
-      case ExprKind::kMax: return Function(e, Extremum(e.dtype, "max"));
-      case ExprKind::kLt: return Binary(e, "<");
-      case ExprKind::kLe: return Binary(e, "<=");
-      case ExprKind::kEq: return Binary(e, "==");
-      case ExprKind::kNe: return Binary(e, "!=");
-      case ExprKind::kAnd: return Binary(e, "&&");
-      case ExprKind::kOr: return Binary(e, "||");
-      case ExprKind::kNot: return "!" + Text(e.args[0]);
+      case ExprKind::kFloatImm:
+        return FloatText(e);
+      case ExprKind::kVar:
+        return vars_.at(&e);
+      case ExprKind::kAdd:
+        return Binary(e, "+");
+      case ExprKind::kSub:
+        return Binary(e, "-");
+      case ExprKind::kMul:
+        return Binary(e, "*");
+      case ExprKind::kDiv:
+        return Binary(e, "/");
+      case ExprKind::kFloorDiv:
+        return Function(e, "floor_div");
+      case ExprKind::kFloorMod:
+        return Function(e, "floor_mod");
+      case ExprKind::kMin:
+        return Function(e, Extremum(e.dtype, "min"));
+      case ExprKind::kMax:
+        return Function(e, Extremum(e.dtype, "max"));
+      case ExprKind::kLt:
+        return Binary(e, "<");
+      case ExprKind::kLe:
+        return Binary(e, "<=");
+      case ExprKind::kEq:
+        return Binary(e, "==");
+      case ExprKind::kNe:
+        return Binary(e, "!=");
+      case ExprKind::kAnd:
+        return Binary(e, "&&");
+      case ExprKind::kOr:
+        return Binary(e, "||");
+      case ExprKind::kNot:
+        return "!" + Text(e.args[0]);
       case ExprKind::kSelect:
         return "(" + Text(e.args[0]) + " ? " + Text(e.args[1]) + " : " + Text(e.args[2]) + ")";
       case ExprKind::kCast:
         if (e.dtype == DType::kBool) return "(" + Text(e.args[0]) + " != 0)";
         if (IsFloat(e.dtype)) return "((" + ValueType(e.dtype) + ")" + Text(e.args[0]) + ")";
         return "((i64)(" + Storage(e.dtype) + ")" + Text(e.args[0]) + ")";
-      case ExprKind::kCall: return CallText(e);
-      case ExprKind::kLoad: return "(" + LoadText(e) + ")";
+      case ExprKind::kCall:
+        return CallText(e);
+      case ExprKind::kLoad:
+        return "(" + LoadText(e) + ")";
     }
     return "?";
   }

@@ -1,6 +1,7 @@
 // The reference: each stage of a dag as one plain loop nest, printed straight from its expressions with no schedule, no
-// bounds inference and nothing shared with compiler/lower, so that a fault there cannot hide. One flat parallel loop over
-// the elements of each stage (a GPU thread an element); sums in double on cpu and in Kahan-compensated float on GPUs.
+// bounds inference and nothing shared with compiler/lower, so that a fault there cannot hide. One flat parallel loop
+// over the elements of each stage (a GPU thread an element); sums in double on cpu and in Kahan-compensated float on
+// GPUs.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,8 +10,8 @@
 
 namespace diapason {
 
-// Element-wise stages with a single reader are still stages of their own: memory is not spared. Buffers: the placeholders
-// and outputs with their roles, every other stage a workspace.
+// Element-wise stages with a single reader are still stages of their own: memory is not spared. Buffers: the
+// placeholders and outputs with their roles, every other stage a workspace.
 absl::StatusOr<Program> CompileNaive(const ComputeDag& dag, const Target& target);
 
 }  // namespace diapason

@@ -11,14 +11,22 @@ namespace {
 // The same statement with other children and expressions; null where nothing is left.
 Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
   switch (s.kind) {
-    case StmtKind::kFor: return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
-    case StmtKind::kSeq: return MakeSeq(std::move(body));
-    case StmtKind::kStore: return MakeStore(s.buffer, fn(s.index), fn(s.value));
-    case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
-    case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
-    case StmtKind::kBarrier: return MakeBarrier();
-    case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
-    case StmtKind::kComment: return MakeComment(s.text);
+    case StmtKind::kFor:
+      return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
+    case StmtKind::kSeq:
+      return MakeSeq(std::move(body));
+    case StmtKind::kStore:
+      return MakeStore(s.buffer, fn(s.index), fn(s.value));
+    case StmtKind::kIf:
+      return MakeIf(fn(s.condition), std::move(body[0]));
+    case StmtKind::kAlloc:
+      return MakeAlloc(s.decl, std::move(body[0]));
+    case StmtKind::kBarrier:
+      return MakeBarrier();
+    case StmtKind::kLet:
+      return MakeLet(s.var, fn(s.value), std::move(body[0]));
+    case StmtKind::kComment:
+      return MakeComment(s.text);
   }
   return nullptr;
 }
@@ -47,8 +55,9 @@ class Expander {
   Stmt Run(const Stmt& stmt) {
     const bool unroll = stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll;
     if (!unroll) {
-      return MapChildren(*stmt, [this](const Stmt& child) { return Run(child); },
-                         [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, map_)); });
+      return MapChildren(
+          *stmt, [this](const Stmt& child) { return Run(child); },
+          [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, map_)); });
     }
     if (CountStores(stmt) > max_stores_) {
       const int hint = static_cast<int>(std::min<int64_t>(stmt->extent, 8));
@@ -124,7 +133,8 @@ Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer) {
 
 Stmt MapExprs(const Stmt& stmt, const std::function<Expr(const Expr&)>& fn) {
   if (stmt == nullptr) return nullptr;
-  return MapChildren(*stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
+  return MapChildren(
+      *stmt, [&](const Stmt& child) { return MapExprs(child, fn); }, fn);
 }
 
 Stmt SimplifyAll(const Stmt& stmt, Analyzer& analyzer) {
@@ -163,7 +173,8 @@ Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<
 
 Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer) {
   if (stmt == nullptr) return nullptr;
-  Stmt result = MapChildren(*stmt, [&](const Stmt& child) { return UnifyLaneConditions(child, analyzer); }, Same);
+  Stmt result = MapChildren(
+      *stmt, [&](const Stmt& child) { return UnifyLaneConditions(child, analyzer); }, Same);
   if (result == nullptr || result->kind != StmtKind::kFor || result->for_kind != ForKind::kVectorize) return result;
   const Expr lane = result->var;
   const int64_t lanes = result->extent;

@@ -9,13 +9,13 @@ namespace diapason {
 // True if `is` holds for the statement or one below it.
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
 
-// Leaves vector loops that hold no vector loops, buffers or barriers (one that does becomes an unrolled loop), and no lets
-// that differ between lanes (their values are put in).
+// Leaves vector loops that hold no vector loops, buffers or barriers (one that does becomes an unrolled loop), and no
+// lets that differ between lanes (their values are put in).
 Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer);
 
-// Replaces each kUnroll loop by copies of its body, the variable a constant in each, and simplifies. A loop whose copies
-// would hold more than `max_stores` stores becomes a serial one with an unroll hint instead.
-// `analyzer` knows the ranges of the variables.
+// Replaces each kUnroll loop by copies of its body, the variable a constant in each, and simplifies. A loop whose
+// copies would hold more than `max_stores` stores becomes a serial one with an unroll hint instead. `analyzer` knows
+// the ranges of the variables.
 Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores);
 
 // Simplifies every expression of the tree.

@@ -7,8 +7,8 @@
 namespace diapason {
 namespace {
 
-// The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are little-endian;
-// strings and lists carry their length before them. The fields are in the order of PayloadOf.
+// The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are
+// little-endian; strings and lists carry their length before them. The fields are in the order of PayloadOf.
 constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
@@ -134,8 +134,8 @@ ProgramBuffer ReadBuffer(Reader& in) {
   buffer.stage = in.Number<int>();
   buffer.valid_min = in.Number<int64_t>();
   buffer.valid_max = in.Number<int64_t>();
-  const bool known_role = role >= static_cast<uint8_t>(BufferRole::kInput) &&
-                          role <= static_cast<uint8_t>(BufferRole::kOutput);
+  const bool known_role =
+      role >= static_cast<uint8_t>(BufferRole::kInput) && role <= static_cast<uint8_t>(BufferRole::kOutput);
   if (!dtype || !known_role || buffer.elements < 0 || buffer.elements > std::numeric_limits<int64_t>::max() / 16) {
     in.Fail();
     return buffer;

@@ -53,14 +53,16 @@ Array RandomArray(const BufferDecl& decl, std::mt19937& random) {
   Array array(decl.dtype, {decl.elements});
   for (int64_t i = 0; i < decl.elements; ++i) {
     const int value = static_cast<int>(random() % 33) - 16;
-    if (IsFloat(decl.dtype)) array.set(i, value / 4.0);
-    else array.set_int(i, decl.dtype == DType::kBool ? value & 1 : decl.dtype == DType::kUint8 ? value + 16 : value);
+    if (IsFloat(decl.dtype))
+      array.set(i, value / 4.0);
+    else
+      array.set_int(i, decl.dtype == DType::kBool ? value & 1 : decl.dtype == DType::kUint8 ? value + 16 : value);
   }
   return array;
 }
 
-// Runs the kernel on random inputs, in two ranges of its parallel loop, and compares every element of every buffer with the
-// reference.
+// Runs the kernel on random inputs, in two ranges of its parallel loop, and compares every element of every buffer with
+// the reference.
 void ExpectRunsAsReference(const Loaded& library, const KernelFunc& kernel, double tolerance) {
   SCOPED_TRACE(ToString(kernel));
   std::mt19937 random(7);
@@ -81,13 +83,15 @@ void ExpectRunsAsReference(const Loaded& library, const KernelFunc& kernel, doub
     const std::vector<double>& expected = reference.buffers.at(kernel.params[b].id);
     for (int64_t i = 0; i < arrays[b].elements(); ++i) {
       ASSERT_NEAR(arrays[b].at(i), expected[i], tolerance * (1 + std::fabs(expected[i])))
-          << kernel.params[b].name << "[" << i << "]\n" << SourceOf(kernel, 64);
+          << kernel.params[b].name << "[" << i << "]\n"
+          << SourceOf(kernel, 64);
     }
   }
 }
 
 // Compiles the kernels, as one program: starting the compiler takes longer than most of them.
-void ExpectSameAsReference(std::vector<KernelFunc> kernels, double tolerance = 1e-6, const std::string& mcpu = "native") {
+void ExpectSameAsReference(std::vector<KernelFunc> kernels, double tolerance = 1e-6,
+                           const std::string& mcpu = "native") {
   LoweredProgram program;
   for (size_t i = 0; i < kernels.size(); ++i) kernels[i].name += std::to_string(i);
   program.kernels = kernels;
@@ -117,6 +121,7 @@ TEST(CPrinter, VectorLoopsAreVectorOperationsAndTheParallelLoopARange) {
   EXPECT_EQ(SourceOf(ReluKernel(), 32),
             R"(typedef float f32x8 __attribute__((vector_size(32)));
 typedef float f32x8u __attribute__((vector_size(32), aligned(4), may_alias));
+static inline f32x8 f32x8_set(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
 typedef int i32x8 __attribute__((vector_size(32)));
 typedef int i32x8u __attribute__((vector_size(32), aligned(4), may_alias));
 static inline f32x8 f32x8_max(f32x8 a, f32x8 b) {
@@ -127,7 +132,6 @@ static inline f32x8 f32x8_max(f32x8 a, f32x8 b) {
   return (f32x8)((m & (i32x8)b) | (~m & (i32x8)a));
 #endif
 }
-static inline f32x8 f32x8_set(float x) { return (f32x8){x, x, x, x, x, x, x, x}; }
 void relu(void* const* args, int64 begin, int64 end) {
   const float* restrict X = args[0];
   float* restrict Y = args[1];
@@ -142,8 +146,10 @@ TEST(CPrinter, AccumulatorsAreVariablesNotArrays) {
   const std::string source = SourceOf(MicroKernel(2, 14, 2, 16, 8), 64);
   EXPECT_EQ(source.find("acc["), std::string::npos);
   EXPECT_NE(source.find("f32x16 acc_432;"), std::string::npos);
-  EXPECT_NE(source.find("acc_432 = (acc_432 + (f32x16_set(A[block * 112 + k + 104]) * (f32x16)*(const f32x16u*)(B + k * 32 + 16)));"),
-            std::string::npos)
+  EXPECT_NE(
+      source.find(
+          "acc_432 = (acc_432 + (f32x16_set(A[block * 112 + k + 104]) * (f32x16)*(const f32x16u*)(B + k * 32 + 16)));"),
+      std::string::npos)
       << source;
 }
 
@@ -177,15 +183,15 @@ TEST(CPrinter, EveryKindOfLaneExpressionIsCorrect) {
   using Value = std::function<Expr(const Expr& p, const Expr& l)>;
   const Value values[] = {
       [](const Expr& p, const Expr& l) { return At(0, Mad(p, 12, l)); },
-      [](const Expr& p, const Expr& l) { return At(0, Mad(l, 3, p)); },                            // stride 3
-      [](const Expr& p, const Expr& l) { return At(0, Sub(I(40), Add(l, p))); },                   // backwards
-      [](const Expr& p, const Expr& l) { return At(0, p); },                                       // the same for all
+      [](const Expr& p, const Expr& l) { return At(0, Mad(l, 3, p)); },           // stride 3
+      [](const Expr& p, const Expr& l) { return At(0, Sub(I(40), Add(l, p))); },  // backwards
+      [](const Expr& p, const Expr& l) { return At(0, p); },                      // the same for all
       [](const Expr& p, const Expr& l) { return At(0, Add(FloorDiv(l, 5), FloorMod(Mad(p, 7, l), 3))); },
-      [](const Expr& p, const Expr& l) { return At(0, Add(FloorDiv(Sub(l, I(7)), 3), I(9))); },    // of negative numbers
+      [](const Expr& p, const Expr& l) { return At(0, Add(FloorDiv(Sub(l, I(7)), 3), I(9))); },  // of negative numbers
       [](const Expr& p, const Expr& l) { return At(0, Add(FloorMod(Sub(l, I(7)), 8), I(9))); },
       [](const Expr& p, const Expr& l) { return Select(Lt(p, I(2)), At(0, Mad(p, 12, l)), F(-1)); },
       [](const Expr& p, const Expr& l) { return Select(Lt(Mad(p, 12, l), I(29)), At(0, Mad(p, 12, l)), F(-1)); },
-      [](const Expr& p, const Expr& l) {                                                           // padding on both sides
+      [](const Expr& p, const Expr& l) {  // padding on both sides
         const Expr x = Sub(Mad(p, 12, l), I(5));
         return Select(And(Le(I(0), x), Lt(x, I(20))), At(0, x), F(0));
       },
@@ -193,11 +199,11 @@ TEST(CPrinter, EveryKindOfLaneExpressionIsCorrect) {
         const Expr x = Mad(p, 12, l);
         return Add(Select(Or(Lt(x, I(3)), Not(Lt(x, I(30)))), At(0, l), F(7)), Select(Eq(l, p), F(1), F(2)));
       },
-      [](const Expr& p, const Expr& l) {                                                           // leaky relu
+      [](const Expr& p, const Expr& l) {  // leaky relu
         const Expr x = At(0, Mad(p, 12, l));
         return Select(Lt(F(0), x), x, Mul(x, F(0.125)));
       },
-      [](const Expr& p, const Expr& l) {                                                           // branches with own loads
+      [](const Expr& p, const Expr& l) {  // branches with own loads
         const Expr x = At(0, Mad(p, 12, l));
         return Select(And(Lt(F(0), x), Lt(x, F(2))), At(2, Mad(p, 12, l)), At(0, l));
       },
@@ -216,13 +222,55 @@ TEST(CPrinter, EveryKindOfLaneExpressionIsCorrect) {
 TEST(CPrinter, FunctionsOfLanesAreCorrect) {
   const Expr guard = F(5);
   std::vector<KernelFunc> kernels;
-  for (const char* function : {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"}) {
-    kernels.push_back(LaneKernel(
-        [&](const Expr& p, const Expr& l) { return Call(function, {Add(At(0, Mad(p, 12, l)), guard)}); }));
+  for (const char* function :
+       {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"}) {
+    kernels.push_back(
+        LaneKernel([&](const Expr& p, const Expr& l) { return Call(function, {Add(At(0, Mad(p, 12, l)), guard)}); }));
   }
-  kernels.push_back(
-      LaneKernel([&](const Expr& p, const Expr& l) { return Call("pow", {Add(At(0, l), guard), At(2, p)}); }));
+  kernels.push_back(LaneKernel([&](const Expr& p, const Expr& l) {
+    return Call("pow", {Add(At(0, l), guard), At(2, p)});
+  }));
   ExpectSameAsReference(kernels, 1e-5);
+}
+
+TEST(CPrinter, VectorFunctionsAreAccurateOverTheirWholeRange) {
+  constexpr int64_t kCount = 1 << 16;
+  const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
+  LoweredProgram program;
+  const std::vector<std::string> functions = {"exp", "sigmoid", "tanh"};
+  for (const std::string& function : functions) {
+    program.kernels.push_back(KernelOf(
+        "f_" + function, {Global(0, "X", kCount), Global(1, "Y", kCount, true)},
+        MakeFor(ForKind::kParallel, v, kCount / 16, Vectorize(l, 16, MakeStore(1, at, Call(function, {At(0, at)})))),
+        kCount / 16));
+  }
+  Program compiled;
+  compiled.source = PrintSource(program, compiled.target);
+  ASSERT_TRUE(CompileSource(compiled, 60).ok());
+  const Loaded library(compiled);
+  std::vector<float> x(kCount), y(kCount);
+  for (int64_t i = 0; i < kCount; ++i) x[i] = static_cast<float>(i - kCount / 2) / 256;  // -128 to 128
+  x[0] = INFINITY;
+  x[1] = -INFINITY;
+  x[2] = NAN;
+  x[3] = 1e-20f;
+  void* args[] = {x.data(), y.data()};
+  for (const std::string& function : functions) {
+    library.Find("f_" + function)(args, 0, kCount / 16);
+    EXPECT_TRUE(std::isnan(y[2])) << function;
+    for (int64_t i = 0; i < kCount; ++i) {
+      if (i == 2) continue;
+      const double exact = function == "exp"    ? std::exp(double{x[i]})
+                           : function == "tanh" ? std::tanh(double{x[i]})
+                                                : 1 / (1 + std::exp(-double{x[i]}));
+      const float rounded = static_cast<float>(exact);
+      if (std::isinf(rounded))
+        ASSERT_EQ(y[i], rounded) << function << " " << x[i];
+      else
+        ASSERT_NEAR(y[i], exact, 4e-7 * std::fabs(exact) + (function == "exp" ? 2e-45 : 2e-38))
+            << function << " " << x[i];
+    }
+  }
 }
 
 TEST(CPrinter, EveryElementTypeIsReadAndWritten) {
@@ -242,8 +290,14 @@ TEST(CPrinter, EveryElementTypeIsReadAndWritten) {
 
 TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
-  const KernelFunc kernel = KernelOf("widen", {Global(0, "X", 65536, false, DType::kFloat16), Global(1, "Y", 65536, true, DType::kFloat16), Global(2, "Z", 65536, true)},
-                                     MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeSeq({MakeStore(2, at, At(0, at, DType::kFloat16)), MakeStore(1, at, Cast(DType::kFloat16, At(2, at)))}))), 4096);
+  const KernelFunc kernel = KernelOf("widen",
+                                     {Global(0, "X", 65536, false, DType::kFloat16),
+                                      Global(1, "Y", 65536, true, DType::kFloat16), Global(2, "Z", 65536, true)},
+                                     MakeFor(ForKind::kParallel, v, 4096,
+                                             Vectorize(l, 16,
+                                                       MakeSeq({MakeStore(2, at, At(0, at, DType::kFloat16)),
+                                                                MakeStore(1, at, Cast(DType::kFloat16, At(2, at)))}))),
+                                     4096);
   for (const char* mcpu : {"native", "x86-64"}) {
     Target target;
     target.mcpu = mcpu;
@@ -268,8 +322,9 @@ TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
 
 TEST(CPrinter, FloatsRoundToTheNearestHalf) {
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
-  const KernelFunc kernel = KernelOf("narrow", {Global(0, "X", 1 << 16), Global(1, "Y", 1 << 16, true, DType::kFloat16)},
-                                     MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeStore(1, at, Cast(DType::kFloat16, At(0, at))))), 4096);
+  const KernelFunc kernel = KernelOf(
+      "narrow", {Global(0, "X", 1 << 16), Global(1, "Y", 1 << 16, true, DType::kFloat16)},
+      MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeStore(1, at, Cast(DType::kFloat16, At(0, at))))), 4096);
   std::mt19937 random(3);
   std::vector<float> floats(1 << 16);
   for (float& f : floats) {  // all exponents, and many ties
@@ -286,8 +341,10 @@ TEST(CPrinter, FloatsRoundToTheNearestHalf) {
     const Loaded library(*program);
     library.Find("narrow")(args, 0, 4096);
     for (int i = 0; i < 1 << 16; ++i) {
-      if (std::isnan(floats[i])) ASSERT_TRUE(std::isnan(HalfToFloat(halves[i])));
-      else ASSERT_EQ(halves[i], FloatToHalf(floats[i])) << floats[i];
+      if (std::isnan(floats[i]))
+        ASSERT_TRUE(std::isnan(HalfToFloat(halves[i])));
+      else
+        ASSERT_EQ(halves[i], FloatToHalf(floats[i])) << floats[i];
     }
   }
 }
@@ -296,26 +353,36 @@ TEST(CPrinter, LocalBuffersOfEveryKindAreCorrect) {
   std::vector<KernelFunc> kernels;
   const Expr p = MakeVar("p"), i = MakeVar("i"), l = MakeVar("l"), k = MakeVar("k");
   auto kernel = [&](int64_t elements, Stmt body) {
-    return KernelOf("local", {Global(0, "X", 4096), Global(1, "Y", 4096, true)},
-                    MakeFor(ForKind::kParallel, p, 4, MakeAlloc(Scoped(9, "tile", elements, Scope::kLocal), std::move(body))), 4);
+    return KernelOf(
+        "local", {Global(0, "X", 4096), Global(1, "Y", 4096, true)},
+        MakeFor(ForKind::kParallel, p, 4, MakeAlloc(Scoped(9, "tile", elements, Scope::kLocal), std::move(body))), 4);
   };
   // Vectors written, single elements read, and the reverse.
-  kernels.push_back(kernel(32, MakeSeq({Unroll(i, 2, Vectorize(l, 16, MakeStore(9, Mad(i, 16, l), At(0, Mad(p, 32, Mad(i, 16, l)))))),
-                                            Unroll(i, 32, MakeStore(1, Mad(p, 32, i), At(9, Sub(I(31), i))))})));
+  kernels.push_back(
+      kernel(32, MakeSeq({Unroll(i, 2, Vectorize(l, 16, MakeStore(9, Mad(i, 16, l), At(0, Mad(p, 32, Mad(i, 16, l)))))),
+                          Unroll(i, 32, MakeStore(1, Mad(p, 32, i), At(9, Sub(I(31), i))))})));
   kernels.push_back(kernel(32, MakeSeq({Unroll(i, 32, MakeStore(9, i, At(0, Mad(p, 32, i)))),
-                                            Vectorize(l, 8, MakeStore(1, Mad(p, 32, l), At(9, Mad(l, 2, I(3)))))})));
+                                        Vectorize(l, 8, MakeStore(1, Mad(p, 32, l), At(9, Mad(l, 2, I(3)))))})));
   // Not constant: an array. Too large for the stack: allocated.
   for (int64_t elements : {64, 1 << 20}) {
-    kernels.push_back(kernel(elements, MakeSeq({Serial(k, 64, MakeStore(9, k, At(0, Mad(p, 64, k)))),
-                                                    Serial(k, 4, Vectorize(l, 16, MakeStore(1, Mad(p, 64, Mad(k, 16, l)), At(9, Sub(I(63), Mad(k, 16, l))))))})));
+    kernels.push_back(kernel(
+        elements,
+        MakeSeq(
+            {Serial(k, 64, MakeStore(9, k, At(0, Mad(p, 64, k)))),
+             Serial(k, 4,
+                    Vectorize(l, 16, MakeStore(1, Mad(p, 64, Mad(k, 16, l)), At(9, Sub(I(63), Mad(k, 16, l))))))})));
   }
   // Overlapping vectors of different lengths.
-  kernels.push_back(kernel(20, MakeSeq({Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))), Vectorize(i, 4, MakeStore(9, Add(i, I(14)), F(5))),
-                                            Vectorize(k, 16, MakeStore(1, Mad(p, 16, k), At(9, k)))})));
+  kernels.push_back(kernel(20, MakeSeq({Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))),
+                                        Vectorize(i, 4, MakeStore(9, Add(i, I(14)), F(5))),
+                                        Vectorize(k, 16, MakeStore(1, Mad(p, 16, k), At(9, k)))})));
   // A sum over lanes, and a store that falls back to single lanes of vector variables.
-  kernels.push_back(kernel(17, MakeSeq({MakeStore(9, I(16), F(0)), Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))),
-                                            Vectorize(i, 16, MakeStore(9, I(16), Add(At(9, I(16)), At(9, i)))),
-                                            Vectorize(k, 16, MakeIf(Lt(Add(k, p), I(10)), MakeStore(1, Mad(p, 16, k), Mul(At(9, k), At(9, I(16))))))})));
+  kernels.push_back(kernel(
+      17,
+      MakeSeq(
+          {MakeStore(9, I(16), F(0)), Vectorize(l, 16, MakeStore(9, l, At(0, Mad(p, 16, l)))),
+           Vectorize(i, 16, MakeStore(9, I(16), Add(At(9, I(16)), At(9, i)))),
+           Vectorize(k, 16, MakeIf(Lt(Add(k, p), I(10)), MakeStore(1, Mad(p, 16, k), Mul(At(9, k), At(9, I(16))))))})));
   ExpectSameAsReference(kernels);
 }
 
@@ -334,16 +401,21 @@ TEST(CPrinter, ConditionsAndLetsInVectorLoops) {
   kernels.push_back(kernel(Vectorize(l, 16, MakeLet(x, Mad(l, 2, p), MakeStore(1, at, At(0, x))))));
   kernels.push_back(kernel(MakeLet(x, FloorDiv(p, 2), Vectorize(l, 16, MakeStore(1, at, At(0, Mad(x, 16, l)))))));
   kernels.push_back(kernel(Vectorize(l, 16, Serial(k, 3, MakeStore(1, at, Add(At(1, at), At(0, Mad(k, 16, l))))))));
-  kernels.push_back(kernel(Vectorize(k, 3, Vectorize(l, 16, MakeStore(1, Mad(p, 48, Mad(k, 16, l)), At(0, Mad(k, 16, l)))))));
-  kernels.push_back(kernel(Vectorize(l, 16, MakeAlloc(Scoped(9, "t", 1, Scope::kLocal), MakeSeq({MakeStore(9, I(0), At(0, at)), MakeStore(1, at, At(9, I(0)))})))));
+  kernels.push_back(
+      kernel(Vectorize(k, 3, Vectorize(l, 16, MakeStore(1, Mad(p, 48, Mad(k, 16, l)), At(0, Mad(k, 16, l)))))));
+  kernels.push_back(
+      kernel(Vectorize(l, 16,
+                       MakeAlloc(Scoped(9, "t", 1, Scope::kLocal),
+                                 MakeSeq({MakeStore(9, I(0), At(0, at)), MakeStore(1, at, At(9, I(0)))})))));
   ExpectSameAsReference(kernels);
 }
 
 TEST(CPrinter, ConditionsThatAllLanesShareCostNothingPerLane) {
   const Expr p = MakeVar("p"), l = MakeVar("l");
   const Expr at = Mad(p, 16, l);
-  const KernelFunc kernel = KernelOf("tail", {Global(0, "X", 400), Global(1, "Y", 400, true)},
-                                     Serial(p, 25, Vectorize(l, 16, MakeIf(Lt(at, I(320)), MakeStore(1, at, At(0, at))))));
+  const KernelFunc kernel =
+      KernelOf("tail", {Global(0, "X", 400), Global(1, "Y", 400, true)},
+               Serial(p, 25, Vectorize(l, 16, MakeIf(Lt(at, I(320)), MakeStore(1, at, At(0, at))))));
   EXPECT_EQ(SourceOf(kernel, 64).find("for (int64 l"), std::string::npos) << SourceOf(kernel, 64);
   ExpectSameAsReference(kernel);
 }
@@ -351,8 +423,9 @@ TEST(CPrinter, ConditionsThatAllLanesShareCostNothingPerLane) {
 TEST(CPrinter, NamesThatAreWordsOfTheLanguageOrTakenAreChanged) {
   const Expr a = MakeVar("for"), b = MakeVar("x"), c = MakeVar("x"), d = MakeVar("args");
   const Expr at = Mad(Mad(Mad(a, 2, b), 2, c), 2, d);
-  const KernelFunc kernel = KernelOf("names", {Global(0, "int", 16), Global(1, "x", 16, true)},
-                                     Serial(a, 2, Serial(b, 2, Serial(c, 2, Serial(d, 2, MakeStore(1, at, At(0, at)))))));
+  const KernelFunc kernel =
+      KernelOf("names", {Global(0, "int", 16), Global(1, "x", 16, true)},
+               Serial(a, 2, Serial(b, 2, Serial(c, 2, Serial(d, 2, MakeStore(1, at, At(0, at)))))));
   ExpectSameAsReference(kernel);
 }
 
@@ -426,13 +499,20 @@ class RandomNest {
   Expr Value(int depth) {
     if (depth == 0) return Pick(0, 3) == 0 ? F(Pick(-4, 4) / 2.0) : At(0, Index());
     switch (Pick(0, 6)) {
-      case 0: return Add(Value(depth - 1), Value(depth - 1));
-      case 1: return Sub(Value(depth - 1), Value(depth - 1));
-      case 2: return Mul(Value(depth - 1), F(Pick(-2, 2)));
-      case 3: return Max(Value(depth - 1), Value(depth - 1));
-      case 4: return Select(Condition(), Value(depth - 1), Value(depth - 1));
-      case 5: return Select(Lt(Value(depth - 1), Value(0)), Value(depth - 1), F(1));
-      default: return Min(Value(depth - 1), F(2));
+      case 0:
+        return Add(Value(depth - 1), Value(depth - 1));
+      case 1:
+        return Sub(Value(depth - 1), Value(depth - 1));
+      case 2:
+        return Mul(Value(depth - 1), F(Pick(-2, 2)));
+      case 3:
+        return Max(Value(depth - 1), Value(depth - 1));
+      case 4:
+        return Select(Condition(), Value(depth - 1), Value(depth - 1));
+      case 5:
+        return Select(Lt(Value(depth - 1), Value(0)), Value(depth - 1), F(1));
+      default:
+        return Min(Value(depth - 1), F(2));
     }
   }
 

@@ -48,18 +48,24 @@ TEST_F(CompileC, FillsBinaryAndCompiler) {
   Program program;
   program.source = "int answer(void) { return 42; }";
   ASSERT_TRUE(CompileSource(program, 30).ok());
-  EXPECT_EQ(program.binary.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(program.binary.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_THAT(program.compiler, ::testing::AnyOf(::testing::HasSubstr("cc"), ::testing::HasSubstr("clang")));
 }
 
 TEST_F(CompileC, BadSourceIsInvalidArgumentWithTheFirstErrors) {
-  UseScript("case \"$*\" in *--version*) echo fake 1.0; exit 0;; esac\n"
-            "echo kernels.c: In function f:\nfor i in 1 2 3 4 5 6 7; do echo \"kernels.c:$i: error: number $i\" >&2; done; exit 1");
+  UseScript(
+      "case \"$*\" in *--version*) echo fake 1.0; exit 0;; esac\n"
+      "echo kernels.c: In function f:\nfor i in 1 2 3 4 5 6 7; do echo \"kernels.c:$i: error: number $i\" >&2; done; "
+      "exit 1");
   const absl::Status status = Compile("");
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\n"
-                              "kernels.c:1: error: number 1\nkernels.c:2: error: number 2\nkernels.c:3: error: number 3\n"
-                              "kernels.c:4: error: number 4\nkernels.c:5: error: number 5");
+  EXPECT_EQ(std::string(status.message()),
+            "the C compiler \"" + folder_ +
+                "/cc.sh\" refused the generated source:\n"
+                "kernels.c:1: error: number 1\nkernels.c:2: error: number 2\nkernels.c:3: error: number 3\n"
+                "kernels.c:4: error: number 4\nkernels.c:5: error: number 5");
   unsetenv("CC");
   const absl::Status real = Compile("int f(void) { return no_such_variable; }");
   EXPECT_TRUE(absl::IsInvalidArgument(real));
@@ -76,8 +82,9 @@ TEST_F(CompileC, MissingCompilerIsUnavailableAndSaysHowToGetOne) {
   setenv("CC", "/no/such/compiler", 1);
   const absl::Status status = Compile("");
   EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_EQ(std::string(status.message()), "no C compiler: \"/no/such/compiler\" was not found; install gcc or clang, or name a compiler in "
-                              "the environment variable CC");
+  EXPECT_EQ(std::string(status.message()),
+            "no C compiler: \"/no/such/compiler\" was not found; install gcc or clang, or name a compiler in "
+            "the environment variable CC");
 }
 
 TEST_F(CompileC, CompilerCommandsMayHaveArguments) {
@@ -87,8 +94,10 @@ TEST_F(CompileC, CompilerCommandsMayHaveArguments) {
 
 TEST_F(CompileC, SlowCompilersAreKilledWithTheirChildren) {
   const std::string pids = folder_ + "/pids";
-  UseScript("case \"$*\" in *--version*) echo fake 2.0; exit 0;; esac\n"
-            "sleep 100 & echo $! $$ > " + pids + "; wait");
+  UseScript(
+      "case \"$*\" in *--version*) echo fake 2.0; exit 0;; esac\n"
+      "sleep 100 & echo $! $$ > " +
+      pids + "; wait");
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = Compile("", 0.5);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
@@ -114,21 +123,24 @@ TEST_F(CompileC, CompilersThatDieGiveTheirLastWords) {
   UseScript("case \"$*\" in *--version*) echo fake 3.0; exit 0;; esac\necho out of luck; kill -9 $$");
   const absl::Status status = Compile("");
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\nout of luck");
+  EXPECT_EQ(std::string(status.message()),
+            "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\nout of luck");
 }
 
 TEST_F(CompileC, UnwritableFolderIsAnErrorThatNamesIt) {
   setenv("TMPDIR", "/no/such/folder", 1);
   const absl::Status status = Compile("");
-  EXPECT_EQ(std::string(status.message()), "cannot make a folder in /no/such/folder: No such file or directory; set TMPDIR to a folder that "
-                              "can be written to");
+  EXPECT_EQ(std::string(status.message()),
+            "cannot make a folder in /no/such/folder: No such file or directory; set TMPDIR to a folder that "
+            "can be written to");
   setenv("TMPDIR", (folder_ + "/tmp").c_str(), 1);
 }
 
 TEST(ChildProcess, GivesOutputAndExitCode) {
   absl::StatusOr<TemporaryDirectory> folder = TemporaryDirectory::Create();
   ASSERT_TRUE(folder.ok());
-  const absl::StatusOr<ProcessResult> result = RunProcess({"sh", "-c", "echo out; echo err >&2; exit 3"}, folder->File("o"), 10);
+  const absl::StatusOr<ProcessResult> result =
+      RunProcess({"sh", "-c", "echo out; echo err >&2; exit 3"}, folder->File("o"), 10);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->exit_code, 3);
   EXPECT_EQ(result->output, "out\nerr\n");

@@ -96,7 +96,10 @@ TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {
 
 TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {
   auto source = [](int64_t lanes, int64_t offset) {
-    return SourceOf(LanesOnGpu("copy", lanes, [](const Expr& at, const Expr&) { return At(0, at); }, DType::kFloat32, DType::kFloat32, offset), Dialect::kCuda);
+    return SourceOf(LanesOnGpu(
+                        "copy", lanes, [](const Expr& at, const Expr&) { return At(0, at); }, DType::kFloat32,
+                        DType::kFloat32, offset),
+                    Dialect::kCuda);
   };
   EXPECT_NE(source(4, 0).find("float4"), std::string::npos);
   EXPECT_EQ(source(4, 2).find("float4"), std::string::npos);
@@ -117,7 +120,8 @@ TEST(GpuPrinter, HugeBuffersAreIndexedWith64Bits) {
 }
 
 TEST(GpuPrinter, IntermediateResultsPast32BitsAreComputedWith64) {
-  const KernelFunc kernel = LanesOnGpu("wide", 1, [](const Expr& at, const Expr&) { return At(0, FloorDiv(Mul(at, I(100000007)), 200000003)); });
+  const KernelFunc kernel = LanesOnGpu(
+      "wide", 1, [](const Expr& at, const Expr&) { return At(0, FloorDiv(Mul(at, I(100000007)), 200000003)); });
   EXPECT_NE(SourceOf(kernel, Dialect::kCuda).find("const int64 b"), std::string::npos);
 }
 

@@ -19,7 +19,8 @@ TEST_P(GpuRun, EveryKernelGivesWhatTheReferenceGives) {
   std::vector<KernelFunc> kernels = AllGpuKernels();
   if (target.kind == TargetKind::kCuda) kernels.push_back(ThroughShared(16 * 1024));  // dynamic shared memory
   for (const KernelFunc& kernel : kernels) {
-    const bool half = kernel.params[0].dtype == DType::kFloat16;  // sums in float, where the reference rounds each to half
+    const bool half =
+        kernel.params[0].dtype == DType::kFloat16;  // sums in float, where the reference rounds each to half
     ExpectDeviceRunsAsReference(**device, target, kernel, half ? 2e-3 : 1e-5);
     if (HasFatalFailure()) return;
   }

@@ -10,7 +10,8 @@
 
 namespace diapason::testing {
 
-inline BufferDecl Global(int id, std::string name, int64_t elements, bool written = false, DType dtype = DType::kFloat32) {
+inline BufferDecl Global(int id, std::string name, int64_t elements, bool written = false,
+                         DType dtype = DType::kFloat32) {
   BufferDecl decl;
   decl.id = id;
   decl.name = std::move(name);
@@ -28,14 +29,18 @@ inline BufferDecl Scoped(int id, std::string name, int64_t elements, Scope scope
 
 inline Expr F(double value) { return FloatImm(value); }
 inline Expr I(int64_t value) { return IntImm(value); }
-inline Expr At(int buffer, Expr index, DType dtype = DType::kFloat32) { return Load(buffer, dtype, {std::move(index)}); }
+inline Expr At(int buffer, Expr index, DType dtype = DType::kFloat32) {
+  return Load(buffer, dtype, {std::move(index)});
+}
 // a * factor + b
 inline Expr Mad(Expr a, int64_t factor, Expr b) { return Add(Mul(std::move(a), I(factor)), std::move(b)); }
 
 inline Stmt Serial(const Expr& var, int64_t extent, Stmt body, int unroll = 0) {
   return MakeFor(ForKind::kSerial, var, extent, std::move(body), unroll);
 }
-inline Stmt Unroll(const Expr& var, int64_t extent, Stmt body) { return MakeFor(ForKind::kUnroll, var, extent, std::move(body)); }
+inline Stmt Unroll(const Expr& var, int64_t extent, Stmt body) {
+  return MakeFor(ForKind::kUnroll, var, extent, std::move(body));
+}
 inline Stmt Vectorize(const Expr& var, int64_t extent, Stmt body) {
   return MakeFor(ForKind::kVectorize, var, extent, std::move(body));
 }
@@ -54,7 +59,8 @@ inline LoweredProgram ProgramOf(KernelFunc kernel) {
   return program;
 }
 
-inline KernelFunc KernelOf(std::string name, std::vector<BufferDecl> params, Stmt body, int64_t blocks = 1, int64_t threads = 1) {
+inline KernelFunc KernelOf(std::string name, std::vector<BufferDecl> params, Stmt body, int64_t blocks = 1,
+                           int64_t threads = 1) {
   KernelFunc kernel;
   kernel.name = std::move(name);
   kernel.params = std::move(params);
@@ -64,8 +70,8 @@ inline KernelFunc KernelOf(std::string name, std::vector<BufferDecl> params, Stm
   return kernel;
 }
 
-// C[blocks * rows, lanes * vectors] = A[blocks * rows, depth] * B[depth, lanes * vectors] with the accumulators of a block
-// in registers: the heart of every dense cpu kernel.
+// C[blocks * rows, lanes * vectors] = A[blocks * rows, depth] * B[depth, lanes * vectors] with the accumulators of a
+// block in registers: the heart of every dense cpu kernel.
 inline KernelFunc MicroKernel(int64_t blocks, int64_t rows, int64_t vectors, int64_t lanes, int64_t depth) {
   const int64_t width = vectors * lanes;
   const Expr block = MakeVar("block"), k = MakeVar("k"), i = MakeVar("i"), j = MakeVar("j"), l = MakeVar("l");
@@ -78,7 +84,9 @@ inline KernelFunc MicroKernel(int64_t blocks, int64_t rows, int64_t vectors, int
   const Stmt write = tile(MakeStore(2, Mad(row, width, column()), Max(At(9, at), F(0))));
   const Stmt body = MakeSeq({clear, Serial(k, depth, product), write});
   const Stmt local = MakeAlloc(Scoped(9, "acc", rows * width, Scope::kLocal), body);
-  return KernelOf("gemm", {Global(0, "A", blocks * rows * depth), Global(1, "B", depth * width), Global(2, "C", blocks * rows * width, true)},
+  return KernelOf("gemm",
+                  {Global(0, "A", blocks * rows * depth), Global(1, "B", depth * width),
+                   Global(2, "C", blocks * rows * width, true)},
                   MakeFor(ForKind::kParallel, block, blocks, local), blocks);
 }
 

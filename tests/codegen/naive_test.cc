@@ -18,8 +18,10 @@ std::map<int, Array> RandomInputs(const ComputeDag& dag, std::mt19937& random) {
     Array array(stage.dtype, stage.shape());
     for (int64_t i = 0; i < array.elements(); ++i) {
       const int64_t span = stage.valid_max - stage.valid_min + 1;
-      if (IsFloat(stage.dtype)) array.set(i, (static_cast<int>(random() % 33) - 16) / 8.0);
-      else array.set_int(i, stage.valid_min + static_cast<int64_t>(random() % span));
+      if (IsFloat(stage.dtype))
+        array.set(i, (static_cast<int>(random() % 33) - 16) / 8.0);
+      else
+        array.set_int(i, stage.valid_min + static_cast<int64_t>(random() % span));
     }
     inputs.emplace(id, std::move(array));
   }
@@ -40,14 +42,19 @@ void ExpectSameAsInterpret(const ComputeDag& dag, const Target& target, Device& 
   ASSERT_TRUE(executable.ok()) << executable.status();
   ASSERT_TRUE((*executable)->AllocateRest().ok());
   for (const auto& [id, array] : inputs)
-    ASSERT_TRUE(device.CopyIn(*(*executable)->buffer((*executable)->BufferOfStage(id)), array.data.data(), array.data.size()).ok());
+    ASSERT_TRUE(
+        device.CopyIn(*(*executable)->buffer((*executable)->BufferOfStage(id)), array.data.data(), array.data.size())
+            .ok());
   auto plan = (*executable)->MakePlan();
   ASSERT_TRUE(plan.ok()) << plan.status();
   ASSERT_TRUE((*plan)->Run().ok());
   for (size_t o = 0; o < expected->size(); ++o) {
     const Array& want = (*expected)[o];
     Array got(want.dtype, want.shape);
-    ASSERT_TRUE(device.CopyOut(got.data.data(), *(*executable)->buffer((*executable)->BufferOfStage(dag.outputs()[o])), got.data.size()).ok());
+    ASSERT_TRUE(device
+                    .CopyOut(got.data.data(), *(*executable)->buffer((*executable)->BufferOfStage(dag.outputs()[o])),
+                             got.data.size())
+                    .ok());
     for (int64_t i = 0; i < want.elements(); ++i)
       ASSERT_NEAR(got.at(i), want.at(i), tolerance * (1 + std::fabs(want.at(i)))) << "output " << o << " [" << i << "]";
   }
@@ -59,7 +66,8 @@ class RandomDag {
   explicit RandomDag(int seed) : random_(seed) {}
 
   ComputeDag Make() {
-    ids_ = {builder_.Placeholder("x", {3, 5, 4}), builder_.Constant("w", {3, 5, 4}, Pick(0, 1) ? DType::kFloat16 : DType::kFloat32)};
+    ids_ = {builder_.Placeholder("x", {3, 5, 4}),
+            builder_.Constant("w", {3, 5, 4}, Pick(0, 1) ? DType::kFloat16 : DType::kFloat32)};
     for (int stage = 0; stage < 4; ++stage) ids_.push_back(Pick(0, 2) == 0 ? Reduction() : ElementWise());
     return builder_.Build({ids_.back(), ids_[3]}).value();
   }
@@ -73,28 +81,41 @@ class RandomDag {
   }
   // Somewhere inside [3, 5, 4].
   std::vector<Expr> Inside(const std::vector<Expr>& v) {
-    auto clamp = [&](Expr e, int64_t extent) { return Min(Max(Add(e, IntImm(Pick(-2, 2))), IntImm(0)), IntImm(extent - 1)); };
-    if (Pick(0, 2) == 0) return {FloorMod(Add(v[1], v[0]), 3), FloorDiv(Add(Mul(v[1], IntImm(3)), v[2]), 4), FloorMod(Sub(v[2], IntImm(7)), 4)};
+    auto clamp = [&](Expr e, int64_t extent) {
+      return Min(Max(Add(e, IntImm(Pick(-2, 2))), IntImm(0)), IntImm(extent - 1));
+    };
+    if (Pick(0, 2) == 0)
+      return {FloorMod(Add(v[1], v[0]), 3), FloorDiv(Add(Mul(v[1], IntImm(3)), v[2]), 4),
+              FloorMod(Sub(v[2], IntImm(7)), 4)};
     return {clamp(v[0], 3), clamp(v[1], 5), clamp(v[2], 4)};
   }
   Expr Body(const std::vector<Expr>& v, int depth) {
     if (depth == 0) return Pick(0, 4) == 0 ? FloatImm(Pick(-3, 3) / 4.0) : In(Pick(0, 1) ? v : Inside(v));
     const Expr a = Body(v, depth - 1), b = Body(v, depth - 1);
     switch (Pick(0, 9)) {
-      case 0: return Add(a, b);
-      case 1: return Sub(a, b);
-      case 2: return Mul(a, FloatImm(0.5));
-      case 3: return Div(a, Add(FloatImm(2), Call("abs", {b})));
-      case 4: return Max(a, b);
-      case 5: return Min(a, b);
-      case 6: return Select(And(Le(IntImm(1), v[1]), Lt(v[1], IntImm(4))), a, b);
-      case 7: return Select(Or(Lt(a, b), Not(Lt(v[0], IntImm(2)))), a, FloatImm(1));
+      case 0:
+        return Add(a, b);
+      case 1:
+        return Sub(a, b);
+      case 2:
+        return Mul(a, FloatImm(0.5));
+      case 3:
+        return Div(a, Add(FloatImm(2), Call("abs", {b})));
+      case 4:
+        return Max(a, b);
+      case 5:
+        return Min(a, b);
+      case 6:
+        return Select(And(Le(IntImm(1), v[1]), Lt(v[1], IntImm(4))), a, b);
+      case 7:
+        return Select(Or(Lt(a, b), Not(Lt(v[0], IntImm(2)))), a, FloatImm(1));
       case 8: {
         const char* functions[] = {"exp", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"};
         const int64_t which = Pick(0, 4);  // the others jump, where one rounding decides
         return Call(functions[which], {Min(a, FloatImm(3))});
       }
-      default: return Call("sqrt", {Add(Mul(a, a), FloatImm(0.25))});
+      default:
+        return Call("sqrt", {Add(Mul(a, a), FloatImm(0.25))});
     }
   }
   int ElementWise() {
@@ -140,7 +161,8 @@ TEST_P(Naive, PaddedConvolutionWithEpilogue) {
     const Expr inside = And(And(Le(IntImm(0), h), Lt(h, IntImm(7))), And(Le(IntImm(0), u), Lt(u, IntImm(7))));
     return Mul(Select(inside, b.At(x, {v[0], h, u, r[2]}), FloatImm(0)), b.At(w, {r[0], r[1], r[2], v[3]}));
   });
-  const int out = b.Compute("relu", {1, 7, 7, 8}, [&](const auto& v) { return Max(Add(b.At(y, v), b.At(bias, {v[3]})), FloatImm(0)); });
+  const int out = b.Compute("relu", {1, 7, 7, 8},
+                            [&](const auto& v) { return Max(Add(b.At(y, v), b.At(bias, {v[3]})), FloatImm(0)); });
   ExpectSameAsInterpret(b.Build({out}).value(), target_, *device_);
 }
 
@@ -150,11 +172,14 @@ TEST_P(Naive, IntegersBooleansAndHalves) {
   b.stage(i).valid_min = 0;
   b.stage(i).valid_max = 5;
   const int gather = b.Compute("gather", {10}, [&](const auto& v) { return b.At(x, {b.At(i, {v[0]})}); });
-  const int sign = b.Compute("sign", {10}, [&](const auto& v) { return Lt(b.At(gather, {v[0]}), FloatImm(0, DType::kFloat16)); });
+  const int sign =
+      b.Compute("sign", {10}, [&](const auto& v) { return Lt(b.At(gather, {v[0]}), FloatImm(0, DType::kFloat16)); });
   const int count = b.Compute("count", {10}, [&](const auto& v) {
-    return Add(Cast(DType::kInt32, b.At(sign, {v[0]})), Cast(DType::kInt32, FloorMod(Sub(b.At(i, {v[0]}), IntImm(9)), 4)));
+    return Add(Cast(DType::kInt32, b.At(sign, {v[0]})),
+               Cast(DType::kInt32, FloorMod(Sub(b.At(i, {v[0]}), IntImm(9)), 4)));
   });
-  const int most = b.Reduce("most", {1}, {10}, Combiner::kMax, [&](const auto&, const auto& r) { return b.At(count, {r[0]}); });
+  const int most =
+      b.Reduce("most", {1}, {10}, Combiner::kMax, [&](const auto&, const auto& r) { return b.At(count, {r[0]}); });
   ExpectSameAsInterpret(b.Build({gather, sign, count, most}).value(), target_, *device_);
 }
 
@@ -167,7 +192,8 @@ TEST_P(Naive, LongSumsStayAccurate) {
   ExpectSameAsInterpret(b.Build({sum}).value(), target_, *device_, 1e-7);  // a plain float sum would be off by 0.3%
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Naive, ::testing::Values("cpu", "opencl", "cuda"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Targets, Naive, ::testing::Values("cpu", "opencl", "cuda"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(NaiveProgram, BuffersHaveTheRolesOfTheirStages) {
   DagBuilder b;

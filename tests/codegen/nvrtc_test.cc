@@ -39,7 +39,9 @@ TEST(Nvrtc, EveryGpuKernelBecomesACubin) {
   program.kernels.push_back(ThroughShared(16 * 1024));
   const absl::StatusOr<Program> compiled = CompileProgram(program, CudaTarget());
   ASSERT_TRUE(compiled.ok()) << compiled.status() << PrintSource(program, CudaTarget());
-  EXPECT_EQ(compiled->binary.substr(0, 4), "\x7f" "ELF");
+  EXPECT_EQ(compiled->binary.substr(0, 4),
+            "\x7f"
+            "ELF");
   EXPECT_EQ(compiled->compiler.substr(0, 6), "NVRTC ");
   ASSERT_EQ(compiled->registers.size(), program.kernels.size());
   ASSERT_EQ(compiled->spill_bytes.size(), program.kernels.size());
@@ -57,15 +59,16 @@ TEST(Nvrtc, SpillsAreReported) {
   program.kernels.resize(2);
   program.kernels[0].name = "small";
   program.kernels[1].name = "large";
-  program.source = "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n"
-                   "extern \"C\" __global__ void __launch_bounds__(1024) large(const float* x, float* y) {\n"
-                   "  float a[200];\n"
-                   "#pragma unroll\n"
-                   "  for (int i = 0; i < 200; ++i) a[i] = x[i * 1024 + threadIdx.x];\n"
-                   "  __syncthreads();\n"
-                   "#pragma unroll\n"
-                   "  for (int i = 0; i < 200; ++i) y[i * 1024 + threadIdx.x] = a[199 - i] * a[i];\n"
-                   "}\n";
+  program.source =
+      "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n"
+      "extern \"C\" __global__ void __launch_bounds__(1024) large(const float* x, float* y) {\n"
+      "  float a[200];\n"
+      "#pragma unroll\n"
+      "  for (int i = 0; i < 200; ++i) a[i] = x[i * 1024 + threadIdx.x];\n"
+      "  __syncthreads();\n"
+      "#pragma unroll\n"
+      "  for (int i = 0; i < 200; ++i) y[i * 1024 + threadIdx.x] = a[199 - i] * a[i];\n"
+      "}\n";
   ASSERT_TRUE(CompileSource(program, 30).ok());
   ASSERT_EQ(program.registers.size(), 2u);
   EXPECT_LT(program.registers[0], 32);
@@ -82,9 +85,11 @@ TEST(Nvrtc, BadSourceIsInvalidArgumentWithTheFirstErrors) {
   const absl::Status status = CompileSource(program, 30);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_EQ(std::string(status.message()).substr(program.compiler.size()).find("NVRTC "), 0u) << status;
-  EXPECT_NE(std::string(status.message()).find(" refused the generated source for sm_90 (NVRTC_ERROR_COMPILATION):\n"
-                                               "kernels.cu(1): error: identifier \"no_such_function\" is undefined"),
-            std::string::npos) << status;
+  EXPECT_NE(std::string(status.message())
+                .find(" refused the generated source for sm_90 (NVRTC_ERROR_COMPILATION):\n"
+                      "kernels.cu(1): error: identifier \"no_such_function\" is undefined"),
+            std::string::npos)
+      << status;
   EXPECT_TRUE(program.binary.empty());
 }
 

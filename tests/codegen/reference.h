@@ -28,7 +28,8 @@ class ReferenceThread {
   void Execute(const Stmt& s) {
     if (s == nullptr) return;
     switch (s->kind) {
-      case StmtKind::kFor: return Loop(*s);
+      case StmtKind::kFor:
+        return Loop(*s);
       case StmtKind::kSeq:
         for (const Stmt& child : s->body) Execute(child);
         return;
@@ -48,8 +49,10 @@ class ReferenceThread {
       case StmtKind::kLet:
         vars_[s->var.get()] = Int(s->value);
         return Execute(s->body[0]);
-      case StmtKind::kBarrier: return barrier();
-      case StmtKind::kComment: return;
+      case StmtKind::kBarrier:
+        return barrier();
+      case StmtKind::kComment:
+        return;
     }
   }
 
@@ -68,11 +71,14 @@ class ReferenceThread {
 
   static double Rounded(const BufferDecl& decl, double value) {
     switch (decl.dtype) {
-      case DType::kFloat32: return static_cast<float>(value);
+      case DType::kFloat32:
+        return static_cast<float>(value);
       case DType::kFloat16:
         return decl.scope == Scope::kLocal ? value : HalfToFloat(FloatToHalf(static_cast<float>(value)));
-      case DType::kBool: return value != 0;
-      default: return value;
+      case DType::kBool:
+        return value != 0;
+      default:
+        return value;
     }
   }
 
@@ -81,30 +87,51 @@ class ReferenceThread {
   double Value(const Expr& e) {
     auto arg = [&](size_t i) { return Value(e->args[i]); };
     switch (e->kind) {
-      case ExprKind::kIntImm: return static_cast<double>(e->value);
-      case ExprKind::kFloatImm: return e->fvalue;
-      case ExprKind::kVar: return static_cast<double>(vars_.at(e.get()));
-      case ExprKind::kAdd: return arg(0) + arg(1);
-      case ExprKind::kSub: return arg(0) - arg(1);
-      case ExprKind::kMul: return arg(0) * arg(1);
-      case ExprKind::kDiv: return arg(0) / arg(1);
-      case ExprKind::kFloorDiv: return std::floor(arg(0) / arg(1));
-      case ExprKind::kFloorMod: return arg(0) - std::floor(arg(0) / arg(1)) * arg(1);
-      case ExprKind::kMin: return std::min(arg(0), arg(1));
-      case ExprKind::kMax: return std::max(arg(0), arg(1));
-      case ExprKind::kLt: return arg(0) < arg(1);
-      case ExprKind::kLe: return arg(0) <= arg(1);
-      case ExprKind::kEq: return arg(0) == arg(1);
-      case ExprKind::kNe: return arg(0) != arg(1);
-      case ExprKind::kAnd: return arg(0) != 0 && arg(1) != 0;
-      case ExprKind::kOr: return arg(0) != 0 || arg(1) != 0;
-      case ExprKind::kNot: return arg(0) == 0;
-      case ExprKind::kSelect: return arg(0) != 0 ? arg(1) : arg(2);
+      case ExprKind::kIntImm:
+        return static_cast<double>(e->value);
+      case ExprKind::kFloatImm:
+        return e->fvalue;
+      case ExprKind::kVar:
+        return static_cast<double>(vars_.at(e.get()));
+      case ExprKind::kAdd:
+        return arg(0) + arg(1);
+      case ExprKind::kSub:
+        return arg(0) - arg(1);
+      case ExprKind::kMul:
+        return arg(0) * arg(1);
+      case ExprKind::kDiv:
+        return arg(0) / arg(1);
+      case ExprKind::kFloorDiv:
+        return std::floor(arg(0) / arg(1));
+      case ExprKind::kFloorMod:
+        return arg(0) - std::floor(arg(0) / arg(1)) * arg(1);
+      case ExprKind::kMin:
+        return std::min(arg(0), arg(1));
+      case ExprKind::kMax:
+        return std::max(arg(0), arg(1));
+      case ExprKind::kLt:
+        return arg(0) < arg(1);
+      case ExprKind::kLe:
+        return arg(0) <= arg(1);
+      case ExprKind::kEq:
+        return arg(0) == arg(1);
+      case ExprKind::kNe:
+        return arg(0) != arg(1);
+      case ExprKind::kAnd:
+        return arg(0) != 0 && arg(1) != 0;
+      case ExprKind::kOr:
+        return arg(0) != 0 || arg(1) != 0;
+      case ExprKind::kNot:
+        return arg(0) == 0;
+      case ExprKind::kSelect:
+        return arg(0) != 0 ? arg(1) : arg(2);
       case ExprKind::kCast:
         if (e->dtype == DType::kBool) return arg(0) != 0;
         return IsFloat(e->dtype) ? arg(0) : std::trunc(arg(0));
-      case ExprKind::kCall: return Called(e);
-      case ExprKind::kLoad: return memory.at(e->buffer)->at(Int(e->args[0]));
+      case ExprKind::kCall:
+        return Called(e);
+      case ExprKind::kLoad:
+        return memory.at(e->buffer)->at(Int(e->args[0]));
     }
     return 0;
   }
@@ -142,6 +169,7 @@ class Reference {
       start.memory[param.id] = &buffers.at(param.id);
     }
     start.barrier = [] {};
+    if (kernel.body == nullptr) return;
     if (!OnGpu(kernel.body)) return start.Execute(kernel.body);
     for (start.block = 0; start.block < kernel.blocks; ++start.block) RunBlock(kernel, start);
   }
