@@ -1,5 +1,6 @@
 #include "costmodel/booster.h"
 
+#include <dlfcn.h>
 #include <xgboost/c_api.h>
 
 #include <cstdlib>
@@ -21,6 +22,15 @@ absl::Status Check(int code, const char* what) {
 std::string ArrayInterface(const float* data, size_t rows, int columns) {
   return absl::StrCat("{\"data\":[", reinterpret_cast<uintptr_t>(data), ",true],\"shape\":[", rows, ",", columns,
                       "],\"typestr\":\"<f4\",\"version\":3}");
+}
+
+// XGBoost reads models with a thread a core, whatever its parameters say, and OpenMP's threads go on spinning for a while
+// when they are done: they would disturb kernels that are timed on this host. Its default can be set for each thread that
+// calls; by name, since OpenMP is XGBoost's library and none of ours.
+void KeepToThisThread() {
+  using SetThreads = void (*)(int);
+  static const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set_threads != nullptr) set_threads(1);
 }
 
 struct FreeMatrix {
@@ -126,6 +136,7 @@ absl::StatusOr<int> Booster::BestTrees(const TrainingMatrix& matrix, const Train
 }
 
 absl::StatusOr<std::unique_ptr<Booster>> Booster::Parse(const std::string& bytes) {
+  KeepToThisThread();
   BoosterHandle handle = nullptr;
   RETURN_IF_ERROR(Check(XGBoosterCreate(nullptr, 0, &handle), "start a model"));
   std::unique_ptr<Booster> parsed(new Booster(handle));
