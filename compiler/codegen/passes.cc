@@ -60,7 +60,9 @@ class Expander {
           [this](const Expr& e) { return analyzer_.Simplify(Substitute(e, map_)); });
     }
     if (CountStores(stmt) > max_stores_) {
-      const int hint = static_cast<int>(std::min<int64_t>(stmt->extent, 8));
+      const int64_t copies =
+          std::clamp<int64_t>(max_stores_ / 4 / std::max<int64_t>(1, CountStores(stmt->body[0])), 1, 8);
+      const int hint = static_cast<int>(std::min(stmt->extent, copies));
       return MakeFor(ForKind::kSerial, stmt->var, stmt->extent, Run(stmt->body[0]), hint);
     }
     std::vector<Stmt> copies;
