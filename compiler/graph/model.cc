@@ -2,12 +2,9 @@
 
 #include "absl/strings/match.h"
 #include "compiler/graph/builtin.h"
+#include "compiler/graph/onnx/import.h"
 #include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
-#if __has_include("compiler/graph/onnx/import.h")
-#include "compiler/graph/onnx/import.h"
-#define DIAPASON_HAVE_ONNX 1
-#endif
 
 namespace diapason {
 
@@ -15,11 +12,7 @@ const char* NameOf(Layout layout) { return layout == Layout::kNHWC ? "NHWC" : "N
 
 absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options) {
   bool file = absl::EndsWith(name_or_path, ".onnx") || name_or_path.find('/') != std::string::npos;
-#ifdef DIAPASON_HAVE_ONNX
   if (file) return ImportOnnx(name_or_path, options);
-#else
-  if (file) return absl::UnimplementedError("this build reads no ONNX files");
-#endif
   return BuiltinNetwork(name_or_path, options);
 }
 

@@ -1,0 +1,92 @@
+#include "compiler/graph/onnx/graph_structure.h"
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kOutside = -1;  // an input or initializer
+
+using Origins = std::unordered_map<std::string, int>;  // index of the node that computes a name, or kOutside
+
+std::string NodeText(const OnnxNode& node) {
+  return absl::StrCat("node ", Quoted(node.name), " (", Printable(node.op), ")");
+}
+
+absl::StatusOr<Origins> OriginsOf(const OnnxModel& model) {
+  Origins origins;
+  for (const auto& [name, value] : model.initializers) origins[name] = kOutside;
+  for (const OnnxInput& input : model.inputs) {
+    if (input.name.empty()) return absl::InvalidArgumentError("it has an input without a name");
+    if (!origins.emplace(input.name, kOutside).second)
+      return absl::InvalidArgumentError(absl::StrCat("it has two inputs ", Quoted(input.name)));
+  }
+  for (size_t i = 0; i < model.nodes.size(); ++i) {
+    for (const std::string& name : model.nodes[i].outputs) {
+      if (name.empty() || origins.emplace(name, static_cast<int>(i)).second) continue;
+      int other = origins[name];
+      return absl::InvalidArgumentError(absl::StrCat(
+          NodeText(model.nodes[i]), " computes ", Quoted(name), ", which ",
+          other == kOutside ? "is an input or initializer" : absl::StrCat(NodeText(model.nodes[other]), " computes"),
+          " already"));
+    }
+  }
+  return origins;
+}
+
+// True if the node can reach itself through what it reads.
+bool InCycle(const OnnxModel& model, const Origins& origins, int start) {
+  std::vector<int> pending = {start};
+  std::set<int> seen;
+  while (!pending.empty()) {
+    const OnnxNode& node = model.nodes[pending.back()];
+    pending.pop_back();
+    for (const std::string& input : node.inputs) {
+      int from = input.empty() ? kOutside : origins.at(input);
+      if (from == start) return true;
+      if (from != kOutside && seen.insert(from).second) pending.push_back(from);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::Status CheckOnnxStructure(const OnnxModel& model) {
+  ASSIGN_OR_RETURN(Origins origins, OriginsOf(model));
+  for (const OnnxNode& node : model.nodes) {
+    for (const std::string& input : node.inputs) {
+      if (input.empty() || origins.count(input) != 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat(NodeText(node), " reads ", Quoted(input),
+                                                     ", which is no input, no initializer and no result of a node"));
+    }
+  }
+  for (size_t i = 0; i < model.nodes.size(); ++i) {
+    for (const std::string& input : model.nodes[i].inputs) {
+      if (input.empty() || origins[input] < static_cast<int>(i)) continue;
+      bool cycle = InCycle(model, origins, static_cast<int>(i));
+      return absl::InvalidArgumentError(
+          absl::StrCat(NodeText(model.nodes[i]), " reads ", Quoted(input), " before it is computed: ",
+                       cycle ? "the graph has a cycle" : "the nodes are not sorted; export the model again"));
+    }
+  }
+  if (model.outputs.empty()) return absl::InvalidArgumentError("it has no output, or it was cut off");
+  std::set<std::string> outputs;
+  for (const std::string& output : model.outputs) {
+    if (origins.count(output) == 0)
+      return absl::InvalidArgumentError(absl::StrCat("no node computes its output ", Quoted(output)));
+    if (!outputs.insert(output).second)
+      return absl::InvalidArgumentError(absl::StrCat("it has two outputs ", Quoted(output)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

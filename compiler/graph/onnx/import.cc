@@ -1,0 +1,134 @@
+#include "compiler/graph/onnx/import.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/graph_structure.h"
+#include "compiler/graph/onnx/input_shapes.h"
+#include "compiler/graph/onnx/node_importer.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/onnx/read_model.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// "node 'conv1' (Conv of opset 13)".
+std::string NodeText(const OnnxModel& model, const OnnxNode& node) {
+  auto opset = model.opsets.find(node.domain);
+  std::string op = node.domain.empty() ? node.op : absl::StrCat(node.domain, ".", node.op);
+  return absl::StrCat("node '", Printable(node.name), "' (", Printable(op), " of opset ",
+                      opset == model.opsets.end() ? "unknown" : absl::StrCat(opset->second), ")");
+}
+
+const OnnxRule* RuleOf(const OnnxNode& node) { return node.domain.empty() ? FindOnnxRule(node.op) : nullptr; }
+
+absl::Status CheckOperators(const OnnxModel& model) {
+  for (const OnnxNode& node : model.nodes) {
+    if (RuleOf(node)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(NodeText(model, node),
+                     " has an operator that is not supported: export the model without it, or "
+                     "add the operator as CONTRIBUTING.md says"));
+  }
+  return absl::OkStatus();
+}
+
+void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& shapes, ImportState& state) {
+  for (size_t i = 0; i < model.inputs.size(); ++i) {
+    auto value = std::make_shared<ImportedTensor>();
+    value->name = model.inputs[i].name;
+    value->type = {model.inputs[i].dtype, shapes[i]};
+    value->id = state.network.AddInput(value->name, value->type);
+    state.values[value->name] = std::move(value);
+  }
+  for (const auto& [name, array] : model.initializers) {
+    auto value = std::make_shared<ImportedTensor>();
+    value->name = name;
+    value->type = {array->dtype, array->shape};
+    value->value = array;
+    state.values[name] = std::move(value);
+  }
+}
+
+absl::Status ImportNode(const OnnxModel& model, const OnnxNode& node, ImportState& state) {
+  NodeImporter importer(state, node);
+  absl::Status status = RuleOf(node)->import(importer);
+  status = importer.Finish(status);
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(NodeText(model, node), ": ", status.message()));
+}
+
+// An output is always the result of a node: of an identity where the model hands out an input or a constant.
+absl::Status AddOutput(const std::string& name, ImportState& state) {
+  ImportValue value = state.values.at(name);
+  Network& network = state.network;
+  bool is_input = false;
+  for (int id : network.inputs) is_input |= id == value->id;
+  if (value->value && value->type.elements() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("output '", Printable(name), "' is empty, which is not supported"));
+  }
+  if (value->value || is_input) {
+    int id = value->value ? network.AddConstant(name, *value->value) : value->id;
+    ASSIGN_OR_RETURN(value->id, network.AddNode("identity", {id}, {}, name));
+  }
+  network.outputs.push_back(value->id);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
+                               const ModelOptions& options) {
+  ASSIGN_OR_RETURN(OnnxFile file, ReadOnnxModel(bytes, directory));
+  const OnnxModel& model = file.model;
+  RETURN_IF_ERROR(CheckOnnxStructure(model));
+  RETURN_IF_ERROR(CheckOperators(model));
+  ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
+  RETURN_IF_ERROR(CheckOnnxModel(file, shapes));
+  file.proto.reset();
+  ImportState state;
+  state.network.name = std::filesystem::path(name).stem().string();
+  state.opset = model.opset();
+  for (const OnnxNode& node : model.nodes) state.read.insert(node.inputs.begin(), node.inputs.end());
+  state.read.insert(model.outputs.begin(), model.outputs.end());
+  AddInputs(model, shapes, state);
+  for (const OnnxNode& node : model.nodes) RETURN_IF_ERROR(ImportNode(model, node, state));
+  for (const std::string& output : model.outputs) RETURN_IF_ERROR(AddOutput(output, state));
+  RETURN_IF_ERROR(state.network.Validate());
+  return std::move(state.network);
+}
+
+}  // namespace
+
+absl::StatusOr<Network> ImportOnnxStream(std::istream& bytes, const std::string& name, const std::string& directory,
+                                         const ModelOptions& options) {
+  absl::StatusOr<Network> network = Import(bytes, name, directory, options);
+  if (network.ok()) return network;
+  return absl::Status(network.status().code(),
+                      absl::StrCat("cannot import '", name, "': ", network.status().message()));
+}
+
+absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options) {
+  std::error_code error;
+  std::ifstream file(path, std::ios::binary);
+  std::string why = file.is_open() ? "" : std::strerror(errno);
+  if (std::filesystem::is_directory(path, error)) why = "it is a folder";
+  if (!why.empty()) {
+    return absl::NotFoundError(absl::StrCat("cannot read the model '", path, "': ", why,
+                                            "; give an .onnx file or the name of a built-in network"));
+  }
+  return ImportOnnxStream(file, path, std::filesystem::path(path).parent_path().string(), options);
+}
+
+std::vector<std::string> OnnxOperators() {
+  std::vector<std::string> names;
+  for (const auto& [name, rule] : OnnxRules()) names.push_back(name);
+  return names;
+}
+
+}  // namespace diapason

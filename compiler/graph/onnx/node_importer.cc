@@ -1,0 +1,228 @@
+#include "compiler/graph/onnx/node_importer.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "compiler/graph/evaluate.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/operator.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Constants of at most this size are computed while importing: shapes and their like. Larger ones are left to
+// FoldConstants, which knows which of them are worth it.
+constexpr int64_t kSmallElements = 4096;
+constexpr int64_t kMostElements = int64_t{1} << 40;  // as in input_shapes.cc
+
+bool Fits32Bits(int64_t value) {
+  return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
+}
+
+absl::Status CheckSize(const TensorType& type) {
+  int64_t elements = 1;
+  for (int64_t extent : type.shape) {
+    if (extent < 0) return absl::InvalidArgumentError(absl::StrCat("the result would have an extent of ", extent));
+    if (extent > kMostElements || elements * extent > kMostElements)
+      return absl::InvalidArgumentError(absl::StrCat("the result would be too large (", type.ToString(), ")"));
+    elements *= extent;
+  }
+  return absl::OkStatus();
+}
+
+// Whether a node on constants is computed at once. Not products and convolutions, which do far more work than they have
+// elements.
+bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& inputs, const TensorType& result) {
+  bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
+  return cheap && result.elements() <= kSmallElements &&
+         std::all_of(inputs.begin(), inputs.end(), [](const ImportValue& input) {
+           return input->type.elements() > 0 && input->type.elements() <= kSmallElements;
+         });
+}
+
+}  // namespace
+
+ImportValue KnownValue(Array value, std::string name) {
+  auto tensor = std::make_shared<ImportedTensor>();
+  tensor->type = {value.dtype, value.shape};
+  tensor->value = std::make_shared<const Array>(std::move(value));
+  tensor->name = std::move(name);
+  return tensor;
+}
+
+absl::StatusOr<ImportValue> NodeImporter::Input(int i) const {
+  if (!HasInput(i)) return absl::InvalidArgumentError(absl::StrCat("input ", i, " is missing"));
+  auto it = state_.values.find(node_.inputs[i]);
+  if (it == state_.values.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", i, " ('", Printable(node_.inputs[i]), "') is a result that no node gives at inference"));
+  }
+  return it->second;
+}
+
+absl::StatusOr<std::vector<ImportValue>> NodeImporter::Inputs() const {
+  std::vector<ImportValue> values;
+  for (int i = 0; i < inputs(); ++i) {
+    ASSIGN_OR_RETURN(ImportValue value, Input(i));
+    values.push_back(std::move(value));
+  }
+  if (values.empty()) return absl::InvalidArgumentError("input 0 is missing");
+  return values;
+}
+
+absl::StatusOr<std::vector<int64_t>> NodeImporter::KnownInts(int i, const std::string& what) const {
+  ASSIGN_OR_RETURN(ImportValue input, Input(i));
+  if (!input->value) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", i, " (", what, ") must be a constant, but '",
+                                                   Printable(node_.inputs[i]),
+                                                   "' is known only when the network runs"));
+  }
+  if (IsFloat(input->type.dtype) || input->type.shape.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", i, " (", what, ") must be a list of integers, not ", input->type.ToString()));
+  }
+  std::vector<int64_t> values;
+  for (int64_t k = 0, n = input->value->elements(); k < n; ++k) values.push_back(input->value->int_at(k));
+  return values;
+}
+
+template <typename T>
+const T* NodeImporter::Attribute(const std::string& name) {
+  auto it = node_.attributes.find(name);
+  if (it == node_.attributes.end()) return nullptr;
+  const T* value = std::get_if<T>(&it->second);
+  if (!value && attribute_error_.ok())
+    attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' has the wrong type"));
+  return value;
+}
+
+int64_t NodeImporter::Int(const std::string& name, int64_t fallback) {
+  const int64_t* value = Attribute<int64_t>(name);
+  if (!value) return fallback;
+  if (Fits32Bits(*value)) return *value;
+  attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' cannot be ", *value));
+  return fallback;
+}
+
+double NodeImporter::Float(const std::string& name, double fallback) {
+  const double* value = Attribute<double>(name);
+  return value ? *value : fallback;
+}
+
+std::string NodeImporter::String(const std::string& name, const std::string& fallback) {
+  const std::string* value = Attribute<std::string>(name);
+  return value ? *value : fallback;
+}
+
+std::vector<int64_t> NodeImporter::Ints(const std::string& name, const std::vector<int64_t>& fallback) {
+  const std::vector<int64_t>* values = Attribute<std::vector<int64_t>>(name);
+  if (!values) return fallback;
+  for (int64_t value : *values) {
+    // Slices say "to the end" by the largest number there is.
+    bool end = name == "starts" || name == "ends";
+    if (end || Fits32Bits(value)) continue;
+    attribute_error_ = absl::InvalidArgumentError(absl::StrCat("attribute '", name, "' cannot hold ", value));
+    return fallback;
+  }
+  return *values;
+}
+
+absl::StatusOr<NodeImporter::OptionalInts> NodeImporter::IntsByOpset(const std::string& name, int64_t first_opset,
+                                                                     int input) {
+  OptionalInts result;
+  if (opset() < first_opset) {
+    result.present = Has(name);
+    result.values = Ints(name, {});
+  } else if (HasInput(input)) {
+    result.present = true;
+    ASSIGN_OR_RETURN(result.values, KnownInts(input, name));
+  }
+  return result;
+}
+
+bool NodeImporter::IsRead(int i) const {
+  return i < static_cast<int>(node_.outputs.size()) && !node_.outputs[i].empty() &&
+         state_.read.count(node_.outputs[i]) != 0;
+}
+
+absl::StatusOr<int> NodeImporter::IdOf(const ImportValue& value) {
+  if (value->id >= 0) return value->id;
+  if (value->type.elements() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it reads the empty tensor '", Printable(value->name), "', which is not supported"));
+  }
+  value->id = static_cast<int>(state_.network.tensors.size());
+  state_.network.tensors.push_back({value->name, value->type, value->value});
+  return value->id;
+}
+
+absl::StatusOr<ImportValue> NodeImporter::Add(const std::string& op, const std::vector<ImportValue>& inputs,
+                                              Attributes attributes) {
+  // Looked at on its own first: a constant that is computed at once shall not enter the network.
+  OperatorArgs args;
+  for (const ImportValue& input : inputs) {
+    args.inputs.push_back(input->type);
+    args.values.push_back(input->value.get());
+  }
+  args.attributes = &attributes;
+  ASSIGN_OR_RETURN(TensorType type, FindOperator(op)->infer(args));
+  RETURN_IF_ERROR(CheckSize(type));
+  auto result = std::make_shared<ImportedTensor>();
+  result->name = node_.name;
+  result->type = type;
+  bool known = std::all_of(inputs.begin(), inputs.end(), [](const ImportValue& input) { return input->value; });
+  if (known && type.elements() == 0) {  // part of a chain that computes a shape
+    result->value = std::make_shared<const Array>(type.dtype, type.shape);
+    return result;
+  }
+  if (known && ComputedAtOnce(op, inputs, type)) {
+    std::vector<Array> arrays;
+    for (const ImportValue& input : inputs) arrays.push_back(*input->value);
+    ASSIGN_OR_RETURN(Array value, EvaluateOperator(op, arrays, attributes));
+    result->value = std::make_shared<const Array>(std::move(value));
+    return result;
+  }
+  std::vector<int> ids;
+  for (const ImportValue& input : inputs) {
+    ASSIGN_OR_RETURN(int id, IdOf(input));
+    ids.push_back(id);
+  }
+  absl::StatusOr<int> id = state_.network.AddNode(op, ids, std::move(attributes), node_.name);
+  if (!id.ok()) {
+    std::string text(id.status().message());
+    std::string prefix = absl::StrCat("node '", node_.name, "' (", op, "): ");
+    return absl::InvalidArgumentError(text.rfind(prefix, 0) == 0 ? text.substr(prefix.size()) : text);
+  }
+  result->id = *id;
+  return result;
+}
+
+void NodeImporter::Set(int i, ImportValue value) {
+  if (i >= static_cast<int>(node_.outputs.size()) || node_.outputs[i].empty()) return;
+  const std::string& name = node_.outputs[i];
+  if (value->id >= 0 && !value->value) state_.network.tensors[value->id].name = name;
+  value->name = name;
+  state_.values[name] = std::move(value);
+}
+
+absl::Status NodeImporter::Emit(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes) {
+  ASSIGN_OR_RETURN(ImportValue value, Add(op, inputs, std::move(attributes)));
+  Set(0, std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status NodeImporter::Finish(const absl::Status& rule) const {
+  RETURN_IF_ERROR(attribute_error_);
+  RETURN_IF_ERROR(rule);
+  for (int i = 0; i < static_cast<int>(node_.outputs.size()); ++i) {
+    if (!IsRead(i) || state_.values.count(node_.outputs[i]) != 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("its result ", i, " ('", Printable(node_.outputs[i]), "') is used, but is not supported"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

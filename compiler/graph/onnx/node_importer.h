@@ -1,0 +1,98 @@
+// How one node of ONNX becomes nodes of a Network: the interface for the rules.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/graph/network.h"
+#include "compiler/graph/onnx/model.h"
+
+namespace diapason {
+
+// A tensor while a model is imported. One with a value enters the network only when a node reads it that is not
+// computed at once; it may have no elements, which tensors of a network may not. Shared by all names and rules that
+// hold it.
+struct ImportedTensor {
+  TensorType type;
+  std::shared_ptr<const Array> value;  // null: known at run time only
+  int id = -1;                         // in the network; -1: not there yet
+  std::string name;
+};
+using ImportValue = std::shared_ptr<ImportedTensor>;
+
+// The network so far, and what each name of the model stands for.
+struct ImportState {
+  Network network;
+  std::map<std::string, ImportValue> values;
+  std::set<std::string> read;  // names that a node or an output reads
+  int64_t opset = 0;
+};
+
+// A constant that is not in the network yet.
+ImportValue KnownValue(Array value, std::string name);
+
+// The node that a rule imports. Errors need not name the node: the caller adds its name, operator and opset.
+class NodeImporter {
+ public:
+  NodeImporter(ImportState& state, const OnnxNode& node) : state_(state), node_(node) {}
+
+  int64_t opset() const { return state_.opset; }
+  const OnnxNode& node() const { return node_; }
+
+  // Inputs. An optional one may be absent in the middle.
+  int inputs() const { return static_cast<int>(node_.inputs.size()); }
+  bool HasInput(int i) const { return i < inputs() && !node_.inputs[i].empty(); }
+  absl::StatusOr<ImportValue> Input(int i) const;
+  // All inputs; none may be absent.
+  absl::StatusOr<std::vector<ImportValue>> Inputs() const;
+  // The value of an input that decides about shapes, so must be known: a list (or scalar) of integers. `what` names it
+  // in the error.
+  absl::StatusOr<std::vector<int64_t>> KnownInts(int i, const std::string& what) const;
+
+  // Attributes. One of another kind, or an integer beyond 32 bits, is an error that Finish() returns; the result is
+  // then the fallback.
+  bool Has(const std::string& name) const { return node_.attributes.count(name) != 0; }
+  int64_t Int(const std::string& name, int64_t fallback);
+  double Float(const std::string& name, double fallback);
+  std::string String(const std::string& name, const std::string& fallback);
+  std::vector<int64_t> Ints(const std::string& name, const std::vector<int64_t>& fallback);
+  // Integers that are an attribute before `first_opset` and an input from there on; not present where the model gives
+  // none.
+  struct OptionalInts {
+    bool present = false;
+    std::vector<int64_t> values;
+  };
+  absl::StatusOr<OptionalInts> IntsByOpset(const std::string& name, int64_t first_opset, int input);
+
+  // True if somebody reads result i.
+  bool IsRead(int i) const;
+
+  // Appends a node of our operators; from small constants, computes it at once.
+  absl::StatusOr<ImportValue> Add(const std::string& op, const std::vector<ImportValue>& inputs,
+                                  Attributes attributes = {});
+  // Gives result i of the node its value, which is one that Add or KnownValue made for this node.
+  void Set(int i, ImportValue value);
+  // Add and Set(0).
+  absl::Status Emit(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes = {});
+
+  // What became of the node, given what its rule returned: an error of an attribute comes first; a result that is read
+  // but was not set is an error too.
+  absl::Status Finish(const absl::Status& rule) const;
+
+ private:
+  template <typename T>
+  const T* Attribute(const std::string& name);
+  absl::StatusOr<int> IdOf(const ImportValue& value);
+
+  ImportState& state_;
+  const OnnxNode& node_;
+  absl::Status attribute_error_;
+};
+
+}  // namespace diapason

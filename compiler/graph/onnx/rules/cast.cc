@@ -1,0 +1,21 @@
+// Conversion of the element type.
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+absl::Status Import(NodeImporter& node) {
+  ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
+  absl::StatusOr<DType> to = DTypeOfOnnx(static_cast<int>(node.Int("to", 0)));
+  if (!to.ok()) return absl::InvalidArgumentError(absl::StrCat("its result ", to.status().message()));
+  return node.Emit("cast", {x}, {{"to", NameOf(*to)}});
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Cast() { return {{"Cast", Import}}; }
+
+}  // namespace diapason::onnx_rules

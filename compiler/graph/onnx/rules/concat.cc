@@ -1,0 +1,27 @@
+// Tensors one behind the other along an axis.
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+absl::Status Import(NodeImporter& node) {
+  ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
+  // Chains that compute shapes may hold empty lists.
+  std::vector<ImportValue> parts;
+  for (const ImportValue& input : inputs) {
+    if (input->type.elements() > 0 || input->type.shape.size() != 1) parts.push_back(input);
+  }
+  if (parts.empty()) {
+    node.Set(0, KnownValue(*inputs[0]->value, node.node().name));
+    return absl::OkStatus();
+  }
+  return node.Emit("concat", parts, {{"axis", node.Int("axis", 1)}});
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Concat() { return {{"Concat", Import}}; }
+
+}  // namespace diapason::onnx_rules

@@ -1,0 +1,49 @@
+// Where the operators of ONNX are listed: each file of this folder defines one function below, and registry.cc calls
+// it.
+//
+// A rule turns one node of opset 7 to 17 into nodes of ours (compiler/graph/operator.h). The node has passed ONNX's
+// checker: its attributes are known to the operator and its inputs have types that it allows. A rule sets the results
+// it gives; one that is read but was not set is an error of the caller.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compiler/graph/onnx/node_importer.h"
+
+namespace diapason {
+
+struct OnnxRule {
+  const char* op;
+  absl::Status (*import)(NodeImporter& node);
+};
+
+// By the operator's name.
+const std::map<std::string, OnnxRule>& OnnxRules();
+// The rule for an operator of ONNX's own domain, or null.
+const OnnxRule* FindOnnxRule(const std::string& op);
+
+namespace onnx_rules {
+
+std::vector<OnnxRule> BatchNormalization();
+std::vector<OnnxRule> Cast();
+std::vector<OnnxRule> Clip();
+std::vector<OnnxRule> Concat();
+std::vector<OnnxRule> Constant();  // Constant ConstantOfShape
+std::vector<OnnxRule> Conv();
+std::vector<OnnxRule> Dropout();
+std::vector<OnnxRule> Elementwise();  // Relu Add Max ...: those that need only a name and attributes
+std::vector<OnnxRule> Gather();
+std::vector<OnnxRule> Gemm();  // Gemm MatMul
+std::vector<OnnxRule> Pad();
+std::vector<OnnxRule> Pool();     // MaxPool AveragePool GlobalMaxPool GlobalAveragePool
+std::vector<OnnxRule> Reduce();   // ReduceMean ReduceSum ...
+std::vector<OnnxRule> Reshape();  // Reshape Flatten Squeeze Unsqueeze Transpose Expand
+std::vector<OnnxRule> Shape();    // Shape Size
+std::vector<OnnxRule> Slice();    // Slice Split
+std::vector<OnnxRule> Softmax();  // Softmax LogSoftmax
+
+}  // namespace onnx_rules
+}  // namespace diapason

@@ -1,0 +1,189 @@
+#include "compiler/graph/onnx/tensor.h"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/tensor/check.h"
+#include "google/protobuf/stubs/logging.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "raw data of ONNX is little-endian");
+
+// Far above any tensor, and low enough that products with an element size do not overflow.
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+absl::Status Bad(const onnx::TensorProto& tensor, const std::string& why) {
+  return absl::InvalidArgumentError(absl::StrCat("tensor '", Printable(tensor.name()), "' ", why));
+}
+
+absl::StatusOr<int64_t> ElementsOf(const onnx::TensorProto& tensor) {
+  int64_t elements = 1;
+  for (int64_t extent : tensor.dims()) {
+    if (extent < 0) return Bad(tensor, absl::StrCat("has an extent of ", extent));
+    if (extent > kMostElements || elements * extent > kMostElements) return Bad(tensor, "is too large");
+    elements *= extent;
+  }
+  return elements;
+}
+
+// Where data outside of the model's file are.
+struct ExternalData {
+  std::string path;
+  int64_t offset = 0;
+  int64_t length = -1;  // -1: to the end of the file
+};
+
+// Only files below the model's folder are read: a model is input from outside.
+absl::StatusOr<ExternalData> ExternalDataOf(const onnx::TensorProto& tensor, const std::string& directory) {
+  ExternalData data;
+  std::string location;
+  for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
+    int64_t* number = entry.key() == "offset" ? &data.offset : entry.key() == "length" ? &data.length : nullptr;
+    if (entry.key() == "location") location = entry.value();
+    if (number && (!absl::SimpleAtoi(entry.value(), number) || *number < 0)) {
+      return Bad(tensor, absl::StrCat("has external data with ", entry.key(), " '", Printable(entry.value()),
+                                      "', which is no size"));
+    }
+  }
+  std::filesystem::path path = std::filesystem::path(location).lexically_normal();
+  if (location.empty() || path.is_absolute() || *path.begin() == "..") {
+    return Bad(tensor, absl::StrCat("has external data in '", Printable(location), "', which is not beside the model"));
+  }
+  data.path = (std::filesystem::path(directory) / path).string();
+  return data;
+}
+
+absl::StatusOr<Array> ReadExternal(const onnx::TensorProto& tensor, DType dtype, int64_t elements,
+                                   const std::string& directory) {
+  ASSIGN_OR_RETURN(ExternalData data, ExternalDataOf(tensor, directory));
+  std::error_code error;
+  int64_t size = static_cast<int64_t>(std::filesystem::file_size(data.path, error));
+  if (error) {
+    return Bad(tensor, absl::StrCat("has its data in '", data.path, "', which cannot be read: ", error.message()));
+  }
+  int64_t bytes = elements * BytesOf(dtype);
+  if (data.offset > size || size - data.offset < bytes || (data.length >= 0 && data.length != bytes)) {
+    return Bad(tensor, absl::StrCat("needs ", bytes, " bytes at ", data.offset, " of '", data.path, "', which has ",
+                                    size, data.length >= 0 ? absl::StrCat(" (the model says ", data.length, ")") : ""));
+  }
+  Array array(dtype, {tensor.dims().begin(), tensor.dims().end()});
+  std::ifstream file(data.path, std::ios::binary);
+  file.seekg(data.offset);
+  if (!file.read(reinterpret_cast<char*>(array.data.data()), bytes)) {
+    return Bad(tensor, absl::StrCat("has its data in '", data.path, "', which cannot be read"));
+  }
+  return array;
+}
+
+// Types of less than 4 bytes stand in int32_data, float16 as its bits.
+absl::StatusOr<Array> ReadTyped(const onnx::TensorProto& tensor, DType dtype, int64_t elements) {
+  int64_t count = dtype == DType::kFloat32   ? tensor.float_data_size()
+                  : dtype == DType::kFloat64 ? tensor.double_data_size()
+                  : dtype == DType::kInt64   ? tensor.int64_data_size()
+                                             : tensor.int32_data_size();
+  if (count != elements) {
+    return Bad(tensor, absl::StrCat("has ", count, " elements of data where its shape asks for ", elements));
+  }
+  Array array(dtype, {tensor.dims().begin(), tensor.dims().end()});
+  for (int64_t i = 0; i < elements; ++i) {
+    int at = static_cast<int>(i);
+    switch (dtype) {
+      case DType::kFloat32:
+        array.as<float>()[i] = tensor.float_data(at);
+        break;
+      case DType::kFloat64:
+        array.as<double>()[i] = tensor.double_data(at);
+        break;
+      case DType::kInt64:
+        array.as<int64_t>()[i] = tensor.int64_data(at);
+        break;
+      case DType::kFloat16:
+        array.as<uint16_t>()[i] = static_cast<uint16_t>(tensor.int32_data(at));
+        break;
+      default:
+        array.set_int(i, tensor.int32_data(at));
+    }
+  }
+  return array;
+}
+
+absl::StatusOr<Array> ReadRaw(const onnx::TensorProto& tensor, DType dtype, int64_t elements) {
+  int64_t bytes = elements * BytesOf(dtype), given = static_cast<int64_t>(tensor.raw_data().size());
+  if (given != bytes) {
+    return Bad(tensor, absl::StrCat("has ", given, " bytes of data where its shape asks for ", bytes));
+  }
+  Array array(dtype, {tensor.dims().begin(), tensor.dims().end()});
+  if (bytes > 0) std::memcpy(array.data.data(), tensor.raw_data().data(), bytes);
+  return array;
+}
+
+}  // namespace
+
+absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
+  switch (data_type) {
+    case onnx::TensorProto::FLOAT:
+      return DType::kFloat32;
+    case onnx::TensorProto::FLOAT16:
+      return DType::kFloat16;
+    case onnx::TensorProto::DOUBLE:
+      return DType::kFloat64;
+    case onnx::TensorProto::INT32:
+      return DType::kInt32;
+    case onnx::TensorProto::INT64:
+      return DType::kInt64;
+    case onnx::TensorProto::BOOL:
+      return DType::kBool;
+    case onnx::TensorProto::INT8:
+      return DType::kInt8;
+    case onnx::TensorProto::UINT8:
+      return DType::kUint8;
+    default:
+      break;
+  }
+  std::string name = onnx::TensorProto::DataType_IsValid(data_type)
+                         ? onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(data_type))
+                         : absl::StrCat("number ", data_type);
+  return absl::InvalidArgumentError(
+      absl::StrCat("has type ", name, "; float32, float16, float64, int8, uint8, int32, int64 and bool are supported"));
+}
+
+absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::string& directory) {
+  absl::StatusOr<DType> dtype = DTypeOfOnnx(tensor.data_type());
+  if (!dtype.ok()) return Bad(tensor, std::string(dtype.status().message()));
+  ASSIGN_OR_RETURN(int64_t elements, ElementsOf(tensor));
+  if (tensor.has_segment()) return Bad(tensor, "is one segment of a larger one, which is not supported");
+  absl::StatusOr<Array> array = tensor.data_location() == onnx::TensorProto::EXTERNAL
+                                    ? ReadExternal(tensor, *dtype, elements, directory)
+                                : tensor.has_raw_data() ? ReadRaw(tensor, *dtype, elements)
+                                                        : ReadTyped(tensor, *dtype, elements);
+  if (array.ok() && array->dtype == DType::kBool) {
+    for (uint8_t& value : array->data) value = value != 0;
+  }
+  return array;
+}
+
+absl::StatusOr<Array> ReadOnnxTensor(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "': ", std::strerror(errno)));
+  google::protobuf::LogSilencer silence;
+  onnx::TensorProto tensor;
+  if (!tensor.ParseFromIstream(&file) || tensor.data_type() == onnx::TensorProto::UNDEFINED) {
+    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no ONNX tensor, or it was cut off"));
+  }
+  absl::StatusOr<Array> array = ArrayOfOnnx(tensor, std::filesystem::path(path).parent_path().string());
+  if (!array.ok()) return absl::InvalidArgumentError(absl::StrCat("'", path, "': ", array.status().message()));
+  return array;
+}
+
+}  // namespace diapason

@@ -1,0 +1,327 @@
+// The node cases of ONNX (Debian's libonnx-testdata): every case whose operators we read is imported and evaluated, and
+// its results are compared. Nothing is left out silently: a case either runs, or stands in a list below with the
+// reason, or has an operator that the import names in its error.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "compiler/graph/evaluate.h"
+#include "compiler/graph/onnx/import.h"
+#include "compiler/graph/onnx/model.h"
+#include "compiler/graph/onnx/tensor.h"
+#include "onnx/defs/schema.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Cases with operators of ours that are not imported, and a part of the error that says why.
+const std::map<std::string, std::string>& OutOfScope() {
+  static const std::map<std::string, std::string>& cases = *new std::map<std::string, std::string>{
+      {"test_averagepool_3d_default", "images of 1 or 2 dimensions"},
+      {"test_batchnorm_epsilon_training_mode", "training mode"},
+      {"test_batchnorm_example_training_mode", "training mode"},
+      {"test_cast_BFLOAT16_to_FLOAT", "has type BFLOAT16"},
+      {"test_cast_FLOAT_to_BFLOAT16", "has type BFLOAT16"},
+      {"test_cast_FLOAT_to_STRING", "has type STRING"},
+      {"test_cast_STRING_to_FLOAT", "has type STRING"},
+      {"test_castlike_BFLOAT16_to_FLOAT_expanded", "has type BFLOAT16"},
+      {"test_castlike_FLOAT_to_BFLOAT16_expanded", "has type BFLOAT16"},
+      {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
+      {"test_castlike_STRING_to_FLOAT_expanded", "has type STRING"},
+      {"test_constantofshape_int_shape_zero", "output 'y' is empty"},
+      {"test_dropout_default_mask", "its mask is used"},
+      {"test_dropout_default_mask_ratio", "its mask is used"},
+      {"test_identity_opt", "is no tensor"},
+      {"test_identity_sequence", "is no tensor"},
+      {"test_max_int16", "has type INT16"},
+      {"test_max_uint16", "has type UINT16"},
+      {"test_max_uint32", "has type UINT32"},
+      {"test_max_uint64", "has type UINT64"},
+      {"test_maxpool_3d_default", "images of 1 or 2 dimensions"},
+      {"test_maxpool_with_argmax_2d_precomputed_pads", "positions of the maxima"},
+      {"test_maxpool_with_argmax_2d_precomputed_strides", "positions of the maxima"},
+      {"test_min_int16", "has type INT16"},
+      {"test_min_uint16", "has type UINT16"},
+      {"test_min_uint32", "has type UINT32"},
+      {"test_min_uint64", "has type UINT64"},
+      {"test_pow_types_float32_uint32", "has type UINT32"},
+      {"test_pow_types_float32_uint64", "has type UINT64"},
+      {"test_reshape_allowzero_reordered", "empty tensors are not supported"},
+      {"test_slice_start_out_of_bounds", "the result would be empty"},
+      {"test_split_zero_size_splits", "split dimension"},
+      {"test_training_dropout", "training mode"},
+      {"test_training_dropout_default", "training mode"},
+      {"test_training_dropout_default_mask", "training mode"},
+      {"test_training_dropout_mask", "training mode"},
+      {"test_training_dropout_zero_ratio", "training mode"},
+      {"test_training_dropout_zero_ratio_mask", "training mode"},
+  };
+  return cases;
+}
+
+// Inputs that must be known when a model is imported. The cases feed them at run time, like all inputs: here they
+// become initializers.
+const std::map<std::string, std::set<int>>& KnownInputs() {
+  static const std::map<std::string, std::set<int>>& inputs = *new std::map<std::string, std::set<int>>{
+      {"ConstantOfShape", {0}}, {"Dropout", {1, 2}}, {"Expand", {1}},  {"Pad", {1, 2}},         {"ReduceSum", {1}},
+      {"Reshape", {1}},         {"Split", {1}},      {"Squeeze", {1}}, {"Slice", {1, 2, 3, 4}}, {"Unsqueeze", {1}},
+  };
+  return inputs;
+}
+
+// Operators of further cases, which are not read.
+const std::set<std::string>& UnreadOperators() {
+  static const std::set<std::string>& operators = *new std::set<std::string>{"Acos",
+                                                                             "Acosh",
+                                                                             "Adagrad",
+                                                                             "Adam",
+                                                                             "And",
+                                                                             "ArgMax",
+                                                                             "ArgMin",
+                                                                             "Asin",
+                                                                             "Asinh",
+                                                                             "Atan",
+                                                                             "Atanh",
+                                                                             "Bernoulli",
+                                                                             "BitShift",
+                                                                             "BlackmanWindow",
+                                                                             "CastLike",
+                                                                             "Celu",
+                                                                             "Compress",
+                                                                             "ConvInteger",
+                                                                             "ConvTranspose",
+                                                                             "Cos",
+                                                                             "Cosh",
+                                                                             "CumSum",
+                                                                             "DFT",
+                                                                             "DepthToSpace",
+                                                                             "DequantizeLinear",
+                                                                             "Det",
+                                                                             "DynamicQuantizeLinear",
+                                                                             "Einsum",
+                                                                             "Equal",
+                                                                             "EyeLike",
+                                                                             "GRU",
+                                                                             "GatherElements",
+                                                                             "GatherND",
+                                                                             "Greater",
+                                                                             "GreaterOrEqual",
+                                                                             "GridSample",
+                                                                             "HammingWindow",
+                                                                             "HannWindow",
+                                                                             "Hardmax",
+                                                                             "If",
+                                                                             "InstanceNormalization",
+                                                                             "IsInf",
+                                                                             "IsNaN",
+                                                                             "LRN",
+                                                                             "LSTM",
+                                                                             "LayerNormalization",
+                                                                             "Less",
+                                                                             "LessOrEqual",
+                                                                             "Loop",
+                                                                             "MatMulInteger",
+                                                                             "MaxUnpool",
+                                                                             "MeanVarianceNormalization",
+                                                                             "MelWeightMatrix",
+                                                                             "Mod",
+                                                                             "Momentum",
+                                                                             "NegativeLogLikelihoodLoss",
+                                                                             "NonMaxSuppression",
+                                                                             "NonZero",
+                                                                             "Not",
+                                                                             "OneHot",
+                                                                             "OptionalGetElement",
+                                                                             "OptionalHasElement",
+                                                                             "Or",
+                                                                             "QLinearConv",
+                                                                             "QLinearMatMul",
+                                                                             "QuantizeLinear",
+                                                                             "RNN",
+                                                                             "RandomUniformLike",
+                                                                             "Range",
+                                                                             "ReduceL1",
+                                                                             "ReduceL2",
+                                                                             "ReduceLogSum",
+                                                                             "ReduceLogSumExp",
+                                                                             "ReduceSumSquare",
+                                                                             "Resize",
+                                                                             "ReverseSequence",
+                                                                             "RoiAlign",
+                                                                             "STFT",
+                                                                             "Scan",
+                                                                             "Scatter",
+                                                                             "ScatterElements",
+                                                                             "ScatterND",
+                                                                             "Selu",
+                                                                             "SequenceInsert",
+                                                                             "SequenceLength",
+                                                                             "SequenceMap",
+                                                                             "Shrink",
+                                                                             "Sign",
+                                                                             "Sin",
+                                                                             "Sinh",
+                                                                             "SoftmaxCrossEntropyLoss",
+                                                                             "Softsign",
+                                                                             "SpaceToDepth",
+                                                                             "StringNormalizer",
+                                                                             "Tan",
+                                                                             "TfIdfVectorizer",
+                                                                             "ThresholdedRelu",
+                                                                             "Tile",
+                                                                             "TopK",
+                                                                             "Trilu",
+                                                                             "Unique",
+                                                                             "Upsample",
+                                                                             "Xor"};
+  return operators;
+}
+
+struct Case {
+  std::string name;
+  fs::path folder;
+  onnx::ModelProto model;
+};
+
+// A case has the version in which its operator last changed. Where that is older than what we read and the operator is
+// the same in the oldest that we do, it becomes one of that.
+void RaiseOpset(onnx::ModelProto& model) {
+  for (onnx::OperatorSetIdProto& opset : *model.mutable_opset_import()) {
+    if (!opset.domain().empty() || opset.version() >= kOldestOpset) continue;
+    bool same = true;
+    for (const onnx::NodeProto& node : model.graph().node()) {
+      auto since = [&](int64_t version) {
+        const onnx::OpSchema* schema = onnx::OpSchemaRegistry::Schema(node.op_type(), static_cast<int>(version), "");
+        return schema ? schema->since_version() : -1;
+      };
+      same = same && since(opset.version()) == since(kOldestOpset);
+    }
+    if (same) opset.set_version(kOldestOpset);
+  }
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(ONNX_TESTDATA_DIR) / "node")) {
+    Case c{entry.path().filename().string(), entry.path(), {}};
+    std::ifstream file(entry.path() / "model.onnx", std::ios::binary);
+    EXPECT_TRUE(c.model.ParseFromIstream(&file)) << entry.path();
+    RaiseOpset(c.model);
+    cases.push_back(std::move(c));
+  }
+  std::sort(cases.begin(), cases.end(), [](const Case& a, const Case& b) { return a.name < b.name; });
+  return cases;
+}
+
+// The first operator that we do not read, or nothing.
+std::string UnknownOperator(const onnx::ModelProto& model) {
+  static const std::vector<std::string>& known = *new std::vector<std::string>(OnnxOperators());
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    if (!node.domain().empty() || !std::binary_search(known.begin(), known.end(), node.op_type()))
+      return node.op_type();
+  }
+  return "";
+}
+
+fs::path TensorFile(const Case& c, const std::string& kind, int i) {
+  return c.folder / "test_data_set_0" / (kind + "_" + std::to_string(i) + ".pb");
+}
+
+// Gives the inputs that must be known their values. Returns the values of the others, in order.
+std::vector<Array> BakeInputs(Case& c) {
+  std::set<std::string> known;
+  for (const onnx::NodeProto& node : c.model.graph().node()) {
+    auto it = KnownInputs().find(node.op_type());
+    for (int i = 0; it != KnownInputs().end() && i < node.input_size(); ++i) {
+      if (it->second.count(i) != 0) known.insert(node.input(i));
+    }
+  }
+  std::vector<Array> values;
+  for (int i = 0; i < c.model.graph().input_size(); ++i) {
+    const std::string& name = c.model.graph().input(i).name();
+    if (known.count(name) != 0) {
+      onnx::TensorProto* tensor = c.model.mutable_graph()->add_initializer();
+      std::ifstream file(TensorFile(c, "input", i), std::ios::binary);
+      EXPECT_TRUE(tensor->ParseFromIstream(&file));
+      tensor->set_name(name);
+    } else if (absl::StatusOr<Array> value = ReadOnnxTensor(TensorFile(c, "input", i).string()); value.ok()) {
+      values.push_back(std::move(*value));
+    }
+  }
+  return values;
+}
+
+// As ONNX's own runner compares: relative to the expected value.
+void ExpectClose(const Array& got, const Array& want) {
+  ASSERT_EQ(got.shape, want.shape);
+  ASSERT_EQ(NameOf(got.dtype), std::string(NameOf(want.dtype)));
+  double tolerance = want.dtype == DType::kFloat16 ? 1e-3 : 1e-5;
+  for (int64_t i = 0, n = want.elements(); i < n; ++i) {
+    double a = got.at(i), b = want.at(i);
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    ASSERT_NEAR(a, b, tolerance * (1 + std::abs(b))) << "element " << i;
+  }
+}
+
+void ExpectExpectedResults(Case& c) {
+  std::vector<Array> inputs = BakeInputs(c);
+  std::istringstream bytes(c.model.SerializeAsString());
+  absl::StatusOr<Network> network = ImportOnnxStream(bytes, c.name, c.folder.string(), {});
+  ASSERT_TRUE(network.ok()) << network.status();
+  absl::StatusOr<std::vector<Array>> outputs = EvaluateNetwork(*network, inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ASSERT_EQ(outputs->size(), static_cast<size_t>(c.model.graph().output_size()));
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    absl::StatusOr<Array> want = ReadOnnxTensor(TensorFile(c, "output", static_cast<int>(i)).string());
+    ASSERT_TRUE(want.ok()) << want.status();
+    ExpectClose((*outputs)[i], *want);
+  }
+}
+
+void ExpectRefused(Case& c, const std::string& part) {
+  BakeInputs(c);
+  std::istringstream bytes(c.model.SerializeAsString());
+  absl::StatusOr<Network> network = ImportOnnxStream(bytes, c.name, c.folder.string(), {});
+  ASSERT_FALSE(network.ok());
+  EXPECT_NE(std::string(network.status().message()).find(part), std::string::npos) << network.status();
+}
+
+TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
+  int run = 0, refused = 0, unknown = 0;
+  std::set<std::string> unread;
+  for (Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    std::string op = UnknownOperator(c.model);
+    auto excluded = OutOfScope().find(c.name);
+    if (excluded != OutOfScope().end()) {
+      ++refused;
+      EXPECT_EQ(op, "") << "needs no entry in the list";
+      ExpectRefused(c, excluded->second);
+    } else if (!op.empty()) {
+      ++unknown;
+      unread.insert(op);
+      ExpectRefused(c, "");
+    } else {
+      ++run;
+      ExpectExpectedResults(c);
+    }
+  }
+  EXPECT_EQ(run, 345);
+  EXPECT_EQ(refused, static_cast<int>(OutOfScope().size()));
+  EXPECT_EQ(unknown, 549);
+  EXPECT_EQ(unread, UnreadOperators());
+}
+
+}  // namespace
+}  // namespace diapason
