@@ -113,7 +113,7 @@ void PrintJson(std::ostream& out, const Explanation& e) {
                {"computation", e.computation},
                {"loops", e.loops},
                {"source", e.source},
-               {"predicted", e.record.predicted ? Json(*e.record.predicted) : Json(nullptr)},
+               {"predicted_us", e.record.predicted ? Json(*e.record.predicted * 1e6) : Json(nullptr)},
                {"measured", MeasuredJson(e.record)},
                {"verification", VerifiedName(e.record.verified)}};
   if (e.metrics.has_value()) {
@@ -138,7 +138,7 @@ void PrintMeasured(std::ostream& out, const Explanation& e) {
   }
   if (e.metrics.has_value()) out << "analytic   " << Duration(e.metrics->seconds) << "\n";
   if (record.predicted.has_value()) {
-    out << "predicted  score " << absl::StrFormat("%.4f", *record.predicted) << " of the cost model when it was chosen\n";
+    out << "predicted  " << Duration(*record.predicted) << " when it was chosen\n";
   }
   out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text) << "\n";
 }

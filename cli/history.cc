@@ -12,10 +12,13 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
+#include "compiler/schedule/state.h"
 #include "compiler/schedule/step.h"
+#include "compiler/schedule/view.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
+#include "scheduler/candidate.h"
 
 namespace diapason {
 namespace {
@@ -91,7 +94,13 @@ CheckHooks CompilerHooks() {
     ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(workload));
     return dag.workload_key();
   };
-  hooks.schedule = [](const TuningRecord& record) { return ParseSchedule(record.schedule).status(); };
+  hooks.schedule = [](const TuningRecord& record) -> absl::Status {
+    ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(record.workload));
+    ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
+    ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(dag, schedule.view));
+    return Replay(view, schedule.steps).status();
+  };
+  hooks.decision_hash = [](const TuningRecord& record) { return CandidateHash(record.sketch, record.decisions); };
   return hooks;
 }
 

@@ -63,10 +63,17 @@ double PartDone(const ProgressSnapshot& s) {
   return part;
 }
 
+std::vector<const ProgressSnapshot::Task*> Tuned(const ProgressSnapshot& s) {
+  std::vector<const ProgressSnapshot::Task*> tasks;
+  for (const auto& task : s.tasks) {
+    if (task.tuned) tasks.push_back(&task);
+  }
+  return tasks;
+}
+
 // The tasks that matter most, by share of the total and those without a time first, in the order of their ids.
 std::vector<const ProgressSnapshot::Task*> Shown(const ProgressSnapshot& s, size_t most) {
-  std::vector<const ProgressSnapshot::Task*> tasks;
-  for (const auto& task : s.tasks) tasks.push_back(&task);
+  std::vector<const ProgressSnapshot::Task*> tasks = Tuned(s);
   if (tasks.size() > most) {
     std::stable_sort(tasks.begin(), tasks.end(), [](const auto* a, const auto* b) {
       if (a->best_seconds.has_value() != b->best_seconds.has_value()) return !a->best_seconds.has_value();
@@ -90,8 +97,8 @@ std::string TaskTable(const ProgressSnapshot& s, int width, size_t most) {
                   absl::StrCat(task->trials), best > 0 ? absl::StrFormat("%.1f%%", 100 * task->seconds() / total) : "-"});
   }
   std::string text = table.ToString(width);
-  if (shown.size() < s.tasks.size()) {
-    absl::StrAppend(&text, Cut(absl::StrCat("   and ", Count(s.tasks.size() - shown.size(), "task"), " of smaller share"), width), "\n");
+  if (const size_t tuned = Tuned(s).size(); shown.size() < tuned) {
+    absl::StrAppend(&text, Cut(absl::StrCat("   and ", Count(tuned - shown.size(), "task"), " of smaller share"), width), "\n");
   }
   return text;
 }

@@ -19,6 +19,7 @@ struct ProgressSnapshot {
     double weight = 1, flops = 0;
     int64_t trials = 0;
     std::optional<double> best_seconds;  // nothing: no measurement succeeded yet
+    bool tuned = true;                   // in this run; others count but are not shown
     double seconds() const { return weight * best_seconds.value_or(0); }
   };
   double elapsed_s = 0;

@@ -7,11 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/npy.h"
+#include "compiler/graph/onnx/tensor.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
 
 absl::StatusOr<Array> ReadTensorFile(const std::string& path) {
+  if (path.ends_with(".pb")) return ReadOnnxTensor(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return absl::NotFoundError(absl::StrCat(path, " cannot be read (", std::strerror(errno), "); name a .npy or .pb file"));

@@ -109,6 +109,7 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneFlags& flags, co
     row.weight = task.weight;
     row.flops = partition.tasks[task.id].dag.flops();
     row.trials = task.trials;
+    row.tuned = task.selected;
     if (task.best_us.has_value()) row.best_seconds = *task.best_us * 1e-6;
     s.tasks.push_back(std::move(row));
   }
@@ -234,6 +235,7 @@ void PrintText(std::ostream& out, const TuneReport& report) {
   TextTable table({{"id", true}, {"task"}, {"weight", true}, {"trials", true}, {"default us", true}, {"best us", true},
                    {"GFLOP/s", true}, {"share", true}, {"sketch of the best"}});
   for (const TaskReport& task : report.tasks) {
+    if (!task.selected && task.trials == 0) continue;
     const bool share = task.best_us.has_value() && report.estimated_us.has_value();
     table.AddRow({absl::StrCat(task.id + 1), task.name, absl::StrFormat("%g", task.weight), absl::StrCat(task.trials),
                   Digits(task.default_us.value_or(0)), Digits(task.best_us.value_or(0)), Digits(task.gflops.value_or(0)),

@@ -4,6 +4,7 @@
 #include "compiler/tensor/serialize.h"
 #include "compiler/schedule/step.h"
 #include "db/history.h"
+#include "scheduler/candidate.h"
 #include "tests/cli/testing.h"
 
 namespace diapason {
@@ -28,6 +29,8 @@ TuningRecord Record(int64_t n, int64_t trial, double seconds) {
   record.sketch = "direct/plain";
   record.schedule = SerializeSchedule(Schedule{});
   record.trial = trial;
+  record.decisions = {static_cast<int32_t>(trial)};
+  record.decision_hash = CandidateHash(record.sketch, record.decisions);
   if (seconds > 0) {
     record.outcome = Timing{{seconds, seconds}, 1, false, 0.1, 0.1};
   } else {
@@ -61,6 +64,20 @@ TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
   const auto json = Cli({"history", "check", Path("h.db"), "--json"}).json();
   EXPECT_EQ(json, (nlohmann::json{{"ok", true}, {"records", 4}, {"problems", nlohmann::json::array()}}));
   EXPECT_EQ(Cli({"history", "check", Path("h.db")}).out, "ok, 4 records\n");
+}
+
+TEST_F(HistoryCommands, CheckReplaysSchedules) {
+  TuningRecord bad = Record(32, 0, 1e-6);
+  Schedule schedule;
+  schedule.steps = {{StepKind::kInline, 99, {}, {}, -1, {}}};
+  bad.schedule = SerializeSchedule(schedule);
+  auto history = History::Open(Path("h.db"), HistoryMode::kReadWrite);
+  ASSERT_TRUE((*history)->Append({bad}).ok());
+  const CliResult result = Cli({"history", "check", Path("h.db"), "--json"});
+  EXPECT_EQ(result.code, 1);
+  ASSERT_EQ(result.json()["problems"].size(), 1u) << result.out;
+  EXPECT_EQ(result.err, "error: " + Path("h.db") + " has 1 problem; save what is whole with `diapason history export " +
+                            Path("h.db") + " --skip-damaged --out good.jsonl` and import that into a new file\n");
 }
 
 TEST_F(HistoryCommands, ExportAndImportLoseNothing) {

@@ -100,6 +100,16 @@ TEST(ProgressView, FitsIntoASmallTerminal) {
   EXPECT_NE(out.str().find("conv2d_"), std::string::npos) << "the largest share is shown";
 }
 
+TEST(ProgressView, ShowsOnlyTheTasksThatAreTuned) {
+  ProgressSnapshot s = TwoTasks();
+  s.tasks[0].tuned = false;
+  std::ostringstream out;
+  ProgressView view(out, true, [] { return std::make_pair(80, 24); });
+  view.Update(s);
+  EXPECT_EQ(out.str().find("conv2d_3x3"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("25.0%"), std::string::npos) << "shares are of all tasks\n" << out.str();
+}
+
 TEST(ProgressView, SaysHowManyTasksHaveATime) {
   ProgressSnapshot s = TwoTasks();
   s.total_seconds.reset();
