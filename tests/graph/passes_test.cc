@@ -147,6 +147,20 @@ TEST(Canonicalize, CancelsTransposesAndMergesReshapes) {
   ExpectSameResults(before, after);
 }
 
+// A global pool and a flatten, as models in files have them.
+TEST(Canonicalize, ReductionsDropTheAxesThatAViewDrops) {
+  Network before;
+  int x = before.AddInput("x", {DType::kFloat32, {2, 3, 4, 4}});
+  int pool = before.AddNode("reduce_mean", {x}, {{"axes", Ints{2, 3}}}).value();
+  before.outputs = {before.AddNode("flatten", {pool}, {}, "flat").value(),
+                    before.AddNode("reduce_max", {x}, {{"axes", Ints{2, 3}}}, "kept").value()};
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 2u);
+  EXPECT_EQ(CountOps(after, "flatten"), 0);
+  ExpectSameResults(before, after);
+}
+
 TEST(Canonicalize, MakesPlainGemmsOfProductsByConstants) {
   Builder b;
   int x = b.Op("gemm", {b.In({2, 3}), b.Const({4, 3}), b.Const({4})},

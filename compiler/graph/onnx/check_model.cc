@@ -47,11 +47,21 @@ void FixShapes(onnx::GraphProto& graph, const OnnxModel& model, const std::vecto
   }
 }
 
+// The checker asks for shapes of inputs and outputs, which nothing here needs of outputs: they are inferred.
+void AddMissingShapes(onnx::GraphProto& graph) {
+  for (auto* list : {graph.mutable_input(), graph.mutable_output()}) {
+    for (onnx::ValueInfoProto& info : *list) {
+      if (info.type().has_tensor_type()) info.mutable_type()->mutable_tensor_type()->mutable_shape();
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status CheckOnnxModel(const OnnxFile& file, const std::vector<std::vector<int64_t>>& shapes) {
   google::protobuf::LogSilencer silence;
   onnx::ModelProto model = file.proto->model;
+  AddMissingShapes(*file.proto->model.mutable_graph());
   FixShapes(*model.mutable_graph(), file.model, shapes);
   try {
     onnx::checker::check_model(file.proto->model);

@@ -40,6 +40,15 @@ absl::Status CheckOperators(const OnnxModel& model) {
   return absl::OkStatus();
 }
 
+absl::Status CheckOptions(const ModelOptions& options) {
+  for (const auto& [name, value] : options.extra) {
+    if (name == "seed") continue;  // common to all models; a file has its own weights
+    return absl::InvalidArgumentError(
+        absl::StrCat("a model in a file has no option '", name, "', which is for built-in networks: leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& shapes, ImportState& state) {
   for (size_t i = 0; i < model.inputs.size(); ++i) {
     auto value = std::make_shared<ImportedTensor>();
@@ -84,6 +93,7 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
 
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
                                const ModelOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(OnnxFile file, ReadOnnxModel(bytes, directory));
   const OnnxModel& model = file.model;
   RETURN_IF_ERROR(CheckOnnxStructure(model));

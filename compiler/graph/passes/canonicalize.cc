@@ -22,8 +22,8 @@ class Canonicalizer {
       consumers_ = network_.Consumers();
       producers_ = network_.Producers();
       for (size_t n = 0; n < network_.nodes.size() && !changed; ++n) {
-        changed =
-            DropIdentity(n) || MergeTransposes(n) || MergeReshapes(n) || MergePad(n) || MatmulToGemm(n) || PlainGemm(n);
+        changed = DropIdentity(n) || MergeTransposes(n) || MergeReshapes(n) || DropReducedAxes(n) || MergePad(n) ||
+                  MatmulToGemm(n) || PlainGemm(n);
       }
       if (changed) RETURN_IF_ERROR(EliminateDeadCode(network_));
     }
@@ -89,6 +89,22 @@ class Canonicalizer {
     outer.op = "reshape";
     outer.attributes = Attributes{{"shape", type(outer.output).shape}};
     outer.inputs[0] = inner->inputs[0];
+    return true;
+  }
+
+  // A reduction whose axes of extent 1 a view takes away again (a global pool and a flatten) gives them up itself: the
+  // same task however a model was written.
+  bool DropReducedAxes(size_t n) {
+    const Node& view = node(n);
+    if (!IsReshape(view) || producers_[view.inputs[0]] < 0 || !OnlyReader(view.inputs[0])) return false;
+    Node reduce = node(producers_[view.inputs[0]]);
+    if (reduce.op.rfind("reduce_", 0) != 0 || reduce.attributes.Int("keepdims", 1) == 0) return false;
+    reduce.attributes.Set("keepdims", int64_t{0});
+    absl::StatusOr<TensorType> dropped = InferNode(network_, reduce);
+    if (!dropped.ok() || !(*dropped == type(view.output))) return false;
+    reduce.output = view.output;
+    node(producers_[view.inputs[0]]) = std::move(reduce);
+    network_.nodes.erase(network_.nodes.begin() + n);
     return true;
   }
 

@@ -1,0 +1,230 @@
+// What operators looked like in older opsets: the cases of libonnx-testdata know the newest only.
+#include <gtest/gtest.h>
+
+#include "../testing.h"
+#include "model_builder.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+struct OpsetCase {
+  const char* name;
+  const char* op;
+  std::vector<int64_t> opsets;
+  Ints shape;  // of x, which counts from 1
+  std::vector<std::pair<std::string, OnnxValue>> attributes;
+  std::vector<Array> constants;  // further inputs
+  Array want;                    // of the first output
+  std::vector<std::string> outputs = {"y"};
+};
+
+Array Floats(Ints shape, const std::vector<float>& values) { return Array::FromFloats(std::move(shape), values); }
+
+std::vector<OpsetCase> OpsetCases() {
+  return {
+      {"ClipAttributes", "Clip", {7, 10}, {4}, {{"min", 2.f}, {"max", 3.f}}, {}, Floats({4}, {2, 2, 3, 3})},
+      {"ClipOneAttribute", "Clip", {7, 10}, {4}, {{"max", 3.f}}, {}, Floats({4}, {1, 2, 3, 3})},
+      {"PadAttributes", "Pad", {7, 10}, {2}, {{"pads", Ints{1, 0}}, {"value", 9.f}}, {}, Floats({3}, {9, 1, 2})},
+      {"PadReflect",
+       "Pad",
+       {7, 10},
+       {3},
+       {{"pads", Ints{2, 1}}, {"mode", "reflect"}},
+       {},
+       Floats({6}, {3, 2, 1, 2, 3, 2})},
+      {"SqueezeAttributes", "Squeeze", {7, 11}, {1, 2, 1}, {{"axes", Ints{2}}}, {}, Floats({1, 2}, {1, 2})},
+      {"SqueezeAll", "Squeeze", {7, 11, 13}, {1, 2, 1}, {}, {}, Floats({2}, {1, 2})},
+      {"UnsqueezeAttributes", "Unsqueeze", {7, 11}, {2}, {{"axes", Ints{0, 2}}}, {}, Floats({1, 2, 1}, {1, 2})},
+      {"SliceAttributes",
+       "Slice",
+       {7, 9},
+       {2, 3},
+       {{"axes", Ints{1}}, {"starts", Ints{-2}}, {"ends", Ints{INT64_MAX}}},
+       {},
+       Floats({2, 2}, {2, 3, 5, 6})},
+      {"SplitEqual", "Split", {7, 11, 13}, {4}, {}, {}, Floats({2}, {1, 2}), {"y", "z"}},
+      {"SplitAttributes", "Split", {7, 11}, {4}, {{"split", Ints{3, 1}}}, {}, Floats({3}, {1, 2, 3}), {"y", "z"}},
+      {"ReduceSumAttributes",
+       "ReduceSum",
+       {7, 11},
+       {2, 2},
+       {{"axes", Ints{0}}, {"keepdims", int64_t{0}}},
+       {},
+       Floats({2}, {4, 6})},
+      {"ReduceMeanAll", "ReduceMean", {7, 11, 13, 17}, {2, 2}, {}, {}, Floats({1, 1}, {2.5})},
+      // exp(-3) and so on, over all of the last two axes.
+      {"SoftmaxFlattens",
+       "Softmax",
+       {7, 11},
+       {1, 2, 2},
+       {},
+       {},
+       Floats({1, 2, 2}, {0.0320586f, 0.0871443f, 0.2368828f, 0.6439143f})},
+      {"SoftmaxOfOneAxis",
+       "Softmax",
+       {13, 17},
+       {1, 2, 2},
+       {},
+       {},
+       Floats({1, 2, 2}, {0.2689414f, 0.7310586f, 0.2689414f, 0.7310586f})},
+      {"SoftmaxOfTheLastAxisFlattensToTheSame",
+       "Softmax",
+       {7, 11, 13},
+       {1, 2, 2},
+       {{"axis", int64_t{2}}},
+       {},
+       Floats({1, 2, 2}, {0.2689414f, 0.7310586f, 0.2689414f, 0.7310586f})},
+      {"DropoutRatioAttribute", "Dropout", {7, 10}, {2}, {{"ratio", 0.5f}}, {}, Floats({2}, {1, 2})},
+      {"DropoutUnreadMask", "Dropout", {7, 10, 13}, {2}, {}, {}, Floats({2}, {1, 2}), {"y", "mask"}},
+      {"BatchNormalization",
+       "BatchNormalization",
+       {7, 9, 14, 15},
+       {1, 2, 2},
+       {{"epsilon", 0.f}},
+       {Floats({2}, {1, 2}), Floats({2}, {0, 1}), Floats({2}, {1, 3}), Floats({2}, {1, 4})},
+       Floats({1, 2, 2}, {0, 1, 1, 2})},
+      {"MaxPool",
+       "MaxPool",
+       {7, 8, 10, 11, 12},
+       {1, 1, 2, 2},
+       {{"kernel_shape", Ints{2, 2}}},
+       {},
+       Floats({1, 1, 1, 1}, {4})},
+      {"MaxPoolCeil",
+       "MaxPool",
+       {10, 12},
+       {1, 1, 3},
+       {{"kernel_shape", Ints{2}}, {"strides", Ints{2}}, {"ceil_mode", int64_t{1}}},
+       {},
+       Floats({1, 1, 2}, {2, 3})},
+      {"AveragePoolPads",
+       "AveragePool",
+       {7, 10, 11},
+       {1, 1, 2},
+       {{"kernel_shape", Ints{2}}, {"pads", Ints{1, 1}}},
+       {},
+       Floats({1, 1, 3}, {1, 1.5, 2})},
+      {"AveragePoolCountsPads",
+       "AveragePool",
+       {7, 10, 11},
+       {1, 1, 2},
+       {{"kernel_shape", Ints{2}}, {"pads", Ints{1, 1}}, {"count_include_pad", int64_t{1}}},
+       {},
+       Floats({1, 1, 3}, {0.5, 1.5, 1})},
+      {"AveragePoolSameLower",
+       "AveragePool",
+       {7, 11},
+       {1, 1, 2},
+       {{"kernel_shape", Ints{2}}, {"auto_pad", "SAME_LOWER"}},
+       {},
+       Floats({1, 1, 2}, {1, 1.5})},
+      {"AveragePoolSameUpper",
+       "AveragePool",
+       {7, 11},
+       {1, 1, 2},
+       {{"kernel_shape", Ints{2}}, {"auto_pad", "SAME_UPPER"}},
+       {},
+       Floats({1, 1, 2}, {1.5, 2})},
+      {"ConvValid",
+       "Conv",
+       {7, 11},
+       {1, 1, 3},
+       {{"auto_pad", "VALID"}},
+       {Floats({1, 1, 2}, {1, 10})},
+       Floats({1, 1, 2}, {21, 32})},
+      {"ConvSameUpperStride",
+       "Conv",
+       {7, 11},
+       {1, 1, 3},
+       {{"auto_pad", "SAME_UPPER"}, {"strides", Ints{2}}},
+       {Floats({1, 1, 2}, {1, 10})},
+       Floats({1, 1, 2}, {21, 3})},
+      {"GemmBroadcasts",
+       "Gemm",
+       {7, 9, 11, 13},
+       {2, 2},
+       {{"alpha", 0.5f}, {"beta", 2.f}, {"transA", int64_t{1}}},
+       {Floats({2, 1}, {1, 1}), Floats({1}, {3})},
+       Floats({2, 1}, {8, 9})},
+      {"GemmWithoutC",
+       "Gemm",
+       {11, 13},
+       {2, 2},
+       {{"transB", int64_t{1}}},
+       {Floats({1, 2}, {1, 10})},
+       Floats({2, 1}, {21, 43})},
+      {"FlattenNegative", "Flatten", {11, 13}, {2, 1, 2}, {{"axis", int64_t{-1}}}, {}, Floats({2, 2}, {1, 2, 3, 4})},
+      {"PRelu", "PRelu", {7, 9, 16}, {2}, {}, {Floats({1}, {5})}, Floats({2}, {1, 2})},
+      {"Concat", "Concat", {7, 11, 13}, {2}, {{"axis", int64_t{0}}}, {Floats({1}, {7})}, Floats({3}, {1, 2, 7})},
+      {"HardSigmoid", "HardSigmoid", {7, 17}, {2}, {{"alpha", 0.25f}, {"beta", 0.f}}, {}, Floats({2}, {0.25, 0.5})},
+      {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
+      {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
+  };
+}
+
+TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
+  for (const OpsetCase& c : OpsetCases()) {
+    for (int64_t opset : c.opsets) {
+      SCOPED_TRACE(std::string(c.name) + " of opset " + std::to_string(opset));
+      ModelBuilder model(opset);
+      std::vector<OnnxDim> shape(c.shape.begin(), c.shape.end());
+      model.Input("x", shape);
+      std::vector<std::string> inputs = {"x"};
+      for (const Array& constant : c.constants) {
+        inputs.push_back("constant" + std::to_string(inputs.size()));
+        model.Initializer(inputs.back(), constant);
+      }
+      auto network = model.Node(c.op, inputs, c.outputs, c.attributes).Output("y").Import();
+      ASSERT_TRUE(network.ok()) << network.status();
+      auto outputs = EvaluateNetwork(*network, {Counting(c.shape)});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      ExpectNear((*outputs)[0], c.want, 1e-5);
+    }
+  }
+}
+
+TEST(Opsets, ConstantsComeInAllForms) {
+  struct Form {
+    const char* attribute;
+    OnnxValue value;
+    Array want;
+  };
+  Array one(DType::kInt64, {}), list(DType::kInt64, {2});
+  one.set_int(0, 3);
+  list.set_int(0, 4);
+  list.set_int(1, 5);
+  for (const Form& form : std::vector<Form>{{"value", list, list},
+                                            {"value_int", int64_t{3}, one},
+                                            {"value_ints", Ints{4, 5}, list},
+                                            {"value_float", 0.1f, Floats({}, {0.1f})},
+                                            {"value_floats", std::vector<float>{1, 2}, Floats({2}, {1, 2})}}) {
+    ModelBuilder model(13);
+    model.Node("Constant", {}, {"y"}, {{form.attribute, form.value}}).Output("y", form.want.dtype);
+    auto network = model.Import();
+    ASSERT_TRUE(network.ok()) << form.attribute << " " << network.status();
+    ExpectNear(EvaluateNetwork(*network, {}).value()[0], form.want, 0);
+  }
+}
+
+TEST(Opsets, ALargeConstantOfShapeIsExpanded) {
+  Array shape(DType::kInt64, {2}), value(DType::kFloat32, {1});
+  shape.set_int(0, 300);
+  shape.set_int(1, 400);
+  value.set(0, 7);
+  ModelBuilder model(13);
+  model.Initializer("shape", shape).Node("ConstantOfShape", {"shape"}, {"y"}, {{"value", value}}).Output("y");
+  Network network = model.Import().value();
+  EXPECT_EQ(CountOps(network, "expand"), 1);
+  EXPECT_EQ(network.tensors[network.outputs[0]].type.ToString(), "float32 300x400");
+}
+
+// Exporters write 0.1 as float32; it is ours again.
+TEST(Opsets, NumbersAreTheirShortestDecimals) {
+  ModelBuilder model(13);
+  Network n = model.Input("x", {2}).Node("LeakyRelu", {"x"}, {"y"}, {{"alpha", 0.1f}}).Output("y").Import().value();
+  EXPECT_EQ(n.nodes[0].attributes.Float("alpha", 0), 0.1);
+}
+
+}  // namespace
+}  // namespace diapason
