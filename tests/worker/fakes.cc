@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "compiler/codegen/naive.h"
+
 namespace diapason {
 namespace {
 
@@ -106,6 +108,23 @@ class FakeToolchain : public Toolchain {
     program.registers = {32};
     program.spill_bytes = {0};
     return program;
+  }
+};
+
+class ShrinkingToolchain : public Toolchain {
+ public:
+  std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                            const DeviceFacts& facts, double timeout_seconds,
+                                            const StageBegins& stage_begins) override {
+    absl::StatusOr<Program> program = CompileNaive(task, target);
+    if (!program.ok()) return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
+    for (ProgramBuffer& buffer : program->buffers) {
+      if (schedule.sketch == "shrink" && buffer.role == BufferRole::kWorkspace) buffer.elements = 1;
+    }
+    return *std::move(program);
+  }
+  absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
+    return CompileNaive(task, target);
   }
 };
 
@@ -220,6 +239,8 @@ ComputeDag DoublingDag(int64_t elements) {
   int y = b.Compute("y", {elements}, [&](const DagBuilder::Vars& i) { return Add(b.At(x, {i[0]}), b.At(x, {i[0]})); });
   return b.Build({y}).value();
 }
+
+std::unique_ptr<Toolchain> MakeShrinkingToolchain() { return std::make_unique<ShrinkingToolchain>(); }
 
 std::unique_ptr<Toolchain> MakeFakeToolchain() { return std::make_unique<FakeToolchain>(); }
 

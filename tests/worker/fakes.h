@@ -19,6 +19,9 @@ ComputeDag DoublingDag(int64_t elements = 16);
 // another process that would live for a minute, then hangs), suicide (as if killed from outside). `kernel=NAME` names the kernel.
 std::unique_ptr<Toolchain> MakeFakeToolchain();
 
+// The real compiler's naive programs; "shrink": with workspaces of one element, so that the kernels write far outside.
+std::unique_ptr<Toolchain> MakeShrinkingToolchain();
+
 // Host memory, and kernels by name: double (right), wrong, skip (writes nothing), nan, crash, hang, oom, lose (the
 // device reports a fault and is lost), refuse, suicide, late (crashes in the timing), fast (right, and impossibly so), slow (right,
 // 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run.

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   if (command == "fake-runner" && argc > 2) {
     return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(), &diapason::OpenFakeDevice);
   }
+  if (command == "shrinking-builder") return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeShrinkingToolchain());
   // As the program does: "internal-runner --fd 3 --target TEXT".
   if (command == "internal-builder") return diapason::BuilderMain(diapason::kChildSocket);
   if (command == "internal-runner" && argc > 5) {

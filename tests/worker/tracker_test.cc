@@ -1,7 +1,10 @@
 #include "worker/tracker.h"
 
+#include <atomic>
+#include <future>
 #include <optional>
 #include <random>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -503,6 +506,88 @@ TEST_F(TrackerTest, RefusesWhatDoesNotFit) {
   *request.add_devices() = request.devices(0);
   EXPECT_EQ(tracker_->Register(request, response),
             absl::InvalidArgumentError("worker 'c' has two devices named 'cuda:0'"));
+}
+
+// For the thread sanitizer, which does not see through gRPC.
+TEST(TrackerThreadsTest, WorkersCoordinatorsAndTheClockAtOnce) {
+  Tracker tracker;
+  std::atomic<bool> stop = false;
+  constexpr int kCoordinators = 3, kWorkers = 3, kRequests = 200;
+  std::atomic<bool> ticking = true;
+  std::vector<std::thread> threads;
+  std::thread ticker([&] {
+    while (ticking) {
+      tracker.Tick();
+      v1::ListWorkersResponse response;
+      EXPECT_TRUE(tracker.ListWorkers({}, response).ok());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  for (int w = 0; w < kWorkers; ++w) {
+    threads.emplace_back([&, w] {
+      v1::RegisterRequest worker;
+      worker.mutable_protocol()->set_high(1);
+      worker.set_worker_id(std::to_string(w));
+      worker.add_devices()->set_name("d");
+      worker.mutable_devices(0)->set_target("cpu");
+      v1::RegisterResponse session;
+      ASSERT_TRUE(tracker.Register(worker, session).ok());
+      v1::LeaseRequest lease;
+      lease.set_session(session.session());
+      lease.add_capacity()->set_device("d");
+      lease.mutable_capacity(0)->set_free(3);
+      lease.set_max_wait_ms(20);
+      while (!stop) {
+        std::promise<v1::LeaseResponse> answer;
+        tracker.Lease(lease, [&](absl::Status, v1::LeaseResponse response) { answer.set_value(std::move(response)); });
+        v1::LeaseResponse response = answer.get_future().get();
+        lease.set_received(response.batch());
+        v1::ReportRequest report;
+        report.set_session(session.session());
+        for (const auto& grant : response.grants()) {
+          report.add_outcomes()->set_lease(grant.lease());
+          report.mutable_outcomes(report.outcomes_size() - 1)->mutable_result()->mutable_timing();
+        }
+        v1::ReportResponse reported;
+        EXPECT_TRUE(tracker.Report(report, reported).ok());
+      }
+    });
+  }
+  std::vector<std::thread> coordinators;
+  for (int c = 0; c < kCoordinators; ++c) {
+    coordinators.emplace_back([&] {
+      v1::OpenRequest open;
+      open.mutable_protocol()->set_high(1);
+      v1::OpenResponse opened;
+      ASSERT_TRUE(tracker.Open(open, opened).ok());
+      for (uint64_t id = 1; id <= kRequests; ++id) {
+        v1::SubmitRequest submit;
+        submit.set_queue(opened.queue());
+        v1::MeasureRequest& request = *submit.add_requests();
+        request.set_id(id);
+        request.set_workload("w");
+        request.set_schedule("s");
+        request.set_target("cpu");
+        v1::SubmitResponse response;
+        ASSERT_TRUE(tracker.Submit(submit, response).ok());
+      }
+      v1::NextRequest next;
+      next.set_queue(opened.queue());
+      next.set_max_wait_ms(1000);
+      for (size_t got = 0; got < kRequests;) {
+        std::promise<v1::NextResponse> answer;
+        tracker.Next(next, [&](absl::Status, v1::NextResponse response) { answer.set_value(std::move(response)); });
+        v1::NextResponse response = answer.get_future().get();
+        got += static_cast<size_t>(response.results_size());
+        for (const auto& result : response.results()) next.set_acknowledged(result.sequence());
+      }
+    });
+  }
+  for (std::thread& thread : coordinators) thread.join();
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  ticking = false;  // it ends the waits of the others
+  ticker.join();
 }
 
 // Random events, among them lost and repeated messages; in the end each request has exactly one result.
