@@ -167,6 +167,8 @@ bool IsReserved(const std::string& name, Dialect dialect) {
   if (kWords.count(name) != 0) return true;
   for (const Helper& helper : kHelpers)
     if (name == helper.name) return true;
+  // "chunk3", "lanes": variables of the printed text's own.
+  if (name.rfind("chunk", 0) == 0 || name == "lanes") return true;
   return name.rfind("__", 0) == 0 || name.rfind("vload", 0) == 0 || name.rfind("vstore", 0) == 0;
 }
 

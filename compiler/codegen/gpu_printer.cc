@@ -18,8 +18,8 @@ bool ChoosesBy(const Expr& e, const ExprNode* var) {
   return found;
 }
 
-// Expands the unrolled loops by whose variable a value chooses (a constant matrix written as a choice among its entries):
-// folded here, the entries cost nothing; left to the compiler, chains of choices take it minutes.
+// Expands the unrolled loops by whose variable a value chooses (a constant matrix written as a choice among its
+// entries): folded here, the entries cost nothing; left to the compiler, chains of choices take it minutes.
 Stmt ExpandChoices(const Stmt& stmt, Analyzer& analyzer) {
   if (stmt == nullptr) return nullptr;
   if (stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kUnroll) {
@@ -305,10 +305,9 @@ class GpuKernelPrinter : public ExprPrinter {
     return "uint" + std::to_string(bytes / 4);
   }
 
-  std::string VectorAccess(const BufferDecl& decl, const Expr& at, int64_t chunk, bool is_const) {
+  std::string VectorAccess(const BufferDecl& decl, const std::string& type, const Expr& at, bool is_const) {
     const std::string offset = IsInt(at, 0) ? "" : " + " + Text(at, kSumLevel);
-    return "*(" + Space(decl) + (is_const ? "const " : "") + VectorType(decl.dtype, chunk) + "*)(" + NameOf(decl.id) +
-           offset + ")";
+    return "*(" + Space(decl) + (is_const ? "const " : "") + type + "*)(" + NameOf(decl.id) + offset + ")";
   }
 
   std::string Zero(DType dtype, int64_t chunk) const { return cuda_ ? "{}" : "(" + VectorType(dtype, chunk) + ")(0)"; }
@@ -343,7 +342,8 @@ class GpuKernelPrinter : public ExprPrinter {
     for (int64_t start = 0; start < lanes_; start += chunk) {
       const Expr source = Offset(stride.base, start), target = Offset(base, start);
       if (!to_local && !from_local && condition == nullptr) {
-        Line(VectorAccess(to, target, chunk, false) + " = " + VectorAccess(from, source, chunk, true) + ";");
+        const std::string type = VectorType(to.dtype, chunk);
+        Line(VectorAccess(to, type, target, false) + " = " + VectorAccess(from, type, source, true) + ";");
         continue;
       }
       Open("");
@@ -357,33 +357,46 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void Take(const BufferDecl& from, const Expr& at, int64_t chunk, const Expr& condition) {
     const std::string head = condition == nullptr ? "" : "if (" + Text(condition) + ") ";
-    if (from.scope != Scope::kLocal) return Line(head + "chunk = " + VectorAccess(from, at, chunk, true) + ";");
+    if (from.scope != Scope::kLocal)
+      return Line(head + "chunk = " + VectorAccess(from, VectorType(from.dtype, chunk), at, true) + ";");
     for (int64_t i = 0; i < chunk; ++i)
       Line(head + "chunk." + kComponents[i] + " = " + NameOf(from.id) + "[" + Text(Offset(at, i)) + "];");
   }
 
   void Put(const BufferDecl& to, const Expr& at, int64_t chunk) {
-    if (to.scope != Scope::kLocal) return Line(VectorAccess(to, at, chunk, false) + " = chunk;");
+    if (to.scope != Scope::kLocal) return Line(VectorAccess(to, VectorType(to.dtype, chunk), at, false) + " = chunk;");
     for (int64_t i = 0; i < chunk; ++i)
       Line(NameOf(to.id) + "[" + Text(Offset(at, i)) + "] = chunk." + kComponents[i] + ";");
   }
 
-  // A store of float32 to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
-  // as vectors.
+  // float32, and on cuda float16: OpenCL C converts halves only where they lie in memory.
+  bool IsComputable(DType dtype) const { return dtype == DType::kFloat32 || (cuda_ && dtype == DType::kFloat16); }
+
+  // The vector of a chunk whose components are computed with one by one.
+  static std::string ComputedType(DType dtype, int64_t chunk) {
+    return (dtype == DType::kFloat16 ? "ushort" : "float") + std::to_string(chunk);
+  }
+
+  // A store of floats to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
+  // as vectors of at most four.
   bool PrintComputed(const StmtNode& store, const Expr& base) {
     const BufferDecl& to = buffers_.at(store.buffer);
-    if (to.dtype != DType::kFloat32 || store.value->dtype != DType::kFloat32) return false;
-    const int64_t chunk = ChunkOf(to, base);
+    if (!IsComputable(to.dtype) || !IsFloat(store.value->dtype)) return false;
+    const int64_t chunk = std::min<int64_t>(4, ChunkOf(to, base));
     if (chunk == 1) return false;
     std::vector<Expr> loads;
     CollectLoads(store.value, chunk, loads);
     for (int64_t start = 0; start < lanes_; start += chunk) {
       Open("");
       for (size_t i = 0; i < loads.size(); ++i) LoadChunk(loads[i], i, start, chunk);
-      Line(VectorType(to.dtype, chunk) + " chunk;");
-      for (int64_t i = 0; i < chunk; ++i)
-        Line(std::string("chunk.") + kComponents[i] + " = " + Text(AtLane(store.value, start + i)) + ";");
-      Put(to, Offset(base, start), chunk);
+      const std::string type = ComputedType(to.dtype, chunk);
+      Line(type + " chunk;");
+      for (int64_t i = 0; i < chunk; ++i) {
+        std::string value = Text(AtLane(store.value, start + i));
+        if (to.dtype == DType::kFloat16) value = helpers_.Use("float_to_half") + "(" + value + ")";
+        Line(std::string("chunk.") + kComponents[i] + " = " + value + ";");
+      }
+      Line(VectorAccess(to, type, Offset(base, start), false) + " = chunk;");
       Close();
       components_.clear();
     }
@@ -394,7 +407,7 @@ class GpuKernelPrinter : public ExprPrinter {
   void CollectLoads(const Expr& e, int64_t chunk, std::vector<Expr>& out) {
     if (e->kind == ExprKind::kLoad) {
       const BufferDecl& from = buffers_.at(e->buffer);
-      if (from.dtype != DType::kFloat32 || from.scope == Scope::kLocal) return;
+      if (!IsComputable(from.dtype) || from.scope == Scope::kLocal) return;
       const Stride stride = StrideOf(e->args[0], lane_, analyzer_);
       if (!stride.affine || stride.stride != 1 || ChunkOf(from, stride.base) % chunk != 0) return;
       if (std::none_of(out.begin(), out.end(), [&](const Expr& known) { return Equal(known, e); })) out.push_back(e);
@@ -408,9 +421,13 @@ class GpuKernelPrinter : public ExprPrinter {
     const BufferDecl& from = buffers_.at(load->buffer);
     const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
     const std::string name = "chunk" + std::to_string(number);
-    Line("const " + VectorType(from.dtype, chunk) + " " + name + " = " +
-         VectorAccess(from, Offset(stride.base, start), chunk, true) + ";");
-    for (int64_t i = 0; i < chunk; ++i) components_.emplace_back(AtLane(load, start + i), name + "." + kComponents[i]);
+    const std::string type = ComputedType(from.dtype, chunk);
+    Line("const " + type + " " + name + " = " + VectorAccess(from, type, Offset(stride.base, start), true) + ";");
+    for (int64_t i = 0; i < chunk; ++i) {
+      std::string component = name + "." + kComponents[i];
+      if (from.dtype == DType::kFloat16) component = helpers_.Use("half_to_float") + "(" + component + ")";
+      components_.emplace_back(AtLane(load, start + i), component);
+    }
   }
 
   Expr Offset(const Expr& base, int64_t offset) { return analyzer_.Simplify(Add(base, IntImm(offset))); }
