@@ -141,13 +141,21 @@ TEST(Measure, ClearlySlowerCandidatesAreStoppedEarly) {
 }
 
 TEST(Measure, ContendersAreMeasuredInFull) {
-  for (double best : {0.8e-3, 1e-3, 5e-3}) {
+  for (double best : {0.98e-3, 1e-3, 5e-3}) {
     FakeState state;
     const Timing timing = Measure(state, Options(1, 10, 300, best)).value();
     EXPECT_FALSE(timing.raced_out) << best;
     EXPECT_THAT(timing.samples, SizeIs(10));
     EXPECT_NEAR(timing.number, 300, 2);
   }
+}
+
+TEST(Measure, CandidatesThatCannotWinGetOneLongerLook) {
+  FakeState state;
+  const Timing timing = Measure(state, Options(1, 10, 300, 0.92e-3)).value();
+  EXPECT_TRUE(timing.raced_out);
+  EXPECT_THAT(timing.samples, SizeIs(1));
+  EXPECT_NEAR(timing.number, 20, 2);
 }
 
 TEST(Measure, HopelessCandidatesRunOnlyAFewTimes) {
