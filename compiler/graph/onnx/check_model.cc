@@ -58,16 +58,22 @@ void AddMissingShapes(onnx::GraphProto& graph) {
 
 }  // namespace
 
-absl::Status CheckOnnxModel(const OnnxFile& file, const std::vector<std::vector<int64_t>>& shapes) {
+absl::Status CheckOnnxModel(const OnnxFile& file) {
   google::protobuf::LogSilencer silence;
   onnx::ModelProto model = file.proto->model;
-  AddMissingShapes(*file.proto->model.mutable_graph());
-  FixShapes(*model.mutable_graph(), file.model, shapes);
+  AddMissingShapes(*model.mutable_graph());
   try {
-    onnx::checker::check_model(file.proto->model);
+    onnx::checker::check_model(model);
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("it is not valid ONNX: ", OneLine(error.what())));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOnnxTypes(const OnnxFile& file, const std::vector<std::vector<int64_t>>& shapes) {
+  google::protobuf::LogSilencer silence;
+  onnx::ModelProto model = file.proto->model;
+  FixShapes(*model.mutable_graph(), file.model, shapes);
   try {
     onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), {true, 1, false});
   } catch (const std::exception& error) {

@@ -58,9 +58,25 @@ bool InCycle(const OnnxModel& model, const Origins& origins, int start) {
   return false;
 }
 
+// Names reach reports in JSON, so must be text.
+absl::Status CheckNames(const OnnxModel& model) {
+  std::vector<std::string> names = model.outputs;
+  for (const OnnxInput& input : model.inputs) names.push_back(input.name);
+  for (const auto& [name, value] : model.initializers) names.push_back(name);
+  for (const OnnxNode& node : model.nodes) {
+    names.push_back(node.name);
+    names.insert(names.end(), node.outputs.begin(), node.outputs.end());
+  }
+  for (const std::string& name : names) {
+    if (!IsUtf8(name)) return absl::InvalidArgumentError(absl::StrCat("the name ", Quoted(name), " is no UTF-8 text"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckOnnxStructure(const OnnxModel& model) {
+  RETURN_IF_ERROR(CheckNames(model));
   ASSIGN_OR_RETURN(Origins origins, OriginsOf(model));
   for (const OnnxNode& node : model.nodes) {
     for (const std::string& input : node.inputs) {

@@ -99,8 +99,7 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
-  RETURN_IF_ERROR(CheckOnnxModel(file, shapes));
-  file.proto.reset();
+  RETURN_IF_ERROR(CheckOnnxModel(file));
   ImportState state;
   state.network.name = std::filesystem::path(name).stem().string();
   state.opset = model.opset();
@@ -109,6 +108,7 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
   AddInputs(model, shapes, state);
   for (const OnnxNode& node : model.nodes) RETURN_IF_ERROR(ImportNode(model, node, state));
   for (const std::string& output : model.outputs) RETURN_IF_ERROR(AddOutput(output, state));
+  RETURN_IF_ERROR(CheckOnnxTypes(file, shapes));
   RETURN_IF_ERROR(state.network.Validate());
   return std::move(state.network);
 }

@@ -37,9 +37,12 @@ absl::Status CheckSize(const TensorType& type) {
 // elements.
 bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& inputs, const TensorType& result) {
   bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
+  // What ONNX does not define (sums of truth values) is not computed: its own check of types comes last.
+  bool moves = FindOperator(op)->kind == OperatorKind::kInjective || op == "cast" || op == "where";
   return cheap && result.elements() <= kSmallElements &&
-         std::all_of(inputs.begin(), inputs.end(), [](const ImportValue& input) {
-           return input->type.elements() > 0 && input->type.elements() <= kSmallElements;
+         std::all_of(inputs.begin(), inputs.end(), [&](const ImportValue& input) {
+           return input->type.elements() > 0 && input->type.elements() <= kSmallElements &&
+                  (moves || input->type.dtype != DType::kBool);
          });
 }
 

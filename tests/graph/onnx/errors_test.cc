@@ -1,0 +1,226 @@
+// What is wrong with a model is said in one sentence that names it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "../testing.h"
+#include "compiler/graph/onnx/import.h"
+#include "model_builder.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+std::string ErrorOf(const absl::StatusOr<Network>& network) {
+  return network.ok() ? "no error" : std::string(network.status().message());
+}
+
+ModelBuilder Relu(int64_t opset = 13) {
+  ModelBuilder model(opset);
+  model.Input("x", {1, 4}).Node("Relu", {"x"}, {"y"}).Output("y");
+  return model;
+}
+
+Array Scalar(float value) { return Array::FromFloats({}, {value}); }
+
+struct ErrorCase {
+  const char* name;
+  ModelBuilder model;
+  const char* message;  // behind "cannot import 'model.onnx': "
+};
+
+// Models that are no good graphs.
+std::vector<ErrorCase> GraphErrors() {
+  std::vector<ErrorCase> cases;
+  auto add = [&](const char* name, ModelBuilder model, const char* message) {
+    cases.push_back({name, std::move(model), message});
+  };
+  add("UnknownOperator", ModelBuilder(13).Input("x", {1}).Node("LRN", {"x"}, {"y"}).Output("y"),
+      "node 'node_y' (LRN of opset 13) has an operator that is not supported: export the model without it, or add the "
+      "operator as CONTRIBUTING.md says");
+  ModelBuilder foreign = Relu();
+  foreign.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
+  add("UnknownDomain", foreign,
+      "node 'node_y' (com.microsoft.Relu of opset unknown) has an operator that is not supported: export the model "
+      "without it, or add the operator as CONTRIBUTING.md says");
+  add("Cycle", ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "b"}, {"a"}).Node("Relu", {"a"}, {"b"}).Output("b"),
+      "node 'node_a' (Add) reads 'b' before it is computed: the graph has a cycle");
+  add("ItselfAsInput", ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "a"}, {"a"}).Output("a"),
+      "node 'node_a' (Add) reads 'a' before it is computed: the graph has a cycle");
+  add("Unsorted", ModelBuilder(13).Input("x", {1}).Node("Relu", {"b"}, {"a"}).Node("Relu", {"x"}, {"b"}).Output("a"),
+      "node 'node_a' (Relu) reads 'b' before it is computed: the nodes are not sorted; export the model again");
+  add("MissingInput", ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "w"}, {"y"}).Output("y"),
+      "node 'node_y' (Add) reads 'w', which is no input, no initializer and no result of a node");
+  add("NameTwice", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"y"}).Node("Abs", {"x"}, {"y"}).Output("y"),
+      "node 'node_y' (Abs) computes 'y', which node 'node_y' (Relu) computes already");
+  add("ResultNamedAsInput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"x"}).Output("x"),
+      "node 'node_x' (Relu) computes 'x', which is an input or initializer already");
+  add("TwoInputs", Relu().Input("x", {1}), "it has two inputs 'x'");
+  add("TwoInitializers", Relu().Initializer("w", Scalar(1)).Initializer("w", Scalar(2)), "it has two initializers 'w'");
+  add("TwoOutputs", Relu().Output("y"), "it has two outputs 'y'");
+  add("OutputOfNobody", Relu().Output("z"), "no node computes its output 'z'");
+  add("NoOutput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"y"}), "it has no output, or it was cut off");
+  add("NewOpset", Relu(18),
+      "it uses opset 18 of ONNX's operators, but 7 to 17 are supported: export it with one of these, or convert it "
+      "with onnx.version_converter");
+  add("OldOpset", Relu(6),
+      "it uses opset 6 of ONNX's operators, but 7 to 17 are supported: export it with one of these, or convert it with "
+      "onnx.version_converter");
+  ModelBuilder no_opset = Relu();
+  no_opset.proto().clear_opset_import();
+  add("NoOpset", no_opset,
+      "it does not say which version (opset) of ONNX's operators it uses, or it was cut off: export or download it "
+      "again");
+  ModelBuilder no_graph = Relu();
+  no_graph.proto().clear_graph();
+  add("NoGraph", no_graph, "it has no graph, or it was cut off: export or download it again");
+  ModelBuilder bfloat = Relu();
+  bfloat.proto().mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::BFLOAT16);
+  add("InputType", bfloat,
+      "input 'x' has type BFLOAT16; float32, float16, float64, int8, uint8, int32, int64 and bool are supported");
+  ModelBuilder sequence = Relu();
+  sequence.proto().mutable_graph()->mutable_input(0)->mutable_type()->mutable_sequence_type();
+  add("InputIsNoTensor", sequence, "input 'x' is no tensor, which is not supported");
+  ModelBuilder bytes = Relu().Initializer("w", Scalar(1));
+  bytes.proto().mutable_graph()->mutable_initializer(0)->set_raw_data("123");
+  add("InitializerBytes", bytes, "tensor 'w' has 3 bytes of data where its shape asks for 4");
+  ModelBuilder huge = Relu().Initializer("w", Scalar(1));
+  for (int i = 0; i < 3; ++i) huge.proto().mutable_graph()->mutable_initializer(0)->add_dims(int64_t{1} << 30);
+  add("InitializerSize", huge, "tensor 'w' is too large");
+  ModelBuilder twice = Relu().Node("Elu", {"x"}, {"e"}, {{"alpha", 1.f}, {"alpha", 2.f}});
+  add("AttributeTwice", twice, "node 'node_e' (Elu) has two attributes 'alpha'");
+  return cases;
+}
+
+// Nodes that do not fit their operator or inputs.
+std::vector<ErrorCase> NodeErrors() {
+  std::vector<ErrorCase> cases;
+  auto add = [&](const char* name, ModelBuilder model, const char* message) {
+    cases.push_back({name, std::move(model), message});
+  };
+  using Attributes = std::vector<std::pair<std::string, OnnxValue>>;
+  auto one = [](const char* op, std::vector<OnnxDim> shape, const Attributes& attributes, int64_t opset = 13) {
+    return ModelBuilder(opset).Input("x", std::move(shape)).Node(op, {"x"}, {"y"}, attributes).Output("y");
+  };
+  add("UnknownAttribute", one("Relu", {1}, {{"slope", 1.f}}),
+      "it is not valid ONNX: Unrecognized attribute: slope for operator Relu (Bad node spec for node. Name: node_y "
+      "OpType: Relu)");
+  add("AttributeType", one("Elu", {1}, {{"alpha", int64_t{1}}}),
+      "it is not valid ONNX: Mismatched attribute type in 'node_y : alpha' (Bad node spec for node. Name: node_y "
+      "OpType: Elu)");
+  add("TypesDiffer",
+      ModelBuilder(13).Input("x", {1}).Input("i", {1}, DType::kInt32).Node("Add", {"x", "i"}, {"y"}).Output("y"),
+      "node 'node_y' (Add of opset 13): inputs must have one type, not float32 and int32");
+  add("WrongType", ModelBuilder(13).Input("x", {1}, DType::kBool).Node("Relu", {"x"}, {"y"}).Output("y"),
+      "its types or shapes do not fit: (op_type:Relu, node name: node_y): X typestr: T, has unsupported type: "
+      "tensor(bool)");
+  add("Product", ModelBuilder(13).Input("a", {2, 3}).Input("b", {2, 3}).Node("MatMul", {"a", "b"}, {"y"}).Output("y"),
+      "node 'node_y' (MatMul of opset 13): matrices 2x3 and 2x3 do not multiply");
+  add("Channels",
+      ModelBuilder(13)
+          .Input("x", {1, 3, 4, 4})
+          .Initializer("w", Array(DType::kFloat32, {4, 2, 1, 1}))
+          .Node("Conv", {"x", "w"}, {"y"})
+          .Output("y"),
+      "node 'node_y' (Conv of opset 13): weights for 2 to 4 channels in 1 groups do not fit an image of 3 channels");
+  add("Volumes", one("MaxPool", {1, 1, 4, 4, 4}, {{"kernel_shape", Ints{2, 2, 2}}}),
+      "node 'node_y' (MaxPool of opset 13): input 0 must be images of 1 or 2 dimensions (a tensor of 3 or 4), not "
+      "float32 1x1x4x4x4");
+  add("AutoPad", one("MaxPool", {1, 1, 4, 4}, {{"kernel_shape", Ints{2, 2}}, {"auto_pad", "MIDDLE"}}),
+      "node 'node_y' (MaxPool of opset 13): auto_pad must be NOTSET, SAME_UPPER, SAME_LOWER or VALID, not 'MIDDLE'");
+  add("NegativePads", one("AveragePool", {1, 1, 4, 4}, {{"kernel_shape", Ints{2, 2}}, {"pads", Ints{0, -1, 0, 0}}}),
+      "node 'node_y' (AveragePool of opset 13): pads must be at least 0, not -1");
+  add("HugeAttribute", one("Flatten", {1, 4}, {{"axis", int64_t{1} << 40}}),
+      "node 'node_y' (Flatten of opset 13): attribute 'axis' cannot be 1099511627776");
+  add("ShapeAtRunTime",
+      ModelBuilder(13).Input("x", {1, 4}).Input("s", {2}, DType::kInt64).Node("Reshape", {"x", "s"}, {"y"}).Output("y"),
+      "node 'node_y' (Reshape of opset 13): input 1 (the shape) must be a constant, but 's' is known only when the "
+      "network runs");
+  add("TrainingBatchNorm",
+      ModelBuilder(9)
+          .Input("x", {1, 2})
+          .Initializer("s", Array(DType::kFloat32, {2}))
+          .Node("BatchNormalization", {"x", "s", "s", "s", "s"}, {"y", "mean", "var", "smean", "svar"})
+          .Output("y"),
+      "node 'node_y' (BatchNormalization of opset 9): it is in training mode, which is not supported: export the model "
+      "for inference");
+  add("DropoutMask",
+      ModelBuilder(10).Input("x", {1}).Node("Dropout", {"x"}, {"y", "m"}).Output("y").Output("m", DType::kBool),
+      "node 'node_y' (Dropout of opset 10): its mask is used, which is not supported");
+  add("GatherOutside",
+      ModelBuilder(13)
+          .Input("x", {3})
+          .Initializer("i",
+                       [] {
+                         Array index(DType::kInt64, {});
+                         index.set_int(0, 3);
+                         return index;
+                       }())
+          .Node("Gather", {"x", "i"}, {"y"})
+          .Output("y"),
+      "node 'node_y' (Gather of opset 13): index 3 is outside of an axis of 3");
+  add("DivisionByZero",
+      ModelBuilder(13)
+          .Input("x", {1}, DType::kInt64)
+          .Initializer("z", Array(DType::kInt64, {}))
+          .Node("Div", {"x", "z"}, {"y"})
+          .Output("y", DType::kInt64),
+      "node 'node_y' (Div of opset 13): it divides integers by zero");
+  add("TextConstant", ModelBuilder(13).Node("Constant", {}, {"y"}, {{"value_string", "a"}}).Output("y"),
+      "node 'node_y' (Constant of opset 13): a constant of text is not supported");
+  add("CastToBFloat16", one("Cast", {1}, {{"to", int64_t{16}}}),
+      "node 'node_y' (Cast of opset 13): its result has type BFLOAT16; float32, float16, float64, int8, uint8, int32, "
+      "int64 and bool are supported");
+  return cases;
+}
+
+TEST(Errors, NameWhatIsWrong) {
+  for (const std::vector<ErrorCase>& cases : {GraphErrors(), NodeErrors()}) {
+    for (const ErrorCase& c : cases) {
+      SCOPED_TRACE(c.name);
+      EXPECT_EQ(ErrorOf(c.model.Import()), std::string("cannot import 'model.onnx': ") + c.message);
+    }
+  }
+}
+
+TEST(Errors, WhatIsNoProtobufIsSaidToBeNone) {
+  EXPECT_EQ(ErrorOf(ImportBytes("this is no model")),
+            "cannot import 'model.onnx': it is no ONNX model, or it was cut off: export or download it again");
+  EXPECT_EQ(ErrorOf(ImportBytes("")),
+            "cannot import 'model.onnx': it has no graph, or it was cut off: export or download it again");
+}
+
+TEST(Errors, FilesThatCannotBeRead) {
+  EXPECT_EQ(ErrorOf(LoadModel("no/such.onnx", {})),
+            "cannot read the model 'no/such.onnx': No such file or directory; give an .onnx file or the name of a "
+            "built-in network");
+  std::string folder = std::filesystem::temp_directory_path().string();
+  EXPECT_EQ(ErrorOf(LoadModel(folder + "/", {})),
+            "cannot read the model '" + folder +
+                "/': it is a folder; give an .onnx file or the name of a built-in "
+                "network");
+}
+
+TEST(Errors, OptionsOfBuiltInNetworksAreNotForFiles) {
+  ModelOptions options;
+  options.extra["kernel"] = "3";
+  EXPECT_EQ(ErrorOf(Relu().Import(options)),
+            "cannot import 'model.onnx': a model in a file has no option 'kernel', which is for built-in networks: "
+            "leave it out");
+}
+
+// Names in a model may hold any bytes; messages are one line of text.
+TEST(Errors, NamesArePrintable) {
+  EXPECT_EQ(
+      ErrorOf(ModelBuilder(13).Input("x", {1}).Node("Add", {"x", "it's\n\xc3\xa9"}, {"y"}).Output("y").Import()),
+      "cannot import 'model.onnx': node 'node_y' (Add) reads 'it's\\n\xc3\xa9', which is no input, no initializer and "
+      "no result of a node");
+  EXPECT_EQ(ErrorOf(Relu().Output("z\n\xff").Import()),
+            "cannot import 'model.onnx': the name 'z\\n\\377' is no UTF-8 text");
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,102 @@
+// How options fix the shapes that a model leaves open.
+#include <gtest/gtest.h>
+
+#include "../testing.h"
+#include "model_builder.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+ModelBuilder Two(std::vector<OnnxDim> first, std::vector<OnnxDim> second) {
+  ModelBuilder model(13);
+  model.Input("x", std::move(first)).Input("z", std::move(second));
+  model.Node("Relu", {"x"}, {"a"}).Node("Relu", {"z"}, {"b"}).Output("a").Output("b");
+  return model;
+}
+
+// Shapes of both inputs, or the error.
+std::string ShapesOf(const ModelBuilder& model, const ModelOptions& options) {
+  absl::StatusOr<Network> n = model.Import(options);
+  if (!n.ok()) return std::string(n.status().message());
+  return n->tensors[n->inputs[0]].type.ToString() + " " + n->tensors[n->inputs[1]].type.ToString();
+}
+
+ModelOptions Batch(int64_t batch) {
+  ModelOptions options;
+  options.batch = batch;
+  return options;
+}
+
+ModelOptions Given(const std::string& name, std::vector<int64_t> shape, int64_t batch = 0) {
+  ModelOptions options = Batch(batch);
+  options.input_shapes[name] = std::move(shape);
+  return options;
+}
+
+TEST(InputShapes, TheBatchFixesTheFirstExtent) {
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {"N", 4}), Batch(0)), "float32 1x3 float32 1x4");
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {"N", 4}), Batch(8)), "float32 8x3 float32 8x4");
+  EXPECT_EQ(ShapesOf(Two({2, 3}, {2, 4}), Batch(0)), "float32 2x3 float32 2x4");
+  EXPECT_EQ(ShapesOf(Two({2, 3}, {2, 4}), Batch(8)), "float32 8x3 float32 8x4");
+  EXPECT_EQ(ShapesOf(Two({-1, 3}, {0, 4}), Batch(0)), "float32 1x3 float32 1x4");
+}
+
+TEST(InputShapes, ANamedExtentIsTheSameEverywhere) {
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {4, "N"}), Batch(0)), "float32 1x3 float32 4x1");
+  EXPECT_EQ(ShapesOf(Two({"N", "H"}, {"N", "H"}), Given("x", {2, 5})), "float32 2x5 float32 2x5");
+}
+
+TEST(InputShapes, AGivenShapeReplacesTheModels) {
+  EXPECT_EQ(ShapesOf(Two({"N", "H"}, {1, 4}), Given("x", {2, 5})), "float32 2x5 float32 1x4");
+  EXPECT_EQ(ShapesOf(Two({1, 3}, {1, 4}), Given("x", {2, 5}, 7)), "float32 2x5 float32 7x4");
+}
+
+TEST(InputShapes, WhatStaysOpenIsAnError) {
+  EXPECT_EQ(ShapesOf(Two({"N", "height"}, {1, 4}), Batch(2)),
+            "cannot import 'model.onnx': input 'x' has an open shape (Nxheight): fix it with --input-shape "
+            "x=1x3x224x224, with its own numbers");
+  ModelBuilder none = Two({1}, {1});
+  none.proto().mutable_graph()->mutable_input(1)->mutable_type()->mutable_tensor_type()->clear_shape();
+  EXPECT_EQ(ShapesOf(none, Batch(2)),
+            "cannot import 'model.onnx': input 'z' has an open shape: fix it with --input-shape z=1x3x224x224, with "
+            "its own numbers");
+  EXPECT_EQ(ShapesOf(none, Given("z", {4, 4}, 2)), "float32 2 float32 4x4");
+}
+
+TEST(InputShapes, OptionsThatDoNotFit) {
+  EXPECT_EQ(ShapesOf(Two({1, 3}, {1, 4}), Given("data", {1, 3})),
+            "cannot import 'model.onnx': it has no input 'data' to give a shape to: its inputs are 'x', 'z'");
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {1, 4}), Given("x", {1, 3, 4})),
+            "cannot import 'model.onnx': input 'x' has the shape Nx3, which does not fit the given 1x3x4");
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {1, 4}), Given("x", {1, 0})),
+            "cannot import 'model.onnx': input 'x' cannot have the shape 1x0");
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {1, 4}), Given("x", {int64_t{1} << 62, 4})),
+            "cannot import 'model.onnx': input 'x' cannot have the shape 4611686018427387904x4");
+}
+
+// A shape that the exporter has written into the graph does not follow the batch.
+TEST(InputShapes, ABatchThatTheGraphContradicts) {
+  Array shape(DType::kInt64, {2});
+  shape.set_int(0, 1);
+  shape.set_int(1, 4);
+  ModelBuilder model(13);
+  model.Input("x", {1, 2, 2}).Input("z", {1});
+  model.Initializer("s", shape).Node("Reshape", {"x", "s"}, {"y"}).Output("y").Output("z");
+  EXPECT_EQ(ShapesOf(model, Batch(1)), "float32 1x2x2 float32 1");
+  EXPECT_EQ(ShapesOf(model, Batch(2)),
+            "cannot import 'model.onnx': node 'node_y' (Reshape of opset 13): cannot reshape 2x2x2 to 1x4");
+}
+
+// Shapes that the model notes for results are those of its own batch.
+TEST(InputShapes, NotedShapesDoNotContradictTheBatch) {
+  ModelBuilder model = Two({2, 3}, {2, 4});
+  for (onnx::ValueInfoProto& output : *model.proto().mutable_graph()->mutable_output()) {
+    output.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(2);
+    output.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(3);
+  }
+  EXPECT_EQ(ShapesOf(model, Batch(8)), "float32 8x3 float32 8x4");
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,190 @@
+// Tensors in files, and data outside of a model's file.
+#include "compiler/graph/onnx/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../testing.h"
+#include "compiler/graph/onnx/import.h"
+#include "model_builder.h"
+#include "onnx/onnx_pb.h"
+
+namespace diapason {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Tensors : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) /
+              ("onnx_tensors_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& bytes) {
+    std::string path = (folder_ / name).string();
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+  std::string Path(const std::string& name) { return (folder_ / name).string(); }
+
+  // The error of reading a tensor, without the folder.
+  std::string ErrorOf(const onnx::TensorProto& tensor) {
+    absl::StatusOr<Array> array = ReadOnnxTensor(Write("t.pb", tensor.SerializeAsString()));
+    std::string text = array.ok() ? "no error" : std::string(array.status().message());
+    for (size_t at; (at = text.find(folder_.string() + "/")) != std::string::npos;)
+      text.erase(at, folder_.string().size() + 1);
+    return text;
+  }
+
+  fs::path folder_;
+};
+
+constexpr DType kAll[] = {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32,
+                          DType::kInt64,   DType::kBool,    DType::kInt8,    DType::kUint8};
+
+Array Sample(DType dtype) {
+  Array array(dtype, {2, 3});
+  for (int i = 0; i < 6; ++i)
+    IsFloat(dtype) ? array.set(i, i - 2.5) : array.set_int(i, dtype == DType::kUint8 ? i + 250 : i - 2);
+  if (dtype == DType::kBool) {
+    for (int i = 0; i < 6; ++i) array.set_int(i, i % 2);
+  }
+  return array;
+}
+
+TEST_F(Tensors, RawDataOfAllTypes) {
+  for (DType dtype : kAll) {
+    onnx::TensorProto tensor;
+    SetTensor(tensor, "x", Sample(dtype));
+    auto array = ReadOnnxTensor(Write("x.pb", tensor.SerializeAsString()));
+    ASSERT_TRUE(array.ok()) << NameOf(dtype) << " " << array.status();
+    ExpectNear(*array, Sample(dtype), 0);
+  }
+}
+
+TEST_F(Tensors, TypedFieldsOfAllTypes) {
+  for (DType dtype : kAll) {
+    Array want = Sample(dtype);
+    onnx::TensorProto tensor;
+    SetTensor(tensor, "x", want);
+    tensor.clear_raw_data();
+    for (int i = 0; i < 6; ++i) {
+      switch (dtype) {
+        case DType::kFloat32:
+          tensor.add_float_data(want.as<float>()[i]);
+          break;
+        case DType::kFloat64:
+          tensor.add_double_data(want.as<double>()[i]);
+          break;
+        case DType::kInt64:
+          tensor.add_int64_data(want.as<int64_t>()[i]);
+          break;
+        case DType::kFloat16:
+          tensor.add_int32_data(want.as<uint16_t>()[i]);
+          break;
+        default:
+          tensor.add_int32_data(static_cast<int32_t>(want.int_at(i)));
+      }
+    }
+    auto array = ReadOnnxTensor(Write("x.pb", tensor.SerializeAsString()));
+    ASSERT_TRUE(array.ok()) << NameOf(dtype) << " " << array.status();
+    ExpectNear(*array, want, 0);
+  }
+}
+
+TEST_F(Tensors, ScalarsAndEmptyTensors) {
+  onnx::TensorProto tensor;
+  SetTensor(tensor, "x", Array::FromFloats({}, {3}));
+  ExpectNear(ReadOnnxTensor(Write("x.pb", tensor.SerializeAsString())).value(), Array::FromFloats({}, {3}), 0);
+  SetTensor(tensor, "x", Array(DType::kFloat32, {0}));
+  EXPECT_EQ(ReadOnnxTensor(Write("x.pb", tensor.SerializeAsString()))->shape, Ints{0});
+}
+
+TEST_F(Tensors, Errors) {
+  EXPECT_EQ(ReadOnnxTensor("no/such.pb").status().message(), "cannot read 'no/such.pb': No such file or directory");
+  onnx::TensorProto tensor;
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb' is no ONNX tensor, or it was cut off");
+  SetTensor(tensor, "x", Array::FromFloats({2}, {3, 4}));
+  onnx::TensorProto bad = tensor;
+  bad.set_raw_data("1234");
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' has 4 bytes of data where its shape asks for 8");
+  bad.clear_raw_data();
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' has 0 elements of data where its shape asks for 2");
+  bad = tensor;
+  bad.set_dims(0, -2);
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' has an extent of -2");
+  bad.set_dims(0, INT64_MAX);
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' is too large");
+  bad.set_data_type(onnx::TensorProto::COMPLEX64);
+  EXPECT_EQ(ErrorOf(bad),
+            "'t.pb': tensor 'x' has type COMPLEX64; float32, float16, float64, int8, uint8, int32, int64 and bool are "
+            "supported");
+  bad.set_data_type(77);
+  EXPECT_EQ(ErrorOf(bad),
+            "'t.pb': tensor 'x' has type number 77; float32, float16, float64, int8, uint8, int32, int64 and bool are "
+            "supported");
+}
+
+void SetExternal(onnx::TensorProto& tensor, const std::vector<std::pair<std::string, std::string>>& entries) {
+  tensor.clear_raw_data();
+  tensor.clear_external_data();
+  tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, value] : entries) {
+    onnx::StringStringEntryProto* entry = tensor.add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+}
+
+// Large and small weights in files beside the model; shapes too.
+TEST_F(Tensors, AModelWithExternalData) {
+  Array weight = RandomArray({DType::kFloat32, {2000}}, 1), shape(DType::kInt64, {2});
+  shape.set_int(0, 20);
+  shape.set_int(1, 100);
+  ModelBuilder model(13);
+  model.Input("x", {2000}).Initializer("w", weight).Initializer("s", shape);
+  model.Node("Add", {"x", "w"}, {"a"}).Node("Reshape", {"a", "s"}, {"y"}).Output("y");
+  auto* initializers = model.proto().mutable_graph()->mutable_initializer();
+  SetExternal(*initializers->Mutable(0), {{"location", "data/weights.bin"}, {"offset", "16"}, {"length", "8000"}});
+  SetExternal(*initializers->Mutable(1), {{"location", "data/weights.bin"}, {"length", "16"}});
+  fs::create_directories(folder_ / "data");
+  std::string bytes(shape.data.begin(), shape.data.end());
+  Write("data/weights.bin", bytes + std::string(weight.data.begin(), weight.data.end()));
+  auto network = ImportOnnx(Write("m.onnx", model.Bytes()), {});
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(network->tensors[network->outputs[0]].type.ToString(), "float32 20x100");
+  Array got = EvaluateNetwork(*network, {Array(DType::kFloat32, {2000})}).value()[0];
+  got.shape = {2000};
+  ExpectNear(got, weight, 0);
+}
+
+TEST_F(Tensors, ExternalDataThatCannotBeUsed) {
+  onnx::TensorProto tensor;
+  SetTensor(tensor, "x", Array::FromFloats({2}, {3, 4}));
+  Write("x.bin", "1234567");
+  SetExternal(tensor, {{"location", "x.bin"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' needs 8 bytes at 0 of 'x.bin', which has 7");
+  SetExternal(tensor, {{"location", "x.bin"}, {"length", "4"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' needs 8 bytes at 0 of 'x.bin', which has 7 (the model says 4)");
+  SetExternal(tensor, {{"location", "x.bin"}, {"offset", "9223372036854775807"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' needs 8 bytes at 9223372036854775807 of 'x.bin', which has 7");
+  SetExternal(tensor, {{"location", "x.bin"}, {"offset", "-1"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has external data with offset '-1', which is no size");
+  SetExternal(tensor, {{"location", "y.bin"}});
+  EXPECT_EQ(ErrorOf(tensor),
+            "'t.pb': tensor 'x' has its data in 'y.bin', which cannot be read: No such file or directory");
+  for (const char* outside : {"/etc/passwd", "../x.bin", "a/../../x.bin", ""}) {
+    SetExternal(tensor, {{"location", outside}});
+    EXPECT_EQ(ErrorOf(tensor),
+              std::string("'t.pb': tensor 'x' has external data in '") + outside + "', which is not beside the model");
+  }
+}
+
+}  // namespace
+}  // namespace diapason
