@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -47,6 +48,11 @@ struct Measured {
   uint64_t hash;
 };
 
+struct Sampled {
+  int space;
+  std::vector<int32_t> decisions;
+};
+
 bool Differ(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_most) {
   int differences = 0;
   for (size_t i = 0; i < a.size(); ++i)
@@ -59,7 +65,10 @@ bool Differ(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_mos
 class TaskSearch::Impl {
  public:
   Impl(const TaskSpace* space, uint64_t task, EvolutionOptions options)
-      : space_(space), task_(task), options_(options), states_(space->size()), population_(space) {}
+      : space_(space), task_(task), options_(options), states_(space->size()), population_(space) {
+    // A space may search a little for its default: asked once.
+    for (int i = 0; i < space->size(); ++i) defaults_.push_back(space->space(i).Default());
+  }
 
   std::vector<Candidate> NextRound(const Ranker* ranker, int k);
   Candidate Default();
@@ -84,6 +93,8 @@ class TaskSearch::Impl {
   void Summarise();
   std::vector<double> Shares() const;
   void First(const Ranker* ranker);
+  void Append(int space, absl::Span<const int32_t> decisions);
+  void AddSamples(const Ranker* ranker);
   void Next(int generation, const Ranker* ranker);
   void ListIfSmall(int space);
   void Evolve(const Ranker* ranker, int k);
@@ -95,11 +106,13 @@ class TaskSearch::Impl {
   const uint64_t task_;
   const EvolutionOptions options_;
   std::vector<SpaceState> states_;
+  std::vector<std::vector<int32_t>> defaults_;  // of each space
   absl::flat_hash_set<uint64_t> proposed_;              // never again
   absl::flat_hash_map<uint64_t, int> pending_space_;    // of each proposed one
   std::map<uint64_t, Measured> measured_;               // by hash: the order of arrival does not matter
   std::vector<const Measured*> ranking_;                // of measured_: what ran, the fastest first
   bool summary_is_old_ = false;
+  std::deque<Sampled> samples_;  // of the last rounds, the oldest first
   double best_seconds_ = 0;
   uint64_t round_ = 0;
   int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
@@ -148,34 +161,40 @@ std::vector<double> TaskSearch::Impl::Shares() const {
   return shares;
 }
 
-// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others.
+// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a sample costs
+// several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
-  const int spaces = space_->size();
-  population_.Extend(spaces);
-  for (int i = 0; i < spaces; ++i) population_.Set(i, i, space_->space(i).Default());
-
+  for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
   const int seeds = std::min(static_cast<int>(ranking_.size()),
                              static_cast<int>(options_.population * options_.measured_share));
-  int at = population_.size();
-  population_.Extend(seeds);
-  for (int i = 0; i < seeds; ++i) population_.Set(at++, ranking_[i]->space, ranking_[i]->decisions);
+  for (int i = 0; i < seeds; ++i) Append(ranking_[i]->space, ranking_[i]->decisions);
+  for (int i = 0; i < space_->size(); ++i) {
+    if (!states_[i].listed) continue;
+    const size_t holes = static_cast<size_t>(space_->space(i).size());
+    const size_t count = holes == 0 ? 1 : states_[i].all.size() / holes;
+    for (size_t j = 0; j < count; ++j) Append(i, absl::MakeConstSpan(states_[i].all).subspan(j * holes, holes));
+  }
+  for (const Sampled& sample : samples_) Append(sample.space, sample.decisions);
+  population_.Evaluate(0, ranker, task_, options_.threads);
+  AddSamples(ranker);
+  first_generation_ = population_.size();
+}
 
+void TaskSearch::Impl::Append(int space, absl::Span<const int32_t> decisions) {
+  population_.Extend(1);
+  population_.Set(population_.size() - 1, space, decisions);
+}
+
+// New samples of all spaces that are not listed, kept for later rounds too.
+void TaskSearch::Impl::AddSamples(const Ranker* ranker) {
   const std::vector<double> shares = Shares();
-  std::vector<int> sampled(spaces);
-  std::vector<int> space_of;
-  for (int i = 0; i < spaces; ++i) {
-    if (states_[i].listed) {
-      const int holes = space_->space(i).size();
-      const int count = holes == 0 ? 1 : static_cast<int>(states_[i].all.size()) / holes;
-      at = population_.size();
-      population_.Extend(count);
-      for (int j = 0; j < count; ++j)
-        population_.Set(at++, i, absl::MakeConstSpan(states_[i].all).subspan(static_cast<size_t>(j) * holes, holes));
-      continue;
-    }
-    sampled[i] = std::max(8, static_cast<int>(shares[i] * options_.population));
-    space_of.insert(space_of.end(), sampled[i], i);
+  const int wanted = options_.population / (samples_.empty() ? 1 : 4);
+  std::vector<int> sampled(states_.size()), space_of;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].listed) continue;
+    sampled[i] = std::max(8, static_cast<int>(shares[i] * wanted));
+    space_of.insert(space_of.end(), sampled[i], static_cast<int>(i));
   }
   const int first = population_.size(), count = static_cast<int>(space_of.size());
   population_.Extend(count);
@@ -189,15 +208,19 @@ void TaskSearch::Impl::First(const Ranker* ranker) {
       population_.Set(first + i, space_of[i], decisions);
     }
   });
-  stats_.sampled += population_.size();
-  population_.Evaluate(0, ranker, task_, options_.threads);
-  stats_.evaluated += population_.size();
-  first_generation_ = population_.size();
+  stats_.sampled += count;
+  population_.Evaluate(first, ranker, task_, options_.threads);
+  stats_.evaluated += population_.size() - first;
+
+  std::vector<int> fresh(states_.size());
+  for (int i = first; i < population_.size(); ++i) {
+    ++fresh[population_.space(i)];
+    samples_.push_back({population_.space(i), {population_.decisions(i).begin(), population_.decisions(i).end()}});
+  }
+  while (static_cast<int>(samples_.size()) > options_.population) samples_.pop_front();
   // A space of which fewer than half of the samples were new is small, or nearly so.
-  std::vector<int> fresh(spaces);
-  for (int i = 0; i < population_.size(); ++i) ++fresh[population_.space(i)];
-  for (int i = 0; i < spaces; ++i)
-    if (fresh[i] * 2 <= sampled[i]) ListIfSmall(i);
+  for (size_t i = 0; i < states_.size(); ++i)
+    if (fresh[i] * 2 <= sampled[i]) ListIfSmall(static_cast<int>(i));
 }
 
 void TaskSearch::Impl::ListIfSmall(int space) {
@@ -375,8 +398,7 @@ std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k) 
 
 Candidate TaskSearch::Impl::Default() {
   population_.Clear();
-  population_.Extend(space_->size());
-  for (int i = 0; i < space_->size(); ++i) population_.Set(i, i, space_->space(i).Default());
+  for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
   population_.Evaluate(0, nullptr, task_, 1);
   int best = 0;
   for (int i = 1; i < population_.size(); ++i)

@@ -25,7 +25,7 @@ struct EvolutionOptions {
   double epsilon = 0.05;         // share of a round that is drawn at random
   // Share of a round that are changes of the best measured candidates which the model did not choose; three times as many when
   // the model expects nothing better than what was measured.
-  double unguided = 0.1;
+  double unguided = 0.15;
   double measured_share = 0.2;   // of the first generation that are the best measured candidates
   int floor_measurements = 3;    // a space with fewer has a claim on a place in the round
   int threads = 1;               // the result does not depend on it

@@ -173,7 +173,7 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
     if (only.empty() || only.count(id) > 0) selected_.push_back(id);
 
   const int round_size = RoundSize();
-  options_.evolution.population = std::min(options_.evolution.population, std::max(512, 64 * round_size));
+  options_.evolution.population = std::min(options_.evolution.population, std::max(1024, 64 * round_size));
   for (int id = 0; id < static_cast<int>(tasks.size()); ++id) {
     ASSIGN_OR_RETURN(auto state, TaskState::Create(id, std::move(tasks[id]), options_));
     tasks_.push_back(std::move(state));

@@ -1,0 +1,116 @@
+// How many candidates a second one core takes through sampling or mutation, legality, features and prediction.
+//
+//   search_speed [NETWORK [TARGET [SECONDS]]]      default: conv2d "cuda -arch=sm_90" 5
+//
+// The network's first task is searched; conv2d is the 3x3 convolution of 64 to 64 channels at 56x56.
+#include <time.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "compiler/graph/builtin.h"
+#include "compiler/graph/partition.h"
+#include "compiler/graph/passes.h"
+#include "compiler/tensor/check.h"
+#include "costmodel/cost_model.h"
+#include "scheduler/evolution.h"
+#include "scheduler/space.h"
+#include "scheduler/variation.h"
+
+namespace diapason {
+namespace {
+
+// Processor time of this thread, all that the search uses: other work on the machine does not count.
+double Now() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// A model as large as in the middle of a run: what is learned does not matter for the speed.
+void TrainOnMadeUpTimes(const TaskSpace& space, XgbCostModel* model) {
+  Random random(1);
+  std::vector<Sample> samples;
+  std::vector<int32_t> decisions, values;
+  Metrics metrics;
+  for (int i = 0; i < 1000; ++i) {
+    const Space& one = space.space(static_cast<int>(random.Below(space.size())));
+    decisions.assign(one.size(), 1);
+    SampleDecisions(one, &random, absl::MakeSpan(decisions), &values);
+    one.Evaluate(decisions, &metrics);
+    samples.push_back({1, static_cast<uint64_t>(i), {metrics.features, metrics.features + kNumFeatures}, metrics.seconds,
+                       metrics.seconds * std::exp(random.Uniform())});
+  }
+  model->AddSamples(std::move(samples));
+  model->Train();
+  model->Wait();
+}
+
+// Prints the mean time of `body`, which handles `per_call` candidates, over about a second.
+template <typename Body>
+void Time(const char* what, int per_call, const Body& body) {
+  const double start = Now();
+  int calls = 0;
+  for (; Now() - start < 1; ++calls) body();
+  std::printf("  %-28s %8.2f us a candidate\n", what, (Now() - start) / calls / per_call * 1e6);
+}
+
+void TimeParts(const TaskSpace& space, const Ranker& ranker) {
+  for (int i = 0; i < space.size(); ++i) {
+    const Space& one = space.space(i);
+    std::printf("%s, %d holes\n", one.name().c_str(), one.size());
+    Random random(2);
+    std::vector<int32_t> decisions(one.size(), 1), values;
+    Metrics metrics;
+    Time("sample", 1, [&] { SampleDecisions(one, &random, absl::MakeSpan(decisions), &values); });
+    Time("mutate", 1, [&] { Mutate(one, &random, absl::MakeSpan(decisions), &values); });
+    Time("evaluate", 1, [&] { one.Evaluate(decisions, &metrics); });
+  }
+  constexpr int kRows = 512;
+  const std::vector<float> features(static_cast<size_t>(kRows) * kNumFeatures, 1.0f);
+  const std::vector<double> analytic(kRows, 1e-5);
+  std::vector<double> scores(kRows);
+  std::printf("model\n");
+  Time("predict", kRows, [&] { ranker.Predict(1, features, analytic, absl::MakeSpan(scores)); });
+}
+
+absl::Status Run(const std::string& name, const std::string& target_text, double seconds) {
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
+  ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, {}));
+  ASSIGN_OR_RETURN(network, Optimize(std::move(network), {}));
+  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  const double start = Now();
+  ASSIGN_OR_RETURN(const auto space, TaskSpace::Create(partition.tasks[0].dag, target, DefaultFacts(target)));
+  std::printf("%s: %d spaces in %.1f ms\n", partition.tasks[0].name.c_str(), space->size(), (Now() - start) * 1e3);
+
+  XgbOptions options;
+  options.num_features = kNumFeatures;
+  options.feature_version = kFeatureVersion;
+  XgbCostModel model(options);
+  TrainOnMadeUpTimes(*space, &model);
+  std::printf("trained on %lld samples: %d trees in %.2f s\n", static_cast<long long>(model.stats().samples),
+              model.stats().trees, model.stats().seconds);
+  const auto ranker = model.Current();
+  TimeParts(*space, *ranker);
+
+  TaskSearch search(space.get(), 1, {});
+  const double begin = Now();
+  int rounds = 0;
+  for (; Now() - begin < seconds; ++rounds) search.NextRound(ranker.get(), 64);
+  const double took = Now() - begin;
+  std::printf("search: %d rounds of 64, %.0f candidates/s made, %.0f/s of them new and through legality, features and prediction\n",
+              rounds, static_cast<double>(search.stats().sampled) / took, static_cast<double>(search.stats().evaluated) / took);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace diapason
+
+int main(int argc, char** argv) {
+  const absl::Status status = diapason::Run(argc > 1 ? argv[1] : "conv2d", argc > 2 ? argv[2] : "cuda -arch=sm_90",
+                                            argc > 3 ? std::atof(argv[3]) : 5);
+  if (!status.ok()) std::fprintf(stderr, "search_speed: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}
