@@ -170,7 +170,8 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::Allocate(int64_t bytes)
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes cannot be"));
   const int64_t alignment = bytes >= 2 * kHugePage ? kHugePage : kAlignment;
   void* data = nullptr;
-  const bool fits = bytes < INT64_MAX - kHugePage - kPadding;
+  // More than there is would be granted (the system overcommits) and kill the process when it is touched.
+  const bool fits = bytes < static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const int64_t size = fits ? (bytes + kPadding + alignment - 1) / alignment * alignment : 0;
   if (!fits || posix_memalign(&data, alignment, size) != 0)
     return absl::ResourceExhaustedError(absl::StrCat("out of memory for a buffer of ", bytes, " bytes"));
