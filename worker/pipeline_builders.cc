@@ -1,0 +1,113 @@
+// Builders: handing out what is to be built, and what becomes of it.
+#include <algorithm>
+#include <utility>
+
+#include "worker/convert.h"
+#include "worker/pipeline_impl.h"
+
+namespace diapason {
+
+void Pipeline::Impl::BeginBuilds(Instant now) {
+  for (auto& place : builders_) {
+    if (quiet_holders_ > 0) return;
+    if (!place->slot->idle()) continue;
+    while (!builds_.empty() && builds_.front().job->finished && builds_.front().naive == nullptr) builds_.pop_front();
+    if (builds_.empty()) return;
+    BuildTask task = std::move(builds_.front());
+    builds_.pop_front();
+    const v1::MeasureRequest& request = task.job->request;
+    place->timeout = Timeout(request.build_timeout_seconds(), options_.build_timeout_seconds);
+    place->stage = MeasureStage::kInstantiate;
+    if (task.naive == nullptr) task.job->result.mutable_times()->set_build_started_at(UnixNanos());
+    v1::ProcessMessage message;
+    v1::BuildJob& build = *message.mutable_build();
+    build.set_workload(request.workload());
+    build.set_target(task.job->target);
+    build.set_naive(task.naive != nullptr);
+    if (task.naive == nullptr) build.set_schedule(request.schedule());
+    *build.mutable_facts() = runners_[task.job->device]->description.facts();
+    // Ours is the deadline that counts: it stands still in pauses, of which the builder knows nothing.
+    build.set_timeout_seconds(options_.max_timeout_seconds);
+    place->task = std::move(task);
+    place->slot->Begin(message, place->timeout, now);
+  }
+}
+
+void Pipeline::Impl::OnBuilder(BuilderPlace& place, const SlotEvent& event) {
+  switch (event.kind) {
+    case SlotEvent::Kind::kReady: place.start_failures = 0; break;
+    case SlotEvent::Kind::kStartFailure:
+      place.start_failures = event.failures;
+      GiveUpBuildsIfNoBuilder(event.text);
+      break;
+    case SlotEvent::Kind::kLoss: OnBuilderLost(place, event); break;
+    case SlotEvent::Kind::kMessage:
+      if (event.message->has_built()) OnBuilt(place, *event.message->mutable_built());
+      if (event.message->has_progress()) place.stage = ParseStage(event.message->progress().stage()).value_or(place.stage);
+      break;
+  }
+}
+
+void Pipeline::Impl::OnBuilt(BuilderPlace& place, v1::BuildReply& reply) {
+  BuildTask task = *std::exchange(place.task, std::nullopt);
+  counts_.set_builds(counts_.builds() + 1);
+  if (reply.has_error()) {
+    MeasureError error = FromProto(reply.error());
+    FailBuild(task, error.kind, error.stage, error.text);
+    return;
+  }
+  auto program = std::make_shared<const std::string>(std::move(*reply.mutable_program()));
+  if (task.naive != nullptr) {
+    task.naive->program = program;
+    for (const JobPtr& job : std::exchange(task.naive->waiting, {})) {
+      job->naive = program;
+      RunIfBuilt(job);
+    }
+    return;
+  }
+  Job& job = *task.job;
+  job.program = std::move(program);
+  job.build_seconds = reply.seconds();
+  job.result.set_compiler(reply.compiler());
+  *job.result.mutable_registers() = reply.registers();
+  *job.result.mutable_spill_bytes() = reply.spill_bytes();
+  job.result.mutable_times()->set_build_ended_at(UnixNanos());
+  RunIfBuilt(task.job);
+}
+
+void Pipeline::Impl::OnBuilderLost(BuilderPlace& place, const SlotEvent& loss) {
+  BuildTask task = *std::exchange(place.task, std::nullopt);
+  counts_.set_builds(counts_.builds() + 1);
+  switch (loss.loss) {
+    case LossKind::kDeadline:
+      return FailBuild(task, ErrorKind::kBuildTimeout, place.stage,
+                       WithDetail("not built within " + SecondsText(place.timeout), loss.text));
+    case LossKind::kCrash: return FailBuild(task, ErrorKind::kBuildCrash, place.stage, "builder: " + loss.text);
+    case LossKind::kOutOfMemory: return FailBuild(task, ErrorKind::kOutOfMemory, place.stage, "builder: " + loss.text);
+    case LossKind::kKilled: return FailBuild(task, ErrorKind::kInfrastructure, place.stage, "builder: " + loss.text);
+  }
+}
+
+void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureStage stage, const std::string& text) {
+  counts_.set_failed_builds(counts_.failed_builds() + 1);
+  if (task.naive == nullptr) {
+    task.job->result.mutable_times()->set_build_ended_at(UnixNanos());
+    return Fail(task.job, kind, stage, text);
+  }
+  // A reference that cannot be had says nothing of the candidates; the next one to ask has it tried again.
+  std::erase(naive_, task.naive);
+  for (const JobPtr& job : task.naive->waiting) {
+    Fail(job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
+  }
+}
+
+void Pipeline::Impl::GiveUpBuildsIfNoBuilder(const std::string& text) {
+  bool none = std::all_of(builders_.begin(), builders_.end(),
+                          [](const auto& place) { return place->start_failures >= kMaxStartFailures; });
+  if (!none) return;
+  for (const BuildTask& task : std::exchange(builds_, {})) {
+    FailBuild(task, ErrorKind::kInfrastructure, MeasureStage::kQueue, "no builder starts: " + text);
+  }
+}
+
+}  // namespace diapason

@@ -1,0 +1,192 @@
+// The inside of Pipeline, shared by its .cc files: pipeline.cc (the thread and the public calls), pipeline_builders.cc and
+// pipeline_runners.cc (what happens at each kind of process).
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "compiler/runtime/outcome.h"
+#include "compiler/tensor/target.h"
+#include "diapason/v1/process.pb.h"
+#include "worker/pipeline.h"
+#include "worker/process_slot.h"
+#include "worker/scratch.h"
+
+namespace diapason {
+
+class Pipeline::Impl {
+ public:
+  explicit Impl(PipelineOptions options) : options_(std::move(options)) {}
+  ~Impl() {
+    Stop();
+    if (wake_fd_ >= 0) close(wake_fd_);
+  }
+
+  absl::Status Start();
+  uint64_t Submit(int device, const v1::MeasureRequest& request, Done done);
+  void Cancel(uint64_t handle, const std::string& reason);
+  void Stop();
+  const std::vector<v1::DeviceDescription>& devices() const { return descriptions_; }
+  int builders() const { return options_.builders; }
+  v1::WorkerStatistics Statistics() const;
+  std::vector<v1::DeviceStatus> DeviceStates() const;
+  int Unfinished(int device) const;
+
+ private:
+  // Failures of a process to start, in a row, after which what waits for it is given back.
+  static constexpr int kMaxStartFailures = 3;
+
+  // One request on its way through.
+  struct Job {
+    uint64_t handle = 0;
+    int device = 0;
+    v1::MeasureRequest request;
+    Pipeline::Done done;
+    std::string target;          // with the device's own number
+    v1::MeasureResult result;    // filled in as stages end
+    std::shared_ptr<const std::string> program, naive;  // shared with the cache; null: not built yet
+    double build_seconds = 0;
+    bool load_retried = false;
+    bool finished = false;       // its result was given
+
+    bool wants_naive() const {
+      return request.mode() == v1::MEASURE_MODE_VERIFY || request.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY;
+    }
+  };
+  using JobPtr = std::shared_ptr<Job>;  // shared: in queues, in places and in the table of handles at once
+
+  // The naive program of a workload for a target, built once for all requests that are verified.
+  struct NaiveBuild {
+    std::string key;
+    std::shared_ptr<const std::string> program;  // null while it is being built
+    std::vector<JobPtr> waiting;
+  };
+  using NaivePtr = std::shared_ptr<NaiveBuild>;
+
+  struct BuildTask {
+    JobPtr job;      // the candidate's program, or the request that first asked for the naive one
+    NaivePtr naive;  // null for a candidate
+  };
+
+  struct BuilderPlace {
+    std::unique_ptr<ProcessSlot> slot;
+    std::optional<BuildTask> task;
+    MeasureStage stage = MeasureStage::kInstantiate;
+    double timeout = 0;
+    int start_failures = 0;
+  };
+
+  struct RunnerPlace {
+    std::unique_ptr<ProcessSlot> slot;
+    Target target;
+    v1::DeviceDescription description;
+    v1::DeviceState state = v1::DEVICE_STATE_RESTARTING;
+    std::string state_text;
+    std::deque<JobPtr> waiting;
+    JobPtr job;
+    MeasureStage stage = MeasureStage::kLoad;
+    double timeout = 0;
+    bool holds_quiet = false;  // builders are stopped for it
+    std::string start_failure;
+  };
+
+  struct Command {
+    JobPtr submitted;  // or
+    uint64_t cancelled = 0;
+    std::string reason;
+  };
+
+  // Before the thread.
+  absl::Status MakePlaces();
+  // The thread.
+  void Loop();
+  void WaitForEvents();
+  void TakeCommands();
+  void Wake();
+  void Accept(const JobPtr& job);
+  void CheckStarted();
+
+  void OnBuilder(BuilderPlace& place, const SlotEvent& event);
+  void OnBuilt(BuilderPlace& place, v1::BuildReply& reply);
+  void OnBuilderLost(BuilderPlace& place, const SlotEvent& loss);
+  void FailBuild(const BuildTask& task, ErrorKind kind, MeasureStage stage, const std::string& text);
+  void GiveUpBuildsIfNoBuilder(const std::string& text);
+  void OnRunner(RunnerPlace& place, const SlotEvent& event, Instant now);
+  void OnRunnerReady(RunnerPlace& place);
+  void OnRunnerProgress(RunnerPlace& place, const v1::ProcessProgress& progress, Instant now);
+  void OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now);
+  void OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Instant now);
+  void OnRunnerStartFailure(RunnerPlace& place, const SlotEvent& failure);
+
+  void BeginBuilds(Instant now);
+  void BeginRuns(Instant now);
+  void BeginRun(RunnerPlace& place, JobPtr job, Instant now);
+  void WantNaive(const JobPtr& job);
+  void RunIfBuilt(const JobPtr& job);
+  void SetQuiet(RunnerPlace& place, bool quiet, Instant now);
+  void NoteBest(const Job& job);
+  std::optional<double> BestFor(const Job& job) const;
+  static std::string RaceKey(const Job& job) {
+    return std::to_string(job.device) + job.target + "\n" + job.request.workload();
+  }
+
+  void Fail(const JobPtr& job, ErrorKind kind, MeasureStage stage, const std::string& text);
+  void Finish(const JobPtr& job);
+  void Answer();
+  void Publish();
+  double Timeout(double wanted, double otherwise) const {
+    return std::min(wanted > 0 ? wanted : otherwise, options_.max_timeout_seconds);
+  }
+
+  PipelineOptions options_;
+  std::vector<v1::DeviceDescription> descriptions_;  // constant after Start
+  std::vector<Target> targets_;
+  const Instant started_at_ = std::chrono::steady_clock::now();
+  int wake_fd_ = -1;
+  std::thread thread_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> commands_;      // guarded by mutex_, as all down to the next comment
+  uint64_t next_handle_ = 1;
+  bool stopping_ = false;
+  std::optional<absl::Status> started_;
+  v1::WorkerStatistics statistics_;
+  std::vector<v1::DeviceStatus> device_states_;
+  std::vector<int> unfinished_;
+
+  // Of the thread alone. Places go before the folder that their processes use.
+  std::unique_ptr<ScratchFolder> scratch_;
+  std::vector<std::unique_ptr<BuilderPlace>> builders_;
+  std::vector<std::unique_ptr<RunnerPlace>> runners_;
+  std::map<uint64_t, JobPtr> jobs_;  // without a result
+  std::vector<JobPtr> answers_;      // with a result that was not given out yet
+  std::deque<BuildTask> builds_;
+  std::deque<NaivePtr> naive_;  // most recently made last
+  std::map<std::string, double> best_;
+  int quiet_holders_ = 0;
+  v1::WorkerStatistics counts_;  // what is counted and not computed
+};
+// Instants in results.
+inline int64_t UnixNanos() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// "3 s", for error texts.
+std::string SecondsText(double seconds);
+// "text: detail", or only the text when there is none.
+std::string WithDetail(const std::string& text, const std::string& detail);
+
+}  // namespace diapason

@@ -1,0 +1,187 @@
+// The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls), tracker_match.cc (which
+// device gets which request) and tracker_workers.cc.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/tracker.h"
+
+namespace diapason {
+
+class Tracker::Impl {
+ public:
+  using Clock = TrackerOptions::Clock;
+  using Labels = google::protobuf::Map<std::string, std::string>;
+
+  explicit Impl(TrackerOptions options) : options_(std::move(options)) {
+    last_tick_ = options_.now();
+    // Not reused by a later tracker either: a clock gives the start, a counter the rest.
+    next_lease_ = static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+  }
+
+  absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);
+  absl::Status Submit(const v1::SubmitRequest& request);
+  void Next(const v1::NextRequest& request, Reply<v1::NextResponse> reply);
+  absl::Status Cancel(const v1::CancelRequest& request, v1::CancelResponse& response);
+  void Close(const std::string& queue);
+  absl::Status Register(const v1::RegisterRequest& request, v1::RegisterResponse& response);
+  void Lease(const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply);
+  absl::Status Report(const v1::ReportRequest& request, v1::ReportResponse& response);
+  void Leave(const std::string& session);
+  void ListWorkers(v1::ListWorkersResponse& response);
+  void Tick();
+  void Shutdown();
+
+  // Holds the lock; what was answered meanwhile is called after it is given back.
+  class Turn {
+   public:
+    explicit Turn(Impl& impl) : impl_(impl), lock_(impl.mutex_) {}
+    ~Turn() {
+      std::vector<std::function<void()>> answers = std::exchange(impl_.answers_, {});
+      lock_.unlock();
+      for (auto& answer : answers) answer();
+    }
+
+   private:
+    Impl& impl_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+
+ private:
+  struct Queue;
+
+  // A measurement on its way.
+  struct Request {
+    v1::MeasureRequest message;
+    Queue* queue = nullptr;
+    std::string device_class;
+    uint32_t attempts = 0;
+    std::set<std::string> tried;  // ids of workers that had it
+    Clock::time_point submitted, granted;
+    std::optional<Clock::time_point> give_up;  // queue timeout
+    uint64_t lease = 0;                        // 0: pending
+    double waited = 0;
+  };
+  using RequestPtr = std::shared_ptr<Request>;  // shared by its queue's table, a line of the queue and a lease
+
+  struct Queue {
+    std::string id, name;
+    int32_t priority = 0;
+    double weight = 1;
+    double pass = 0;  // of stride scheduling
+    Labels labels;
+    std::map<uint64_t, RequestPtr> unfinished;
+    std::map<std::string, std::deque<RequestPtr>> pending;  // by class; a request that is no longer pending is skipped
+    std::unordered_set<uint64_t> done;                      // ids
+    std::deque<v1::MeasureResult> results;                  // not acknowledged
+    uint64_t next_sequence = 1;
+    Tracker::Reply<v1::NextResponse> waiting;  // null: nobody waits
+    Clock::time_point wait_until, last_call;
+    uint32_t max_results = 0;
+  };
+
+  struct LeaseEntry {
+    RequestPtr request;
+    std::string device;
+    Clock::time_point expires;
+    uint64_t batch = 0;
+  };
+
+  struct Session {
+    std::string id;
+    v1::WorkerStatus status;
+    std::map<std::string, std::vector<std::string>> classes;  // by device: what it serves now
+    std::map<uint64_t, LeaseEntry> leases;
+    std::vector<uint64_t> revoked;  // to be told
+    uint64_t batch = 0;             // of the last answer to Lease
+    Tracker::Reply<v1::LeaseResponse> waiting;
+    std::map<std::string, uint32_t> capacity;  // of the call that waits
+    Clock::time_point wait_until, last_report;
+    bool in_line = false;  // in Impl::waiting_sessions_
+
+    bool Offers(const std::string& device_class) const {
+      return std::any_of(classes.begin(), classes.end(), [&](const auto& entry) {
+        return std::find(entry.second.begin(), entry.second.end(), device_class) != entry.second.end();
+      });
+    }
+  };
+
+  Clock::time_point Now() const { return options_.now() - stalled_; }
+  std::string NewSecret();
+  absl::Status Running() const {
+    return shut_ ? absl::UnavailableError("the tracker is stopping") : absl::OkStatus();
+  }
+  absl::StatusOr<Queue*> FindQueue(const std::string& id);
+  absl::StatusOr<Session*> FindSession(const std::string& id);
+  absl::Status CheckRequest(const v1::MeasureRequest& request) const;
+  absl::Status CheckWorker(const v1::RegisterRequest& request) const;
+
+  // Grants pending requests of a class to the sessions that wait, one each in turn.
+  void Dispatch(const std::string& device_class);
+  // Grants to one session as much as it has capacity for, and its share of what waits.
+  void DispatchTo(Session& session);
+  RequestPtr TakePending(const std::string& device_class, const Session& session);
+  uint64_t Grant(Session& session, const std::string& device, const RequestPtr& request);
+  // A device of the session with capacity for the class.
+  std::optional<std::string> FreeDevice(const Session& session, const std::string& device_class) const;
+  void SetDeviceState(Session& session, const std::string& device, v1::DeviceState state);
+  bool HasPending(const std::string& device_class);
+  bool AnotherWorkerCould(const Request& request) const;
+  void AnswerLease(Session& session, absl::Status status = absl::OkStatus());
+  void Redeliver(Session& session, uint64_t received);
+
+  void Enqueue(const RequestPtr& request, bool in_front);
+  // The lease is over: another worker's turn, or the result `why` when no attempts are left.
+  void Retry(Session& session, const RequestPtr& request, v1::MeasureResult why);
+  // By value, as CancelRequest: the callers take it from the tables that it is removed from.
+  void Finish(RequestPtr request, v1::MeasureResult result);
+  void CancelRequest(RequestPtr request, const std::string& reason);
+  void AnswerNext(Queue& queue, absl::Status status = absl::OkStatus());
+  void EndSession(const std::string& id, const std::string& why, bool counts);
+  void EndQueue(const std::string& id);
+  void ExpireLeases(Session& session, Clock::time_point now);
+
+  const TrackerOptions options_;
+  std::mutex mutex_;  // guards all below
+  std::vector<std::function<void()>> answers_;
+  std::map<std::string, std::unique_ptr<Queue>> queues_;
+  std::map<std::string, std::unique_ptr<Session>> sessions_;
+  std::deque<std::string> waiting_sessions_;  // in the order in which they are served; may hold ones that no longer wait
+  std::map<std::string, size_t> devices_serving_;  // by class
+  uint64_t next_lease_ = 1;
+  Clock::time_point last_tick_;
+  Clock::duration stalled_{};
+  std::random_device random_;
+  bool shut_ = false;
+};
+
+inline double SecondsBetween(TrackerOptions::Clock::time_point a, TrackerOptions::Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+inline std::string KindOfTarget(const std::string& target) { return target.substr(0, target.find(' ')); }
+// What a request asks for, and what a device offers (twice: for requests that name its model and for those that name none).
+inline std::string ClassOf(const std::string& target, const std::string& model) { return KindOfTarget(target) + "\n" + model; }
+
+// Picks the version of the protocol. FailedPrecondition, with both ranges, when there is no common one.
+absl::Status Handshake(const v1::ProtocolRange& theirs, uint32_t& protocol);
+
+}  // namespace diapason

@@ -1,0 +1,129 @@
+// Which device gets which request.
+#include <algorithm>
+
+#include "worker/tracker_impl.h"
+
+namespace diapason {
+namespace {
+
+bool Carries(const google::protobuf::Map<std::string, std::string>& labels,
+             const google::protobuf::Map<std::string, std::string>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(), [&](const auto& label) {
+    auto found = labels.find(label.first);
+    return found != labels.end() && found->second == label.second;
+  });
+}
+
+}  // namespace
+
+void Tracker::Impl::Enqueue(const RequestPtr& request, bool in_front) {
+  request->lease = 0;
+  std::deque<RequestPtr>& line = request->queue->pending[request->device_class];
+  in_front ? line.push_front(request) : line.push_back(request);
+}
+
+// A device in quarantine serves nothing.
+void Tracker::Impl::SetDeviceState(Session& session, const std::string& name, v1::DeviceState state) {
+  std::vector<std::string>& classes = session.classes[name];
+  for (const std::string& device_class : std::exchange(classes, {})) --devices_serving_[device_class];
+  if (state == v1::DEVICE_STATE_QUARANTINED) return;
+  for (const v1::DeviceDescription& device : session.status.devices()) {
+    if (device.name() != name) continue;
+    if (!device.facts().model().empty()) classes.push_back(ClassOf(device.target(), device.facts().model()));
+    classes.push_back(ClassOf(device.target(), ""));
+  }
+  for (const std::string& device_class : classes) ++devices_serving_[device_class];
+}
+
+bool Tracker::Impl::HasPending(const std::string& device_class) {
+  for (auto& [id, queue] : queues_) {
+    auto line = queue->pending.find(device_class);
+    if (line == queue->pending.end()) continue;
+    while (!line->second.empty() && line->second.front()->lease != 0) line->second.pop_front();
+    if (!line->second.empty()) return true;
+  }
+  return false;
+}
+
+bool Tracker::Impl::AnotherWorkerCould(const Request& request) const {
+  return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    const Session& session = *entry.second;
+    return !request.tried.contains(session.status.worker_id()) && Carries(session.status.labels(), request.queue->labels) &&
+           session.Offers(request.device_class);
+  });
+}
+
+std::optional<std::string> Tracker::Impl::FreeDevice(const Session& session, const std::string& device_class) const {
+  for (const auto& [device, free] : session.capacity) {
+    auto classes = session.classes.find(device);
+    if (free == 0 || classes == session.classes.end()) continue;
+    if (std::find(classes->second.begin(), classes->second.end(), device_class) != classes->second.end()) return device;
+  }
+  return std::nullopt;
+}
+
+Tracker::Impl::RequestPtr Tracker::Impl::TakePending(const std::string& device_class, const Session& session) {
+  Queue* best = nullptr;
+  size_t best_at = 0;
+  for (auto& [id, queue] : queues_) {
+    auto line = queue->pending.find(device_class);
+    if (line == queue->pending.end() || !Carries(session.status.labels(), queue->labels)) continue;
+    while (!line->second.empty() && line->second.front()->lease != 0) line->second.pop_front();
+    bool better = best == nullptr || queue->priority > best->priority ||
+                  (queue->priority == best->priority && queue->pass < best->pass);
+    if (!better) continue;
+    for (size_t i = 0; i < line->second.size(); ++i) {
+      const Request& request = *line->second[i];
+      if (request.lease != 0) continue;
+      if (request.tried.contains(session.status.worker_id()) && AnotherWorkerCould(request)) continue;
+      best = queue.get();
+      best_at = i;
+      break;
+    }
+  }
+  if (best == nullptr) return nullptr;
+  std::deque<RequestPtr>& line = best->pending[device_class];
+  RequestPtr request = line[best_at];
+  line.erase(line.begin() + static_cast<std::ptrdiff_t>(best_at));
+  best->pass += 1 / best->weight;
+  return request;
+}
+
+uint64_t Tracker::Impl::Grant(Session& session, const std::string& device, const RequestPtr& request) {
+  uint64_t id = next_lease_++;
+  request->lease = id;
+  request->granted = Now();
+  request->waited = SecondsBetween(request->submitted, request->granted);
+  ++request->attempts;
+  request->tried.insert(session.status.worker_id());
+  // Of the answer that is about to be given.
+  session.leases[id] = {request, device, Now() + options_.lease, session.batch + 1};
+  --session.capacity[device];
+  return id;
+}
+
+void Tracker::Impl::Dispatch(const std::string& device_class) {
+  std::set<std::string> served;
+  // One each in turn, until nobody in the line can take any.
+  size_t in_vain = 0;
+  while (in_vain < waiting_sessions_.size() && HasPending(device_class)) {
+    std::string id = std::move(waiting_sessions_.front());
+    waiting_sessions_.pop_front();
+    auto found = sessions_.find(id);
+    if (found == sessions_.end()) continue;
+    Session& session = *found->second;
+    session.in_line = session.waiting != nullptr;
+    if (!session.in_line) continue;
+    waiting_sessions_.push_back(id);
+    std::optional<std::string> device = FreeDevice(session, device_class);
+    RequestPtr request = device.has_value() ? TakePending(device_class, session) : nullptr;
+    ++in_vain;
+    if (request == nullptr) continue;
+    in_vain = 0;
+    Grant(session, *device, request);
+    served.insert(id);
+  }
+  for (const std::string& id : served) AnswerLease(*sessions_[id]);
+}
+
+}  // namespace diapason

@@ -1,0 +1,235 @@
+// Sessions and leases of workers.
+#include <algorithm>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+#include "worker/convert.h"
+#include "worker/tracker_impl.h"
+
+namespace diapason {
+namespace {
+
+constexpr uint32_t kDefaultAttempts = 2;
+constexpr uint32_t kMaxAttempts = 10;
+
+}  // namespace
+
+absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) const {
+  if (request.worker_id().empty()) return absl::InvalidArgumentError("a worker without worker_id");
+  if (request.devices().empty()) return absl::InvalidArgumentError("worker '" + request.name() + "' has no device");
+  std::set<std::string> names;
+  for (const v1::DeviceDescription& device : request.devices()) {
+    if (!names.insert(device.name()).second) {
+      return absl::InvalidArgumentError("worker '" + request.name() + "' has two devices named '" + device.name() + "'");
+    }
+    // Processors may be shared out between workers; a GPU has one owner.
+    if (device.facts().uuid().empty() || KindOfTarget(device.target()) != "cuda") continue;
+    for (const auto& [id, session] : sessions_) {
+      if (session->status.worker_id() == request.worker_id()) continue;
+      for (const v1::DeviceDescription& other : session->status.devices()) {
+        if (other.facts().uuid() != device.facts().uuid()) continue;
+        return absl::AlreadyExistsError("device '" + device.name() + "' (" + device.facts().uuid() + ") of worker '" +
+                                        request.name() + "' is registered by worker '" + session->status.name() +
+                                        "' already: stop one of them, or give them different devices");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tracker::Impl::Register(const v1::RegisterRequest& request, v1::RegisterResponse& response) {
+  RETURN_IF_ERROR(Running());
+  uint32_t protocol = 0;
+  RETURN_IF_ERROR(Handshake(request.protocol(), protocol));
+  RETURN_IF_ERROR(CheckWorker(request));
+  for (const auto& [id, session] : sessions_) {
+    if (session->status.worker_id() != request.worker_id()) continue;
+    EndSession(std::string(id), "the worker started a new session", /*counts=*/true);
+    break;
+  }
+  auto session = std::make_unique<Session>();
+  session->id = NewSecret();
+  session->status.set_worker_id(request.worker_id());
+  session->status.set_name(request.name());
+  session->status.set_program(request.program());
+  *session->status.mutable_labels() = request.labels();
+  *session->status.mutable_devices() = request.devices();
+  session->status.mutable_statistics()->set_builders(request.builders());
+  session->status.mutable_statistics()->set_devices(static_cast<uint32_t>(request.devices_size()));
+  for (const v1::DeviceDescription& device : request.devices()) SetDeviceState(*session, device.name(), device.state());
+  session->last_report = Now();
+  response.set_protocol(protocol);
+  response.set_session(session->id);
+  response.set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat.count()));
+  response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  response.set_session_ms(static_cast<uint32_t>(options_.session.count()));
+  sessions_[session->id] = std::move(session);
+  return absl::OkStatus();
+}
+
+void Tracker::Impl::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply) {
+  absl::StatusOr<Session*> found = FindSession(request.session());
+  if (!found.ok()) {
+    answers_.push_back([reply = std::move(reply), status = found.status()] { reply(status, {}); });
+    return;
+  }
+  Session& session = **found;
+  AnswerLease(session);  // an older call
+  session.waiting = std::move(reply);
+  session.capacity.clear();
+  for (const v1::DeviceCapacity& device : request.capacity()) session.capacity[device.device()] = device.free();
+  session.wait_until = Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
+  Redeliver(session, request.received());
+  DispatchTo(session);
+  bool has_news = !session.revoked.empty() || std::any_of(session.leases.begin(), session.leases.end(), [&](const auto& entry) {
+    return entry.second.batch == session.batch + 1;
+  });
+  if (has_news || request.max_wait_ms() == 0) {
+    AnswerLease(session);
+  } else if (!session.in_line) {
+    session.in_line = true;
+    waiting_sessions_.push_back(session.id);
+  }
+}
+
+// What was granted by an answer that did not arrive goes into the next one.
+void Tracker::Impl::Redeliver(Session& session, uint64_t received) {
+  for (auto& [id, lease] : session.leases) {
+    if (lease.batch <= received) continue;
+    lease.batch = session.batch + 1;
+    uint32_t& free = session.capacity[lease.device];
+    free -= std::min(free, 1u);
+  }
+}
+
+void Tracker::Impl::DispatchTo(Session& session) {
+  for (const auto& [device, classes] : session.classes) {
+    for (const std::string& device_class : classes) {
+      size_t pending = 0;
+      for (const auto& [id, queue] : queues_) {
+        if (auto line = queue->pending.find(device_class); line != queue->pending.end()) pending += line->second.size();
+      }
+      // The other devices' workers are about to ask as well.
+      size_t serving = std::max<size_t>(1, devices_serving_[device_class]);
+      size_t share = (pending + serving - 1) / serving;
+      for (; share > 0 && session.capacity[device] > 0; --share) {
+        RequestPtr request = TakePending(device_class, session);
+        if (request == nullptr) break;
+        Grant(session, device, request);
+      }
+    }
+  }
+}
+
+void Tracker::Impl::AnswerLease(Session& session, absl::Status status) {
+  if (session.waiting == nullptr) return;
+  v1::LeaseResponse response;
+  response.set_batch(++session.batch);
+  for (const auto& [id, lease] : session.leases) {
+    if (lease.batch != session.batch) continue;
+    v1::LeaseGrant& grant = *response.add_grants();
+    grant.set_lease(id);
+    grant.set_device(lease.device);
+    *grant.mutable_request() = lease.request->message;
+    grant.set_attempt(lease.request->attempts);
+  }
+  for (uint64_t id : std::exchange(session.revoked, {})) response.add_revoked(id);
+  answers_.push_back([reply = std::exchange(session.waiting, nullptr), status = std::move(status),
+                      response = std::move(response)]() mutable { reply(status, std::move(response)); });
+}
+
+absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportResponse& response) {
+  ASSIGN_OR_RETURN(Session * session, FindSession(request.session()));
+  session->last_report = Now();
+  for (const v1::DeviceStatus& device : request.devices()) {
+    SetDeviceState(*session, device.device(), device.state());
+    auto known = std::find_if(session->status.mutable_states()->begin(), session->status.mutable_states()->end(),
+                              [&](const v1::DeviceStatus& s) { return s.device() == device.device(); });
+    (known != session->status.mutable_states()->end() ? *known : *session->status.add_states()) = device;
+  }
+  if (request.has_statistics()) *session->status.mutable_statistics() = request.statistics();
+  for (const v1::LeaseOutcome& outcome : request.outcomes()) {
+    auto lease = session->leases.find(outcome.lease());
+    if (lease == session->leases.end()) continue;  // over: too late, or told twice
+    RequestPtr entry = lease->second.request;
+    session->leases.erase(lease);
+    session->status.set_done(session->status.done() + 1);
+    if (outcome.result().has_error()) session->status.set_errors(session->status.errors() + 1);
+    // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
+    bool no_answer = outcome.result().has_cancelled() || IsInfrastructure(outcome.result());
+    if (no_answer) {
+      Retry(*session, entry, outcome.result());
+    } else {
+      Finish(entry, outcome.result());
+    }
+  }
+  for (uint64_t id : request.renew()) {
+    auto lease = session->leases.find(id);
+    if (lease == session->leases.end()) {
+      response.add_over(id);
+    } else {
+      lease->second.expires = Now() + options_.lease;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Tracker::Impl::Retry(Session& session, const RequestPtr& request, v1::MeasureResult why) {
+  uint32_t allowed = request->message.max_attempts() > 0 ? request->message.max_attempts() : kDefaultAttempts;
+  if (request->attempts < std::min(allowed, kMaxAttempts)) {
+    Enqueue(request, /*in_front=*/true);
+    Dispatch(request->device_class);
+    return;
+  }
+  if (why.has_cancelled()) why = InfrastructureResult(MeasureStage::kQueue, "the worker stopped");
+  Finish(request, std::move(why));
+}
+
+void Tracker::Impl::EndSession(const std::string& id, const std::string& why, bool counts) {
+  auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  std::unique_ptr<Session> session = std::move(found->second);
+  sessions_.erase(found);
+  for (const auto& [device, classes] : session->classes) {
+    for (const std::string& device_class : classes) --devices_serving_[device_class];
+  }
+  std::map<uint64_t, LeaseEntry> leases = std::exchange(session->leases, {});
+  AnswerLease(*session, absl::NotFoundError("this session is over: " + why));
+  for (auto it = leases.rbegin(); it != leases.rend(); ++it) {  // backwards, since each goes to the front of its line
+    const RequestPtr& request = it->second.request;
+    if (counts) {
+      Retry(*session, request,
+            InfrastructureResult(MeasureStage::kQueue, "worker '" + session->status.name() + "' was lost: " + why));
+      continue;
+    }
+    --request->attempts;
+    request->tried.erase(session->status.worker_id());
+    Enqueue(request, /*in_front=*/true);
+    Dispatch(request->device_class);
+  }
+}
+
+void Tracker::Impl::Leave(const std::string& session) { EndSession(session, "the worker left", /*counts=*/false); }
+
+void Tracker::Impl::ListWorkers(v1::ListWorkersResponse& response) {
+  Clock::time_point now = Now();
+  for (const auto& [id, session] : sessions_) {
+    v1::WorkerStatus& status = *response.add_workers();
+    status = session->status;
+    status.set_last_seen_seconds(SecondsBetween(session->last_report, now));
+    status.set_leases(static_cast<uint32_t>(session->leases.size()));
+  }
+  for (const auto& [id, queue] : queues_) {
+    v1::QueueStatus& status = *response.add_queues();
+    status.set_name(queue->name);
+    status.set_priority(queue->priority);
+    status.set_weight(queue->weight);
+    auto leased = std::count_if(queue->unfinished.begin(), queue->unfinished.end(),
+                                [](const auto& entry) { return entry.second->lease != 0; });
+    status.set_leased(static_cast<uint32_t>(leased));
+    status.set_pending(static_cast<uint32_t>(queue->unfinished.size()) - status.leased());
+    status.set_done(queue->done.size());
+  }
+}
+
+}  // namespace diapason
