@@ -31,7 +31,8 @@ std::string HostName() {
 }
 
 int64_t UnixNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 bool IsRefusal(const absl::Status& status) {
@@ -85,9 +86,9 @@ class WorkerAgent::Impl {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false, draining_ = false, stopped_ = false;
-  std::string session_;       // empty: none
+  std::string session_;  // empty: none
   absl::Status last_status_ = absl::UnavailableError("the tracker was not asked yet");
-  uint64_t batch_ = 0;        // of the last answer to Lease
+  uint64_t batch_ = 0;  // of the last answer to Lease
   std::chrono::milliseconds heartbeat_{1000};
   std::map<uint64_t, Held> held_;  // by lease
   std::deque<v1::LeaseOutcome> outcomes_;
@@ -145,7 +146,8 @@ bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
   request.clear_capacity();
   bool any = false;
   for (size_t d = 0; d < pipeline_->devices().size(); ++d) {
-    auto held = std::count_if(held_.begin(), held_.end(), [&](const auto& h) { return h.second.device == static_cast<int>(d); });
+    auto held = std::count_if(held_.begin(), held_.end(),
+                              [&](const auto& h) { return h.second.device == static_cast<int>(d); });
     int free = std::max(0, leases_per_device_ - static_cast<int>(held));
     v1::DeviceCapacity& capacity = *request.add_capacity();
     capacity.set_device(pipeline_->devices()[d].name());
@@ -162,18 +164,15 @@ void WorkerAgent::Impl::LeaseLoop() {
     bool registered = false;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] {
-        return stopping_ || session_.empty() || (FillCapacity(request) && !draining_);
-      });
+      changed_.wait(lock, [&] { return stopping_ || session_.empty() || (FillCapacity(request) && !draining_); });
       if (stopping_) return;
       registered = !session_.empty();
     }
     v1::LeaseResponse response;
     absl::Status status =
-        !registered ? Register()
-                    : lease_call_.Run(kLeaseWait + kCallTimeout, [&](grpc::ClientContext& context) {
-                        return stub_->Lease(&context, request, &response);
-                      });
+        !registered ? Register() : lease_call_.Run(kLeaseWait + kCallTimeout, [&](grpc::ClientContext& context) {
+          return stub_->Lease(&context, request, &response);
+        });
     if (status.ok()) {
       backoff.Reset();
       if (registered) Take(response);
@@ -324,8 +323,8 @@ absl::Status WorkerAgent::Impl::WaitUntilRegistered(double timeout_seconds) {
                     [&] { return !session_.empty() || IsRefusal(last_status_) || stopping_; });
   if (!session_.empty()) return absl::OkStatus();
   if (IsRefusal(last_status_)) return last_status_;
-  return absl::DeadlineExceededError("the tracker at '" + options_.tracker + "' has not taken the worker in: " +
-                                     std::string(last_status_.message()));
+  return absl::DeadlineExceededError("the tracker at '" + options_.tracker +
+                                     "' has not taken the worker in: " + std::string(last_status_.message()));
 }
 
 absl::Status WorkerAgent::Impl::Drain(double timeout_seconds) {
@@ -357,9 +356,9 @@ void WorkerAgent::Impl::Stop() {
     request.set_session(session);
     v1::LeaveResponse response;
     // A tracker that does not hear it learns by the silence.
-    call.Run(std::chrono::milliseconds(2000), [&](grpc::ClientContext& context) {
-      return stub_->Leave(&context, request, &response);
-    }).IgnoreError();
+    call.Run(std::chrono::milliseconds(2000),
+             [&](grpc::ClientContext& context) { return stub_->Leave(&context, request, &response); })
+        .IgnoreError();
   }
   if (pipeline_ != nullptr) pipeline_->Stop();
 }
@@ -373,7 +372,9 @@ absl::StatusOr<std::unique_ptr<WorkerAgent>> WorkerAgent::Start(AgentOptions opt
   return std::unique_ptr<WorkerAgent>(new WorkerAgent(std::move(impl)));
 }
 
-absl::Status WorkerAgent::WaitUntilRegistered(double timeout_seconds) { return impl_->WaitUntilRegistered(timeout_seconds); }
+absl::Status WorkerAgent::WaitUntilRegistered(double timeout_seconds) {
+  return impl_->WaitUntilRegistered(timeout_seconds);
+}
 absl::Status WorkerAgent::Drain(double timeout_seconds) { return impl_->Drain(timeout_seconds); }
 void WorkerAgent::Stop() { impl_->Stop(); }
 Pipeline& WorkerAgent::pipeline() { return impl_->pipeline(); }

@@ -1,7 +1,7 @@
 // A worker: a Pipeline that takes its work from a tracker (proto/diapason/v1/tracker.proto). Dials out only.
 //
-// Two threads: one leases, one reports and renews. A tracker that is away is asked again with backoff, for ever; what runs
-// meanwhile goes on, and its outcomes are reported when the session still lives.
+// Two threads: one leases, one reports and renews. A tracker that is away is asked again with backoff, for ever; what
+// runs meanwhile goes on, and its outcomes are reported when the session still lives.
 #pragma once
 
 #include <map>
@@ -15,12 +15,13 @@
 namespace diapason {
 
 struct AgentOptions {
-  std::string tracker;                        // HOST:PORT
-  std::string worker_id;                      // unique in the fleet; empty: host and process
-  std::string name;                           // for people; empty: the host's name
+  std::string tracker;    // HOST:PORT
+  std::string worker_id;  // unique in the fleet; empty: host and process
+  std::string name;       // for people; empty: the host's name
   std::map<std::string, std::string> labels;
   PipelineOptions pipeline;
-  // Requests held at once for all devices together, so that neither builders nor devices wait; 0: 2 a builder and 2 a device.
+  // Requests held at once for all devices together, so that neither builders nor devices wait; 0: 2 a builder and 2 a
+  // device.
   int max_leases = 0;
 };
 
@@ -33,8 +34,8 @@ class WorkerAgent {
   WorkerAgent(const WorkerAgent&) = delete;
   WorkerAgent& operator=(const WorkerAgent&) = delete;
 
-  // Waits until the tracker has taken the worker in. DeadlineExceeded with the last reason; at once, FailedPrecondition,
-  // InvalidArgument or AlreadyExists when it refuses.
+  // Waits until the tracker has taken the worker in. DeadlineExceeded with the last reason; at once,
+  // FailedPrecondition, InvalidArgument or AlreadyExists when it refuses.
   absl::Status WaitUntilRegistered(double timeout_seconds);
   // Takes no more leases and waits until those held are reported, at most so long.
   absl::Status Drain(double timeout_seconds);

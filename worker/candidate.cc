@@ -31,11 +31,16 @@ std::string Printf(const char* format, double a, double b) {
 // What a device's refusal means for a candidate, by the contract of Device and Plan.
 ErrorKind KindOf(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kAborted: return ErrorKind::kIllegalAccess;
-    case absl::StatusCode::kResourceExhausted: return ErrorKind::kOutOfMemory;
-    case absl::StatusCode::kUnavailable: return ErrorKind::kInfrastructure;
-    case absl::StatusCode::kDeadlineExceeded: return ErrorKind::kRunTimeout;
-    default: return ErrorKind::kLaunchFailure;
+    case absl::StatusCode::kAborted:
+      return ErrorKind::kIllegalAccess;
+    case absl::StatusCode::kResourceExhausted:
+      return ErrorKind::kOutOfMemory;
+    case absl::StatusCode::kUnavailable:
+      return ErrorKind::kInfrastructure;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ErrorKind::kRunTimeout;
+    default:
+      return ErrorKind::kLaunchFailure;
   }
 }
 
@@ -140,7 +145,9 @@ v1::RunReply CandidateRunner::Job::Run() {
   bool ok = Parse() && RunOnce() && CheckWritten() && (!wants_timing() || Time());
   if (ok && wants_verification() && !raced_out_) ok = Verify();
   if (ok && !wants_timing()) reply_.mutable_timing();
-  if (ok) reply_.mutable_timing()->set_run_seconds(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  if (ok)
+    reply_.mutable_timing()->set_run_seconds(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   Device::Clocks clocks = device_.clocks();
   reply_.mutable_clocks()->set_core_mhz(clocks.core_mhz);
   reply_.mutable_clocks()->set_memory_mhz(clocks.memory_mhz);
@@ -203,7 +210,8 @@ absl::StatusOr<std::vector<Array>> CandidateRunner::Job::Outputs(Executable& exe
     int index = executable.BufferOfStage(id);
     if (index < 0) return absl::InternalError("the program has no buffer for output '" + dag_.stage(id).name + "'");
     Array array(dag_.stage(id).dtype, dag_.stage(id).shape());
-    RETURN_IF_ERROR(device_.CopyOut(array.data.data(), *executable.buffer(index), static_cast<int64_t>(array.data.size())));
+    RETURN_IF_ERROR(
+        device_.CopyOut(array.data.data(), *executable.buffer(index), static_cast<int64_t>(array.data.size())));
     outputs.push_back(std::move(array));
   }
   return outputs;
@@ -223,7 +231,8 @@ bool CandidateRunner::Job::CheckWritten() {
     int64_t at = FirstNonFinite(outputs_[o]);
     // With a reference at hand, the comparison tells whether that is right.
     if (at >= 0 && !wants_verification()) {
-      return Fail(ErrorKind::kWrongResult, "element " + std::to_string(at) + " of output '" + name + "' is no finite number");
+      return Fail(ErrorKind::kWrongResult,
+                  "element " + std::to_string(at) + " of output '" + name + "' is no finite number");
     }
   }
   return true;

@@ -22,14 +22,14 @@ class RunJob;
 class RunReply;
 }  // namespace v1
 
-// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. A direct evaluation needs flops / peak;
-// Winograd F(4,3) saves a factor of 4 and a peak computed from base clocks may be a little low, so a fifth of it is
-// allowed; a sixteenth of that where matrix units for float16 are at work. Returns why, or an empty text.
+// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. A direct evaluation needs flops /
+// peak; Winograd F(4,3) saves a factor of 4 and a peak computed from base clocks may be a little low, so a fifth of it
+// is allowed; a sixteenth of that where matrix units for float16 are at work. Returns why, or an empty text.
 std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const DeviceFacts& facts);
 
-// Measures programs on one device, one at a time. Inputs and reference outputs of the workloads seen last are kept in host
-// memory, so that the second candidate of a task costs no more than its own run; each candidate gets its own fresh copy of
-// the inputs on the device.
+// Measures programs on one device, one at a time. Inputs and reference outputs of the workloads seen last are kept in
+// host memory, so that the second candidate of a task costs no more than its own run; each candidate gets its own fresh
+// copy of the inputs on the device.
 class CandidateRunner {
  public:
   // Called when a stage begins. `quiet`: the caller should return only when nothing disturbs a timing.
@@ -46,8 +46,8 @@ class CandidateRunner {
   // Host copies for one (workload, seed).
   struct Reference {
     std::string key;
-    std::map<int, Array> inputs;    // by placeholder
-    std::vector<Array> outputs;     // of the naive program; empty until needed
+    std::map<int, Array> inputs;  // by placeholder
+    std::vector<Array> outputs;   // of the naive program; empty until needed
     int64_t bytes() const;
   };
   class Job;

@@ -1,6 +1,9 @@
 // Connections to a tracker, for .cc files that speak gRPC: channels, calls with deadlines, backoff.
 #pragma once
 
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -10,9 +13,6 @@
 #include <string>
 #include <utility>
 
-#include <grpc/support/log.h>
-#include <grpcpp/grpcpp.h>
-
 #include "absl/status/status.h"
 #include "worker/grpc_status.h"
 
@@ -20,8 +20,8 @@ namespace diapason {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// gRPC writes lines of its own to stderr about faults that it also returns; we say what there is to say. $GRPC_VERBOSITY
-// brings them back.
+// gRPC writes lines of its own to stderr about faults that it also returns; we say what there is to say.
+// $GRPC_VERBOSITY brings them back.
 inline void SilenceGrpcLog() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -35,12 +35,12 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);            // trackers are near; proxies are for the outside
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);    // one connection each for worker and coordinator
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // trackers are near; proxies are for the outside
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection each for worker and coordinator
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);        // finds a peer whose host is gone
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // finds a peer whose host is gone
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }

@@ -1,7 +1,8 @@
 // A child process that works for us and that we can end for certain.
 //
-// The child leads a session of its own; ending it ends everything in that session (compilers it started). It has no file
-// of ours but its socket, and is killed by the kernel when the thread that spawned it dies, so that thread must outlive it.
+// The child leads a session of its own; ending it ends everything in that session (compilers it started). It has no
+// file of ours but its socket, and is killed by the kernel when the thread that spawned it dies, so that thread must
+// outlive it.
 #pragma once
 
 #include <sys/types.h>

@@ -97,8 +97,8 @@ class MeasureClient::Impl {
  private:
   using Requests = std::vector<v1::MeasureRequest>;
 
-  // Calls until it works, is refused, or the tracker was away for give_up_seconds. A queue that is gone is opened anew, with
-  // everything unfinished in it; `call` then sees the new one's name.
+  // Calls until it works, is refused, or the tracker was away for give_up_seconds. A queue that is gone is opened anew,
+  // with everything unfinished in it; `call` then sees the new one's name.
   template <typename Call>
   absl::Status Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call);
   absl::Status Open();
@@ -138,18 +138,21 @@ class MeasureClient::Impl {
 template <typename Call>
 absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call) {
   Backoff backoff;
-  Clock::time_point give_up =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.give_up_seconds));
+  Clock::time_point give_up = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                                 std::chrono::duration<double>(options_.give_up_seconds));
   while (true) {
     std::string used = queue();
     absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
-    if (absl::IsNotFound(status) && !used.empty()) status = Reopen(used);
-    else if (!IsTransient(status)) return status;
+    if (absl::IsNotFound(status) && !used.empty())
+      status = Reopen(used);
+    else if (!IsTransient(status))
+      return status;
     if (status.ok()) continue;
     if (!IsTransient(status)) return status;
     std::chrono::milliseconds wait = backoff.Next();
     if (Clock::now() + wait > give_up) {
-      return absl::UnavailableError("the tracker at '" + address_ + "' does not answer (" + std::string(status.message()) +
+      return absl::UnavailableError("the tracker at '" + address_ + "' does not answer (" +
+                                    std::string(status.message()) +
                                     "): start it with 'diapason tracker', or check the address and the network");
     }
     if (!Sleep(wait)) return absl::CancelledError("stopping");
@@ -167,7 +170,8 @@ absl::Status MeasureClient::Impl::Open() {
   for (const auto& [key, value] : options_.labels) (*request.mutable_labels())[key] = value;
   v1::OpenResponse response;
   CallGuard guard;
-  RETURN_IF_ERROR(guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
+  RETURN_IF_ERROR(
+      guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return measure_->Open(&c, request, &response); }));
   std::lock_guard lock(mutex_);
   queue_ = response.queue();
   acknowledged_ = 0;
@@ -176,7 +180,8 @@ absl::Status MeasureClient::Impl::Open() {
 
 absl::Status MeasureClient::Impl::Connect() {
   CallGuard guard;
-  absl::Status opened = Insist(guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); });
+  absl::Status opened =
+      Insist(guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); });
   if (!opened.ok()) return opened;
   receiver_ = std::thread([this] { ReceiveLoop(); });
   return absl::OkStatus();
@@ -338,7 +343,9 @@ void MeasureClient::Impl::Stop() {
   v1::CloseResponse response;
   CallGuard guard;
   // A tracker that does not hear it lets the queue expire.
-  guard.Run(std::chrono::milliseconds(2000), [&](grpc::ClientContext& c) { return measure_->Close(&c, request, &response); })
+  guard
+      .Run(std::chrono::milliseconds(2000),
+           [&](grpc::ClientContext& c) { return measure_->Close(&c, request, &response); })
       .IgnoreError();
 }
 
@@ -354,7 +361,9 @@ absl::StatusOr<std::unique_ptr<MeasureClient>> MeasureClient::Connect(const std:
   return std::unique_ptr<MeasureClient>(new MeasureClient(std::move(impl)));
 }
 
-absl::Status MeasureClient::Submit(std::vector<Measurement> measurements) { return impl_->Submit(std::move(measurements)); }
+absl::Status MeasureClient::Submit(std::vector<Measurement> measurements) {
+  return impl_->Submit(std::move(measurements));
+}
 absl::StatusOr<std::vector<MeasurementResult>> MeasureClient::Next(double timeout_s) { return impl_->Next(timeout_s); }
 void MeasureClient::Cancel() { impl_->Cancel(); }
 int64_t MeasureClient::unfinished() const { return impl_->unfinished(); }

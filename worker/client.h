@@ -1,7 +1,8 @@
-// Asking for measurements: the coordinator's end of the service Measure (proto/diapason/v1/measure.proto), in plain structs.
+// Asking for measurements: the coordinator's end of the service Measure (proto/diapason/v1/measure.proto), in plain
+// structs.
 //
-// Requests and results are matched by id; each request that was submitted gives exactly one result, also when workers are
-// lost, answers come twice, or the tracker is restarted meanwhile (what has no result is then submitted again).
+// Requests and results are matched by id; each request that was submitted gives exactly one result, also when workers
+// are lost, answers come twice, or the tracker is restarted meanwhile (what has no result is then submitted again).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ enum class MeasurementMode : uint8_t {
 };
 
 struct Measurement {
-  int64_t id = 0;  // above 0, unique within a client for ever
+  int64_t id = 0;                               // above 0, unique within a client for ever
   std::shared_ptr<const std::string> workload;  // SerializeDag; shared by all measurements of a task
   std::string schedule;                         // SerializeSchedule
   std::string target;                           // Target::ToString
@@ -55,7 +56,7 @@ struct MeasurementResult {
   int64_t id = 0;
   // A result that differs from the naive evaluation is an error of kind wrong_result, with `check` telling by how much.
   Outcome outcome;
-  bool cancelled = false;  // given up by Cancel; the outcome is then an error of kind infrastructure
+  bool cancelled = false;                 // given up by Cancel; the outcome is then an error of kind infrastructure
   std::optional<MeasurementCheck> check;  // when the comparison was made
   // Where it was measured; empty when it reached no device.
   std::string worker, device, device_model, device_uuid, driver;
@@ -73,12 +74,14 @@ struct MeasureStatistics {
   double builder_busy_seconds = 0, runner_busy_seconds = 0;  // summed over builders and over devices
   double seconds = 0;                                        // since the first worker started
   int workers = 0, builders = 0, devices = 0;
-  int waiting_for_builder = 0, waiting_for_runner = 0;       // now
+  int waiting_for_builder = 0, waiting_for_runner = 0;  // now
 
   double builds_per_second() const { return seconds > 0 ? static_cast<double>(builds) / seconds : 0; }
   double runs_per_second() const { return seconds > 0 ? static_cast<double>(runs) / seconds : 0; }
   // Share of the time that the average builder or device was at work, 0 to 1.
-  double builder_utilisation() const { return builders > 0 && seconds > 0 ? builder_busy_seconds / seconds / builders : 0; }
+  double builder_utilisation() const {
+    return builders > 0 && seconds > 0 ? builder_busy_seconds / seconds / builders : 0;
+  }
   double runner_utilisation() const { return devices > 0 && seconds > 0 ? runner_busy_seconds / seconds / devices : 0; }
 };
 
@@ -113,10 +116,11 @@ class MeasureClient {
   // Takes all requests, or none. Waits while the tracker's queue is full. Errors: what the tracker refuses
   // (InvalidArgument), or that it is lost for good (Unavailable).
   absl::Status Submit(std::vector<Measurement> measurements);
-  // Waits until at least one result is there or `timeout_s` has passed, and returns all that are, in order of arrival; none
-  // after the timeout. Unavailable when the tracker is lost for good and every result was handed out.
+  // Waits until at least one result is there or `timeout_s` has passed, and returns all that are, in order of arrival;
+  // none after the timeout. Unavailable when the tracker is lost for good and every result was handed out.
   absl::StatusOr<std::vector<MeasurementResult>> Next(double timeout_s);
-  // Gives up everything that has no result yet; each gets one with `cancelled` set. What runs on a device is left to end.
+  // Gives up everything that has no result yet; each gets one with `cancelled` set. What runs on a device is left to
+  // end.
   void Cancel();
 
   // Submitted and without a result that was handed out.
@@ -141,8 +145,9 @@ struct EmbeddedOptions {
   MeasureClientOptions client;
 };
 
-// A tracker and a worker in this process, on free ports of loopback, and a client of them: the services that a cluster uses.
-// They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and Connect.
+// A tracker and a worker in this process, on free ports of loopback, and a client of them: the services that a cluster
+// uses. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
+// Connect.
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options);
 
 }  // namespace diapason

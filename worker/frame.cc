@@ -1,12 +1,11 @@
 #include "worker/frame.h"
 
+#include <google/protobuf/message_lite.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-
-#include <google/protobuf/message_lite.h>
 
 #include "compiler/tensor/check.h"
 
@@ -49,7 +48,8 @@ absl::StatusOr<std::optional<std::string>> FrameDecoder::Next() {
   size_t available = buffer_.size() - start_;
   if (available < kHeaderBytes) return std::nullopt;
   uint32_t length = DecodeLength(buffer_.data() + start_);
-  if (length > kMaxFrameBytes) return absl::DataLossError("a message above the limit of " + std::to_string(kMaxFrameBytes));
+  if (length > kMaxFrameBytes)
+    return absl::DataLossError("a message above the limit of " + std::to_string(kMaxFrameBytes));
   if (available < kHeaderBytes + length) return std::nullopt;
   std::string message = buffer_.substr(start_ + kHeaderBytes, length);
   start_ += kHeaderBytes + length;
@@ -79,10 +79,12 @@ absl::Status ReadMessage(int fd, google::protobuf::MessageLite& message) {
   char header[kHeaderBytes];
   RETURN_IF_ERROR(ReadExactly(fd, header, kHeaderBytes));
   uint32_t length = DecodeLength(header);
-  if (length > kMaxFrameBytes) return absl::DataLossError("a message above the limit of " + std::to_string(kMaxFrameBytes));
+  if (length > kMaxFrameBytes)
+    return absl::DataLossError("a message above the limit of " + std::to_string(kMaxFrameBytes));
   std::string bytes(length, '\0');
   absl::Status read = ReadExactly(fd, bytes.data(), length);
-  if (!read.ok()) return length > 0 && absl::IsOutOfRange(read) ? absl::DataLossError("the stream ends inside a message") : read;
+  if (!read.ok())
+    return length > 0 && absl::IsOutOfRange(read) ? absl::DataLossError("the stream ends inside a message") : read;
   if (!message.ParseFromString(bytes)) return absl::DataLossError("a message that does not parse");
   return absl::OkStatus();
 }

@@ -32,8 +32,8 @@ class FrameDecoder {
   size_t start_ = 0;  // bytes before it were handed out
 };
 
-// Blocking, for the process at the other end. Write: Unavailable when the reader is gone. Read: OutOfRange at the end of
-// the stream, DataLoss when it ends inside a message or the message does not parse.
+// Blocking, for the process at the other end. Write: Unavailable when the reader is gone. Read: OutOfRange at the end
+// of the stream, DataLoss when it ends inside a message or the message does not parse.
 absl::Status WriteMessage(int fd, const google::protobuf::MessageLite& message);
 absl::Status ReadMessage(int fd, google::protobuf::MessageLite& message);
 

@@ -1,9 +1,9 @@
 // absl::Status and grpc::Status, whose codes are the same numbers. For .cc files that speak gRPC.
 #pragma once
 
-#include <string>
-
 #include <grpcpp/support/status.h>
+
+#include <string>
 
 #include "absl/status/status.h"
 

@@ -29,7 +29,8 @@ std::string WithDetail(const std::string& text, const std::string& detail) {
 
 absl::Status Pipeline::Impl::MakePlaces() {
   if (options_.builders <= 0) options_.builders = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  if (options_.devices.empty()) return absl::InvalidArgumentError("a worker needs at least one device: name one, for instance 'cpu'");
+  if (options_.devices.empty())
+    return absl::InvalidArgumentError("a worker needs at least one device: name one, for instance 'cpu'");
   std::map<std::string, int> named;
   for (const std::string& text : options_.devices) {
     ASSIGN_OR_RETURN(Target target, Target::Parse(text));
@@ -70,7 +71,8 @@ absl::Status Pipeline::Impl::Start() {
   ASSIGN_OR_RETURN(scratch_, ScratchFolder::Create(options_.scratch_base));
   RETURN_IF_ERROR(MakePlaces());
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) return absl::UnavailableError("the system gives no event descriptor: raise the limit of open files");
+  if (wake_fd_ < 0)
+    return absl::UnavailableError("the system gives no event descriptor: raise the limit of open files");
   // Children die with the thread that started them, so it is this one that does everything.
   thread_ = std::thread([this] { Loop(); });
   std::unique_lock lock(mutex_);
@@ -115,7 +117,8 @@ void Pipeline::Impl::WaitForEvents() {
   std::vector<pollfd> fds{{wake_fd_, POLLIN, 0}};
   std::optional<Instant> next;
   auto watch = [&](const ProcessSlot& slot) {
-    if (slot.socket() >= 0) fds.push_back({slot.socket(), static_cast<short>(POLLIN | (slot.wants_write() ? POLLOUT : 0)), 0});
+    if (slot.socket() >= 0)
+      fds.push_back({slot.socket(), static_cast<short>(POLLIN | (slot.wants_write() ? POLLOUT : 0)), 0});
     if (auto time = slot.next_time(); time.has_value() && (!next.has_value() || *time < *next)) next = time;
   };
   for (const auto& place : builders_) watch(*place->slot);
@@ -155,7 +158,8 @@ void Pipeline::Impl::TakeCommands() {
 void Pipeline::Impl::Accept(const JobPtr& job) {
   jobs_[job->handle] = job;
   absl::StatusOr<Target> target = Target::Parse(job->request.target());
-  if (!target.ok()) return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
+  if (!target.ok())
+    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
   target->device = targets_[job->device].device;
   if (target->arch.empty()) target->arch = targets_[job->device].arch;
   job->target = target->ToString();
@@ -186,7 +190,8 @@ void Pipeline::Impl::CheckStarted() {
   bool all_ready = true;
   for (const auto& place : runners_) {
     if (!place->start_failure.empty()) {
-      started_ = absl::UnavailableError("the runner of '" + place->description.target() + "' does not start: " + place->start_failure);
+      started_ = absl::UnavailableError("the runner of '" + place->description.target() +
+                                        "' does not start: " + place->start_failure);
     }
     all_ready = all_ready && place->state == v1::DEVICE_STATE_READY;
   }

@@ -10,11 +10,11 @@
 //   reaches its limit of memory    | out_of_memory; also when the kernel's killer took it
 //   is killed from outside         | infrastructure
 //   cannot be started              | infrastructure, after three attempts
-//   dies while loading a program,  | the program is tried once more in a fresh process, since the fault may be the one of the
-//     after it had run others      |   program before
+//   dies while loading a program,  | the program is tried once more in a fresh process: the fault may
+//     after it had run others      |   be the one of the program before
 //
-// While a kernel that computes on the host's own cores (cpu, opencl) is timed, the builders are stopped, and their clocks
-// with them.
+// While a kernel that computes on the host's own cores (cpu, opencl) is timed, the builders are stopped, and their
+// clocks with them.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct PipelineOptions {
   double build_timeout_seconds = 30;  // where a request names none
   double run_timeout_seconds = 10;
   double verify_timeout_seconds = 60;
-  double max_timeout_seconds = 600;   // requests get no more
+  double max_timeout_seconds = 600;  // requests get no more
 };
 
 class Pipeline {
@@ -61,8 +61,8 @@ class Pipeline {
   // Called from the pipeline's thread, exactly once for each request. Must not block or call Stop.
   using Done = std::function<void(const v1::MeasureResult&)>;
 
-  // Starts the processes and waits until each device has answered. Unavailable, naming the device and the reason, when one
-  // cannot be opened; InvalidArgument for a target that does not parse or an empty list.
+  // Starts the processes and waits until each device has answered. Unavailable, naming the device and the reason, when
+  // one cannot be opened; InvalidArgument for a target that does not parse or an empty list.
   static absl::StatusOr<std::unique_ptr<Pipeline>> Start(PipelineOptions options);
   // Stops.
   ~Pipeline();
@@ -84,7 +84,8 @@ class Pipeline {
   int Unfinished(int device) const;
   int builders() const;
 
-  // Kills all processes, removes all scratch files and gives every request without a result a `cancelled` one. Idempotent.
+  // Kills all processes, removes all scratch files and gives every request without a result a `cancelled` one.
+  // Idempotent.
   void Stop();
 
  private:

@@ -35,15 +35,20 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
 
 void Pipeline::Impl::OnBuilder(BuilderPlace& place, const SlotEvent& event) {
   switch (event.kind) {
-    case SlotEvent::Kind::kReady: place.start_failures = 0; break;
+    case SlotEvent::Kind::kReady:
+      place.start_failures = 0;
+      break;
     case SlotEvent::Kind::kStartFailure:
       place.start_failures = event.failures;
       GiveUpBuildsIfNoBuilder(event.text);
       break;
-    case SlotEvent::Kind::kLoss: OnBuilderLost(place, event); break;
+    case SlotEvent::Kind::kLoss:
+      OnBuilderLost(place, event);
+      break;
     case SlotEvent::Kind::kMessage:
       if (event.message->has_built()) OnBuilt(place, *event.message->mutable_built());
-      if (event.message->has_progress()) place.stage = ParseStage(event.message->progress().stage()).value_or(place.stage);
+      if (event.message->has_progress())
+        place.stage = ParseStage(event.message->progress().stage()).value_or(place.stage);
       break;
   }
 }
@@ -82,9 +87,12 @@ void Pipeline::Impl::OnBuilderLost(BuilderPlace& place, const SlotEvent& loss) {
     case LossKind::kDeadline:
       return FailBuild(task, ErrorKind::kBuildTimeout, place.stage,
                        WithDetail("not built within " + SecondsText(place.timeout), loss.text));
-    case LossKind::kCrash: return FailBuild(task, ErrorKind::kBuildCrash, place.stage, "builder: " + loss.text);
-    case LossKind::kOutOfMemory: return FailBuild(task, ErrorKind::kOutOfMemory, place.stage, "builder: " + loss.text);
-    case LossKind::kKilled: return FailBuild(task, ErrorKind::kInfrastructure, place.stage, "builder: " + loss.text);
+    case LossKind::kCrash:
+      return FailBuild(task, ErrorKind::kBuildCrash, place.stage, "builder: " + loss.text);
+    case LossKind::kOutOfMemory:
+      return FailBuild(task, ErrorKind::kOutOfMemory, place.stage, "builder: " + loss.text);
+    case LossKind::kKilled:
+      return FailBuild(task, ErrorKind::kInfrastructure, place.stage, "builder: " + loss.text);
   }
 }
 

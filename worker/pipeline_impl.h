@@ -1,5 +1,5 @@
-// The inside of Pipeline, shared by its .cc files: pipeline.cc (the thread and the public calls), pipeline_builders.cc and
-// pipeline_runners.cc (what happens at each kind of process).
+// The inside of Pipeline, shared by its .cc files: pipeline.cc (the thread and the public calls), pipeline_builders.cc
+// and pipeline_runners.cc (what happens at each kind of process).
 #pragma once
 
 #include <unistd.h>
@@ -54,12 +54,12 @@ class Pipeline::Impl {
     int device = 0;
     v1::MeasureRequest request;
     Pipeline::Done done;
-    std::string target;          // with the device's own number
-    v1::MeasureResult result;    // filled in as stages end
+    std::string target;                                 // with the device's own number
+    v1::MeasureResult result;                           // filled in as stages end
     std::shared_ptr<const std::string> program, naive;  // shared with the cache; null: not built yet
     double build_seconds = 0;
     bool load_retried = false;
-    bool finished = false;       // its result was given
+    bool finished = false;  // its result was given
 
     bool wants_naive() const {
       return request.mode() == v1::MEASURE_MODE_VERIFY || request.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY;
@@ -159,7 +159,7 @@ class Pipeline::Impl {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Command> commands_;      // guarded by mutex_, as all down to the next comment
+  std::vector<Command> commands_;  // guarded by mutex_, as all down to the next comment
   uint64_t next_handle_ = 1;
   bool stopping_ = false;
   std::optional<absl::Status> started_;
@@ -181,7 +181,8 @@ class Pipeline::Impl {
 };
 // Instants in results.
 inline int64_t UnixNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 // "3 s", for error texts.

@@ -18,7 +18,8 @@ void Pipeline::Impl::RunIfBuilt(const JobPtr& job) {
   if (job->finished || job->program == nullptr || (job->wants_naive() && job->naive == nullptr)) return;
   RunnerPlace& place = *runners_[job->device];
   if (place.state == v1::DEVICE_STATE_QUARANTINED) {
-    return Fail(job, ErrorKind::kInfrastructure, MeasureStage::kQueue, "the runner does not start: " + place.state_text);
+    return Fail(job, ErrorKind::kInfrastructure, MeasureStage::kQueue,
+                "the runner does not start: " + place.state_text);
   }
   place.waiting.push_back(job);
 }
@@ -55,9 +56,15 @@ void Pipeline::Impl::BeginRun(RunnerPlace& place, JobPtr job, Instant now) {
 
 void Pipeline::Impl::OnRunner(RunnerPlace& place, const SlotEvent& event, Instant now) {
   switch (event.kind) {
-    case SlotEvent::Kind::kReady: OnRunnerReady(place); break;
-    case SlotEvent::Kind::kStartFailure: OnRunnerStartFailure(place, event); break;
-    case SlotEvent::Kind::kLoss: OnRunnerLost(place, event, now); break;
+    case SlotEvent::Kind::kReady:
+      OnRunnerReady(place);
+      break;
+    case SlotEvent::Kind::kStartFailure:
+      OnRunnerStartFailure(place, event);
+      break;
+    case SlotEvent::Kind::kLoss:
+      OnRunnerLost(place, event, now);
+      break;
     case SlotEvent::Kind::kMessage:
       if (event.message->has_ran()) OnRan(place, *event.message->mutable_ran(), now);
       if (event.message->has_progress()) OnRunnerProgress(place, event.message->progress(), now);
@@ -76,7 +83,8 @@ void Pipeline::Impl::OnRunnerReady(RunnerPlace& place) {
 void Pipeline::Impl::OnRunnerProgress(RunnerPlace& place, const v1::ProcessProgress& progress, Instant now) {
   place.stage = ParseStage(progress.stage()).value_or(place.stage);
   if (place.stage == MeasureStage::kVerify) {
-    place.slot->ExtendDeadline(Timeout(place.job->request.verify_timeout_seconds(), options_.verify_timeout_seconds), now);
+    place.slot->ExtendDeadline(Timeout(place.job->request.verify_timeout_seconds(), options_.verify_timeout_seconds),
+                               now);
   }
   SetQuiet(place, progress.await_go(), now);
   if (!progress.await_go()) return;
@@ -135,9 +143,12 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
       // Nothing of the candidate was running.
       return Fail(job, ErrorKind::kInfrastructure, place.stage,
                   loading ? text : WithDetail("the naive evaluation did not finish in time", loss.text));
-    case LossKind::kCrash: return Fail(job, ErrorKind::kRunCrash, place.stage, text);
-    case LossKind::kOutOfMemory: return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
-    case LossKind::kKilled: return Fail(job, ErrorKind::kInfrastructure, place.stage, text);
+    case LossKind::kCrash:
+      return Fail(job, ErrorKind::kRunCrash, place.stage, text);
+    case LossKind::kOutOfMemory:
+      return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
+    case LossKind::kKilled:
+      return Fail(job, ErrorKind::kInfrastructure, place.stage, text);
   }
 }
 
@@ -165,7 +176,8 @@ void Pipeline::Impl::NoteBest(const Job& job) {
 std::optional<double> Pipeline::Impl::BestFor(const Job& job) const {
   std::optional<double> best;
   if (job.request.has_best_seconds() && job.request.best_seconds() > 0) best = job.request.best_seconds();
-  if (auto known = best_.find(RaceKey(job)); known != best_.end()) best = std::min(best.value_or(known->second), known->second);
+  if (auto known = best_.find(RaceKey(job)); known != best_.end())
+    best = std::min(best.value_or(known->second), known->second);
   return best;
 }
 

@@ -47,8 +47,10 @@ std::vector<SlotEvent> ProcessSlot::Advance(Instant now) {
   if (child_ == nullptr) return events;
   bool late = now >= deadline_ && !paused_at_.has_value();
   if (late && state_ == State::kStarting) {
-    FailStart(WithOutput("the process did not start within " + std::to_string(std::lround(options_.start_timeout_seconds)) +
-                         " s", *child_), now, events);
+    FailStart(WithOutput("the process did not start within " +
+                             std::to_string(std::lround(options_.start_timeout_seconds)) + " s",
+                         *child_),
+              now, events);
     return events;
   }
   if (late && state_ == State::kBusy) {
@@ -69,8 +71,7 @@ std::vector<SlotEvent> ProcessSlot::Advance(Instant now) {
 void ProcessSlot::TryStart(Instant now, std::vector<SlotEvent>& events) {
   absl::StatusOr<std::string> folder = scratch_.Fresh(options_.name);
   if (!folder.ok()) return FailStart(std::string(folder.status().message()), now, events);
-  absl::StatusOr<std::unique_ptr<ChildProcess>> child =
-      ChildProcess::Spawn({options_.program, options_.args, *folder});
+  absl::StatusOr<std::unique_ptr<ChildProcess>> child = ChildProcess::Spawn({options_.program, options_.args, *folder});
   if (!child.ok()) return FailStart(std::string(child.status().message()), now, events);
   child_ = *std::move(child);
   ++starts_;
@@ -137,7 +138,8 @@ void ProcessSlot::OnMessage(std::shared_ptr<v1::ProcessMessage> message, Instant
 
 void ProcessSlot::OnExit(int wait_status, Instant now, std::vector<SlotEvent>& events) {
   if (state_ == State::kStarting) {
-    return FailStart(WithOutput("the process " + DescribeWaitStatus(wait_status) + " while starting", *child_), now, events);
+    return FailStart(WithOutput("the process " + DescribeWaitStatus(wait_status) + " while starting", *child_), now,
+                     events);
   }
   if (state_ == State::kBusy) {
     events.push_back(ExplainExit(wait_status));
@@ -192,7 +194,8 @@ void ProcessSlot::Resume(Instant now) {
 
 void ProcessSlot::EndJob(Instant now) {
   busy_seconds_ += std::max(0.0, std::chrono::duration<double>(now - job_began_).count());
-  if (paused_at_.has_value()) busy_seconds_ -= std::chrono::duration<double>(now - std::max(*paused_at_, job_began_)).count();
+  if (paused_at_.has_value())
+    busy_seconds_ -= std::chrono::duration<double>(now - std::max(*paused_at_, job_began_)).count();
 }
 
 void ProcessSlot::Die(Instant now) {

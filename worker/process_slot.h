@@ -1,5 +1,5 @@
-// A place for a builder or runner process: keeps one alive in it, gives it one job at a time, and ends it when it misses
-// its deadline. What happens to the process comes out as events; the slot knows nothing of what the jobs mean.
+// A place for a builder or runner process: keeps one alive in it, gives it one job at a time, and ends it when it
+// misses its deadline. What happens to the process comes out as events; the slot knows nothing of what the jobs mean.
 #pragma once
 
 #include <chrono>
@@ -43,7 +43,7 @@ struct SlotEvent {
   Kind kind = Kind::kReady;
   int failures = 0;
   LossKind loss = LossKind::kCrash;
-  std::string text{};  // of a failure or a loss
+  std::string text{};                             // of a failure or a loss
   std::shared_ptr<v1::ProcessMessage> message{};  // shared: events are copied, messages are large
 };
 
@@ -62,8 +62,9 @@ class ProcessSlot {
  public:
   ProcessSlot(SlotOptions options, ScratchFolder& scratch) : options_(std::move(options)), scratch_(scratch) {}
 
-  // Starts, reads, buries and kills as the time demands, and returns what happened, in order. To be called when `socket`
-  // is ready for what `wants_write` says, and at `next_time`. The last event of a job is its reply or its loss.
+  // Starts, reads, buries and kills as the time demands, and returns what happened, in order. To be called when
+  // `socket` is ready for what `wants_write` says, and at `next_time`. The last event of a job is its reply or its
+  // loss.
   std::vector<SlotEvent> Advance(Instant now);
   // For poll; -1 when there is nothing to hear.
   int socket() const { return child_ != nullptr && !stopped_talking_ ? child_->socket() : -1; }
@@ -108,11 +109,11 @@ class ProcessSlot {
   State state_ = State::kNone;
   std::unique_ptr<ChildProcess> child_;
   std::shared_ptr<v1::ProcessMessage> ready_;
-  Instant deadline_{};               // of the start or the job
-  Instant retry_at_{};               // kNone: when to start
-  Instant give_up_at_{};             // kDying: a process that the kernel does not end by then is left behind
-  bool stopped_talking_ = false;     // its socket is at the end
-  std::string broken_;               // why its stream was cut by us
+  Instant deadline_{};            // of the start or the job
+  Instant retry_at_{};            // kNone: when to start
+  Instant give_up_at_{};          // kDying: a process that the kernel does not end by then is left behind
+  bool stopped_talking_ = false;  // its socket is at the end
+  std::string broken_;            // why its stream was cut by us
   std::optional<Instant> paused_at_;
   Instant job_began_{};
   int jobs_ = 0;

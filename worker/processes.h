@@ -1,5 +1,5 @@
-// The main functions of the processes that an agent starts: the same program, by a hidden subcommand, with a socket to the
-// agent as file descriptor kChildSocket (3).
+// The main functions of the processes that an agent starts: the same program, by a hidden subcommand, with a socket to
+// the agent as file descriptor kChildSocket (3).
 //
 // They work until the socket ends and return the exit status. Both first give up what they do not need
 // (PrepareChildProcess) and are killed when the agent dies.

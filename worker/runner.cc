@@ -27,7 +27,10 @@ void TellStage(int fd, MeasureStage stage, bool quiet) {
 class RunnerDevice {
  public:
   RunnerDevice(Target target, std::unique_ptr<Device> device, const DeviceOpener& open)
-      : target_(std::move(target)), open_(open), device_(std::move(device)), runner_(std::make_unique<CandidateRunner>(*device_)) {}
+      : target_(std::move(target)),
+        open_(open),
+        device_(std::move(device)),
+        runner_(std::make_unique<CandidateRunner>(*device_)) {}
 
   absl::StatusOr<CandidateRunner*> For(const std::string& target_text) {
     ASSIGN_OR_RETURN(Target wanted, Target::Parse(target_text));
@@ -53,7 +56,8 @@ v1::RunReply RunOn(RunnerDevice& device, const v1::RunJob& job, const CandidateR
   absl::StatusOr<CandidateRunner*> runner = device.For(job.target());
   if (runner.ok()) return (*runner)->Run(job, stage_begins);
   v1::RunReply reply;
-  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(runner.status().message()), *reply.mutable_error());
+  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(runner.status().message()),
+           *reply.mutable_error());
   return reply;
 }
 
@@ -80,7 +84,8 @@ int RunnerMain(int fd, const Target& target, const DeviceOpener& open) {
   while (ReadMessage(fd, message).ok() && message.has_run()) {
     TruncateOutput();
     v1::ProcessMessage reply;
-    *reply.mutable_ran() = RunOn(runner, message.run(), [fd](MeasureStage stage, bool quiet) { TellStage(fd, stage, quiet); });
+    *reply.mutable_ran() =
+        RunOn(runner, message.run(), [fd](MeasureStage stage, bool quiet) { TellStage(fd, stage, quiet); });
     bool lost = reply.ran().device_lost();
     if (!WriteMessage(fd, reply).ok()) return 1;
     if (lost) _exit(kExitDeviceLost);  // destructors would only talk to a device that does not answer

@@ -8,8 +8,8 @@
 
 namespace diapason {
 
-// A fresh folder "diapason-worker-..." below `base`, removed by the destructor. A lock file inside, held while the owner
-// lives, tells folders in use from those of owners that were killed: Create removes the latter from `base`.
+// A fresh folder "diapason-worker-..." below `base`, removed by the destructor. A lock file inside, held while the
+// owner lives, tells folders in use from those of owners that were killed: Create removes the latter from `base`.
 class ScratchFolder {
  public:
   // `base` empty: $TMPDIR, or /tmp. Unavailable, with the path and the reason, when no folder can be made there.

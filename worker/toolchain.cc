@@ -23,10 +23,14 @@ MeasureError LoweringError(const absl::Status& status) {
 MeasureError CompileError(const absl::Status& status) {
   std::string text(status.message());
   switch (status.code()) {
-    case absl::StatusCode::kUnavailable: return {ErrorKind::kInfrastructure, MeasureStage::kCompile, text};
-    case absl::StatusCode::kDeadlineExceeded: return {ErrorKind::kBuildTimeout, MeasureStage::kCompile, text};
-    case absl::StatusCode::kResourceExhausted: return {ErrorKind::kOutOfMemory, MeasureStage::kCompile, text};
-    default: return {ErrorKind::kCompile, MeasureStage::kCompile, text};
+    case absl::StatusCode::kUnavailable:
+      return {ErrorKind::kInfrastructure, MeasureStage::kCompile, text};
+    case absl::StatusCode::kDeadlineExceeded:
+      return {ErrorKind::kBuildTimeout, MeasureStage::kCompile, text};
+    case absl::StatusCode::kResourceExhausted:
+      return {ErrorKind::kOutOfMemory, MeasureStage::kCompile, text};
+    default:
+      return {ErrorKind::kCompile, MeasureStage::kCompile, text};
   }
 }
 

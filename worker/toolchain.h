@@ -23,9 +23,9 @@ class Toolchain {
   using StageBegins = std::function<void(MeasureStage)>;
 
   // The candidate as a program for the target. `timeout_seconds` is a wish: the supervisor's deadline is the same.
-  virtual std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                                    const DeviceFacts& facts, double timeout_seconds,
-                                                    const StageBegins& stage_begins) = 0;
+  virtual std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule,
+                                                    const Target& target, const DeviceFacts& facts,
+                                                    double timeout_seconds, const StageBegins& stage_begins) = 0;
   // The reference that candidates are compared with.
   virtual absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) = 0;
 };

@@ -55,7 +55,8 @@ absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenRespons
   uint32_t protocol = 0;
   RETURN_IF_ERROR(Handshake(request.protocol(), protocol));
   if (queues_.size() >= options_.max_queues) {
-    return absl::ResourceExhaustedError("the tracker has " + std::to_string(queues_.size()) + " queues and takes no more");
+    return absl::ResourceExhaustedError("the tracker has " + std::to_string(queues_.size()) +
+                                        " queues and takes no more");
   }
   auto queue = std::make_unique<Queue>();
   queue->id = NewSecret();
@@ -86,8 +87,8 @@ absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) cons
   if (request.schedule().empty()) return absl::InvalidArgumentError(name + " has no schedule");
   if (request.target().empty()) return absl::InvalidArgumentError(name + " has no target");
   if (request.ByteSizeLong() > options_.max_request_bytes) {
-    return absl::InvalidArgumentError(name + " has " + std::to_string(request.ByteSizeLong()) + " bytes, more than the limit of " +
-                                      std::to_string(options_.max_request_bytes));
+    return absl::InvalidArgumentError(name + " has " + std::to_string(request.ByteSizeLong()) +
+                                      " bytes, more than the limit of " + std::to_string(options_.max_request_bytes));
   }
   return absl::OkStatus();
 }
@@ -100,7 +101,8 @@ absl::Status Tracker::Impl::Submit(const v1::SubmitRequest& request) {
     added += !queue->unfinished.contains(message.id()) && !queue->done.contains(message.id());
   }
   if (queue->unfinished.size() + queue->results.size() + added > options_.max_pending) {
-    return absl::ResourceExhaustedError("the queue holds " + std::to_string(queue->unfinished.size() + queue->results.size()) +
+    return absl::ResourceExhaustedError("the queue holds " +
+                                        std::to_string(queue->unfinished.size() + queue->results.size()) +
                                         " requests and takes " + std::to_string(options_.max_pending));
   }
   std::set<std::string> classes;
@@ -131,10 +133,12 @@ void Tracker::Impl::Next(const v1::NextRequest& request, Reply<v1::NextResponse>
   }
   Queue& queue = **found;
   AnswerNext(queue);  // an older call
-  while (!queue.results.empty() && queue.results.front().sequence() <= request.acknowledged()) queue.results.pop_front();
+  while (!queue.results.empty() && queue.results.front().sequence() <= request.acknowledged())
+    queue.results.pop_front();
   queue.waiting = std::move(reply);
   queue.max_results = request.max_results();
-  queue.wait_until = Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
+  queue.wait_until =
+      Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
   if (!queue.results.empty() || request.max_wait_ms() == 0) AnswerNext(queue);
 }
 
@@ -145,7 +149,8 @@ void Tracker::Impl::AnswerNext(Queue& queue, absl::Status status) {
   if (queue.max_results > 0) limit = std::min<size_t>(limit, queue.max_results);
   size_t bytes = 0;
   for (const v1::MeasureResult& result : queue.results) {
-    if (!status.ok() || static_cast<size_t>(response.results_size()) >= limit || bytes > options_.max_answer_bytes) break;
+    if (!status.ok() || static_cast<size_t>(response.results_size()) >= limit || bytes > options_.max_answer_bytes)
+      break;
     *response.add_results() = result;
     bytes += result.ByteSizeLong();
   }

@@ -1,9 +1,9 @@
 // The registry of workers and the queues of coordinators: what the services of proto/diapason/v1 (measure.proto,
 // tracker.proto) promise, without gRPC, so that tests can drive it with a clock of their own.
 //
-// A queue's pending requests are kept by class: kind of target and model of device. A device with free capacity takes the
-// next request of its classes from the queue of the highest priority, among equals from the one that had the least of its share
-// (stride scheduling, Waldspurger and Weihl 1995: each grant moves a queue's pass on by 1 / weight).
+// A queue's pending requests are kept by class: kind of target and model of device. A device with free capacity takes
+// the next request of its classes from the queue of the highest priority, among equals from the one that had the least
+// of its share (stride scheduling, Waldspurger and Weihl 1995: each grant moves a queue's pass on by 1 / weight).
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ inline constexpr uint32_t kHighestProtocol = 1;
 
 struct TrackerOptions {
   using Clock = std::chrono::steady_clock;
-  std::chrono::milliseconds heartbeat{1000};      // told to workers
-  std::chrono::milliseconds lease{15000};         // without renewal
+  std::chrono::milliseconds heartbeat{1000};  // told to workers
+  std::chrono::milliseconds lease{15000};     // without renewal
   // Of a worker, without Report. Shorter than a lease: a silent worker is gone before its lease would be granted again.
   std::chrono::milliseconds session{10000};
   std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
@@ -43,7 +43,8 @@ struct TrackerOptions {
 // Safe from any thread. Statuses are those that the protos list.
 class Tracker {
  public:
-  // The answer of a call that may wait. Called exactly once, from the thread of the call or of another one, without locks.
+  // The answer of a call that may wait. Called exactly once, from the thread of the call or of another one, without
+  // locks.
   template <typename Response>
   using Reply = std::function<void(absl::Status, Response)>;
 

@@ -1,5 +1,5 @@
-// The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls), tracker_match.cc (which
-// device gets which request) and tracker_workers.cc.
+// The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls),
+// tracker_match.cc (which device gets which request) and tracker_workers.cc.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,8 @@ class Tracker::Impl {
     last_tick_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
     next_lease_ = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
+        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+            .count());
   }
 
   absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);
@@ -63,7 +64,6 @@ class Tracker::Impl {
     Impl& impl_;
     std::unique_lock<std::mutex> lock_;
   };
-
 
  private:
   struct Queue;
@@ -126,9 +126,7 @@ class Tracker::Impl {
 
   Clock::time_point Now() const { return options_.now() - stalled_; }
   std::string NewSecret();
-  absl::Status Running() const {
-    return shut_ ? absl::UnavailableError("the tracker is stopping") : absl::OkStatus();
-  }
+  absl::Status Running() const { return shut_ ? absl::UnavailableError("the tracker is stopping") : absl::OkStatus(); }
   absl::StatusOr<Queue*> FindQueue(const std::string& id);
   absl::StatusOr<Session*> FindSession(const std::string& id);
   absl::Status CheckRequest(const v1::MeasureRequest& request) const;
@@ -164,7 +162,8 @@ class Tracker::Impl {
   std::vector<std::function<void()>> answers_;
   std::map<std::string, std::unique_ptr<Queue>> queues_;
   std::map<std::string, std::unique_ptr<Session>> sessions_;
-  std::deque<std::string> waiting_sessions_;  // in the order in which they are served; may hold ones that no longer wait
+  std::deque<std::string>
+      waiting_sessions_;  // in the order in which they are served; may hold ones that no longer wait
   std::map<std::string, size_t> devices_serving_;  // by class
   uint64_t next_lease_ = 1;
   Clock::time_point last_tick_;
@@ -178,8 +177,11 @@ inline double SecondsBetween(TrackerOptions::Clock::time_point a, TrackerOptions
 }
 
 inline std::string KindOfTarget(const std::string& target) { return target.substr(0, target.find(' ')); }
-// What a request asks for, and what a device offers (twice: for requests that name its model and for those that name none).
-inline std::string ClassOf(const std::string& target, const std::string& model) { return KindOfTarget(target) + "\n" + model; }
+// What a request asks for, and what a device offers (twice: for requests that name its model and for those that name
+// none).
+inline std::string ClassOf(const std::string& target, const std::string& model) {
+  return KindOfTarget(target) + "\n" + model;
+}
 
 // Picks the version of the protocol. FailedPrecondition, with both ranges, when there is no common one.
 absl::Status Handshake(const v1::ProtocolRange& theirs, uint32_t& protocol);

@@ -48,8 +48,8 @@ bool Tracker::Impl::HasPending(const std::string& device_class) {
 bool Tracker::Impl::AnotherWorkerCould(const Request& request) const {
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const Session& session = *entry.second;
-    return !request.tried.contains(session.status.worker_id()) && Carries(session.status.labels(), request.queue->labels) &&
-           session.Offers(request.device_class);
+    return !request.tried.contains(session.status.worker_id()) &&
+           Carries(session.status.labels(), request.queue->labels) && session.Offers(request.device_class);
   });
 }
 

@@ -1,12 +1,12 @@
 #include "worker/tracker_server.h"
 
+#include <grpcpp/grpcpp.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <utility>
-
-#include <grpcpp/grpcpp.h>
 
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
@@ -79,7 +79,8 @@ class TrackerService final : public v1::Tracker::CallbackService {
   Reactor* Leave(grpc::CallbackServerContext* c, const v1::LeaveRequest* q, v1::LeaveResponse* a) override {
     return Answer(c, tracker_.Leave(*q, *a));
   }
-  Reactor* ListWorkers(grpc::CallbackServerContext* c, const v1::ListWorkersRequest* q, v1::ListWorkersResponse* a) override {
+  Reactor* ListWorkers(grpc::CallbackServerContext* c, const v1::ListWorkersRequest* q,
+                       v1::ListWorkersResponse* a) override {
     return Answer(c, tracker_.ListWorkers(*q, *a));
   }
 
@@ -106,7 +107,8 @@ class TrackerServer::Impl {
     builder.RegisterService(&workers_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError("cannot listen on '" + address + "': the port is in use or the address is not of this host");
+      return absl::UnavailableError("cannot listen on '" + address +
+                                    "': the port is in use or the address is not of this host");
     }
     address_ = address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
     ticker_ = std::thread([this] { Tick(); });
@@ -150,7 +152,8 @@ class TrackerServer::Impl {
 TrackerServer::TrackerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrackerServer::~TrackerServer() = default;
 
-absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const std::string& address, TrackerOptions options) {
+absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const std::string& address,
+                                                                    TrackerOptions options) {
   auto impl = std::make_unique<Impl>(std::move(options));
   if (absl::Status status = impl->Start(address); !status.ok()) return status;
   return std::unique_ptr<TrackerServer>(new TrackerServer(std::move(impl)));

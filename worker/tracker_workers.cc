@@ -20,7 +20,8 @@ absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) cons
   std::set<std::string> names;
   for (const v1::DeviceDescription& device : request.devices()) {
     if (!names.insert(device.name()).second) {
-      return absl::InvalidArgumentError("worker '" + request.name() + "' has two devices named '" + device.name() + "'");
+      return absl::InvalidArgumentError("worker '" + request.name() + "' has two devices named '" + device.name() +
+                                        "'");
     }
     // Processors may be shared out between workers; a GPU has one owner.
     if (device.facts().uuid().empty() || KindOfTarget(device.target()) != "cuda") continue;
@@ -78,12 +79,13 @@ void Tracker::Impl::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseRespon
   session.waiting = std::move(reply);
   session.capacity.clear();
   for (const v1::DeviceCapacity& device : request.capacity()) session.capacity[device.device()] = device.free();
-  session.wait_until = Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
+  session.wait_until =
+      Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
   Redeliver(session, request.received());
   DispatchTo(session);
-  bool has_news = !session.revoked.empty() || std::any_of(session.leases.begin(), session.leases.end(), [&](const auto& entry) {
-    return entry.second.batch == session.batch + 1;
-  });
+  bool has_news = !session.revoked.empty() ||
+                  std::any_of(session.leases.begin(), session.leases.end(),
+                              [&](const auto& entry) { return entry.second.batch == session.batch + 1; });
   if (has_news || request.max_wait_ms() == 0) {
     AnswerLease(session);
   } else if (!session.in_line) {

@@ -30,10 +30,14 @@ bool NeedsPositiveInputs(const ComputeDag& dag) {
 
 double BaseTolerance(DType dtype) {
   switch (dtype) {
-    case DType::kFloat16: return 1e-2;
-    case DType::kFloat32: return 1e-4;
-    case DType::kFloat64: return 1e-9;
-    default: return 0;
+    case DType::kFloat16:
+      return 1e-2;
+    case DType::kFloat32:
+      return 1e-4;
+    case DType::kFloat64:
+      return 1e-9;
+    default:
+      return 0;
   }
 }
 
@@ -61,8 +65,8 @@ std::string Describe(const Stage& stage, int64_t element, double got, double ref
     index = std::to_string(element % shape[d]) + (index.empty() ? "" : ", ") + index;
   }
   char numbers[160];
-  std::snprintf(numbers, sizeof(numbers), "is %.9g where the naive evaluation has %.9g (allowed error %.3g)", got, reference,
-                limit);
+  std::snprintf(numbers, sizeof(numbers), "is %.9g where the naive evaluation has %.9g (allowed error %.3g)", got,
+                reference, limit);
   return "'" + stage.name + "' [" + index + "] " + numbers;
 }
 
@@ -106,7 +110,8 @@ Comparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got, 
     double relative = worst / scale;
     bool bad = relative > tolerance;
     if (bad && result.ok) {
-      result.text = Describe(dag.stage(id), worst_at, got[o].at(worst_at), reference[o].at(worst_at), tolerance * scale);
+      result.text =
+          Describe(dag.stage(id), worst_at, got[o].at(worst_at), reference[o].at(worst_at), tolerance * scale);
     }
     result.ok = result.ok && !bad;
     if (o == 0 || relative > result.max_rel_error) result.tolerance = tolerance;

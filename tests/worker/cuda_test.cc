@@ -24,9 +24,8 @@ ComputeDag ByWayOfWorkspace() {
 ComputeDag Endless() {
   DagBuilder b;
   int x = b.Placeholder("x", {1024});
-  int y = b.Reduce("y", {1024}, {int64_t{1} << 40}, Combiner::kSum, [&](auto& i, auto& r) {
-    return b.At(x, {FloorMod(Add(Mul(i[0], r[0]), r[0]), 1024)});
-  });
+  int y = b.Reduce("y", {1024}, {int64_t{1} << 40}, Combiner::kSum,
+                   [&](auto& i, auto& r) { return b.At(x, {FloorMod(Add(Mul(i[0], r[0]), r[0]), 1024)}); });
   return b.Build({y}).value();
 }
 
@@ -66,12 +65,14 @@ TEST(CudaTest, FaultsEndTheRunnerOnly) {
     expect_works();
     MeasurementResult result = measure(ByWayOfWorkspace(), "shrink");
     ASSERT_TRUE(std::holds_alternative<MeasureError>(result.outcome));
-    EXPECT_EQ(std::get<MeasureError>(result.outcome).kind, ErrorKind::kIllegalAccess) << std::get<MeasureError>(result.outcome).text;
+    EXPECT_EQ(std::get<MeasureError>(result.outcome).kind, ErrorKind::kIllegalAccess)
+        << std::get<MeasureError>(result.outcome).text;
     expect_works();
     auto began = std::chrono::steady_clock::now();
     result = measure(Endless(), "");
     ASSERT_TRUE(std::holds_alternative<MeasureError>(result.outcome));
-    EXPECT_EQ(std::get<MeasureError>(result.outcome).kind, ErrorKind::kRunTimeout) << std::get<MeasureError>(result.outcome).text;
+    EXPECT_EQ(std::get<MeasureError>(result.outcome).kind, ErrorKind::kRunTimeout)
+        << std::get<MeasureError>(result.outcome).text;
     EXPECT_LT(SecondsSince(began), 15);
     expect_works();
     EXPECT_EQ((*client)->Statistics()->devices, 1);

@@ -117,7 +117,8 @@ class ShrinkingToolchain : public Toolchain {
                                             const DeviceFacts& facts, double timeout_seconds,
                                             const StageBegins& stage_begins) override {
     absl::StatusOr<Program> program = CompileNaive(task, target);
-    if (!program.ok()) return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
+    if (!program.ok())
+      return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
     for (ProgramBuffer& buffer : program->buffers) {
       if (schedule.sketch == "shrink" && buffer.role == BufferRole::kWorkspace) buffer.elements = 1;
     }
@@ -193,7 +194,8 @@ class FakeDevice : public Device {
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return TargetKind::kCpu; }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override {
-    if (bytes > (int64_t{1} << 32)) return absl::ResourceExhaustedError("the device has no room for " + std::to_string(bytes));
+    if (bytes > (int64_t{1} << 32))
+      return absl::ResourceExhaustedError("the device has no room for " + std::to_string(bytes));
     return std::make_unique<FakeBuffer>(bytes);
   }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override {

@@ -1,5 +1,5 @@
-// A compiler and a device that misbehave at will, for the processes that the tests start. What they do is written in the
-// schedule: Schedule::sketch holds words, those for the builder and one for the kernel, "slow kernel=hang".
+// A compiler and a device that misbehave at will, for the processes that the tests start. What they do is written in
+// the schedule: Schedule::sketch holds words, those for the builder and one for the kernel, "slow kernel=hang".
 #pragma once
 
 #include <memory>
@@ -16,15 +16,16 @@ namespace diapason {
 ComputeDag DoublingDag(int64_t elements = 16);
 
 // Words: crash, hang, abort, exit, oom (eats memory), throw, slow (0.2 s), refuse (a compile error), grandchild (starts
-// another process that would live for a minute, then hangs), suicide (as if killed from outside). `kernel=NAME` names the kernel.
+// another process that would live for a minute, then hangs), suicide (as if killed from outside). `kernel=NAME` names
+// the kernel.
 std::unique_ptr<Toolchain> MakeFakeToolchain();
 
 // The real compiler's naive programs; "shrink": with workspaces of one element, so that the kernels write far outside.
 std::unique_ptr<Toolchain> MakeShrinkingToolchain();
 
 // Host memory, and kernels by name: double (right), wrong, skip (writes nothing), nan, crash, hang, oom, lose (the
-// device reports a fault and is lost), refuse, suicide, late (crashes in the timing), fast (right, and impossibly so), slow (right,
-// 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run.
+// device reports a fault and is lost), refuse, suicide, late (crashes in the timing), fast (right, and impossibly so),
+// slow (right, 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run.
 absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target);
 
 }  // namespace diapason

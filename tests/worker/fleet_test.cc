@@ -1,10 +1,9 @@
 // Tracker, workers and clients together, over gRPC on loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <set>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "tests/worker/testing.h"
 #include "worker/agent.h"

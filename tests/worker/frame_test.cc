@@ -1,9 +1,8 @@
 #include "worker/frame.h"
 
+#include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 #include "diapason/v1/process.pb.h"
 
@@ -24,7 +23,8 @@ TEST(FrameTest, DecodesAStreamCutAnywhere) {
     std::vector<std::string> messages;
     for (const std::string& piece : {stream.substr(0, cut), stream.substr(cut)}) {
       decoder.Append(piece.data(), piece.size());
-      for (auto next = decoder.Next(); next.ok() && next->has_value(); next = decoder.Next()) messages.push_back(**next);
+      for (auto next = decoder.Next(); next.ok() && next->has_value(); next = decoder.Next())
+        messages.push_back(**next);
     }
     ASSERT_EQ(messages.size(), 3u) << cut;
     v1::ProcessMessage last;

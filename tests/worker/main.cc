@@ -1,7 +1,7 @@
 // The test program is also the program that the agents under test execute for builders and runners.
-#include <string>
-
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "compiler/tensor/target.h"
 #include "tests/worker/fakes.h"
@@ -12,9 +12,11 @@ int main(int argc, char** argv) {
   std::string command = argc > 1 ? argv[1] : "";
   if (command == "fake-builder") return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeFakeToolchain());
   if (command == "fake-runner" && argc > 2) {
-    return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(), &diapason::OpenFakeDevice);
+    return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(),
+                                &diapason::OpenFakeDevice);
   }
-  if (command == "shrinking-builder") return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeShrinkingToolchain());
+  if (command == "shrinking-builder")
+    return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeShrinkingToolchain());
   // As the program does: "internal-runner --fd 3 --target TEXT".
   if (command == "internal-builder") return diapason::BuilderMain(diapason::kChildSocket);
   if (command == "internal-runner" && argc > 5) {

@@ -1,9 +1,8 @@
 #include "worker/pipeline.h"
 
-#include <signal.h>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
@@ -76,7 +75,8 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
   Start(options);
   const FaultCase cases[] = {
       {"crash", "build_crash", "compile", "builder: the process died of signal 11 (Segmentation fault)"},
-      {"abort", "build_crash", "compile", "builder: the process died of signal 6 (Aborted): assertion failed on purpose"},
+      {"abort", "build_crash", "compile",
+       "builder: the process died of signal 6 (Aborted): assertion failed on purpose"},
       {"exit", "build_crash", "compile", "builder: the process exited with status 3: giving up on purpose"},
       {"hang", "build_timeout", "compile", "not built within 3 s"},
       {"refuse", "compile", "compile", "line 7: no such thing"},
@@ -88,10 +88,10 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
       {"kernel=suicide", "infrastructure", "run", "runner: the process died of signal 9 (Killed)"},
       {"kernel=lose", "illegal_access", "run", "illegal memory access at 0x10"},
       {"kernel=refuse_load", "launch_failure", "load", "too many registers"},
-      {"kernel=skip", "wrong_result", "run", "element 0 of output 'y' was not written, or came from memory that was not"},
+      {"kernel=skip", "wrong_result", "run",
+       "element 0 of output 'y' was not written, or came from memory that was not"},
       {"kernel=nan", "wrong_result", "run", "element 2 of output 'y' is no finite number"},
-      {"kernel=fast", "wrong_result", "run",
-       "a sample of 1e-06 us, where the device cannot be done before 0.0032 us"},
+      {"kernel=fast", "wrong_result", "run", "a sample of 1e-06 us, where the device cannot be done before 0.0032 us"},
   };
   for (const FaultCase& c : cases) {
     auto began = std::chrono::steady_clock::now();
@@ -280,7 +280,8 @@ TEST_F(PipelineTest, RefusesADeviceThatIsNotThere) {
             "the runner of 'opencl -device=9' does not start: there is no device 9");
   options.devices = {"opencl -device=8"};
   EXPECT_EQ(Pipeline::Start(options).status().message(),
-            "the runner of 'opencl -device=8' does not start: the process died of signal 11 (Segmentation fault) while starting");
+            "the runner of 'opencl -device=8' does not start: the process died of signal 11 (Segmentation fault) while "
+            "starting");
   options.devices = {"opencl -device=7"};
   options.start_timeout_seconds = 2;
   EXPECT_EQ(Pipeline::Start(options).status().message(),
@@ -290,12 +291,14 @@ TEST_F(PipelineTest, RefusesADeviceThatIsNotThere) {
   EXPECT_EQ(Pipeline::Start(options).status().message(),
             "the runner of 'cpu' does not start: cannot start '/no/such/program': No such file or directory");
   options.scratch_base = "/no/such/folder";
-  EXPECT_EQ(Pipeline::Start(options).status().message(),
-            "cannot make a scratch folder in '/no/such/folder' (No such file or directory): free some space or set TMPDIR "
-            "to a folder that can be written");
+  EXPECT_EQ(
+      Pipeline::Start(options).status().message(),
+      "cannot make a scratch folder in '/no/such/folder' (No such file or directory): free some space or set TMPDIR "
+      "to a folder that can be written");
   options = FakeOptions(folder_);
   options.devices = {};
-  EXPECT_EQ(Pipeline::Start(options).status().message(), "a worker needs at least one device: name one, for instance 'cpu'");
+  EXPECT_EQ(Pipeline::Start(options).status().message(),
+            "a worker needs at least one device: name one, for instance 'cpu'");
 }
 
 TEST_F(PipelineTest, GivesUpBuildsWhenNoBuilderStarts) {

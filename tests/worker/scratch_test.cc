@@ -1,9 +1,8 @@
 #include "worker/scratch.h"
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <gtest/gtest.h>
 
 #include "tests/worker/testing.h"
 

@@ -1,6 +1,8 @@
 // What several tests of this room need.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -10,8 +12,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/serialize.h"

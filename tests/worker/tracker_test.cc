@@ -1,13 +1,13 @@
 #include "worker/tracker.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <future>
 #include <optional>
 #include <random>
 #include <thread>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "worker/convert.h"
 
@@ -95,7 +95,8 @@ class TrackerTest : public testing::Test {
     std::optional<absl::Status> status;
     v1::LeaseResponse response;
   };
-  std::shared_ptr<Waiting> Lease(const std::string& session, uint32_t free, uint64_t received = 0, uint32_t wait_ms = 20000) {
+  std::shared_ptr<Waiting> Lease(const std::string& session, uint32_t free, uint64_t received = 0,
+                                 uint32_t wait_ms = 20000) {
     v1::LeaseRequest request;
     request.set_session(session);
     request.set_received(received);
@@ -196,7 +197,8 @@ TEST_F(TrackerTest, GivesNoMoreThanTheCapacity) {
 
 TEST_F(TrackerTest, KeepsModelsApart) {
   std::string queue = Open(), h200 = Register("a"), h100 = Register(Worker("b", "H100"));
-  ASSERT_TRUE(Submit(queue, {Measurement(1, "H100"), Measurement(2, "H200"), Measurement(3, "B200"), Measurement(4)}).ok());
+  ASSERT_TRUE(
+      Submit(queue, {Measurement(1, "H100"), Measurement(2, "H200"), Measurement(3, "B200"), Measurement(4)}).ok());
   EXPECT_THAT(Ids(Grants(h100, 1)), ElementsAre(1));
   EXPECT_THAT(Ids(Grants(h200, 9)), testing::UnorderedElementsAre(2, 4));
   EXPECT_THAT(Ids(Grants(h100, 9)), IsEmpty());
@@ -489,9 +491,10 @@ TEST_F(TrackerTest, RefusesWhatDoesNotFit) {
   v1::RegisterResponse response;
   request.mutable_protocol()->set_low(7);
   request.mutable_protocol()->set_high(9);
-  EXPECT_EQ(tracker_->Register(request, response),
-            absl::FailedPreconditionError("this tracker speaks protocol 1 and the caller 7 to 9: install the same version of "
-                                          "diapason on both"));
+  EXPECT_EQ(
+      tracker_->Register(request, response),
+      absl::FailedPreconditionError("this tracker speaks protocol 1 and the caller 7 to 9: install the same version of "
+                                    "diapason on both"));
   v1::OpenRequest open;
   v1::OpenResponse opened;
   *open.mutable_protocol() = request.protocol();
@@ -500,8 +503,9 @@ TEST_F(TrackerTest, RefusesWhatDoesNotFit) {
   request = Worker("b");
   request.mutable_devices(0)->mutable_facts()->set_uuid("uuid of a");
   EXPECT_EQ(tracker_->Register(request, response),
-            absl::AlreadyExistsError("device 'cuda:0' (uuid of a) of worker 'b' is registered by worker 'a' already: stop one "
-                                     "of them, or give them different devices"));
+            absl::AlreadyExistsError(
+                "device 'cuda:0' (uuid of a) of worker 'b' is registered by worker 'a' already: stop one "
+                "of them, or give them different devices"));
   request = Worker("c");
   *request.add_devices() = request.devices(0);
   EXPECT_EQ(tracker_->Register(request, response),
@@ -629,7 +633,8 @@ TEST_F(TrackerTest, EveryRequestGetsOneResultWhateverHappens) {
       }
       std::vector<std::pair<uint64_t, v1::MeasureResult>> outcomes;
       for (uint64_t lease : held[w]) {
-        if (chance(50)) outcomes.push_back({lease, chance(10) ? InfrastructureResult(MeasureStage::kRun, "x") : Timed()});
+        if (chance(50))
+          outcomes.push_back({lease, chance(10) ? InfrastructureResult(MeasureStage::kRun, "x") : Timed()});
       }
       bool heard = calm || !chance(20);
       if (heard || chance(50)) Report(sessions[w], outcomes, held[w]);

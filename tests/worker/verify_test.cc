@@ -1,10 +1,10 @@
 #include "worker/verify.h"
 
-#include <cmath>
-#include <limits>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 #include "worker/candidate.h"
 
@@ -23,7 +23,9 @@ ComputeDag Matmul(int64_t m, int64_t n, int64_t k, DType dtype = DType::kFloat32
   return b.Build({c}).value();
 }
 
-Array Floats(std::vector<int64_t> shape, std::vector<float> values) { return Array::FromFloats(std::move(shape), values); }
+Array Floats(std::vector<int64_t> shape, std::vector<float> values) {
+  return Array::FromFloats(std::move(shape), values);
+}
 
 TEST(VerifyTest, InputsDependOnSeedAndStageOnly) {
   ComputeDag dag = Matmul(4, 4, 4);
@@ -78,8 +80,8 @@ TEST(VerifyTest, NumbersThatAreNoneMustBeTheSame) {
   float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   Array reference = Floats({1, 3}, {1, nan, inf});
   EXPECT_TRUE(CompareOutputs(dag, {reference}, {reference}).ok);
-  for (const Array& wrong : {Floats({1, 3}, {nan, nan, inf}), Floats({1, 3}, {1, 1, inf}), Floats({1, 3}, {1, nan, -inf}),
-                             Floats({1, 3}, {inf, nan, inf})}) {
+  for (const Array& wrong : {Floats({1, 3}, {nan, nan, inf}), Floats({1, 3}, {1, 1, inf}),
+                             Floats({1, 3}, {1, nan, -inf}), Floats({1, 3}, {inf, nan, inf})}) {
     Comparison result = CompareOutputs(dag, {wrong}, {reference});
     EXPECT_FALSE(result.ok);
     EXPECT_EQ(result.max_abs_error, kInf);
