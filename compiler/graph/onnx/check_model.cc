@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "compiler/graph/onnx/onnx_proto.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/read_model.h"

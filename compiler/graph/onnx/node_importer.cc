@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/operator.h"
@@ -144,6 +143,12 @@ absl::StatusOr<NodeImporter::OptionalInts> NodeImporter::IntsByOpset(const std::
     ASSIGN_OR_RETURN(result.values, KnownInts(input, name));
   }
   return result;
+}
+
+bool NodeImporter::SpendConstantBytes(int64_t bytes) {
+  if (bytes > state_.constant_bytes_left) return false;
+  state_.constant_bytes_left -= bytes;
+  return true;
 }
 
 bool NodeImporter::IsRead(int i) const {

@@ -32,6 +32,8 @@ struct ImportState {
   std::map<std::string, ImportValue> values;
   std::set<std::string> read;  // names that a node or an output reads
   int64_t opset = 0;
+  // What constants that are written down in a few bytes may still take in memory.
+  int64_t constant_bytes_left = int64_t{1} << 30;
 };
 
 // A constant that is not in the network yet.
@@ -69,6 +71,9 @@ class NodeImporter {
     std::vector<int64_t> values;
   };
   absl::StatusOr<OptionalInts> IntsByOpset(const std::string& name, int64_t first_opset, int input);
+
+  // True if a constant of so many bytes, which the file does not hold, may be made; then they count as used.
+  bool SpendConstantBytes(int64_t bytes);
 
   // True if somebody reads result i.
   bool IsRead(int i) const;

@@ -1,4 +1,7 @@
 // Constants of the graph.
+#include <algorithm>
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/onnx/rules/rules.h"
@@ -6,9 +9,6 @@
 
 namespace diapason::onnx_rules {
 namespace {
-
-// Larger ones are expanded when the network runs (or is optimised).
-constexpr int64_t kSmallElements = 4096;
 
 Array FloatArray(std::vector<int64_t> shape, const std::vector<double>& values) {
   Array array(DType::kFloat32, std::move(shape));
@@ -48,6 +48,18 @@ absl::Status ImportConstant(NodeImporter& node) {
   return absl::OkStatus();
 }
 
+constexpr int64_t kManyBytes = int64_t{1} << 31;  // more than constants may take
+
+Array Filled(const Array& fill, const std::vector<int64_t>& shape) {
+  Array array(fill.dtype, shape);
+  size_t bytes = fill.data.size();
+  bool zero = std::all_of(fill.data.begin(), fill.data.end(), [](uint8_t byte) { return byte == 0; });
+  for (size_t at = 0; !zero && at < array.data.size(); at += bytes) {
+    std::memcpy(&array.data[at], fill.data.data(), bytes);
+  }
+  return array;
+}
+
 absl::Status ImportConstantOfShape(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, node.KnownInts(0, "the shape"));
   Array fill = FloatArray({}, {0});
@@ -56,20 +68,19 @@ absl::Status ImportConstantOfShape(NodeImporter& node) {
   }
   if (fill.elements() != 1) return absl::InvalidArgumentError("value must have one element");
   fill.shape.clear();
-  int64_t elements = 1;
+  int64_t bytes = BytesOf(fill.dtype);
   for (int64_t extent : shape) {
     if (extent < 0) {
       return absl::InvalidArgumentError(absl::StrCat("the shape ", absl::StrJoin(shape, "x"), " is negative"));
     }
-    if (elements <= kSmallElements) elements *= std::min(extent, kSmallElements + 1);
+    bytes *= std::min(extent, kManyBytes);
+    bytes = std::min(bytes, kManyBytes);
   }
-  if (elements > kSmallElements) {
+  // Weights of models that were made light. What is too large to be one is expanded when the network runs.
+  if (!node.SpendConstantBytes(bytes)) {
     return node.Emit("expand", {KnownValue(std::move(fill), node.node().name)}, {{"shape", shape}});
   }
-  Array array(fill.dtype, shape);
-  int bytes = BytesOf(fill.dtype);
-  for (int64_t i = 0; i < elements * bytes; ++i) array.data[i] = fill.data[i % bytes];
-  node.Set(0, KnownValue(std::move(array), node.node().name));
+  node.Set(0, KnownValue(Filled(fill, shape), node.node().name));
   return absl::OkStatus();
 }
 
