@@ -225,8 +225,15 @@ bool CandidateRunner::Job::CheckWritten() {
   for (size_t o = 0; o < outputs_.size(); ++o) {
     const std::string& name = dag_.stage(dag_.outputs()[o]).name;
     if (int64_t at = FirstUnwritten(outputs_[o]); at >= 0) {
-      return Fail(ErrorKind::kWrongResult, "element " + std::to_string(at) + " of output '" + name +
-                                               "' was not written, or came from memory that was not");
+      std::string text = "element " + std::to_string(at) + " of output '" + name +
+                         "' was not written, or came from memory that was not";
+      if (wants_verification()) {
+        v1::Verification& verification = *reply_.mutable_verification();
+        verification.set_max_abs_error(std::numeric_limits<double>::infinity());
+        verification.set_max_rel_error(std::numeric_limits<double>::infinity());
+        verification.set_text(text);
+      }
+      return Fail(ErrorKind::kWrongResult, text);
     }
     int64_t at = FirstNonFinite(outputs_[o]);
     // With a reference at hand, the comparison tells whether that is right.

@@ -57,7 +57,7 @@ struct MeasurementResult {
   // A result that differs from the naive evaluation is an error of kind wrong_result, with `check` telling by how much.
   Outcome outcome;
   bool cancelled = false;                 // given up by Cancel; the outcome is then an error of kind infrastructure
-  std::optional<MeasurementCheck> check;  // when the comparison was made
+  std::optional<MeasurementCheck> check;  // modes that verify, when the candidate ran to its end
   // Where it was measured; empty when it reached no device.
   std::string worker, device, device_model, device_uuid, driver;
   double core_mhz = 0, memory_mhz = 0;

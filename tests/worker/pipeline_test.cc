@@ -230,6 +230,19 @@ TEST_F(PipelineTest, VerifiesAgainstTheNaiveProgram) {
   EXPECT_TRUE(std::isinf(result.verification().max_abs_error()));
 }
 
+TEST_F(PipelineTest, AnOutputThatWasNotWrittenIsRefuted) {
+  Start();
+  v1::MeasureRequest request = FakeRequest(1, "kernel=skip");
+  request.set_mode(v1::MEASURE_MODE_VERIFY);
+  Submit(request);
+  v1::MeasureResult result = box_.Wait(1);
+  EXPECT_EQ(result.error().kind(), "wrong_result");
+  ASSERT_TRUE(result.has_verification());
+  EXPECT_FALSE(result.verification().ok());
+  EXPECT_TRUE(std::isinf(result.verification().max_abs_error()));
+  EXPECT_EQ(result.verification().text(), result.error().text());
+}
+
 TEST_F(PipelineTest, RacesAgainstTheBestKnown) {
   Start();
   v1::MeasureRequest request = FakeRequest(1, "kernel=slow");
