@@ -1,10 +1,10 @@
-// How well cost models would have ranked what a history holds: trained on the first part of each task's trials, judged on the
-// rest.
+// How well cost models would have ranked what a history holds: trained on the first part of each task's trials, judged
+// on the rest.
 //
 //   search_quality HISTORY NETWORK TARGET
 //
-// Two figures for each model: the share of pairs of a task's candidates, more than 10% apart, that it puts in the right order,
-// and how near the fastest of its first eight comes to the fastest of all (1: the same).
+// Two figures for each model: the share of pairs of a task's candidates, more than 10% apart, that it puts in the right
+// order, and how near the fastest of its first eight comes to the fastest of all (1: the same).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -113,7 +113,8 @@ absl::Status Run(const std::string& path, const std::string& name, const std::st
   if (tasks.empty()) return absl::NotFoundError("the history holds no trials of this network: tune it first");
   size_t trials = 0;
   for (const auto& samples : tasks) trials += samples.size();
-  std::printf("%zu trials of %zu tasks\ntrained on, model, pairs in order, best of the first 8\n", trials, tasks.size());
+  std::printf("%zu trials of %zu tasks\ntrained on, model, pairs in order, best of the first 8\n", trials,
+              tasks.size());
   const std::pair<const char*, Label> labels[] = {
       {"residual", Label::kResidual}, {"throughput", Label::kThroughput}, {"rank", Label::kRank}};
   for (double part : {0.25, 0.5, 0.75}) {

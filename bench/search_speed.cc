@@ -40,7 +40,10 @@ void TrainOnMadeUpTimes(const TaskSpace& space, XgbCostModel* model) {
     decisions.assign(one.size(), 1);
     SampleDecisions(one, &random, absl::MakeSpan(decisions), &values);
     one.Evaluate(decisions, &metrics);
-    samples.push_back({1, static_cast<uint64_t>(i), {metrics.features, metrics.features + kNumFeatures}, metrics.seconds,
+    samples.push_back({1,
+                       static_cast<uint64_t>(i),
+                       {metrics.features, metrics.features + kNumFeatures},
+                       metrics.seconds,
                        metrics.seconds * std::exp(random.Uniform())});
   }
   model->AddSamples(std::move(samples));
@@ -100,8 +103,10 @@ absl::Status Run(const std::string& name, const std::string& target_text, double
   int rounds = 0;
   for (; Now() - begin < seconds; ++rounds) search.NextRound(ranker.get(), 64);
   const double took = Now() - begin;
-  std::printf("search: %d rounds of 64, %.0f candidates/s made, %.0f/s of them new and through legality, features and prediction\n",
-              rounds, static_cast<double>(search.stats().sampled) / took, static_cast<double>(search.stats().evaluated) / took);
+  std::printf(
+      "search: %d rounds of 64, %.0f candidates/s made, %.0f/s of them new and through legality, features and "
+      "prediction\n",
+      rounds, static_cast<double>(search.stats().sampled) / took, static_cast<double>(search.stats().evaluated) / took);
   return absl::OkStatus();
 }
 

@@ -24,9 +24,9 @@ std::string ArrayInterface(const float* data, size_t rows, int columns) {
                       "],\"typestr\":\"<f4\",\"version\":3}");
 }
 
-// XGBoost reads models with a thread a core, whatever its parameters say, and OpenMP's threads go on spinning for a while
-// when they are done: they would disturb kernels that are timed on this host. Its default can be set for each thread that
-// calls; by name, since OpenMP is XGBoost's library and none of ours.
+// XGBoost reads models with a thread a core, whatever its parameters say, and OpenMP's threads go on spinning for a
+// while when they are done: they would disturb kernels that are timed on this host. Its default can be set for each
+// thread that calls; by name, since OpenMP is XGBoost's library and none of ours.
 void KeepToThisThread() {
   using SetThreads = void (*)(int);
   static const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
@@ -99,15 +99,14 @@ absl::StatusOr<std::unique_ptr<Booster>> Booster::Train(const TrainingMatrix& ma
     if (keep_on && !keep_on()) return absl::CancelledError("training was given up");
     RETURN_IF_ERROR(Check(XGBoosterUpdateOneIter(handle, tree, data.get()), "grow a tree"));
   }
-  // Through bytes, so that the result neither holds the training data nor its caches, and is configured for one thread a
-  // caller.
+  // Through bytes, so that the result neither holds the training data nor its caches, and is configured for one thread
+  // a caller.
   ASSIGN_OR_RETURN(std::string bytes, trained->Serialize());
   return Parse(bytes);
 }
 
 absl::StatusOr<int> Booster::BestTrees(const TrainingMatrix& matrix, const TrainingMatrix& held_out,
-                                       const BoosterOptions& options, int trees,
-                                       const std::function<bool()>& keep_on) {
+                                       const BoosterOptions& options, int trees, const std::function<bool()>& keep_on) {
   ASSIGN_OR_RETURN(Matrix data, MakeMatrix(matrix, options.threads));
   ASSIGN_OR_RETURN(Matrix judge, MakeMatrix(held_out, options.threads));
   BoosterHandle handle = nullptr;

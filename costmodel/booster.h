@@ -16,10 +16,10 @@ namespace diapason {
 // Rows of features with labels, for training.
 struct TrainingMatrix {
   int num_features = 0;
-  std::vector<float> features;         // row after row, finite
-  std::vector<float> labels;           // one a row
-  std::vector<float> weights;          // one a row, or one a group when there are groups
-  std::vector<uint32_t> group_sizes;   // rank objectives only: rows of each group, which lie together
+  std::vector<float> features;        // row after row, finite
+  std::vector<float> labels;          // one a row
+  std::vector<float> weights;         // one a row, or one a group when there are groups
+  std::vector<uint32_t> group_sizes;  // rank objectives only: rows of each group, which lie together
   int rows() const { return static_cast<int>(labels.size()); }
 };
 
@@ -37,8 +37,8 @@ class Booster {
   // Trains `trees` trees. `keep_on`, where given, is asked before each; Cancelled when it says no.
   static absl::StatusOr<std::unique_ptr<Booster>> Train(const TrainingMatrix& matrix, const BoosterOptions& options,
                                                         int trees, const std::function<bool()>& keep_on = nullptr);
-  // The number of trees, at most `trees`, that has the smallest error on `held_out`; stops looking after 20 without gain.
-  // REQUIRES: an objective whose metric is an error.
+  // The number of trees, at most `trees`, that has the smallest error on `held_out`; stops looking after 20 without
+  // gain. REQUIRES: an objective whose metric is an error.
   static absl::StatusOr<int> BestTrees(const TrainingMatrix& matrix, const TrainingMatrix& held_out,
                                        const BoosterOptions& options, int trees,
                                        const std::function<bool()>& keep_on = nullptr);

@@ -2,8 +2,8 @@
 //
 // Ansor's cost model (Zheng et al., OSDI 2020, section 5.2) with these differences. A candidate is one row of features.
 // Labels are kept as raw seconds and normalised when training, against the best of their task at that moment. The model
-// learns what the analytic estimate of the space gets wrong rather than everything: with few samples the estimate ranks,
-// with many the trees do. Training runs in the background and never makes a search wait.
+// learns what the analytic estimate of the space gets wrong rather than everything: with few samples the estimate
+// ranks, with many the trees do. Training runs in the background and never makes a search wait.
 //
 // This room knows features only as numbers: their count and the version of their meaning come from scheduler/space.h.
 #pragma once
@@ -34,16 +34,16 @@ struct Sample {
 class Ranker {
  public:
   virtual ~Ranker() = default;
-  // scores[i] estimates log(best known seconds of the task / seconds of candidate i): higher is better, 0 is as fast as the
-  // best that was known at training. Scores of one task can be compared; of a task without samples only their order means
-  // something. features holds n rows. REQUIRES: features finite, analytic_seconds positive.
+  // scores[i] estimates log(best known seconds of the task / seconds of candidate i): higher is better, 0 is as fast as
+  // the best that was known at training. Scores of one task can be compared; of a task without samples only their order
+  // means something. features holds n rows. REQUIRES: features finite, analytic_seconds positive.
   virtual void Predict(uint64_t task, absl::Span<const float> features, absl::Span<const double> analytic_seconds,
                        absl::Span<double> scores) const = 0;
 };
 
 struct TrainingStats {
   int64_t trainings = 0;
-  double seconds = 0;  // spent training, of the background thread
+  double seconds = 0;   // spent training, of the background thread
   int64_t samples = 0;  // that Current() was trained on
   int trees = 0;
   std::string error;  // why the last training failed; empty when it did not
@@ -56,8 +56,8 @@ class CostModel {
   // The last finished model; null before the first training, when the analytic estimate ranks.
   virtual std::shared_ptr<const Ranker> Current() const = 0;
   virtual void AddSamples(std::vector<Sample> samples) = 0;
-  // Trains on all samples in the background when there are enough new ones (a tenth more than the last training saw). While
-  // a training runs, asks for one more after it.
+  // Trains on all samples in the background when there are enough new ones (a tenth more than the last training saw).
+  // While a training runs, asks for one more after it.
   virtual void Train() = 0;
   // Returns when no training runs or is asked for.
   virtual void Wait() = 0;
@@ -79,14 +79,14 @@ struct XgbOptions {
   int max_trees = 120;
   int max_depth = 6;
   double learning_rate = 0.12;
-  int threads = 1;        // of training
+  int threads = 1;  // of training
   uint64_t seed = 0;
-  int min_samples = 16;   // successful ones before the first training
+  int min_samples = 16;         // successful ones before the first training
   int64_t max_samples = 30000;  // the oldest ones of other tasks' files are dropped first
 };
 
-// Gradient-boosted trees through XGBoost's C interface. Deterministic: the same samples, in any order, and options give the
-// same model.
+// Gradient-boosted trees through XGBoost's C interface. Deterministic: the same samples, in any order, and options give
+// the same model.
 class XgbCostModel : public CostModel {
  public:
   explicit XgbCostModel(XgbOptions options);
@@ -100,8 +100,8 @@ class XgbCostModel : public CostModel {
 
   // Writes the samples and the last model; the file is replaced whole or not at all. docs/cost-model.md has the format.
   absl::Status Save(const std::string& path) const;
-  // Adds the samples of the file, and its model until the next training. NotFound: no such file. FailedPrecondition: made
-  // for other features or another kind of target. DataLoss: damaged. The file is never changed or removed.
+  // Adds the samples of the file, and its model until the next training. NotFound: no such file. FailedPrecondition:
+  // made for other features or another kind of target. DataLoss: damaged. The file is never changed or removed.
   absl::Status Load(const std::string& path);
 
  private:

@@ -16,8 +16,8 @@ double LabelOf(const Sample& sample, double best_seconds) {
   return std::max(kWorstLabel, std::log(best_seconds / sample.seconds));
 }
 
-// The square root of the throughput: Ansor weighs by the throughput itself, which leaves a model of few samples nothing to
-// learn the bad regions from.
+// The square root of the throughput: Ansor weighs by the throughput itself, which leaves a model of few samples nothing
+// to learn the bad regions from.
 double WeightOf(const Sample& sample, double label) {
   return sample.seconds <= 0 ? kFailureWeight : std::max(kFailureWeight, std::exp(label / 2));
 }

@@ -215,8 +215,8 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_ver
   if (!magic || magic->rfind(kMagic, 0) != 0 || !absl::SimpleAtoi(magic->substr(sizeof kMagic - 1), &format))
     return Damaged(path);
   if (format != kFormat) {
-    return absl::FailedPreconditionError(absl::StrCat("the cost model ", path, " has format ", format,
-                                                      ", this program reads ", kFormat, ": ", kMend));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the cost model ", path, " has format ", format, ", this program reads ", kFormat, ": ", kMend));
   }
   const std::optional<std::string> checksum = TakeLine(text, &at);
   const std::string body = text.substr(at);
@@ -226,10 +226,10 @@ absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_ver
   if (!ParseHeader(body, &at, &header)) return Damaged(path);
   if (header.feature_version != feature_version || header.num_features != num_features ||
       header.target_kind != target_kind) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the cost model ", path, " was trained on version ", header.feature_version, " of the features (",
-        header.num_features, " of them) for ", header.target_kind, ", this run needs version ", feature_version, " (",
-        num_features, ") for ", target_kind, ": ", kMend));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the cost model ", path, " was trained on version ", header.feature_version, " of the features (",
+                     header.num_features, " of them) for ", header.target_kind, ", this run needs version ",
+                     feature_version, " (", num_features, ") for ", target_kind, ": ", kMend));
   }
   ModelFile file;
   file.feature_version = feature_version;

@@ -22,8 +22,8 @@ struct ModelFile {
 
 // Replaces the file whole or not at all.
 absl::Status WriteModelFile(const std::string& path, const ModelFile& file);
-// NotFound, PermissionDenied, DataLoss (damaged), FailedPrecondition (another format, other features than `feature_version`
-// and `num_features`, or another kind of target). The file is only read.
+// NotFound, PermissionDenied, DataLoss (damaged), FailedPrecondition (another format, other features than
+// `feature_version` and `num_features`, or another kind of target). The file is only read.
 absl::StatusOr<ModelFile> ReadModelFile(const std::string& path, int feature_version, int num_features,
                                         const std::string& target_kind);
 

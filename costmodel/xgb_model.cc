@@ -111,8 +111,8 @@ class XgbCostModel::Impl {
   }
 
   absl::Status Load(const std::string& path) {
-    ASSIGN_OR_RETURN(ModelFile file, ReadModelFile(path, options_.feature_version, options_.num_features,
-                                                   options_.target_kind));
+    ASSIGN_OR_RETURN(ModelFile file,
+                     ReadModelFile(path, options_.feature_version, options_.num_features, options_.target_kind));
     std::shared_ptr<const XgbRanker> ranker;
     if (!file.booster.empty()) {
       ASSIGN_OR_RETURN(std::unique_ptr<Booster> booster, Booster::Parse(file.booster));
@@ -218,9 +218,7 @@ class XgbCostModel::Impl {
     return std::make_shared<XgbRanker>(std::move(trained), prior, options_.label, options_.num_features);
   }
 
-  int DefaultTrees(size_t samples) const {
-    return std::min(options_.max_trees, 20 + static_cast<int>(samples / 4));
-  }
+  int DefaultTrees(size_t samples) const { return std::min(options_.max_trees, 20 + static_cast<int>(samples / 4)); }
 
   static constexpr size_t kMinJudging = 40;
   static constexpr int kMinTrees = 10;

@@ -9,8 +9,8 @@
 
 namespace diapason {
 
-// Names a candidate within its task: of the space's name and the decisions, so that it means the same in every process and
-// for as long as the space keeps its name. Stored in histories: never changes.
+// Names a candidate within its task: of the space's name and the decisions, so that it means the same in every process
+// and for as long as the space keeps its name. Stored in histories: never changes.
 uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> decisions);
 
 struct Candidate {

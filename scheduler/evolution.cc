@@ -22,7 +22,7 @@ namespace {
 constexpr int kChunk = 128;
 // A space that keeps giving what was seen before is listed whole if it has at most this many candidates.
 constexpr int kEnumerationLimit = 4096;
-// Of a round, at most one in this many places goes to spaces that were hardly measured.
+// Of a round, at most one place in this many goes to spaces that were hardly measured.
 constexpr int kFloorShare = 3;
 // Tries of a failing space before it only gets a token share of the samples.
 constexpr int kFailuresToGiveUp = 8;
@@ -33,7 +33,7 @@ constexpr int kNeighbours = 3;
 
 // What is known of one space.
 struct SpaceState {
-  int measured = 0;         // proposed ones included
+  int measured = 0;  // proposed ones included
   int failed = 0;
   double best_seconds = 0;  // 0: none ran
   bool listed = false;      // `all` holds every candidate
@@ -51,6 +51,22 @@ struct Measured {
 struct Sampled {
   int space;
   std::vector<int32_t> decisions;
+};
+
+// Candidates of the population that go into the round, in order.
+class Picks {
+ public:
+  void Take(int i) {
+    taken_.insert(i);
+    picks_.push_back(i);
+  }
+  bool has(int i) const { return taken_.contains(i); }
+  size_t size() const { return picks_.size(); }
+  const std::vector<int>& all() const { return picks_; }
+
+ private:
+  std::vector<int> picks_;
+  absl::flat_hash_set<int> taken_;
 };
 
 bool Differ(absl::Span<const int32_t> a, absl::Span<const int32_t> b, int at_most) {
@@ -99,18 +115,22 @@ class TaskSearch::Impl {
   void ListIfSmall(int space);
   void Evolve(const Ranker* ranker, int k);
   Candidate Propose(int i, const Ranker* ranker);
-  std::vector<int> Pick(int k);
+  bool Better(int a, int b) const;
+  std::vector<int> Claims(const std::vector<int>& open) const;
+  void TakeBest(const std::vector<int>& open, size_t places, Picks* picks) const;
+  void TakeRandom(const std::vector<int>& open, size_t places, Picks* picks) const;
+  std::vector<int> Pick(int k) const;
   void AddUnguided(int count, const Ranker* ranker);
 
   const TaskSpace* const space_;
   const uint64_t task_;
   const EvolutionOptions options_;
   std::vector<SpaceState> states_;
-  std::vector<std::vector<int32_t>> defaults_;  // of each space
-  absl::flat_hash_set<uint64_t> proposed_;              // never again
-  absl::flat_hash_map<uint64_t, int> pending_space_;    // of each proposed one
-  std::map<uint64_t, Measured> measured_;               // by hash: the order of arrival does not matter
-  std::vector<const Measured*> ranking_;                // of measured_: what ran, the fastest first
+  std::vector<std::vector<int32_t>> defaults_;        // of each space
+  absl::flat_hash_set<uint64_t> proposed_;            // never again
+  absl::flat_hash_map<uint64_t, int> pending_space_;  // of each proposed one
+  std::map<uint64_t, Measured> measured_;             // by hash: the order of arrival does not matter
+  std::vector<const Measured*> ranking_;              // of measured_: what ran, the fastest first
   bool summary_is_old_ = false;
   std::deque<Sampled> samples_;  // of the last rounds, the oldest first
   double best_seconds_ = 0;
@@ -141,8 +161,8 @@ void TaskSearch::Impl::Summarise() {
   best_seconds_ = ranking_.empty() ? 0 : ranking_.front()->seconds;
 }
 
-// Share of the samples of each space: a third is dealt out evenly, the rest by how near the best of the space comes to the
-// best of the task (squared). A space that was not measured counts as the best one would.
+// Share of the samples of each space: a third is dealt out evenly, the rest by how near the best of the space comes to
+// the best of the task (squared). A space that was not measured counts as the best one would.
 std::vector<double> TaskSearch::Impl::Shares() const {
   std::vector<double> shares(states_.size());
   double sum = 0;
@@ -161,13 +181,13 @@ std::vector<double> TaskSearch::Impl::Shares() const {
   return shares;
 }
 
-// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a sample costs
-// several times as much as a mutation, so most samples are those of the rounds before.
+// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a
+// sample costs several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
   for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
-  const int seeds = std::min(static_cast<int>(ranking_.size()),
-                             static_cast<int>(options_.population * options_.measured_share));
+  const int seeds =
+      std::min(static_cast<int>(ranking_.size()), static_cast<int>(options_.population * options_.measured_share));
   for (int i = 0; i < seeds; ++i) Append(ranking_[i]->space, ranking_[i]->decisions);
   for (int i = 0; i < space_->size(); ++i) {
     if (!states_[i].listed) continue;
@@ -253,7 +273,8 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
       const Space& space = space_->space(population_.space(parent));
       child.assign(population_.decisions(parent).begin(), population_.decisions(parent).end());
       const int other = draw(&random);
-      if (random.Uniform() >= options_.mutation && population_.space(other) == population_.space(parent) && other != parent)
+      if (random.Uniform() >= options_.mutation && population_.space(other) == population_.space(parent) &&
+          other != parent)
         Crossover(space, &random, population_.decisions(other), absl::MakeSpan(child));
       else if (!Mutate(space, &random, absl::MakeSpan(child), &values))
         continue;
@@ -265,8 +286,8 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
   stats_.evaluated += population_.size() - base;
 }
 
-// Changes of the best measured candidates in one hole or two, whatever the model thinks of them: a model that is trained
-// on what it chose itself never learns that it is wrong elsewhere.
+// Changes of the best measured candidates in one hole or two, whatever the model thinks of them: a model that is
+// trained on what it chose itself never learns that it is wrong elsewhere.
 void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
   first_unguided_ = population_.size();
   if (ranking_.empty()) return;
@@ -291,78 +312,86 @@ void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
   stats_.evaluated += population_.size() - first_unguided_;
 }
 
-// Indices to propose, in the order of proposal.
-std::vector<int> TaskSearch::Impl::Pick(int k) {
-  std::vector<int> order;
-  for (int i = 0; i < population_.size(); ++i)
-    if (std::isfinite(population_.score(i)) && !proposed_.contains(population_.hash(i))) order.push_back(i);
-  const auto better = [&](int a, int b) {
-    if (population_.score(a) != population_.score(b)) return population_.score(a) > population_.score(b);
-    return population_.hash(a) < population_.hash(b);
-  };
-  std::vector<int> picks;
-  std::vector<bool> taken(population_.size());
-  const auto take = [&](int i) {
-    taken[i] = true;
-    picks.push_back(i);
-  };
-  std::vector<int> champion(states_.size(), -1);
-  for (int i : order)
-    if (int& best = champion[population_.space(i)]; best < 0 || better(i, best)) best = i;
-  std::vector<int> claims;
+// Whether candidate a goes before b.
+bool TaskSearch::Impl::Better(int a, int b) const {
+  if (population_.score(a) != population_.score(b)) return population_.score(a) > population_.score(b);
+  return population_.hash(a) < population_.hash(b);
+}
+
+// The best candidate of each space that was hardly measured, the best first.
+std::vector<int> TaskSearch::Impl::Claims(const std::vector<int>& open) const {
+  std::vector<int> champion(states_.size(), -1), claims;
+  for (int i : open)
+    if (int& best = champion[population_.space(i)]; best < 0 || Better(i, best)) best = i;
   for (size_t i = 0; i < states_.size(); ++i)
     if (champion[i] >= 0 && states_[i].measured < options_.floor_measurements) claims.push_back(champion[i]);
-  std::sort(claims.begin(), claims.end(), better);
-  const size_t floor_places = std::max(1, k / kFloorShare);
-  for (size_t i = 0; i < claims.size() && i < floor_places; ++i) take(claims[i]);
+  std::sort(claims.begin(), claims.end(), [this](int a, int b) { return Better(a, b); });
+  return claims;
+}
 
-  for (int i = first_unguided_; i < population_.size() && static_cast<int>(picks.size()) < k; ++i)
-    if (std::isfinite(population_.score(i)) && !taken[i]) take(i);
-
-  const int randoms = std::min(k - static_cast<int>(picks.size()),
-                               static_cast<int>(std::ceil(options_.epsilon * k - 0.5)));
-  const size_t greedy = static_cast<size_t>(k - std::max(0, randoms));
-  // Only the best few are looked at by score.
-  const size_t looked_at = std::min(order.size(), static_cast<size_t>(8 * k));
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at), order.end(), better);
-  std::vector<int> skipped;
-  for (size_t j = 0; j < looked_at && picks.size() < greedy; ++j) {
+// Fills up to `places` with the best by score, those last that have several near-identical ones among the picks.
+void TaskSearch::Impl::TakeBest(const std::vector<int>& open, size_t places, Picks* picks) const {
+  std::vector<int> order = open, skipped;
+  const size_t looked_at = std::min(order.size(), 8 * places);
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(looked_at), order.end(),
+                    [this](int a, int b) { return Better(a, b); });
+  for (size_t j = 0; j < looked_at && picks->size() < places; ++j) {
     const int i = order[j];
-    if (taken[i]) continue;
-    int neighbours = 0;
-    for (int pick : picks)
-      if (population_.space(pick) == population_.space(i) && !Differ(population_.decisions(pick), population_.decisions(i), 1))
-        ++neighbours;
-    if (neighbours >= kNeighbours) {
+    if (picks->has(i)) continue;
+    const auto near = [&](int pick) {
+      return population_.space(pick) == population_.space(i) &&
+             !Differ(population_.decisions(pick), population_.decisions(i), 1);
+    };
+    if (std::count_if(picks->all().begin(), picks->all().end(), near) >= kNeighbours) {
       skipped.push_back(i);
     } else {
-      take(i);
+      picks->Take(i);
     }
   }
-  for (size_t j = 0; j < skipped.size() && picks.size() < greedy; ++j) take(skipped[j]);
+  for (size_t j = 0; j < skipped.size() && picks->size() < places; ++j) picks->Take(skipped[j]);
+}
 
-  // Random ones among the samples, then whatever is left.
+// Fills up to `places` with samples drawn at random.
+void TaskSearch::Impl::TakeRandom(const std::vector<int>& open, size_t places, Picks* picks) const {
   std::vector<int> samples;
-  for (int i : order)
-    if (i < first_generation_ && !taken[i]) samples.push_back(i);
-  std::sort(samples.begin(), samples.end());
+  for (int i : open)
+    if (i < first_generation_ && !picks->has(i)) samples.push_back(i);
   Random random(options_.seed, task_, round_ << 8, uint64_t{1} << 40);
-  while (picks.size() < static_cast<size_t>(k) && !samples.empty()) {
+  while (picks->size() < places && !samples.empty()) {
     const auto at = random.Below(static_cast<uint32_t>(samples.size()));
-    take(samples[at]);
+    picks->Take(samples[at]);
     samples[at] = samples.back();
     samples.pop_back();
   }
-  for (size_t j = 0; j < order.size() && picks.size() < static_cast<size_t>(k); ++j)
-    if (!taken[order[j]]) take(order[j]);
-  return picks;
+}
+
+// Indices to propose, in the order of proposal.
+std::vector<int> TaskSearch::Impl::Pick(int k) const {
+  std::vector<int> open;
+  for (int i = 0; i < population_.size(); ++i)
+    if (std::isfinite(population_.score(i)) && !proposed_.contains(population_.hash(i))) open.push_back(i);
+  const auto places = static_cast<size_t>(k);
+  Picks picks;
+  const std::vector<int> claims = Claims(open);
+  for (size_t i = 0; i < claims.size() && i < std::max<size_t>(1, places / kFloorShare); ++i) picks.Take(claims[i]);
+  for (int i : open)
+    if (i >= first_unguided_ && picks.size() < places && !picks.has(i)) picks.Take(i);
+  const auto randoms = static_cast<size_t>(std::max(0.0, std::ceil(options_.epsilon * k - 0.5)));
+  TakeBest(open, places - std::min(randoms, places), &picks);
+  TakeRandom(open, places, &picks);
+  TakeBest(open, places, &picks);
+  return picks.all();
 }
 
 Candidate TaskSearch::Impl::Propose(int i, const Ranker* ranker) {
   const int space = population_.space(i);
-  Candidate candidate{space, {population_.decisions(i).begin(), population_.decisions(i).end()}, population_.hash(i),
-                      population_.analytic_seconds(i), population_.analytic_seconds(i)};
-  if (ranker != nullptr && best_seconds_ > 0) candidate.predicted_seconds = best_seconds_ * std::exp(-population_.score(i));
+  Candidate candidate{space,
+                      {population_.decisions(i).begin(), population_.decisions(i).end()},
+                      population_.hash(i),
+                      population_.analytic_seconds(i),
+                      population_.analytic_seconds(i)};
+  if (ranker != nullptr && best_seconds_ > 0)
+    candidate.predicted_seconds = best_seconds_ * std::exp(-population_.score(i));
   proposed_.insert(candidate.hash);
   pending_space_[candidate.hash] = space;
   ++states_[space].measured;

@@ -1,10 +1,11 @@
 // The search of one task: which candidates of its spaces to measure next.
 //
-// Ansor's evolutionary search (OSDI 2020, section 5.1) on decision vectors: each round samples all spaces, joins the best
-// measured candidates, evolves by mutation and crossover under the model's score, and proposes the best that were not
-// measured, with a share of random ones and of neighbours of the best that the model has no say in. Differences: crossover; every space is kept alive until it has been measured a few
-// times, and gets a share by its best afterwards; no more than a few near-identical candidates a round; a space that is
-// small is enumerated, so that the search of a tiny task ends.
+// Ansor's evolutionary search (OSDI 2020, section 5.1) on decision vectors: each round samples all spaces, joins the
+// best measured candidates, evolves by mutation and crossover under the model's score, and proposes the best that were
+// not measured, with a share of random ones and of neighbours of the best that the model has no say in. Differences:
+// crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards;
+// no more than a few near-identical candidates a round; a space that is small is enumerated, so that the search of a
+// tiny task ends.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +21,15 @@ namespace diapason {
 struct EvolutionOptions {
   uint64_t seed = 0;
   int population = 2048;
-  int iterations = 4;            // generations after the first
-  double mutation = 0.8;         // share of children by mutation; the others by crossover
-  double epsilon = 0.05;         // share of a round that is drawn at random
-  // Share of a round that are changes of the best measured candidates which the model did not choose; three times as many when
-  // the model expects nothing better than what was measured.
+  int iterations = 4;     // generations after the first
+  double mutation = 0.8;  // share of children by mutation; the others by crossover
+  double epsilon = 0.05;  // share of a round that is drawn at random
+  // Share of a round that are changes of the best measured candidates which the model did not choose; three times as
+  // many when the model expects nothing better than what was measured.
   double unguided = 0.15;
-  double measured_share = 0.2;   // of the first generation that are the best measured candidates
-  int floor_measurements = 3;    // a space with fewer has a claim on a place in the round
-  int threads = 1;               // the result does not depend on it
+  double measured_share = 0.2;  // of the first generation that are the best measured candidates
+  int floor_measurements = 3;   // a space with fewer has a claim on a place in the round
+  int threads = 1;              // the result does not depend on it
 };
 
 struct SearchStats {
@@ -36,8 +37,8 @@ struct SearchStats {
   int64_t evaluated = 0;  // of these, those that were new and so got legality, features and a score
 };
 
-// Proposes candidates; told of results. Not safe from several threads. The same calls with the same arguments give the same
-// proposals, whatever the order in which AddMeasured was called between two rounds.
+// Proposes candidates; told of results. Not safe from several threads. The same calls with the same arguments give the
+// same proposals, whatever the order in which AddMeasured was called between two rounds.
 class TaskSearch {
  public:
   // `space` must outlive this. `task` is what the cost model knows the task by.
@@ -48,8 +49,8 @@ class TaskSearch {
   // exhausted; none when nothing is left. Without a ranker the analytic estimate ranks. REQUIRES: k >= 1.
   std::vector<Candidate> NextRound(const Ranker* ranker, int k);
 
-  // The candidate to measure first: the best of the spaces' defaults by the analytic estimate (as DefaultSchedule). From then
-  // on it counts as proposed.
+  // The candidate to measure first: the best of the spaces' defaults by the analytic estimate (as DefaultSchedule).
+  // From then on it counts as proposed.
   Candidate Default();
 
   // A candidate's median, or 0 when it fails. Once more for the same one: replaces it (a fast one that proved wrong).

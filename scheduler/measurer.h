@@ -27,7 +27,7 @@ struct MeasureOptions {
 };
 
 struct MeasureRequest {
-  int64_t id = 0;  // unique within a measurer; the outcome carries it
+  int64_t id = 0;                               // unique within a measurer; the outcome carries it
   std::shared_ptr<const std::string> workload;  // SerializeDag; shared by all requests of a task
   std::string schedule;                         // SerializeSchedule
   std::string target;                           // Target::ToString
@@ -61,13 +61,13 @@ class Measurer {
  public:
   virtual ~Measurer() = default;
 
-  // Takes requests and returns without waiting for results. Each gives exactly one outcome, in any order; a fault of the
-  // infrastructure that could not be mended by trying elsewhere gives ErrorKind::kInfrastructure. An error (no worker is
-  // left, wrong credentials) means that none of the requests was taken and the run cannot go on.
+  // Takes requests and returns without waiting for results. Each gives exactly one outcome, in any order; a fault of
+  // the infrastructure that could not be mended by trying elsewhere gives ErrorKind::kInfrastructure. An error (no
+  // worker is left, wrong credentials) means that none of the requests was taken and the run cannot go on.
   virtual absl::Status Submit(std::vector<MeasureRequest> requests) = 0;
 
-  // Waits until at least one outcome is there or `timeout_s` has passed, and returns all that are; none after the timeout.
-  // An error ends the run: no further outcome will come.
+  // Waits until at least one outcome is there or `timeout_s` has passed, and returns all that are; none after the
+  // timeout. An error ends the run: no further outcome will come.
   virtual absl::StatusOr<std::vector<MeasureOutcome>> Next(double timeout_s) = 0;
 
   // Gives up what has not started: no outcome comes for it, or one of kInfrastructure. What runs may still finish.

@@ -28,8 +28,8 @@ double ParseTime(absl::string_view text) {
 }
 
 absl::Status Refuse(const std::string& text, const std::string& why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the objective '", text, "' ", why, ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the objective '", text, "' ", why, ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms"));
 }
 
 }  // namespace
@@ -63,9 +63,8 @@ absl::StatusOr<Objective> Objective::Parse(const std::string& text,
       known = true;
     }
     if (!known) {
-      const std::string names = absl::StrJoin(objective.networks_, ", ", [](std::string* out, const Network& network) {
-        out->append(network.name);
-      });
+      const std::string names = absl::StrJoin(
+          objective.networks_, ", ", [](std::string* out, const Network& network) { out->append(network.name); });
       return Refuse(text, absl::StrCat("names the network '", words[0], "', but this run tunes ", names));
     }
   }

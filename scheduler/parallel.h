@@ -7,7 +7,8 @@
 
 namespace diapason {
 
-// Calls body(chunk) once for each chunk in [0, chunks), from up to `threads` threads, and returns when all have returned.
+// Calls body(chunk) once for each chunk in [0, chunks), from up to `threads` threads, and returns when all have
+// returned.
 template <typename Body>
 void ParallelFor(int threads, int chunks, const Body& body) {
   if (threads <= 1 || chunks <= 1) {

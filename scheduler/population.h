@@ -1,4 +1,5 @@
-// All candidates that one round of a search looks at, in columns; filled generation by generation, evaluated in batches.
+// All candidates that one round of a search looks at, in columns; filled generation by generation, evaluated in
+// batches.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class Population {
   // Room for `count` candidates behind the others, to be filled by Set from any thread, each slot once (or never).
   void Extend(int count);
   void Set(int slot, int space, absl::Span<const int32_t> decisions);
-  // Closes the slots behind `first`: drops those not set and those that are there already, evaluates and scores the rest.
-  // Without a ranker the score is the logarithm of the analytic speed.
+  // Closes the slots behind `first`: drops those not set and those that are there already, evaluates and scores the
+  // rest. Without a ranker the score is the logarithm of the analytic speed.
   void Evaluate(int first, const Ranker* ranker, uint64_t task, int threads);
 
  private:
@@ -41,8 +42,8 @@ class Population {
   void EvaluateChunk(int begin, int end, const Ranker* ranker, uint64_t task);
 
   const TaskSpace* const spaces_;
-  std::vector<int> holes_;            // of each space
-  int stride_ = 0;                    // most holes of any space
+  std::vector<int> holes_;  // of each space
+  int stride_ = 0;          // most holes of any space
 
   std::vector<int> space_;  // -1: not set
   std::vector<int32_t> decisions_;

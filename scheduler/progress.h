@@ -22,10 +22,10 @@ struct TaskReport {
   std::optional<double> best_us, default_us;
   std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
   bool verified = false;
-  int64_t best_record = 0;       // its id in the history; 0: none
-  std::string sketch;            // of the best
-  bool selected = true;          // tuned in this run
-  bool done = false;             // gets no more trials
+  int64_t best_record = 0;  // its id in the history; 0: none
+  std::string sketch;       // of the best
+  bool selected = true;     // tuned in this run
+  bool done = false;        // gets no more trials
 };
 
 // Where the time went. The stages overlap: their sum may exceed the run's seconds.
@@ -33,8 +33,8 @@ struct StageReport {
   double search_s = 0;
   double build_s = 0, run_s = 0;  // sums over candidates, of all builders and devices
   double train_s = 0;
-  int64_t candidates = 0;         // that the search evaluated
-  double candidates_per_s = 0;    // of search_s
+  int64_t candidates = 0;       // that the search evaluated
+  double candidates_per_s = 0;  // of search_s
   int64_t rounds = 0, trainings = 0, verifications = 0;
 };
 

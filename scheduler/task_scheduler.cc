@@ -18,11 +18,16 @@ constexpr double kRoundsToLeaveGroup = 5;
 
 const char* StopReasonText(StopReason reason) {
   switch (reason) {
-    case StopReason::kNone: return "goes on";
-    case StopReason::kTrials: return "all trials are done";
-    case StopReason::kNoGain: return "little more gain is expected";
-    case StopReason::kTasksDone: return "no task has anything left to try";
-    case StopReason::kTargets: return "all targets are reached";
+    case StopReason::kNone:
+      return "goes on";
+    case StopReason::kTrials:
+      return "all trials are done";
+    case StopReason::kNoGain:
+      return "little more gain is expected";
+    case StopReason::kTasksDone:
+      return "no task has anything left to try";
+    case StopReason::kTargets:
+      return "all targets are reached";
   }
   return "";
 }
@@ -62,7 +67,8 @@ void TaskScheduler::Report(int task, double best) {
   --states_[task].in_flight;
   AddTrial(task, best);
   CheckDone(task);
-  const bool complete = std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0 || s.done; });
+  const bool complete =
+      std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0 || s.done; });
   if (complete) values_.push_back({trials_, objective_.Value(Latencies())});
 }
 
@@ -218,7 +224,8 @@ std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {
 
   const std::vector<double> latencies = Latencies();
   const bool complete = std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0; });
-  const bool sloping = std::any_of(live.begin(), live.end(), [&](int task) { return objective_.Slope(task, latencies) > 0; });
+  const bool sloping =
+      std::any_of(live.begin(), live.end(), [&](int task) { return objective_.Slope(task, latencies) > 0; });
   if (complete && !sloping) return End(StopReason::kTargets);
   if (options_.early_stop > 0 && ExpectedGain() < options_.early_stop) return End(StopReason::kNoGain);
   if (open.empty()) return std::nullopt;

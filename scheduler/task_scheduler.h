@@ -31,16 +31,16 @@ struct ScheduledTask {
 };
 
 struct TaskSchedulerOptions {
-  int64_t trials = 1000;      // of all tasks, restored ones included
-  int round_size = 64;        // trials of a round
+  int64_t trials = 1000;  // of all tasks, restored ones included
+  int round_size = 64;    // trials of a round
   double alpha = 0.2, beta = 2;
-  int backward_window = 3;    // rounds
+  int backward_window = 3;  // rounds
   double epsilon = 0.05;
   uint64_t seed = 0;
   int max_rounds_without_result = 4;  // until a task that always fails is given up
-  int64_t patience = 768;     // trials without a gain of 0.1% until a task rests
-  // Ends the run when the objective is expected to fall by less than this share over the next tenth of the trials so far (at
-  // least a round a task); 0: never.
+  int64_t patience = 768;             // trials without a gain of 0.1% until a task rests
+  // Ends the run when the objective is expected to fall by less than this share over the next tenth of the trials so
+  // far (at least a round a task); 0: never.
   double early_stop = 0;
 };
 
@@ -58,8 +58,9 @@ class TaskScheduler {
     int task = 0;
     int trials = 0;
   };
-  // The next round, whose trials count as in flight from now on. Nothing when the run is over (reason() says why) or when
-  // every task that could go on has `max_in_flight` trials in flight already (reason() is kNone: ask again after Report).
+  // The next round, whose trials count as in flight from now on. Nothing when the run is over (reason() says why) or
+  // when every task that could go on has `max_in_flight` trials in flight already (reason() is kNone: ask again after
+  // Report).
   std::optional<Round> Next(int max_in_flight);
   // The search found fewer candidates than asked for; a task of which it found none is done.
   void Shrink(int task, int asked, int found);
@@ -70,7 +71,7 @@ class TaskScheduler {
   void Refute(int task, double best);
 
   StopReason reason() const { return reason_; }
-  int64_t trials() const { return trials_; }      // that ended, restored ones included
+  int64_t trials() const { return trials_; }  // that ended, restored ones included
   int64_t in_flight() const { return in_flight_; }
   int64_t task_trials(int task) const { return states_[task].trials; }
   double best(int task) const { return states_[task].best; }

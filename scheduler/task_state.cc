@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask 
   state->id_ = id;
   auto space = options.make_space(task.dag, options.target, options.facts);
   if (!space.ok())
-    return absl::Status(space.status().code(), absl::StrCat("task ", id, " (", task.name, "): ", space.status().message()));
+    return absl::Status(space.status().code(),
+                        absl::StrCat("task ", id, " (", task.name, "): ", space.status().message()));
   if ((*space)->size() == 0)
     return absl::FailedPreconditionError(absl::StrCat("task ", id, " (", task.name, ") has no schedule for ",
                                                       options.target.ToString(), ": leave it out with --tasks"));
@@ -69,7 +70,10 @@ double TaskState::weight() const {
 Sample TaskState::SampleOf(const TrialResult& result) const {
   Metrics metrics;
   space_->space(result.space).Evaluate(result.decisions, &metrics);
-  return {key_, result.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds,
+  return {key_,
+          result.hash,
+          {metrics.features, metrics.features + kNumFeatures},
+          metrics.seconds,
           result.ran() ? result.seconds : 0};
 }
 

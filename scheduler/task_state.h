@@ -18,11 +18,11 @@ namespace diapason {
 struct TrialResult {
   int64_t record = 0;  // id in the history
   uint64_t hash = 0;
-  int space = -1;      // -1: of a space that this version does not have
+  int space = -1;  // -1: of a space that this version does not have
   std::vector<int32_t> decisions;
   std::string schedule;  // serialised; what is verified
   std::string sketch;
-  double seconds = 0;    // 0: failed
+  double seconds = 0;  // 0: failed
   bool raced_out = false;
   Verified verified = Verified::kUnknown;
   int verify_attempts = 0;
@@ -58,7 +58,8 @@ class TaskState {
   double default_seconds() const { return default_seconds_; }  // 0: not known
   std::shared_ptr<const std::string> workload() const { return workload_; }
   const std::vector<TrialResult>& results() const { return results_; }
-  // Index of the fastest that is not refuted, contenders before raced-out ones; of those verified only when asked. -1: none.
+  // Index of the fastest that is not refuted, contenders before raced-out ones; of those verified only when asked. -1:
+  // none.
   int Best(bool verified_only) const { return best_[verified_only ? 1 : 0]; }
   double BestSeconds() const { return best_[0] < 0 ? 0 : results_[best_[0]].seconds; }  // 0: none
   int64_t failed() const { return failed_; }
@@ -84,7 +85,7 @@ class TaskState {
   int best_[2] = {-1, -1};  // of all, of those verified
   int64_t failed_ = 0;
   bool lent_ = false;
-  std::vector<int> kept_back_;       // indices of results_
+  std::vector<int> kept_back_;  // indices of results_
   std::vector<uint64_t> to_release_;
 };
 

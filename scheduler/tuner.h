@@ -1,9 +1,9 @@
-// A tuning run: proposes candidates for a list of tasks, has them measured, stores every result in a history, and verifies
-// the best of each task.
+// A tuning run: proposes candidates for a list of tasks, has them measured, stores every result in a history, and
+// verifies the best of each task.
 //
 // Searching, building, running and training go on at once. One thread owns all state; a search runs beside it on a task
-// of its own, outcomes are collected by another. The measurer always has about a round ahead of it, of several tasks when there
-// are several, and no more: what is proposed late knows more.
+// of its own, outcomes are collected by another. The measurer always has about a round ahead of it, of several tasks
+// when there are several, and no more: what is proposed late knows more.
 #pragma once
 
 #include <atomic>
@@ -34,49 +34,50 @@ struct TuningTask {
   std::vector<NetworkWeight> weights;  // networks that hold it, and how often
 };
 
-using SpaceFactory = std::function<absl::StatusOr<std::unique_ptr<TaskSpace>>(const ComputeDag&, const Target&,
-                                                                              const DeviceFacts&)>;
+using SpaceFactory =
+    std::function<absl::StatusOr<std::unique_ptr<TaskSpace>>(const ComputeDag&, const Target&, const DeviceFacts&)>;
 
 struct TunerOptions {
   Target target;
-  DeviceFacts facts;  // of the device that measures: records are looked up and stored under facts.model
+  DeviceFacts facts;        // of the device that measures: records are looked up and stored under facts.model
   SpaceFactory make_space;  // TaskSpace::Create in the program
 
-  int64_t trials = 1000;      // of the tuned tasks together; what the history holds already counts
-  double seconds = 0;         // ends the run too; 0: no limit
-  std::vector<int> only;      // tasks to tune, as indices; empty: all
+  int64_t trials = 1000;  // of the tuned tasks together; what the history holds already counts
+  double seconds = 0;     // ends the run too; 0: no limit
+  std::vector<int> only;  // tasks to tune, as indices; empty: all
   uint64_t seed = 0;
   int trials_per_round = 64;  // at most: fewer when the trials would not give each task four rounds
   MeasureOptions measure;
   std::string objective = "sum";  // Objective::Parse
-  double early_stop = 0;      // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%
-  EvolutionOptions evolution; // its seed is not used
+  double early_stop =
+      0;  // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%
+  EvolutionOptions evolution;  // its seed is not used
   Label label = Label::kResidual;
-  std::string model_path;     // the cost model is loaded from and saved to this file; empty: neither
-  // Waits for each round's results and training before the next one is searched: slower, and the same every time for the
-  // same seed and measurements. For tests and comparisons.
+  std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither
+  // Waits for each round's results and training before the next one is searched: slower, and the same every time for
+  // the same seed and measurements. For tests and comparisons.
   bool synchronous = false;
 
   std::string command_line, host, version;  // for the history's table of runs
-  double stop_grace_s = 5;   // after a stop: how long to wait for what is being measured
-  double stall_s = 600;      // without any outcome while some are due: the run ends with DeadlineExceeded
+  double stop_grace_s = 5;                  // after a stop: how long to wait for what is being measured
+  double stall_s = 600;           // without any outcome while some are due: the run ends with DeadlineExceeded
   std::function<double()> clock;  // seconds, monotonic; default: the system's
 };
 
 class Tuner {
  public:
-  // Builds the search spaces of the tasks. InvalidArgument for options or an objective that make no sense; the factory's
-  // error, with the task's name in front, for a task that has no schedule on the target. What is pointed to must outlive
-  // the tuner; `listener` may be null.
+  // Builds the search spaces of the tasks. InvalidArgument for options or an objective that make no sense; the
+  // factory's error, with the task's name in front, for a task that has no schedule on the target. What is pointed to
+  // must outlive the tuner; `listener` may be null.
   static absl::StatusOr<std::unique_ptr<Tuner>> Create(std::vector<TuningTask> tasks, TunerOptions options,
                                                        Measurer* measurer, History* history,
                                                        ProgressListener* listener = nullptr);
   ~Tuner();
 
-  // Runs to the end of the trials or of the time, until no more gain is expected, or until *stop becomes true: then what is
-  // being measured is given stop_grace_s to end. All that was measured is in the history in each case, errors included;
-  // the report is also handed to OnFinish, on errors too. Errors: of the history (full disk), of the measurer (no worker
-  // left), Unavailable when only faults of the infrastructure come back. To be called once.
+  // Runs to the end of the trials or of the time, until no more gain is expected, or until *stop becomes true: then
+  // what is being measured is given stop_grace_s to end. All that was measured is in the history in each case, errors
+  // included; the report is also handed to OnFinish, on errors too. Errors: of the history (full disk), of the measurer
+  // (no worker left), Unavailable when only faults of the infrastructure come back. To be called once.
   absl::StatusOr<TuneReport> Run(const std::atomic<bool>* stop = nullptr);
 
  private:

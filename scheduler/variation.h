@@ -15,8 +15,8 @@ namespace diapason {
 // Each hole uniformly from its domain, in order.
 void SampleDecisions(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values);
 
-// Redraws one hole that has a choice (half the time a neighbouring value, else any other) and clamps those behind it. False,
-// and nothing changed, when no hole has a choice.
+// Redraws one hole that has a choice (half the time a neighbouring value, else any other) and clamps those behind it.
+// False, and nothing changed, when no hole has a choice.
 bool Mutate(const Space& space, Random* random, absl::Span<int32_t> decisions, std::vector<int32_t>* values);
 
 // Takes into `decisions` some holes of `other`: those behind a cut, or each with a chance of a half.

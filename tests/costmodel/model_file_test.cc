@@ -16,9 +16,9 @@ namespace {
 class ModelFileTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              absl::StrCat("model_file_test.", getpid(), ".",
-                           testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ =
+        std::filesystem::path(testing::TempDir()) /
+        absl::StrCat("model_file_test.", getpid(), ".", testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder_);
     path_ = folder_ / "h.db.model";
   }

@@ -35,7 +35,8 @@ EvolutionOptions Small(uint64_t seed = 1) {
 }
 
 // Searches and "measures" `rounds` rounds of k; the times in order.
-std::vector<double> Search(const TaskSpace& space, const EvolutionOptions& options, int rounds, int k, bool with_model) {
+std::vector<double> Search(const TaskSpace& space, const EvolutionOptions& options, int rounds, int k,
+                           bool with_model) {
   TaskSearch search(&space, 5, options);
   XgbOptions xgb;
   xgb.num_features = kNumFeatures;
@@ -49,7 +50,8 @@ std::vector<double> Search(const TaskSpace& space, const EvolutionOptions& optio
       search.AddMeasured(candidate.space, candidate.decisions, seconds);
       Metrics metrics;
       space.space(candidate.space).Evaluate(candidate.decisions, &metrics);
-      samples.push_back({5, candidate.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds, seconds});
+      samples.push_back(
+          {5, candidate.hash, {metrics.features, metrics.features + kNumFeatures}, metrics.seconds, seconds});
     }
     model.AddSamples(std::move(samples));
     model.Train();
@@ -85,23 +87,19 @@ double Regret(const std::function<double(const TaskSpace& space, uint64_t seed)>
 }
 
 TEST(Evolution, FindsFarBetterCandidatesThanRandomSearchWithTheSameTrials) {
-  const double found = Regret([](const TaskSpace& space, uint64_t seed) {
-    return Best(Search(space, Small(seed), 6, 16, true));
-  });
-  const double by_chance = Regret([](const TaskSpace& space, uint64_t seed) {
-    return RandomBest(Fake(space, 0), 96, seed);
-  });
+  const double found =
+      Regret([](const TaskSpace& space, uint64_t seed) { return Best(Search(space, Small(seed), 6, 16, true)); });
+  const double by_chance =
+      Regret([](const TaskSpace& space, uint64_t seed) { return RandomBest(Fake(space, 0), 96, seed); });
   EXPECT_LT(found, 0.35);
   EXPECT_LT(found, 0.2 * by_chance);
 }
 
 TEST(Evolution, TheModelHelpsWhereTheEstimateIsBlind) {
-  const double with_model = Regret([](const TaskSpace& space, uint64_t seed) {
-    return Best(Search(space, Small(seed), 6, 16, true));
-  });
-  const double without = Regret([](const TaskSpace& space, uint64_t seed) {
-    return Best(Search(space, Small(seed), 6, 16, false));
-  });
+  const double with_model =
+      Regret([](const TaskSpace& space, uint64_t seed) { return Best(Search(space, Small(seed), 6, 16, true)); });
+  const double without =
+      Regret([](const TaskSpace& space, uint64_t seed) { return Best(Search(space, Small(seed), 6, 16, false)); });
   EXPECT_LT(with_model, 0.6 * without);
 }
 
@@ -171,7 +169,8 @@ TEST(Evolution, KeepsEverySpaceAliveAtFirstAndGoesForTheBestAfterwards) {
   for (int round = 0; round < 6; ++round) {
     for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
       ++(round < 3 ? early : late)[candidate.space];
-      search.AddMeasured(candidate.space, candidate.decisions, Fake(*space, candidate.space).Seconds(candidate.decisions));
+      search.AddMeasured(candidate.space, candidate.decisions,
+                         Fake(*space, candidate.space).Seconds(candidate.decisions));
     }
   }
   EXPECT_THAT(early, testing::Each(testing::Ge(2)));

@@ -1,5 +1,5 @@
-// A made-up device for tests of the search: spaces whose candidates have scripted latencies, and a measurer that answers by
-// them at once or misbehaves as told.
+// A made-up device for tests of the search: spaces whose candidates have scripted latencies, and a measurer that
+// answers by them at once or misbehaves as told.
 #pragma once
 
 #include <unistd.h>
@@ -29,8 +29,8 @@
 namespace diapason {
 
 // Holes hold powers of two; the product of the first two is limited, as threads of a block are. The time of a candidate
-// grows with the squared distance of each hole from a place of its own, more steeply for some than for others; the analytic
-// estimate sees only the first half of the holes. Two neighbouring holes work together.
+// grows with the squared distance of each hole from a place of its own, more steeply for some than for others; the
+// analytic estimate sees only the first half of the holes. Two neighbouring holes work together.
 class FakeSpace : public Space {
  public:
   struct Options {
@@ -130,12 +130,13 @@ class FakeNetwork {
   }
   std::vector<TuningTask> tasks() const { return tasks_; }
   SpaceFactory factory() const {
-    return [this](const ComputeDag& dag, const Target&, const DeviceFacts&) -> absl::StatusOr<std::unique_ptr<TaskSpace>> {
-      std::vector<std::unique_ptr<Space>> spaces;
-      for (const FakeSpace::Options& options : specs_.at(dag.workload_key()))
-        spaces.push_back(std::make_unique<FakeSpace>(options));
-      return std::make_unique<TaskSpace>(dag, std::move(spaces));
-    };
+    return
+        [this](const ComputeDag& dag, const Target&, const DeviceFacts&) -> absl::StatusOr<std::unique_ptr<TaskSpace>> {
+          std::vector<std::unique_ptr<Space>> spaces;
+          for (const FakeSpace::Options& options : specs_.at(dag.workload_key()))
+            spaces.push_back(std::make_unique<FakeSpace>(options));
+          return std::make_unique<TaskSpace>(dag, std::move(spaces));
+        };
   }
   const FakeSpace& space(int task, int i) const { return *spaces_.at(tasks_[task].workload_key)[i]; }
   // Of a schedule that one of the task's spaces made.
@@ -186,8 +187,8 @@ class FakeClock {
 
 class FakeMeasurer : public Measurer {
  public:
-  // What a request (counted from 0) of a task gives; by default its scripted latency, verified as right. Returning nothing:
-  // never answered.
+  // What a request (counted from 0) of a task gives; by default its scripted latency, verified as right. Returning
+  // nothing: never answered.
   using Script = std::function<std::optional<MeasureOutcome>(int64_t number, int task, const MeasureRequest& request,
                                                              const Schedule& schedule)>;
 
@@ -213,7 +214,8 @@ class FakeMeasurer : public Measurer {
   }
   absl::StatusOr<std::vector<MeasureOutcome>> Next(double timeout_s) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    arrived_.wait_for(lock, std::chrono::duration<double>(std::min(timeout_s, 0.01)), [this] { return !queue_.empty(); });
+    arrived_.wait_for(lock, std::chrono::duration<double>(std::min(timeout_s, 0.01)),
+                      [this] { return !queue_.empty(); });
     if (!broken_.ok()) return broken_;
     std::vector<MeasureOutcome> outcomes;
     for (int i = 0; i < slots_ && !queue_.empty(); ++i) {

@@ -39,7 +39,8 @@ TEST(Objective, RefusesWhatItDoesNotUnderstand) {
   EXPECT_EQ(message("latency"), "the objective 'latency' is not known" + mend);
   EXPECT_EQ(message("targets:a"), "the objective 'targets:a' has 'a' where NETWORK=TIME belongs" + mend);
   EXPECT_EQ(message("targets:a=5"), "the objective 'targets:a=5' has '5', which is no time in s, ms or us" + mend);
-  EXPECT_EQ(message("targets:a=-5ms"), "the objective 'targets:a=-5ms' has '-5ms', which is no time in s, ms or us" + mend);
+  EXPECT_EQ(message("targets:a=-5ms"),
+            "the objective 'targets:a=-5ms' has '-5ms', which is no time in s, ms or us" + mend);
   EXPECT_EQ(message("targets:c=5ms"),
             "the objective 'targets:c=5ms' names the network 'c', but this run tunes a, b" + mend);
 }

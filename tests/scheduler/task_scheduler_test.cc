@@ -222,7 +222,8 @@ TEST(TaskScheduler, RestoredTrialsCountAndKeepTheirHistory) {
   rest.RunAll();
   EXPECT_EQ(rest.scheduler->trials(), 480);
   for (int task = 0; task < 3; ++task)
-    EXPECT_NEAR(static_cast<double>(rest.scheduler->task_trials(task)), static_cast<double>(whole.scheduler->task_trials(task)), 48);
+    EXPECT_NEAR(static_cast<double>(rest.scheduler->task_trials(task)),
+                static_cast<double>(whole.scheduler->task_trials(task)), 48);
 }
 
 TEST(TaskScheduler, NothingIsLeftWhenTheHistoryHoldsAllTrials) {

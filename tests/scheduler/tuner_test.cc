@@ -113,8 +113,9 @@ TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
     const std::vector<TuningRecord> stored = Records(network, task);
     records += static_cast<int64_t>(stored.size());
     EXPECT_EQ(one.trials, static_cast<int64_t>(stored.size()));
-    const auto best = history_->Best(one.id == 0 ? network.tasks()[0].workload_key : network.tasks()[1].workload_key,
-                                     "fake device").value();
+    const auto best =
+        history_->Best(one.id == 0 ? network.tasks()[0].workload_key : network.tasks()[1].workload_key, "fake device")
+            .value();
     ASSERT_TRUE(best);
     EXPECT_EQ(one.best_record, best->id);
     EXPECT_EQ(best->verified, Verified::kOk);
@@ -261,13 +262,15 @@ TEST_F(TunerTest, RacesAgainstTheBestSoFar) {
 TEST_F(TunerTest, ARacedOutCandidateIsNeverTheBestWhileThereIsAContender) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(true);
-    const double seconds = network.Seconds(task, schedule);
-    // Half the time, as a short and cold measurement may be wrong.
-    if (request.best_seconds > 0 && seconds > 1.2 * request.best_seconds) return FakeMeasurer::Time(seconds / 4, true);
-    return FakeMeasurer::Time(seconds);
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        const double seconds = network.Seconds(task, schedule);
+        // Half the time, as a short and cold measurement may be wrong.
+        if (request.best_seconds > 0 && seconds > 1.2 * request.best_seconds)
+          return FakeMeasurer::Time(seconds / 4, true);
+        return FakeMeasurer::Time(seconds);
+      });
   const auto report = Tune(network, Options(network, 120), &measurer);
   ASSERT_TRUE(report.ok());
   EXPECT_FALSE(history_->Get(report->tasks[0].best_record)->timing()->raced_out);
@@ -278,11 +281,12 @@ TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
   // Whatever has a 4 or more in hole 3 looks fast and is wrong.
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    const bool wrong = schedule.decisions[3] >= 4;
-    if (request.verify) return FakeMeasurer::Judge(!wrong);
-    return FakeMeasurer::Time(network.Seconds(task, schedule) * (wrong ? 0.1 : 1));
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        const bool wrong = schedule.decisions[3] >= 4;
+        if (request.verify) return FakeMeasurer::Judge(!wrong);
+        return FakeMeasurer::Time(network.Seconds(task, schedule) * (wrong ? 0.1 : 1));
+      });
   const auto report = Tune(network, Options(network, 160), &measurer);
   ASSERT_TRUE(report.ok());
   for (int task = 0; task < 2; ++task) {
@@ -309,11 +313,12 @@ TEST_F(TunerTest, AWrongResultIsNeverTheBest) {
 TEST_F(TunerTest, ABestThatCrashesWhileVerifiedIsRefuted) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (!request.verify) return FakeMeasurer::Time(network.Seconds(task, schedule));
-    if (schedule.decisions[2] > 2) return FakeMeasurer::Error(ErrorKind::kRunCrash, "signal 11");
-    return FakeMeasurer::Judge(true);
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (!request.verify) return FakeMeasurer::Time(network.Seconds(task, schedule));
+        if (schedule.decisions[2] > 2) return FakeMeasurer::Error(ErrorKind::kRunCrash, "signal 11");
+        return FakeMeasurer::Judge(true);
+      });
   const auto report = Tune(network, Options(network, 80), &measurer);
   ASSERT_TRUE(report.ok());
   for (const TaskReport& task : report->tasks) EXPECT_LE(history_->Get(task.best_record)->decisions[2], 2);
@@ -326,11 +331,12 @@ TEST_F(TunerTest, ABestThatCrashesWhileVerifiedIsRefuted) {
 TEST_F(TunerTest, FailuresAreRecordedAndLearned) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(true);
-    if (schedule.decisions[5] >= 32) return FakeMeasurer::Error(ErrorKind::kLaunchFailure, "too many registers");
-    return FakeMeasurer::Time(network.Seconds(task, schedule));
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        if (schedule.decisions[5] >= 32) return FakeMeasurer::Error(ErrorKind::kLaunchFailure, "too many registers");
+        return FakeMeasurer::Time(network.Seconds(task, schedule));
+      });
   const auto report = Tune(network, Options(network, 200), &measurer);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->trials, 200);
@@ -342,11 +348,12 @@ TEST_F(TunerTest, FailuresAreRecordedAndLearned) {
 TEST_F(TunerTest, ATaskThatAlwaysFailsLeavesItsTrialsToTheOthers) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(true);
-    if (task == 0) return FakeMeasurer::Error(ErrorKind::kCompile, "no");
-    return FakeMeasurer::Time(network.Seconds(task, schedule));
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        if (task == 0) return FakeMeasurer::Error(ErrorKind::kCompile, "no");
+        return FakeMeasurer::Time(network.Seconds(task, schedule));
+      });
   const auto report = Tune(network, Options(network, 240), &measurer);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->trials, 240);
@@ -371,7 +378,8 @@ TEST_F(TunerTest, AllTasksFailingEndsTheRun) {
 TEST_F(TunerTest, FaultsOfTheInfrastructureAreTriedAgainAndNeverCount) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request,
+                          const Schedule& schedule) -> std::optional<MeasureOutcome> {
     if (number % 3 == 1) return FakeMeasurer::Error(ErrorKind::kInfrastructure, "connection lost");
     if (request.verify) return FakeMeasurer::Judge(true);
     return FakeMeasurer::Time(network.Seconds(task, schedule));
@@ -389,7 +397,8 @@ TEST_F(TunerTest, FaultsOfTheInfrastructureAreTriedAgainAndNeverCount) {
 TEST_F(TunerTest, EndsWhenOnlyFaultsComeBack) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+  measurer.set_script([&](int64_t number, int task, const MeasureRequest& request,
+                          const Schedule& schedule) -> std::optional<MeasureOutcome> {
     if (number >= 20) return FakeMeasurer::Error(ErrorKind::kInfrastructure, "no route to host");
     if (request.verify) return FakeMeasurer::Judge(true);
     return FakeMeasurer::Time(network.Seconds(task, schedule));
@@ -398,9 +407,10 @@ TEST_F(TunerTest, EndsWhenOnlyFaultsComeBack) {
   options.synchronous = false;
   const auto report = Tune(network, options, &measurer);
   EXPECT_EQ(report.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(report.status().message(),
-            "the last 25 measurements were lost to faults of the workers (no route to host): see to the workers and run "
-            "the same command again, what was measured is kept");
+  EXPECT_EQ(
+      report.status().message(),
+      "the last 25 measurements were lost to faults of the workers (no route to host): see to the workers and run "
+      "the same command again, what was measured is kept");
   EXPECT_GT(Records(network, 0).size() + Records(network, 1).size(), 10u);
 }
 
@@ -514,7 +524,8 @@ TEST_F(TunerTest, TunesOnlyTheTasksAskedFor) {
 }
 
 TEST_F(TunerTest, ASmallSpaceIsExhaustedAndTheRunEnds) {
-  const FakeNetwork network({{"tiny", 1, {Spec("direct/tiny", 1e-4, 3, 2, 3)}}, {"fixed", 1, {Spec("direct/one", 1e-4, 4, 0)}}});
+  const FakeNetwork network(
+      {{"tiny", 1, {Spec("direct/tiny", 1e-4, 3, 2, 3)}}, {"fixed", 1, {Spec("direct/one", 1e-4, 4, 0)}}});
   FakeMeasurer measurer(&network);
   const auto report = Tune(network, Options(network, 1000), &measurer);
   ASSERT_TRUE(report.ok());
@@ -559,8 +570,9 @@ TEST_F(TunerTest, ARefusedModelIsReportedAndLeftAlone) {
   } listener;
   FakeMeasurer measurer(&network);
   ASSERT_TRUE(Tune(network, options, &measurer, &listener).ok());
-  EXPECT_EQ(listener.warning, "the cost model " + options.model_path +
-                                  " is damaged: name another file or remove it, a new model is trained from the history");
+  EXPECT_EQ(listener.warning,
+            "the cost model " + options.model_path +
+                " is damaged: name another file or remove it, a new model is trained from the history");
   std::ifstream in(options.model_path);
   std::string contents;
   std::getline(in, contents);

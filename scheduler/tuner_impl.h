@@ -1,0 +1,135 @@
+// The state of a tuning run, and what is done with it: tuner.cc (start and end), tuner_rounds.cc (what to measure
+// next), tuner_results.cc (what came back), tuner_report.cc. For these files only.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "scheduler/event_queue.h"
+#include "scheduler/task_scheduler.h"
+#include "scheduler/task_state.h"
+#include "scheduler/tuner.h"
+
+namespace diapason {
+
+// Times that a candidate is sent again after a fault of the infrastructure.
+inline constexpr int kMaxAttempts = 3;
+inline constexpr double kTickSeconds = 0.1;
+
+// A candidate ready to be measured.
+struct Proposal {
+  TuningRecord record;  // all but its outcome
+  int space = 0;
+};
+
+struct SearchDone {
+  int task = 0, asked = 0;
+  std::vector<Proposal> proposals;
+  double seconds = 0;
+  int64_t evaluated = 0;
+};
+using Event = std::variant<SearchDone, std::vector<MeasureOutcome>, absl::Status>;
+
+// A request that was submitted.
+struct Pending {
+  int task = 0;
+  MeasureRequest request;
+  Proposal proposal;  // of a trial
+  int result = -1;    // of a verification: index in the task's results
+  int attempts = 1;
+};
+
+// Seconds of a clock that only goes forwards.
+double MonotonicSeconds();
+
+class Tuner::Impl {
+ public:
+  Impl(TunerOptions options, Measurer* measurer, History* history, ProgressListener* listener)
+      : options_(std::move(options)), measurer_(measurer), history_(history), listener_(listener) {
+    if (!options_.clock) options_.clock = MonotonicSeconds;
+  }
+  ~Impl() { StopThreads(); }
+
+  absl::Status Prepare(std::vector<TuningTask> tasks);
+  absl::StatusOr<TuneReport> Run(const std::atomic<bool>* stop);
+
+ private:
+  int RoundSize() const;
+  absl::Status Resume();
+  absl::Status Start();
+  absl::Status Loop(const std::atomic<bool>* stop);
+  absl::Status Drain(const std::atomic<bool>* stop);
+  absl::Status Close(absl::Status status);
+
+  bool OutOfTime() const { return options_.seconds > 0 && options_.clock() - started_ >= options_.seconds; }
+  bool Stopped(const std::atomic<bool>* stop) const { return stop != nullptr && *stop; }
+  absl::Status StartRounds();
+  void StartSearch(int task, int trials);
+  absl::Status Submit(std::vector<Pending> pending);
+  absl::Status SubmitTrials(int task, std::vector<Proposal> proposals);
+  absl::Status Verify(int task, bool eager);
+
+  absl::Status Handle(Event event);
+  absl::Status HandleSearch(SearchDone done);
+  absl::Status HandleOutcomes(std::vector<MeasureOutcome> outcomes);
+  absl::Status TrialEnded(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
+  absl::Status Verified(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
+  absl::Status Lost(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
+  absl::Status Store();
+
+  void Collect();
+  void StopThreads();
+  TuneReport Report() const;
+  TaskReport ReportOf(const TaskState& task) const;
+  void Tick();
+  void Warn(const std::string& text) {
+    if (listener_ != nullptr) listener_->OnWarning(text);
+  }
+
+  // A measured trial on its way into the history.
+  struct Finished {
+    int task;
+    TuningRecord record;
+    int space;
+  };
+
+  TunerOptions options_;
+  Measurer* const measurer_;
+  History* const history_;
+  ProgressListener* const listener_;
+
+  std::vector<std::unique_ptr<TaskState>> tasks_;
+  std::vector<int> selected_;      // tasks that are tuned, in order
+  std::vector<int> scheduled_as_;  // index of a task in the scheduler; -1: not tuned
+  std::unique_ptr<TaskScheduler> scheduler_;
+  std::unique_ptr<XgbCostModel> model_;
+  bool save_model_ = false;
+
+  int64_t run_id_ = 0, next_request_ = 1;
+  double started_ = 0, last_outcome_ = 0, last_tick_ = 0;
+  std::map<int64_t, Pending> pending_;                // by request
+  std::vector<int> trials_pending_, since_verified_;  // of each task
+  std::vector<bool> verifying_;
+  std::vector<int64_t> next_trial_;
+  std::vector<Finished> finished_;
+  bool trials_over_ = false;  // no trial is sent any more
+  bool cancelled_ = false;    // nothing is
+  int lost_in_a_row_ = 0;
+  int64_t measured_ = 0;
+  StageReport stages_;
+  std::map<std::string, int64_t> errors_;
+  std::string stopped_;
+
+  EventQueue<Event> events_;
+  std::thread searching_, collecting_;
+  bool search_runs_ = false;
+  std::atomic<bool> end_collecting_{false};
+};
+
+}  // namespace diapason

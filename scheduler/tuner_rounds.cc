@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+#include "scheduler/tuner_impl.h"
+
+namespace diapason {
+namespace {
+
+// The shortest rounds that a small budget is cut into: fewer candidates are not worth a search.
+constexpr int kMinRound = 8;
+constexpr int kRoundsPerTask = 4;
+// Trials a second to plan with while a run is limited by time: what a host of two cores and a GPU at least manage.
+constexpr double kPlannedRate = 3, kPlannedGpuRate = 12;
+
+Proposal MakeProposal(const TaskState& task, const Candidate& candidate) {
+  const Schedule schedule = task.space().space(candidate.space).Instantiate(candidate.decisions);
+  return {task.RecordOf(candidate, schedule, SerializeSchedule(schedule)), candidate.space};
+}
+
+}  // namespace
+
+int Tuner::Impl::RoundSize() const {
+  double trials = static_cast<double>(options_.trials);
+  if (options_.seconds > 0)
+    trials = std::min(trials,
+                      options_.seconds * (options_.target.kind == TargetKind::kCuda ? kPlannedGpuRate : kPlannedRate));
+  const auto fair = static_cast<int>(std::min(1e6, trials / (kRoundsPerTask * static_cast<double>(selected_.size()))));
+  return std::min(options_.trials_per_round, std::max(kMinRound, fair));
+}
+
+// Starts what should be going on: the defaults of all tasks at once, then one search at a time.
+absl::Status Tuner::Impl::StartRounds() {
+  const int round = RoundSize(), ahead = 2 * measurer_->slots();
+  while (!search_runs_) {
+    if (options_.synchronous) {
+      if (!pending_.empty()) return absl::OkStatus();
+      model_->Train();
+      model_->Wait();
+    } else if (scheduler_->in_flight() > std::max(ahead, round)) {
+      return absl::OkStatus();
+    }
+    // A task's next round is searched when its last one is nearly measured.
+    const auto next = scheduler_->Next(round + (options_.synchronous ? 0 : ahead));
+    if (!next) return absl::OkStatus();
+    const int task = selected_[next->task];
+    if (tasks_[task]->results().empty() && next->trials == 1) {
+      std::vector<Proposal> proposals;
+      proposals.push_back(MakeProposal(*tasks_[task], tasks_[task]->default_candidate()));
+      RETURN_IF_ERROR(SubmitTrials(task, std::move(proposals)));
+    } else {
+      StartSearch(task, next->trials);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Tuner::Impl::StartSearch(int id, int trials) {
+  if (searching_.joinable()) searching_.join();
+  search_runs_ = true;
+  TaskSearch* search = tasks_[id]->BeginSearch();
+  const TaskState* task = tasks_[id].get();
+  std::shared_ptr<const Ranker> ranker = model_->Current();
+  searching_ = std::thread([this, id, trials, search, task, ranker] {
+    SearchDone done{id, trials, {}, 0, 0};
+    const double start = MonotonicSeconds();
+    const int64_t before = search->stats().evaluated;
+    const std::vector<Candidate> candidates = search->NextRound(ranker.get(), trials);
+    done.seconds = MonotonicSeconds() - start;
+    done.evaluated = search->stats().evaluated - before;
+    for (const Candidate& candidate : candidates) done.proposals.push_back(MakeProposal(*task, candidate));
+    events_.Push(std::move(done));
+  });
+}
+
+absl::Status Tuner::Impl::Submit(std::vector<Pending> pending) {
+  std::vector<MeasureRequest> requests;
+  for (Pending& one : pending) {
+    one.request.id = next_request_++;
+    requests.push_back(one.request);
+    pending_[one.request.id] = std::move(one);
+  }
+  if (requests.empty()) return absl::OkStatus();
+  return measurer_->Submit(std::move(requests));
+}
+
+absl::Status Tuner::Impl::SubmitTrials(int task, std::vector<Proposal> proposals) {
+  std::vector<Pending> pending;
+  for (Proposal& proposal : proposals) {
+    Pending one;
+    one.task = task;
+    one.request = {0,
+                   tasks_[task]->workload(),
+                   proposal.record.schedule,
+                   options_.target.ToString(),
+                   options_.measure,
+                   options_.measure.race ? tasks_[task]->BestSeconds() : 0,
+                   false};
+    one.proposal = std::move(proposal);
+    pending.push_back(std::move(one));
+  }
+  const int count = static_cast<int>(pending.size());
+  trials_pending_[task] += count;
+  RETURN_IF_ERROR(Submit(std::move(pending)));
+  ++stages_.rounds;
+  if (listener_ != nullptr) listener_->OnRound(task, count, Report());
+  return absl::OkStatus();
+}
+
+// Has the best of a task verified, unless it is. While the run goes on that is done once a round, since a best is
+// often overtaken by the next.
+absl::Status Tuner::Impl::Verify(int id, bool eager) {
+  TaskState& task = *tasks_[id];
+  if (verifying_[id] || scheduled_as_[id] < 0) return absl::OkStatus();
+  const int best = task.Best(false);
+  if (best < 0) return absl::OkStatus();
+  const TrialResult& result = task.results()[best];
+  if (result.verified == diapason::Verified::kOk || result.verify_attempts >= kMaxAttempts) return absl::OkStatus();
+  const bool due = trials_pending_[id] == 0 ||
+                   (!options_.synchronous && (since_verified_[id] >= RoundSize() || task.Best(true) < 0));
+  if (!eager && !due) return absl::OkStatus();
+  verifying_[id] = true;
+  since_verified_[id] = 0;
+  task.CountVerifyAttempt(best);
+  ++stages_.verifications;
+  Pending one;
+  one.task = id;
+  one.result = best;
+  one.request = {0, task.workload(), result.schedule, options_.target.ToString(), options_.measure, 0, true};
+  std::vector<Pending> pending;
+  pending.push_back(std::move(one));
+  return Submit(std::move(pending));
+}
+
+}  // namespace diapason
