@@ -10,13 +10,19 @@ import sys
 
 FOLDERS = ("cli", "compiler", "costmodel", "db", "proto", "scheduler", "worker", "tests", "bench")
 SUFFIXES = (".cc", ".c", ".cpp", ".proto")
+LOOP = re.compile(r"foreach\(\s*(\w+)\s+([^)]*)\)")
 WORD = re.compile(r"[A-Za-z0-9_./+-]+\.(?:cc|cpp|c|proto)\b")
 
 
 def listed_in(cmake_file):
-    """Names of source files in a list, comments left out."""
+    """Names of source files in a list, comments left out, also those that foreach(name a b) makes of ${name}.cc."""
     text = re.sub(r"#.*", "", cmake_file.read_text(encoding="utf-8"))
-    return set(WORD.findall(text))
+    names = set(WORD.findall(text))
+    for variable, items in LOOP.findall(text):
+        for suffix in SUFFIXES:
+            if "${" + variable + "}" + suffix in text:
+                names.update(item + suffix for item in items.split())
+    return names
 
 
 def unlisted(root):
