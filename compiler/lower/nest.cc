@@ -27,6 +27,13 @@ bool IsProductOfLoads(const Expr& e) {
   return false;
 }
 
+// The expression that is not negative exactly when an integer comparison holds; null for anything else.
+Expr Slack(const Expr& comparison) {
+  const bool less = comparison->kind == ExprKind::kLt, less_equal = comparison->kind == ExprKind::kLe;
+  if ((!less && !less_equal) || IsFloat(comparison->args[0]->dtype)) return nullptr;
+  return Sub(Sub(comparison->args[1], comparison->args[0]), IntImm(less ? 1 : 0));
+}
+
 std::string Identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -192,6 +199,21 @@ Expr NestBuilder::CompactIndex(int id, const Access& access, int dim, const Expr
   return sum;
 }
 
+// True if a comparison follows from the ranges of variables, or from one comparison among the conditions of the branches
+// around the expression that is lowered: both as "difference >= 0", the one wanted no smaller.
+bool NestBuilder::Holds(const Expr& comparison) {
+  if (analyzer_.Proves(comparison)) return true;
+  const Expr wanted = Slack(comparison);
+  std::function<bool(const Expr&)> implies = [&](const Expr& condition) {
+    if (condition->kind == ExprKind::kAnd) return implies(condition->args[0]) || implies(condition->args[1]);
+    const Expr given = Slack(condition);
+    if (!given) return IsInt(condition, 0);
+    const Expr rest = analyzer_.Simplify(Sub(wanted, given));
+    return analyzer_.Proves(Le(IntImm(0), rest));
+  };
+  return std::any_of(conditions_.begin(), conditions_.end(), implies);
+}
+
 Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
   const Access& access = *access_of_[id].at(load.get());
   const StageState& producer = state_.stage(load->buffer);
@@ -207,7 +229,7 @@ Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
         const int64_t factor = std::max<int64_t>(1, producer.layout_factors[d].Eval({}));
         extent = (extent + factor - 1) / factor * factor;
       }
-      if (!analyzer_.Proves(Lt(real, IntImm(extent))) || !analyzer_.Proves(Le(IntImm(0), real))) *unsafe = true;
+      if (!Holds(Lt(real, IntImm(extent))) || !Holds(Le(IntImm(0), real))) *unsafe = true;
     }
     indices.push_back(real);
   }
@@ -224,12 +246,13 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
   if (e->kind == ExprKind::kLoad) return LowerLoad(id, e, unsafe);
   if (e->args.empty()) return e;
   if (e->kind == ExprKind::kSelect) {
-    // Loads of a branch happen only where its condition holds, so what the condition protects is no reason for a guard.
-    bool branch_unsafe = false;
+    // Loads of a branch happen only where its condition holds.
     const Expr condition = analyzer_.Simplify(LowerExpr(id, e->args[0], unsafe));
-    const Expr then_value = LowerExpr(id, e->args[1], &branch_unsafe);
-    const Expr else_value = LowerExpr(id, e->args[2], &branch_unsafe);
-    if (condition->kind == ExprKind::kIntImm) *unsafe |= branch_unsafe;
+    conditions_.push_back(condition);
+    const Expr then_value = LowerExpr(id, e->args[1], unsafe);
+    conditions_.back() = Not(condition);
+    const Expr else_value = LowerExpr(id, e->args[2], unsafe);
+    conditions_.pop_back();
     return Select(condition, then_value, else_value);
   }
   std::vector<Expr> args;

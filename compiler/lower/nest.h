@@ -38,6 +38,7 @@ class NestBuilder {
   void PrepareValues(int id);
   Expr AtomSum(const Terms& terms, int64_t divisor) const;
   Expr LowerExpr(int id, const Expr& e, bool* unsafe);
+  bool Holds(const Expr& comparison);
   Expr LowerLoad(int id, const Expr& load, bool* unsafe);
   Expr CompactIndex(int id, const Access& access, int dim, const Expr& real) const;
   Expr StoreIndex(int id);
@@ -72,6 +73,7 @@ class NestBuilder {
   int root_ = -1;
   int64_t threads_ = 1, blocks_ = 1;
   int serial_depth_ = 0;
+  std::vector<Expr> conditions_;  // of the branches around the expression that is lowered
   absl::Status status_;
 };
 
