@@ -258,9 +258,10 @@ absl::StatusOr<ComputeDag> ComputeDag::Create(std::vector<Stage> stages, std::ve
     const std::vector<int> producers = dag.producers(id);
     for (int producer : producers) dag.consumers_[producer].push_back(id);
     const Stage& stage = dag.stages_[id];
-    dag.prologue_.push_back(stage.placeholder ? stage.constant
-                                              : std::all_of(producers.begin(), producers.end(),
-                                                            [&](int producer) { return dag.prologue_[producer]; }));
+    bool constant = stage.placeholder
+                        ? stage.constant
+                        : std::all_of(producers.begin(), producers.end(), [&](int p) { return dag.prologue_[p]; });
+    dag.prologue_.push_back(constant && !dag.is_output(id));
   }
   return dag;
 }

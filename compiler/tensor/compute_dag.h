@@ -64,7 +64,8 @@ class ComputeDag {
   const std::vector<int>& consumers(int id) const { return consumers_[id]; }
   // Stages read by `id`, each once, in order of first load.
   std::vector<int> producers(int id) const;
-  // True if the stage depends on constant placeholders alone (such placeholders included): evaluated at build time.
+  // True if the stage depends on constant placeholders alone (such placeholders included): evaluated at build time. Not an
+  // output: its memory may serve others between two runs, so each run writes it.
   bool is_prologue(int id) const { return prologue_[id]; }
 
   // Floating point operations of one evaluation, index arithmetic and prologue stages not counted (Ansor's estimate): a

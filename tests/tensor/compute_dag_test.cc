@@ -40,6 +40,17 @@ TEST(ComputeDag, StagesThatReadConstantsAloneArePrologue) {
   EXPECT_EQ(dag.flops(), 4);
 }
 
+// Its buffer is not kept between runs.
+TEST(ComputeDag, AnOutputIsNoPrologueEvenIfAllItReadsIsConstant) {
+  DagBuilder b;
+  const int w = b.Constant("w", {4});
+  const int doubled = b.Compute("doubled", {4}, [&](auto& i) { return Mul(b.At(w, i), FloatImm(2)); });
+  const int out = b.Compute("out", {4}, [&](auto& i) { return Add(b.At(doubled, i), FloatImm(1)); });
+  const ComputeDag dag = b.Build({out}).value();
+  EXPECT_TRUE(dag.is_prologue(doubled));
+  EXPECT_FALSE(dag.is_prologue(out));
+}
+
 TEST(ComputeDag, PrintsAllStages) {
   EXPECT_EQ(testing_dags::Matmul(4, 5, 6).ToString(),
             "x: float32[4, 6] placeholder\n"
