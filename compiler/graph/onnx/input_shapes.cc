@@ -49,7 +49,7 @@ absl::Status CheckGiven(const OnnxInput& input, const Shape& shape) {
 absl::Status CheckSize(const OnnxInput& input, const Shape& shape) {
   int64_t elements = 1;
   for (int64_t extent : shape) {
-    if (extent < 1 || extent > kMostElements || elements * extent > kMostElements) {
+    if (extent < 1 || extent > kMostElements || elements > kMostElements / std::max<int64_t>(extent, 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("input ", Quoted(input.name), " cannot have the shape ", absl::StrJoin(shape, "x")));
     }

@@ -25,7 +25,7 @@ absl::Status CheckSize(const TensorType& type) {
   int64_t elements = 1;
   for (int64_t extent : type.shape) {
     if (extent < 0) return absl::InvalidArgumentError(absl::StrCat("the result would have an extent of ", extent));
-    if (extent > kMostElements || elements * extent > kMostElements)
+    if (extent > kMostElements || elements > kMostElements / std::max<int64_t>(extent, 1))
       return absl::InvalidArgumentError(absl::StrCat("the result would be too large (", type.ToString(), ")"));
     elements *= extent;
   }

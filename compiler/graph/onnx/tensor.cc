@@ -1,5 +1,6 @@
 #include "compiler/graph/onnx/tensor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -31,7 +32,8 @@ absl::StatusOr<int64_t> ElementsOf(const onnx::TensorProto& tensor) {
   int64_t elements = 1;
   for (int64_t extent : tensor.dims()) {
     if (extent < 0) return Bad(tensor, absl::StrCat("has an extent of ", extent));
-    if (extent > kMostElements || elements * extent > kMostElements) return Bad(tensor, "is too large");
+    if (extent > kMostElements || elements > kMostElements / std::max<int64_t>(extent, 1))
+      return Bad(tensor, "is too large");
     elements *= extent;
   }
   return elements;
