@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/command.h"
@@ -18,12 +19,15 @@
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
+#include "scheduler/sketch/feature_names.h"
 #include "scheduler/space.h"
 
 namespace diapason {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr char kDecision[] = "decision ";  // begins the names of features that are decisions
 
 struct ExplainFlags {
   std::string history;
@@ -39,7 +43,8 @@ struct Explanation {
   Schedule schedule;
   std::vector<std::pair<std::string, int32_t>> decisions;  // names of the holes; empty names when the sketch is not known
   std::string computation, steps, loops, source, problem;
-  std::optional<Metrics> metrics;
+  std::optional<double> analytic_seconds;
+  std::vector<std::pair<std::string, float>> features;  // by name
 };
 
 // The space that the record's candidate is from; null when this version has none of the name.
@@ -59,8 +64,16 @@ void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation*
     e->decisions.emplace_back(name, e->schedule.decisions[i]);
   }
   if (space == nullptr) return;
-  e->metrics.emplace();
-  space->Evaluate(e->schedule.decisions, &*e->metrics);
+  Metrics metrics;
+  space->Evaluate(e->schedule.decisions, &metrics);
+  e->analytic_seconds = metrics.seconds;
+  const std::vector<std::string> names = FeatureNames(target);
+  for (int i = 0; i < kNumFeatures; ++i) {
+    const int decision = i - kDecisionFeaturesAt;
+    if (names[i].empty() || decision >= space->size()) continue;
+    e->features.emplace_back(decision < 0 ? names[i] : absl::StrCat(kDecision, space->hole_name(decision)),
+                             metrics.features[i]);
+  }
 }
 
 absl::Status ExplainProgram(const Target& target, const DeviceFacts& facts, Explanation* e) {
@@ -100,6 +113,7 @@ Json MeasuredJson(const TuningRecord& record) {
 void PrintJson(std::ostream& out, const Explanation& e) {
   Json decisions = Json::array(), features = Json::array();
   for (const auto& [name, value] : e.decisions) decisions.push_back({{"name", name}, {"value", value}});
+  for (const auto& [name, value] : e.features) features.push_back({{"name", name}, {"value", value}});
   Json json = {{"id", e.record.id},
                {"workload", e.record.workload_key},
                {"task", e.record.task_name},
@@ -116,9 +130,8 @@ void PrintJson(std::ostream& out, const Explanation& e) {
                {"predicted_us", e.record.predicted ? Json(*e.record.predicted * 1e6) : Json(nullptr)},
                {"measured", MeasuredJson(e.record)},
                {"verification", VerifiedName(e.record.verified)}};
-  if (e.metrics.has_value()) {
-    for (float feature : e.metrics->features) features.push_back(feature);
-    json["analytic_us"] = e.metrics->seconds * 1e6;
+  if (e.analytic_seconds.has_value()) {
+    json["analytic_us"] = *e.analytic_seconds * 1e6;
     json["features"] = features;
   }
   if (!e.problem.empty()) json["problem"] = e.problem;
@@ -136,21 +149,19 @@ void PrintMeasured(std::ostream& out, const Explanation& e) {
     out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage) << ": "
         << record.error()->text << "\n";
   }
-  if (e.metrics.has_value()) out << "analytic   " << Duration(e.metrics->seconds) << "\n";
+  if (e.analytic_seconds.has_value()) out << "analytic   " << Duration(*e.analytic_seconds) << "\n";
   if (record.predicted.has_value()) {
     out << "predicted  " << Duration(*record.predicted) << " when it was chosen\n";
   }
   out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text) << "\n";
 }
 
-void PrintFeatures(std::ostream& out, const Metrics& metrics) {
+// Decisions are left out: they were printed before.
+void PrintFeatures(std::ostream& out, const Explanation& e) {
   out << "\nfeatures (those that are not 0)\n";
-  int shown = 0;
-  for (int i = 0; i < kNumFeatures; ++i) {
-    if (metrics.features[i] == 0) continue;
-    out << absl::StrFormat("  %2d: %-10.4g", i, metrics.features[i]) << (++shown % 6 == 0 ? "\n" : "");
+  for (const auto& [name, value] : e.features) {
+    if (value != 0 && !absl::StartsWith(name, kDecision)) out << absl::StrFormat("  %-34s %.4g\n", name, value);
   }
-  if (shown % 6 != 0) out << "\n";
 }
 
 void PrintText(std::ostream& out, const Explanation& e) {
@@ -165,7 +176,7 @@ void PrintText(std::ostream& out, const Explanation& e) {
     for (const auto& [name, value] : e.decisions) out << "  " << name << " = " << value << "\n";
   }
   out << "\ncomputation\n" << e.computation << "\nsteps\n" << e.steps;
-  if (e.metrics.has_value()) PrintFeatures(out, *e.metrics);
+  if (!e.features.empty()) PrintFeatures(out, e);
   if (!e.problem.empty()) out << "\nThe schedule makes no program here: " << e.problem << "\n";
   if (!e.loops.empty()) out << "\nloops\n" << e.loops;
   if (!e.source.empty()) out << "\nsource\n" << e.source;

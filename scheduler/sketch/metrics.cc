@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+
+#include "scheduler/sketch/feature_names.h"
 
 namespace diapason {
 namespace {
@@ -328,14 +331,14 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double memory = std::max(bytes / facts_.l2_bandwidth, unique / facts_.bandwidth);
   const double seconds = facts_.launch_seconds + std::max(cycles / facts_.clock_hz, memory) +
                          0.3 * std::min(cycles / facts_.clock_hz, memory);
-  int i = 0;
-  for (double value : {Log2(blocks), Log2(kernel.threads), Log2(kernel.shared_bytes), Log2(kernel.local_elements), resident,
+  const double values[] = {Log2(blocks), Log2(kernel.threads), Log2(kernel.shared_bytes), Log2(kernel.local_elements), resident,
                        blocks / (facts_.num_cores * resident), per_core * facts_.num_cores / blocks, active_warps,
                        Log2(cycles_fma), Log2(cycles_issue), Log2(cycles_shared), Log2(latency), exposed, Log2(bytes),
                        Log2(unique), loads_per_op, Log2(ilp), conflict, Log2(copy_rounds), Log2(rounds), contiguous, lanes,
                        Log2(operations), Log2(body), operations / std::max(1.0, bytes), Log2(kernel.unrolled),
-                       Log2(seconds * 1e9), Log2(memory * 1e9)})
-    f[i++] = static_cast<float>(value);
+                       Log2(seconds * 1e9), Log2(memory * 1e9)};
+  static_assert(std::size(values) == std::size(kGpuFeatureNames));
+  std::copy(std::begin(values), std::end(values), f);
   return seconds;
 }
 
@@ -412,12 +415,12 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     unique += w.unique_bytes;
   }
   const double seconds = 3e-6 + cycles / facts_.clock_hz / cores * balance;
-  int i = 0;
-  for (double value : {Log2(blocks), balance, Log2(compute), Log2(loads), Log2(l1), Log2(l2), Log2(operations), Log2(unique),
+  const double values[] = {Log2(blocks), balance, Log2(compute), Log2(loads), Log2(l1), Log2(l2), Log2(operations), Log2(unique),
                        accumulators, loads_per_op, Log2(scalar), Log2(body), Log2(overhead), vector,
                        Log2(kernel.local_bytes), Log2(kernel.unrolled), Log2(seconds * 1e9), Log2(cycles),
-                       operations / std::max(1.0, cycles), l1 / std::max(1.0, operations), l2 / std::max(1.0, operations)})
-    f[i++] = static_cast<float>(value);
+                       operations / std::max(1.0, cycles), l1 / std::max(1.0, operations), l2 / std::max(1.0, operations)};
+  static_assert(std::size(values) == std::size(kCpuFeatureNames));
+  std::copy(std::begin(values), std::end(values), f);
   return seconds;
 }
 
@@ -426,30 +429,30 @@ void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> deci
   std::memset(metrics->features, 0, sizeof(metrics->features));
   metrics->legal = WithinLimits(kernels);
   metrics->seconds = 0;
-  // The slowest kernel's features, then the second's, then totals.
-  constexpr int kPerKernel = 28;
-  float current[kPerKernel];
+  float current[kKernelFeatures];
   double slowest = -1, second = -1;
   for (const Resources& kernel : kernels) {
     std::memset(current, 0, sizeof(current));
     const double seconds = target_.is_gpu() ? GpuSeconds(bounds, kernel, current) : CpuSeconds(bounds, kernel, current);
     metrics->seconds += seconds;
     if (seconds > slowest) {
-      std::memcpy(metrics->features + kPerKernel, metrics->features, sizeof(current));
+      std::memcpy(metrics->features + kKernelFeatures, metrics->features, sizeof(current));
       std::memcpy(metrics->features, current, sizeof(current));
       second = slowest;
       slowest = seconds;
     } else if (seconds > second) {
-      std::memcpy(metrics->features + kPerKernel, current, sizeof(current));
+      std::memcpy(metrics->features + kKernelFeatures, current, sizeof(current));
       second = seconds;
     }
   }
-  float* totals = metrics->features + 2 * kPerKernel;
-  totals[0] = static_cast<float>(kernels.size());
-  totals[1] = static_cast<float>(Log2(metrics->seconds * 1e9));
-  totals[2] = static_cast<float>(slowest > 0 ? second / slowest : 0);
+  float* totals = metrics->features + kTotalFeaturesAt;
+  const double values[] = {static_cast<double>(kernels.size()), Log2(metrics->seconds * 1e9),
+                           slowest > 0 ? second / slowest : 0};
+  static_assert(std::size(values) == std::size(kTotalFeatureNames));
+  std::copy(std::begin(values), std::end(values), totals);
   // The decisions themselves tell apart what the numbers above do not (unrolling, padding, attach points).
-  for (size_t i = 0; i < decisions.size() && i < 36; ++i) totals[4 + i] = static_cast<float>(decisions[i]);
+  const size_t told = std::min<size_t>(decisions.size(), kDecisionFeatures);
+  for (size_t i = 0; i < told; ++i) metrics->features[kDecisionFeaturesAt + i] = static_cast<float>(decisions[i]);
 }
 
 }  // namespace diapason

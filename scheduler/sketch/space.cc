@@ -17,7 +17,7 @@ int TaskSpace::Find(const std::string& name) const {
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& dag, const Target& target,
                                                              const DeviceFacts& facts) {
   std::vector<std::unique_ptr<Space>> spaces;
-  const SketchRules rules = DefaultRules(target);
+  const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
     ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
