@@ -116,27 +116,20 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneFlags& flags, co
   return s;
 }
 
-// Shows the run, and ends it when --early-stop counts trials without a gain.
+// Shows the run.
 class TuneListener : public ProgressListener {
  public:
-  TuneListener(const TuneFlags& flags, const Partition& partition, ProgressView& view, Session& session,
-               std::atomic<bool>* stop)
-      : flags_(flags), partition_(partition), view_(view), session_(session), stop_(stop) {}
+  TuneListener(const TuneFlags& flags, const Partition& partition, ProgressView& view, Session& session)
+      : flags_(flags), partition_(partition), view_(view), session_(session) {}
 
   void OnRound(int task, int, const TuneReport& report) override {
     current_task_ = task + 1;
     OnTick(report);
   }
-  void OnRecord(int, const TuningRecord& record, bool best, const TuneReport& report) override {
+  void OnRecord(int, const TuningRecord& record, bool, const TuneReport& report) override {
     const MeasureError* error = record.error();
     ++built_;
     if (error == nullptr || error->stage >= MeasureStage::kLoad) ++run_;
-    if (best) gain_at_ = report.measured;
-    if (flags_.early_stop >= 1 && report.estimated_us.has_value() &&
-        report.measured - gain_at_ >= static_cast<int64_t>(flags_.early_stop)) {
-      no_gain_ = true;
-      stop_->store(true);
-    }
     OnTick(report);
   }
   void OnVerified(int task, int64_t record, bool ok, const std::string& text) override {
@@ -147,8 +140,6 @@ class TuneListener : public ProgressListener {
   void OnWarning(const std::string& text) override { Warn(session_, text); }
   void OnTick(const TuneReport& report) override { view_.Update(Snapshot(report)); }
   void OnFinish(const TuneReport& report) override { view_.Finish(Snapshot(report)); }
-
-  bool no_gain() const { return no_gain_; }
 
  private:
   ProgressSnapshot Snapshot(const TuneReport& report) const {
@@ -163,9 +154,7 @@ class TuneListener : public ProgressListener {
   const Partition& partition_;
   ProgressView& view_;
   Session& session_;
-  std::atomic<bool>* stop_;
-  int64_t built_ = 0, run_ = 0, current_task_ = 0, gain_at_ = 0;
-  bool no_gain_ = false;
+  int64_t built_ = 0, run_ = 0, current_task_ = 0;
 };
 
 nlohmann::ordered_json Number(const std::optional<double>& value) {
@@ -269,6 +258,7 @@ TunerOptions OptionsFor(const TuneFlags& flags, const ResolvedTarget& resolved, 
   options.measure.flush_l2 = flags.flush_l2;
   options.objective = flags.objective;
   options.early_stop = flags.early_stop < 1 ? flags.early_stop : 0;
+  options.patience = flags.early_stop < 1 ? 0 : static_cast<int64_t>(std::min(flags.early_stop, 1e15));
   options.model_path = flags.history + ".model";
   options.command_line = session.command_line;
   options.host = HostName();
@@ -296,11 +286,10 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   ProgressView view(shown_on, live, session.environment.terminal_size);
-  TuneListener listener(flags, partition, view, session, &stop);
+  TuneListener listener(flags, partition, view, session);
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner,
                    Tuner::Create(std::move(tasks), std::move(options), measurer.get(), history.get(), &listener));
-  ASSIGN_OR_RETURN(TuneReport report, tuner->Run(&stop));
-  if (listener.no_gain()) report.stopped = absl::StrCat("no gain in ", flags.early_stop, " trials");
+  ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&stop));
   flags.json ? PrintJson(session.out, report, partition, measurer->client()) : PrintText(session.out, report);
   if (interrupt.requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
@@ -313,7 +302,7 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
   AddWhole(command, "--trials", &flags->trials, 1, kMost,
            absl::StrCat("Measurements in all, those in the history included (default ", kDefaultTrials,
                         ", or no limit with --seconds)"));
-  AddNumber(command, "--seconds", &flags->seconds, 0, "Time to tune; the limit that comes first ends the run");
+  AddNumber(command, "--seconds", &flags->seconds, 0, "Time to tune, verification of the bests included; the limit that comes first ends the run");
   command->add_option("--tasks", flags->tasks, "Only these tasks, by id: 1,4")->type_name("IDS");
   AddNumber(command, "--early-stop", &flags->early_stop, 0,
             "End when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number "

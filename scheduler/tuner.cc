@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -132,8 +133,15 @@ absl::Status Tuner::Impl::Loop(const std::atomic<bool>* stop) {
       stopped_ = "stopped by request";
       return absl::OkStatus();
     }
-    if (OutOfTime()) {
+    const int64_t waiting = std::accumulate(trials_pending_.begin(), trials_pending_.end(), int64_t{0});
+    if (OutOfTime(VerificationReserve() + trial_pace_.mean() * static_cast<double>(waiting))) {
       stopped_ = "the time is over";
+      trials_over_ = true;
+      return absl::OkStatus();
+    }
+    if (OutOfPatience()) {
+      stopped_ = absl::StrCat("no gain in ", options_.patience, " trials");
+      trials_over_ = true;
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(StartRounds());
@@ -153,6 +161,31 @@ absl::Status Tuner::Impl::Loop(const std::atomic<bool>* stop) {
   }
 }
 
+double Tuner::Impl::VerificationReserve() const {
+  const auto unverified = std::count_if(selected_.begin(), selected_.end(), [this](int id) { return Unverified(id); });
+  const double each = verification_pace_.outcomes > 0 ? verification_pace_.mean() : trial_pace_.mean();
+  return each * static_cast<double>(unverified);
+}
+
+bool Tuner::Impl::OutOfTime(double reserve) const {
+  if (options_.seconds <= 0) return false;
+  return options_.clock() - started_ >= options_.seconds - std::min(reserve, options_.seconds / 2);
+}
+
+bool Tuner::Impl::OutOfPatience() const {
+  if (options_.patience <= 0 || measured_ - gain_at_ < options_.patience) return false;
+  return std::all_of(selected_.begin(), selected_.end(), [this](int id) { return tasks_[id]->BestSeconds() > 0; });
+}
+
+// Verifications without an answer may be asked for anew. A trial that still answers is stored.
+void Tuner::Impl::GiveUpVerifications() {
+  std::erase_if(pending_, [this](const auto& entry) {
+    const Pending& pending = entry.second;
+    if (pending.result >= 0) verifying_[pending.task] = false;
+    return pending.result >= 0;
+  });
+}
+
 // Lets what runs end, then has the best of each task verified.
 absl::Status Tuner::Impl::Drain(const std::atomic<bool>* stop) {
   const auto wait_while = [&](const auto& busy, double at_most) -> absl::Status {
@@ -163,13 +196,16 @@ absl::Status Tuner::Impl::Drain(const std::atomic<bool>* stop) {
     }
     return absl::OkStatus();
   };
-  if (OutOfTime() || Stopped(stop)) {
+  const auto busy = [&] { return !pending_.empty() || search_runs_; };
+  const auto in_time = [&] { return !Stopped(stop) && !OutOfTime(VerificationReserve()); };
+  RETURN_IF_ERROR(wait_while([&] { return busy() && in_time(); }, options_.stall_s));
+  if (busy()) {
     trials_over_ = true;
     cancelled_ = Stopped(stop);
     measurer_->Cancel();
+    RETURN_IF_ERROR(wait_while(busy, options_.stop_grace_s));
+    GiveUpVerifications();
   }
-  const double grace = trials_over_ ? options_.stop_grace_s : options_.stall_s;
-  RETURN_IF_ERROR(wait_while([&] { return !pending_.empty() || search_runs_; }, grace));
   trials_over_ = true;
   const auto verifies = [&] { return std::find(verifying_.begin(), verifying_.end(), true) != verifying_.end(); };
   while (!Stopped(stop)) {

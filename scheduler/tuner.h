@@ -43,14 +43,18 @@ struct TunerOptions {
   SpaceFactory make_space;  // TaskSpace::Create in the program
 
   int64_t trials = 1000;  // of the tuned tasks together; what the history holds already counts
-  double seconds = 0;     // ends the run too; 0: no limit
+  // Ends the run too; 0: no limit. The last trials are sent early enough for them and the verification of the bests to end
+  // in time; how early is told by the pace so far, so that a run may end a little later.
+  double seconds = 0;
   std::vector<int> only;  // tasks to tune, as indices; empty: all
   uint64_t seed = 0;
   int trials_per_round = 64;  // at most: fewer when the trials would not give each task four rounds
   MeasureOptions measure;
   std::string objective = "sum";  // Objective::Parse
-  double early_stop =
-      0;  // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%
+  // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%.
+  double early_stop = 0;
+  // Ends the run when so many trials in a row were no task's new best and every task has a time; 0: never.
+  int64_t patience = 0;
   EvolutionOptions evolution;  // its seed is not used
   Label label = Label::kResidual;
   std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither

@@ -67,12 +67,19 @@ class Tuner::Impl {
   absl::Status Drain(const std::atomic<bool>* stop);
   absl::Status Close(absl::Status status);
 
-  bool OutOfTime() const { return options_.seconds > 0 && options_.clock() - started_ >= options_.seconds; }
+  // Seconds that verifying the bests will take that are not verified yet.
+  double VerificationReserve() const;
+  // Whether all but the last `reserve` seconds of the time are over.
+  bool OutOfTime(double reserve) const;
+  void GiveUpVerifications();
+  bool OutOfPatience() const;
   bool Stopped(const std::atomic<bool>* stop) const { return stop != nullptr && *stop; }
   absl::Status StartRounds();
   void StartSearch(int task, int trials);
   absl::Status Submit(std::vector<Pending> pending);
   absl::Status SubmitTrials(int task, std::vector<Proposal> proposals);
+  // Whether the best of a task waits for its verification.
+  bool Unverified(int task) const;
   absl::Status Verify(int task, bool eager);
 
   absl::Status Handle(Event event);
@@ -119,9 +126,16 @@ class Tuner::Impl {
   std::vector<int64_t> next_trial_;
   std::vector<Finished> finished_;
   bool trials_over_ = false;  // no trial is sent any more
+  // What an outcome takes when the workers are busy, by the clock between it and the one before.
+  struct Pace {
+    double seconds = 0;
+    int64_t outcomes = 0;
+    double mean() const { return outcomes > 0 ? seconds / static_cast<double>(outcomes) : 0; }
+  };
+  Pace trial_pace_, verification_pace_;
   bool cancelled_ = false;    // nothing is
   int lost_in_a_row_ = 0;
-  int64_t measured_ = 0;
+  int64_t measured_ = 0, gain_at_ = 0;  // gain_at_: measured_ at the last new best
   StageReport stages_;
   std::map<std::string, int64_t> errors_;
   std::string stopped_;

@@ -39,7 +39,9 @@ absl::Status Tuner::Impl::HandleSearch(SearchDone done) {
 }
 
 absl::Status Tuner::Impl::HandleOutcomes(std::vector<MeasureOutcome> outcomes) {
-  last_outcome_ = options_.clock();
+  const double now = options_.clock();
+  const double each = (now - last_outcome_) / static_cast<double>(std::max<size_t>(1, outcomes.size()));
+  last_outcome_ = now;
   std::vector<Pending> again;
   std::set<int> touched;
   for (const MeasureOutcome& outcome : outcomes) {
@@ -49,6 +51,9 @@ absl::Status Tuner::Impl::HandleOutcomes(std::vector<MeasureOutcome> outcomes) {
     pending_.erase(found);
     touched.insert(pending.task);
     const bool trial = pending.result < 0;
+    Pace& pace = trial ? trial_pace_ : verification_pace_;
+    pace.seconds += each;
+    ++pace.outcomes;
     if (!SpeaksOfCandidate(outcome.outcome)) {
       RETURN_IF_ERROR(Lost(std::move(pending), outcome, &again));
     } else if (trial) {
@@ -125,6 +130,7 @@ absl::Status Tuner::Impl::Store() {
     const int before = task.Best(false);
     samples.push_back(task.Add(std::move(result)));
     ++measured_;
+    if (task.Best(false) != before) gain_at_ = measured_;
     scheduler_->Report(scheduled_as_[stored[i].task], task.BestSeconds());
     if (listener_ != nullptr) listener_->OnRecord(stored[i].task, record, task.Best(false) != before, Report());
   }

@@ -107,15 +107,21 @@ absl::Status Tuner::Impl::SubmitTrials(int task, std::vector<Proposal> proposals
   return absl::OkStatus();
 }
 
+bool Tuner::Impl::Unverified(int id) const {
+  const TaskState& task = *tasks_[id];
+  const int best = task.Best(false);
+  if (best < 0) return false;
+  const TrialResult& result = task.results()[best];
+  return result.verified != diapason::Verified::kOk && result.verify_attempts < kMaxAttempts;
+}
+
 // Has the best of a task verified, unless it is. While the run goes on that is done once a round, since a best is
 // often overtaken by the next.
 absl::Status Tuner::Impl::Verify(int id, bool eager) {
+  if (verifying_[id] || scheduled_as_[id] < 0 || !Unverified(id)) return absl::OkStatus();
   TaskState& task = *tasks_[id];
-  if (verifying_[id] || scheduled_as_[id] < 0) return absl::OkStatus();
   const int best = task.Best(false);
-  if (best < 0) return absl::OkStatus();
   const TrialResult& result = task.results()[best];
-  if (result.verified == diapason::Verified::kOk || result.verify_attempts >= kMaxAttempts) return absl::OkStatus();
   const bool due = trials_pending_[id] == 0 ||
                    (!options_.synchronous && (since_verified_[id] >= RoundSize() || task.Best(true) < 0));
   if (!eager && !due) return absl::OkStatus();

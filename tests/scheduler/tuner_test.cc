@@ -497,6 +497,35 @@ TEST_F(TunerTest, StopsInTimeAndVerifiesAfterwards) {
   EXPECT_TRUE(report->tasks[0].verified && report->tasks[1].verified);
 }
 
+// Verifying takes ten times as long as measuring here: without a reserve the run would end half a minute late.
+TEST_F(TunerTest, VerifiesTheBestsWithinTheTime) {
+  const FakeNetwork network({{"a", 1, {Spec("direct/a", 2e-4, 11)}},
+                             {"b", 1, {Spec("direct/b", 1e-4, 12)}},
+                             {"c", 1, {Spec("direct/c", 1e-4, 13)}},
+                             {"d", 1, {Spec("direct/d", 1e-4, 14)}}});
+  for (bool synchronous : {true, false}) {
+    OpenHistory(absl::StrCat(synchronous, ".db"));
+    FakeMeasurer measurer(&network);
+    FakeClock clock;
+    measurer.set_clock(&clock, 0.5);
+    measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) {
+      if (request.verify) clock.Advance(4.5);
+      return request.verify ? FakeMeasurer::Judge(true) : FakeMeasurer::Time(network.Seconds(task, schedule));
+    });
+    TunerOptions options = Options(network, 100000);
+    options.synchronous = synchronous;
+    options.seconds = 200;
+    options.clock = [&] { return clock.Now(); };
+    const double start = clock.Now();
+    const auto report = Tune(network, options, &measurer);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->stopped, "the time is over");
+    EXPECT_LE(clock.Now() - start, 205);
+    EXPECT_GE(clock.Now() - start, 160);
+    for (const TaskReport& task : report->tasks) EXPECT_TRUE(task.verified) << task.name;
+  }
+}
+
 TEST_F(TunerTest, StopsEarlyWhenLittleGainIsExpected) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
@@ -507,6 +536,24 @@ TEST_F(TunerTest, StopsEarlyWhenLittleGainIsExpected) {
   EXPECT_EQ(report->stopped, "little more gain is expected");
   EXPECT_LT(report->measured, 1500);
   EXPECT_LT(*report->estimated_us, 1.15e6 * network.Optimum());
+}
+
+TEST_F(TunerTest, LosesPatienceAndVerifiesAllTheSame) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  TunerOptions options = Options(network, 100000);
+  options.patience = 60;
+  const auto report = Tune(network, options, &measurer);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->stopped, "no gain in 60 trials");
+  EXPECT_GE(report->measured, 60);
+  EXPECT_LT(report->measured, 3000);
+  for (int task = 0; task < 2; ++task) {
+    const auto best = history_->Best(network.tasks()[task].workload_key, "fake device").value();
+    EXPECT_EQ(best->verified, Verified::kOk);
+    // Nothing faster came in the last trials of both tasks together.
+    EXPECT_EQ(report->tasks[task].best_record, best->id);
+  }
 }
 
 TEST_F(TunerTest, TunesOnlyTheTasksAskedFor) {
