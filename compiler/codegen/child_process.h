@@ -15,7 +15,7 @@ struct ProcessResult {
 };
 
 // Runs argv[0] (searched in $PATH) with empty input and waits. Never leaves a process behind: past `timeout_seconds`
-// its whole group is killed. Errors: NotFound when there is no such program, DeadlineExceeded, Internal when no process
+// its whole group is killed. Errors: NotFound when there is no such program, DeadlineExceeded, Unavailable when no process
 // can be made. `output_path` is a file that may be overwritten with the output.
 absl::StatusOr<ProcessResult> RunProcess(const std::vector<std::string>& argv, const std::string& output_path,
                                          double timeout_seconds);
@@ -34,7 +34,7 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-// InvalidArgument or Internal, naming the path and the reason.
+// Unavailable, naming the path and the reason.
 absl::Status WriteFile(const std::string& path, const std::string& contents);
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t limit = SIZE_MAX);
 

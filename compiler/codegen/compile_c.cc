@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -57,6 +58,14 @@ std::vector<std::string> Arguments(std::vector<std::string> command, const Targe
   return command;
 }
 
+// What the system says when the compiler cannot write what it makes: not the fault of the source.
+bool NoRoom(const ProcessResult& result) {
+  if (result.exit_code == 128 + SIGXFSZ) return true;
+  for (const char* text : {"No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded"})
+    if (result.output.find(text) != std::string::npos) return true;
+  return false;
+}
+
 std::string Shown(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", seconds);
@@ -91,6 +100,9 @@ absl::Status CompileC(Program& program, double timeout_seconds) {
     return absl::DeadlineExceededError("the C compiler \"" + command[0] + "\" took longer than " +
                                        Shown(timeout_seconds) + " seconds");
   RETURN_IF_ERROR(result.status());
+  if (result->exit_code != 0 && NoRoom(*result))
+    return absl::UnavailableError("the C compiler \"" + command[0] + "\" had no room to write its output:\n" +
+                                  FirstErrors(result->output) + "\nset TMPDIR to a folder with space");
   if (result->exit_code != 0)
     return absl::InvalidArgumentError("the C compiler \"" + command[0] + "\" refused the generated source:\n" +
                                       FirstErrors(result->output));

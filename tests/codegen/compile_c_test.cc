@@ -127,9 +127,22 @@ TEST_F(CompileC, CompilersThatDieGiveTheirLastWords) {
             "the C compiler \"" + folder_ + "/cc.sh\" refused the generated source:\nout of luck");
 }
 
+// Nothing is wrong with the source then.
+TEST_F(CompileC, CompilersWithoutRoomAreUnavailable) {
+  for (const std::string text : {"as: BFD: cannot write kernels.o: No space left on device",
+                                 "cc: internal compiler error: File size limit exceeded signal terminated program as"}) {
+    UseScript("case \"$*\" in *--version*) echo fake 4.0; exit 0;; esac\necho '" + text + "'; exit 1");
+    const absl::Status status = Compile("");
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" had no room to write its output:\n" +
+                                                 text + "\nset TMPDIR to a folder with space");
+  }
+}
+
 TEST_F(CompileC, UnwritableFolderIsAnErrorThatNamesIt) {
   setenv("TMPDIR", "/no/such/folder", 1);
   const absl::Status status = Compile("");
+  EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(std::string(status.message()),
             "cannot make a folder in /no/such/folder: No such file or directory; set TMPDIR to a folder that "
             "can be written to");
