@@ -103,22 +103,28 @@ int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream
   CommandBody chosen;
   AddCommands(app, chosen);
   app.footer(kFooter);  // behind the commands, which would inherit it
+  // A report that did not get through is no success.
+  const auto finish = [&] {
+    if (out.flush()) return 0;
+    PrintError(err, "the report could not be written to its end; send standard output to a place with room");
+    return kExitFailure;
+  };
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // it takes them last first
   } catch (const CLI::CallForHelp&) {
     out << app.help();
-    return 0;
+    return finish();
   } catch (const CLI::CallForVersion& version) {
     out << version.what() << "\n";
-    return 0;
+    return finish();
   } catch (const CLI::ParseError& error) {
     PrintError(err, UsageError(app, error));
     return kExitUsage;
   }
   Session session{out, err, environment, Joined(args)};
   const absl::Status status = chosen(session);
+  if (status.ok()) return finish();
   out.flush();
-  if (status.ok()) return 0;
   PrintError(err, std::string(status.message()));
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }

@@ -1,6 +1,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <iostream>
 
 #include "cli/cli.h"
@@ -19,6 +20,10 @@ std::pair<int, int> TerminalSize() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A limit of file sizes that is reached and a pipe that nobody reads are errors of the write, told as such, and not the
+  // end of the process: measurements that come back meanwhile are kept.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> args(argv + 1, argv + argc);
   if (const std::optional<int> code = diapason::RunInternal(args)) return *code;
   diapason::CliEnvironment environment;
