@@ -1,5 +1,6 @@
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/serialize.h"
 #include "compiler/schedule/step.h"
@@ -66,17 +67,33 @@ TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
   EXPECT_EQ(Cli({"history", "check", Path("h.db")}).out, "ok, 4 records\n");
 }
 
-TEST_F(HistoryCommands, CheckReplaysSchedules) {
-  TuningRecord bad = Record(32, 0, 1e-6);
+// Ids are 5 and up: four records are there.
+TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
+  TuningRecord no_schedule = Record(32, 0, 1e-6), no_replay = Record(32, 1, 1e-6), other_hash = Record(32, 2, 1e-6),
+               other_decisions = Record(32, 3, 1e-6);
+  no_schedule.schedule = "\xff\xff";
   Schedule schedule;
   schedule.steps = {{StepKind::kInline, 99, {}, {}, -1, {}}};
-  bad.schedule = SerializeSchedule(schedule);
+  no_replay.schedule = SerializeSchedule(schedule);
+  ++other_hash.decision_hash;
+  schedule = Schedule();
+  schedule.decisions = {77};
+  other_decisions.schedule = SerializeSchedule(schedule);
   auto history = History::Open(Path("h.db"), HistoryMode::kReadWrite);
-  ASSERT_TRUE((*history)->Append({bad}).ok());
+  ASSERT_TRUE((*history)->Append({no_schedule, no_replay, other_hash, other_decisions}).ok());
   const CliResult result = Cli({"history", "check", Path("h.db"), "--json"});
   EXPECT_EQ(result.code, 1);
-  ASSERT_EQ(result.json()["problems"].size(), 1u) << result.out;
-  EXPECT_EQ(result.err, "error: " + Path("h.db") + " has 1 problem; save what is whole with `diapason history export " +
+  const auto problems = result.json()["problems"];
+  ASSERT_EQ(problems.size(), 4u) << result.out;
+  EXPECT_EQ(result.json()["records"], 8);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(std::string(problems[i]).rfind("record " + std::to_string(5 + i) + ": ", 0), 0u) << problems[i];
+  }
+  EXPECT_NE(std::string(problems[1]).find("stage 99"), std::string::npos) << problems[1];
+  EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its decisions is ", absl::Hex(other_hash.decision_hash - 1, absl::kZeroPad16),
+                                      ", not ", absl::Hex(other_hash.decision_hash, absl::kZeroPad16)));
+  EXPECT_EQ(problems[3], "record 8: its schedule was made by other decisions than those that it stores");
+  EXPECT_EQ(result.err, "error: " + Path("h.db") + " has 4 problems; save what is whole with `diapason history export " +
                             Path("h.db") + " --skip-damaged --out good.jsonl` and import that into a new file\n");
 }
 
