@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "compiler/tensor/check.h"
@@ -109,7 +110,7 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
   for (int64_t extent : *shape) expected *= static_cast<double>(extent);
   const size_t begin = range->first + range->second;
   if (expected != static_cast<double>(bytes.size() - begin)) {
-    return Damaged(name, absl::StrCat("it has ", bytes.size() - begin, " bytes of data where its shape needs ", expected));
+    return Damaged(name, absl::StrCat("it has ", bytes.size() - begin, " bytes of data where its shape needs ", absl::StrFormat("%.0f", expected)));
   }
   Array array(*dtype, *shape);
   std::memcpy(array.data.data(), bytes.data() + begin, array.data.size());

@@ -177,11 +177,11 @@ absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::st
 
 absl::StatusOr<Array> ReadOnnxTensor(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "': ", std::strerror(errno)));
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "': ", std::strerror(errno), "; name a tensor's file, as .npy or .pb"));
   google::protobuf::LogSilencer silence;
   onnx::TensorProto tensor;
   if (!tensor.ParseFromIstream(&file) || tensor.data_type() == onnx::TensorProto::UNDEFINED) {
-    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no ONNX tensor, or it was cut off"));
+    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file"));
   }
   absl::StatusOr<Array> array = ArrayOfOnnx(tensor, std::filesystem::path(path).parent_path().string());
   if (!array.ok()) return absl::InvalidArgumentError(absl::StrCat("'", path, "': ", array.status().message()));

@@ -107,9 +107,9 @@ TEST_F(Tensors, ScalarsAndEmptyTensors) {
 }
 
 TEST_F(Tensors, Errors) {
-  EXPECT_EQ(ReadOnnxTensor("no/such.pb").status().message(), "cannot read 'no/such.pb': No such file or directory");
+  EXPECT_EQ(ReadOnnxTensor("no/such.pb").status().message(), "cannot read 'no/such.pb': No such file or directory; name a tensor's file, as .npy or .pb");
   onnx::TensorProto tensor;
-  EXPECT_EQ(ErrorOf(tensor), "'t.pb' is no ONNX tensor, or it was cut off");
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file");
   SetTensor(tensor, "x", Array::FromFloats({2}, {3, 4}));
   onnx::TensorProto bad = tensor;
   bad.set_raw_data("1234");
