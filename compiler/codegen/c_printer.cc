@@ -78,6 +78,11 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kAlloc:
         return PrintAlloc(*stmt);
       case StmtKind::kBarrier:
+      case StmtKind::kMma:
+        DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
+        return;
+      case StmtKind::kCommit:
+      case StmtKind::kWait:
         return;  // one thread
       case StmtKind::kLet:
         Open("");

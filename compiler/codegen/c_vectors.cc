@@ -253,8 +253,11 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kComment:
       return PrintComment(stmt->text);
     case StmtKind::kBarrier:
+    case StmtKind::kCommit:
+    case StmtKind::kWait:
       return;
     case StmtKind::kAlloc:
+    case StmtKind::kMma:
       break;
   }
   PrintLaneByLane(stmt);

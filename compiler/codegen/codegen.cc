@@ -30,6 +30,7 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool
   }
   kernel.grid[0] = func.blocks;
   kernel.block[0] = gpu ? func.threads : 1;
+  kernel.overlap = func.overlap;
   kernel.shared_bytes = gpu ? SharedBytesOf(func) : 0;
   return kernel;
 }

@@ -105,6 +105,62 @@ constexpr Helper kHelpers[] = {
      "  asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(h));\n"
      "  return f;\n"
      "}"},
+    // Copies of 4, 8 or 16 bytes that finish at a wait; `valid` bytes are read, the others become zero.
+    {"async_copy", nullptr, nullptr,
+     "template <int bytes> {T} void async_copy(void* to, const void* from, int valid) {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  const unsigned address = (unsigned)__cvta_generic_to_shared(to);\n"
+     "  if (bytes == 16)\n"
+     "    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid) : \"memory\");\n"
+     "  else\n"
+     "    asm volatile(\"cp.async.ca.shared.global [%0], [%1], %3, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid), \"n\"(bytes) : \"memory\");\n"
+     "#else\n"
+     "  for (int i = 0; i < bytes / 4; ++i) ((unsigned*)to)[i] = valid ? ((const unsigned*)from)[i] : 0u;\n"
+     "#endif\n"
+     "}"},
+    // Lets the next kernel start, and waits until the one before has ended and its writes are seen.
+    {"start_and_wait", nullptr, nullptr,
+     "{T} void start_and_wait() {\n"
+     "#if __CUDA_ARCH__ >= 900\n"
+     "  asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
+     "  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+     "#endif\n"
+     "}"},
+    {"async_commit", nullptr, nullptr,
+     "{T} void async_commit() {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  asm volatile(\"cp.async.commit_group;\" ::: \"memory\");\n"
+     "#endif\n"
+     "}"},
+    {"async_wait", nullptr, nullptr,
+     "template <int unfinished> {T} void async_wait() {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(unfinished) : \"memory\");\n"
+     "#endif\n"
+     "}"},
+    // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32.
+    {"mma_three_tf32", nullptr, nullptr,
+     "{T} unsigned to_tf32(float x) {\n"
+     "  unsigned y;\n"
+     "  asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(y) : \"f\"(x));\n"
+     "  return y;\n"
+     "}\n"
+     "{T} void mma_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,\n"
+     "                  unsigned b0, unsigned b1) {\n"
+     "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+     "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
+     "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
+     "}\n"
+     "{T} void mma_three_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, float b0,\n"
+     "                        float b1) {\n"
+     "  const unsigned p0 = to_tf32(a0), p1 = to_tf32(a1), p2 = to_tf32(a2), p3 = to_tf32(a3), q0 = to_tf32(b0), q1 = to_tf32(b1);\n"
+     "  const unsigned s0 = to_tf32(a0 - __uint_as_float(p0)), s1 = to_tf32(a1 - __uint_as_float(p1)),\n"
+     "                 s2 = to_tf32(a2 - __uint_as_float(p2)), s3 = to_tf32(a3 - __uint_as_float(p3)),\n"
+     "                 t0 = to_tf32(b0 - __uint_as_float(q0)), t1 = to_tf32(b1 - __uint_as_float(q1));\n"
+     "  mma_tf32(c0, c1, c2, c3, s0, s1, s2, s3, q0, q1);\n"
+     "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, t0, t1);\n"
+     "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
+     "}"},
     {"float_to_half",
      "#ifdef __F16C__\n"
      "typedef float half_float4 __attribute__((vector_size(16)));\n"
@@ -232,6 +288,7 @@ void ExprPrinter::ChooseIndexType(const KernelFunc& kernel) {
     index64_ |= stmt->kind == StmtKind::kFor && stmt->extent > kLimit;
     for (const Expr* e : {&stmt->index, &stmt->value, &stmt->condition})
       if (*e != nullptr && !FitsInt32(*e)) index64_ = true;
+    for (const Expr& e : stmt->operands) index64_ |= !FitsInt32(e);
     for (const Stmt& child : stmt->body) check(child);
   };
   check(kernel.body);

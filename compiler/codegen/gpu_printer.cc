@@ -88,6 +88,7 @@ class GpuKernelPrinter : public ExprPrinter {
     PrintHead();
     depth_ = 1;
     PrintShared();
+    if (cuda_ && kernel_.overlap) Line(helpers_.Use("start_and_wait") + "();");
     if (body != nullptr) PrintStmt(body);
     return out_ + "}\n";
   }
@@ -155,6 +156,7 @@ class GpuKernelPrinter : public ExprPrinter {
         for (const Stmt& child : stmt->body) PrintStmt(child);
         return;
       case StmtKind::kStore:
+        if (PrintAsyncStore(*stmt)) return;
         return Line(StoreText(stmt->buffer, stmt->index, Text(stmt->value)));
       case StmtKind::kIf:
         return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
@@ -162,6 +164,14 @@ class GpuKernelPrinter : public ExprPrinter {
         return PrintAlloc(*stmt);
       case StmtKind::kBarrier:
         return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+      case StmtKind::kMma:
+        return PrintMma(*stmt);
+      case StmtKind::kCommit:
+        if (cuda_) Line(helpers_.Use("async_commit") + "();");
+        return;
+      case StmtKind::kWait:
+        if (cuda_) Line(helpers_.Use("async_wait") + "<" + std::to_string(stmt->extent) + ">();");
+        return;
       case StmtKind::kLet:
         Open("");
         Line("const " + (is_wide(stmt->value) ? "int64" : IndexType()) + " " + VarName(stmt->var) + " = " +
@@ -175,6 +185,15 @@ class GpuKernelPrinter : public ExprPrinter {
         return Line("// " + line);
       }
     }
+  }
+
+  void PrintMma(const StmtNode& mma) {
+    std::string text = helpers_.Use("mma_three_tf32") + "(";
+    for (size_t i = 0; i < mma.operands.size(); ++i) {
+      const std::string operand = Text(mma.operands[i]);
+      text += (i == 0 ? "" : ", ") + (i < 4 ? NameOf(mma.buffer) + "[" + operand + "]" : operand);
+    }
+    Line(text + ");");
   }
 
   void PrintAlloc(const StmtNode& alloc) {
@@ -341,6 +360,10 @@ class GpuKernelPrinter : public ExprPrinter {
     if (chunk == 1) return false;
     for (int64_t start = 0; start < lanes_; start += chunk) {
       const Expr source = Offset(stride.base, start), target = Offset(base, start);
+      if (IsAsync(store, to, from, chunk)) {
+        PrintAsyncCopy(to, target, from, source, chunk, condition);
+        continue;
+      }
       if (!to_local && !from_local && condition == nullptr) {
         const std::string type = VectorType(to.dtype, chunk);
         Line(VectorAccess(to, type, target, false) + " = " + VectorAccess(from, type, source, true) + ";");
@@ -352,6 +375,39 @@ class GpuKernelPrinter : public ExprPrinter {
       Put(to, target, chunk);
       Close();
     }
+    return true;
+  }
+
+  // Copies of 4, 8 and 16 bytes from global to shared memory can be left to the hardware; OpenCL C copies at once.
+  bool IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from, int64_t chunk) const {
+    const int64_t bytes = chunk * BytesOf(to.dtype);
+    return cuda_ && store.async && to.scope == Scope::kShared && from.scope == Scope::kGlobal && to.dtype == from.dtype &&
+           (bytes == 4 || bytes == 8 || bytes == 16);
+  }
+
+  // Zeros where the condition does not hold: nothing is read then, so any address will do.
+  void PrintAsyncCopy(const BufferDecl& to, const Expr& target, const BufferDecl& from, const Expr& source, int64_t chunk,
+                      const Expr& condition) {
+    const std::string bytes = std::to_string(chunk * BytesOf(to.dtype));
+    std::string address = NameOf(from.id) + " + " + Text(source, kSumLevel);
+    if (condition != nullptr) address = Text(condition, kOrLevel) + " ? " + address + " : " + NameOf(from.id);
+    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + Text(target, kSumLevel) + ", " + address +
+         ", " + (condition == nullptr ? bytes : Text(condition, kOrLevel) + " ? " + bytes + " : 0") + ");");
+  }
+
+  // One element outside of vector loops. False: the store is no copy that the hardware does.
+  bool PrintAsyncStore(const StmtNode& store) {
+    if (!store.async || !cuda_) return false;
+    Expr value = store.value, condition;
+    if (value->kind == ExprKind::kSelect && IsZero(value->args[2])) {
+      condition = value->args[0];
+      value = value->args[1];
+    }
+    if (value->kind != ExprKind::kLoad) return false;
+    const BufferDecl& to = buffers_.at(store.buffer);
+    const BufferDecl& from = buffers_.at(value->buffer);
+    if (!IsAsync(store, to, from, 1)) return false;
+    PrintAsyncCopy(to, store.index, from, value->args[0], 1, condition);
     return true;
   }
 

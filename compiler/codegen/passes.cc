@@ -16,7 +16,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kSeq:
       return MakeSeq(std::move(body));
     case StmtKind::kStore:
-      return MakeStore(s.buffer, fn(s.index), fn(s.value));
+      return MakeStore(s.buffer, fn(s.index), fn(s.value), s.async);
     case StmtKind::kIf:
       return MakeIf(fn(s.condition), std::move(body[0]));
     case StmtKind::kAlloc:
@@ -27,6 +27,15 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment:
       return MakeComment(s.text);
+    case StmtKind::kMma: {
+      std::vector<Expr> operands;
+      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
+      return MakeMma(s.buffer, std::move(operands));
+    }
+    case StmtKind::kCommit:
+      return MakeCommit();
+    case StmtKind::kWait:
+      return MakeWait(s.extent);
   }
   return nullptr;
 }

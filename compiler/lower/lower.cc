@@ -69,6 +69,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     NestBuilder builder(skeleton, bounds, target);
     ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
+    kernel.overlap = !stage.prologue && skeleton.state().overlap().Eval({}) != 0;
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
   }
   return program;

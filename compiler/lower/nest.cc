@@ -34,6 +34,11 @@ Expr Slack(const Expr& comparison) {
   return Sub(Sub(comparison->args[1], comparison->args[0]), IntImm(less ? 1 : 0));
 }
 
+// Other targets run the loops as they stand.
+bool OnTensorCores(const StageState& stage, const Target& target) {
+  return stage.tensor != TensorMode::kNone && target.kind == TargetKind::kCuda;
+}
+
 std::string Identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -53,7 +58,7 @@ int64_t SharedBytes(const Stmt& stmt) {
 
 NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target)
     : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), context_(state_.size()),
-      unrolled_(state_.size()), access_of_(state_.size()) {}
+      unrolled_(state_.size()), access_of_(state_.size()), write_slot_(state_.size()), read_slot_(state_.size()) {}
 
 ForKind NestBuilder::KindOf(int id, size_t position) const {
   const StageState& stage = state_.stage(id);
@@ -233,7 +238,10 @@ Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
     }
     indices.push_back(real);
   }
-  return Load(load->buffer, load->dtype, {analyzer_.Simplify(FlatIndex(load->buffer, indices))});
+  Expr flat = FlatIndex(load->buffer, indices);
+  if (const Expr& slot = read_slot_[load->buffer])
+    flat = Add(Mul(slot, IntImm(bounds_.stages[load->buffer].slot_stride())), flat);
+  return Load(load->buffer, load->dtype, {analyzer_.Simplify(flat)});
 }
 
 Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
@@ -261,7 +269,9 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
 }
 
 Expr NestBuilder::StoreIndex(int id) {
-  return analyzer_.Simplify(FlatIndex(id, context_[id].compact));
+  Expr flat = FlatIndex(id, context_[id].compact);
+  if (const Expr& slot = write_slot_[id]) flat = Add(Mul(slot, IntImm(bounds_.stages[id].slot_stride())), flat);
+  return analyzer_.Simplify(flat);
 }
 
 // A sum of products in which every factor comes from memory that is zero where an axis runs past its end: iterations there
@@ -329,29 +339,116 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
   return MakeFor(kind, var, extent, body);
 }
 
-Stmt NestBuilder::EmitAttached(int id, size_t position) {
-  std::vector<Stmt> shared, other;
+Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
+  std::vector<Stmt> all;
   for (int child : state_.topological()) {
     const StageState& stage = state_.stage(child);
     if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id) continue;
     if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
+    if ((stage.memory == Memory::kShared) != shared) continue;
     PrepareValues(child);
-    Stmt stmt = EmitStage(child);
-    (stage.memory == Memory::kShared ? shared : other).push_back(stmt);
+    all.push_back(EmitStage(child));
   }
+  return MakeSeq(all);
+}
+
+Stmt NestBuilder::EmitAttached(int id, size_t position) {
   std::vector<Stmt> all;
-  if (!shared.empty()) {
+  if (Stmt shared = AttachedAt(id, position, true)) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
-    for (Stmt& s : shared) all.push_back(s);
+    all.push_back(shared);
     all.push_back(MakeBarrier());
   }
-  for (Stmt& s : other) all.push_back(s);
-  return all.empty() ? nullptr : MakeSeq(all);
+  all.push_back(AttachedAt(id, position, false));
+  return MakeSeq(all);
+}
+
+// Slots of the shared copies whose pipeline starts at a loop, 1 if none does; `last` is the loop at which they are computed.
+int64_t NestBuilder::PipelineSlots(int id, size_t position, size_t* last) const {
+  for (int child : skeleton_.backwards()) {
+    const StageState& stage = state_.stage(child);
+    const StageBounds& b = bounds_.stages[child];
+    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || b.slots == 1) continue;
+    if (skeleton_.PipelineStart(id, b.attach_position) != static_cast<int>(position)) continue;
+    *last = b.attach_position;
+    return b.slots;
+  }
+  return 1;
+}
+
+// Names the slots of the pipelined copies of a stage, before its body that reads them is lowered.
+void NestBuilder::NameSlots(int id) {
+  Expr fill, use;
+  for (int child : skeleton_.backwards()) {
+    const StageState& copy = state_.stage(child);
+    const StageBounds& b = bounds_.stages[child];
+    if (copy.attach != StageState::Attach::kAt || copy.attach_stage != id || b.slots == 1) continue;
+    if (!fill) {
+      fill = MakeVar("fill");
+      use = MakeVar("use");
+      analyzer_.Bind(fill, b.slots);
+      analyzer_.Bind(use, b.slots);
+    }
+    write_slot_[child] = fill;
+    read_slot_[child] = use;
+  }
+}
+
+// The loops [first, last] as one loop of iterations + slots - 1 steps: step t starts the copies of iteration t, into the slot
+// that iteration t - slots has left, and multiplies those of iteration t - slots + 1. One barrier a step: behind it the copies that are
+// waited for are visible, and nobody reads the slot that is filled next any more.
+Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots,
+                               const std::function<Stmt()>& inner) {
+  const StageState& stage = state_.stage(id);
+  int64_t iterations = 1;
+  for (size_t p = first; p <= last; ++p) iterations *= bounds_.stages[id].extent[stage.order[p]];
+  const Expr step = MakeVar("step_" + Identifier(stage.op.name));
+  analyzer_.Bind(step, iterations + slots - 1);
+  Expr fill, use;
+  for (int child : skeleton_.backwards()) {
+    const StageState& copy = state_.stage(child);
+    const StageBounds& b = bounds_.stages[child];
+    if (copy.attach != StageState::Attach::kAt || copy.attach_stage != id || copy.memory != Memory::kShared) continue;
+    if (b.attach_position < static_cast<int>(first) || b.attach_position > static_cast<int>(last)) continue;
+    if (b.attach_position != static_cast<int>(last) || b.slots != slots) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "stage ", stage.op.name, ": all shared copies of a pipeline are computed at its innermost loop"));
+      return nullptr;
+    }
+    fill = write_slot_[child];
+    use = read_slot_[child];
+  }
+  // The loop variables as digits of the iteration.
+  auto at = [&](const Expr& iteration, Stmt body) {
+    int64_t inside = 1;
+    for (size_t p = last + 1; p-- > first;) {
+      const int64_t extent = bounds_.stages[id].extent[stage.order[p]];
+      if (extent == 1) continue;
+      Expr digit = FloorDiv(iteration, inside);
+      if (inside * extent < iterations) digit = FloorMod(digit, extent);
+      body = MakeLet(context_[id].leaf[p], analyzer_.Simplify(digit), body);
+      inside *= extent;
+    }
+    return body;
+  };
+  const Expr ahead = IntImm(slots - 1);
+  Stmt copies = at(Min(step, IntImm(iterations - 1)), AttachedAt(id, last, true));
+  copies = MakeIf(Lt(step, IntImm(iterations)), MakeLet(fill, FloorMod(step, slots), copies));
+  ++serial_depth_;
+  Stmt work = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
+  --serial_depth_;
+  work = at(Max(Sub(step, ahead), IntImm(0)), work);
+  work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
+  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), copies, MakeCommit(), work});
+  return MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1);
 }
 
 Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner) {
   const StageState& stage = state_.stage(id);
   if (position == end) return inner();
+  size_t last = position;
+  if (const int64_t slots = PipelineSlots(id, position, &last); slots > 1 && last < end)
+    return EmitPipeline(id, position, last, end, slots, inner);
   const ForKind kind = KindOf(id, position);
   const bool serial = (kind == ForKind::kSerial || kind == ForKind::kUnroll) &&
                       bounds_.stages[id].extent[stage.order[position]] > 1;
@@ -416,6 +513,7 @@ Stmt NestBuilder::EmitReduction(int id) {
   for (size_t p = first; p < stage.order.size(); ++p)
     if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX && stage.loops[stage.order[p]].reduce)
       return EmitCrossThread(id);
+  NameSlots(id);
   const Expr index = StoreIndex(id);
   bool unsafe = false;
   const Expr value = LowerExpr(id, stage.op.body, &unsafe);
@@ -458,7 +556,15 @@ Stmt NestBuilder::EmitReduction(int id) {
     });
   };
   auto reduce = [&]() -> Stmt {
-    Stmt loops = EmitLoops(id, held, stage.order.size(), update);
+    Stmt loops;
+    if (OnTensorCores(stage, target_)) {
+      if (root || stage.memory != Memory::kLocal || !update_guards.empty() || held + 3 > stage.order.size())
+        status_ = absl::InvalidArgumentError(absl::StrCat(
+            "stage ", stage.op.name, ": a product on tensor cores has its sums in registers and no predicates"));
+      loops = EmitLoops(id, held, stage.order.size() - 3, [&] { return EmitMma(id, buffer, place); });
+    } else {
+      loops = EmitLoops(id, held, stage.order.size(), update);
+    }
     return promote ? MakeSeq({copy(true), loops, copy(false)}) : loops;
   };
   auto rest = [&]() -> Stmt {
@@ -471,6 +577,71 @@ Stmt NestBuilder::EmitReduction(int id) {
     return MakeSeq({init, EmitLoops(id, first, held, reduce)});
   };
   return EmitLoops(id, 0, first, rest);
+}
+
+// The products of the innermost loops k, m, n by the lanes of a warp together. Lane 4 * g + q holds the sums of rows g and g + 8
+// and columns 2q and 2q + 1; it brings elements of rows g and g + 8 of one operand and of column g of the other. Which k
+// belongs to which element of an instruction is free as long as both operands agree: lane q takes a quarter of k in a row.
+Stmt NestBuilder::EmitMma(int id, int buffer, const Expr& place) {
+  const StageState& stage = state_.stage(id);
+  const int64_t quarter = bounds_.stages[id].extent[stage.tensor_k] / 4;
+  std::vector<Expr>& mine = context_[id].value;
+  std::vector<Expr>& lanes = context_[stage.lane_stage].value;
+  const std::vector<Expr> mine_before = mine, lanes_before = lanes;
+  const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
+  const Expr& body = stage.op.body;
+  const bool product = body->kind == ExprKind::kMul && body->args[0]->kind == ExprKind::kLoad &&
+                       body->args[1]->kind == ExprKind::kLoad;
+  auto depends = [&](const Expr& load, int lane) {
+    const Access& access = *access_of_[id].at(load.get());
+    bool found = false;
+    Terms outer, inner;
+    int64_t constant = 0;
+    for (size_t d = 0; d < access.dims.size(); ++d) {
+      outer.clear();
+      inner.clear();
+      const bool affine = !bounds_.stages[access.producer].region.empty() && !bounds_.stages[access.producer].region[d].full &&
+                          skeleton_.IndexTerms(bounds_, access, static_cast<int>(d), &outer, &inner, &constant);
+      if (!affine)
+        status_ = absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies"));
+      for (const Term& t : inner) found |= t.stage == stage.lane_stage && t.loop == lane;
+    }
+    return found;
+  };
+  if (!product || quarter % 2 != 0 || depends(body->args[0], stage.lane_m) == depends(body->args[1], stage.lane_m)) {
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage.op.name, ": tensor cores take a product of two copies, and k in multiples of 8"));
+    return nullptr;
+  }
+  const bool first = depends(body->args[0], stage.lane_m);
+  const Expr &rows = body->args[first ? 0 : 1], &columns = body->args[first ? 1 : 0];
+  bool unsafe = false;
+  auto row = [&](int64_t half, int64_t k) {
+    mine[stage.tensor_k] = Add(Mul(q, IntImm(quarter)), IntImm(k));
+    mine[stage.tensor_m] = IntImm(half);
+    const Expr load = LowerLoad(id, rows, &unsafe);
+    mine = mine_before;
+    return load;
+  };
+  auto column = [&](int64_t k) {
+    mine[stage.tensor_k] = Add(Mul(q, IntImm(quarter)), IntImm(k));
+    mine[stage.tensor_n] = FloorMod(g, 2);
+    lanes[stage.lane_n] = FloorDiv(g, 2);
+    const Expr load = LowerLoad(id, columns, &unsafe);
+    mine = mine_before;
+    lanes = lanes_before;
+    return load;
+  };
+  auto sum = [&](int64_t m, int64_t n) {
+    const size_t order = stage.order.size();
+    return analyzer_.Simplify(Substitute(place, {{context_[id].leaf[order - 2].get(), IntImm(m)},
+                                                 {context_[id].leaf[order - 1].get(), IntImm(n)}}));
+  };
+  std::vector<Stmt> all;
+  for (int64_t k = 0; k < quarter; k += 2)
+    all.push_back(MakeMma(buffer, {sum(0, 0), sum(0, 1), sum(1, 0), sum(1, 1), row(0, k), row(1, k), row(0, k + 1),
+                                   row(1, k + 1), column(k), column(k + 1)}));
+  return MakeSeq(all);
 }
 
 bool NestBuilder::HasReduction(int id, size_t from) const {
@@ -555,7 +726,7 @@ Stmt NestBuilder::EmitStage(int id) {
     Expr value = LowerExpr(id, stage.op.body, &unsafe);
     const Guards guards = GuardsOf(id);
     if (!guards.domain.empty()) value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
-    return MakeIf(And(guards.spatial), MakeStore(id, index, value));
+    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr));
   };
   return EmitLoops(id, 0, stage.order.size(), statement);
 }
@@ -598,7 +769,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       if (skeleton_.root_of(producer) != root || producer == root) globals.insert(producer);
     if (s.attach == StageState::Attach::kAt) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
-      temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].elements(), true,
+      temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
                               target_.is_gpu() ? 16 : 64});
     }
   }

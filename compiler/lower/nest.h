@@ -49,8 +49,13 @@ class NestBuilder {
   Stmt EmitStage(int id);
   Stmt EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner);
   Stmt EmitAttached(int id, size_t position);
+  Stmt AttachedAt(int id, size_t position, bool shared);
+  int64_t PipelineSlots(int id, size_t position, size_t* last) const;
+  void NameSlots(int id);
+  Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
+  Stmt EmitMma(int id, int buffer, const Expr& place);
   Stmt Loop(int id, size_t position, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
@@ -73,6 +78,7 @@ class NestBuilder {
   int root_ = -1;
   int64_t threads_ = 1, blocks_ = 1;
   int serial_depth_ = 0;
+  std::vector<Expr> write_slot_, read_slot_;  // by stage: which of a pipelined copy's buffers is filled, is read; else null
   std::vector<Expr> conditions_;  // of the branches around the expression that is lowered
   absl::Status status_;
 };

@@ -43,8 +43,12 @@ Stmt MakeSeq(std::vector<Stmt> body) {
   return Make({.kind = StmtKind::kSeq, .body = std::move(flat)});
 }
 
-Stmt MakeStore(int buffer, Expr index, Expr value) {
-  return Make({.kind = StmtKind::kStore, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
+Stmt MakeStore(int buffer, Expr index, Expr value, bool async) {
+  return Make({.kind = StmtKind::kStore,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value),
+               .async = async});
 }
 
 Stmt MakeIf(Expr condition, Stmt body) {
@@ -57,6 +61,15 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
   if (body == nullptr) return nullptr;
   return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});
 }
+
+Stmt MakeMma(int buffer, std::vector<Expr> operands) {
+  DIAPASON_CHECK(operands.size() == 10);
+  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands)});
+}
+
+Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
+
+Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .extent = unfinished}); }
 
 Stmt MakeBarrier() { return Make({.kind = StmtKind::kBarrier}); }
 
@@ -121,7 +134,7 @@ class Printer {
         for (const Stmt& child : stmt->body) Print(child, depth);
         return;
       case StmtKind::kStore:
-        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value));
+        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + (stmt->async ? "] = async " : "] = ") + Text(stmt->value));
       case StmtKind::kIf:
         Line(depth, "if " + Text(stmt->condition) + ":");
         return Print(stmt->body[0], depth + 1);
@@ -136,6 +149,15 @@ class Printer {
         return Print(stmt->body[0], depth);
       case StmtKind::kComment:
         return Line(depth, "# " + stmt->text);
+      case StmtKind::kMma: {
+        std::string text = "mma " + Name(stmt->buffer);
+        for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
+        return Line(depth, text);
+      }
+      case StmtKind::kCommit:
+        return Line(depth, "commit");
+      case StmtKind::kWait:
+        return Line(depth, "wait until " + std::to_string(stmt->extent) + " unfinished");
     }
   }
 

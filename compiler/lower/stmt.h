@@ -52,18 +52,23 @@ enum class StmtKind : uint8_t {
   kBarrier,  // all threads of the block; shared memory is visible after it
   kLet,      // var = value (int64) during body[0]
   kComment,  // text for people, printed on its own line
+  kCommit,   // the asynchronous stores of this thread since the last commit are one group
+  kWait,     // until at most `extent` of this thread's groups are unfinished
+  kMma,      // a product of 16x8x8 by the warp: operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2 factors
 };
 
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor
+  int64_t extent = 0;  // kFor, kWait
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore
+  int buffer = -1;     // kStore, kMma
   Expr index{};        // kStore: flat element offset
   Expr value{};        // kStore, kLet
+  bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
+  std::vector<Expr> operands{};  // kMma
   BufferDecl decl{};   // kAlloc
   std::string text{};  // kComment
   std::vector<Stmt> body{};
@@ -71,12 +76,15 @@ struct StmtNode {
 
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
 Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
-Stmt MakeStore(int buffer, Expr index, Expr value);
+Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
 Stmt MakeIf(Expr condition, Stmt body);  // a true condition gives the body, a false one nothing (null)
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
+Stmt MakeMma(int buffer, std::vector<Expr> operands);
+Stmt MakeCommit();
+Stmt MakeWait(int64_t unfinished);
 
 // One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the one
 // threadIdx.x (a loop of smaller extent than `threads` is guarded by the lowering already).
@@ -87,6 +95,7 @@ struct KernelFunc {
   int64_t blocks = 1;   // extent of blockIdx.x, or of the parallel loop on cpu
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
+  bool overlap = false;  // cuda: starts before the kernel before it has ended, and waits for that itself
 };
 
 // A lowered task: the kernels in order. Buffer ids of params are shared by all kernels; `buffers` describes each.

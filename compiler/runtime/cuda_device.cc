@@ -187,18 +187,26 @@ absl::Status CudaPlan::Launch(Prepared& prepared) {
   const Kernel& kernel = prepared.kernel;
   const auto dim = [](int64_t extent) { return static_cast<unsigned>(extent); };
   const std::string doing = absl::StrCat("launching kernel '", kernel.name, "'");
-  if (kernel.cluster <= 1) {
+  if (kernel.cluster <= 1 && !kernel.overlap) {
     return cuda_.ToStatus(
         cuda_.LaunchKernel(prepared.function, dim(kernel.grid[0]), dim(kernel.grid[1]), dim(kernel.grid[2]),
                            dim(kernel.block[0]), dim(kernel.block[1]), dim(kernel.block[2]), prepared.dynamic_shared,
                            stream_, params.data(), nullptr),
         doing);
   }
-  CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-  attribute.value.clusterDim.x = static_cast<unsigned>(kernel.cluster);
-  attribute.value.clusterDim.y = 1;
-  attribute.value.clusterDim.z = 1;
+  std::vector<CUlaunchAttribute> attributes;
+  if (kernel.cluster > 1) {
+    CUlaunchAttribute& attribute = attributes.emplace_back();
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim.x = static_cast<unsigned>(kernel.cluster);
+    attribute.value.clusterDim.y = 1;
+    attribute.value.clusterDim.z = 1;
+  }
+  if (kernel.overlap) {
+    CUlaunchAttribute& attribute = attributes.emplace_back();
+    attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+  }
   CUlaunchConfig config{};
   config.gridDimX = dim(kernel.grid[0]);
   config.gridDimY = dim(kernel.grid[1]);
@@ -208,8 +216,8 @@ absl::Status CudaPlan::Launch(Prepared& prepared) {
   config.blockDimZ = dim(kernel.block[2]);
   config.sharedMemBytes = prepared.dynamic_shared;
   config.hStream = stream_;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
   return cuda_.ToStatus(cuda_.LaunchKernelEx(&config, prepared.function, params.data(), nullptr), doing);
 }
 
@@ -371,6 +379,8 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
     return absl::FailedPreconditionError(absl::StrCat("kernel '", kernel.name, "' needs ", kernel.shared_bytes,
                                                       " bytes of shared memory; ", facts_.model, " has ",
                                                       facts_.max_shared_bytes, " a block"));
+  // Without the driver's help each kernel starts after the one before: its own wait is then over at once.
+  if (cuda_.LaunchKernelEx == nullptr) prepared.kernel.overlap = false;
   if (kernel.cluster > 1 && cuda_.LaunchKernelEx == nullptr)
     return absl::FailedPreconditionError(absl::StrCat(
         "kernel '", kernel.name, "' uses thread-block clusters, which need a driver of CUDA 11.8 or later"));

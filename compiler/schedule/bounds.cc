@@ -316,6 +316,29 @@ void Skeleton::FinishRegion(int id, Bounds* all) const {
   }
 }
 
+int Skeleton::PipelineStart(int id, int position) const {
+  const StageState& stage = state_.stage(id);
+  auto serial = [&](int p) {
+    const Loop& loop = stage.loops[stage.order[p]];
+    return loop.reduce && loop.annotation == Annotation::kNone;
+  };
+  int first = position + 1;
+  while (first > 0 && serial(first - 1)) --first;
+  return first <= position ? first : -1;
+}
+
+// One slot a stage of the pipeline, and no more than there are iterations.
+int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bounds& all) const {
+  const StageBounds& b = all.stages[id];
+  const int parent = state_.stage(id).attach_stage;
+  const int64_t wanted = state_.stage(parent).pipeline.Eval(decisions);
+  const int first = wanted > 1 ? PipelineStart(parent, b.attach_position) : -1;
+  if (first < 0) return 1;
+  int64_t iterations = 1;
+  for (int p = first; p <= b.attach_position; ++p) iterations *= all.stages[parent].extent[state_.stage(parent).order[p]];
+  return std::min(wanted, iterations);
+}
+
 void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
   all->stages.resize(state_.size());
   for (int id : backwards_) {
@@ -325,6 +348,7 @@ void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
     b.row_padding = stage.pad_rows.Eval(decisions);
+    b.slots = 1;
     if (stage.attach == StageState::Attach::kAt) {
       const int64_t choice = stage.attach_choice.Eval(decisions);
       b.attach_loop = stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
@@ -342,6 +366,7 @@ void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
     StageBounds& b = all->stages[id];
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
+      if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, decisions, *all);
     } else {
       for (size_t d = 0; d < b.buffer.size(); ++d) b.buffer[d] = stage.op.axes[d].extent;
     }

@@ -62,8 +62,12 @@ struct StageBounds {
   int attach_loop = -1, attach_position = -1;
   std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
   int64_t row_padding = 0;
+  int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
 
-  int64_t elements() const;               // of the buffer, padding included
+  int64_t elements() const;               // of one buffer, padding included
+  // Elements from one slot to the next: rounded up so that each starts as aligned as the first.
+  int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
+  int64_t stored() const { return slots > 1 ? slots * slot_stride() : elements(); }
 };
 
 struct Bounds {
@@ -87,6 +91,9 @@ class Skeleton {
   int root_of(int stage) const { return root_[stage]; }
 
   void Infer(absl::Span<const int32_t> decisions, Bounds* bounds) const;
+  // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it, down to
+  // `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
+  int PipelineStart(int stage, int position) const;
 
   // Terms of one index of an access, split by the producer's attach point. REQUIRES: dims[d].affine and the reader's axes are affine.
   bool IndexTerms(const Bounds& bounds, const Access& access, int dim, Terms* outer, Terms* inner,
@@ -95,6 +102,7 @@ class Skeleton {
  private:
   void InferLoops(int stage, absl::Span<const int32_t> decisions, StageBounds* out) const;
   void FinishRegion(int stage, Bounds* bounds) const;
+  int64_t SlotsOf(int stage, absl::Span<const int32_t> decisions, const Bounds& bounds) const;
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;
   void LocalTerms(int stage, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const;

@@ -146,10 +146,17 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kCacheRead: return CacheRead(step);
     case StepKind::kRfactor: return Rfactor(step);
     case StepKind::kPack: return Pack(step);
+    case StepKind::kTensorize: return Tensorize(step);
     case StepKind::kPadRows:
     case StepKind::kUnroll:
+    case StepKind::kPipeline:
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");
-      (step.kind == StepKind::kPadRows ? stage.pad_rows : stage.unroll) = step.factors[0];
+      (step.kind == StepKind::kPadRows ? stage.pad_rows : step.kind == StepKind::kUnroll ? stage.unroll : stage.pipeline) =
+          step.factors[0];
+      return absl::OkStatus();
+    case StepKind::kOverlap:
+      if (step.factors.size() != 1) return Bad(stage, "one number is needed");
+      overlap_ = step.factors[0];
       return absl::OkStatus();
     case StepKind::kSetScope:
       if (step.ints.size() != 1 || step.ints[0] < 0 || step.ints[0] > 2) return Bad(stage, "one scope is needed");
@@ -157,6 +164,31 @@ absl::Status State::Apply(const Step& step) {
       return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("unknown step kind ", static_cast<int>(step.kind)));
+}
+
+absl::Status State::Tensorize(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.loops.size() != 3 || step.ints.size() != 3 || step.target < 0 || step.target >= size())
+    return Bad(stage, "tensor cores take loops k, m and n, a mode and two lane loops of a target");
+  if (step.ints[0] != static_cast<int>(TensorMode::kThreeTf32))
+    return Bad(stage, absl::StrCat("unknown mode ", step.ints[0], " of tensor cores"));
+  const StageState& lanes = stages_[step.target];
+  for (int loop : {step.ints[1], step.ints[2]})
+    if (loop < 0 || loop >= static_cast<int>(lanes.loops.size()) || lanes.loops[loop].fused_into < 0)
+      return Bad(lanes, absl::StrCat("loop ", loop, " is not fused into the threads"));
+  const size_t n = stage.order.size();
+  if (n < 3 || !std::equal(step.loops.begin(), step.loops.end(), stage.order.end() - 3))
+    return Bad(stage, "the loops on tensor cores are the innermost three");
+  if (!stage.loops[step.loops[0]].reduce || stage.loops[step.loops[1]].reduce || stage.loops[step.loops[2]].reduce)
+    return Bad(stage, "the loops on tensor cores are a reduce loop and two spatial ones");
+  stage.tensor = static_cast<TensorMode>(step.ints[0]);
+  stage.tensor_k = step.loops[0];
+  stage.tensor_m = step.loops[1];
+  stage.tensor_n = step.loops[2];
+  stage.lane_stage = step.target;
+  stage.lane_m = step.ints[1];
+  stage.lane_n = step.ints[2];
+  return absl::OkStatus();
 }
 
 absl::Status State::Split(const Step& step) {

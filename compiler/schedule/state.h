@@ -42,6 +42,10 @@ struct StageState {
   Memory memory = Memory::kGlobal;
   Factor pad_rows{0};
   Factor unroll{0};
+  TensorMode tensor = TensorMode::kNone;
+  int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage
+  int lane_stage = -1, lane_m = -1, lane_n = -1;  // the stage with the thread loops, its lane loops
+  Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
   // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
   std::vector<Factor> layout_factors;
   std::vector<int> layout_order;
@@ -69,6 +73,8 @@ class State {
   // Ids in an order in which producers come before consumers.
   const std::vector<int>& topological() const { return topological_; }
   const std::vector<int>& outputs() const { return outputs_; }
+  // Kernels may start before those that they depend on have ended.
+  Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
   // Stages that read `id`, looking at bodies as they are now (an inlined stage has no readers).
   std::vector<int> Consumers(int id) const;
@@ -86,6 +92,7 @@ class State {
   absl::Status CacheRead(const Step& step);
   absl::Status Rfactor(const Step& step);
   absl::Status Pack(const Step& step);
+  absl::Status Tensorize(const Step& step);
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);
   std::string UniqueName(const std::string& name) const;
@@ -94,6 +101,7 @@ class State {
   std::vector<StageState> stages_;
   std::vector<int> topological_;
   std::vector<int> outputs_;
+  Factor overlap_{0};
 };
 
 // Replays all steps; the error names the step by its position.

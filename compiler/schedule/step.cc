@@ -25,6 +25,9 @@ const char* KindName(StepKind kind) {
     case StepKind::kUnroll: return "unroll";
     case StepKind::kPack: return "pack";
     case StepKind::kSetScope: return "set_scope";
+    case StepKind::kPipeline: return "pipeline";
+    case StepKind::kTensorize: return "tensorize";
+    case StepKind::kOverlap: return "overlap";
   }
   return "unknown";
 }
@@ -103,7 +106,7 @@ absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
   schedule.view.params.assign(proto.view().params().begin(), proto.view().params().end());
   schedule.sketch = proto.sketch();
   for (const v1::Step& in : proto.steps()) {
-    if (in.kind() < 1 || in.kind() > static_cast<int>(StepKind::kSetScope))
+    if (in.kind() < 1 || in.kind() > static_cast<int>(StepKind::kOverlap))
       return absl::DataLossError(absl::StrCat("the schedule has a step of unknown kind ", in.kind()));
     Step step{static_cast<StepKind>(in.kind()), in.stage(), {}, {}, in.target(), {}};
     step.loops.assign(in.loops().begin(), in.loops().end());

@@ -67,6 +67,27 @@ enum class StepKind : uint8_t {
   kPack = 12,
   // ints = {Scope}: the memory in which the stage's result is kept (attached stages).
   kSetScope = 13,
+  // factors = {stages}: the reduce loops of the stage down to the one at which its operands are copied into shared memory run as a
+  // software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are started stages - 1
+  // iterations ahead (asynchronously on cuda). 1: no pipeline.
+  kPipeline = 14,
+  // A sum of products on tensor cores (mma.sync m16n8k8). loops = {k, m, n} of the stage: its innermost loops, k a reduce
+  // loop whose extent is a multiple of 8, m and n of extent 2; target = the stage that has the thread loops; ints = {TensorMode, lane loop of m,
+  // lane loop of n}: loops of the target, of extents 8 and 4, fused innermost into its threads. The lanes of a
+  // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the same; targets
+  // without tensor cores run them so.
+  kTensorize = 15,
+  // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended, and waits
+  // itself (programmatic dependent launch). `stage` is any.
+  kOverlap = 16,
+};
+
+// How products are made on tensor cores.
+enum class TensorMode : uint8_t {
+  kNone = 0,
+  // float32 from three products of TensorFloat-32 parts: each operand is the sum of two of them, the product of the two
+  // small ones is left out (3xTF32).
+  kThreeTf32 = 1,
 };
 
 enum class Annotation : uint8_t {

@@ -10,7 +10,7 @@ namespace {
 // The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are
 // little-endian; strings and lists carry their length before them. The fields are in the order of PayloadOf.
 constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
 
 // FNV-1a over 8 bytes at a time: a damaged file is noticed; nobody is kept from forging one.
@@ -100,6 +100,7 @@ void Write(Writer& out, const Kernel& kernel) {
   for (int64_t extent : kernel.block) out.Number(extent);
   out.Number(kernel.shared_bytes);
   out.Number(kernel.cluster);
+  out.Number<uint8_t>(kernel.overlap);
 }
 
 Kernel ReadKernel(Reader& in, size_t buffers) {
@@ -110,6 +111,7 @@ Kernel ReadKernel(Reader& in, size_t buffers) {
   for (int64_t& extent : kernel.block) extent = in.Number<int64_t>();
   kernel.shared_bytes = in.Number<int64_t>();
   kernel.cluster = in.Number<int>();
+  kernel.overlap = in.Number<uint8_t>() != 0;
   for (int arg : kernel.args)
     if (arg < 0 || static_cast<size_t>(arg) >= buffers) in.Fail();
   return kernel;

@@ -38,6 +38,7 @@ struct Kernel {
   std::array<int64_t, 3> grid{1, 1, 1};   // blocks; cpu: grid[0] iterations of the parallel loop, split over threads
   std::array<int64_t, 3> block{1, 1, 1};  // threads of a block; cpu: 1
   int64_t shared_bytes = 0;             // static and dynamic together; cuda needs the opt-in above 48 KiB
+  bool overlap = false;                 // cuda: may start before the kernel before it has ended; it waits itself
   int cluster = 1;                      // blocks of a thread-block cluster along x (cuda)
 };
 

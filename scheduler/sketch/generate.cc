@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,14 @@ void BindRoots(Draft* draft) {
   }
 }
 
+// Whether kernels start before those that they depend on have ended is measured like any decision, from Hopper on.
+void MayOverlap(Draft* draft) {
+  const std::string& arch = draft->context().facts.arch;
+  if (draft->context().target.kind != TargetKind::kCuda || arch.rfind("sm_", 0) != 0 || std::atoi(arch.c_str() + 3) < 90) return;
+  const Factor overlap = draft->OptionHole("overlap", {0, 1}, 0);
+  draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
+}
+
 }  // namespace
 
 std::vector<Draft> GenerateSketches(const ComputeDag& dag, const SketchContext& context, const SketchRules& rules) {
@@ -41,6 +50,7 @@ std::vector<Draft> GenerateSketches(const ComputeDag& dag, const SketchContext& 
     work.pop_back();
     if (item.stage < 0) {
       BindRoots(&item.draft);
+      MayOverlap(&item.draft);
       done.push_back(std::move(item.draft));
       continue;
     }

@@ -99,7 +99,7 @@ void MetricsModel::ResourcesOf(const Bounds& bounds, absl::Span<const int32_t> d
       }
       k.unrolled = std::max(k.unrolled, unrolled);
       if (stage.attach != StageState::Attach::kAt) continue;
-      const int64_t bytes = b.elements() * BytesOf(stage.op.dtype);
+      const int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
       if (stage.memory == Memory::kShared) {
         k.shared_bytes += (bytes + 15) / 16 * 16;
       } else {

@@ -96,9 +96,9 @@ TEST(Program, RefusalsSayWhatIsWrong) {
   EXPECT_EQ(std::string(ParseProgram("hello").status().message()),
             "these bytes are no compiled program of diapason; build it again");
   std::string newer = SerializeProgram(SomeProgram());
-  newer[8] = 2;
+  newer[8] = 3;
   EXPECT_EQ(std::string(ParseProgram(newer).status().message()),
-            "the compiled program has format version 2, this diapason reads version 1; build it again");
+            "the compiled program has format version 3, this diapason reads version 2; build it again");
   std::string damaged = SerializeProgram(SomeProgram());
   damaged.back() ^= 1;
   EXPECT_EQ(std::string(ParseProgram(damaged).status().message()),

@@ -56,7 +56,7 @@ class CacheReadShared : public SketchRule {
     draft->Annotate(copy, pieces[2], Annotation::kVectorize);
     // A few rounds of copying are unrolled, so that their loads are in flight together.
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
-    const Factor pad = draft->OptionHole(name + ".pad", {0, 4}, 4);
+    const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }
 };

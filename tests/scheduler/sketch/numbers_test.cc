@@ -1,6 +1,7 @@
 // The guard: what Evaluate says of a candidate from its numbers is what is counted on the loop nest that it lowers to.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 
@@ -13,6 +14,7 @@ namespace {
 
 struct Counted {
   std::map<int, double> updates;   // by buffer: executions of its reduction's update, or of its only store
+  std::map<int, double> products;  // by buffer: of instructions on tensor cores
   std::map<int, int64_t> elements; // of buffers allocated in the kernel
 };
 
@@ -24,19 +26,34 @@ bool IsUpdate(const StmtNode& store) {
   return update;
 }
 
+// The steps of a pipeline (a loop "step_...") in which the condition holds: "step < n" or "n <= step"; as a share of all, 1 for other conditions.
+double StepsOf(const Expr& condition, const std::map<std::string, double>& steps) {
+  for (const auto& [name, extent] : steps) {
+    const bool first = condition->kind == ExprKind::kLt && condition->args[0]->name == name;
+    const bool last = condition->kind == ExprKind::kLe && condition->args[1]->name == name;
+    if (first) return static_cast<double>(condition->args[1]->value) / extent;
+    if (last) return (extent - static_cast<double>(condition->args[0]->value)) / extent;
+  }
+  return 1;
+}
+
 void Count(const Stmt& stmt, double outer, double threads, std::map<int, std::vector<std::pair<bool, double>>>* stores,
-           Counted* counted) {
+           Counted* counted, std::map<std::string, double> steps = {}) {
   switch (stmt->kind) {
+    case StmtKind::kIf: outer = std::round(outer * StepsOf(stmt->condition, steps)); break;
     case StmtKind::kFor:
       // Nested thread loops are the same threads.
       if (stmt->for_kind == ForKind::kThreadX) threads = static_cast<double>(stmt->extent);
       else outer *= static_cast<double>(stmt->extent);
+      if (stmt->var->name.rfind("step_", 0) == 0) steps[stmt->var->name] = static_cast<double>(stmt->extent);
       break;
     case StmtKind::kStore: (*stores)[stmt->buffer].push_back({IsUpdate(*stmt), outer * threads}); break;
+    // One instruction makes 16x8x8 products in 32 lanes.
+    case StmtKind::kMma: counted->products[stmt->buffer] += outer * threads * 32; break;
     case StmtKind::kAlloc: counted->elements[stmt->decl.id] = stmt->decl.elements; break;
     default: break;
   }
-  for (const Stmt& child : stmt->body) Count(child, outer, threads, stores, counted);
+  for (const Stmt& child : stmt->body) Count(child, outer, threads, stores, counted, steps);
 }
 
 Target TargetOf(const std::string& text) { return Target::Parse(text).value(); }
@@ -81,13 +98,16 @@ TEST_P(NumbersTest, AgreeWithTheLoweredNest) {
           for (int id : space.skeleton().state().topological()) {
             const StageState& stage = space.skeleton().state().stage(id);
             if (!stage.computes() || space.skeleton().root_of(id) != resources[k].root) continue;
-            if (counted.elements.count(id)) EXPECT_EQ(bounds.stages[id].elements(), counted.elements[id]);
+            if (counted.elements.count(id)) {
+              EXPECT_EQ(bounds.stages[id].stored(), counted.elements[id]);
+            }
             if (stage.op.reduces()) {
               // Updates go to the stage's own buffer or to the registers that stand for it: its executions must occur.
               bool found = false;
               const double expected = space.model().Executions(bounds, id);
               for (const auto& [buffer, list] : stores)
                 for (const auto& [update, times] : list) found |= update && times == expected;
+              for (const auto& [buffer, times] : counted.products) found |= times == expected;
               EXPECT_TRUE(found) << name << " " << space.name() << " stage " << stage.op.name << " " << expected << "\n"
                                  << ToString(kernel);
             } else {

@@ -1,0 +1,141 @@
+// What GPU schedules can ask for beyond loops: pipelines of asynchronous copies, tensor cores. Each is run on OpenCL (where copies are
+// at once and products scalar) and compiled, or where there is one run, on a GPU.
+#include <gtest/gtest.h>
+
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/execute.h"
+
+namespace diapason {
+namespace {
+
+// The decisions of the first space whose name contains `part`, its default with some holes set by name; null if none has it.
+const Space* SpaceWith(const TaskSpace& task, const std::string& part) {
+  for (int i = 0; i < task.size(); ++i)
+    if (task.space(i).name().find(part) != std::string::npos) return &task.space(i);
+  return nullptr;
+}
+
+std::vector<int32_t> WithHoles(const Space& space, const std::vector<std::pair<std::string, int32_t>>& values) {
+  std::vector<int32_t> decisions = space.Default();
+  int set = 0;
+  for (int h = 0; h < space.size(); ++h)
+    for (const auto& [name, value] : values)
+      if (space.hole_name(h) == name) {
+        decisions[h] = value;
+        ++set;
+      }
+  EXPECT_EQ(set, static_cast<int>(values.size()));
+  space.Clamp(0, absl::MakeSpan(decisions));
+  for (int h = 0; h < space.size(); ++h)
+    for (const auto& [name, value] : values)
+      if (space.hole_name(h) == name) {
+        EXPECT_EQ(decisions[h], value) << name;
+      }
+  return decisions;
+}
+
+// The hole of the reduction's innermost tile.
+std::string TensorK(const Space& space) {
+  for (int h = 0; h < space.size(); ++h)
+    if (space.hole_name(h).ends_with(".r2")) return space.hole_name(h);
+  return "";
+}
+
+class GpuFeaturesTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  // Lowers, compiles and, where there is a device, compares; gives the source.
+  std::string Check(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions) {
+    const Target target = Target::Parse(GetParam()).value();
+    const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
+    if (!lowered.ok()) {
+      ADD_FAILURE() << lowered.status();
+      return "";
+    }
+    const auto program = CompileProgram(*lowered, target);
+    if (!program.ok()) {
+      ADD_FAILURE() << program.status() << "\n" << PrintSource(*lowered, target);
+      return "";
+    }
+    auto device = OpenDevice(target);
+    if (!device.ok()) {
+      EXPECT_EQ(target.kind, TargetKind::kCuda) << device.status();
+      return program->source;
+    }
+    EXPECT_EQ(testing::CompareOnDevice(**device, *program, dag, testing::MakeReference(dag, 5)), "") << program->source;
+    return program->source;
+  }
+  bool cuda() const { return GetParam().rfind("cuda", 0) == 0; }
+  std::unique_ptr<TaskSpace> TaskOf(const ComputeDag& dag) const {
+    const Target target = Target::Parse(GetParam()).value();
+    return TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+  }
+};
+
+TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
+  const ComputeDag dag = testing::Convolution({.height = 9, .width = 7, .in = 12, .out = 24});
+  const auto task = TaskOf(dag);
+  for (const char* sketch : {"gemm/tile", "direct/tile", "gemm/tensor"}) {
+    const Space* space = SpaceWith(*task, sketch);
+    ASSERT_NE(space, nullptr) << sketch;
+    for (int stages : {1, 2, 3, 4, 6}) {
+      // Small tiles of the reduction: more iterations than stages.
+      std::vector<std::pair<std::string, int32_t>> holes{{"stages", stages}};
+      for (int h = 0; h < space->size(); ++h) {
+        const std::string& name = space->hole_name(h);
+        if (name.ends_with(".r1")) holes.emplace_back(name, 1);
+        if (name.ends_with(".r2")) holes.emplace_back(name, std::string(sketch) == "gemm/tensor" ? 8 : 1);
+      }
+      const std::string source = Check(dag, *space, WithHoles(*space, holes));
+      const bool asynchronous = source.find("async_wait<" + std::to_string(stages - 2) + ">") != std::string::npos;
+      if (cuda()) {
+        EXPECT_EQ(asynchronous, stages > 1) << source;
+      }
+    }
+  }
+}
+
+TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
+  const ComputeDag dag = testing::MatMul(33, 40, 16, true);
+  const auto task = TaskOf(dag);
+  const Space* space = SpaceWith(*task, "gemm/tensor");
+  ASSERT_NE(space, nullptr);
+  const std::string inner = TensorK(*space), outer = inner.substr(0, inner.size() - 1) + "1";
+  const std::string source = Check(dag, *space, WithHoles(*space, {{"stages", 6}, {inner, 8}, {outer, 1}}));
+  if (cuda()) {
+    EXPECT_NE(source.find("async_wait<0>"), std::string::npos) << source;
+  }
+}
+
+TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
+  for (const ComputeDag& dag : {testing::MatMul(50, 60, 70, true), testing::MatMul(16, 8, 8, false),
+                                testing::Convolution({.height = 7, .width = 7, .in = 20, .out = 36}, true)}) {
+    const auto task = TaskOf(dag);
+    const Space* space = SpaceWith(*task, "gemm/tensor");
+    ASSERT_NE(space, nullptr);
+    for (int k : {8, 16, 32}) {
+      std::vector<int32_t> decisions = space->Default();
+      for (int h = 0; h < space->size(); ++h)
+        if (space->hole_name(h) == TensorK(*space)) decisions[h] = k;
+      space->Clamp(0, absl::MakeSpan(decisions));
+      const std::string source = Check(dag, *space, decisions);
+      if (cuda()) {
+        EXPECT_NE(source.find("mma_three_tf32("), std::string::npos) << source;
+      }
+    }
+  }
+}
+
+TEST_P(GpuFeaturesTest, OldGpusHaveNoTensorCores) {
+  if (!cuda()) GTEST_SKIP() << "a question of the architecture";
+  const Target target = Target::Parse("cuda -arch=sm_70").value();
+  const auto task = TaskSpace::Create(testing::MatMul(50, 60, 70, true), target, DefaultFacts(target)).value();
+  EXPECT_EQ(SpaceWith(*task, "tensor"), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GpuFeaturesTest, ::testing::Values("opencl", "cuda -arch=sm_90"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+
+}  // namespace
+}  // namespace diapason
