@@ -40,6 +40,7 @@ const Option kDilation = {"dilation", 1, 1, 1024, "dilation in both directions"}
 std::vector<Option> ImageOptions() {
   return {{"image", 224, 32, 8192, "height and width of the input image"},
           {"classes", 1000, 1, kLargest, "number of outputs"},
+          {"width", 100, 1, 400, "channels of the layers in percent of the published network's"},
           {"softmax", 0, 0, 1, "1 ends the network with a softmax"},
           kSeed};
 }

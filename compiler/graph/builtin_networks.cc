@@ -1,5 +1,6 @@
 #include "compiler/graph/builtin_networks.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -8,23 +9,28 @@
 namespace diapason {
 namespace {
 
+// The channels of a layer, as the option "width" says.
+int64_t Narrowed(int64_t channels, const BuiltinArgs& args) {
+  return std::max<int64_t>(1, (channels * args.at("width") + 50) / 100);
+}
+
 // ResNet (He et al. 2015) as torchvision has it: version 1.5, with the stride of a bottleneck in its 3x3 convolution.
 class Resnet {
  public:
-  Resnet(NetworkBuilder& b, std::vector<int> blocks, bool bottleneck)
-      : b_(b), blocks_(std::move(blocks)), bottleneck_(bottleneck) {
+  Resnet(NetworkBuilder& b, const BuiltinArgs& args, std::vector<int> blocks, bool bottleneck)
+      : b_(b), args_(args), blocks_(std::move(blocks)), bottleneck_(bottleneck) {
     int total = 0;
     for (int n : blocks_) total += n;
     gain_ = 1.0f / std::sqrt(static_cast<float>(total));
   }
 
   int Body(int x) {
-    x = b_.Relu(ConvNorm(x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3}, "conv1", "bn1"), "relu1");
+    x = b_.Relu(ConvNorm(x, {.channels = Narrowed(64, args_), .kernel = 7, .stride = 2, .pad = 3}, "conv1", "bn1"), "relu1");
     x = b_.MaxPool(x, 3, 2, 1, false, "maxpool");
     for (size_t stage = 0; stage < blocks_.size(); ++stage) {
       for (int block = 0; block < blocks_[stage]; ++block) {
         int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-        x = Block(x, int64_t{64} << stage, stride, absl::StrCat("layer", stage + 1, ".", block));
+        x = Block(x, Narrowed(int64_t{64} << stage, args_), stride, absl::StrCat("layer", stage + 1, ".", block));
       }
     }
     return x;
@@ -57,6 +63,7 @@ class Resnet {
   }
 
   NetworkBuilder& b_;
+  const BuiltinArgs& args_;
   std::vector<int> blocks_;
   bool bottleneck_;
   float gain_;
@@ -97,7 +104,7 @@ absl::StatusOr<Network> BuildResnet(const std::string& name, const BuiltinArgs& 
                                                                            {"resnet-152", {3, 8, 36, 3}}};
   NetworkBuilder b = Begin(name, args);
   bool bottleneck = name != "resnet-18" && name != "resnet-34";
-  int x = Resnet(b, depths.at(name), bottleneck).Body(ImageInput(b, args));
+  int x = Resnet(b, args, depths.at(name), bottleneck).Body(ImageInput(b, args));
   x = b.Dense(b.GlobalAverage(x, "avgpool"), args.at("classes"), "fc");
   return b.Finish(Finished(b, x, args));
 }
@@ -109,7 +116,7 @@ absl::StatusOr<Network> BuildMobilenet(const std::string& name, const BuiltinArg
     x = b.BatchNorm(b.Conv2d(x, conv, layer_name), layer_name + ".bn");
     return b.Node("clip", {x}, {{"min", 0.0}, {"max", 6.0}}, layer_name + ".relu6");
   };
-  int x = layer(ImageInput(b, args), {.channels = 32, .stride = 2, .pad = 1}, "conv1");
+  int x = layer(ImageInput(b, args), {.channels = Narrowed(32, args), .stride = 2, .pad = 1}, "conv1");
   struct Step {
     int64_t channels, stride;
   };
@@ -120,7 +127,7 @@ absl::StatusOr<Network> BuildMobilenet(const std::string& name, const BuiltinArg
     int64_t in = b.ChannelsOf(x);
     std::string block = absl::StrCat("block", number++);
     x = layer(x, {.channels = in, .stride = step.stride, .pad = 1, .group = in}, block + ".depthwise");
-    x = layer(x, {.channels = step.channels, .kernel = 1}, block + ".pointwise");
+    x = layer(x, {.channels = Narrowed(step.channels, args), .kernel = 1}, block + ".pointwise");
   }
   x = b.Dense(b.GlobalAverage(x, "avgpool"), args.at("classes"), "fc");
   return b.Finish(Finished(b, x, args));
@@ -139,11 +146,12 @@ absl::StatusOr<Network> BuildSqueezenet(const std::string& name, const BuiltinAr
     int three = conv(x, {.channels = expand, .pad = 1}, layer + ".expand3x3");
     return b.Node("concat", {one, three}, {{"axis", int64_t{b.nhwc() ? 3 : 1}}}, layer + ".concat");
   };
-  int x = conv(ImageInput(b, args), {.channels = 64, .stride = 2}, "conv1");
+  int x = conv(ImageInput(b, args), {.channels = Narrowed(64, args), .stride = 2}, "conv1");
   const int64_t squeeze[] = {16, 16, 32, 32, 48, 48, 64, 64};
   for (int i = 0; i < 8; ++i) {
     if (i == 0 || i == 2 || i == 4) x = b.MaxPool(x, 3, 2, 0, true, absl::StrCat("pool", i / 2 + 1));
-    x = fire(x, squeeze[i], 4 * squeeze[i], absl::StrCat("fire", i + 2));
+    const int64_t width = Narrowed(squeeze[i], args);
+    x = fire(x, width, 4 * width, absl::StrCat("fire", i + 2));
   }
   x = conv(x, {.channels = args.at("classes"), .kernel = 1}, "conv10");
   return b.Finish(Finished(b, b.GlobalAverage(x, "avgpool"), args));

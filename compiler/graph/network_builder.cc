@@ -8,14 +8,14 @@
 
 namespace diapason {
 
-uint64_t Random::Next() {
+uint64_t WeightRandom::Next() {
   uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
 
-float Random::Uniform(float low, float high) {
+float WeightRandom::Uniform(float low, float high) {
   return low + (high - low) * static_cast<float>(static_cast<double>(Next() >> 40) * 0x1p-24);
 }
 

@@ -12,9 +12,9 @@
 namespace diapason {
 
 // Uniform numbers from a seed, the same on every machine (SplitMix64).
-class Random {
+class WeightRandom {
  public:
-  explicit Random(uint64_t seed) : state_(seed) {}
+  explicit WeightRandom(uint64_t seed) : state_(seed) {}
   uint64_t Next();
   float Uniform(float low, float high);
 
@@ -54,7 +54,7 @@ class NetworkBuilder {
   Network network_;
   const ModelOptions& options_;
   std::string layout_;
-  Random random_;
+  WeightRandom random_;
   absl::Status error_;
 };
 

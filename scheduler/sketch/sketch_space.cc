@@ -22,12 +22,50 @@ Scratch& ScratchOfThread() {
 
 int32_t LeastOf(const Hole& hole) { return hole.values.front(); }
 
+void AddHoles(const Factor& factor, std::vector<uint8_t>* marked) {
+  for (int16_t hole : factor.holes)
+    if (hole >= 0) (*marked)[hole] = 1;
+}
+
+// True if what a tile covers beyond the whole loop is held by a producer or unrolled: the outermost piece runs inside it.
+bool PaddingTakesRoom(const Skeleton& skeleton, int id, const Loop& loop) {
+  const StageState& stage = skeleton.state().stage(id);
+  const int outermost = loop.pieces[0];
+  const Annotation annotation = stage.loops[outermost].annotation;
+  if (annotation == Annotation::kUnroll || annotation == Annotation::kThreadX) return true;
+  for (const Access& access : skeleton.accesses(id)) {
+    const StageState& producer = skeleton.state().stage(access.producer);
+    if (producer.attach != StageState::Attach::kAt) continue;
+    if (producer.attach_stage != id) return true;
+    for (int at : producer.attach_loops)
+      if (skeleton.position(id, outermost) < 0 || skeleton.position(id, outermost) > skeleton.position(id, at)) return true;
+  }
+  return false;
+}
+
+// Holes whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3 covers 4,
+// 3 of 3 covers 3), and places of computation.
+std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, size_t holes) {
+  std::vector<uint8_t> uneven(holes, 0);
+  for (int id : skeleton.backwards()) {
+    const StageState& stage = skeleton.state().stage(id);
+    if (stage.attach == StageState::Attach::kAt) AddHoles(stage.attach_choice, &uneven);
+    for (const Loop& loop : stage.loops) {
+      const bool whole = stage.attach == StageState::Attach::kRoot || loop.reduce;
+      if (loop.pieces.empty() || !whole || !PaddingTakesRoom(skeleton, id, loop)) continue;
+      for (int piece : loop.pieces) AddHoles(stage.loops[piece].factor, &uneven);
+    }
+  }
+  return uneven;
+}
+
 }  // namespace
 
 SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
     : name_(std::move(name)), view_(std::move(view)), steps_(draft.steps()), holes_(draft.holes()),
       tilings_(draft.tilings()), skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
+  uneven_ = UnevenHoles(*skeleton_, holes_.size());
   tilings_of_.resize(holes_.size());
   for (size_t t = 0; t < tilings_.size(); ++t)
     for (int16_t hole : tilings_[t].tile.holes)
@@ -65,7 +103,15 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vec
     if (ok) values->push_back(value);
   }
   if (values->empty()) values->push_back(LeastOf(holes_[hole]));
-  // Limits are monotone in each factor: the first value that breaks one ends the domain.
+  if (uneven_[hole]) {
+    const int32_t least = values->front();
+    std::erase_if(*values, [&](int32_t value) {
+      trial[hole] = value;
+      return value != least && !Satisfiable(trial);
+    });
+    return;
+  }
+  // Limits are monotone in all other factors: the first value that breaks one ends the domain.
   size_t low = 1, high = values->size();
   while (low < high) {
     const size_t middle = (low + high + 1) / 2;

@@ -33,7 +33,6 @@ class SketchSpace : public Space {
   // Limits and padding with the holes from `hole` on at their least values.
   bool Satisfiable(absl::Span<const int32_t> decisions) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
-  bool Touches(const Tiling& tiling, int hole) const;
 
   std::string name_;
   View view_;
@@ -41,6 +40,7 @@ class SketchSpace : public Space {
   std::vector<Hole> holes_;
   std::vector<Tiling> tilings_;
   std::vector<std::vector<int>> tilings_of_;  // by hole: the tilings it enters
+  std::vector<uint8_t> uneven_;               // by hole: the limits are not monotone in it
   std::unique_ptr<Skeleton> skeleton_;
   std::unique_ptr<MetricsModel> model_;
 };

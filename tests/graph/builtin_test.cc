@@ -36,6 +36,29 @@ TEST(Builtin, OptionsShapeTheInput) {
   EXPECT_EQ(n.tensors[n.inputs[0]].type.ToString(), "float32 4x3x96x128");
 }
 
+TEST(Builtin, WidthScalesTheChannelsOfEveryLayer) {
+  ModelOptions options;
+  options.extra = {{"width", "13"}, {"classes", "10"}, {"image", "64"}};
+  struct Case {
+    std::string name;
+    std::vector<int64_t> first, last;  // weights of the first and the last layer
+  };
+  const Case cases[] = {{"resnet-18", {7, 7, 3, 8}, {67, 10}},
+                        {"resnet-50", {7, 7, 3, 8}, {268, 10}},
+                        {"mobilenet", {3, 3, 3, 4}, {133, 10}},
+                        {"squeezenet_v1.1", {3, 3, 3, 8}, {1, 1, 64, 10}}};
+  for (const Case& c : cases) {
+    const Network n = LoadOptimized(c.name, options).value();
+    auto weight = [&](const Node& node) { return n.tensors[node.inputs[1]].type.shape; };
+    const Node* last = nullptr;
+    for (const Node& node : n.nodes)
+      if (node.op == "conv2d" || node.op == "gemm") last = &node;
+    ASSERT_NE(last, nullptr);
+    EXPECT_EQ(weight(n.nodes[0]), c.first) << c.name;
+    EXPECT_EQ(weight(*last), c.last) << c.name;
+  }
+}
+
 TEST(Builtin, TheSameSeedGivesTheSameWeights) {
   auto weight = [](const char* seed) {
     ModelOptions options;

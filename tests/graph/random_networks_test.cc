@@ -127,7 +127,7 @@ class Grower {
   }
 
   Network n_;
-  Random random_;
+  WeightRandom random_;
   bool nhwc_ = false;
   std::vector<int> tensors_;
 };

@@ -17,7 +17,7 @@ namespace diapason {
 using Ints = std::vector<int64_t>;
 
 inline Array RandomArray(const TensorType& type, uint64_t seed) {
-  Random random(seed);
+  WeightRandom random(seed);
   Array array(type.dtype, type.shape);
   for (int64_t i = 0, n = array.elements(); i < n; ++i) array.set(i, random.Uniform(-1, 1));
   return array;

@@ -77,7 +77,7 @@ TEST(Damage, EveryBitFlipped) {
 
 TEST(Damage, RandomBytesChanged) {
   std::string bytes = SampleModel();
-  Random random(1);
+  WeightRandom random(1);
   for (int round = 0; round < 2000; ++round) {
     std::string damaged = bytes;
     for (int change = 0; change < 4; ++change) damaged[random.Next() % bytes.size()] = static_cast<char>(random.Next());

@@ -1,60 +1,106 @@
-// Every kind of task, random candidates of every sketch: what the lowered program computes is what the dag says.
-// DIAPASON_CANDIDATES sets how many candidates of each sketch are run (default 2; before a release: 200).
+// The guard: what candidates compute is what the dag says. bench/guard.sh runs it over 200 candidates of each sketch.
 #include "tests/scheduler/sketch/execute.h"
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <random>
-#include <thread>
-
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/random.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/guard.h"
 
 namespace diapason {
 namespace {
 
-int CandidatesPerSketch() {
-  const char* text = std::getenv("DIAPASON_CANDIDATES");
-  return text ? std::atoi(text) : 2;
+using testing::GuardTask;
+using testing::NamedDag;
+using testing::Reference;
+
+constexpr uint64_t kInputs = 5;
+// Wrong candidates to report before giving up.
+constexpr int kMaxWrong = 10;
+
+class ExecuteTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    auto device = OpenDevice(target_);
+    if (!device.ok() && target_.kind == TargetKind::kCuda) GTEST_SKIP() << device.status().message();
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  // A candidate that does not compute the reference is a failure of the test.
+  void Compare(const ComputeDag& dag, const Space& space, absl::Span<const int32_t> decisions,
+               const Reference& reference) {
+    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, device_->facts());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, target_);
+    ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target_);
+    const std::string wrong = testing::CompareOnDevice(*device_, *program, dag, reference);
+    EXPECT_EQ(wrong, "") << (wrong_++ == 0 ? program->source : "");
+  }
+
+  void RunCandidate(const GuardTask& task, int sketch, int number, const Reference& reference) {
+    const Space& space = task.space->space(sketch);
+    const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings_.seed, number);
+    const std::string what = testing::Describe(task.task->name, space, number, decisions);
+    SCOPED_TRACE(what);
+    clock_.Begin(what);
+    Compare(task.task->dag, space, decisions, reference);
+  }
+
+  bool Enough() const { return wrong_ >= kMaxWrong || HasFatalFailure() || clock_.Over(); }
+
+  const testing::GuardSettings settings_ = testing::GuardSettings::FromEnvironment();
+  const testing::GuardClock clock_{settings_};
+  const Target target_ = Target::Parse(GetParam()).value();
+  std::unique_ptr<Device> device_;
+  int wrong_ = 0;
+};
+
+TEST_P(ExecuteTest, CandidatesOfAllKindsOfTasksComputeTheDag) {
+  const std::vector<NamedDag> kinds = testing::AllKinds();
+  const auto tasks = testing::TasksToGuard(kinds, settings_, target_, device_->facts());
+  const int candidates = settings_.candidates > 0 ? settings_.candidates : 2;
+  int64_t run = 0;
+  for (const GuardTask& task : tasks) {
+    const Reference reference = testing::MakeReference(task.task->dag, kInputs);
+    for (int sketch : task.sketches)
+      for (int n = 0; n < candidates && !Enough(); ++n, ++run) RunCandidate(task, sketch, n, reference);
+  }
+  testing::PrintSummary("execution of all kinds,", GetParam(), tasks, run);
 }
 
-class ExecuteTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(ExecuteTest, RandomCandidatesComputeTheDag) {
-  const Target target = Target::Parse(GetParam()).value();
-  auto device = OpenDevice(target);
-  if (!device.ok() && target.kind == TargetKind::kCuda) GTEST_SKIP() << device.status().message();
-  ASSERT_TRUE(device.ok()) << device.status();
-  const DeviceFacts facts = (*device)->facts();
-  for (const auto& [name, dag] : testing::AllKinds()) {
-    const testing::Reference reference = testing::MakeReference(dag, 5);
-    const auto task = TaskSpace::Create(dag, target, facts);
-    ASSERT_TRUE(task.ok()) << name << ": " << task.status();
-    for (int i = 0; i < (*task)->size(); ++i) {
-      const Space& space = (*task)->space(i);
-      std::mt19937 random(11);
-      std::vector<int32_t> decisions = space.Default(), values;
-      for (int n = 0; n < CandidatesPerSketch(); ++n) {
-        for (int h = 0; n > 0 && h < space.size(); ++h) {
-          space.Domain(h, decisions, &values);
-          decisions[h] = values[random() % values.size()];
-        }
-        const std::string what = absl::StrCat(name, " ", space.name(), " candidate ", n);
-        const auto lowered = Lower(dag, space.Instantiate(decisions), target, facts);
-        ASSERT_TRUE(lowered.ok()) << what << ": " << lowered.status();
-        const auto program = CompileProgram(*lowered, target);
-        ASSERT_TRUE(program.ok()) << what << ": " << program.status() << "\n" << PrintSource(*lowered, target);
-        const std::string wrong = testing::CompareOnDevice(**device, *program, dag, reference);
-        EXPECT_EQ(wrong, "") << what << "\n" << program->source;
-        if (::testing::Test::HasFailure()) return;
-      }
-    }
+// Without DIAPASON_CANDIDATES one random candidate of some sketches, others for each seed.
+TEST_P(ExecuteTest, CandidatesOfTheBuiltInTasksComputeTheDag) {
+  constexpr uint32_t kShare = 12;  // of the sketches, one in so many
+  const bool all = settings_.candidates > 0;
+  const std::vector<NamedDag> builtin = testing::BuiltinTasks(settings_.full_size);
+  std::vector<GuardTask> tasks = testing::TasksToGuard(builtin, settings_, target_, device_->facts());
+  Random choice(settings_.seed);
+  if (!all) {
+    for (GuardTask& task : tasks) std::erase_if(task.sketches, [&](int) { return choice.Below(kShare) != 0; });
+    std::erase_if(tasks, [](const GuardTask& task) { return task.sketches.empty(); });
   }
+  std::vector<Reference> references;
+  for (const GuardTask& task : tasks) {
+    auto reference = testing::MakeReferenceOnDevice(*device_, target_, task.task->dag, kInputs);
+    ASSERT_TRUE(reference.ok()) << task.task->name << ": " << reference.status();
+    references.push_back(*std::move(reference));
+  }
+  // Number by number, so that all sketches are served alike when the time is limited.
+  int64_t run = 0;
+  for (int n = all ? 0 : 1; n < (all ? settings_.candidates : 2); ++n)
+    for (size_t t = 0; t < tasks.size(); ++t)
+      for (size_t i = 0; i < tasks[t].sketches.size() && !Enough(); ++i, ++run)
+        RunCandidate(tasks[t], tasks[t].sketches[i], n, references[t]);
+  testing::PrintSummary("execution of built-in tasks,", GetParam(), tasks, run);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),
-                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace diapason

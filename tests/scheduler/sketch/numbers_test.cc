@@ -1,132 +1,130 @@
-// The guard: what Evaluate says of a candidate from its numbers is what is counted on the loop nest that it lowers to.
+// The guard: what Evaluate says of a candidate from its numbers is what is counted on the loop nest that it lowers to,
+// and every element that the nest touches lies in its buffer. bench/guard.sh runs it over a thousand candidates of each
+// sketch.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-#include <random>
+#include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/lower/lower.h"
+#include "scheduler/random.h"
 #include "scheduler/sketch/sketch_space.h"
-#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/count.h"
+#include "tests/scheduler/sketch/guard.h"
 
 namespace diapason {
 namespace {
 
-struct Counted {
-  std::map<int, double> updates;   // by buffer: executions of its reduction's update, or of its only store
-  std::map<int, double> products;  // by buffer: of instructions on tensor cores
-  std::map<int, int64_t> elements; // of buffers allocated in the kernel
-};
-
-// A reduction's update reads the element that it writes.
-bool IsUpdate(const StmtNode& store) {
-  bool update = false;
-  for (const Expr& arg : store.value->args)
-    update |= arg->kind == ExprKind::kLoad && arg->buffer == store.buffer && Equal(arg->args[0], store.index);
-  return update;
-}
-
-// The steps of a pipeline (a loop "step_...") in which the condition holds: "step < n" or "n <= step"; as a share of all, 1 for other conditions.
-double StepsOf(const Expr& condition, const std::map<std::string, double>& steps) {
-  for (const auto& [name, extent] : steps) {
-    const bool first = condition->kind == ExprKind::kLt && condition->args[0]->name == name;
-    const bool last = condition->kind == ExprKind::kLe && condition->args[1]->name == name;
-    if (first) return static_cast<double>(condition->args[1]->value) / extent;
-    if (last) return (extent - static_cast<double>(condition->args[0]->value)) / extent;
-  }
-  return 1;
-}
-
-void Count(const Stmt& stmt, double outer, double threads, std::map<int, std::vector<std::pair<bool, double>>>* stores,
-           Counted* counted, std::map<std::string, double> steps = {}) {
-  switch (stmt->kind) {
-    case StmtKind::kIf: outer = std::round(outer * StepsOf(stmt->condition, steps)); break;
-    case StmtKind::kFor:
-      // Nested thread loops are the same threads.
-      if (stmt->for_kind == ForKind::kThreadX) threads = static_cast<double>(stmt->extent);
-      else outer *= static_cast<double>(stmt->extent);
-      if (stmt->var->name.rfind("step_", 0) == 0) steps[stmt->var->name] = static_cast<double>(stmt->extent);
-      break;
-    case StmtKind::kStore: (*stores)[stmt->buffer].push_back({IsUpdate(*stmt), outer * threads}); break;
-    // One instruction makes 16x8x8 products in 32 lanes.
-    case StmtKind::kMma: counted->products[stmt->buffer] += outer * threads * 32; break;
-    case StmtKind::kAlloc: counted->elements[stmt->decl.id] = stmt->decl.elements; break;
-    default: break;
-  }
-  for (const Stmt& child : stmt->body) Count(child, outer, threads, stores, counted, steps);
-}
+using testing::Counted;
+using testing::GuardTask;
+using testing::NamedDag;
 
 Target TargetOf(const std::string& text) { return Target::Parse(text).value(); }
 
-class NumbersTest : public ::testing::TestWithParam<std::string> {};
+std::string KindOf(const std::string& target) { return target.substr(0, target.find(' ')); }
 
-TEST_P(NumbersTest, AgreeWithTheLoweredNest) {
-  const Target target = TargetOf(GetParam());
-  const DeviceFacts facts = DefaultFacts(target);
-  int checked = 0;
-  for (const auto& [name, dag] : testing::AllKinds()) {
-    const auto task = TaskSpace::Create(dag, target, facts);
-    ASSERT_TRUE(task.ok()) << name << ": " << task.status();
-    for (int i = 0; i < (*task)->size(); ++i) {
-      const auto& space = static_cast<const SketchSpace&>((*task)->space(i));
-      std::mt19937 random(7);
-      std::vector<int32_t> decisions = space.Default(), values;
-      for (int n = 0; n < 60; ++n) {
-        for (int h = 0; n > 0 && h < space.size(); ++h) {
-          space.Domain(h, decisions, &values);
-          ASSERT_FALSE(values.empty());
-          decisions[h] = values[random() % values.size()];
-        }
-        Metrics metrics;
-        space.Evaluate(decisions, &metrics);
-        ASSERT_TRUE(metrics.legal) << name << " " << space.name();
-        const auto lowered = Lower(dag, space.Instantiate(decisions), target, facts);
-        ASSERT_TRUE(lowered.ok()) << name << " " << space.name() << ": " << lowered.status();
-        Bounds bounds;
-        space.skeleton().Infer(decisions, &bounds);
-        std::vector<MetricsModel::Resources> resources;
-        space.model().ResourcesOf(bounds, decisions, &resources);
-        ASSERT_EQ(resources.size(), lowered->kernels.size());
-        for (size_t k = 0; k < resources.size(); ++k) {
-          const KernelFunc& kernel = lowered->kernels[k];
-          EXPECT_EQ(resources[k].threads, kernel.threads) << kernel.name;
-          EXPECT_EQ(resources[k].blocks, kernel.blocks) << kernel.name;
-          EXPECT_EQ(resources[k].shared_bytes, kernel.shared_bytes) << name << " " << space.name() << "\n" << ToString(kernel);
-          Counted counted;
-          std::map<int, std::vector<std::pair<bool, double>>> stores;
-          Count(kernel.body, 1, 1, &stores, &counted);
-          for (int id : space.skeleton().state().topological()) {
-            const StageState& stage = space.skeleton().state().stage(id);
-            if (!stage.computes() || space.skeleton().root_of(id) != resources[k].root) continue;
-            if (counted.elements.count(id)) {
-              EXPECT_EQ(bounds.stages[id].stored(), counted.elements[id]);
-            }
-            if (stage.op.reduces()) {
-              // Updates go to the stage's own buffer or to the registers that stand for it: its executions must occur.
-              bool found = false;
-              const double expected = space.model().Executions(bounds, id);
-              for (const auto& [buffer, list] : stores)
-                for (const auto& [update, times] : list) found |= update && times == expected;
-              for (const auto& [buffer, times] : counted.products) found |= times == expected;
-              EXPECT_TRUE(found) << name << " " << space.name() << " stage " << stage.op.name << " " << expected << "\n"
-                                 << ToString(kernel);
-            } else {
-              ASSERT_FALSE(stores[id].empty());
-              EXPECT_EQ(space.model().Executions(bounds, id), stores[id].back().second)
-                  << name << " " << space.name() << " stage " << stage.op.name << "\n" << ToString(kernel);
-            }
-          }
-          ++checked;
-          if (::testing::Test::HasFailure()) return;
+// Sizes and executions of one stage of a kernel.
+void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const Counted& counted) {
+  const StageState& stage = space.skeleton().state().stage(id);
+  if (auto it = counted.buffers.find(id); it != counted.buffers.end()) {
+    const StageBounds& b = bounds.stages[id];
+    EXPECT_EQ(b.stored(), it->second.elements) << stage.op.name;
+    // All of the buffer is used, but for the padding behind its rows and between its slots.
+    const int64_t padding = b.row_padding + (b.slots > 1 ? b.slot_stride() - b.elements() : 0);
+    EXPECT_GE(counted.reached.at(id) + padding, b.stored())
+        << stage.op.name << " is larger than what is put there";
+  }
+  const double expected = space.model().Executions(bounds, id);
+  if (stage.op.reduces()) {
+    const std::vector<Counted::Store> stores = counted.StoresFor(id);
+    bool found = std::any_of(stores.begin(), stores.end(),
+                             [&](const Counted::Store& store) { return store.update && store.times == expected; });
+    for (const auto& [buffer, products] : counted.products) found |= products == expected;
+    EXPECT_TRUE(found) << stage.op.name << " is not updated " << expected << " times";
+  } else {
+    ASSERT_TRUE(counted.stores.count(id)) << stage.op.name << " is not stored";
+    EXPECT_EQ(expected, counted.stores.at(id).back().times) << stage.op.name;
+  }
+}
+
+void CompareKernel(const SketchSpace& space, const Bounds& bounds, const MetricsModel::Resources& resources,
+                   const KernelFunc& kernel) {
+  const Counted counted = testing::Count(kernel);
+  EXPECT_EQ(resources.threads, counted.threads);
+  EXPECT_EQ(resources.blocks, counted.blocks);
+  EXPECT_EQ(resources.shared_bytes, counted.shared_bytes);
+  EXPECT_EQ(kernel.threads, counted.threads);
+  EXPECT_EQ(kernel.blocks, counted.blocks);
+  EXPECT_EQ(kernel.shared_bytes, counted.shared_bytes);
+  for (int id : space.skeleton().state().topological()) {
+    if (!space.skeleton().state().stage(id).computes() || space.skeleton().root_of(id) != resources.root) continue;
+    CompareStage(space, bounds, id, counted);
+  }
+}
+
+class NumbersTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  const testing::GuardSettings settings_ = testing::GuardSettings::FromEnvironment();
+  const testing::GuardClock clock_{settings_};
+  const Target target_ = TargetOf(GetParam());
+  const DeviceFacts facts_ = DefaultFacts(target_);
+
+  void CompareCandidate(const ComputeDag& dag, const SketchSpace& space, absl::Span<const int32_t> decisions) {
+    Metrics metrics;
+    space.Evaluate(decisions, &metrics);
+    EXPECT_TRUE(metrics.legal);
+    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, facts_);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    Bounds bounds;
+    space.skeleton().Infer(decisions, &bounds);
+    std::vector<MetricsModel::Resources> resources;
+    space.model().ResourcesOf(bounds, decisions, &resources);
+    ASSERT_EQ(resources.size(), lowered->kernels.size());
+    for (size_t k = 0; k < resources.size(); ++k) {
+      const KernelFunc& kernel = lowered->kernels[k];
+      CompareKernel(space, bounds, resources[k], kernel);
+      EXPECT_EQ(testing::CheckAccesses(kernel, settings_.seed, 6), "");
+      if (HasFailure()) ADD_FAILURE() << ToString(kernel);
+    }
+    for (const KernelFunc& kernel : lowered->prologue) EXPECT_EQ(testing::CheckAccesses(kernel, settings_.seed, 6), "");
+  }
+
+  // Returns how many candidates were compared; stops at the first that fails.
+  int64_t CompareAll(const std::vector<GuardTask>& tasks, int candidates) {
+    int64_t compared = 0;
+    for (const GuardTask& task : tasks) {
+      for (int i : task.sketches) {
+        const auto& space = static_cast<const SketchSpace&>(task.space->space(i));
+        for (int n = 0; n < candidates; ++n, ++compared) {
+          if (HasFailure() || clock_.Over()) return compared;
+          const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings_.seed, n);
+          const std::string what = testing::Describe(task.task->name, space, n, decisions);
+          SCOPED_TRACE(what);
+          clock_.Begin(what);
+          CompareCandidate(task.task->dag, space, decisions);
         }
       }
     }
+    return compared;
   }
-  EXPECT_GT(checked, 1000);
+};
+
+TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfAllKindsOfTasks) {
+  const std::vector<NamedDag> kinds = testing::AllKinds();
+  const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
+  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 30);
+  testing::PrintSummary("numbers of all kinds,", KindOf(GetParam()), tasks, compared);
+}
+
+TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfTheBuiltInTasks) {
+  const std::vector<NamedDag> builtin = testing::BuiltinTasks(/*full_size=*/true);
+  const auto tasks = testing::TasksToGuard(builtin, settings_, target_, facts_);
+  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 3);
+  testing::PrintSummary("numbers of built-in tasks,", KindOf(GetParam()), tasks, compared);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
-                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+                         [](const auto& info) { return KindOf(info.param); });
 
 }  // namespace
 }  // namespace diapason

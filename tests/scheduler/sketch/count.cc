@@ -1,0 +1,265 @@
+#include "tests/scheduler/sketch/count.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <unordered_map>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/simplify.h"
+#include "scheduler/random.h"
+
+namespace diapason::testing {
+namespace {
+
+bool IsUpdate(const StmtNode& store) {
+  bool update = false;
+  for (const Expr& arg : store.value->args)
+    update |= arg->kind == ExprKind::kLoad && arg->buffer == store.buffer && Equal(arg->args[0], store.index);
+  return update;
+}
+
+class Counter {
+ public:
+  explicit Counter(Counted* counted) : counted_(counted) {}
+
+  void Walk(const Stmt& stmt, double outer, double threads) {
+    switch (stmt->kind) {
+      case StmtKind::kFor:
+        analyzer_.Bind(stmt->var, stmt->extent);
+        // Nested thread loops are the same threads.
+        if (stmt->for_kind == ForKind::kThreadX) {
+          threads = static_cast<double>(stmt->extent);
+          counted_->threads = std::max(counted_->threads, stmt->extent);
+        } else {
+          outer *= static_cast<double>(stmt->extent);
+        }
+        if (stmt->var->name.rfind("step_", 0) == 0) steps_[stmt->var->name] = static_cast<double>(stmt->extent);
+        if (stmt->for_kind == ForKind::kBlockX || stmt->for_kind == ForKind::kParallel)
+          counted_->blocks *= stmt->extent;
+        break;
+      case StmtKind::kIf:
+        outer = std::round(outer * ShareOfSteps(*stmt->condition));
+        break;
+      case StmtKind::kStore:
+        AddStore(*stmt, outer * threads);
+        break;
+      case StmtKind::kMma:
+        // One instruction makes 16x8x8 products in 32 lanes.
+        counted_->products[stmt->buffer] += outer * threads * 32;
+        for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
+        break;
+      case StmtKind::kAlloc:
+        counted_->buffers[stmt->decl.id] = stmt->decl;
+        if (stmt->decl.scope == Scope::kShared)
+          counted_->shared_bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+        break;
+      default:
+        break;
+    }
+    for (const Stmt& child : stmt->body) Walk(child, outer, threads);
+  }
+
+ private:
+  void AddStore(const StmtNode& store, double times) {
+    counted_->stores[store.buffer].push_back({IsUpdate(store), times});
+    const Expr& value = store.value;
+    if (value->kind == ExprKind::kLoad && counted_->buffers.count(value->buffer))
+      counted_->stands_for[value->buffer] = store.buffer;
+    Reach(store.buffer, store.index);
+  }
+
+  void Reach(int buffer, const Expr& index) {
+    if (!counted_->buffers.count(buffer)) return;
+    const std::optional<Interval> range = analyzer_.Bounds(index);
+    int64_t& reached = counted_->reached[buffer];
+    if (range) reached = std::max(reached, range->max + 1);
+  }
+
+  // The share of a pipeline's steps (a loop "step_...") in which the condition holds: "step < n" or "n <= step"; 1 for
+  // other conditions.
+  double ShareOfSteps(const ExprNode& condition) const {
+    for (const auto& [name, extent] : steps_) {
+      if (condition.kind == ExprKind::kLt && condition.args[0]->name == name)
+        return static_cast<double>(condition.args[1]->value) / extent;
+      if (condition.kind == ExprKind::kLe && condition.args[1]->name == name)
+        return (extent - static_cast<double>(condition.args[0]->value)) / extent;
+    }
+    return 1;
+  }
+
+  Counted* counted_;
+  Analyzer analyzer_;
+  std::map<std::string, double> steps_;  // extents of the loops of pipelines
+};
+
+// One iteration of everything, with values of integers only.
+class Walker {
+ public:
+  Walker(const KernelFunc& kernel, uint64_t seed) : kernel_(kernel), random_(seed) {
+    for (const BufferDecl& param : kernel.params) elements_[param.id] = param.elements;
+  }
+
+  std::string Run() {
+    thread_ = Corner(kernel_.threads);
+    Walk(kernel_.body);
+    return problem_;
+  }
+
+ private:
+  int64_t Corner(int64_t extent) {
+    const uint32_t kind = random_.Below(4);
+    if (kind == 0) return 0;
+    return kind < 3 ? extent - 1 : static_cast<int64_t>(random_.Below(static_cast<uint32_t>(extent)));
+  }
+
+  void Walk(const Stmt& stmt) {
+    if (!problem_.empty()) return;
+    switch (stmt->kind) {
+      case StmtKind::kFor:
+        values_[stmt->var.get()] = stmt->for_kind == ForKind::kThreadX ? thread_ : Corner(stmt->extent);
+        break;
+      case StmtKind::kLet:
+        values_[stmt->var.get()] = Value(*stmt->value).value_or(0);
+        break;
+      case StmtKind::kAlloc:
+        elements_[stmt->decl.id] = stmt->decl.elements;
+        break;
+      case StmtKind::kIf:
+        if (Value(*stmt->condition).value_or(1) == 0) return;
+        break;
+      case StmtKind::kStore:
+        Check(stmt->buffer, *stmt->index);
+        Value(*stmt->value);
+        break;
+      case StmtKind::kMma:
+        for (size_t i = 0; i < stmt->operands.size(); ++i) {
+          if (i < 4) Check(stmt->buffer, *stmt->operands[i]);
+          else Value(*stmt->operands[i]);
+        }
+        break;
+      default:
+        break;
+    }
+    for (const Stmt& child : stmt->body) Walk(child);
+  }
+
+  void Check(int buffer, const ExprNode& index) {
+    const std::optional<int64_t> at = Value(index);
+    if (!problem_.empty() || !at || (*at >= 0 && *at < elements_.at(buffer))) return;
+    problem_ = absl::StrCat("element ", *at, " of buffer ", buffer, ", which has ", elements_.at(buffer), ", at");
+    for (const auto& [var, value] : values_) absl::StrAppend(&problem_, " ", var->name, "=", value);
+  }
+
+  // The value of an integer expression; nothing for floats and for what depends on memory. Looks at every load on the
+  // way.
+  std::optional<int64_t> Value(const ExprNode& e) {
+    switch (e.kind) {
+      case ExprKind::kIntImm:
+        return e.value;
+      case ExprKind::kVar:
+        return values_.at(&e);
+      case ExprKind::kLoad:
+        Check(e.buffer, *e.args[0]);
+        return std::nullopt;
+      case ExprKind::kSelect:
+        return Choice(e);
+      case ExprKind::kAnd:
+      case ExprKind::kOr:
+        return Junction(e);
+      default:
+        break;
+    }
+    std::optional<int64_t> a, b;
+    if (!e.args.empty()) a = Value(*e.args[0]);
+    if (e.args.size() > 1) b = Value(*e.args[1]);
+    if (!a || (e.args.size() > 1 && !b)) return std::nullopt;
+    return Apply(e, *a, b.value_or(0));
+  }
+
+  std::optional<int64_t> Choice(const ExprNode& e) {
+    const std::optional<int64_t> condition = Value(*e.args[0]);
+    if (condition) return Value(*e.args[*condition ? 1 : 2]);
+    Value(*e.args[1]);
+    Value(*e.args[2]);
+    return std::nullopt;
+  }
+
+  std::optional<int64_t> Junction(const ExprNode& e) {
+    const int64_t deciding = e.kind == ExprKind::kOr;
+    const std::optional<int64_t> a = Value(*e.args[0]);
+    if (a && *a == deciding) return a;
+    const std::optional<int64_t> b = Value(*e.args[1]);
+    return b && *b == deciding ? b : (a ? b : a);
+  }
+
+  static std::optional<int64_t> Apply(const ExprNode& e, int64_t a, int64_t b) {
+    switch (e.kind) {
+      case ExprKind::kAdd:
+        return a + b;
+      case ExprKind::kSub:
+        return a - b;
+      case ExprKind::kMul:
+        return a * b;
+      case ExprKind::kFloorDiv:
+        return a / b - (a % b < 0);
+      case ExprKind::kFloorMod:
+        return (a % b + b) % b;
+      case ExprKind::kMin:
+        return std::min(a, b);
+      case ExprKind::kMax:
+        return std::max(a, b);
+      case ExprKind::kLt:
+        return a < b;
+      case ExprKind::kLe:
+        return a <= b;
+      case ExprKind::kEq:
+        return a == b;
+      case ExprKind::kNe:
+        return a != b;
+      case ExprKind::kNot:
+        return !a;
+      case ExprKind::kCast:
+        return IsFloat(e.dtype) ? std::nullopt : std::optional<int64_t>(a);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  const KernelFunc& kernel_;
+  Random random_;
+  int64_t thread_ = 0;
+  std::unordered_map<int, int64_t> elements_;
+  std::unordered_map<const ExprNode*, int64_t> values_;
+  std::string problem_;
+};
+
+}  // namespace
+
+std::vector<Counted::Store> Counted::StoresFor(int buffer) const {
+  std::vector<Store> found;
+  for (const auto& [to, list] : stores) {
+    // At most share -> tree -> buffer; a register that is filled from its buffer before makes a cycle.
+    int owner = to;
+    for (int hop = 0; hop < 2 && owner != buffer; ++hop)
+      if (auto it = stands_for.find(owner); it != stands_for.end()) owner = it->second;
+    if (owner == buffer) found.insert(found.end(), list.begin(), list.end());
+  }
+  return found;
+}
+
+Counted Count(const KernelFunc& kernel) {
+  Counted counted;
+  Counter(&counted).Walk(kernel.body, 1, 1);
+  return counted;
+}
+
+std::string CheckAccesses(const KernelFunc& kernel, uint64_t seed, int samples) {
+  for (int i = 0; i < samples; ++i) {
+    std::string problem = Walker(kernel, Mix(seed) + static_cast<uint64_t>(i)).Run();
+    if (!problem.empty()) return problem;
+  }
+  return "";
+}
+
+}  // namespace diapason::testing

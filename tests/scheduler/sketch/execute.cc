@@ -1,0 +1,100 @@
+#include "tests/scheduler/sketch/execute.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/naive.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/fill.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/interpret.h"
+
+namespace diapason::testing {
+namespace {
+
+std::map<int, Array> RandomInputs(const ComputeDag& dag, uint64_t seed) {
+  std::map<int, Array> inputs;
+  for (int id : dag.inputs()) {
+    Array array(dag.stage(id).dtype, dag.stage(id).shape());
+    FillRandom(array, seed + static_cast<uint64_t>(id), dag.stage(id).valid_min, dag.stage(id).valid_max);
+    inputs[id] = std::move(array);
+  }
+  return inputs;
+}
+
+absl::Status FillBuffers(Executable& executable, const std::map<int, Array>& inputs) {
+  const std::vector<ProgramBuffer>& buffers = executable.program().buffers;
+  for (size_t i = 0; i < buffers.size(); ++i)
+    RETURN_IF_ERROR(executable.device().Fill(*executable.buffer(static_cast<int>(i)), 0xff));
+  for (const auto& [stage, array] : inputs) {
+    const int index = executable.BufferOfStage(stage);
+    if (index < 0) continue;  // not read by any kernel
+    RETURN_IF_ERROR(executable.device().CopyIn(*executable.buffer(index), array.data.data(),
+                                               static_cast<int64_t>(array.data.size())));
+  }
+  return absl::OkStatus();
+}
+
+double Tolerance(const ComputeDag& dag) {
+  int64_t longest = 1;
+  for (const Stage& stage : dag.stages()) {
+    int64_t length = 1;
+    for (const Axis& axis : stage.reduce_axes) length *= axis.extent;
+    longest = std::max(longest, length);
+  }
+  return 1e-4 * std::max(1.0, std::sqrt(static_cast<double>(longest) / 1024));
+}
+
+}  // namespace
+
+Reference MakeReference(const ComputeDag& dag, uint64_t seed) {
+  Reference reference;
+  reference.inputs = RandomInputs(dag, seed);
+  reference.outputs = Interpret(dag, reference.inputs).value();
+  return reference;
+}
+
+absl::StatusOr<Reference> MakeReferenceOnDevice(Device& device, const Target& target, const ComputeDag& dag,
+                                                uint64_t seed) {
+  Reference reference;
+  reference.inputs = RandomInputs(dag, seed);
+  ASSIGN_OR_RETURN(const Program naive, CompileNaive(dag, target));
+  ASSIGN_OR_RETURN(reference.outputs, RunOnDevice(device, naive, dag, reference.inputs));
+  return reference;
+}
+
+absl::StatusOr<std::vector<Array>> RunOnDevice(Device& device, const Program& program, const ComputeDag& dag,
+                                               const std::map<int, Array>& inputs) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Executable::Create(device, program));
+  RETURN_IF_ERROR(executable->AllocateRest());
+  RETURN_IF_ERROR(FillBuffers(*executable, inputs));
+  RETURN_IF_ERROR(executable->RunPrologue());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable->MakePlan());
+  RETURN_IF_ERROR(plan->Run());
+  std::vector<Array> outputs;
+  for (int id : dag.outputs()) {
+    Array got(dag.stage(id).dtype, dag.stage(id).shape());
+    RETURN_IF_ERROR(device.CopyOut(got.data.data(), *executable->buffer(executable->BufferOfStage(id)),
+                                   static_cast<int64_t>(got.data.size())));
+    outputs.push_back(std::move(got));
+  }
+  return outputs;
+}
+
+std::string CompareOnDevice(Device& device, const Program& program, const ComputeDag& dag, const Reference& reference) {
+  const auto outputs = RunOnDevice(device, program, dag, reference.inputs);
+  if (!outputs.ok()) return std::string(outputs.status().message());
+  const double tolerance = Tolerance(dag);
+  for (size_t o = 0; o < outputs->size(); ++o) {
+    const Array &expected = reference.outputs[o], &got = (*outputs)[o];
+    double largest = 1e-30;
+    for (int64_t i = 0; i < expected.elements(); ++i) largest = std::max(largest, std::abs(expected.at(i)));
+    for (int64_t i = 0; i < expected.elements(); ++i)
+      if (!(std::abs(got.at(i) - expected.at(i)) <= tolerance * largest))
+        return absl::StrCat("output ", o, " element ", i, " is ", got.at(i), ", not ", expected.at(i));
+  }
+  return "";
+}
+
+}  // namespace diapason::testing
