@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -133,6 +134,14 @@ void CompileAll(const Partition& partition, const ResolvedTarget& resolved, doub
   for (size_t i = 0; i < count; ++i) threads.emplace_back(work);
 }
 
+// The libraries that the programs of any task call.
+std::vector<Library> LibrariesOf(const std::vector<TaskBuild>& builds) {
+  std::set<Library> called;
+  for (const TaskBuild& build : builds)
+    for (Library library : build.kernels.program.Libraries()) called.insert(library);
+  return {called.begin(), called.end()};
+}
+
 void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& partition, const ResolvedTarget& resolved,
                const std::vector<TaskBuild>& builds) {
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
@@ -147,7 +156,11 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& part
                      {"schedule", kernels.schedule}});
     if (kernels.estimated_seconds > 0) tasks.back()["estimated_us"] = kernels.estimated_seconds * 1e6;
   }
-  out << nlohmann::ordered_json{{"out", flags.out}, {"target", resolved.target.ToString()}, {"tasks", tasks}}.dump(2) << "\n";
+  nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
+  for (Library library : LibrariesOf(builds)) libraries.push_back(NameOf(library));
+  out << nlohmann::ordered_json{{"out", flags.out}, {"target", resolved.target.ToString()}, {"libraries", libraries}, {"tasks", tasks}}
+             .dump(2)
+      << "\n";
 }
 
 void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds) {
@@ -160,6 +173,7 @@ void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& part
   out << "built " << flags.out << ": " << Count(builds.size(), "task") << ", " << builds.size() - defaults
       << " with the best record, " << defaults << " with the default schedule";
   if (defaults == 0) out << "; estimated latency " << Duration(seconds);
+  for (Library library : LibrariesOf(builds)) out << "; needs " << TitleOf(library) << " where it runs";
   out << "\n";
 }
 

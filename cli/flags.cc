@@ -132,8 +132,8 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
 void AddTargetFlag(CLI::App* command, std::string* target) {
   command
       ->add_option("--target", *target,
-                   "What to compile for: cpu, opencl, cuda, with attributes as in \"cuda -arch=sm_90\" or "
-                   "\"cpu -num-cores=2\"")
+                   "What to compile for: cpu, opencl, cuda, with attributes as in \"cuda -arch=sm_90\", "
+                   "\"cpu -num-cores=2\" or \"cuda -libs=cudnn,cublas\" (libraries that compete with our kernels)")
       ->required()
       ->type_name("TARGET");
 }

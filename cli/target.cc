@@ -1,6 +1,8 @@
 #include "cli/target.h"
 
+#include "absl/strings/str_cat.h"
 #include "compiler/runtime/device.h"
+#include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -29,6 +31,22 @@ absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) 
   ASSIGN_OR_RETURN(Target target, Target::Parse(text));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(target));
   return Resolved(std::move(target), device->facts());
+}
+
+Target WithoutMissingLibraries(const Target& target, const std::function<absl::Status(Library)>& check,
+                               std::vector<std::string>* warnings) {
+  Target kept = target;
+  kept.libs.clear();
+  for (Library library : LibrariesOf(target)) {
+    const absl::Status here = check(library);
+    if (here.ok()) {
+      kept.libs.push_back(NameOf(library));
+      continue;
+    }
+    warnings->push_back(absl::StrCat("target '", target.ToString(), "' names a library that cannot compete: ",
+                                     here.message(), "; tuning goes on without it"));
+  }
+  return kept;
 }
 
 }  // namespace diapason

@@ -1,10 +1,13 @@
 // Targets as commands use them: with the facts of the device behind them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/tensor/library_call.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
@@ -21,5 +24,9 @@ struct ResolvedTarget {
 absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text);
 // As ResolveTarget, but Unavailable, with what is missing and the mend, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
+
+// The target without the libraries that `check` says are missing, and a sentence for each of them.
+Target WithoutMissingLibraries(const Target& target, const std::function<absl::Status(Library)>& check,
+                               std::vector<std::string>* warnings);
 
 }  // namespace diapason

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/command.h"
 #include "cli/flags.h"
@@ -21,6 +23,7 @@
 #include "cli/table.h"
 #include "cli/target.h"
 #include "cli/version.h"
+#include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
@@ -191,6 +194,9 @@ void PrintJson(std::ostream& out, const TuneReport& report, const Partition& par
                      {"verified", task.verified},
                      {"record", task.best_record},
                      {"sketch", task.sketch},
+                     {"winner", task.best_us.has_value()
+                                    ? nlohmann::ordered_json{{"view", task.view}, {"sketch", task.sketch}}
+                                    : nlohmann::ordered_json(nullptr)},
                      {"workload", partition.tasks[task.id].workload_key}});
   }
   for (const auto& [kind, count] : report.errors) errors[kind] = count;
@@ -220,6 +226,17 @@ void PrintJson(std::ostream& out, const TuneReport& report, const Partition& par
       << "\n";
 }
 
+// "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell kernels
+// of ours apart, names of sketches the libraries.
+std::string WinnersText(const TuneReport& report) {
+  std::map<std::string, int> count;
+  for (const TaskReport& task : report.tasks)
+    if (task.best_us.has_value()) ++count[task.view == "library" ? task.sketch : task.view];
+  std::vector<std::pair<std::string, int>> sorted(count.begin(), count.end());
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return absl::StrJoin(sorted, ", ", [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, " ", one.second); });
+}
+
 void PrintText(std::ostream& out, const TuneReport& report) {
   TextTable table({{"id", true}, {"task"}, {"weight", true}, {"trials", true}, {"default us", true}, {"best us", true},
                    {"GFLOP/s", true}, {"share", true}, {"sketch of the best"}});
@@ -232,6 +249,7 @@ void PrintText(std::ostream& out, const TuneReport& report) {
                   task.best_us.has_value() && !task.verified ? task.sketch + " (not verified)" : task.sketch});
   }
   out << "\n" << table.ToString() << "\n";
+  if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
   if (report.estimated_default_us.has_value()) out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
   out << "\n" << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
@@ -244,7 +262,6 @@ TunerOptions OptionsFor(const TuneFlags& flags, const ResolvedTarget& resolved, 
   TunerOptions options;
   options.target = resolved.target;
   options.facts = resolved.facts;
-  options.make_space = TaskSpace::Create;
   options.trials = flags.trial_limit().value_or(kUnlimitedTrials);
   options.seconds = flags.seconds;
   options.seed = static_cast<uint64_t>(flags.seed);
@@ -272,6 +289,13 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   const std::string network = NetworkName(flags.model.model);
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveMeasurableTarget(flags.target));
   TunerOptions options = OptionsFor(flags, resolved, session);
+  // Only the spaces are without what is missing: records keep the target as it was given.
+  std::vector<std::string> missing;
+  const Target searched = WithoutMissingLibraries(resolved.target, CheckLibrary, &missing);
+  options.make_space = [searched](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
+    return TaskSpace::Create(dag, searched, facts);
+  };
+  for (const std::string& warning : missing) Warn(session, warning);
   ASSIGN_OR_RETURN(options.only, ParseTasks(flags.tasks, partition.tasks.size()));
   std::vector<TuningTask> tasks = TuningTasks(network, partition);
   RETURN_IF_ERROR(CheckObjective(flags.objective, tasks));  // before a history is made
@@ -330,7 +354,9 @@ void AddMeasuring(CLI::App* command, TuneFlags* flags) {
 void AddTune(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tune", "Search fast schedules for a network and store them in a history");
   command->footer(
-      "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once.");
+      "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once. With "
+      "-libs=cudnn,cublas in the target, calls of these libraries compete with generated kernels; one that is not on this "
+      "machine is left out with a warning.");
   auto flags = std::make_shared<TuneFlags>();
   AddModelFlags(command, &flags->model);
   AddTargetFlag(command, &flags->target);

@@ -84,6 +84,16 @@ class TaskSearch::Impl {
       : space_(space), task_(task), options_(options), states_(space->size()), population_(space) {
     // A space may search a little for its default: asked once.
     for (int i = 0; i < space->size(); ++i) defaults_.push_back(space->space(i).Default());
+    // In turns: the first of each space before the second of any.
+    std::vector<std::vector<std::vector<int32_t>>> required;
+    size_t most = 0;
+    for (int i = 0; i < space->size(); ++i) {
+      required.push_back(space->space(i).Required());
+      most = std::max(most, required.back().size());
+    }
+    for (size_t turn = 0; turn < most; ++turn)
+      for (int i = 0; i < space->size(); ++i)
+        if (turn < required[i].size()) required_.push_back({i, std::move(required[i][turn])});
   }
 
   std::vector<Candidate> NextRound(const Ranker* ranker, int k);
@@ -116,6 +126,7 @@ class TaskSearch::Impl {
   void Evolve(const Ranker* ranker, int k);
   Candidate Propose(int i, const Ranker* ranker);
   bool Better(int a, int b) const;
+  void TakeRequired(size_t places, Picks* picks) const;
   std::vector<int> Claims(const std::vector<int>& open) const;
   void TakeBest(const std::vector<int>& open, size_t places, Picks* picks) const;
   void TakeRandom(const std::vector<int>& open, size_t places, Picks* picks) const;
@@ -127,6 +138,7 @@ class TaskSearch::Impl {
   const EvolutionOptions options_;
   std::vector<SpaceState> states_;
   std::vector<std::vector<int32_t>> defaults_;        // of each space
+  std::vector<Sampled> required_;                     // to be measured in any case, in that order
   absl::flat_hash_set<uint64_t> proposed_;            // never again
   absl::flat_hash_map<uint64_t, int> pending_space_;  // of each proposed one
   std::map<uint64_t, Measured> measured_;             // by hash: the order of arrival does not matter
@@ -135,6 +147,7 @@ class TaskSearch::Impl {
   std::deque<Sampled> samples_;  // of the last rounds, the oldest first
   double best_seconds_ = 0;
   uint64_t round_ = 0;
+  int first_required_ = 0, end_required_ = 0;  // candidates of population_ that are required and were not proposed yet
   int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
   int first_unguided_ = 0;    // from here on: those of AddUnguided
   Population population_;
@@ -185,6 +198,10 @@ std::vector<double> TaskSearch::Impl::Shares() const {
 // sample costs several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
+  first_required_ = population_.size();
+  for (const Sampled& one : required_)
+    if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions))) Append(one.space, one.decisions);
+  end_required_ = population_.size();
   for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
   const int seeds =
       std::min(static_cast<int>(ranking_.size()), static_cast<int>(options_.population * options_.measured_share));
@@ -318,6 +335,12 @@ bool TaskSearch::Impl::Better(int a, int b) const {
   return population_.hash(a) < population_.hash(b);
 }
 
+// Required candidates, before the model has a say. At most half of a round, so that the search goes on beside them.
+void TaskSearch::Impl::TakeRequired(size_t places, Picks* picks) const {
+  for (int i = first_required_; i < end_required_ && picks->size() < std::max<size_t>(1, places / 2); ++i)
+    if (std::isfinite(population_.score(i))) picks->Take(i);
+}
+
 // The best candidate of each space that was hardly measured, the best first.
 std::vector<int> TaskSearch::Impl::Claims(const std::vector<int>& open) const {
   std::vector<int> champion(states_.size(), -1), claims;
@@ -372,8 +395,11 @@ std::vector<int> TaskSearch::Impl::Pick(int k) const {
     if (std::isfinite(population_.score(i)) && !proposed_.contains(population_.hash(i))) open.push_back(i);
   const auto places = static_cast<size_t>(k);
   Picks picks;
+  TakeRequired(places, &picks);
   const std::vector<int> claims = Claims(open);
-  for (size_t i = 0; i < claims.size() && i < std::max<size_t>(1, places / kFloorShare); ++i) picks.Take(claims[i]);
+  const size_t claimed = std::min(places, picks.size() + std::max<size_t>(1, places / kFloorShare));
+  for (size_t i = 0; i < claims.size() && picks.size() < claimed; ++i)
+    if (!picks.has(claims[i])) picks.Take(claims[i]);
   for (int i : open)
     if (i >= first_unguided_ && picks.size() < places && !picks.has(i)) picks.Take(i);
   const auto randoms = static_cast<size_t>(std::max(0.0, std::ceil(options_.epsilon * k - 0.5)));
@@ -427,7 +453,8 @@ std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k) 
 
 Candidate TaskSearch::Impl::Default() {
   population_.Clear();
-  for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
+  for (int i = 0; i < space_->size(); ++i)
+    if (!space_->space(i).external()) Append(i, defaults_[i]);
   population_.Evaluate(0, nullptr, task_, 1);
   int best = 0;
   for (int i = 1; i < population_.size(); ++i)

@@ -23,7 +23,7 @@ struct TaskReport {
   std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
   bool verified = false;
   int64_t best_record = 0;  // its id in the history; 0: none
-  std::string sketch;       // of the best
+  std::string view, sketch;  // of the best: "winograd(4)" and "winograd(4)/tile0", "library" and "library/cudnn"
   bool selected = true;     // tuned in this run
   bool done = false;        // gets no more trials
 };

@@ -46,12 +46,17 @@ class Space {
   virtual Schedule Instantiate(absl::Span<const int32_t> decisions) const = 0;
   // Decisions of a sensible candidate without any search; legal.
   virtual std::vector<int32_t> Default() const = 0;
+  // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a default.
+  virtual bool external() const { return false; }
+  // Candidates that are measured whatever a model thinks of them, the most promising first.
+  virtual std::vector<std::vector<int32_t>> Required() const { return {}; }
 };
 
 // All spaces (views x sketches) of one task on one target.
 class TaskSpace {
  public:
-  // FailedPrecondition if no schedule exists for the task on this target (names the stage).
+  // FailedPrecondition if no schedule exists for the task on this target (names the stage). The spaces of the target's
+  // libraries come last; whether the libraries are here is not asked.
   static absl::StatusOr<std::unique_ptr<TaskSpace>> Create(const ComputeDag& dag, const Target& target,
                                                            const DeviceFacts& facts);
   TaskSpace(ComputeDag dag, std::vector<std::unique_ptr<Space>> spaces)

@@ -25,6 +25,7 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   report.gflops = task.flops() / result.seconds / 1e9;
   report.best_record = result.record;
   report.sketch = result.sketch;
+  report.view = result.sketch.substr(0, result.sketch.find('/'));
   return report;
 }
 

@@ -200,6 +200,13 @@ absl::Status Layout::Make() {
   PlaceArena();
   manifest_.weights_bytes = static_cast<int64_t>(weights_.size());
   manifest_.weights_checksum = ChecksumOfBytes(weights_);
+  for (Library library : AllLibraries())
+    for (const TaskKernels& kernels : request_.tasks) {
+      const std::vector<Library> called = kernels.program.Libraries();
+      if (std::find(called.begin(), called.end(), library) == called.end()) continue;
+      manifest_.libraries.push_back(library);
+      break;
+    }
   for (size_t i = 0; i < request_.tasks.size(); ++i) {
     const Task& task = request_.partition.tasks[i];
     const TaskKernels& kernels = request_.tasks[i];

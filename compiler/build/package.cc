@@ -9,6 +9,7 @@
 #include "compiler/build/package_files.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
+#include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 
@@ -106,6 +107,16 @@ std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint6
     FillRandom(array, seed + i * 0x9e3779b97f4a7c15ull, port.valid_min, port.valid_max);
   }
   return inputs;
+}
+
+absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check) {
+  for (Library library : package.manifest().libraries) {
+    const absl::Status here = check(library);
+    if (here.ok()) continue;
+    return absl::Status(here.code(), absl::StrCat("package '", package.dir(), "' calls a library: ", here.message(),
+                                                  ", or build the package for a target without -libs=", NameOf(library)));
+  }
+  return absl::OkStatus();
 }
 
 // Builds up a runner: memory, weights, then a step after the other.
@@ -238,6 +249,7 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::st
     device = owned.get();
   }
   RETURN_IF_ERROR(CheckDevice(package, *device));
+  if (device->kind() == TargetKind::kCuda) RETURN_IF_ERROR(CheckPackageLibraries(package, CheckLibrary));
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
   RETURN_IF_ERROR(Loader(*runner).Load());
   return runner;

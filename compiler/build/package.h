@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,11 +42,15 @@ class Package {
 // Random values for every input, as the measuring of tasks draws them (runtime/fill.h). Keys are names.
 std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed);
 
+// Unavailable when a library that the package calls is not here, as `check` says of each; the sentence names the package, the
+// library and the mend.
+absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check);
+
 // A package loaded on a device. One thread at a time.
 class PackageRunner {
  public:
   // Loads on the device of the package's target, or on `device`, which is then the caller's and outlives the runner.
-  // Prologues are run here. Unavailable when there is no such device here; FailedPrecondition when the device here is
+  // Prologues are run here. Unavailable when there is no such device here, or a library is missing; FailedPrecondition when the device here is
   // not the one that the package was built for (architecture, vector width); DataLoss for damaged files;
   // ResourceExhausted when memory is out.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(const std::string& dir, Device* device = nullptr);

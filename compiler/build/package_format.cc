@@ -170,6 +170,13 @@ void ReadList(const Json& json, const char* key, std::vector<Item>& list, Read r
   for (const Json& item : json.at(key)) list.push_back(read(item));
 }
 
+Library LibraryOf(const Json& json) {
+  const std::string name = json.get<std::string>();
+  for (Library library : AllLibraries())
+    if (name == NameOf(library)) return library;
+  throw Damaged{absl::StrCat("'", name, "' is no library")};
+}
+
 PackageManifest Read(const Json& json) {
   PackageManifest manifest;
   manifest.network = json.at("network").get<std::string>();
@@ -182,6 +189,7 @@ PackageManifest Read(const Json& json) {
   manifest.device.arch = device.at("arch").get<std::string>();
   manifest.device.driver = device.at("driver").get<std::string>();
   manifest.device.vector_bytes = device.at("vector_bytes").get<int>();
+  if (json.contains("libraries")) ReadList(json, "libraries", manifest.libraries, LibraryOf);
   manifest.weights_bytes = json.at("weights").at("bytes").get<int64_t>();
   manifest.weights_checksum = json.at("weights").at("checksum").get<uint64_t>();
   manifest.arena_bytes = json.at("arena_bytes").get<int64_t>();
@@ -231,6 +239,8 @@ std::string ManifestToJson(const PackageManifest& manifest) {
                         {"arch", manifest.device.arch},
                         {"driver", manifest.device.driver},
                         {"vector_bytes", manifest.device.vector_bytes}};
+  if (!manifest.libraries.empty()) json["libraries"] = Json::array();
+  for (Library library : manifest.libraries) json["libraries"].push_back(NameOf(library));
   json["weights"] = Json{{"bytes", manifest.weights_bytes}, {"checksum", manifest.weights_checksum}};
   json["arena_bytes"] = manifest.arena_bytes;
   const auto add = [&](const char* key, const auto& list, auto to_json) {

@@ -13,6 +13,8 @@
 //   {"format": "diapason-package", "version": 1,
 //    "network": "resnet-18", "target": "cpu -num-cores=2",
 //    "device": {"model", "arch", "driver", "vector_bytes"},              where it was built, or what it was built for
+//    "libraries": ["cudnn"],                                             whose functions the kernels' steps call; may be left
+//                                                                        out when there are none
 //    "weights": {"bytes", "checksum"}, "arena_bytes": 3211264,
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
@@ -39,6 +41,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/tensor/dtype.h"
+#include "compiler/tensor/library_call.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
@@ -88,6 +91,7 @@ struct PackageManifest {
   std::string network;
   Target target;
   DeviceFacts device;  // model, arch, driver and vector_bytes alone are kept
+  std::vector<Library> libraries;  // that must be where it runs
   int64_t weights_bytes = 0;
   uint64_t weights_checksum = 0;
   int64_t arena_bytes = 0;

@@ -28,10 +28,11 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool
     DIAPASON_CHECK_MSG(it != index_of.end(), func.name + ": parameter " + param.name + " is no buffer of the program");
     kernel.args.push_back(it->second);
   }
+  kernel.library = func.library;
   kernel.grid[0] = func.blocks;
   kernel.block[0] = gpu ? func.threads : 1;
   kernel.overlap = func.overlap;
-  kernel.shared_bytes = gpu ? SharedBytesOf(func) : 0;
+  kernel.shared_bytes = gpu && func.library == nullptr ? SharedBytesOf(func) : 0;
   return kernel;
 }
 
@@ -45,6 +46,10 @@ std::string PrintSource(const LoweredProgram& program, const Target& target) {
   for (const std::vector<KernelFunc>* funcs : {&program.prologue, &program.kernels}) {
     for (const KernelFunc& func : *funcs) {
       kernels += "\n";
+      if (func.library != nullptr) {
+        kernels += "// " + ToString(func);  // made by the runtime
+        continue;
+      }
       kernels +=
           dialect == Dialect::kC ? PrintCKernel(func, vector_bytes, helpers) : PrintGpuKernel(func, dialect, helpers);
     }

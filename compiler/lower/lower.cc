@@ -1,6 +1,7 @@
 #include "compiler/lower/lower.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/view.h"
@@ -49,6 +50,24 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
   }
 }
 
+// A stage that a library computes.
+KernelFunc LibraryKernel(const State& state, int id) {
+  const StageState& stage = state.stage(id);
+  LibraryCall call = *stage.library;
+  call.algorithm = stage.library_algorithm.Eval({});
+  KernelFunc kernel;
+  kernel.name = absl::StrCat(NameOf(call.library()), "_", id);
+  std::vector<int> operands = stage.library_operands;
+  operands.push_back(id);
+  for (int operand : operands) {
+    const StageState& s = state.stage(operand);
+    kernel.params.push_back({operand, absl::StrReplaceAll(s.op.name, {{".", "_"}}), s.op.dtype, Scope::kGlobal,
+                             StoredElements(s), operand == id, 0});
+  }
+  kernel.library = std::make_shared<const LibraryCall>(std::move(call));
+  return kernel;
+}
+
 }  // namespace
 
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
@@ -66,6 +85,10 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);
     if (!stage.computes() || stage.attach != StageState::Attach::kRoot) continue;
+    if (stage.library != nullptr) {
+      program.kernels.push_back(LibraryKernel(skeleton.state(), id));
+      continue;
+    }
     NestBuilder builder(skeleton, bounds, target);
     ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));

@@ -194,6 +194,10 @@ std::string ToString(const KernelFunc& kernel) {
     params += (params.empty() ? "" : ", ") + std::string(NameOf(param.dtype)) + (param.written ? " out " : " ") +
               param.name + "[" + std::to_string(param.elements) + "]";
   }
+  if (kernel.library != nullptr) {
+    printer.Line(0, "call " + kernel.name + "(" + params + "): " + kernel.library->ToString());
+    return printer.TakeText();
+  }
   printer.Line(0, "kernel " + kernel.name + "(" + params + ") blocks " + std::to_string(kernel.blocks) + " threads " +
                       std::to_string(kernel.threads) + " shared " + std::to_string(kernel.shared_bytes) + ":");
   if (kernel.body != nullptr) printer.Print(kernel.body, 1);

@@ -12,6 +12,7 @@
 
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/expr.h"
+#include "compiler/tensor/library_call.h"
 
 namespace diapason {
 
@@ -96,6 +97,8 @@ struct KernelFunc {
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
   bool overlap = false;  // cuda: starts before the kernel before it has ended, and waits for that itself
+  // Not null: no loops but a call of a library on `params`, in order of its operands; `body` is null.
+  std::shared_ptr<const LibraryCall> library;
 };
 
 // A lowered task: the kernels in order. Buffer ids of params are shared by all kernels; `buffers` describes each.

@@ -110,6 +110,8 @@ struct BoundCall {
   ThreadPool::Body body;
   std::vector<void*> args;
   int64_t count;
+  std::shared_ptr<PreparedCall> library;  // not null: it is called in place of the body
+  std::vector<uint8_t> workspace;
 };
 
 class CpuPlan : public Plan {
@@ -118,24 +120,27 @@ class CpuPlan : public Plan {
 
   absl::Status Run() override {
     ThreadPool::CallerPin pin(pool_);
-    RunOnce();
-    return absl::OkStatus();
+    return RunOnce();
   }
 
   absl::StatusOr<double> Time(int64_t times) override {
     ThreadPool::CallerPin pin(pool_);
     const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < times; ++i) RunOnce();
+    for (int64_t i = 0; i < times; ++i) RETURN_IF_ERROR(RunOnce());
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
  private:
-  void RunOnce() {
-    for (const BoundCall& call : calls_) pool_.Run(call.body, call.args.data(), call.count);
+  absl::Status RunOnce() {
+    for (BoundCall& call : calls_) {
+      if (call.library != nullptr) RETURN_IF_ERROR(call.library->Enqueue(call.args, call.workspace.data()));
+      else pool_.Run(call.body, call.args.data(), call.count);
+    }
+    return absl::OkStatus();
   }
 
   ThreadPool& pool_;
-  const std::vector<BoundCall> calls_;
+  std::vector<BoundCall> calls_;
 };
 
 // One word a cache line is enough to bring the line in as modified.
@@ -146,7 +151,8 @@ void TouchLines(void* const* args, int64_t begin, int64_t end) {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(DeviceFacts facts) : facts_(std::move(facts)), pool_(facts_.num_cores) {}
+  CpuDevice(DeviceFacts facts, std::unique_ptr<LibraryCalls> libraries)
+      : facts_(std::move(facts)), pool_(facts_.num_cores), libraries_(std::move(libraries)) {}
 
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return TargetKind::kCpu; }
@@ -161,8 +167,11 @@ class CpuDevice : public Device {
   Clocks clocks() const override;
 
  private:
+  absl::Status BindLibrary(const LibraryCall& library, BoundCall* call);
+
   const DeviceFacts facts_;
   ThreadPool pool_;
+  const std::unique_ptr<LibraryCalls> libraries_;  // null: none
   std::unique_ptr<DeviceBuffer> flush_scratch_;  // made at the first FlushCache
 };
 
@@ -208,15 +217,29 @@ absl::StatusOr<std::unique_ptr<Module>> CpuDevice::Load(const Program& program) 
   return CpuModule::Load(program.binary);
 }
 
+absl::Status CpuDevice::BindLibrary(const LibraryCall& library, BoundCall* call) {
+  if (libraries_ == nullptr)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a cpu device makes no calls of ", TitleOf(library.library()), "; build for target 'cuda'"));
+  ASSIGN_OR_RETURN(call->library, libraries_->Prepare(library));
+  call->workspace.resize(call->library->workspace_bytes());
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Plan>> CpuDevice::MakePlan(std::vector<Launch> launches) {
   std::vector<BoundCall> calls;
   calls.reserve(launches.size());
   for (const Launch& launch : launches) {
-    BoundCall call;
+    BoundCall call{};
+    for (const DeviceBuffer* arg : launch.args) call.args.push_back(DataOf(*arg));
+    if (launch.kernel.library != nullptr) {
+      RETURN_IF_ERROR(BindLibrary(*launch.kernel.library, &call));
+      calls.push_back(std::move(call));
+      continue;
+    }
     call.body = static_cast<const CpuModule*>(launch.module)->Find(launch.kernel.name);
     if (call.body == nullptr)
       return absl::InvalidArgumentError(absl::StrCat("the kernel binary has no function '", launch.kernel.name, "'"));
-    for (const DeviceBuffer* arg : launch.args) call.args.push_back(DataOf(*arg));
     call.count = launch.kernel.grid[0];
     calls.push_back(std::move(call));
   }
@@ -261,11 +284,11 @@ DeviceFacts CpuFacts(const Target& target) {
   return facts;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCpuDevice(const Target& target) {
+absl::StatusOr<std::unique_ptr<Device>> OpenCpuDevice(const Target& target, std::unique_ptr<LibraryCalls> libraries) {
   DIAPASON_CHECK(target.kind == TargetKind::kCpu);
   if (target.num_cores < 0)
     return absl::InvalidArgumentError(absl::StrCat("-num-cores=", target.num_cores, ": give a number above 0"));
-  return std::make_unique<CpuDevice>(CpuFacts(target));
+  return std::make_unique<CpuDevice>(CpuFacts(target), std::move(libraries));
 }
 
 }  // namespace diapason

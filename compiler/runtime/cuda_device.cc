@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/runtime/cuda_library.h"
+#include "compiler/runtime/library_calls.h"
 #include "compiler/runtime/nvml.h"
 #include "compiler/tensor/check.h"
 
@@ -151,6 +153,7 @@ struct Prepared {
   Kernel kernel;
   unsigned dynamic_shared = 0;
   std::vector<CUdeviceptr> args;
+  std::shared_ptr<PreparedCall> library;  // not null: this call is made, and no function launched
 };
 
 class CudaPlan : public Plan {
@@ -158,8 +161,9 @@ class CudaPlan : public Plan {
   CudaPlan(const CudaLibrary& cuda, CUcontext context, CUstream stream)
       : cuda_(cuda), context_(context), stream_(stream) {}
   ~CudaPlan() override;
-  // Captures the launches into a graph and instantiates it. To be called once.
-  absl::Status Capture(std::vector<Prepared> launches);
+  // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of libraries, all
+  // of them in turn; null without such calls.
+  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace);
   absl::Status Run() override;
   absl::StatusOr<double> Time(int64_t times) override;
 
@@ -171,6 +175,7 @@ class CudaPlan : public Plan {
   const CUcontext context_;
   const CUstream stream_;
   CUgraphExec graph_ = nullptr;
+  std::unique_ptr<DeviceBuffer> workspace_;
   CUevent start_ = nullptr, end_ = nullptr;
 };
 
@@ -181,7 +186,16 @@ CudaPlan::~CudaPlan() {
   if (end_ != nullptr) cuda_.EventDestroy(end_);
 }
 
+// Calls a library with operands and workspace at these addresses.
+absl::Status Call(PreparedCall& call, const std::vector<CUdeviceptr>& operands, const DeviceBuffer* workspace) {
+  const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(static_cast<uintptr_t>(address)); };
+  std::vector<void*> pointers;
+  for (CUdeviceptr operand : operands) pointers.push_back(pointer(operand));
+  return call.Enqueue(pointers, workspace != nullptr ? pointer(AddressOf(*workspace)) : nullptr);
+}
+
 absl::Status CudaPlan::Launch(Prepared& prepared) {
+  if (prepared.library != nullptr) return Call(*prepared.library, prepared.args, workspace_.get());
   std::vector<void*> params;
   for (CUdeviceptr& arg : prepared.args) params.push_back(&arg);
   const Kernel& kernel = prepared.kernel;
@@ -221,7 +235,8 @@ absl::Status CudaPlan::Launch(Prepared& prepared) {
   return cuda_.ToStatus(cuda_.LaunchKernelEx(&config, prepared.function, params.data(), nullptr), doing);
 }
 
-absl::Status CudaPlan::Capture(std::vector<Prepared> launches) {
+absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace) {
+  workspace_ = std::move(workspace);
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(
@@ -282,6 +297,11 @@ class CudaDevice : public Device {
   absl::Status Select() { return cuda_.ToStatus(cuda_.CtxSetCurrent(context_), "selecting the GPU"); }
   absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
   absl::StatusOr<Prepared> Prepare(const Launch& launch);
+  // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels then,
+  // which must not happen while a graph is captured. What it computes goes to memory of its own.
+  absl::Status PrepareLibrary(const LibraryCall& call, Prepared* prepared);
+  // Memory for the calls of a plan, which come one after the other; null when none asks for any.
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> WorkspaceFor(const std::vector<Prepared>& launches);
   // Lets functions use as much shared memory and as large a cluster as their launches ask for.
   absl::Status Allow(const std::vector<Prepared>& launches);
 
@@ -292,6 +312,8 @@ class CudaDevice : public Device {
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;
   std::unique_ptr<DeviceBuffer> flush_scratch_;
+  std::unique_ptr<LibraryCalls> libraries_;  // made at the first call of one
+  std::set<const PreparedCall*> warm_;       // calls that were made once
 };
 
 absl::Status CudaDevice::Open() {
@@ -304,6 +326,7 @@ absl::Status CudaDevice::Open() {
 CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
   cuda_.CtxSetCurrent(context_);
+  libraries_.reset();
   flush_scratch_.reset();
   if (stream_ != nullptr) cuda_.StreamDestroy(stream_);
   cuda_.CtxSetCurrent(nullptr);
@@ -370,6 +393,11 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
   Prepared prepared;
   prepared.kernel = launch.kernel;
   const Kernel& kernel = prepared.kernel;
+  for (const DeviceBuffer* arg : launch.args) prepared.args.push_back(AddressOf(*arg));
+  if (kernel.library != nullptr) {
+    RETURN_IF_ERROR(PrepareLibrary(*kernel.library, &prepared));
+    return prepared;
+  }
   const CUresult result = cuda_.ModuleGetFunction(
       &prepared.function, static_cast<const CudaModule*>(launch.module)->get(), kernel.name.c_str());
   if (result == CUDA_ERROR_NOT_FOUND)
@@ -385,14 +413,37 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
     return absl::FailedPreconditionError(absl::StrCat(
         "kernel '", kernel.name, "' uses thread-block clusters, which need a driver of CUDA 11.8 or later"));
   if (kernel.shared_bytes > kStaticSharedLimit) prepared.dynamic_shared = static_cast<unsigned>(kernel.shared_bytes);
-  for (const DeviceBuffer* arg : launch.args) prepared.args.push_back(AddressOf(*arg));
   return prepared;
+}
+
+absl::Status CudaDevice::PrepareLibrary(const LibraryCall& call, Prepared* prepared) {
+  if (libraries_ == nullptr) libraries_ = MakeCudaLibraryCalls(stream_);
+  ASSIGN_OR_RETURN(prepared->library, libraries_->Prepare(call));
+  if (warm_.count(prepared->library.get()) > 0) return absl::OkStatus();
+  const LibraryCall::Operand result = call.Operands().back();
+  ASSIGN_OR_RETURN(const auto scratch, Allocate(result.elements * BytesOf(result.dtype)));
+  ASSIGN_OR_RETURN(const auto workspace, Allocate(prepared->library->workspace_bytes()));
+  std::vector<CUdeviceptr> operands = prepared->args;
+  operands.back() = AddressOf(*scratch);
+  RETURN_IF_ERROR(Call(*prepared->library, operands, workspace.get()));
+  RETURN_IF_ERROR(Wait("calling a library"));
+  warm_.insert(prepared->library.get());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::WorkspaceFor(const std::vector<Prepared>& launches) {
+  int64_t bytes = 0;
+  for (const Prepared& prepared : launches)
+    if (prepared.library != nullptr) bytes = std::max(bytes, prepared.library->workspace_bytes());
+  if (bytes == 0) return nullptr;
+  return Allocate(bytes);
 }
 
 absl::Status CudaDevice::Allow(const std::vector<Prepared>& launches) {
   // One function may be launched several times with different needs: the largest counts.
   std::map<CUfunction, const Prepared*> largest;
   for (const Prepared& prepared : launches) {
+    if (prepared.library != nullptr) continue;
     const std::string& name = prepared.kernel.name;
     if (prepared.kernel.cluster > kPortableCluster)
       RETURN_IF_ERROR(cuda_.ToStatus(
@@ -420,8 +471,9 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlan(std::vector<Launch> l
     all.push_back(std::move(prepared));
   }
   RETURN_IF_ERROR(Allow(all));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, WorkspaceFor(all));
   auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
-  RETURN_IF_ERROR(plan->Capture(std::move(all)));
+  RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace)));
   return plan;
 }
 

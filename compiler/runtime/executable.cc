@@ -9,6 +9,20 @@ namespace diapason {
 namespace {
 
 // Programs arrive from other processes and from disk: nothing of them is taken on trust that would be read as an index.
+absl::Status ValidateLibrary(const Program& program, const Kernel& kernel) {
+  if (kernel.library == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(kernel.library->Check());
+  const std::vector<LibraryCall::Operand> operands = kernel.library->Operands();
+  bool fits = operands.size() == kernel.args.size();
+  for (size_t i = 0; fits && i < operands.size(); ++i) {
+    const ProgramBuffer& buffer = program.buffers[kernel.args[i]];
+    fits = buffer.dtype == operands[i].dtype && buffer.elements >= operands[i].elements;
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the buffers of '", kernel.name, "' do not fit its call: ", kernel.library->ToString()));
+}
+
 absl::Status Validate(const Program& program) {
   for (const ProgramBuffer& buffer : program.buffers)
     if (buffer.elements < 0 || BytesOf(buffer.dtype) <= 0)
@@ -19,6 +33,7 @@ absl::Status Validate(const Program& program) {
         if (arg < 0 || arg >= static_cast<int>(program.buffers.size()))
           return absl::InvalidArgumentError(
               absl::StrCat("kernel '", kernel.name, "' names buffer ", arg, " of ", program.buffers.size()));
+      RETURN_IF_ERROR(ValidateLibrary(program, kernel));
       for (int d = 0; d < 3; ++d)
         if (kernel.grid[d] < 1 || kernel.block[d] < 1)
           return absl::InvalidArgumentError(absl::StrCat("kernel '", kernel.name, "' has an empty grid or block"));

@@ -289,7 +289,12 @@ absl::StatusOr<std::unique_ptr<Module>> ClDevice::Load(const Program& program) {
 
 absl::StatusOr<std::unique_ptr<Plan>> ClDevice::MakePlan(std::vector<Launch> launches) {
   auto plan = std::make_unique<ClPlan>(cl_, queue_);
-  for (const Launch& launch : launches) RETURN_IF_ERROR(plan->Add(launch));
+  for (const Launch& launch : launches) {
+    if (launch.kernel.library != nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("an opencl device makes no calls of ",
+                                                     TitleOf(launch.kernel.library->library()), "; build for target 'cuda'"));
+    RETURN_IF_ERROR(plan->Add(launch));
+  }
   return plan;
 }
 

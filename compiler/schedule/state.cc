@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/library.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -147,6 +148,7 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kRfactor: return Rfactor(step);
     case StepKind::kPack: return Pack(step);
     case StepKind::kTensorize: return Tensorize(step);
+    case StepKind::kLibrary: return CallLibrary(step);
     case StepKind::kPadRows:
     case StepKind::kUnroll:
     case StepKind::kPipeline:
@@ -399,6 +401,51 @@ absl::Status State::Pack(const Step& step) {
   return absl::OkStatus();
 }
 
+absl::Status State::CallLibrary(const Step& step) {
+  if (step.ints.size() != 2 || step.factors.size() != 1 || step.ints[1] < 0 || step.ints[1] > 1)
+    return Bad(stages_[step.stage], "a library call takes a library, whether it is fused, and an algorithm");
+  Library library{};
+  for (Library known : AllLibraries())
+    if (step.ints[0] == static_cast<int>(known)) library = known;
+  if (library == Library{}) return Bad(stages_[step.stage], absl::StrCat("there is no library ", step.ints[0]));
+  std::vector<const Stage*> ops;
+  for (const StageState& stage : stages_) ops.push_back(&stage.op);
+  ASSIGN_OR_RETURN(const LibraryMatch match, MatchLibrary(ops, outputs_, library, step.ints[1] == 1));
+  if (match.last != step.stage || match.anchor != step.target)
+    return Bad(stages_[step.stage], absl::StrCat("it is not what ", TitleOf(library), " would compute"));
+  std::vector<int> taken = match.covered;
+  taken.push_back(match.last);
+  for (int id : taken) {
+    const bool fresh = static_cast<int>(stages_[id].loops.size()) == stages_[id].axis_count();
+    if (!fresh || stages_[id].attach != StageState::Attach::kRoot || stages_[id].prologue || stages_[id].library != nullptr)
+      return Bad(stages_[id], "it is scheduled already, so no library can compute it");
+  }
+  std::vector<int> operands = match.operands;
+  if (match.repack_weights) {
+    RETURN_IF_ERROR(CacheRead({StepKind::kCacheRead, operands[1], {}, {}, -1, {0, match.anchor}}));
+    StageState& packed = stages_.back();
+    packed.op.name = UniqueName(stages_[operands[1]].op.name + ".packed");
+    packed.layout_factors.assign(4, Factor::Of(1));
+    packed.layout_order = {6, 7, 0, 1, 2, 3, 4, 5};  // filters, rows, columns, channels
+    operands[1] = size() - 1;
+  }
+  StageState& last = stages_[match.last];
+  if (match.narrow) {
+    last.op.dtype = std::get<ConvolutionCall>(match.call.what).dtype;
+    for (StageState& reader : stages_) {
+      if (!reader.op.body) continue;
+      reader.op.body = ReplaceLoads(reader.op.body, match.last, [&](const Expr& load) {
+        return Cast(load->dtype, Load(match.last, last.op.dtype, load->args));
+      });
+    }
+  }
+  for (int id : match.covered) stages_[id].attach = StageState::Attach::kInlined;
+  last.library = std::make_shared<const LibraryCall>(match.call);
+  last.library_algorithm = step.factors[0];
+  last.library_operands = std::move(operands);
+  return absl::OkStatus();
+}
+
 namespace {
 
 std::string FactorText(const Factor& factor) {
@@ -433,6 +480,10 @@ std::string State::ToString() const {
       for (int loop : stage.attach_loops) absl::StrAppend(&text, " ", stages_[stage.attach_stage].loops[loop].name);
     }
     absl::StrAppend(&text, "\n");
+    if (stage.library != nullptr) {
+      absl::StrAppend(&text, "  by ", stage.library->ToString(), " ", FactorText(stage.library_algorithm), "\n");
+      continue;
+    }
     for (int loop : stage.order) {
       absl::StrAppend(&text, "  ", AnnotationText(stage.loops[loop].annotation), " ", stage.loops[loop].name);
       if (stage.loops[loop].origin == Loop::Origin::kSplit && stage.loops[loop].level > 0)

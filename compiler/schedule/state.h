@@ -2,12 +2,14 @@
 // that follow from it and the decisions: compiler/schedule/bounds.h.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/library_call.h"
 
 namespace diapason {
 
@@ -50,6 +52,11 @@ struct StageState {
   std::vector<Factor> layout_factors;
   std::vector<int> layout_order;
   bool prologue = false;
+  // Not null: a call of a library computes this stage, reading `library_operands` (stage ids, in order of the call's
+  // operands); its loops are of no meaning.
+  std::shared_ptr<const LibraryCall> library;
+  Factor library_algorithm{0};
+  std::vector<int> library_operands;
 
   bool is_spatial_axis(int axis) const { return axis < static_cast<int>(op.axes.size()); }
   int axis_count() const { return static_cast<int>(op.axes.size() + op.reduce_axes.size()); }
@@ -93,6 +100,7 @@ class State {
   absl::Status Rfactor(const Step& step);
   absl::Status Pack(const Step& step);
   absl::Status Tensorize(const Step& step);
+  absl::Status CallLibrary(const Step& step);
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);
   std::string UniqueName(const std::string& name) const;

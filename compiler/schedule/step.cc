@@ -28,8 +28,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kPipeline: return "pipeline";
     case StepKind::kTensorize: return "tensorize";
     case StepKind::kOverlap: return "overlap";
+    case StepKind::kLibrary: return "library";
   }
   return "unknown";
+}
+
+bool IsKnown(int kind) {
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kOverlap)) ||
+         kind == static_cast<int>(StepKind::kLibrary);
 }
 
 }  // namespace
@@ -106,7 +112,7 @@ absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
   schedule.view.params.assign(proto.view().params().begin(), proto.view().params().end());
   schedule.sketch = proto.sketch();
   for (const v1::Step& in : proto.steps()) {
-    if (in.kind() < 1 || in.kind() > static_cast<int>(StepKind::kOverlap))
+    if (!IsKnown(in.kind()))
       return absl::DataLossError(absl::StrCat("the schedule has a step of unknown kind ", in.kind()));
     Step step{static_cast<StepKind>(in.kind()), in.stage(), {}, {}, in.target(), {}};
     step.loops.assign(in.loops().begin(), in.loops().end());

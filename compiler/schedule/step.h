@@ -80,6 +80,10 @@ enum class StepKind : uint8_t {
   // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended, and waits
   // itself (programmatic dependent launch). `stage` is any.
   kOverlap = 16,
+  // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs to the
+  // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
+  // holds them so. Comes before all other steps of these stages.
+  kLibrary = 32,
 };
 
 // How products are made on tensor cores.

@@ -16,10 +16,11 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
 
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "direct" && view.params.empty()) return dag;
+  if (view.name == "library" && view.params.empty()) return dag;
   if (view.name == "gemm" && view.params.empty()) return GemmView(dag);
   if (view.name == "winograd" && view.params.size() == 1) return WinogradView(dag, view.params[0]);
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2) and winograd(4)"));
+      absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2), winograd(4) and library"));
 }
 
 }  // namespace diapason

@@ -11,7 +11,7 @@
 
 namespace diapason {
 
-// The views that apply to this dag: direct always; gemm where one sum-of-products reduction has spatial axes of either
+// The views that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has spatial axes of either
 // operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
@@ -27,6 +27,9 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 // output: its flat order must stay the same, else the view does not apply. Extent-1 axes are dropped first.
 //
 // (view_gemm.cc)
+//
+// library: the dag as it is; a library computes its anchor (StepKind::kLibrary). Not among ViewsOf, since the target must
+// name the library.
 //
 // winograd(m), m = 2 or 4: a weight transform (prologue), input tiles, input transform, a product over [(m+2)^2, tiles, co, ci],
 // inverse transform, epilogue; the matrices of F(m, 3) are choices between literals in the expressions, and unroll_axes name

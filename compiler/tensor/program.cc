@@ -1,5 +1,6 @@
 #include "compiler/tensor/program.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -10,7 +11,7 @@ namespace {
 // The file: magic, version (u32), checksum of the payload (u64), payload length (u64), payload. Numbers are
 // little-endian; strings and lists carry their length before them. The fields are in the order of PayloadOf.
 constexpr char kMagic[8] = {'D', 'I', 'A', 'P', 'R', 'O', 'G', '\n'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 2;  // 2: kernels may overlap and may be calls of libraries
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 8 + 8;
 
 // FNV-1a over 8 bytes at a time: a damaged file is noticed; nobody is kept from forging one.
@@ -101,6 +102,7 @@ void Write(Writer& out, const Kernel& kernel) {
   out.Number(kernel.shared_bytes);
   out.Number(kernel.cluster);
   out.Number<uint8_t>(kernel.overlap);
+  out.Numbers(kernel.library != nullptr ? kernel.library->ToNumbers() : std::vector<int64_t>{});
 }
 
 Kernel ReadKernel(Reader& in, size_t buffers) {
@@ -112,6 +114,11 @@ Kernel ReadKernel(Reader& in, size_t buffers) {
   kernel.shared_bytes = in.Number<int64_t>();
   kernel.cluster = in.Number<int>();
   kernel.overlap = in.Number<uint8_t>() != 0;
+  if (const std::vector<int64_t> numbers = in.Numbers<int64_t>(); !numbers.empty()) {
+    absl::StatusOr<LibraryCall> call = LibraryCall::FromNumbers(numbers);
+    if (call.ok()) kernel.library = std::make_shared<const LibraryCall>(*std::move(call));
+    else in.Fail();
+  }
   for (int arg : kernel.args)
     if (arg < 0 || static_cast<size_t>(arg) >= buffers) in.Fail();
   return kernel;
@@ -193,6 +200,16 @@ absl::StatusOr<Program> ParsePayload(Reader& in) {
 }
 
 }  // namespace
+
+std::vector<Library> Program::Libraries() const {
+  std::vector<Library> called;
+  for (Library library : AllLibraries()) {
+    const auto calls = [&](const Kernel& kernel) { return kernel.library != nullptr && kernel.library->library() == library; };
+    if (std::any_of(prologue.begin(), prologue.end(), calls) || std::any_of(kernels.begin(), kernels.end(), calls))
+      called.push_back(library);
+  }
+  return called;
+}
 
 std::string SerializeProgram(const Program& program) {
   const std::string payload = PayloadOf(program);

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/tensor/dtype.h"
+#include "compiler/tensor/library_call.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
@@ -40,6 +42,9 @@ struct Kernel {
   int64_t shared_bytes = 0;             // static and dynamic together; cuda needs the opt-in above 48 KiB
   bool overlap = false;                 // cuda: may start before the kernel before it has ended; it waits itself
   int cluster = 1;                      // blocks of a thread-block cluster along x (cuda)
+  // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the other
+  // fields are then of no meaning. Shared: kernels are copied into every launch.
+  std::shared_ptr<const LibraryCall> library;
 };
 
 // Calling convention of the kernels:
@@ -57,6 +62,9 @@ struct Program {
   std::string compiler;          // version text, for records
   // Read from the compiler's report where it gives one (cuda), per kernel in order of `kernels`; else empty.
   std::vector<int> registers, spill_bytes;
+
+  // The libraries that its kernels call, each once, in order of their numbers.
+  std::vector<Library> Libraries() const;
 };
 
 // As bytes, for builder -> runner and packages. Parse: DataLoss on anything that is not a program of this version.

@@ -77,6 +77,8 @@ class TargetParser {
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    if (name == "-libs" && !Knows(name))
+      return Invalid(text_, "only cuda has libraries to call: leave -libs out, or use cuda");
     if (!Knows(name))
       return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", NameOf(target_.kind), " takes ",
                                          AttributesOf(target_.kind)));

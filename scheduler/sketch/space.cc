@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/view.h"
 #include "compiler/tensor/check.h"
+#include "scheduler/sketch/library_space.h"
 #include "scheduler/sketch/rule.h"
 #include "scheduler/sketch/sketch_space.h"
 
@@ -32,6 +33,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
   if (spaces.empty())
     return absl::FailedPreconditionError(absl::StrCat("no schedule of task ", dag.workload_key(), " fits the device ",
                                                       facts.model, " (target ", target.ToString(), ")"));
+  for (std::unique_ptr<Space>& space : LibrarySpaces(dag, context)) spaces.push_back(std::move(space));
   return std::make_unique<TaskSpace>(dag, std::move(spaces));
 }
 
@@ -40,6 +42,7 @@ absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& ta
   int best = -1;
   double seconds = 0;
   for (int i = 0; i < task->size(); ++i) {
+    if (task->space(i).external()) continue;
     Metrics metrics;
     task->space(i).Evaluate(task->space(i).Default(), &metrics);
     if (best >= 0 && metrics.seconds >= seconds) continue;

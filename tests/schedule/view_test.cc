@@ -136,7 +136,7 @@ TEST(View, ListsThoseThatApply) {
 TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
   EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
-            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2) and winograd(4)");
+            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2), winograd(4) and library");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),

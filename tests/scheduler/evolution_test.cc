@@ -287,6 +287,51 @@ TEST(Evolution, DefaultIsTheBestOfTheSpacesByTheEstimate) {
   EXPECT_TRUE(search.known(first.hash));
 }
 
+TEST(Evolution, RequiredCandidatesComeFirstAndShareARoundWithTheSearch) {
+  std::vector<FakeSpace::Options> options = {Named("a"), Named("library/x", 2, 6), Named("library/y", 2, 3)};
+  for (int i : {1, 2}) {
+    options[i].external = true;
+    options[i].scale = 1;  // hopeless by every estimate
+  }
+  const auto space = SpaceOf(options);
+  TaskSearch search(space.get(), 5, Small());
+  std::vector<std::string> required;
+  for (int round = 0; round < 3; ++round) {
+    int libraries = 0;
+    for (const Candidate& candidate : search.NextRound(nullptr, 8)) {
+      search.AddMeasured(candidate.space, candidate.decisions, 1e-3);
+      if (candidate.space == 0 || candidate.decisions[1] != 1) continue;
+      ++libraries;
+      required.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.decisions[0]));
+    }
+    if (round < 2) EXPECT_EQ(libraries, 4) << round;
+  }
+  // The first of each library, then the second, ...
+  ASSERT_GE(required.size(), 9u);
+  required.resize(9);
+  EXPECT_THAT(required, testing::ElementsAre("library/x 1", "library/y 1", "library/x 2", "library/y 2", "library/x 4",
+                                             "library/y 4", "library/x 8", "library/x 16", "library/x 32"));
+}
+
+TEST(Evolution, RequiredCandidatesThatAreKnownAreNotAskedForAgain) {
+  std::vector<FakeSpace::Options> options = {Named("a"), Named("library/x", 2, 4)};
+  options[1].external = true;
+  options[1].scale = 1;
+  const auto space = SpaceOf(options);
+  TaskSearch search(space.get(), 5, Small());
+  for (int32_t first : {1, 2, 4, 8}) search.AddMeasured(1, {first, 1}, 1e-3);
+  for (const Candidate& candidate : search.NextRound(nullptr, 8))
+    EXPECT_FALSE(candidate.space == 1 && candidate.decisions[1] == 1);
+}
+
+TEST(Evolution, TheDefaultCallsNoLibrary) {
+  std::vector<FakeSpace::Options> options = {Named("a"), Named("library/x", 2, 4)};
+  options[1].external = true;
+  options[1].scale = 1e-9;  // by far the fastest by the estimate
+  const auto space = SpaceOf(options);
+  EXPECT_EQ(TaskSearch(space.get(), 5, Small()).Default().space, 0);
+}
+
 TEST(CandidateHash, TellsSpacesAndDecisionsApartAndNeverChanges) {
   EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("b", {1, 2}));
   EXPECT_NE(CandidateHash("a", {1, 2}), CandidateHash("a", {2, 1}));

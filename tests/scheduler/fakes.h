@@ -40,6 +40,7 @@ class FakeSpace : public Space {
     int64_t limit = 1 << 7;  // of the product of the first two
     double scale = 1e-4;     // seconds of the best candidate
     uint64_t seed = 1;       // where the best candidate lies
+    bool external = false;   // of a library: all its candidates that differ in the first hole alone are required
   };
   explicit FakeSpace(Options options) : options_(std::move(options)) {
     Random random(options_.seed, 77);
@@ -77,6 +78,16 @@ class FakeSpace : public Space {
     return {view_, options_.name, {}, {decisions.begin(), decisions.end()}};
   }
   std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.holes, 1); }
+
+  bool external() const override { return options_.external; }
+  std::vector<std::vector<int32_t>> Required() const override {
+    std::vector<std::vector<int32_t>> required;
+    for (int i = 0; options_.external && i < options_.choices; ++i) {
+      required.push_back(Default());
+      required.back()[0] = 1 << i;
+    }
+    return required;
+  }
 
   double Seconds(absl::Span<const int32_t> decisions) const { return options_.scale * Cost(decisions, size()); }
   double BestSeconds() const { return options_.scale; }

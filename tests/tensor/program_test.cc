@@ -30,6 +30,9 @@ Program SomeProgram() {
   kernel.name = "second";
   kernel.args = {};
   program.kernels = {kernel, kernel};
+  GemmCall product;
+  product.m = product.n = product.k = product.lda = product.ldb = product.ldc = 2;
+  program.kernels[1].library = std::make_shared<const LibraryCall>(LibraryCall{0, product});
   program.source = "source\n";
   program.binary = std::string(
       "\x7f"
@@ -58,6 +61,10 @@ TEST(Program, EveryFieldSurvivesTheWayThroughBytes) {
   }
   ASSERT_EQ(back->prologue.size(), 1u);
   ASSERT_EQ(back->kernels.size(), 2u);
+  EXPECT_EQ(back->kernels[0].library, nullptr);
+  ASSERT_NE(back->kernels[1].library, nullptr);
+  EXPECT_EQ(*back->kernels[1].library, *program.kernels[1].library);
+  EXPECT_EQ(back->Libraries(), std::vector<Library>{Library::kCublas});
   const Kernel& kernel = back->prologue[0];
   EXPECT_EQ(kernel.name, "first");
   EXPECT_EQ(kernel.args, (std::vector<int>{0, 2}));

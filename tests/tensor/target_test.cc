@@ -33,6 +33,9 @@ TEST(Target, RefusesWithTheWayOut) {
        "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas and "
        "-device=0"},
       {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},
+      {"cpu -libs=cudnn", "target \"cpu -libs=cudnn\": only cuda has libraries to call: leave -libs out, or use cuda"},
+      {"opencl -libs=cublas",
+       "target \"opencl -libs=cublas\": only cuda has libraries to call: leave -libs out, or use cuda"},
       {"cuda -libs=mkl", "target \"cuda -libs=mkl\": unknown library 'mkl': use cudnn, cublas or both"},
       {"cpu -num-cores=0",
        "target \"cpu -num-cores=0\": the attribute '-num-cores' is '0': give a number from 1 to 4096"},
