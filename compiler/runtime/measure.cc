@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/runtime/cold_copies.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -36,38 +37,39 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Times runs of a plan that holds `copies` runs of what is measured.
+// Times runs of plans that each hold `copies` runs of what is measured. Several plans take turns.
 class Measurer {
  public:
-  Measurer(Device& device, Plan& plan, int64_t copies, const TimingOptions& options)
-      : device_(device), plan_(plan), copies_(copies), options_(options) {}
+  Measurer(Device& device, std::vector<Plan*> plans, int64_t copies, const TimingOptions& options)
+      : device_(device), plans_(std::move(plans)), copies_(copies), options_(options) {}
 
-  // estimate: seconds of one warm run.
+  // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
+  // Samples of the race; sets timing to them with raced_out when it is lost, and updates the estimate.
+  absl::Status Race(Timing& timing, double& estimate);
 
  private:
   // One sample: seconds of a run, the mean over `plans` plans.
   absl::StatusOr<double> Sample(int64_t plans);
   // Plans to run for a sample of at least `seconds` and `runs`.
   int64_t PlansFor(double estimate, double seconds, int64_t runs) const;
-  // Samples of the race; leaves timing.raced_out and updates the estimate.
-  absl::Status Race(Timing& timing, double& estimate);
 
   Device& device_;
-  Plan& plan_;
+  const std::vector<Plan*> plans_;
   const int64_t copies_;
   const TimingOptions& options_;
+  size_t turn_ = 2;  // of several plans, the first two have run already, for the estimate
 };
 
 absl::StatusOr<double> Measurer::Sample(int64_t plans) {
-  if (!options_.flush_cache) {
-    ASSIGN_OR_RETURN(const double seconds, plan_.Time(plans));
+  if (!options_.flush_cache && plans_.size() == 1) {
+    ASSIGN_OR_RETURN(const double seconds, plans_[0]->Time(plans));
     return seconds / static_cast<double>(plans * copies_);
   }
   double total = 0;
   for (int64_t i = 0; i < plans; ++i) {
-    RETURN_IF_ERROR(device_.FlushCache());
-    ASSIGN_OR_RETURN(const double seconds, plan_.Time(1));
+    if (options_.flush_cache) RETURN_IF_ERROR(device_.FlushCache());
+    ASSIGN_OR_RETURN(const double seconds, plans_[turn_++ % plans_.size()]->Time(1));
     total += seconds;
   }
   return total / static_cast<double>(plans * copies_);
@@ -137,98 +139,71 @@ absl::StatusOr<double> Estimate(Plan& plan, double max_seconds) {
   return best;
 }
 
-// Copies of a program's code and constants that together are larger than the instruction caches and the L2 cache. In a
-// network no kernel runs twice in a row: its code, and weights of some megabytes, come from farther away each time. Runs of
-// one copy back to back would hide that.
-class ColdCopies {
- public:
-  static absl::StatusOr<ColdCopies> Create(Executable& executable) {
-    ColdCopies copies(executable);
-    const int64_t wanted = Wanted(executable);
-    for (int64_t i = 1; i < wanted; ++i) {
-      ASSIGN_OR_RETURN(std::unique_ptr<Executable> copy, Executable::Create(executable.device(), executable.program()));
-      const std::vector<ProgramBuffer>& buffers = executable.program().buffers;
-      for (size_t b = 0; b < buffers.size(); ++b)
-        if (!IsConstant(buffers[b])) copy->Bind(static_cast<int>(b), executable.buffer(static_cast<int>(b)));
-      RETURN_IF_ERROR(copy->AllocateRest());
-      // What the weights are does not change how long a kernel takes: small numbers, without a prologue.
-      for (size_t b = 0; b < buffers.size(); ++b)
-        if (IsConstant(buffers[b])) RETURN_IF_ERROR(copy->device().Fill(*copy->buffer(static_cast<int>(b)), kSmallNumber));
-      copies.others_.push_back(std::move(copy));
-    }
-    return copies;
-  }
-
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs) {
-    std::vector<Launch> launches;
-    for (int64_t i = 0; i < runs; ++i) {
-      const size_t which = static_cast<size_t>(i) % (others_.size() + 1);
-      const std::vector<Launch> one = which == 0 ? first_->Launches() : others_[which - 1]->Launches();
-      launches.insert(launches.end(), one.begin(), one.end());
-    }
-    return first_->device().MakePlan(std::move(launches));
-  }
-
- private:
-  // The instruction caches nearest to the multiprocessors hold 128 KiB; cubins hold tables beside code.
-  static constexpr int64_t kCodeBytes = 512 << 10, kMaxCopies = 32;
-  // Constants below this stay in the L2 cache beside a network's activations.
-  static constexpr int64_t kLeastConstantBytes = 1 << 20;
-  static constexpr uint8_t kSmallNumber = 0x3c;  // 0x3c3c3c3c is 0.0115 as float32, 0x3c3c is 1.06 as float16
-
-  static bool IsConstant(const ProgramBuffer& buffer) {
-    const bool floats = buffer.dtype == DType::kFloat32 || buffer.dtype == DType::kFloat16;
-    return floats && (buffer.role == BufferRole::kConstant || buffer.role == BufferRole::kPrepared);
-  }
-
-  static int64_t Wanted(Executable& executable) {
-    int64_t bytes = 0;
-    for (const ProgramBuffer& buffer : executable.program().buffers)
-      if (IsConstant(buffer)) bytes += buffer.bytes();
-    int64_t wanted = kCodeBytes / std::max<int64_t>(1, static_cast<int64_t>(executable.program().binary.size()));
-    if (bytes >= kLeastConstantBytes) wanted = std::max(wanted, 3 * executable.device().facts().l2_bytes / (2 * bytes) + 1);
-    return std::clamp<int64_t>(wanted, 1, kMaxCopies);
-  }
-
-  explicit ColdCopies(Executable& first) : first_(&first) {}
-  Executable* first_;
-  std::vector<std::unique_ptr<Executable>> others_;
-};
-
 }  // namespace
 
 absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptions& options) {
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const double estimate, Estimate(plan, options.max_seconds));
-  return Measurer(device, plan, 1, options).Measure(estimate, watch);
+  return Measurer(device, {&plan}, 1, options).Measure(estimate, watch);
 }
+
+namespace {
+
+// cuda: plans of many runs, so that what is timed is the device and not the host that feeds it.
+absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double estimate, const TimingOptions& options,
+                                       const Stopwatch& watch) {
+  // The estimate still holds the start of a graph: a first, short plan of copies tells the kernel's own time.
+  int64_t copies = 16;
+  std::optional<ColdCopies> cold;
+  if (options.cold) {
+    ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
+  }
+  auto make_plan = [&](int64_t runs) { return cold ? cold->MakePlan(runs) : executable.MakePlan(runs); };
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, make_plan(copies));
+  ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, options.max_seconds));
+  estimate = seconds / static_cast<double>(copies);
+  const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(estimate, 1e-7));
+  if (wanted > 2 * copies) {
+    copies = std::min(wanted, kMaxCopies);
+    ASSIGN_OR_RETURN(plan, make_plan(copies));
+    ASSIGN_OR_RETURN(estimate, Estimate(*plan, options.max_seconds));
+    estimate /= static_cast<double>(copies);
+  }
+  return Measurer(executable.device(), {plan.get()}, copies, options).Measure(estimate, watch);
+}
+
+// cpu: plans with constants of their own. What is too slow with the same constants again and again cannot win with cold
+// ones, and is spared the copies (some 20 ms).
+absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double estimate, const TimingOptions& options,
+                                      const Stopwatch& watch) {
+  Device& device = executable.device();
+  if (options.race_seconds > 0 && estimate > kRaceFactor * options.race_seconds) {
+    Timing timing;
+    RETURN_IF_ERROR(Measurer(device, {&warm}, 1, options).Race(timing, estimate));
+    timing.run_seconds = watch.seconds();
+    if (timing.raced_out) return timing;
+  }
+  ASSIGN_OR_RETURN(const ConstantsInTurns turns, ConstantsInTurns::Create(executable));
+  std::vector<Plan*> plans = {&warm};
+  for (const std::unique_ptr<Plan>& other : turns.plans()) plans.push_back(other.get());
+  if (plans.size() > 1) {
+    ASSIGN_OR_RETURN(estimate, plans[1]->Time(1));
+  }
+  return Measurer(device, std::move(plans), 1, options).Measure(estimate, watch);
+}
+
+}  // namespace
 
 absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options) {
   const Stopwatch watch;
   Device& device = executable.device();
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan(1));
   ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds));
-  int64_t copies = 1;
-  std::optional<ColdCopies> cold;
-  if (device.kind() == TargetKind::kCuda && !options.flush_cache && estimate < kPlanSeconds / 2) {
-    // The estimate still holds the start of a graph: a first, short plan of copies tells the kernel's own time.
-    copies = 16;
-    if (options.cold) {
-      ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
-    }
-    auto make_plan = [&](int64_t runs) { return cold ? cold->MakePlan(runs) : executable.MakePlan(runs); };
-    ASSIGN_OR_RETURN(plan, make_plan(copies));
-    ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, options.max_seconds));
-    estimate = seconds / static_cast<double>(copies);
-    const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(estimate, 1e-7));
-    if (wanted > 2 * copies) {
-      copies = std::min(wanted, kMaxCopies);
-      ASSIGN_OR_RETURN(plan, make_plan(copies));
-      ASSIGN_OR_RETURN(estimate, Estimate(*plan, options.max_seconds));
-      estimate /= static_cast<double>(copies);
-    }
-  }
-  return Measurer(device, *plan, copies, options).Measure(estimate, watch);
+  if (device.kind() == TargetKind::kCuda && !options.flush_cache && estimate < kPlanSeconds / 2)
+    return MeasureInGraphs(executable, estimate, options, watch);
+  if (device.kind() == TargetKind::kCpu && options.cold && !options.flush_cache)
+    return MeasureInTurns(executable, *plan, estimate, options, watch);
+  return Measurer(device, {plan.get()}, 1, options).Measure(estimate, watch);
 }
 
 }  // namespace diapason

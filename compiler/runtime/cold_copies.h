@@ -1,0 +1,48 @@
+// Copies of a program that take turns, so that each run finds the caches as it would in a network. There no kernel runs
+// twice in a row: its code, and weights of some megabytes, come from farther away each time. Runs of one copy back to back
+// would hide that.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/runtime/executable.h"
+
+namespace diapason {
+
+// cuda: copies of code and constants that together are larger than the instruction caches and the L2 cache.
+class ColdCopies {
+ public:
+  // `executable` outlives the copies. Errors: those of Device::Load and Allocate.
+  static absl::StatusOr<ColdCopies> Create(Executable& executable);
+
+  // One plan of so many runs, of each copy in turn.
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs);
+
+ private:
+  explicit ColdCopies(Executable& first) : first_(&first) {}
+  Executable* first_;
+  std::vector<std::unique_ptr<Executable>> others_;
+};
+
+// cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from one
+// run of the network to the next, it keeps here too.
+class ConstantsInTurns {
+ public:
+  ConstantsInTurns() = default;  // no copies
+  // A plan for each copy; none when the constants are so small that caches hold them beside everything else. `executable`
+  // outlives them. ResourceExhausted when memory is out.
+  static absl::StatusOr<ConstantsInTurns> Create(Executable& executable);
+
+  const std::vector<std::unique_ptr<Plan>>& plans() const { return plans_; }
+
+ private:
+  absl::Status AddCopy(Device& device, std::vector<Launch> launches, const std::set<DeviceBuffer*>& constants);
+
+  std::vector<std::unique_ptr<DeviceBuffer>> buffers_;
+  std::vector<std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace diapason
