@@ -38,6 +38,10 @@ class Counter {
         if (stmt->for_kind == ForKind::kBlockX || stmt->for_kind == ForKind::kParallel)
           counted_->blocks *= stmt->extent;
         break;
+      case StmtKind::kLet:
+        if (const std::optional<Interval> range = analyzer_.Bounds(stmt->value); range && range->min == 0)
+          analyzer_.Bind(stmt->var, range->max + 1);
+        break;
       case StmtKind::kIf:
         outer = std::round(outer * ShareOfSteps(*stmt->condition));
         break;

@@ -82,16 +82,17 @@ absl::StatusOr<std::vector<Array>> RunOnDevice(Device& device, const Program& pr
   return outputs;
 }
 
-std::string CompareOnDevice(Device& device, const Program& program, const ComputeDag& dag, const Reference& reference) {
+std::string CompareOnDevice(Device& device, const Program& program, const ComputeDag& dag, const Reference& reference,
+                            std::optional<double> tolerance) {
   const auto outputs = RunOnDevice(device, program, dag, reference.inputs);
   if (!outputs.ok()) return std::string(outputs.status().message());
-  const double tolerance = Tolerance(dag);
+  const double relative = tolerance.value_or(Tolerance(dag));
   for (size_t o = 0; o < outputs->size(); ++o) {
     const Array &expected = reference.outputs[o], &got = (*outputs)[o];
     double largest = 1e-30;
     for (int64_t i = 0; i < expected.elements(); ++i) largest = std::max(largest, std::abs(expected.at(i)));
     for (int64_t i = 0; i < expected.elements(); ++i)
-      if (!(std::abs(got.at(i) - expected.at(i)) <= tolerance * largest))
+      if (!(std::abs(got.at(i) - expected.at(i)) <= relative * largest))
         return absl::StrCat("output ", o, " element ", i, " is ", got.at(i), ", not ", expected.at(i));
   }
   return "";

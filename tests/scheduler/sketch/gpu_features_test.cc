@@ -2,6 +2,7 @@
 // at once and products scalar) and compiled, or where there is one run, on a GPU.
 #include <gtest/gtest.h>
 
+#include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"

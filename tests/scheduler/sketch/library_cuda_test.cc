@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
 #include "compiler/runtime/library_calls.h"
 #include "compiler/runtime/measure.h"
 #include "scheduler/sketch/library_space.h"

@@ -7,6 +7,8 @@
 
 #include <random>
 
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
 #include "compiler/runtime/cpu_device.h"
 #include "tests/runtime/host_library.h"
 #include "tests/schedule/library_cases.h"

@@ -5,6 +5,8 @@
 
 #include <thread>
 
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/view.h"
 #include "scheduler/space.h"
