@@ -1,5 +1,7 @@
 #include "cli/target.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/library_calls.h"
@@ -46,6 +48,7 @@ Target WithoutMissingLibraries(const Target& target, const std::function<absl::S
     warnings->push_back(absl::StrCat("target '", target.ToString(), "' names a library that cannot compete: ",
                                      here.message(), "; tuning goes on without it"));
   }
+  std::sort(kept.libs.begin(), kept.libs.end());
   return kept;
 }
 
