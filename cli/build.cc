@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -13,8 +14,8 @@
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/service_flags.h"
 #include "cli/table.h"
-#include "cli/target.h"
 #include "compiler/build/build_package.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
@@ -23,15 +24,18 @@
 #include "compiler/tensor/check.h"
 #include "db/history.h"
 #include "scheduler/space.h"
+#include "service/records.h"
+#include "service/service_client.h"
+#include "service/target.h"
 
 namespace diapason {
 namespace {
 
 struct BuildFlags {
   ModelFlags model;
-  std::string target, history, out;
+  std::string target, history, service, out;
   double build_timeout = 120;
-  bool json = false;
+  bool json = false, insecure = false;
 };
 
 // What one task is built from, and what became of it.
@@ -46,39 +50,38 @@ std::string WorkloadText(const Task& task, const Target& target) {
   return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
 }
 
-// The device model whose records are used: that of the device here, or, when there is none here, the one that the
-// history has most records of for the target.
-absl::StatusOr<std::string> ModelInHistory(History& history, const ResolvedTarget& resolved) {
-  ASSIGN_OR_RETURN(const HistoryInfo info, history.Info());
-  std::string model = resolved.facts.model;
-  int64_t most = 0;
-  for (const auto& workload : info.workloads) {
-    if (workload.target != resolved.target.ToString()) continue;
-    if (workload.device_model == resolved.facts.model) return workload.device_model;
-    if (workload.records > most) {
-      most = workload.records;
-      model = workload.device_model;
-    }
+// The best record of each task, by workload key, from the history or the service.
+absl::StatusOr<std::map<std::string, TuningRecord>> ReadRecords(const BuildFlags& flags, const ResolvedTarget& resolved,
+                                                                const std::vector<Task>& tasks) {
+  std::vector<std::string> keys;
+  for (const Task& task : tasks) keys.push_back(task.workload_key);
+  const std::string target = resolved.target.ToString();
+  // Records of another device are better than none where there is no such device; where there is one, its own count.
+  const bool may_differ = !OpenDevice(resolved.target).ok();
+  if (!flags.service.empty()) {
+    RETURN_IF_ERROR(CheckAddress("--service", flags.service));
+    RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service));
+    return client->ForBuild(keys, target, resolved.facts.model, may_differ);
   }
-  const bool here = OpenDevice(resolved.target).ok();
-  return here ? resolved.facts.model : model;
+  ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, target, resolved.facts.model, may_differ));
+  return RecordsForBuild(*history, keys, model, target);
 }
 
 // The record to build from. Only a verified one may be used (docs/architecture.md, decision 4).
-absl::Status ChooseRecord(History& history, const std::string& device_model, const Target& target, const Task& task,
-                          TaskBuild* build) {
-  ASSIGN_OR_RETURN(std::optional<TuningRecord> best,
-                   history.BestForBuild(task.workload_key, device_model, target.ToString()));
-  if (best.has_value() && best->verified == Verified::kOk) {
-    build->record = std::move(best);
-  } else if (best.has_value()) {
+void ChooseRecord(const std::map<std::string, TuningRecord>& records, const Target& target, const Task& task,
+                  TaskBuild* build) {
+  const auto best = records.find(task.workload_key);
+  if (best != records.end() && best->second.verified == Verified::kOk) {
+    build->record = best->second;
+  } else if (best != records.end()) {
     build->warnings.push_back(absl::StrCat("the records of ", WorkloadText(task, target),
                                            " were not verified yet; the default schedule is used, tune again to have them verified"));
   } else {
     build->warnings.push_back(absl::StrCat("there is no record of ", WorkloadText(task, target),
                                            "; the default schedule is used, which may be slow"));
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<TaskKernels> Compile(const Task& task, const Schedule& schedule, const ResolvedTarget& resolved,
@@ -178,26 +181,22 @@ void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& part
 }
 
 absl::Status RunBuild(const BuildFlags& flags, Session& session) {
+  if (!flags.history.empty() && !flags.service.empty()) {
+    return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
+  }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
   ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndPartition(flags.model));
   const std::vector<Task>& tasks = loaded.partition.tasks;
   std::vector<TaskBuild> builds(tasks.size());
-  std::unique_ptr<History> history;
-  std::string device_model;
-  if (!flags.history.empty() && std::filesystem::exists(flags.history)) {
-    ASSIGN_OR_RETURN(history, History::Open(flags.history, HistoryMode::kReadOnly));
-    ASSIGN_OR_RETURN(device_model, ModelInHistory(*history, resolved));
-  } else if (!flags.history.empty()) {
+  std::map<std::string, TuningRecord> records;
+  const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
+  if (!flags.history.empty() && !from_file) {
     Warn(session, absl::StrCat("there is no history ", flags.history, "; make one with `diapason tune`"));
   }
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (history != nullptr) {
-      RETURN_IF_ERROR(ChooseRecord(*history, device_model, resolved.target, tasks[i], &builds[i]));
-    } else {
-      builds[i].warnings.push_back(absl::StrCat("there is no record of ", WorkloadText(tasks[i], resolved.target),
-                                                "; the default schedule is used, which may be slow"));
-    }
+  if (from_file || !flags.service.empty()) {
+    ASSIGN_OR_RETURN(records, ReadRecords(flags, resolved, tasks));
   }
+  for (size_t i = 0; i < tasks.size(); ++i) ChooseRecord(records, resolved.target, tasks[i], &builds[i]);
   CompileAll(loaded.partition, resolved, flags.build_timeout, builds);
   PackageRequest request{loaded.network, loaded.partition, resolved.target, resolved.facts, {}};
   for (const TaskBuild& build : builds) {
@@ -222,6 +221,8 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   AddModelFlags(command, &flags->model);
   AddTargetFlag(command, &flags->target);
   command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
+  command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
+  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
   command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");

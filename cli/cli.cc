@@ -78,6 +78,12 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddQuery(app, chosen);
   AddHistory(app, chosen);
   AddExplain(app, chosen);
+  AddFleet(app, chosen);
+  AddServe(app, chosen);
+  AddSubmit(app, chosen);
+  AddJobs(app, chosen);
+  AddTracker(app, chosen);
+  AddWorker(app, chosen);
 }
 
 std::string Joined(const std::vector<std::string>& args) {

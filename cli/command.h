@@ -36,6 +36,12 @@ void AddRun(CLI::App& app, CommandBody& chosen);
 void AddQuery(CLI::App& app, CommandBody& chosen);
 void AddHistory(CLI::App& app, CommandBody& chosen);
 void AddExplain(CLI::App& app, CommandBody& chosen);
+void AddFleet(CLI::App& app, CommandBody& chosen);
+void AddServe(CLI::App& app, CommandBody& chosen);
+void AddSubmit(CLI::App& app, CommandBody& chosen);
+void AddJobs(CLI::App& app, CommandBody& chosen);
+void AddTracker(CLI::App& app, CommandBody& chosen);
+void AddWorker(CLI::App& app, CommandBody& chosen);
 
 // Prints "warning: <sentence>" on one line of `err`.
 void Warn(Session& session, const std::string& sentence);

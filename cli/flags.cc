@@ -180,10 +180,4 @@ absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags) {
   return loaded;
 }
 
-std::string NetworkName(const std::string& model) {
-  std::string name = model.substr(model.rfind('/') + 1);
-  if (name.size() > 5 && name.ends_with(".onnx")) name.resize(name.size() - 5);
-  return name;
-}
-
 }  // namespace diapason

@@ -47,8 +47,6 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
 absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
 // Loads, optimizes and cuts the model.
 absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags);
-// The name that a history knows the network by: the built-in name, or the file's name without folder and ".onnx".
-std::string NetworkName(const std::string& model);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);

@@ -18,6 +18,7 @@
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
+#include "service/tune_spec.h"
 #include "scheduler/candidate.h"
 
 namespace diapason {

@@ -1,6 +1,7 @@
 #include "cli/internal.h"
 
 #include "absl/strings/numbers.h"
+#include "cli/device_names.h"
 #include "compiler/tensor/target.h"
 #include "worker/processes.h"
 
@@ -12,6 +13,7 @@ constexpr int kBadArguments = 2;
 }  // namespace
 
 std::optional<int> RunInternal(const std::vector<std::string>& args) {
+  if (args.size() == 1 && args[0] == "internal-devices") return PrintDeviceTargets();
   const bool builder = !args.empty() && args[0] == "internal-builder";
   const bool runner = !args.empty() && args[0] == "internal-runner";
   if (!builder && !runner) return std::nullopt;

@@ -8,17 +8,21 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/service_flags.h"
 #include "cli/table.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
+#include "service/records.h"
+#include "service/service_client.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
 
 struct QueryFlags {
-  std::string history, target, workload, device, model;
+  std::string history, service, target, workload, device, model;
   int64_t top = 1;
-  bool json = false;
+  bool json = false, insecure = false;
 };
 
 void PrintJson(std::ostream& out, const std::vector<TuningRecord>& records) {
@@ -44,8 +48,15 @@ void PrintJson(std::ostream& out, const std::vector<TuningRecord>& records) {
 }
 
 void PrintText(std::ostream& out, const std::vector<TuningRecord>& records) {
-  TextTable table({{"id", true}, {"task"}, {"median us", true}, {"trial", true}, {"verified"}, {"sketch"}, {"target"},
-                   {"device"}, {"workload"}});
+  TextTable table({{"id", true},
+                   {"task"},
+                   {"median us", true},
+                   {"trial", true},
+                   {"verified"},
+                   {"sketch"},
+                   {"target"},
+                   {"device"},
+                   {"workload"}});
   for (const TuningRecord& record : records) {
     table.AddRow({absl::StrCat(record.id), record.task_name, Digits(MedianSeconds(*record.timing()) * 1e6),
                   absl::StrCat(record.trial), VerifiedName(record.verified), record.sketch, record.target,
@@ -54,8 +65,28 @@ void PrintText(std::ostream& out, const std::vector<TuningRecord>& records) {
   out << table.ToString() << Count(records.size(), "record") << "\n";
 }
 
-absl::Status RunQuery(const QueryFlags& flags, Session& session) {
+absl::StatusOr<std::vector<TuningRecord>> ReadHistory(const QueryFlags& flags, const RecordFilter& filter) {
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kReadOnly));
+  const absl::Status known = CheckNetwork(*history, filter.network, flags.history);
+  if (absl::IsNotFound(known)) {
+    return absl::NotFoundError(
+        absl::StrCat(std::string(known.message()), "; `diapason history info ", flags.history, "` lists those it has"));
+  }
+  RETURN_IF_ERROR(known);
+  return history->TopK(filter, flags.top);
+}
+
+absl::StatusOr<std::vector<TuningRecord>> AskService(const QueryFlags& flags, const RecordFilter& filter) {
+  RETURN_IF_ERROR(CheckAddress("--service", flags.service));
+  RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service));
+  return client->Query(filter, flags.top);
+}
+
+absl::Status RunQuery(const QueryFlags& flags, Session& session) {
+  if (flags.history.empty() == flags.service.empty()) {
+    return absl::InvalidArgumentError("a query reads one history; give either --history or --service");
+  }
   RecordFilter filter;
   filter.workload = flags.workload;
   filter.device_model = flags.device;
@@ -63,15 +94,9 @@ absl::Status RunQuery(const QueryFlags& flags, Session& session) {
     ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
     filter.target = target.ToString();
   }
-  if (!flags.model.empty()) {
-    filter.network = NetworkName(flags.model);
-    ASSIGN_OR_RETURN(const std::vector<NetworkTask> tasks, history->NetworkTasks(filter.network));
-    if (tasks.empty()) {
-      return absl::NotFoundError(absl::StrCat(flags.history, " knows no network ", filter.network,
-                                              "; `diapason history info ", flags.history, "` lists those it has"));
-    }
-  }
-  ASSIGN_OR_RETURN(const std::vector<TuningRecord> records, history->TopK(filter, flags.top));
+  if (!flags.model.empty()) filter.network = NetworkName(flags.model);
+  ASSIGN_OR_RETURN(const std::vector<TuningRecord> records,
+                   flags.service.empty() ? ReadHistory(flags, filter) : AskService(flags, filter));
   flags.json ? PrintJson(session.out, records) : PrintText(session.out, records);
   return absl::OkStatus();
 }
@@ -81,9 +106,12 @@ absl::Status RunQuery(const QueryFlags& flags, Session& session) {
 void AddQuery(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("query", "Show the best records of a history");
   auto flags = std::make_shared<QueryFlags>();
-  command->add_option("--history", flags->history, "History to read")->required()->type_name("FILE");
+  command->add_option("--history", flags->history, "History to read")->type_name("FILE");
+  command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
+  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
   command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")->type_name("KEY");
+  command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
+      ->type_name("KEY");
   command->add_option("--device", flags->device, "Only records of this device model")->type_name("NAME");
   command->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
   AddWhole(command, "--top", &flags->top, 1, std::numeric_limits<int64_t>::max(),

@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "cli/target.h"
+#include "service/target.h"
 #include "compiler/tensor/check.h"
 #include "scheduler/space.h"
 

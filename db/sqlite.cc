@@ -99,8 +99,9 @@ void Statement::Reset() {
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& path, const std::string& uri, int flags,
-                                                            std::chrono::milliseconds busy_timeout) {
-  std::unique_ptr<Database> db(new Database(path, busy_timeout));
+                                                            std::chrono::milliseconds busy_timeout,
+                                                            const std::string& what) {
+  std::unique_ptr<Database> db(new Database(path, what, busy_timeout));
   sqlite3* handle = nullptr;
   errno = 0;
   const int code = sqlite3_open_v2(uri.c_str(), &handle,
@@ -113,15 +114,16 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& p
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Access access,
-                                                         std::chrono::milliseconds busy_timeout) {
+                                                         std::chrono::milliseconds busy_timeout,
+                                                         const std::string& what) {
   int flags = access == Access::kImmutable ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
   if (access == Access::kCreate) flags |= SQLITE_OPEN_CREATE;
-  return OpenUri(path, FileUri(path, access == Access::kImmutable), flags, busy_timeout);
+  return OpenUri(path, FileUri(path, access == Access::kImmutable), flags, busy_timeout, what);
 }
 
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenInMemory(const std::string& path,
                                                                  std::chrono::milliseconds busy_timeout) {
-  return OpenUri(path, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, busy_timeout);
+  return OpenUri(path, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, busy_timeout, kHistory);
 }
 
 absl::Status Database::CopyTo(Database& target) {
@@ -175,32 +177,40 @@ absl::Status Database::Begin(bool for_writing) {
   }
 }
 
+absl::Status Database::Damaged(const std::string& how) const {
+  if (what_ == kHistory) return DamagedError(path_, how);
+  return absl::DataLossError(
+      absl::StrCat(what_, " '", path_, "' is damaged (", how, "); move it away to start with a fresh one"));
+}
+
 absl::Status Database::Error(int code) const {
   const int last_errno = errno;  // SQLite does not keep that of every failed write
   int system_errno = db_ == nullptr ? 0 : sqlite3_system_errno(db_.get());
   if (system_errno == 0) system_errno = last_errno;
   const char* text = db_ == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(db_.get());
   if (NoRoom(code, system_errno)) {
-    return absl::ResourceExhaustedError(absl::StrCat("there is no room to write history '", path_,
+    return absl::ResourceExhaustedError(absl::StrCat("there is no room to write ", what_, " '", path_,
                                                      "'; free space on its disk and try again: everything reported "
                                                      "before is kept"));
   }
   if (Busy(code)) {
-    return absl::UnavailableError(absl::StrCat("history '", path_, "' was locked by another process for ",
+    return absl::UnavailableError(absl::StrCat(what_, " '", path_, "' was locked by another process for ",
                                                Seconds(busy_), "; wait for that process or stop it, then try again"));
   }
   switch (code & 0xff) {
     case SQLITE_NOTADB:
       return absl::FailedPreconditionError(
-          absl::StrCat("'", path_, "' is not a Diapason history (it is no SQLite database); name another file"));
+          absl::StrCat("'", path_, "' is not a Diapason ", what_, " (it is no SQLite database); name another file"));
     case SQLITE_CORRUPT:
     case SQLITE_ERROR:  // our own statements are right: the tables are not those of the version that the file claims
-      return DamagedError(path_, text);
+      return Damaged(text);
     case SQLITE_READONLY:
-      return ReadOnlyError(path_);
+      return absl::PermissionDeniedError(absl::StrCat(
+          what_, " '", path_,
+          "' cannot be written; give yourself write permission for the file and its folder, or name another file"));
     case SQLITE_NOMEM:
       return absl::ResourceExhaustedError(
-          absl::StrCat("memory ran out while using history '", path_, "'; free memory and try again"));
+          absl::StrCat("memory ran out while using ", what_, " '", path_, "'; free memory and try again"));
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
     case SQLITE_AUTH:
@@ -208,7 +218,7 @@ absl::Status Database::Error(int code) const {
           "history '", path_, "' cannot be opened (", system_errno != 0 ? std::strerror(system_errno) : text,
           "); give yourself permission for the file and its folder, or name another file"));
     default:
-      return absl::InternalError(absl::StrCat("history '", path_, "' failed (", text,
+      return absl::InternalError(absl::StrCat(what_, " '", path_, "' failed (", text,
                                               system_errno != 0 ? absl::StrCat(": ", std::strerror(system_errno)) : "",
                                               "); check its disk and try again"));
   }

@@ -56,11 +56,13 @@ class Database {
  public:
   // kReadWrite falls back to reading where the file may not be written; kImmutable ignores logs and takes no locks.
   enum class Access { kReadWrite, kCreate, kImmutable };
+  static constexpr char kHistory[] = "history";
 
-  // Opens the file without reading it; errors name it as `path`. Triggers, views and functions with side effects are
-  // switched off, so that a file made by somebody else runs nothing of its own.
+  // Opens the file without reading it; errors name it as `path`, and as the `what` that it is. Triggers, views and
+  // functions with side effects are switched off, so that a file made by somebody else runs nothing of its own.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const std::string& path, Access access,
-                                                        std::chrono::milliseconds busy_timeout);
+                                                        std::chrono::milliseconds busy_timeout,
+                                                        const std::string& what = kHistory);
   // An empty one in memory, whose errors speak of `path`.
   static absl::StatusOr<std::unique_ptr<Database>> OpenInMemory(const std::string& path,
                                                                 std::chrono::milliseconds busy_timeout);
@@ -89,9 +91,12 @@ class Database {
     void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
   };
   static absl::StatusOr<std::unique_ptr<Database>> OpenUri(const std::string& path, const std::string& uri, int flags,
-                                                           std::chrono::milliseconds busy_timeout);
-  Database(std::string path, std::chrono::milliseconds busy_timeout) : path_(std::move(path)), busy_(busy_timeout) {}
-  std::string path_;
+                                                           std::chrono::milliseconds busy_timeout,
+                                                           const std::string& what);
+  Database(std::string path, std::string what, std::chrono::milliseconds busy_timeout)
+      : path_(std::move(path)), what_(std::move(what)), busy_(busy_timeout) {}
+  absl::Status Damaged(const std::string& how) const;
+  std::string path_, what_;
   std::chrono::milliseconds busy_;
   std::unique_ptr<sqlite3, Close> db_;
 };

@@ -13,6 +13,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
+#include "worker/log.h"
 #include "worker/tracker.h"
 
 namespace diapason {
@@ -55,6 +56,15 @@ class WorkerAgent::Impl {
   absl::Status Drain(double timeout_seconds);
   void Stop();
   Pipeline& pipeline() { return *pipeline_; }
+  absl::Status Refusal() {
+    std::lock_guard lock(mutex_);
+    // A device that another worker has may be free soon.
+    return IsRefusal(last_status_) && !absl::IsAlreadyExists(last_status_) ? last_status_ : absl::OkStatus();
+  }
+  bool drained() {
+    std::lock_guard lock(mutex_);
+    return draining_ && held_.empty() && outcomes_.empty();
+  }
 
  private:
   struct Held {
@@ -66,6 +76,7 @@ class WorkerAgent::Impl {
   void LeaseLoop();
   void ReportLoop();
   absl::Status Register();
+  void NoteRegistered(const absl::Status& status);
   bool FillCapacity(v1::LeaseRequest& request);  // with the lock held; false when nothing is free
   void Take(const v1::LeaseResponse& response);
   void Begin(const v1::LeaseGrant& grant);
@@ -127,6 +138,7 @@ absl::Status WorkerAgent::Impl::Register() {
   v1::RegisterResponse response;
   absl::Status status = lease_call_.Run(
       kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Register(&context, request, &response); });
+  NoteRegistered(status);
   std::lock_guard lock(mutex_);
   last_status_ = status;
   if (status.ok()) {
@@ -137,6 +149,19 @@ absl::Status WorkerAgent::Impl::Register() {
   }
   changed_.notify_all();
   return status;
+}
+
+// Told when that changes: a tracker that is away is asked many times.
+void WorkerAgent::Impl::NoteRegistered(const absl::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || (!status.ok() && status == last_status_)) return;
+  }
+  if (status.ok()) {
+    return LogEvent(LogLevel::kInfo, "worker_registered", {{"tracker", options_.tracker}, {"worker", options_.name}});
+  }
+  LogEvent(LogLevel::kWarning, "worker_not_registered",
+           {{"tracker", options_.tracker}, {"worker", options_.name}, {"why", std::string(status.message())}});
 }
 
 bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
@@ -251,6 +276,8 @@ void WorkerAgent::Impl::EndSession(const std::string& session) {
     outcomes_.clear();
     for (const auto& [lease, held] : held_) leases.push_back(lease);
   }
+  LogEvent(LogLevel::kWarning, "session_over",
+           {{"tracker", options_.tracker}, {"worker", options_.name}, {"leases", std::to_string(leases.size())}});
   Drop(leases, "the session is over");
 }
 
@@ -259,6 +286,7 @@ void WorkerAgent::Impl::EndSession(const std::string& session) {
 v1::ReportRequest WorkerAgent::Impl::MakeReport() {
   v1::ReportRequest request;
   *request.mutable_statistics() = pipeline_->Statistics();
+  for (const v1::DeviceStatistics& device : pipeline_->DeviceCounts()) *request.add_device_statistics() = device;
   std::vector<v1::DeviceStatus> states = pipeline_->DeviceStates();
   std::lock_guard lock(mutex_);
   request.set_session(session_);
@@ -277,7 +305,11 @@ void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::R
   {
     std::lock_guard lock(mutex_);
     if (request.session() != session_) return;
-    for (const v1::DeviceStatus& state : request.devices()) told_states_[state.device()] = state.state();
+    for (const v1::DeviceStatus& state : request.devices()) {
+      told_states_[state.device()] = state.state();
+      LogEvent(state.state() == v1::DEVICE_STATE_QUARANTINED ? LogLevel::kError : LogLevel::kInfo, "device_state",
+               {{"device", state.device()}, {"state", v1::DeviceState_Name(state.state())}, {"why", state.text()}});
+    }
     // New ones were added behind; the first ones are those that were told.
     for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
     draining_ = draining_ || response.drain();
@@ -378,5 +410,13 @@ absl::Status WorkerAgent::WaitUntilRegistered(double timeout_seconds) {
 absl::Status WorkerAgent::Drain(double timeout_seconds) { return impl_->Drain(timeout_seconds); }
 void WorkerAgent::Stop() { impl_->Stop(); }
 Pipeline& WorkerAgent::pipeline() { return impl_->pipeline(); }
+absl::Status WorkerAgent::Refusal() { return impl_->Refusal(); }
+bool WorkerAgent::drained() { return impl_->drained(); }
+std::vector<std::string> WorkerAgent::pipeline_devices() {
+  std::vector<std::string> devices;
+  for (const v1::DeviceDescription& device : pipeline().devices())
+    devices.push_back(device.name() + " (" + device.facts().model() + ")");
+  return devices;
+}
 
 }  // namespace diapason

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,7 +43,14 @@ class WorkerAgent {
   // Gives leases back, leaves the tracker, kills all processes. Idempotent.
   void Stop();
 
+  // Why the tracker will never take this worker in (versions that do not fit, wrong credentials); OK while it may.
+  absl::Status Refusal();
+  // The tracker wants no more of this worker, and all that it held is reported.
+  bool drained();
+
   Pipeline& pipeline();
+  // "cuda:0 (NVIDIA H200)", in the order of the options.
+  std::vector<std::string> pipeline_devices();
 
  private:
   class Impl;

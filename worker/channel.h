@@ -93,6 +93,13 @@ class Backoff {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
+// What is said after a time limit. `what`: "tracker", "service".
+inline absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last) {
+  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" +
+                                std::string(last.message()) + "): start it with 'diapason " +
+                                (what == "service" ? "serve" : what) + "', or check the address and the network");
+}
+
 // The network, or the peer, is at fault: the same call may work later.
 inline bool IsTransient(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);

@@ -217,6 +217,14 @@ absl::StatusOr<std::vector<std::string>> ChildProcess::Receive(bool& ended) {
   }
 }
 
+bool ChildProcess::stopped() const {
+  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return false;
+  size_t end = line.rfind(')');
+  return end != std::string::npos && end + 2 < line.size() && (line[end + 2] == 'T' || line[end + 2] == 't');
+}
+
 // From the top, so that one that is stopped starts no more.
 void ChildProcess::Pause() {
   if (pauses_++ > 0 || wait_status_.has_value()) return;

@@ -49,6 +49,8 @@ class ChildProcess {
   // All whole messages that have arrived. Sets `ended` when no more will come; DataLoss for a broken stream.
   absl::StatusOr<std::vector<std::string>> Receive(bool& ended);
 
+  // Whether the process is stopped (SIGSTOP), by us or by another.
+  bool stopped() const;
   // Stops and continues the child and what it has started. Two Pauses need two Resumes.
   void Pause();
   void Resume();

@@ -21,6 +21,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kCallTimeout{15000};
 constexpr std::chrono::milliseconds kNextWait{20000};
+// Sending may wait for room in the queue; each call in it has a deadline of its own.
+constexpr std::chrono::milliseconds kWholeSubmit = std::chrono::hours(1);
+constexpr std::chrono::seconds kSlotsLive{1};
 constexpr size_t kBytesPerSubmit = 8 << 20;
 
 v1::MeasureRequest ToRequest(const Measurement& m) {
@@ -93,6 +96,7 @@ class MeasureClient::Impl {
   void Cancel();
   int64_t unfinished();
   absl::Status ListWorkers(v1::ListWorkersResponse& response);
+  int Slots(const std::string& device_model);
 
  private:
   using Requests = std::vector<v1::MeasureRequest>;
@@ -105,7 +109,8 @@ class MeasureClient::Impl {
   absl::Status Reopen(const std::string& lost_queue);
   absl::Status Send(const Requests& requests);
   void ReceiveLoop();
-  void Receive(const v1::NextResponse& response);
+  absl::Status Renew(const std::string& queue, uint64_t incarnation);
+  void Receive(const std::string& queue, const v1::NextResponse& response);
   void Break(const absl::Status& status);
   void Stop();
   std::string queue() {
@@ -130,9 +135,10 @@ class MeasureClient::Impl {
   bool stopping_ = false;
   absl::Status broken_;  // why no further result will come
   std::string queue_;
-  uint64_t acknowledged_ = 0;
-  std::map<int64_t, v1::MeasureRequest> pending_;  // without a result
-  std::vector<MeasurementResult> results_;         // not handed out
+  uint64_t acknowledged_ = 0, incarnation_ = 0;
+  std::map<int64_t, v1::MeasureRequest> pending_;                   // without a result
+  std::vector<MeasurementResult> results_;                          // not handed out
+  std::map<std::string, std::pair<Clock::time_point, int>> slots_;  // by model of device: when asked, and the answer
 };
 
 template <typename Call>
@@ -150,11 +156,7 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
     if (status.ok()) continue;
     if (!IsTransient(status)) return status;
     std::chrono::milliseconds wait = backoff.Next();
-    if (Clock::now() + wait > give_up) {
-      return absl::UnavailableError("the tracker at '" + address_ + "' does not answer (" +
-                                    std::string(status.message()) +
-                                    "): start it with 'diapason tracker', or check the address and the network");
-    }
+    if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status);
     if (!Sleep(wait)) return absl::CancelledError("stopping");
   }
 }
@@ -175,6 +177,7 @@ absl::Status MeasureClient::Impl::Open() {
   std::lock_guard lock(mutex_);
   queue_ = response.queue();
   acknowledged_ = 0;
+  incarnation_ = response.incarnation();
   return absl::OkStatus();
 }
 
@@ -235,8 +238,8 @@ absl::Status MeasureClient::Impl::Submit(std::vector<Measurement> measurements) 
     for (const v1::MeasureRequest& request : requests) pending_[static_cast<int64_t>(request.id())] = request;
   }
   CallGuard guard;
-  absl::Status status = Insist(guard, std::chrono::hours(1),
-                               [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Send(requests)); });
+  absl::Status status =
+      Insist(guard, kWholeSubmit, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Send(requests)); });
   if (status.ok()) return status;
   std::lock_guard lock(mutex_);
   for (const v1::MeasureRequest& request : requests) pending_.erase(static_cast<int64_t>(request.id()));
@@ -246,13 +249,16 @@ absl::Status MeasureClient::Impl::Submit(std::vector<Measurement> measurements) 
 void MeasureClient::Impl::ReceiveLoop() {
   while (true) {
     v1::NextResponse response;
+    std::string asked;
     absl::Status status =
         Insist(receive_call_, kNextWait + kCallTimeout, [&](grpc::ClientContext& context, const std::string& queue) {
           v1::NextRequest request;
+          asked = queue;
           request.set_queue(queue);
           {
             std::lock_guard lock(mutex_);
             request.set_acknowledged(acknowledged_);
+            request.set_incarnation(incarnation_);
           }
           request.set_max_wait_ms(static_cast<uint32_t>(kNextWait.count()));
           return measure_->Next(&context, request, &response);
@@ -261,15 +267,31 @@ void MeasureClient::Impl::ReceiveLoop() {
       std::lock_guard lock(mutex_);
       if (stopping_) return;
     }
+    if (status.ok()) status = Renew(asked, response.incarnation());
     if (!status.ok()) return Break(status);
-    Receive(response);
+    Receive(asked, response);
   }
 }
 
-void MeasureClient::Impl::Receive(const v1::NextResponse& response) {
+// The tracker was restarted and knows the queue: what it has forgotten of the last moments is sent again.
+absl::Status MeasureClient::Impl::Renew(const std::string& queue, uint64_t incarnation) {
+  Requests unfinished;
+  {
+    std::lock_guard lock(mutex_);
+    if (queue != queue_ || incarnation == incarnation_) return absl::OkStatus();
+    incarnation_ = incarnation;
+    acknowledged_ = 0;
+    for (const auto& [id, request] : pending_) unfinished.push_back(request);
+  }
+  CallGuard guard;
+  return Insist(guard, kWholeSubmit,
+                [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Send(unfinished)); });
+}
+
+void MeasureClient::Impl::Receive(const std::string& queue, const v1::NextResponse& response) {
   std::lock_guard lock(mutex_);
   for (const v1::MeasureResult& message : response.results()) {
-    acknowledged_ = std::max(acknowledged_, message.sequence());
+    if (queue == queue_) acknowledged_ = std::max(acknowledged_, message.sequence());
     // A second one can come after a queue was opened anew.
     if (pending_.erase(static_cast<int64_t>(message.id())) > 0) results_.push_back(FromMessage(message));
   }
@@ -327,6 +349,28 @@ absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response)
   CallGuard guard;
   v1::ListWorkersRequest request;
   return guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &response); });
+}
+
+int MeasureClient::Impl::Slots(const std::string& device_model) {
+  {
+    std::lock_guard lock(mutex_);
+    auto known = slots_.find(device_model);
+    if (known != slots_.end() && Clock::now() - known->second.first < kSlotsLive) return known->second.second;
+  }
+  v1::ListWorkersResponse response;
+  bool told = ListWorkers(response).ok();
+  int slots = 0;
+  for (const v1::WorkerStatus& worker : response.workers()) {
+    auto fit =
+        std::count_if(worker.devices().begin(), worker.devices().end(), [&](const v1::DeviceDescription& device) {
+          return device_model.empty() || device.facts().model() == device_model;
+        });
+    if (fit > 0) slots += static_cast<int>(worker.statistics().builders() + fit);
+  }
+  std::lock_guard lock(mutex_);
+  auto& known = slots_[device_model];
+  known = {Clock::now(), told ? std::max(1, slots) : std::max(1, known.second)};
+  return known.second;
 }
 
 void MeasureClient::Impl::Stop() {
@@ -399,15 +443,16 @@ absl::StatusOr<std::vector<MeasureDevice>> MeasureClient::Devices() {
   std::vector<MeasureDevice> devices;
   for (const v1::WorkerStatus& worker : response.workers()) {
     for (const v1::DeviceDescription& device : worker.devices()) {
-      devices.push_back({worker.name(), device.name(), device.target(), FromProto(device.facts())});
+      devices.push_back({worker.name(),
+                         device.name(),
+                         device.target(),
+                         FromProto(device.facts()),
+                         {worker.labels().begin(), worker.labels().end()}});
     }
   }
   return devices;
 }
 
-int MeasureClient::slots() {
-  absl::StatusOr<MeasureStatistics> statistics = Statistics();
-  return statistics.ok() ? std::max(1, statistics->builders + statistics->devices) : 1;
-}
+int MeasureClient::slots(const std::string& device_model) { return impl_->Slots(device_model); }
 
 }  // namespace diapason

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,7 @@ struct MeasureDevice {
   std::string worker, name;  // "cuda:0"
   std::string target;
   DeviceFacts facts;
+  std::map<std::string, std::string> labels;  // of the worker
 };
 
 struct MeasureClientOptions {
@@ -127,8 +129,9 @@ class MeasureClient {
   int64_t unfinished() const;
   absl::StatusOr<MeasureStatistics> Statistics();
   absl::StatusOr<std::vector<MeasureDevice>> Devices();
-  // Builders and devices of all workers: with fewer requests than this in flight, some are idle.
-  int slots();
+  // Builders and devices of all workers that have a device of this model (empty: any): with fewer requests than this in
+  // flight, some are idle. Asked of the tracker at most once a second; at least 1.
+  int slots(const std::string& device_model = "");
 
   // Keeps something alive for as long as the client lives, and a little longer.
   void Own(std::shared_ptr<void> owned);

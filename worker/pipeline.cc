@@ -94,6 +94,7 @@ void Pipeline::Impl::Loop() {
     for (auto& place : runners_) {
       for (const SlotEvent& event : place->slot->Advance(now)) OnRunner(*place, event, now);
     }
+    BeginProbes(now);
     BeginRuns(now);
     BeginBuilds(now);
     CheckStarted();
@@ -122,7 +123,10 @@ void Pipeline::Impl::WaitForEvents() {
     if (auto time = slot.next_time(); time.has_value() && (!next.has_value() || *time < *next)) next = time;
   };
   for (const auto& place : builders_) watch(*place->slot);
-  for (const auto& place : runners_) watch(*place->slot);
+  for (const auto& place : runners_) {
+    watch(*place->slot);
+    if (auto time = NextProbe(*place); time.has_value() && (!next.has_value() || *time < *next)) next = time;
+  }
   int timeout = -1;
   if (next.has_value()) {
     auto wait = std::chrono::ceil<std::chrono::milliseconds>(*next - std::chrono::steady_clock::now()).count();
@@ -213,6 +217,7 @@ void Pipeline::Impl::Fail(const JobPtr& job, ErrorKind kind, MeasureStage stage,
 void Pipeline::Impl::Finish(const JobPtr& job) {
   if (job->finished) return;
   job->finished = true;
+  if (job->probe) return ProbeEnded(job, std::chrono::steady_clock::now());
   job->result.set_id(job->request.id());
   if (job->result.times().run_started_at() > 0) {
     const v1::DeviceDescription& device = descriptions_[job->device];
@@ -242,6 +247,7 @@ void Pipeline::Impl::Answer() {
 void Pipeline::Impl::Publish() {
   v1::WorkerStatistics statistics = counts_;
   std::vector<v1::DeviceStatus> states;
+  std::vector<v1::DeviceStatistics> counts;
   double builder_seconds = 0, runner_seconds = 0;
   uint64_t builder_restarts = 0, runner_restarts = 0;
   size_t waiting_for_runner = 0;
@@ -257,6 +263,10 @@ void Pipeline::Impl::Publish() {
     state.set_device(place->description.name());
     state.set_state(place->state);
     state.set_text(place->state_text);
+    v1::DeviceStatistics& count = counts.emplace_back(place->counts);
+    count.set_device(place->description.name());
+    count.set_busy_seconds(place->slot->busy_seconds());
+    count.set_reference_seconds(place->reference_seconds);
   }
   statistics.set_builder_busy_seconds(builder_seconds);
   statistics.set_runner_busy_seconds(runner_seconds);
@@ -270,6 +280,7 @@ void Pipeline::Impl::Publish() {
   std::lock_guard lock(mutex_);
   statistics_ = std::move(statistics);
   device_states_ = std::move(states);
+  device_counts_ = std::move(counts);
 }
 
 // ---- other threads
@@ -326,6 +337,11 @@ std::vector<v1::DeviceStatus> Pipeline::Impl::DeviceStates() const {
   return device_states_;
 }
 
+std::vector<v1::DeviceStatistics> Pipeline::Impl::DeviceCounts() const {
+  std::lock_guard lock(mutex_);
+  return device_counts_;
+}
+
 int Pipeline::Impl::Unfinished(int device) const {
   std::lock_guard lock(mutex_);
   return unfinished_[device];
@@ -348,6 +364,7 @@ uint64_t Pipeline::Submit(int device, const v1::MeasureRequest& request, Done do
 void Pipeline::Cancel(uint64_t handle, const std::string& reason) { impl_->Cancel(handle, reason); }
 v1::WorkerStatistics Pipeline::Statistics() const { return impl_->Statistics(); }
 std::vector<v1::DeviceStatus> Pipeline::DeviceStates() const { return impl_->DeviceStates(); }
+std::vector<v1::DeviceStatistics> Pipeline::DeviceCounts() const { return impl_->DeviceCounts(); }
 int Pipeline::Unfinished(int device) const { return impl_->Unfinished(device); }
 int Pipeline::builders() const { return impl_->builders(); }
 void Pipeline::Stop() { impl_->Stop(); }

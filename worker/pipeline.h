@@ -8,10 +8,16 @@
 //   misses its deadline            | build_timeout, run_timeout
 //   dies of a signal, or exits     | build_crash, run_crash
 //   reaches its limit of memory    | out_of_memory; also when the kernel's killer took it
-//   is killed from outside         | infrastructure
+//   is killed from outside         | infrastructure; so also when it stood still, stopped from outside
 //   cannot be started              | infrastructure, after three attempts
 //   dies while loading a program,  | the program is tried once more in a fresh process: the fault may
 //     after it had run others      |   be the one of the program before
+//
+// Health. A device whose runner hung or reported the device lost is probed before it gets other work: a small kernel of
+// our own runs on it and is checked. After two failed probes in a row, or when its runner does not start three times,
+// the device is in quarantine: what waits for it is given back, and it is probed again later and later. With
+// `reference_interval_seconds` the same kernel is also timed now and then, so that a device that is slower than its
+// peers is noticed (tracker.proto, DeviceStatistics).
 //
 // While a kernel that computes on the host's own cores (cpu, opencl) is timed, the builders are stopped, and their
 // clocks with them.
@@ -29,6 +35,7 @@ namespace diapason {
 
 namespace v1 {
 class DeviceDescription;
+class DeviceStatistics;
 class DeviceStatus;
 class MeasureRequest;
 class MeasureResult;
@@ -54,6 +61,10 @@ struct PipelineOptions {
   double run_timeout_seconds = 10;
   double verify_timeout_seconds = 60;
   double max_timeout_seconds = 600;  // requests get no more
+
+  double probe_timeout_seconds = 10;      // of a health probe: run and check
+  double first_probe_again_seconds = 30;  // in quarantine; doubled up to 10 minutes
+  double reference_interval_seconds = 0;  // between timings of the reference kernel; 0: never
 };
 
 class Pipeline {
@@ -80,6 +91,7 @@ class Pipeline {
   void Cancel(uint64_t handle, const std::string& reason);
   v1::WorkerStatistics Statistics() const;
   std::vector<v1::DeviceStatus> DeviceStates() const;
+  std::vector<v1::DeviceStatistics> DeviceCounts() const;
   // Requests without a result, on a device.
   int Unfinished(int device) const;
   int builders() const;

@@ -66,6 +66,7 @@ void Pipeline::Impl::OnBuilt(BuilderPlace& place, v1::BuildReply& reply) {
     task.naive->program = program;
     for (const JobPtr& job : std::exchange(task.naive->waiting, {})) {
       job->naive = program;
+      if (job->probe) job->program = program;
       RunIfBuilt(job);
     }
     return;

@@ -1,5 +1,5 @@
 // The inside of Pipeline, shared by its .cc files: pipeline.cc (the thread and the public calls), pipeline_builders.cc
-// and pipeline_runners.cc (what happens at each kind of process).
+// and pipeline_runners.cc (what happens at each kind of process), pipeline_probe.cc (the health of devices).
 #pragma once
 
 #include <unistd.h>
@@ -42,6 +42,7 @@ class Pipeline::Impl {
   int builders() const { return options_.builders; }
   v1::WorkerStatistics Statistics() const;
   std::vector<v1::DeviceStatus> DeviceStates() const;
+  std::vector<v1::DeviceStatistics> DeviceCounts() const;
   int Unfinished(int device) const;
 
  private:
@@ -60,6 +61,7 @@ class Pipeline::Impl {
     double build_seconds = 0;
     bool load_retried = false;
     bool finished = false;  // its result was given
+    bool probe = false;     // ours: the naive program as candidate, its end is for ProbeEnded
 
     bool wants_naive() const {
       return request.mode() == v1::MEASURE_MODE_VERIFY || request.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY;
@@ -100,6 +102,14 @@ class Pipeline::Impl {
     double timeout = 0;
     bool holds_quiet = false;  // builders are stopped for it
     std::string start_failure;
+    // Health.
+    bool suspect = false;  // to be probed before other work
+    int failed_probes = 0;
+    int quarantines = 0;  // in a row: how often it was found sick again
+    JobPtr probe;         // being built, waiting or run
+    Instant probe_at{};   // suspects: not before; others: when the reference is due
+    double reference_seconds = 0;
+    v1::DeviceStatistics counts;
   };
 
   struct Command {
@@ -129,6 +139,14 @@ class Pipeline::Impl {
   void OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now);
   void OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Instant now);
   void OnRunnerStartFailure(RunnerPlace& place, const SlotEvent& failure);
+  void CountRun(RunnerPlace& place, bool failed);
+
+  // Begins the probes that are due.
+  void BeginProbes(Instant now);
+  void Suspect(RunnerPlace& place, const std::string& why, Instant now);
+  void ProbeEnded(const JobPtr& probe, Instant now);
+  void Quarantine(RunnerPlace& place, const std::string& why, Instant now);
+  std::optional<Instant> NextProbe(const RunnerPlace& place) const;
 
   void BeginBuilds(Instant now);
   void BeginRuns(Instant now);
@@ -165,6 +183,7 @@ class Pipeline::Impl {
   std::optional<absl::Status> started_;
   v1::WorkerStatistics statistics_;
   std::vector<v1::DeviceStatus> device_states_;
+  std::vector<v1::DeviceStatistics> device_counts_;
   std::vector<int> unfinished_;
 
   // Of the thread alone. Places go before the folder that their processes use.

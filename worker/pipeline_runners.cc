@@ -17,17 +17,20 @@ constexpr double kTimingShare = 0.8;
 void Pipeline::Impl::RunIfBuilt(const JobPtr& job) {
   if (job->finished || job->program == nullptr || (job->wants_naive() && job->naive == nullptr)) return;
   RunnerPlace& place = *runners_[job->device];
-  if (place.state == v1::DEVICE_STATE_QUARANTINED) {
-    return Fail(job, ErrorKind::kInfrastructure, MeasureStage::kQueue,
-                "the runner does not start: " + place.state_text);
+  if (job->probe) {
+    place.waiting.push_front(job);
+  } else if (place.state == v1::DEVICE_STATE_QUARANTINED) {
+    Fail(job, ErrorKind::kInfrastructure, MeasureStage::kQueue, place.state_text);
+  } else {
+    place.waiting.push_back(job);
   }
-  place.waiting.push_back(job);
 }
 
 void Pipeline::Impl::BeginRuns(Instant now) {
   for (auto& place : runners_) {
     while (!place->waiting.empty() && place->waiting.front()->finished) place->waiting.pop_front();
     if (!place->slot->idle() || place->waiting.empty()) continue;
+    if (place->suspect && !place->waiting.front()->probe) continue;
     JobPtr job = std::move(place->waiting.front());
     place->waiting.pop_front();
     BeginRun(*place, std::move(job), now);
@@ -73,9 +76,11 @@ void Pipeline::Impl::OnRunner(RunnerPlace& place, const SlotEvent& event, Instan
 }
 
 void Pipeline::Impl::OnRunnerReady(RunnerPlace& place) {
-  place.state = v1::DEVICE_STATE_READY;
-  place.state_text.clear();
   place.start_failure.clear();
+  if (!place.suspect) {
+    place.state = v1::DEVICE_STATE_READY;
+    place.state_text.clear();
+  }
   *place.description.mutable_facts() = place.slot->ready_message()->ready().facts();
   place.description.set_state(v1::DEVICE_STATE_READY);
 }
@@ -106,8 +111,8 @@ void Pipeline::Impl::OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now)
   SetQuiet(place, false, now);
   if (reply.device_lost()) place.state = v1::DEVICE_STATE_RESTARTING;
   JobPtr job = std::exchange(place.job, nullptr);
-  counts_.set_runs(counts_.runs() + 1);
-  if (reply.has_error()) counts_.set_failed_runs(counts_.failed_runs() + 1);
+  CountRun(place, reply.has_error());
+  if (reply.device_lost()) Suspect(place, "the device was lost: " + reply.error().text(), now);
   job->result.mutable_times()->set_run_ended_at(UnixNanos());
   if (job->finished) return;
   if (reply.has_verification()) *job->result.mutable_verification() = std::move(*reply.mutable_verification());
@@ -122,12 +127,20 @@ void Pipeline::Impl::OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now)
   Finish(job);
 }
 
+void Pipeline::Impl::CountRun(RunnerPlace& place, bool failed) {
+  counts_.set_runs(counts_.runs() + 1);
+  place.counts.set_runs(place.counts.runs() + 1);
+  if (!failed) return;
+  counts_.set_failed_runs(counts_.failed_runs() + 1);
+  place.counts.set_failed_runs(place.counts.failed_runs() + 1);
+}
+
 void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Instant now) {
   SetQuiet(place, false, now);
   place.state = v1::DEVICE_STATE_RESTARTING;
   JobPtr job = std::exchange(place.job, nullptr);
-  counts_.set_runs(counts_.runs() + 1);
-  counts_.set_failed_runs(counts_.failed_runs() + 1);
+  CountRun(place, true);
+  if (loss.loss == LossKind::kDeadline) Suspect(place, "its runner did not answer and was killed", now);
   job->result.mutable_times()->set_run_ended_at(UnixNanos());
   bool loading = place.stage == MeasureStage::kLoad;
   if (loss.loss == LossKind::kCrash && loading && place.slot->jobs_before() > 0 && !job->load_retried) {
@@ -140,7 +153,8 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
     case LossKind::kDeadline:
       text = WithDetail("not finished within " + SecondsText(place.timeout), loss.text);
       if (place.stage == MeasureStage::kRun) return Fail(job, ErrorKind::kRunTimeout, place.stage, text);
-      // Nothing of the candidate was running.
+      // Nothing of the candidate was running, though loading it may be what hangs.
+      job->result.set_runner_lost(loading);
       return Fail(job, ErrorKind::kInfrastructure, place.stage,
                   loading ? text : WithDetail("the naive evaluation did not finish in time", loss.text));
     case LossKind::kCrash:
@@ -148,18 +162,17 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
     case LossKind::kOutOfMemory:
       return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
     case LossKind::kKilled:
+      job->result.set_runner_lost(true);
       return Fail(job, ErrorKind::kInfrastructure, place.stage, text);
   }
 }
 
 void Pipeline::Impl::OnRunnerStartFailure(RunnerPlace& place, const SlotEvent& failure) {
   place.start_failure = failure.text;
-  place.state_text = failure.text;
-  place.state = failure.failures >= kMaxStartFailures ? v1::DEVICE_STATE_QUARANTINED : v1::DEVICE_STATE_RESTARTING;
-  if (place.state != v1::DEVICE_STATE_QUARANTINED) return;
-  for (const JobPtr& job : std::exchange(place.waiting, {})) {
-    Fail(job, ErrorKind::kInfrastructure, MeasureStage::kQueue, "the runner does not start: " + failure.text);
-  }
+  std::string text = "the runner does not start: " + failure.text;
+  if (failure.failures >= kMaxStartFailures) return Quarantine(place, text, std::chrono::steady_clock::now());
+  place.state = v1::DEVICE_STATE_RESTARTING;
+  place.state_text = text;
 }
 
 // ---- times to race against

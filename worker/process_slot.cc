@@ -54,7 +54,8 @@ std::vector<SlotEvent> ProcessSlot::Advance(Instant now) {
     return events;
   }
   if (late && state_ == State::kBusy) {
-    events.push_back(Loss(LossKind::kDeadline, child_->OutputTail()));
+    events.push_back(child_->stopped() ? Loss(LossKind::kKilled, "the process was stopped from outside")
+                                       : Loss(LossKind::kDeadline, child_->OutputTail()));
     EndJob(now);
     Die(now);
   }
@@ -168,6 +169,11 @@ void ProcessSlot::Begin(const v1::ProcessMessage& job, double timeout_seconds, I
   deadline_ = now + Seconds(timeout_seconds);
   out_of_memory_kills_ = SystemOutOfMemoryKills();
   child_->Send(job);
+}
+
+void ProcessSlot::Replace(Instant now) {
+  DIAPASON_CHECK(idle());
+  Die(now);
 }
 
 void ProcessSlot::ExtendDeadline(double timeout_seconds, Instant now) {

@@ -29,7 +29,7 @@ enum class LossKind : uint8_t {
   kDeadline,     // we killed it
   kCrash,        // a signal of its own making, or an exit
   kOutOfMemory,  // its limit, or the kernel's killer of processes
-  kKilled,       // SIGKILL from outside: somebody's hand, the cluster's engine
+  kKilled,       // SIGKILL, or SIGSTOP until the deadline, from outside: somebody's hand, the cluster's engine
 };
 
 // What happened to the process of a slot.
@@ -85,6 +85,8 @@ class ProcessSlot {
 
   // REQUIRES: idle().
   void Begin(const v1::ProcessMessage& job, double timeout_seconds, Instant now);
+  // Ends the process; another one is started. REQUIRES: idle().
+  void Replace(Instant now);
   // Gives the present job so long from now on; nothing happens when it has ended meanwhile.
   void ExtendDeadline(double timeout_seconds, Instant now);
   void Send(const v1::ProcessMessage& message);

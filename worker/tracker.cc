@@ -4,6 +4,7 @@
 
 #include "compiler/tensor/check.h"
 #include "worker/convert.h"
+#include "worker/log.h"
 #include "worker/tracker_impl.h"
 
 namespace diapason {
@@ -15,10 +16,10 @@ std::string Range(uint32_t low, uint32_t high) {
 
 }  // namespace
 
-absl::Status Handshake(const v1::ProtocolRange& theirs, uint32_t& protocol) {
+absl::Status CompareProtocols(const std::string& what, const v1::ProtocolRange& theirs, uint32_t& protocol) {
   protocol = std::min(theirs.high(), kHighestProtocol);
   if (protocol >= std::max(theirs.low(), kLowestProtocol)) return absl::OkStatus();
-  return absl::FailedPreconditionError("this tracker speaks protocol " + Range(kLowestProtocol, kHighestProtocol) +
+  return absl::FailedPreconditionError("this " + what + " speaks protocol " + Range(kLowestProtocol, kHighestProtocol) +
                                        " and the caller " + Range(theirs.low(), theirs.high()) +
                                        ": install the same version of diapason on both");
 }
@@ -53,31 +54,35 @@ absl::StatusOr<Tracker::Impl::Session*> Tracker::Impl::FindSession(const std::st
 absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenResponse& response) {
   RETURN_IF_ERROR(Running());
   uint32_t protocol = 0;
-  RETURN_IF_ERROR(Handshake(request.protocol(), protocol));
+  RETURN_IF_ERROR(CompareProtocols("tracker", request.protocol(), protocol));
   if (queues_.size() >= options_.max_queues) {
     return absl::ResourceExhaustedError("the tracker has " + std::to_string(queues_.size()) +
                                         " queues and takes no more");
   }
-  auto queue = std::make_unique<Queue>();
-  queue->id = NewSecret();
-  queue->name = request.name();
-  queue->priority = request.priority();
-  queue->weight = request.weight() > 0 ? request.weight() : 1;
-  queue->labels = request.labels();
-  queue->last_call = Now();
-  // A newcomer starts with the others: neither owed for the time before it nor behind.
-  bool first = true;
-  for (const auto& [id, other] : queues_) {
-    if (!other->unfinished.empty()) queue->pass = first ? other->pass : std::min(queue->pass, other->pass);
-    if (!other->unfinished.empty()) first = false;
-  }
+  Queue& queue = AddQueue(NewSecret(), request);
+  if (store_ != nullptr) store_->PutQueue(queue.id, queue.open);
+  LogEvent(LogLevel::kInfo, "queue_opened", {{"queue", ShortId(queue.id)}, {"name", request.name()}});
   response.set_protocol(protocol);
-  response.set_queue(queue->id);
+  response.set_queue(queue.id);
   response.set_max_pending(options_.max_pending);
   response.set_max_request_bytes(options_.max_request_bytes);
   response.set_expire_ms(static_cast<uint32_t>(options_.queue_expiry.count()));
-  queues_[queue->id] = std::move(queue);
+  response.set_incarnation(incarnation_);
   return absl::OkStatus();
+}
+
+Tracker::Impl::Queue& Tracker::Impl::AddQueue(const std::string& id, const v1::OpenRequest& open) {
+  auto queue = std::make_unique<Queue>();
+  queue->id = id;
+  queue->open = open;
+  queue->last_call = Now();
+  // A newcomer starts with the others: neither owed for the time before it nor behind.
+  bool first = true;
+  for (const auto& [other_id, other] : queues_) {
+    if (!other->unfinished.empty()) queue->pass = first ? other->pass : std::min(queue->pass, other->pass);
+    if (!other->unfinished.empty()) first = false;
+  }
+  return *(queues_[id] = std::move(queue));
 }
 
 absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) const {
@@ -95,34 +100,64 @@ absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) cons
 
 absl::Status Tracker::Impl::Submit(const v1::SubmitRequest& request) {
   ASSIGN_OR_RETURN(Queue * queue, FindQueue(request.queue()));
-  size_t added = 0;
+  size_t added = 0, bytes = 0;
+  auto is_new = [&](const v1::MeasureRequest& message) {
+    return !queue->unfinished.contains(message.id()) && !queue->done.Contains(message.id());
+  };
   for (const v1::MeasureRequest& message : request.requests()) {
     RETURN_IF_ERROR(CheckRequest(message));
-    added += !queue->unfinished.contains(message.id()) && !queue->done.contains(message.id());
+    if (!is_new(message)) continue;
+    ++added;
+    bytes += message.ByteSizeLong();
   }
   if (queue->unfinished.size() + queue->results.size() + added > options_.max_pending) {
     return absl::ResourceExhaustedError("the queue holds " +
                                         std::to_string(queue->unfinished.size() + queue->results.size()) +
                                         " requests and takes " + std::to_string(options_.max_pending));
   }
+  // One queue alone may always have one request: else a large one would never fit.
+  if (stored_bytes_ > 0 && stored_bytes_ + bytes > options_.max_stored_bytes) {
+    return absl::ResourceExhaustedError("the tracker holds " + std::to_string(stored_bytes_) +
+                                        " bytes of requests and results and takes " +
+                                        std::to_string(options_.max_stored_bytes));
+  }
   std::set<std::string> classes;
   for (const v1::MeasureRequest& message : request.requests()) {
-    if (queue->unfinished.contains(message.id()) || queue->done.contains(message.id())) continue;
-    auto entry = std::make_shared<Request>();
-    entry->message = message;
-    entry->queue = queue;
-    entry->device_class = ClassOf(message.target(), message.device_model());
-    entry->submitted = Now();
-    if (message.queue_timeout_seconds() > 0) {
-      entry->give_up = Now() + std::chrono::duration_cast<Clock::duration>(
-                                   std::chrono::duration<double>(std::min(message.queue_timeout_seconds(), 1e8)));
-    }
-    queue->unfinished[message.id()] = entry;
+    if (!is_new(message)) continue;
+    RequestPtr entry = AddRequest(*queue, message, UnixNow());
+    if (store_ != nullptr) store_->PutRequest({queue->id, message, entry->submitted_at, {}});
     Enqueue(entry, /*in_front=*/false);
     classes.insert(entry->device_class);
   }
   for (const std::string& device_class : classes) Dispatch(device_class);
   return absl::OkStatus();
+}
+
+Tracker::Impl::RequestPtr Tracker::Impl::AddRequest(Queue& queue, const v1::MeasureRequest& message,
+                                                    int64_t submitted_at) {
+  auto entry = std::make_shared<Request>();
+  entry->message = message;
+  entry->queue = &queue;
+  entry->device_class = ClassOf(message.target(), message.device_model());
+  entry->submitted_at = submitted_at;
+  entry->submitted = Now() - std::chrono::nanoseconds(std::max<int64_t>(0, UnixNow() - submitted_at));
+  if (message.queue_timeout_seconds() > 0) {
+    entry->give_up = entry->submitted + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                                            std::min(message.queue_timeout_seconds(), 1e8)));
+  }
+  entry->bytes = message.ByteSizeLong();
+  stored_bytes_ += entry->bytes;
+  queue.unfinished[message.id()] = entry;
+  return entry;
+}
+
+void Tracker::Impl::Acknowledge(Queue& queue, uint64_t sequence) {
+  if (queue.results.empty() || queue.results.front().sequence() > sequence) return;
+  while (!queue.results.empty() && queue.results.front().sequence() <= sequence) {
+    stored_bytes_ -= queue.results.front().ByteSizeLong();
+    queue.results.pop_front();
+  }
+  if (store_ != nullptr) store_->EraseResults(queue.id, sequence);
 }
 
 void Tracker::Impl::Next(const v1::NextRequest& request, Reply<v1::NextResponse> reply) {
@@ -133,8 +168,7 @@ void Tracker::Impl::Next(const v1::NextRequest& request, Reply<v1::NextResponse>
   }
   Queue& queue = **found;
   AnswerNext(queue);  // an older call
-  while (!queue.results.empty() && queue.results.front().sequence() <= request.acknowledged())
-    queue.results.pop_front();
+  if (request.incarnation() == 0 || request.incarnation() == incarnation_) Acknowledge(queue, request.acknowledged());
   queue.waiting = std::move(reply);
   queue.max_results = request.max_results();
   queue.wait_until =
@@ -155,6 +189,7 @@ void Tracker::Impl::AnswerNext(Queue& queue, absl::Status status) {
     bytes += result.ByteSizeLong();
   }
   response.set_unfinished(static_cast<uint32_t>(queue.unfinished.size()));
+  response.set_incarnation(incarnation_);
   queue.last_call = Now();
   answers_.push_back([reply = std::exchange(queue.waiting, nullptr), status = std::move(status),
                       response = std::move(response)]() mutable { reply(status, std::move(response)); });
@@ -182,16 +217,22 @@ void Tracker::Impl::EndQueue(const std::string& id) {
   if (found == queues_.end()) return;
   Queue& queue = *found->second;
   while (!queue.unfinished.empty()) CancelRequest(queue.unfinished.begin()->second, "the queue is closed");
-  queue.results.clear();
+  Acknowledge(queue, ~uint64_t{0} >> 1);
   AnswerNext(queue, absl::NotFoundError("this queue was closed"));
+  if (store_ != nullptr) store_->EraseQueue(queue.id);
+  LogEvent(LogLevel::kInfo, "queue_closed",
+           {{"queue", ShortId(id)}, {"name", queue.open.name()}, {"done", std::to_string(queue.done.size())}});
   queues_.erase(found);
 }
 
 void Tracker::Impl::CancelRequest(RequestPtr request, const std::string& reason) {
-  for (auto& [id, session] : sessions_) {
-    if (request->lease == 0 || session->leases.erase(request->lease) == 0) continue;
-    session->revoked.push_back(request->lease);
-    AnswerLease(*session);
+  if (auto holder = sessions_.find(request->session); request->lease != 0 && holder != sessions_.end()) {
+    Session& session = *holder->second;
+    if (session.leases.contains(request->lease)) {
+      EraseLease(session, request->lease);
+      session.revoked.push_back(request->lease);
+      AnswerLease(session);
+    }
   }
   v1::MeasureResult result;
   result.mutable_cancelled()->set_reason(reason);
@@ -202,11 +243,17 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
   Queue& queue = *request->queue;
   if (queue.unfinished.erase(request->message.id()) == 0) return;
   request->lease = ~uint64_t{0};  // no longer pending: lines skip it
-  queue.done.insert(request->message.id());
+  queue.done.Insert(request->message.id());
   result.set_id(request->message.id());
   result.set_sequence(queue.next_sequence++);
   result.set_attempts(request->attempts);
   result.mutable_times()->set_queued_seconds(request->waited);
+  if (store_ != nullptr) {
+    store_->EraseRequest(queue.id, result.id());
+    store_->PutResult(queue.id, result);
+  }
+  stored_bytes_ -= request->bytes;
+  stored_bytes_ += result.ByteSizeLong();
   queue.results.push_back(std::move(result));
   AnswerNext(queue);
 }
@@ -220,9 +267,9 @@ void Tracker::Impl::ExpireLeases(Session& session, Clock::time_point now) {
   }
   for (uint64_t id : over) {
     RequestPtr request = session.leases[id].request;
-    session.leases.erase(id);
+    EraseLease(session, id);
     session.revoked.push_back(id);
-    Retry(session, request,
+    Retry(request,
           InfrastructureResult(MeasureStage::kQueue, "worker '" + session.status.name() + "' did not renew its lease"));
   }
   if (!over.empty()) AnswerLease(session);
@@ -250,6 +297,7 @@ void Tracker::Impl::Tick() {
     for (const RequestPtr& request : late) CancelRequest(request, "it waited longer than its queue_timeout_seconds");
   }
   for (const std::string& id : dead_queues) EndQueue(id);
+  MendStore(now);
 }
 
 void Tracker::Impl::Shutdown() {
@@ -261,8 +309,14 @@ void Tracker::Impl::Shutdown() {
 
 // ---- the public face: one turn a call
 
-Tracker::Tracker(TrackerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Tracker::Tracker(TrackerOptions options, std::unique_ptr<TrackerStore> store)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(store))) {}
 Tracker::~Tracker() { Shutdown(); }
+
+absl::Status Tracker::Restore() {
+  Impl::Turn turn(*impl_);
+  return impl_->Restore();
+}
 
 absl::Status Tracker::Open(const v1::OpenRequest& request, v1::OpenResponse& response) {
   Impl::Turn turn(*impl_);

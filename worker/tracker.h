@@ -6,7 +6,6 @@
 // of its share (stride scheduling, Waldspurger and Weihl 1995: each grant moves a queue's pass on by 1 / weight).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,30 +14,19 @@
 #include "absl/status/status.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
+#include "worker/tracker_options.h"
 
 namespace diapason {
+
+class TrackerStore;
 
 // Versions of the protocol that this program speaks, as a worker, coordinator and tracker.
 inline constexpr uint32_t kLowestProtocol = 1;
 inline constexpr uint32_t kHighestProtocol = 1;
 
-struct TrackerOptions {
-  using Clock = std::chrono::steady_clock;
-  std::chrono::milliseconds heartbeat{1000};  // told to workers
-  std::chrono::milliseconds lease{15000};     // without renewal
-  // Of a worker, without Report. Shorter than a lease: a silent worker is gone before its lease would be granted again.
-  std::chrono::milliseconds session{10000};
-  std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
-  std::chrono::milliseconds max_wait{30000};      // of Lease and Next
-  // A longer time between two Ticks is a stall of this process and not of its peers: their deadlines move on by it.
-  std::chrono::milliseconds stall{2000};
-  uint32_t max_pending = 4096;
-  uint32_t max_request_bytes = 16 << 20;
-  uint32_t max_queues = 1024;
-  uint32_t max_results_per_answer = 256;
-  size_t max_answer_bytes = 4 << 20;
-  std::function<Clock::time_point()> now = [] { return Clock::now(); };
-};
+// Picks the version to speak. FailedPrecondition, with both ranges, when there is no common one. `what`: who we are,
+// "tracker".
+absl::Status CompareProtocols(const std::string& what, const v1::ProtocolRange& theirs, uint32_t& protocol);
 
 // Safe from any thread. Statuses are those that the protos list.
 class Tracker {
@@ -48,10 +36,15 @@ class Tracker {
   template <typename Response>
   using Reply = std::function<void(absl::Status, Response)>;
 
-  explicit Tracker(TrackerOptions options = {});
+  // With a store, what it holds is taken up by Restore and what happens is written to it.
+  explicit Tracker(TrackerOptions options = {}, std::unique_ptr<TrackerStore> store = nullptr);
   ~Tracker();
   Tracker(const Tracker&) = delete;
   Tracker& operator=(const Tracker&) = delete;
+
+  // Goes on where the tracker that wrote the store ended: queues, sessions and leases live on, with the full time of
+  // their deadlines. DataLoss when the store cannot be read. REQUIRES: no other call was made.
+  absl::Status Restore();
 
   // For coordinators.
   absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);

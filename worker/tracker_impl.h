@@ -1,5 +1,6 @@
 // The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls),
-// tracker_match.cc (which device gets which request) and tracker_workers.cc.
+// tracker_match.cc (which device gets which request), tracker_workers.cc, tracker_status.cc (what people are told) and
+// tracker_restore.cc.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +15,15 @@
 #include <random>
 #include <set>
 #include <string>
-#include <unordered_set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/id_set.h"
 #include "worker/tracker.h"
+#include "worker/tracker_store.h"
 
 namespace diapason {
 
@@ -29,13 +32,17 @@ class Tracker::Impl {
   using Clock = TrackerOptions::Clock;
   using Labels = google::protobuf::Map<std::string, std::string>;
 
-  explicit Impl(TrackerOptions options) : options_(std::move(options)) {
+  Impl(TrackerOptions options, std::unique_ptr<TrackerStore> store)
+      : options_(std::move(options)), store_(std::move(store)) {
     last_tick_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
     next_lease_ = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
             .count());
+    incarnation_ = next_lease_ ^ (uint64_t{random_()} << 32);
   }
+
+  absl::Status Restore();
 
   absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);
   absl::Status Submit(const v1::SubmitRequest& request);
@@ -55,6 +62,7 @@ class Tracker::Impl {
    public:
     explicit Turn(Impl& impl) : impl_(impl), lock_(impl.mutex_) {}
     ~Turn() {
+      if (impl_.store_ != nullptr) impl_.store_->Commit();
       std::vector<std::function<void()>> answers = std::exchange(impl_.answers_, {});
       lock_.unlock();
       for (auto& answer : answers) answer();
@@ -74,8 +82,12 @@ class Tracker::Impl {
     Queue* queue = nullptr;
     std::string device_class;
     uint32_t attempts = 0;
-    std::set<std::string> tried;  // ids of workers that had it
+    std::set<std::string> tried;                      // ids of workers that had it
+    std::map<std::string, std::string> lost_runners;  // by id of the worker: what it said of its lost runner
+    int64_t submitted_at = 0;                         // Unix nanoseconds
+    size_t bytes = 0;
     Clock::time_point submitted, granted;
+    std::string session;                       // that has the lease
     std::optional<Clock::time_point> give_up;  // queue timeout
     uint64_t lease = 0;                        // 0: pending
     double waited = 0;
@@ -83,15 +95,16 @@ class Tracker::Impl {
   using RequestPtr = std::shared_ptr<Request>;  // shared by its queue's table, a line of the queue and a lease
 
   struct Queue {
-    std::string id, name;
-    int32_t priority = 0;
-    double weight = 1;
+    std::string id;
+    v1::OpenRequest open;
     double pass = 0;  // of stride scheduling
-    Labels labels;
+    int32_t priority() const { return open.priority(); }
+    double weight() const { return open.weight() > 0 ? open.weight() : 1; }
+    const Labels& labels() const { return open.labels(); }
     std::map<uint64_t, RequestPtr> unfinished;
     std::map<std::string, std::deque<RequestPtr>> pending;  // by class; a request that is no longer pending is skipped
-    std::unordered_set<uint64_t> done;                      // ids
-    std::deque<v1::MeasureResult> results;                  // not acknowledged
+    IdSet done;
+    std::deque<v1::MeasureResult> results;  // not acknowledged
     uint64_t next_sequence = 1;
     Tracker::Reply<v1::NextResponse> waiting;  // null: nobody waits
     Clock::time_point wait_until, last_call;
@@ -105,8 +118,15 @@ class Tracker::Impl {
     uint64_t batch = 0;
   };
 
+  // A device's totals at a moment.
+  struct Counts {
+    Clock::time_point at;
+    v1::DeviceStatistics total;
+  };
+
   struct Session {
     std::string id;
+    v1::RegisterRequest worker;
     v1::WorkerStatus status;
     std::map<std::string, std::vector<std::string>> classes;  // by device: what it serves now
     std::map<uint64_t, LeaseEntry> leases;
@@ -115,7 +135,8 @@ class Tracker::Impl {
     Tracker::Reply<v1::LeaseResponse> waiting;
     std::map<std::string, uint32_t> capacity;  // of the call that waits
     Clock::time_point wait_until, last_report;
-    bool in_line = false;  // in Impl::waiting_sessions_
+    bool in_line = false;                              // in Impl::waiting_sessions_
+    std::map<std::string, std::deque<Counts>> counts;  // by device: of the last minute or so, oldest first
 
     bool Offers(const std::string& device_class) const {
       return std::any_of(classes.begin(), classes.end(), [&](const auto& entry) {
@@ -131,6 +152,10 @@ class Tracker::Impl {
   absl::StatusOr<Session*> FindSession(const std::string& id);
   absl::Status CheckRequest(const v1::MeasureRequest& request) const;
   absl::Status CheckWorker(const v1::RegisterRequest& request) const;
+  Queue& AddQueue(const std::string& id, const v1::OpenRequest& open);
+  RequestPtr AddRequest(Queue& queue, const v1::MeasureRequest& message, int64_t submitted_at);
+  Session& AddSession(const std::string& id, const v1::RegisterRequest& worker);
+  void Acknowledge(Queue& queue, uint64_t sequence);
 
   // Grants pending requests of a class to the sessions that wait, one each in turn.
   void Dispatch(const std::string& device_class);
@@ -148,7 +173,9 @@ class Tracker::Impl {
 
   void Enqueue(const RequestPtr& request, bool in_front);
   // The lease is over: another worker's turn, or the result `why` when no attempts are left.
-  void Retry(Session& session, const RequestPtr& request, v1::MeasureResult why);
+  void Retry(const RequestPtr& request, v1::MeasureResult why);
+  // The candidate's own error, once two workers lost their runners to it.
+  std::optional<v1::MeasureResult> Blame(Session& session, Request& request, const v1::MeasureResult& result) const;
   // By value, as CancelRequest: the callers take it from the tables that it is removed from.
   void Finish(RequestPtr request, v1::MeasureResult result);
   void CancelRequest(RequestPtr request, const std::string& reason);
@@ -156,6 +183,21 @@ class Tracker::Impl {
   void EndSession(const std::string& id, const std::string& why, bool counts);
   void EndQueue(const std::string& id);
   void ExpireLeases(Session& session, Clock::time_point now);
+
+  void NoteCounts(Session& session, const v1::DeviceStatistics& total);
+  v1::DeviceRates RatesOf(const Session& session, const std::string& device) const;
+  // By kind and model: reference times of the devices that have one.
+  std::map<std::string, std::vector<double>> ReferenceTimes() const;
+  void ListModels(v1::ListWorkersResponse& response) const;
+
+  // What is stored of these.
+  void SaveSession(const Session& session);
+  void SaveLease(const Session& session, uint64_t id);
+  void SaveAttempts(const Request& request);
+  void EraseLease(Session& session, uint64_t id);
+  TrackerState Snapshot() const;
+  // After a write that failed: tries now and then to write everything.
+  void MendStore(Clock::time_point now);
 
   const TrackerOptions options_;
   std::mutex mutex_;  // guards all below
@@ -169,11 +211,21 @@ class Tracker::Impl {
   Clock::time_point last_tick_;
   Clock::duration stalled_{};
   std::random_device random_;
+  uint64_t incarnation_ = 0;
+  size_t stored_bytes_ = 0;  // of all requests and results
+  std::unique_ptr<TrackerStore> store_;
+  std::optional<Clock::time_point> mend_store_at_;
   bool shut_ = false;
 };
 
 inline double SecondsBetween(TrackerOptions::Clock::time_point a, TrackerOptions::Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
+}
+
+// Unix nanoseconds.
+inline int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 inline std::string KindOfTarget(const std::string& target) { return target.substr(0, target.find(' ')); }
@@ -182,8 +234,5 @@ inline std::string KindOfTarget(const std::string& target) { return target.subst
 inline std::string ClassOf(const std::string& target, const std::string& model) {
   return KindOfTarget(target) + "\n" + model;
 }
-
-// Picks the version of the protocol. FailedPrecondition, with both ranges, when there is no common one.
-absl::Status Handshake(const v1::ProtocolRange& theirs, uint32_t& protocol);
 
 }  // namespace diapason

@@ -18,6 +18,7 @@ bool Carries(const google::protobuf::Map<std::string, std::string>& labels,
 
 void Tracker::Impl::Enqueue(const RequestPtr& request, bool in_front) {
   request->lease = 0;
+  request->session.clear();
   std::deque<RequestPtr>& line = request->queue->pending[request->device_class];
   in_front ? line.push_front(request) : line.push_back(request);
 }
@@ -49,7 +50,7 @@ bool Tracker::Impl::AnotherWorkerCould(const Request& request) const {
   return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
     const Session& session = *entry.second;
     return !request.tried.contains(session.status.worker_id()) &&
-           Carries(session.status.labels(), request.queue->labels) && session.Offers(request.device_class);
+           Carries(session.status.labels(), request.queue->labels()) && session.Offers(request.device_class);
   });
 }
 
@@ -67,10 +68,10 @@ Tracker::Impl::RequestPtr Tracker::Impl::TakePending(const std::string& device_c
   size_t best_at = 0;
   for (auto& [id, queue] : queues_) {
     auto line = queue->pending.find(device_class);
-    if (line == queue->pending.end() || !Carries(session.status.labels(), queue->labels)) continue;
+    if (line == queue->pending.end() || !Carries(session.status.labels(), queue->labels())) continue;
     while (!line->second.empty() && line->second.front()->lease != 0) line->second.pop_front();
-    bool better = best == nullptr || queue->priority > best->priority ||
-                  (queue->priority == best->priority && queue->pass < best->pass);
+    bool better = best == nullptr || queue->priority() > best->priority() ||
+                  (queue->priority() == best->priority() && queue->pass < best->pass);
     if (!better) continue;
     for (size_t i = 0; i < line->second.size(); ++i) {
       const Request& request = *line->second[i];
@@ -85,7 +86,7 @@ Tracker::Impl::RequestPtr Tracker::Impl::TakePending(const std::string& device_c
   std::deque<RequestPtr>& line = best->pending[device_class];
   RequestPtr request = line[best_at];
   line.erase(line.begin() + static_cast<std::ptrdiff_t>(best_at));
-  best->pass += 1 / best->weight;
+  best->pass += 1 / best->weight();
   return request;
 }
 
@@ -96,8 +97,10 @@ uint64_t Tracker::Impl::Grant(Session& session, const std::string& device, const
   request->waited = SecondsBetween(request->submitted, request->granted);
   ++request->attempts;
   request->tried.insert(session.status.worker_id());
+  request->session = session.id;
   // Of the answer that is about to be given.
   session.leases[id] = {request, device, Now() + options_.lease, session.batch + 1};
+  SaveLease(session, id);
   --session.capacity[device];
   return id;
 }

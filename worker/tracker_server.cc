@@ -8,10 +8,13 @@
 #include <thread>
 #include <utility>
 
+#include "compiler/tensor/check.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
-#include "worker/channel.h"
 #include "worker/grpc_status.h"
+#include "worker/service_host.h"
+#include "worker/tracker.h"
+#include "worker/tracker_store.h"
 
 namespace diapason {
 namespace {
@@ -92,30 +95,20 @@ class TrackerService final : public v1::Tracker::CallbackService {
 
 class TrackerServer::Impl {
  public:
-  explicit Impl(TrackerOptions options) : tracker_(std::move(options)), measure_(tracker_), workers_(tracker_) {}
+  Impl(TrackerOptions options, std::unique_ptr<TrackerStore> store)
+      : tracker_(std::move(options), std::move(store)), measure_(tracker_), workers_(tracker_) {}
   ~Impl() { Shutdown(); }
 
-  absl::Status Start(const std::string& address) {
-    SilenceGrpcLog();
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(kMaxMessageBytes);
-    builder.RegisterService(&measure_);
-    builder.RegisterService(&workers_);
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError("cannot listen on '" + address +
-                                    "': the port is in use or the address is not of this host");
-    }
-    address_ = address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
+  absl::Status Start(const std::string& address, std::vector<grpc::Service*> services) {
+    RETURN_IF_ERROR(tracker_.Restore());
+    services.push_back(&measure_);
+    services.push_back(&workers_);
+    ASSIGN_OR_RETURN(host_, ServiceHost::Start(address, services));
     ticker_ = std::thread([this] { Tick(); });
     return absl::OkStatus();
   }
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return host_->address(); }
 
   void Shutdown() {
     {
@@ -125,7 +118,7 @@ class TrackerServer::Impl {
     changed_.notify_all();
     if (ticker_.joinable()) ticker_.join();
     tracker_.Shutdown();
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    if (host_ != nullptr) host_->Shutdown();
   }
 
  private:
@@ -141,8 +134,7 @@ class TrackerServer::Impl {
   Tracker tracker_;
   MeasureService measure_;
   TrackerService workers_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  std::unique_ptr<ServiceHost> host_;
   std::thread ticker_;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -152,10 +144,15 @@ class TrackerServer::Impl {
 TrackerServer::TrackerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrackerServer::~TrackerServer() = default;
 
-absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const std::string& address,
-                                                                    TrackerOptions options) {
-  auto impl = std::make_unique<Impl>(std::move(options));
-  if (absl::Status status = impl->Start(address); !status.ok()) return status;
+absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const std::string& address, TrackerOptions options,
+                                                                    const std::string& state,
+                                                                    std::vector<grpc::Service*> services) {
+  std::unique_ptr<TrackerStore> store;
+  if (!state.empty()) {
+    ASSIGN_OR_RETURN(store, TrackerStore::Open(state));
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(store));
+  if (absl::Status status = impl->Start(address, std::move(services)); !status.ok()) return status;
   return std::unique_ptr<TrackerServer>(new TrackerServer(std::move(impl)));
 }
 

@@ -3,16 +3,25 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/tracker.h"
+#include "worker/tracker_options.h"
+
+namespace grpc {
+class Service;
+}
 
 namespace diapason {
 
 class TrackerServer {
  public:
   // Listens on `address` ("127.0.0.1:0": any free port of loopback). Unavailable, naming the address, when that fails.
-  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const std::string& address, TrackerOptions options = {});
+  // `state`: file that keeps the tracker's state over a restart (worker/tracker_store.h, whose errors are returned);
+  // empty: none. `services`: further ones to serve on the same port; they outlive the server.
+  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const std::string& address, TrackerOptions options = {},
+                                                              const std::string& state = "",
+                                                              std::vector<grpc::Service*> services = {});
   // Shuts down.
   ~TrackerServer();
   TrackerServer(const TrackerServer&) = delete;

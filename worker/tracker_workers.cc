@@ -4,6 +4,7 @@
 
 #include "compiler/tensor/check.h"
 #include "worker/convert.h"
+#include "worker/log.h"
 #include "worker/tracker_impl.h"
 
 namespace diapason {
@@ -41,31 +42,45 @@ absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) cons
 absl::Status Tracker::Impl::Register(const v1::RegisterRequest& request, v1::RegisterResponse& response) {
   RETURN_IF_ERROR(Running());
   uint32_t protocol = 0;
-  RETURN_IF_ERROR(Handshake(request.protocol(), protocol));
+  RETURN_IF_ERROR(CompareProtocols("tracker", request.protocol(), protocol));
   RETURN_IF_ERROR(CheckWorker(request));
   for (const auto& [id, session] : sessions_) {
     if (session->status.worker_id() != request.worker_id()) continue;
     EndSession(std::string(id), "the worker started a new session", /*counts=*/true);
     break;
   }
-  auto session = std::make_unique<Session>();
-  session->id = NewSecret();
-  session->status.set_worker_id(request.worker_id());
-  session->status.set_name(request.name());
-  session->status.set_program(request.program());
-  *session->status.mutable_labels() = request.labels();
-  *session->status.mutable_devices() = request.devices();
-  session->status.mutable_statistics()->set_builders(request.builders());
-  session->status.mutable_statistics()->set_devices(static_cast<uint32_t>(request.devices_size()));
-  for (const v1::DeviceDescription& device : request.devices()) SetDeviceState(*session, device.name(), device.state());
-  session->last_report = Now();
+  if (sessions_.size() >= options_.max_workers) {
+    return absl::ResourceExhaustedError("the tracker has " + std::to_string(sessions_.size()) +
+                                        " workers and takes no more");
+  }
+  Session& session = AddSession(NewSecret(), request);
+  SaveSession(session);
+  LogEvent(LogLevel::kInfo, "worker_registered",
+           {{"worker", request.name()},
+            {"devices", std::to_string(request.devices_size())},
+            {"session", ShortId(session.id)}});
   response.set_protocol(protocol);
-  response.set_session(session->id);
+  response.set_session(session.id);
   response.set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat.count()));
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
   response.set_session_ms(static_cast<uint32_t>(options_.session.count()));
-  sessions_[session->id] = std::move(session);
   return absl::OkStatus();
+}
+
+Tracker::Impl::Session& Tracker::Impl::AddSession(const std::string& id, const v1::RegisterRequest& worker) {
+  auto session = std::make_unique<Session>();
+  session->id = id;
+  session->worker = worker;
+  session->status.set_worker_id(worker.worker_id());
+  session->status.set_name(worker.name());
+  session->status.set_program(worker.program());
+  *session->status.mutable_labels() = worker.labels();
+  *session->status.mutable_devices() = worker.devices();
+  session->status.mutable_statistics()->set_builders(worker.builders());
+  session->status.mutable_statistics()->set_devices(static_cast<uint32_t>(worker.devices_size()));
+  for (const v1::DeviceDescription& device : worker.devices()) SetDeviceState(*session, device.name(), device.state());
+  session->last_report = Now();
+  return *(sessions_[id] = std::move(session));
 }
 
 void Tracker::Impl::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply) {
@@ -149,18 +164,22 @@ absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportR
                               [&](const v1::DeviceStatus& s) { return s.device() == device.device(); });
     (known != session->status.mutable_states()->end() ? *known : *session->status.add_states()) = device;
   }
+  if (!request.devices().empty()) SaveSession(*session);
   if (request.has_statistics()) *session->status.mutable_statistics() = request.statistics();
+  for (const v1::DeviceStatistics& device : request.device_statistics()) NoteCounts(*session, device);
   for (const v1::LeaseOutcome& outcome : request.outcomes()) {
     auto lease = session->leases.find(outcome.lease());
     if (lease == session->leases.end()) continue;  // over: too late, or told twice
     RequestPtr entry = lease->second.request;
-    session->leases.erase(lease);
+    EraseLease(*session, outcome.lease());
     session->status.set_done(session->status.done() + 1);
     if (outcome.result().has_error()) session->status.set_errors(session->status.errors() + 1);
     // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
     bool no_answer = outcome.result().has_cancelled() || IsInfrastructure(outcome.result());
-    if (no_answer) {
-      Retry(*session, entry, outcome.result());
+    if (std::optional<v1::MeasureResult> blamed = Blame(*session, *entry, outcome.result())) {
+      Finish(entry, *std::move(blamed));
+    } else if (no_answer) {
+      Retry(entry, outcome.result());
     } else {
       Finish(entry, outcome.result());
     }
@@ -176,10 +195,25 @@ absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportR
   return absl::OkStatus();
 }
 
-void Tracker::Impl::Retry(Session& session, const RequestPtr& request, v1::MeasureResult why) {
+std::optional<v1::MeasureResult> Tracker::Impl::Blame(Session& session, Request& request,
+                                                      const v1::MeasureResult& result) const {
+  if (!result.runner_lost() || !IsInfrastructure(result)) return std::nullopt;
+  request.lost_runners[session.status.worker_id()] = "worker '" + session.status.name() + "': " + result.error().text();
+  if (request.lost_runners.size() < 2) return std::nullopt;
+  std::string text = "two workers lost their runners to it: ";
+  for (const auto& [worker, said] : request.lost_runners) text += (text.back() == ' ' ? "" : "; ") + said;
+  v1::MeasureResult blamed = result;
+  blamed.clear_runner_lost();
+  SetError(ErrorKind::kRunCrash, ParseStage(result.error().stage()).value_or(MeasureStage::kRun), text,
+           *blamed.mutable_error());
+  return blamed;
+}
+
+void Tracker::Impl::Retry(const RequestPtr& request, v1::MeasureResult why) {
   uint32_t allowed = request->message.max_attempts() > 0 ? request->message.max_attempts() : kDefaultAttempts;
   if (request->attempts < std::min(allowed, kMaxAttempts)) {
     Enqueue(request, /*in_front=*/true);
+    SaveAttempts(*request);
     Dispatch(request->device_class);
     return;
   }
@@ -196,42 +230,28 @@ void Tracker::Impl::EndSession(const std::string& id, const std::string& why, bo
     for (const std::string& device_class : classes) --devices_serving_[device_class];
   }
   std::map<uint64_t, LeaseEntry> leases = std::exchange(session->leases, {});
+  LogEvent(counts ? LogLevel::kWarning : LogLevel::kInfo, "session_ended",
+           {{"worker", session->status.name()},
+            {"session", ShortId(id)},
+            {"leases", std::to_string(leases.size())},
+            {"why", why}});
+  if (store_ != nullptr) store_->EraseSession(id);
   AnswerLease(*session, absl::NotFoundError("this session is over: " + why));
   for (auto it = leases.rbegin(); it != leases.rend(); ++it) {  // backwards, since each goes to the front of its line
     const RequestPtr& request = it->second.request;
     if (counts) {
-      Retry(*session, request,
+      Retry(request,
             InfrastructureResult(MeasureStage::kQueue, "worker '" + session->status.name() + "' was lost: " + why));
       continue;
     }
     --request->attempts;
     request->tried.erase(session->status.worker_id());
     Enqueue(request, /*in_front=*/true);
+    SaveAttempts(*request);
     Dispatch(request->device_class);
   }
 }
 
 void Tracker::Impl::Leave(const std::string& session) { EndSession(session, "the worker left", /*counts=*/false); }
-
-void Tracker::Impl::ListWorkers(v1::ListWorkersResponse& response) {
-  Clock::time_point now = Now();
-  for (const auto& [id, session] : sessions_) {
-    v1::WorkerStatus& status = *response.add_workers();
-    status = session->status;
-    status.set_last_seen_seconds(SecondsBetween(session->last_report, now));
-    status.set_leases(static_cast<uint32_t>(session->leases.size()));
-  }
-  for (const auto& [id, queue] : queues_) {
-    v1::QueueStatus& status = *response.add_queues();
-    status.set_name(queue->name);
-    status.set_priority(queue->priority);
-    status.set_weight(queue->weight);
-    auto leased = std::count_if(queue->unfinished.begin(), queue->unfinished.end(),
-                                [](const auto& entry) { return entry.second->lease != 0; });
-    status.set_leased(static_cast<uint32_t>(leased));
-    status.set_pending(static_cast<uint32_t>(queue->unfinished.size()) - status.leased());
-    status.set_done(queue->done.size());
-  }
-}
 
 }  // namespace diapason

@@ -1,6 +1,5 @@
 // Libraries of a target in the commands. No GPU is asked: records are made by hand, and NVRTC compiles without one.
 #include "absl/strings/str_cat.h"
-#include "cli/target.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
@@ -10,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "scheduler/candidate.h"
 #include "scheduler/space.h"
+#include "service/target.h"
 #include "tests/cli/testing.h"
 
 namespace diapason {

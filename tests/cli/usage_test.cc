@@ -36,7 +36,7 @@ TEST(Usage, ErrorsNameWhatIsWrongAndTheMend) {
   ExpectError(Cli({"tunes"}), "unknown command tunes; `diapason --help` lists them", kUsage);
   ExpectError(Cli({"networks", "--color"}),
               "unknown argument --color; `diapason networks --help` lists those that it takes", kUsage);
-  ExpectError(Cli({"query"}), "--history is missing; `diapason query --help` shows what to give", kUsage);
+  ExpectError(Cli({"query"}), "a query reads one history; give either --history or --service");
   ExpectError(Cli({"query", "--history", "h.db", "--top", "0"}), "--top 0: give a whole number of at least 1", kUsage);
   ExpectError(Cli({"query", "--history", "h.db", "--top", "many"}), "--top many: give a whole number of at least 1", kUsage);
   ExpectError(Cli({"query", "--history"}), "--history needs a value behind it; see `diapason query --help`", kUsage);

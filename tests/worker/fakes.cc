@@ -129,6 +129,13 @@ class ShrinkingToolchain : public Toolchain {
   }
 };
 
+// Of this process's device: number 6 is sick while there is a file of the name that the environment gives.
+bool g_may_be_sick = false;
+bool IsSick() {
+  const char* path = getenv("DIAPASON_FAKE_SICK");
+  return path != nullptr && access(path, F_OK) == 0;
+}
+
 class FakeBuffer : public DeviceBuffer {
  public:
   explicit FakeBuffer(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
@@ -164,6 +171,7 @@ class FakePlan : public Plan {
  private:
   static absl::Status RunKernel(const Launch& launch) {
     const std::string& name = launch.kernel.name;
+    if (g_may_be_sick && IsSick() && name == "double") return absl::AbortedError("uncorrectable error of its memory");
     if (name == "lose") return absl::AbortedError("illegal memory access at 0x10");
     if (name == "skip") return absl::OkStatus();
     if (name != "slow") MisbehaveAs(name);
@@ -250,6 +258,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target) {
   if (target.device == 9) return absl::UnavailableError("there is no device 9");
   if (target.device == 8) Crash();
   if (target.device == 7) Hang();
+  g_may_be_sick = target.device == 6;
   return std::make_unique<FakeDevice>();
 }
 

@@ -25,7 +25,8 @@ std::unique_ptr<Toolchain> MakeShrinkingToolchain();
 
 // Host memory, and kernels by name: double (right), wrong, skip (writes nothing), nan, crash, hang, oom, lose (the
 // device reports a fault and is lost), refuse, suicide, late (crashes in the timing), fast (right, and impossibly so),
-// slow (right, 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run.
+// slow (right, 1 ms), load_crash. Others: double. It times itself as 0.1 ms a run. Devices 7, 8 and 9 do not open; 6
+// is sick while there is a file of the name in $DIAPASON_FAKE_SICK.
 absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target);
 
 }  // namespace diapason

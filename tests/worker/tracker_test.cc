@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/worker/tracker_fixture.h"
 #include "worker/convert.h"
 
 namespace diapason {
@@ -16,149 +17,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-// A tracker with a clock that moves when told to; workers and coordinators are a few lines each.
-class TrackerTest : public testing::Test {
- protected:
-  TrackerTest() {
-    options_.now = [this] { return now_; };
-    Restart();
-  }
-  void Restart() { tracker_ = std::make_unique<Tracker>(options_); }
-
-  // In small steps: a long one would be taken for a stall of the tracker.
-  void Pass(std::chrono::milliseconds time) {
-    for (auto end = now_ + time; now_ < end;) {
-      now_ += std::chrono::milliseconds(100);
-      tracker_->Tick();
-    }
-  }
-
-  std::string Open(int priority = 0, double weight = 1, std::map<std::string, std::string> labels = {}) {
-    v1::OpenRequest request;
-    request.mutable_protocol()->set_low(1);
-    request.mutable_protocol()->set_high(1);
-    request.set_priority(priority);
-    request.set_weight(weight);
-    request.mutable_labels()->insert(labels.begin(), labels.end());
-    v1::OpenResponse response;
-    EXPECT_TRUE(tracker_->Open(request, response).ok());
-    return response.queue();
-  }
-
-  static v1::MeasureRequest Measurement(uint64_t id, const std::string& model = "") {
-    v1::MeasureRequest request;
-    request.set_id(id);
-    request.set_workload("w");
-    request.set_schedule("s");
-    request.set_target("cuda -arch=sm_90");
-    request.set_device_model(model);
-    return request;
-  }
-
-  absl::Status Submit(const std::string& queue, std::vector<v1::MeasureRequest> measurements) {
-    v1::SubmitRequest request;
-    request.set_queue(queue);
-    for (v1::MeasureRequest& m : measurements) *request.add_requests() = std::move(m);
-    v1::SubmitResponse response;
-    return tracker_->Submit(request, response);
-  }
-  absl::Status SubmitIds(const std::string& queue, std::vector<uint64_t> ids) {
-    std::vector<v1::MeasureRequest> measurements;
-    for (uint64_t id : ids) measurements.push_back(Measurement(id));
-    return Submit(queue, std::move(measurements));
-  }
-
-  v1::RegisterRequest Worker(const std::string& name, const std::string& model = "H200") {
-    v1::RegisterRequest request;
-    request.mutable_protocol()->set_low(1);
-    request.mutable_protocol()->set_high(1);
-    request.set_worker_id(name);
-    request.set_name(name);
-    v1::DeviceDescription& device = *request.add_devices();
-    device.set_name("cuda:0");
-    device.set_target("cuda");
-    device.mutable_facts()->set_model(model);
-    device.mutable_facts()->set_uuid("uuid of " + name);
-    device.set_state(v1::DEVICE_STATE_READY);
-    return request;
-  }
-  std::string Register(const v1::RegisterRequest& request) {
-    v1::RegisterResponse response;
-    absl::Status status = tracker_->Register(request, response);
-    EXPECT_TRUE(status.ok()) << status;
-    return response.session();
-  }
-  std::string Register(const std::string& name) { return Register(Worker(name)); }
-
-  struct Waiting {
-    std::optional<absl::Status> status;
-    v1::LeaseResponse response;
-  };
-  std::shared_ptr<Waiting> Lease(const std::string& session, uint32_t free, uint64_t received = 0,
-                                 uint32_t wait_ms = 20000) {
-    v1::LeaseRequest request;
-    request.set_session(session);
-    request.set_received(received);
-    request.set_max_wait_ms(wait_ms);
-    v1::DeviceCapacity& capacity = *request.add_capacity();
-    capacity.set_device("cuda:0");
-    capacity.set_free(free);
-    auto waiting = std::make_shared<Waiting>();
-    tracker_->Lease(request, [waiting](absl::Status status, v1::LeaseResponse response) {
-      EXPECT_FALSE(waiting->status.has_value());
-      waiting->status = status;
-      waiting->response = std::move(response);
-    });
-    return waiting;
-  }
-  std::vector<v1::LeaseGrant> Grants(const std::string& session, uint32_t free) {
-    auto waiting = Lease(session, free, ~uint64_t{0} >> 1, 0);
-    EXPECT_TRUE(waiting->status.has_value());
-    return {waiting->response.grants().begin(), waiting->response.grants().end()};
-  }
-  static std::vector<uint64_t> Ids(const std::vector<v1::LeaseGrant>& grants) {
-    std::vector<uint64_t> ids;
-    for (const auto& grant : grants) ids.push_back(grant.request().id());
-    return ids;
-  }
-
-  static v1::MeasureResult Timed(double seconds = 1e-3) {
-    v1::MeasureResult result;
-    result.mutable_timing()->add_samples(seconds);
-    return result;
-  }
-  v1::ReportResponse Report(const std::string& session, std::vector<std::pair<uint64_t, v1::MeasureResult>> outcomes,
-                            std::vector<uint64_t> renew = {}) {
-    v1::ReportRequest request;
-    request.set_session(session);
-    for (auto& [lease, result] : outcomes) {
-      v1::LeaseOutcome& outcome = *request.add_outcomes();
-      outcome.set_lease(lease);
-      *outcome.mutable_result() = result;
-    }
-    for (uint64_t lease : renew) request.add_renew(lease);
-    v1::ReportResponse response;
-    report_status_ = tracker_->Report(request, response);
-    return response;
-  }
-  std::vector<v1::MeasureResult> Results(const std::string& queue, uint64_t acknowledged = 0) {
-    v1::NextRequest request;
-    request.set_queue(queue);
-    request.set_acknowledged(acknowledged);
-    std::vector<v1::MeasureResult> results;
-    tracker_->Next(request, [&](absl::Status status, v1::NextResponse response) {
-      next_status_ = status;
-      results = {response.results().begin(), response.results().end()};
-    });
-    return results;
-  }
-
-  TrackerOptions options_;
-  TrackerOptions::Clock::time_point now_ = TrackerOptions::Clock::now();
-  std::unique_ptr<Tracker> tracker_;
-  absl::Status report_status_, next_status_;
-};
 
 TEST_F(TrackerTest, BringsAResultBack) {
   std::string queue = Open(), worker = Register("a");
@@ -426,6 +284,50 @@ TEST_F(TrackerTest, ADeviceInQuarantineGetsNothing) {
   device.set_state(v1::DEVICE_STATE_READY);
   ASSERT_TRUE(tracker_->Report(report, response).ok());
   EXPECT_THAT(Ids(Grants(a, 1)), ElementsAre(1));
+}
+
+TEST_F(TrackerTest, TellsHowTheFleetIs) {
+  std::string queue = Open();
+  std::map<std::string, std::string> sessions;
+  for (const char* name : {"a", "b", "c"}) sessions[name] = Register(name);
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  ASSERT_EQ(Grants(sessions["a"], 1).size(), 1u);
+  auto report = [&](const std::string& name, uint64_t runs, uint64_t failed, double busy, double reference) {
+    v1::ReportRequest request;
+    request.set_session(sessions[name]);
+    v1::DeviceStatistics& device = *request.add_device_statistics();
+    device.set_device("cuda:0");
+    device.set_runs(runs);
+    device.set_failed_runs(failed);
+    device.set_busy_seconds(busy);
+    device.set_reference_seconds(reference);
+    v1::ReportResponse response;
+    EXPECT_TRUE(tracker_->Report(request, response).ok());
+  };
+  for (int second = 0; second <= 8; ++second) {
+    report("a", 100 + 5 * second, 10 + second, 50 + 0.5 * second, 1.5e-3);
+    report("b", 0, 0, 0, 1e-3);
+    report("c", 0, 0, 0, 1e-3);
+    Pass(std::chrono::seconds(1));
+  }
+  v1::ListWorkersResponse fleet;
+  ASSERT_TRUE(tracker_->ListWorkers({}, fleet).ok());
+  ASSERT_EQ(fleet.workers_size(), 3);
+  const v1::DeviceRates& a = fleet.workers(0).rates(0);
+  EXPECT_EQ(a.leases(), 1u);
+  EXPECT_EQ(a.runs(), 140u);
+  EXPECT_DOUBLE_EQ(a.trials_per_second(), 5);
+  EXPECT_DOUBLE_EQ(a.utilisation(), 0.5);
+  EXPECT_DOUBLE_EQ(a.error_rate(), 0.2);
+  EXPECT_DOUBLE_EQ(a.drift(), 1.5);
+  EXPECT_DOUBLE_EQ(fleet.workers(1).rates(0).drift(), 1);
+  // Requests that name no model stand apart from the devices of a model.
+  ASSERT_EQ(fleet.models_size(), 2);
+  EXPECT_EQ(fleet.models(0).model(), "");
+  EXPECT_EQ(fleet.models(0).pending(), 2u);
+  EXPECT_EQ(fleet.models(1).model(), "H200");
+  EXPECT_EQ(fleet.models(1).total(), 3u);
+  EXPECT_EQ(fleet.models(1).free(), 2u);
 }
 
 // A tracker that stood still does not blame its peers.

@@ -13,15 +13,18 @@
 namespace diapason {
 
 struct ResolvedTarget {
-  // As given, with what it left open filled in (cuda: -arch, cpu: -num-cores), so that "cuda" and "cuda -arch=sm_90" find
-  // each other's records on the same machine. -device is left out: it tells where, not what.
+  // As given, with what it left open filled in (cuda: -arch, cpu: -num-cores), so that "cuda" and "cuda -arch=sm_90"
+  // find each other's records on the same machine. -device is left out: it tells where, not what.
   Target target;
   int device = 0;  // what -device said
   DeviceFacts facts;
 };
 
-// Facts are those of the device here, or defaults of the architecture where there is none: enough to search and to compile.
+// Facts are those of the device here, or defaults of the architecture where there is none: enough to search and to
+// compile.
 absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text);
+// With the facts of a device elsewhere.
+ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and the mend, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 

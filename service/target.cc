@@ -1,4 +1,4 @@
-#include "cli/target.h"
+#include "service/target.h"
 
 #include <algorithm>
 
@@ -8,9 +8,8 @@
 #include "compiler/tensor/check.h"
 
 namespace diapason {
-namespace {
 
-ResolvedTarget Resolved(Target target, DeviceFacts facts) {
+ResolvedTarget ResolveWith(Target target, DeviceFacts facts) {
   ResolvedTarget resolved;
   resolved.device = target.device;
   target.device = 0;
@@ -21,18 +20,16 @@ ResolvedTarget Resolved(Target target, DeviceFacts facts) {
   return resolved;
 }
 
-}  // namespace
-
 absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text) {
   ASSIGN_OR_RETURN(Target target, Target::Parse(text));
   DeviceFacts facts = ResolveFacts(target);
-  return Resolved(std::move(target), std::move(facts));
+  return ResolveWith(std::move(target), std::move(facts));
 }
 
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) {
   ASSIGN_OR_RETURN(Target target, Target::Parse(text));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(target));
-  return Resolved(std::move(target), device->facts());
+  return ResolveWith(std::move(target), device->facts());
 }
 
 Target WithoutMissingLibraries(const Target& target, const std::function<absl::Status(Library)>& check,

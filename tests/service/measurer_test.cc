@@ -1,4 +1,4 @@
-#include "cli/measurer_adapter.h"
+#include "service/measurer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,139 @@
+// diapason fleet status: workers, devices and queues of a tracker.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/service_flags.h"
+#include "cli/table.h"
+#include "compiler/tensor/check.h"
+#include "worker/fleet_status.h"
+
+namespace diapason {
+namespace {
+
+struct FleetFlags {
+  std::string tracker;
+  double wait = 5;
+  bool json = false, insecure = false;
+};
+
+// A device whose reference kernel is so much slower or faster than its peers'.
+bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
+
+std::string StateOf(const FleetStatus::Device& device) {
+  std::string state = device.state;
+  if (Drifts(device.drift)) absl::StrAppend(&state, ", drifts ", absl::StrFormat("%.2fx", device.drift));
+  return state;
+}
+
+std::string Percent(double share) { return absl::StrFormat("%.0f%%", 100 * share); }
+
+std::string Ago(double seconds) { return seconds < 60 ? absl::StrFormat("%.1f s", seconds) : ClockText(seconds); }
+
+void PrintText(std::ostream& out, const FleetStatus& status) {
+  TextTable models({{"key"}, {"total", true}, {"free", true}, {"pending", true}});
+  for (const auto& m : status.models) {
+    models.AddRow({absl::StrCat(m.kind, m.model.empty() ? " (any)" : " " + m.model), absl::StrCat(m.total),
+                   absl::StrCat(m.free), absl::StrCat(m.pending)});
+  }
+  TextTable devices({{"worker"},
+                     {"device"},
+                     {"model"},
+                     {"uuid"},
+                     {"state"},
+                     {"leases", true},
+                     {"trials/s", true},
+                     {"busy", true},
+                     {"errors", true},
+                     {"seen", true}});
+  for (const auto& d : status.devices) {
+    devices.AddRow({d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d), absl::StrCat(d.leases),
+                    absl::StrFormat("%.2f", d.trials_per_second), Percent(d.utilisation), Percent(d.error_rate),
+                    Ago(d.last_seen_seconds)});
+  }
+  TextTable queues(
+      {{"queue"}, {"priority", true}, {"weight", true}, {"pending", true}, {"leased", true}, {"done", true}});
+  for (const auto& q : status.queues) {
+    queues.AddRow({q.name, absl::StrCat(q.priority), absl::StrFormat("%g", q.weight), absl::StrCat(q.pending),
+                   absl::StrCat(q.leased), absl::StrCat(q.done)});
+  }
+  out << models.ToString() << "\n" << devices.ToString();
+  for (const auto& d : status.devices) {
+    if (!d.why.empty()) out << d.worker << " " << d.name << " is " << d.state << ": " << d.why << "\n";
+  }
+  if (!status.queues.empty()) out << "\n" << queues.ToString();
+}
+
+void PrintJson(std::ostream& out, const FleetStatus& status) {
+  nlohmann::ordered_json models = nlohmann::ordered_json::array(), devices = models, queues = models;
+  for (const auto& m : status.models) {
+    models.push_back({{"kind", m.kind},
+                      {"model", m.model},
+                      {"total", m.total},
+                      {"free", m.free},
+                      {"pending", m.pending},
+                      {"quarantined", m.quarantined}});
+  }
+  for (const auto& d : status.devices) {
+    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : d.labels) labels[key] = value;
+    devices.push_back({{"worker", d.worker},
+                       {"labels", labels},
+                       {"device", d.name},
+                       {"target", d.target},
+                       {"model", d.model},
+                       {"uuid", d.uuid},
+                       {"state", d.state},
+                       {"why", d.why},
+                       {"leases", d.leases},
+                       {"runs", d.runs},
+                       {"trials_per_s", d.trials_per_second},
+                       {"utilisation", d.utilisation},
+                       {"error_rate", d.error_rate},
+                       {"drift", d.drift > 0 ? nlohmann::ordered_json(d.drift) : nlohmann::ordered_json(nullptr)},
+                       {"drifts", Drifts(d.drift)},
+                       {"last_seen_s", d.last_seen_seconds}});
+  }
+  for (const auto& q : status.queues) {
+    queues.push_back({{"name", q.name},
+                      {"priority", q.priority},
+                      {"weight", q.weight},
+                      {"pending", q.pending},
+                      {"leased", q.leased},
+                      {"done", q.done}});
+  }
+  out << nlohmann::ordered_json{{"models", models}, {"devices", devices}, {"queues", queues}}.dump(2) << "\n";
+}
+
+absl::Status RunStatus(const FleetFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
+  RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.insecure));
+  ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait));
+  flags.json ? PrintJson(session.out, status) : PrintText(session.out, status);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddFleet(CLI::App& app, CommandBody& chosen) {
+  CLI::App* fleet = app.add_subcommand("fleet", "Show the workers of a tracker");
+  fleet->require_subcommand(1);
+  CLI::App* command = fleet->add_subcommand("status", "Show devices, their workers and the queues");
+  command->footer(
+      "trials/s, busy and errors are of the last minute. A device drifts when its reference kernel takes over 10% more "
+      "or less "
+      "time than those of its peers.");
+  auto flags = std::make_shared<FleetFlags>();
+  command->add_option("--tracker", flags->tracker, "Address of the tracker")->required()->type_name("HOST:PORT");
+  AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a tracker that does not answer (default 5)");
+  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunStatus(*flags, session); }; });
+}
+
+}  // namespace diapason

@@ -1,0 +1,288 @@
+// diapason submit and diapason jobs: tuning at a service.
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
+#include "cli/service_flags.h"
+#include "cli/table.h"
+#include "cli/tune_flags.h"
+#include "compiler/tensor/check.h"
+#include "diapason/v1/tuning.pb.h"
+#include "service/service_client.h"
+
+namespace diapason {
+namespace {
+
+struct JobFlags {
+  std::string service;
+  int64_t job = 0, trials = 0;
+  double give_up = 10;
+  bool json = false, insecure = false;
+};
+
+struct SubmitFlags {
+  TuneFlags tune;
+  JobFlags job;
+  bool wait = false;
+};
+
+absl::StatusOr<std::unique_ptr<ServiceClient>> Connect(const JobFlags& flags) {
+  RETURN_IF_ERROR(CheckAddress("--service", flags.service));
+  RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
+  ServiceClientOptions options;
+  options.give_up_seconds = flags.give_up;
+  return ServiceClient::Connect(flags.service, options);
+}
+
+std::string TimeText(int64_t nanos) {
+  if (nanos == 0) return "-";
+  const std::time_t seconds = static_cast<std::time_t>(nanos / 1'000'000'000);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%F %T", &parts);
+  return text;
+}
+
+nlohmann::ordered_json JobJson(const v1::Job& job) {
+  const v1::JobProgress& p = job.progress();
+  nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
+  auto number = [](bool has, double value) {
+    return has ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  for (const v1::TaskProgress& task : p.tasks()) {
+    tasks.push_back({{"id", task.id()},
+                     {"name", task.name()},
+                     {"weight", task.weight()},
+                     {"trials", task.trials()},
+                     {"failed", task.failed()},
+                     {"best_us", number(task.has_best_us(), task.best_us())},
+                     {"default_us", number(task.has_default_us(), task.default_us())},
+                     {"verified", task.verified()},
+                     {"record", task.record()},
+                     {"sketch", task.sketch()}});
+  }
+  for (const auto& [kind, count] : p.errors()) errors[kind] = count;
+  return {{"job", job.id()},
+          {"state", JobStateName(job)},
+          {"text", job.text()},
+          {"model", job.spec().model()},
+          {"target", job.spec().target()},
+          {"priority", job.spec().priority()},
+          {"weight", job.spec().weight()},
+          {"submitted_at", job.submitted_at()},
+          {"started_at", job.started_at()},
+          {"ended_at", job.ended_at()},
+          {"trials", p.trials()},
+          {"measured", p.measured()},
+          {"failed", p.failed()},
+          {"seconds", p.seconds()},
+          {"trials_per_s", p.trials_per_second()},
+          {"estimated_us", number(p.has_estimated_us(), p.estimated_us())},
+          {"estimated_default_us", number(p.has_estimated_default_us(), p.estimated_default_us())},
+          {"tasks", tasks},
+          {"errors", errors},
+          {"stopped", p.stopped()}};
+}
+
+ProgressSnapshot SnapshotOf(const v1::Job& job) {
+  const v1::JobProgress& p = job.progress();
+  ProgressSnapshot s;
+  s.elapsed_s = p.seconds();
+  s.trials = p.trials();
+  s.measured = p.measured();
+  s.failed = p.failed();
+  if (job.spec().trials() > 0) s.trial_limit = job.spec().trials();
+  if (job.spec().seconds() > 0) s.seconds_limit = job.spec().seconds();
+  if (!s.trial_limit.has_value() && !s.seconds_limit.has_value()) s.trial_limit = kDefaultTrials;
+  s.searched = p.searched();
+  s.built = p.built();
+  s.run = p.run();
+  s.current_task = p.current_task();
+  for (const auto& [kind, count] : p.errors()) s.errors.emplace_back(kind, count);
+  if (p.has_estimated_us()) s.total_seconds = p.estimated_us() * 1e-6;
+  for (const v1::TaskProgress& task : p.tasks()) {
+    ProgressSnapshot::Task row;
+    row.id = task.id();
+    row.name = task.name();
+    row.weight = task.weight();
+    row.flops = task.flops();
+    row.trials = task.trials();
+    row.tuned = task.tuned();
+    if (task.has_best_us()) row.best_seconds = task.best_us() * 1e-6;
+    s.tasks.push_back(std::move(row));
+  }
+  return s;
+}
+
+// How a job ended, as the exit of the command that followed it.
+absl::Status Verdict(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    return absl::UnknownError(absl::StrCat("job ", job.id(), " failed: ", job.text()));
+  }
+  if (job.state() == v1::JOB_STATE_CANCELLED) {
+    return absl::UnknownError(
+        absl::StrCat("job ", job.id(), " was cancelled; `diapason jobs resume ", job.id(), "` goes on with it"));
+  }
+  return absl::OkStatus();
+}
+
+// Follows a job to its end, or until Ctrl-C, which leaves the job alone.
+absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, Session& session) {
+  std::ostream& shown_on = flags.json ? session.err : session.out;
+  const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
+  ProgressView view(shown_on, live, session.environment.terminal_size);
+  std::atomic<bool> stop{false};
+  InterruptGuard interrupt(&stop);
+  v1::Job job;
+  std::string told;
+  while (!stop) {
+    ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
+    if (!job.text().empty() && job.text() != told && !HasEnded(job)) Warn(session, job.text());
+    told = job.text();
+    if (HasEnded(job)) break;
+    if (job.has_progress()) view.Update(SnapshotOf(job));
+  }
+  if (job.has_progress()) view.Finish(SnapshotOf(job));
+  if (flags.json) session.out << JobJson(job).dump(2) << "\n";
+  if (!HasEnded(job)) {
+    return absl::CancelledError(
+        absl::StrCat("no longer watched; job ", id, " goes on, and `diapason jobs watch ", id, "` shows it again"));
+  }
+  if (!flags.json) {
+    session.out << "job " << id << " is " << JobStateName(job) << (job.progress().stopped().empty() ? "" : ": ")
+                << job.progress().stopped() << "\n";
+  }
+  return Verdict(job);
+}
+
+absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags.tune));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags.job));
+  ASSIGN_OR_RETURN(const int64_t id, client->Submit(spec));
+  if (flags.wait) {
+    if (!flags.job.json) session.out << "job " << id << "\n" << std::flush;
+    return Watch(*client, id, flags.job, session);
+  }
+  if (flags.job.json) {
+    session.out << nlohmann::ordered_json{{"job", id}}.dump(2) << "\n";
+  } else {
+    session.out << "job " << id << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunList(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, client->List());
+  if (flags.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const v1::Job& job : jobs) list.push_back(JobJson(job));
+    session.out << nlohmann::ordered_json{{"jobs", list}}.dump(2) << "\n";
+    return absl::OkStatus();
+  }
+  TextTable table({{"job", true},
+                   {"state"},
+                   {"model"},
+                   {"target"},
+                   {"trials", true},
+                   {"/s", true},
+                   {"best", true},
+                   {"submitted"},
+                   {"text"}});
+  for (const v1::Job& job : jobs) {
+    const v1::JobProgress& p = job.progress();
+    table.AddRow({absl::StrCat(job.id()), JobStateName(job), job.spec().model(), job.spec().target(),
+                  absl::StrCat(p.trials()), Digits(p.trials_per_second()), Duration(p.estimated_us() * 1e-6),
+                  TimeText(job.submitted_at()), job.text()});
+  }
+  session.out << table.ToString() << Count(static_cast<int64_t>(jobs.size()), "job") << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status RunWatch(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  return Watch(*client, flags.job, flags, session);
+}
+
+absl::Status TellState(const v1::Job& job, const JobFlags& flags, Session& session) {
+  if (flags.json) {
+    session.out << JobJson(job).dump(2) << "\n";
+  } else {
+    session.out << "job " << job.id() << " is " << JobStateName(job) << "\n";
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunCancel(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(v1::Job job, client->Cancel(flags.job));
+  while (!HasEnded(job)) {  // what is measured ends first
+    ASSIGN_OR_RETURN(job, client->Get(flags.job, job.version(), 1));
+  }
+  return TellState(job, flags, session);
+}
+
+absl::Status RunResume(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(const v1::Job job, client->Resume(flags.job, flags.trials));
+  return TellState(job, flags, session);
+}
+
+void AddJobFlags(CLI::App* command, JobFlags* flags) {
+  command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
+  AddNumber(command, "--give-up", &flags->give_up, 0, "Seconds to try when the service does not answer (default 10)");
+  command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
+  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+}
+
+using JobBody = absl::Status (*)(const JobFlags&, Session&);
+
+CLI::App* AddJobCommand(CLI::App* jobs, CommandBody& chosen, const std::string& name, const std::string& help,
+                        JobBody body, const std::shared_ptr<JobFlags>& flags) {
+  CLI::App* command = jobs->add_subcommand(name, help);
+  if (name != "list") {
+    command->add_option("JOB", flags->job, "Id of the job, as `diapason jobs list` shows it")
+        ->required()
+        ->type_name("");
+  }
+  AddJobFlags(command, flags.get());
+  command->callback(
+      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
+  return command;
+}
+
+}  // namespace
+
+void AddSubmit(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("submit", "Hand a network to a service for tuning");
+  command->footer(
+      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it.");
+  auto flags = std::make_shared<SubmitFlags>();
+  AddTuneFlags(command, &flags->tune);
+  AddJobFlags(command, &flags->job);
+  command->add_flag("--wait", flags->wait, "Follow the job to its end; Ctrl-C leaves it running");
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunSubmit(*flags, session); }; });
+}
+
+void AddJobs(CLI::App& app, CommandBody& chosen) {
+  CLI::App* jobs = app.add_subcommand("jobs", "Show and steer the jobs of a service");
+  jobs->require_subcommand(1);
+  auto flags = std::make_shared<JobFlags>();
+  AddJobCommand(jobs, chosen, "list", "All jobs, newest first", &RunList, flags);
+  AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags);
+  AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
+  CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Go on with a job that has ended", &RunResume, flags);
+  AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
+           "New limit, measurements in the history included (default: as before)");
+}
+
+}  // namespace diapason

@@ -1,0 +1,75 @@
+// diapason serve: the coordinator service.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/service_flags.h"
+#include "compiler/tensor/check.h"
+#include "service/server.h"
+
+namespace diapason {
+namespace {
+
+struct ServeFlags {
+  ServiceFlags service;
+  std::string listen, history, tracker, state;
+  int64_t running = 4, unfinished = 256;
+};
+
+absl::Status RunServe(const ServeFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckAddress("--listen", flags.listen));
+  RETURN_IF_ERROR(CheckPlainText("--listen", flags.listen, flags.service.insecure));
+  if (!flags.tracker.empty()) {
+    RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
+    RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.service.insecure));
+    if (!flags.state.empty()) {
+      return absl::InvalidArgumentError("--state is for the service's own tracker; with --tracker there is none");
+    }
+  }
+  StartLog(flags.service);
+  CoordinatorOptions options;
+  options.listen = flags.listen;
+  options.tracker = flags.tracker;
+  options.state = flags.state;
+  options.jobs.history = flags.history;
+  options.jobs.running = static_cast<int>(flags.running);
+  options.jobs.unfinished = static_cast<int>(flags.unfinished);
+  ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
+  session.out << "service listens on " << server->address() << "\n" << std::flush;
+  WaitForStop();
+  LogEvent(LogLevel::kInfo, "service_stops", {});
+  server.reset();
+  SetLogLevel(LogLevel::kNone);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("serve", "Run the service that takes tuning jobs and answers for a history");
+  command->footer(
+      "Jobs are kept in FILE.jobs, models in FILE.models. A service that was stopped or killed goes on with every "
+      "unfinished "
+      "job when it is started again.");
+  auto flags = std::make_shared<ServeFlags>();
+  command->add_option("--listen", flags->listen, "Address to listen on; port 0 takes a free one")
+      ->required()
+      ->type_name("HOST:PORT");
+  command->add_option("--history", flags->history, "History of all jobs; made when there is none")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--tracker", flags->tracker,
+                   "Tracker of the fleet (default: one of its own, which workers reach at --listen)")
+      ->type_name("HOST:PORT");
+  command->add_option("--state", flags->state, "State of its own tracker (default: FILE.tracker)")->type_name("FILE");
+  AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
+  AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
+           "Jobs that may wait or run; more are refused (default 256)");
+  AddServiceFlags(command, &flags->service);
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });
+}
+
+}  // namespace diapason

@@ -1,0 +1,79 @@
+// diapason tracker: the registry of workers and the queue of measurements.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/service_flags.h"
+#include "compiler/tensor/check.h"
+#include "worker/tracker_server.h"
+
+namespace diapason {
+namespace {
+
+struct TrackerFlags {
+  ServiceFlags service;
+  std::string listen, state;
+  double heartbeat = 1, session = 10, lease = 15, queue_expiry = 60;
+  int64_t max_pending = 4096;
+};
+
+std::chrono::milliseconds Milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckAddress("--listen", flags.listen));
+  RETURN_IF_ERROR(CheckPlainText("--listen", flags.listen, flags.service.insecure));
+  if (flags.session <= 2 * flags.heartbeat || flags.lease < flags.session) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--heartbeat ", flags.heartbeat, ", --session ", flags.session, " and --lease ", flags.lease,
+        " do not fit each other: a session is to last more than two heartbeats, and a lease no less than a session"));
+  }
+  StartLog(flags.service);
+  TrackerOptions options;
+  options.heartbeat = Milliseconds(flags.heartbeat);
+  options.session = Milliseconds(flags.session);
+  options.lease = Milliseconds(flags.lease);
+  options.queue_expiry = Milliseconds(flags.queue_expiry);
+  options.max_pending = static_cast<uint32_t>(flags.max_pending);
+  ASSIGN_OR_RETURN(const std::unique_ptr<TrackerServer> server,
+                   TrackerServer::Start(flags.listen, std::move(options), flags.state));
+  session.out << "tracker listens on " << server->address() << "\n" << std::flush;
+  WaitForStop();
+  LogEvent(LogLevel::kInfo, "tracker_stops", {});
+  server->Shutdown();
+  SetLogLevel(LogLevel::kNone);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTracker(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("tracker", "Run the registry of workers and the queue of measurements");
+  command->footer(
+      "Workers and tuners dial in. Without --state a tracker that is started again knows nothing of before: workers "
+      "register "
+      "and tuners submit anew by themselves, and what was running is measured again.");
+  auto flags = std::make_shared<TrackerFlags>();
+  command->add_option("--listen", flags->listen, "Address to listen on; port 0 takes a free one")
+      ->required()
+      ->type_name("HOST:PORT");
+  command->add_option("--state", flags->state, "File that keeps queues, leases and results over a restart")
+      ->type_name("FILE");
+  AddNumber(command, "--heartbeat", &flags->heartbeat, 0, "Seconds between the reports of a worker (default 1)");
+  AddNumber(command, "--session", &flags->session, 0,
+            "Seconds of silence after which a worker is taken for lost (default 10)");
+  AddNumber(command, "--lease", &flags->lease, 0,
+            "Seconds after which a measurement that nobody renews runs elsewhere (default 15)");
+  AddNumber(command, "--queue-expiry", &flags->queue_expiry, 0,
+            "Seconds after which a tuner that is silent is forgotten (default 60)");
+  AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
+           "Measurements that a tuner may have waiting (default 4096)");
+  AddServiceFlags(command, &flags->service);
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });
+}
+
+}  // namespace diapason

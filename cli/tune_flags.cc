@@ -1,0 +1,99 @@
+#include "cli/tune_flags.h"
+
+#include <CLI/CLI.hpp>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "cli/device_names.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr char kFleet[] = "Measuring on a fleet";
+
+void AddLimits(CLI::App* command, TuneFlags* flags) {
+  AddWhole(command, "--trials", &flags->trials, 1, kMost,
+           absl::StrCat("Measurements in all, those in the history included (default ", kDefaultTrials,
+                        ", or no limit with --seconds)"));
+  AddNumber(command, "--seconds", &flags->seconds, 0,
+            "Time to tune, verification of the bests included; the limit that comes first ends the run");
+  command->add_option("--tasks", flags->tasks, "Only these tasks, by id: 1,4")->type_name("IDS");
+  AddNumber(
+      command, "--early-stop", &flags->early_stop, 0,
+      "End when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number "
+      "of trials without a gain");
+  command
+      ->add_option("--objective", flags->objective,
+                   "What to make small: sum (default), or targets:NETWORK=5ms: no gain below a network's target")
+      ->type_name("TEXT");
+  AddWhole(command, "--seed", &flags->seed, 0, kMost, "Seed of the search (default 0)");
+  AddWhole(command, "--trials-per-round", &flags->trials_per_round, 1, 4096,
+           "Trials of a task between choices (default 64)");
+  command->add_flag("--deterministic", flags->deterministic,
+                    "One round after the other: the same proposals for the same seed and measurements; slower");
+}
+
+void AddMeasuring(CLI::App* command, TuneFlags* flags) {
+  AddWhole(command, "--repeat", &flags->repeat, 1, 1000, "Samples of a trial (default 3)");
+  AddWhole(command, "--number", &flags->number, 1, 1'000'000, "Launches of a sample, at least (default 1)");
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of a sample in ms, at least (default 100)");
+  AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
+  AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
+  command->add_flag("--no-race", flags->no_race, "Measure slow candidates as long as fast ones");
+  command->add_flag("--flush-l2", flags->flush_l2, "Start each launch with a cold last-level cache");
+}
+
+void AddDevices(CLI::App* command, TuneFlags* flags) {
+  command->add_option("--device", flags->device, "Only devices of this model (`diapason fleet status`)")
+      ->type_name("NAME")
+      ->group(kFleet);
+  command->add_option("--labels", flags->labels, "Only devices of workers that carry these labels")
+      ->type_name("K=V,...")
+      ->group(kFleet);
+  AddWhole(command, "--priority", &flags->priority, -1000, 1000, "Who has a higher one is measured first (default 0)")
+      ->group(kFleet);
+  AddNumber(command, "--weight", &flags->weight, 0, "Share among those of one priority (default 1)")->group(kFleet);
+}
+
+}  // namespace
+
+void AddTuneFlags(CLI::App* command, TuneFlags* flags) {
+  AddModelFlags(command, &flags->model);
+  AddTargetFlag(command, &flags->target);
+  AddLimits(command, flags);
+  AddMeasuring(command, flags);
+  AddDevices(command, flags);
+}
+
+absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
+  TuneSpec spec;
+  spec.model = flags.model.model;
+  ASSIGN_OR_RETURN(spec.options, OptionsOf(flags.model));
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
+  spec.target = target.ToString();
+  spec.trials = flags.trials;
+  spec.seconds = flags.seconds;
+  spec.tasks = flags.tasks;
+  spec.seed = static_cast<uint64_t>(flags.seed);
+  spec.trials_per_round = flags.trials_per_round;
+  spec.early_stop = flags.early_stop;
+  spec.objective = flags.objective;
+  spec.measure.repeat = static_cast<int>(flags.repeat);
+  spec.measure.number = flags.number;
+  spec.measure.min_repeat_ms = flags.min_repeat_ms;
+  spec.measure.build_timeout_s = flags.build_timeout;
+  spec.measure.run_timeout_s = flags.run_timeout;
+  spec.measure.race = !flags.no_race;
+  spec.measure.flush_l2 = flags.flush_l2;
+  spec.device_model = flags.device;
+  ASSIGN_OR_RETURN(const auto labels, ParsePairs("--labels", flags.labels));
+  spec.labels = {labels.begin(), labels.end()};
+  spec.priority = static_cast<int32_t>(flags.priority);
+  spec.weight = flags.weight;
+  spec.deterministic = flags.deterministic;
+  return spec;
+}
+
+}  // namespace diapason

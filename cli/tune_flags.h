@@ -1,0 +1,34 @@
+// The flags that `tune` and `submit` have in common.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/flags.h"
+#include "service/tune_spec.h"
+
+namespace diapason {
+
+struct TuneFlags {
+  ModelFlags model;
+  std::string target, tasks, device, labels;
+  int64_t trials = 0;  // 0: not given
+  double seconds = 0;  // 0: not given
+  int64_t seed = 0, repeat = 3, number = 1, trials_per_round = 64, priority = 0;
+  double min_repeat_ms = 100, build_timeout = 30, run_timeout = 10, early_stop = 0, weight = 1;
+  std::string objective = "sum";
+  bool no_race = false, flush_l2 = false, deterministic = false;
+
+  // Of `tune` alone.
+  std::string history, tracker;
+  int64_t builders = 0;
+  double wait = 60;
+  bool json = false, insecure = false;
+};
+
+// Model, target, limits, measuring and the choice of devices.
+void AddTuneFlags(CLI::App* command, TuneFlags* flags);
+// InvalidArgument names the flag that is malformed.
+absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags);
+
+}  // namespace diapason

@@ -1,0 +1,99 @@
+// diapason worker: measures on this host's devices what a tracker hands out.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/device_names.h"
+#include "cli/flags.h"
+#include "cli/service_flags.h"
+#include "cli/table.h"
+#include "compiler/tensor/check.h"
+#include "worker/agent.h"
+
+namespace diapason {
+namespace {
+
+struct WorkerFlags {
+  ServiceFlags service;
+  std::string tracker, devices, name, labels, scratch;
+  int64_t builders = 0;
+  double drain = 30, reference_interval = 600;
+};
+
+absl::StatusOr<std::map<std::string, std::string>> ParseLabels(const std::string& text) {
+  ASSIGN_OR_RETURN(const auto pairs, ParsePairs("--labels", text));
+  return std::map<std::string, std::string>(pairs.begin(), pairs.end());
+}
+
+absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
+  AgentOptions options;
+  options.tracker = flags.tracker;
+  options.name = options.worker_id = flags.name;
+  ASSIGN_OR_RETURN(options.labels, ParseLabels(flags.labels));
+  ASSIGN_OR_RETURN(options.pipeline.devices, DeviceTargets(flags.devices));
+  options.pipeline.builders = static_cast<int>(flags.builders);
+  options.pipeline.scratch_base = flags.scratch;
+  options.pipeline.reference_interval_seconds = flags.reference_interval;
+  return options;
+}
+
+absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
+  RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.service.insecure));
+  ASSIGN_OR_RETURN(AgentOptions options, OptionsFor(flags));
+  StartLog(flags.service);
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerAgent> agent, WorkerAgent::Start(std::move(options)));
+  session.out << "worker measures on " << Count(agent->pipeline_devices().size(), "device") << ":";
+  for (const std::string& device : agent->pipeline_devices()) session.out << " " << device;
+  session.out << "\n" << std::flush;
+  absl::Status refused;
+  WaitForStop([&] {
+    refused = agent->Refusal();
+    return !refused.ok() || agent->drained();
+  });
+  if (refused.ok()) {
+    LogEvent(LogLevel::kInfo, "worker_drains", {});
+    const absl::Status drained = agent->Drain(flags.drain);
+    if (!drained.ok()) LogEvent(LogLevel::kWarning, "worker_gives_back", {{"why", std::string(drained.message())}});
+  }
+  agent->Stop();
+  SetLogLevel(LogLevel::kNone);
+  return refused;
+}
+
+}  // namespace
+
+void AddWorker(CLI::App& app, CommandBody& chosen) {
+  CLI::App* command = app.add_subcommand("worker", "Measure on this host's devices what a tracker hands out");
+  command->footer(
+      "Ctrl-C or SIGTERM takes no more work, ends what is begun, and leaves; a second one stops at once. A tracker "
+      "that is "
+      "away is asked again for ever.");
+  auto flags = std::make_shared<WorkerFlags>();
+  command->add_option("--tracker", flags->tracker, "Address of the tracker")->required()->type_name("HOST:PORT");
+  command
+      ->add_option("--devices", flags->devices,
+                   "Devices to measure on, for example cpu or opencl:0 or cuda:0,cuda:1 or cuda:*")
+      ->required()
+      ->type_name("LIST");
+  AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: one a core)");
+  command->add_option("--labels", flags->labels, "What tuners may ask for, for example rack=a,room=2")
+      ->type_name("K=V,...");
+  command
+      ->add_option(
+          "--name", flags->name,
+          "Name, unique in the fleet (default: the host's, and its number of process); a worker that is started again "
+          "under its name takes the place of the one before at once")
+      ->type_name("NAME");
+  command->add_option("--scratch", flags->scratch, "Folder for scratch files (default: $TMPDIR or /tmp)")
+      ->type_name("DIR");
+  AddNumber(command, "--drain", &flags->drain, 0, "Seconds that begun work may take after a SIGTERM (default 30)");
+  AddNumber(command, "--reference-interval", &flags->reference_interval, 0,
+            "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
+  AddServiceFlags(command, &flags->service);
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunWorker(*flags, session); }; });
+}
+
+}  // namespace diapason

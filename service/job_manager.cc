@@ -1,0 +1,382 @@
+#include "service/job_manager.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "db/history.h"
+#include "diapason/v1/tuning.pb.h"
+#include "service/job_progress.h"
+#include "service/job_store.h"
+#include "service/measurer.h"
+#include "service/tune_spec.h"
+#include "worker/log.h"
+
+namespace diapason {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxKey = 128;
+constexpr size_t kMaxSpecBytes = 1 << 20;
+
+int64_t UnixNow() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+bool Ended(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_DONE || job.state() == v1::JOB_STATE_FAILED ||
+         job.state() == v1::JOB_STATE_CANCELLED;
+}
+
+// The fleet is at fault, or the history's disk for now: the same job may well go on later.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+class JobManager::Impl {
+ public:
+  explicit Impl(JobManagerOptions options) : options_(std::move(options)), models_(options_.history + ".models") {}
+  ~Impl() { Stop(); }
+
+  absl::Status Open();
+  void Run(const std::string& tracker);
+  void Stop();
+  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
+  std::vector<v1::Job> List();
+  absl::StatusOr<v1::Job> Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait);
+  absl::StatusOr<v1::Job> Cancel(int64_t id);
+  absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials);
+  History& history() { return *history_; }
+  ModelStore& models() { return models_; }
+
+ private:
+  // A job and, while it runs, its thread.
+  struct Entry {
+    v1::Job job;
+    std::atomic<bool> stop{false};
+    bool cancel = false;   // asked by the user
+    bool running = false;  // its thread works; the thread itself is joined by the next one to need it
+    std::thread thread;
+    Clock::time_point not_before{};  // after a fault of the fleet
+  };
+
+  void ScheduleLoop();
+  void Begin(Entry& entry);
+  void RunJob(Entry& entry);
+  // `run`: what the history's runs of the job, since it has these options, are known by.
+  absl::StatusOr<std::string> Tune(Entry& entry, const v1::TuneSpec& message, int64_t id, const std::string& run);
+  void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
+  absl::StatusOr<Entry*> Find(int64_t id);
+  // With the lock held: what changed is written, or the reason why not becomes the job's text.
+  absl::Status Save(Entry& entry);
+  void Changed(Entry& entry) {
+    entry.job.set_version(++version_);
+    changed_.notify_all();
+  }
+  std::string ModelPath(const v1::TuneSpec& spec) const {
+    return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
+  }
+
+  const JobManagerOptions options_;
+  ModelStore models_;
+  std::unique_ptr<History> history_;  // self-locking
+  std::string tracker_;               // constant from Run on
+  std::thread scheduler_;
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  std::unique_ptr<JobStore> store_;
+  std::map<int64_t, std::unique_ptr<Entry>> jobs_;
+  uint64_t version_ = 0;
+  bool stopping_ = false;
+};
+
+absl::Status JobManager::Impl::Open() {
+  ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate));
+  ASSIGN_OR_RETURN(store_, JobStore::Open(options_.history + ".jobs"));
+  ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store_->Load());
+  for (v1::Job& job : jobs) {
+    auto entry = std::make_unique<Entry>();
+    if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(v1::JOB_STATE_QUEUED);  // the service before was killed
+    version_ = std::max(version_, job.version());
+    entry->job = std::move(job);
+    jobs_[entry->job.id()] = std::move(entry);
+  }
+  return absl::OkStatus();
+}
+
+void JobManager::Impl::Run(const std::string& tracker) {
+  tracker_ = tracker;
+  scheduler_ = std::thread([this] { ScheduleLoop(); });
+}
+
+void JobManager::Impl::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [id, entry] : jobs_) entry->stop = true;
+  }
+  changed_.notify_all();
+  if (scheduler_.joinable()) scheduler_.join();
+  for (auto& [id, entry] : jobs_) {
+    if (entry->thread.joinable()) entry->thread.join();
+  }
+}
+
+// ---- calls
+
+absl::StatusOr<JobManager::Impl::Entry*> JobManager::Impl::Find(int64_t id) {
+  auto found = jobs_.find(id);
+  if (found == jobs_.end()) {
+    return absl::NotFoundError(absl::StrCat("there is no job ", id, "; `diapason jobs list` shows those there are"));
+  }
+  return found->second.get();
+}
+
+absl::Status JobManager::Impl::Save(Entry& entry) {
+  v1::Job stored = entry.job;
+  absl::Status status = store_->Put(stored);
+  if (!status.ok())
+    LogEvent(LogLevel::kError, "job_not_saved",
+             {{"job", absl::StrCat(entry.job.id())}, {"why", std::string(status.message())}});
+  entry.job.set_id(stored.id());
+  return status;
+}
+
+absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec) {
+  if (key.empty() || key.size() > kMaxKey) return absl::InvalidArgumentError("a job needs a key of its own");
+  if (spec.ByteSizeLong() > kMaxSpecBytes) return absl::InvalidArgumentError("the job's options are too long");
+  ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, entry] : jobs_) {
+      if (entry->job.key() == key) return id;
+    }
+  }
+  if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
+    return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'"));
+  }
+  // What `tune` would refuse is refused before the job exists.
+  RETURN_IF_ERROR(PrepareWork(checked, ModelPath(spec)).status());
+  std::lock_guard lock(mutex_);
+  auto unfinished =
+      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& e) { return !diapason::Ended(e.second->job); });
+  if (unfinished >= options_.unfinished) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
+  }
+  auto entry = std::make_unique<Entry>();
+  entry->job.set_key(key);
+  *entry->job.mutable_spec() = spec;
+  entry->job.set_state(v1::JOB_STATE_QUEUED);
+  entry->job.set_submitted_at(UnixNow());
+  RETURN_IF_ERROR(Save(*entry));
+  const int64_t id = entry->job.id();
+  Changed(*entry);
+  jobs_[id] = std::move(entry);
+  LogEvent(LogLevel::kInfo, "job_submitted",
+           {{"job", absl::StrCat(id)}, {"model", spec.model()}, {"target", spec.target()}});
+  return id;
+}
+
+std::vector<v1::Job> JobManager::Impl::List() {
+  std::lock_guard lock(mutex_);
+  std::vector<v1::Job> jobs;
+  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+    jobs.push_back(it->second->job);
+    jobs.back().mutable_progress()->clear_tasks();
+  }
+  return jobs;
+}
+
+absl::StatusOr<v1::Job> JobManager::Impl::Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait) {
+  std::unique_lock lock(mutex_);
+  ASSIGN_OR_RETURN(Entry * entry, Find(id));
+  changed_.wait_for(lock, wait, [&] { return entry->job.version() > seen || stopping_; });
+  return entry->job;
+}
+
+absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Entry * entry, Find(id));
+  if (diapason::Ended(entry->job)) return entry->job;
+  entry->cancel = true;
+  entry->stop = true;
+  if (!entry->running) {
+    entry->job.set_state(v1::JOB_STATE_CANCELLED);
+    entry->job.set_ended_at(UnixNow());
+    RETURN_IF_ERROR(Save(*entry));
+  }
+  Changed(*entry);
+  return entry->job;
+}
+
+absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Entry * entry, Find(id));
+  if (!diapason::Ended(entry->job)) return entry->job;
+  v1::TuneSpec spec = entry->job.spec();
+  const bool changed = trials != 0 && trials != spec.trials();
+  if (changed) spec.set_trials(trials);
+  RETURN_IF_ERROR(FromProto(spec).status());
+  *entry->job.mutable_spec() = spec;
+  if (changed) entry->job.set_series(entry->job.series() + 1);
+  entry->job.set_state(v1::JOB_STATE_QUEUED);
+  entry->job.clear_text();
+  entry->job.clear_ended_at();
+  entry->cancel = false;
+  entry->not_before = {};
+  RETURN_IF_ERROR(Save(*entry));
+  Changed(*entry);
+  return entry->job;
+}
+
+// ---- running
+
+// Queued jobs by priority, then by age; a place is taken for as long as a tuner works.
+void JobManager::Impl::ScheduleLoop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    int running = 0;
+    Entry* next = nullptr;
+    const Clock::time_point now = Clock::now();
+    for (auto& [id, entry] : jobs_) {
+      running += entry->running ? 1 : 0;
+      if (entry->running || entry->job.state() != v1::JOB_STATE_QUEUED || now < entry->not_before) continue;
+      if (next == nullptr || entry->job.spec().priority() > next->job.spec().priority()) next = entry.get();
+    }
+    if (next != nullptr && running < options_.running) {
+      Begin(*next);
+      continue;
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds(200));
+  }
+}
+
+// With the lock held.
+void JobManager::Impl::Begin(Entry& entry) {
+  if (entry.thread.joinable()) entry.thread.join();  // of an earlier run, which has ended
+  entry.stop = entry.cancel;
+  entry.running = true;
+  entry.job.set_state(v1::JOB_STATE_RUNNING);
+  entry.job.set_started_at(UnixNow());
+  Save(entry).IgnoreError();  // without it the next service begins it as well
+  Changed(entry);
+  entry.thread = std::thread([this, &entry] { RunJob(entry); });
+}
+
+void JobManager::Impl::RunJob(Entry& entry) {
+  v1::TuneSpec spec;
+  int64_t id = 0;
+  std::string run;
+  {
+    std::lock_guard lock(mutex_);
+    spec = entry.job.spec();
+    id = entry.job.id();
+    // Ids begin anew with another list of jobs, keys do not.
+    run = absl::StrCat("diapason serve: job ", id, " (", entry.job.key(), ".", entry.job.series(), ")");
+  }
+  LogEvent(LogLevel::kInfo, "job_begins", {{"job", absl::StrCat(id)}, {"model", spec.model()}});
+  const absl::StatusOr<std::string> stopped = Tune(entry, spec, id, run);
+  std::lock_guard lock(mutex_);
+  Ended(entry, stopped);
+}
+
+absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneSpec& message, int64_t id,
+                                                   const std::string& run) {
+  ASSIGN_OR_RETURN(const TuneSpec spec, FromProto(message));
+  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, ModelPath(message)));
+  RETURN_IF_ERROR(history_->LinkNetwork(work.links));
+  FleetOptions fleet_options;
+  fleet_options.tracker = tracker_;
+  ASSIGN_OR_RETURN(fleet_options.target, Target::Parse(spec.target));
+  fleet_options.device_model = spec.device_model;
+  fleet_options.client.name = absl::StrCat("job ", id, " ", work.network);
+  fleet_options.client.priority = spec.priority;
+  fleet_options.client.weight = spec.weight;
+  fleet_options.client.labels = {spec.labels.begin(), spec.labels.end()};
+  fleet_options.client.give_up_seconds = options_.give_up_seconds;
+  fleet_options.stop = &entry.stop;
+  ASSIGN_OR_RETURN(const Fleet fleet, ConnectFleet(fleet_options));
+  TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
+  std::error_code ignored;
+  std::filesystem::create_directories(options_.history + ".models", ignored);
+  options.command_line = run;
+  if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
+  ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
+  JobListener listener(work.partition, [&](const v1::JobProgress& progress) {
+    std::lock_guard lock(mutex_);
+    *entry.job.mutable_progress() = progress;
+    Changed(entry);
+  });
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
+                                                                     fleet.measurer.get(), history_.get(), &listener));
+  ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&entry.stop));
+  if (entry.stop) return absl::CancelledError("stopped");
+  return report.stopped;
+}
+
+// With the lock held.
+void JobManager::Impl::Ended(Entry& entry, const absl::StatusOr<std::string>& stopped) {
+  entry.running = false;
+  v1::Job& job = entry.job;
+  job.set_ended_at(UnixNow());
+  job.clear_text();
+  if (stopped.ok()) {
+    job.set_state(v1::JOB_STATE_DONE);
+    job.mutable_progress()->set_stopped(*stopped);
+  } else if (entry.cancel) {
+    job.set_state(v1::JOB_STATE_CANCELLED);
+  } else if (absl::IsCancelled(stopped.status()) || MayPass(stopped.status())) {
+    job.set_state(v1::JOB_STATE_QUEUED);
+    job.clear_ended_at();
+    if (!absl::IsCancelled(stopped.status())) job.set_text(std::string(stopped.status().message()));
+    entry.not_before = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(options_.retry_seconds));
+  } else {
+    job.set_state(v1::JOB_STATE_FAILED);
+    job.set_text(std::string(stopped.status().message()));
+  }
+  Save(entry).IgnoreError();  // told in the log; the next service does it again, with nothing left to measure
+  LogEvent(LogLevel::kInfo, "job_ends",
+           {{"job", absl::StrCat(job.id())}, {"state", v1::JobState_Name(job.state())}, {"why", job.text()}});
+  Changed(entry);
+}
+
+// ---- the public face
+
+JobManager::JobManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+JobManager::~JobManager() = default;
+
+absl::StatusOr<std::unique_ptr<JobManager>> JobManager::Open(JobManagerOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<JobManager>(new JobManager(std::move(impl)));
+}
+void JobManager::Run(const std::string& tracker) { impl_->Run(tracker); }
+void JobManager::Stop() { impl_->Stop(); }
+absl::StatusOr<int64_t> JobManager::Submit(const std::string& key, const v1::TuneSpec& spec) {
+  return impl_->Submit(key, spec);
+}
+std::vector<v1::Job> JobManager::List() { return impl_->List(); }
+absl::StatusOr<v1::Job> JobManager::Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait) {
+  return impl_->Get(job, seen, wait);
+}
+absl::StatusOr<v1::Job> JobManager::Cancel(int64_t job) { return impl_->Cancel(job); }
+absl::StatusOr<v1::Job> JobManager::Resume(int64_t job, int64_t trials) { return impl_->Resume(job, trials); }
+History& JobManager::history() { return impl_->history(); }
+ModelStore& JobManager::models() { return impl_->models(); }
+
+}  // namespace diapason

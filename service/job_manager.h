@@ -1,0 +1,68 @@
+// Runs tuning jobs: several at once, each a tuner over the fleet and the one history, told on disk so that a service
+// that was killed goes on with all of them.
+//
+// What a job has measured is in the history before anybody is told of it; a job that is taken up again starts from
+// there (scheduler/tuner.h). Of the moments before a kill only what was still being measured is measured again.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace diapason {
+
+class History;
+class ModelStore;
+namespace v1 {
+class Job;
+class TuneSpec;
+}  // namespace v1
+
+struct JobManagerOptions {
+  std::string history;   // path; the jobs are kept in history + ".jobs", models and cost models in folders beside it
+  int running = 4;       // jobs at once
+  int unfinished = 256;  // queued and running ones; more are refused
+  // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.
+  double retry_seconds = 10;
+  double give_up_seconds = 60;  // a tracker that is away for so long fails the attempt
+};
+
+// Safe from any thread. Statuses are those that tuning.proto lists.
+class JobManager {
+ public:
+  // Opens history, jobs and models, with the errors of these.
+  static absl::StatusOr<std::unique_ptr<JobManager>> Open(JobManagerOptions options);
+  // Stops.
+  ~JobManager();
+  JobManager(const JobManager&) = delete;
+  JobManager& operator=(const JobManager&) = delete;
+
+  // Begins to run jobs on the fleet of this tracker, those that an earlier service left unfinished first.
+  void Run(const std::string& tracker);
+  // Ends the tuners, each with what it measures stored; their jobs go on at the next start. Idempotent.
+  void Stop();
+
+  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
+  // Newest first, without their tasks.
+  std::vector<v1::Job> List();
+  // Waits until the job's version is above `seen`, at most so long.
+  absl::StatusOr<v1::Job> Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait);
+  absl::StatusOr<v1::Job> Cancel(int64_t job);
+  // `trials`: a new limit; 0: as before.
+  absl::StatusOr<v1::Job> Resume(int64_t job, int64_t trials);
+
+  History& history();
+  ModelStore& models();
+
+ private:
+  class Impl;
+  explicit JobManager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diapason

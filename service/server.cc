@@ -1,0 +1,216 @@
+#include "service/server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "db/history.h"
+#include "diapason/v1/history.grpc.pb.h"
+#include "diapason/v1/tuning.grpc.pb.h"
+#include "service/job_store.h"
+#include "service/records.h"
+#include "worker/grpc_status.h"
+#include "worker/service_host.h"
+#include "worker/tracker.h"
+#include "worker/tracker_server.h"
+
+namespace diapason {
+namespace {
+
+constexpr uint32_t kMaxWaitMs = 30000;
+// So that a caller that has gone does not hold its thread for the whole wait.
+constexpr uint32_t kWaitStepMs = 500;
+constexpr int kMaxWorkloads = 65536;
+
+class TuningService final : public v1::Tuning::Service {
+ public:
+  TuningService(JobManager& jobs, const CoordinatorOptions& options) : jobs_(jobs), options_(options) {}
+
+  grpc::Status Greet(grpc::ServerContext*, const v1::GreetRequest* q, v1::GreetResponse* a) override {
+    uint32_t protocol = 0;
+    if (absl::Status status = CompareProtocols("service", q->protocol(), protocol); !status.ok()) return ToGrpc(status);
+    a->set_protocol(protocol);
+    a->set_program("diapason");
+    a->set_tracker(options_.tracker);
+    a->set_max_model_bytes(options_.max_model_bytes);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status HasModel(grpc::ServerContext*, const v1::HasModelRequest* q, v1::HasModelResponse* a) override {
+    a->set_known(jobs_.models().Has(q->hash()));
+    return grpc::Status::OK;
+  }
+
+  grpc::Status PutModel(grpc::ServerContext*, grpc::ServerReader<v1::ModelChunk>* reader,
+                        v1::PutModelResponse*) override {
+    return ToGrpc(TakeModel(*reader));
+  }
+
+  grpc::Status Submit(grpc::ServerContext*, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override {
+    absl::StatusOr<int64_t> job = jobs_.Submit(q->key(), q->spec());
+    if (job.ok()) a->set_job(*job);
+    return ToGrpc(job.status());
+  }
+
+  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* a) override {
+    for (v1::Job& job : jobs_.List()) *a->add_jobs() = std::move(job);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetJob(grpc::ServerContext* c, const v1::GetJobRequest* q, v1::Job* a) override {
+    for (uint32_t left = std::min(q->max_wait_ms(), kMaxWaitMs);; left -= std::min(left, kWaitStepMs)) {
+      absl::StatusOr<v1::Job> job =
+          jobs_.Get(q->job(), q->seen(), std::chrono::milliseconds(std::min(left, kWaitStepMs)));
+      if (!job.ok()) return ToGrpc(job.status());
+      if (left > kWaitStepMs && job->version() <= q->seen() && !c->IsCancelled()) continue;
+      *a = *std::move(job);
+      return grpc::Status::OK;
+    }
+  }
+
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* q, v1::Job* a) override {
+    return Answer(jobs_.Cancel(q->job()), a);
+  }
+  grpc::Status ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* q, v1::Job* a) override {
+    return Answer(jobs_.Resume(q->job(), q->trials()), a);
+  }
+
+ private:
+  static grpc::Status Answer(absl::StatusOr<v1::Job> job, v1::Job* a) {
+    if (job.ok()) *a = *std::move(job);
+    return ToGrpc(job.status());
+  }
+
+  absl::Status TakeModel(grpc::ServerReader<v1::ModelChunk>& reader) {
+    v1::ModelChunk chunk;
+    if (!reader.Read(&chunk)) return absl::InvalidArgumentError("a model without content");
+    if (!ModelStore::IsHash(chunk.hash())) {
+      return absl::InvalidArgumentError("a model's hash is the SHA-256 of its content, 64 hexadecimal digits");
+    }
+    if (chunk.bytes() > options_.max_model_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model has ", chunk.bytes(), " bytes and the service takes ", options_.max_model_bytes));
+    }
+    if (jobs_.models().Has(chunk.hash())) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore::Writer> writer,
+                     jobs_.models().Begin(chunk.hash(), chunk.bytes()));
+    do {
+      RETURN_IF_ERROR(writer->Add(chunk.data()));
+    } while (reader.Read(&chunk));
+    return writer->Finish();
+  }
+
+  JobManager& jobs_;
+  const CoordinatorOptions& options_;
+};
+
+class HistoryService final : public v1::HistoryReader::Service {
+ public:
+  explicit HistoryService(History& history) : history_(history) {}
+
+  grpc::Status Query(grpc::ServerContext*, const v1::QueryRequest* q, grpc::ServerWriter<v1::Record>* writer) override {
+    RecordFilter filter;
+    filter.target = q->target();
+    filter.workload = q->workload();
+    filter.device_model = q->device_model();
+    filter.network = q->network();
+    if (absl::Status status = CheckNetwork(history_, q->network(), "the service's history"); !status.ok())
+      return ToGrpc(status);
+    absl::StatusOr<std::vector<TuningRecord>> records = history_.TopK(filter, std::max<int64_t>(1, q->top()));
+    if (!records.ok()) return ToGrpc(records.status());
+    for (const TuningRecord& record : *records) {
+      if (!Write(record, *writer)) break;
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ForBuild(grpc::ServerContext*, const v1::ForBuildRequest* q,
+                        grpc::ServerWriter<v1::Record>* writer) override {
+    if (q->workload_keys_size() > kMaxWorkloads) {
+      return ToGrpc(absl::InvalidArgumentError(
+          absl::StrCat(q->workload_keys_size(), " workloads are more than a network can have")));
+    }
+    absl::StatusOr<std::string> model = ModelForBuild(history_, q->target(), q->device_model(), q->may_differ());
+    if (!model.ok()) return ToGrpc(model.status());
+    auto records =
+        RecordsForBuild(history_, {q->workload_keys().begin(), q->workload_keys().end()}, *model, q->target());
+    if (!records.ok()) return ToGrpc(records.status());
+    for (const auto& [key, record] : *records) {
+      if (!Write(record, *writer)) break;
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  // False when the caller has gone. Waits for it while it is slow.
+  static bool Write(const TuningRecord& record, grpc::ServerWriter<v1::Record>& writer) {
+    v1::Record message;
+    ToProto(record, message);
+    return writer.Write(message);
+  }
+
+  History& history_;
+};
+
+}  // namespace
+
+class CoordinatorServer::Impl {
+ public:
+  explicit Impl(CoordinatorOptions options) : options_(std::move(options)) {}
+  // Calls end before what they use.
+  ~Impl() {
+    if (jobs_ != nullptr) jobs_->Stop();
+    if (host_ != nullptr) host_->Shutdown();
+    tracker_.reset();
+    host_.reset();
+  }
+
+  absl::Status Start() {
+    ASSIGN_OR_RETURN(jobs_, JobManager::Open(options_.jobs));
+    tuning_ = std::make_unique<TuningService>(*jobs_, options_);
+    reader_ = std::make_unique<HistoryService>(jobs_->history());
+    if (options_.tracker.empty()) {
+      const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
+      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(options_.listen, {}, state, {tuning_.get(), reader_.get()}));
+      jobs_->Run(Reachable(tracker_->address()));
+    } else {
+      ASSIGN_OR_RETURN(host_, ServiceHost::Start(options_.listen, {tuning_.get(), reader_.get()}));
+      jobs_->Run(options_.tracker);
+    }
+    return absl::OkStatus();
+  }
+  const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
+
+ private:
+  // "all addresses" is none that can be dialled.
+  static std::string Reachable(const std::string& address) {
+    const size_t colon = address.rfind(':');
+    const std::string host = address.substr(0, colon);
+    if (host == "0.0.0.0") return "127.0.0.1" + address.substr(colon);
+    if (host == "[::]") return "[::1]" + address.substr(colon);
+    return address;
+  }
+
+  const CoordinatorOptions options_;
+  std::unique_ptr<JobManager> jobs_;
+  std::unique_ptr<TuningService> tuning_;
+  std::unique_ptr<HistoryService> reader_;
+  std::unique_ptr<TrackerServer> tracker_;
+  std::unique_ptr<ServiceHost> host_;
+};
+
+CoordinatorServer::CoordinatorServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CoordinatorServer::~CoordinatorServer() = default;
+
+absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(CoordinatorOptions options) {
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<CoordinatorServer>(new CoordinatorServer(std::move(impl)));
+}
+
+const std::string& CoordinatorServer::address() const { return impl_->address(); }
+
+}  // namespace diapason

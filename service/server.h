@@ -1,0 +1,39 @@
+// The coordinator service (`diapason serve`): jobs (tuning.proto) and the history (history.proto) on one port, and a
+// tracker on the same port unless there is one elsewhere.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "service/job_manager.h"
+
+namespace diapason {
+
+struct CoordinatorOptions {
+  std::string listen;   // HOST:PORT; port 0: any free one
+  std::string tracker;  // HOST:PORT; empty: one of its own
+  std::string state;    // of its own tracker; empty: history + ".tracker"
+  uint64_t max_model_bytes = uint64_t{4} << 30;
+  JobManagerOptions jobs;
+};
+
+class CoordinatorServer {
+ public:
+  // Errors: those of JobManager::Open, TrackerServer::Start and the port.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorOptions options);
+  // Stops: what runs goes on at the next start.
+  ~CoordinatorServer();
+  CoordinatorServer(const CoordinatorServer&) = delete;
+  CoordinatorServer& operator=(const CoordinatorServer&) = delete;
+
+  // With the port that was chosen.
+  const std::string& address() const;
+
+ private:
+  class Impl;
+  explicit CoordinatorServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace diapason

@@ -1,0 +1,205 @@
+#include "service/tune_spec.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "db/history.h"
+#include "diapason/v1/tuning.pb.h"
+#include "scheduler/objective.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kUnlimitedTrials = int64_t{1} << 40;
+
+// "1,4" as positions from 0.
+absl::StatusOr<std::vector<int>> ParseTasks(const std::string& text, size_t count) {
+  std::vector<int> positions;
+  if (text.empty()) return positions;
+  for (const std::string& part : static_cast<std::vector<std::string>>(absl::StrSplit(text, ','))) {
+    int id = 0;
+    if (!absl::SimpleAtoi(part, &id) || id < 1 || id > static_cast<int>(count)) {
+      return absl::InvalidArgumentError(absl::StrCat("--tasks ", text,
+                                                     " does not name tasks of this network; give ids from 1 to ", count,
+                                                     " as `diapason tasks` shows them, for example --tasks 1,4"));
+    }
+    if (std::find(positions.begin(), positions.end(), id - 1) == positions.end()) positions.push_back(id - 1);
+  }
+  return positions;
+}
+
+absl::Status CheckObjective(const std::string& text, const std::vector<TuningTask>& tasks) {
+  std::vector<std::vector<NetworkWeight>> weights;
+  for (const TuningTask& task : tasks) weights.push_back(task.weights);
+  return Objective::Parse(text, weights).status();
+}
+
+// As the flags of `tune` check; who writes to the service without our program gets the same answer.
+absl::Status CheckNumbers(const TuneSpec& spec) {
+  struct Number {
+    const char* name;
+    double value, least, most;
+  };
+  const Number numbers[] = {{"trials", static_cast<double>(spec.trials), 0, 1e15},
+                            {"seconds", spec.seconds, 0, 1e9},
+                            {"trials_per_round", static_cast<double>(spec.trials_per_round), 1, 4096},
+                            {"early_stop", spec.early_stop, 0, 1e15},
+                            {"repeat", static_cast<double>(spec.measure.repeat), 1, 1000},
+                            {"number", static_cast<double>(spec.measure.number), 1, 1e6},
+                            {"min_repeat_ms", spec.measure.min_repeat_ms, 0, 1e6},
+                            {"build_timeout_seconds", spec.measure.build_timeout_s, 1e-3, 1e5},
+                            {"run_timeout_seconds", spec.measure.run_timeout_s, 1e-3, 1e5},
+                            {"batch", static_cast<double>(spec.options.batch), 0, 1 << 20},
+                            {"weight", spec.weight, 1e-6, 1e6},
+                            {"priority", static_cast<double>(spec.priority), -1000, 1000}};
+  for (const Number& n : numbers) {
+    if (n.value >= n.least && n.value <= n.most) continue;  // false for NaN
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's ", n.name, " is ", n.value, ": give a number from ", n.least, " to ", n.most));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string NetworkName(const std::string& model) {
+  std::string name = model.substr(model.rfind('/') + 1);
+  if (name.size() > 5 && name.ends_with(".onnx")) name.resize(name.size() - 5);
+  return name;
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path) {
+  TuneWork work;
+  work.network = NetworkName(spec.model);
+  ASSIGN_OR_RETURN(const Network network, LoadOptimized(path, spec.options));
+  ASSIGN_OR_RETURN(work.partition, PartitionNetwork(network));
+  for (const Task& task : work.partition.tasks) {
+    const double weight = static_cast<double>(task.weight);
+    work.tasks.push_back({task.name, task.dag, task.workload_key, {{work.network, weight}}});
+    work.links.push_back({work.network, task.workload_key, SerializeDag(task.dag), task.name, weight});
+  }
+  ASSIGN_OR_RETURN(work.only, ParseTasks(spec.tasks, work.tasks.size()));
+  RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks));
+  return work;
+}
+
+TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target) {
+  TunerOptions options;
+  options.target = target.target;
+  options.facts = target.facts;
+  options.make_space = TaskSpace::Create;
+  options.trials = spec.trial_limit().value_or(kUnlimitedTrials);
+  options.seconds = spec.seconds;
+  options.only = work.only;
+  options.seed = spec.seed;
+  options.trials_per_round = static_cast<int>(spec.trials_per_round);
+  options.measure = spec.measure;
+  options.objective = spec.objective;
+  options.early_stop = spec.early_stop < 1 ? spec.early_stop : 0;
+  options.patience = spec.early_stop < 1 ? 0 : static_cast<int64_t>(spec.early_stop);
+  options.synchronous = spec.deterministic;
+  options.host = HostName();
+  return options;
+}
+
+absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
+                                                   const std::string& command_line) {
+  std::vector<int64_t> continued;
+  if (!spec.deterministic) return continued;
+  ASSIGN_OR_RETURN(const std::vector<TuningRun> runs, history.Runs());
+  for (const TuningRun& run : runs) {
+    if (run.command_line == command_line && run.seed == spec.seed) continued.push_back(run.id);
+  }
+  return continued;
+}
+
+void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
+  message.set_model(spec.model_hash.empty() ? spec.model : spec.model.substr(spec.model.rfind('/') + 1));
+  message.set_model_hash(spec.model_hash);
+  message.set_batch(spec.options.batch);
+  message.set_layout(NameOf(spec.options.layout));
+  message.set_dtype(spec.options.dtype == DType::kFloat16 ? "float16" : "float32");
+  for (const auto& [name, shape] : spec.options.input_shapes) {
+    *(*message.mutable_input_shapes())[name].mutable_extents() = {shape.begin(), shape.end()};
+  }
+  message.mutable_extra()->insert(spec.options.extra.begin(), spec.options.extra.end());
+  message.set_target(spec.target);
+  message.set_trials(spec.trials);
+  message.set_seconds(spec.seconds);
+  message.set_tasks(spec.tasks);
+  message.set_seed(spec.seed);
+  message.set_trials_per_round(spec.trials_per_round);
+  message.set_early_stop(spec.early_stop);
+  message.set_objective(spec.objective);
+  message.set_repeat(static_cast<uint32_t>(spec.measure.repeat));
+  message.set_number(static_cast<uint64_t>(spec.measure.number));
+  message.set_min_repeat_ms(spec.measure.min_repeat_ms);
+  message.set_build_timeout_seconds(spec.measure.build_timeout_s);
+  message.set_run_timeout_seconds(spec.measure.run_timeout_s);
+  message.set_no_race(!spec.measure.race);
+  message.set_flush_l2(spec.measure.flush_l2);
+  message.set_device(spec.device_model);
+  message.mutable_labels()->insert(spec.labels.begin(), spec.labels.end());
+  message.set_priority(spec.priority);
+  message.set_weight(spec.weight);
+  message.set_deterministic(spec.deterministic);
+}
+
+absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
+  TuneSpec spec;
+  spec.model = message.model();
+  spec.model_hash = message.model_hash();
+  spec.options.batch = message.batch();
+  if (message.layout() != "NHWC" && message.layout() != "NCHW")
+    return absl::InvalidArgumentError(absl::StrCat("the job's layout is '", message.layout(), "': give NHWC or NCHW"));
+  spec.options.layout = message.layout() == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
+  if (message.dtype() != "float32" && message.dtype() != "float16")
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's dtype is '", message.dtype(), "': give float32 or float16"));
+  spec.options.dtype = message.dtype() == "float16" ? DType::kFloat16 : DType::kFloat32;
+  for (const auto& [name, shape] : message.input_shapes())
+    spec.options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
+  spec.options.extra = {message.extra().begin(), message.extra().end()};
+  spec.target = message.target();
+  spec.trials = message.trials();
+  spec.seconds = message.seconds();
+  spec.tasks = message.tasks();
+  spec.seed = message.seed();
+  spec.trials_per_round = message.trials_per_round();
+  spec.early_stop = message.early_stop();
+  spec.objective = message.objective();
+  spec.measure.repeat = static_cast<int>(std::min<uint32_t>(message.repeat(), 1 << 30));
+  spec.measure.number = static_cast<int64_t>(std::min<uint64_t>(message.number(), 1 << 30));
+  spec.measure.min_repeat_ms = message.min_repeat_ms();
+  spec.measure.build_timeout_s = message.build_timeout_seconds();
+  spec.measure.run_timeout_s = message.run_timeout_seconds();
+  spec.measure.race = !message.no_race();
+  spec.measure.flush_l2 = message.flush_l2();
+  spec.device_model = message.device();
+  spec.labels = {message.labels().begin(), message.labels().end()};
+  spec.priority = message.priority();
+  spec.weight = message.weight();
+  spec.deterministic = message.deterministic();
+  if (spec.model.empty()) return absl::InvalidArgumentError("the job names no model");
+  // A path would be read on the service's host.
+  if (spec.model_hash.empty() && (spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx")))
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's model '", spec.model, "' is a file: send its content, or name a built-in network"));
+  RETURN_IF_ERROR(CheckNumbers(spec));
+  RETURN_IF_ERROR(Target::Parse(spec.target).status());
+  return spec;
+}
+
+}  // namespace diapason

@@ -1,0 +1,82 @@
+// What is to be tuned and how: the options of `tune` and `submit`, and their way to the tuner.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/partition.h"
+#include "scheduler/tuner.h"
+#include "service/target.h"
+
+namespace diapason {
+
+class History;
+namespace v1 {
+class TuneSpec;
+}
+
+inline constexpr int64_t kDefaultTrials = 1000;
+
+struct TuneSpec {
+  std::string model;       // an .onnx file or a built-in network
+  std::string model_hash;  // of the file's content, where the service has it by that; else empty
+  ModelOptions options;
+  std::string target;
+  int64_t trials = 0;  // 0: not given
+  double seconds = 0;  // 0: no limit
+  std::string tasks;   // "1,4"; empty: all
+  uint64_t seed = 0;
+  int64_t trials_per_round = 64;
+  double early_stop = 0;  // a share, or from 1 on a number of trials without a gain
+  std::string objective = "sum";
+  MeasureOptions measure;
+  // Of the devices that measure.
+  std::string device_model;
+  std::map<std::string, std::string> labels;
+  int32_t priority = 0;
+  double weight = 1;
+  // Rounds one after the other, and a run that was cut off is played again from the history: the same proposals for the
+  // same seed and measurements, whatever happened in between.
+  bool deterministic = false;
+
+  // Nothing: no limit but the time.
+  std::optional<int64_t> trial_limit() const {
+    if (trials > 0) return trials;
+    return seconds > 0 ? std::nullopt : std::optional<int64_t>(kDefaultTrials);
+  }
+};
+
+void ToProto(const TuneSpec& spec, v1::TuneSpec& message);
+// InvalidArgument for what no `tune` would take: out of range, not finite, unknown names.
+absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message);
+
+// A model cut into tasks, ready for the tuner.
+struct TuneWork {
+  std::string network;  // the name that a history knows it by
+  Partition partition;
+  std::vector<TuningTask> tasks;
+  std::vector<NetworkTask> links;
+  std::vector<int> only;  // positions of the tasks to tune; empty: all
+};
+
+// Loads the model from `path` (or the built-in network of that name) and checks the options that depend on it.
+absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path);
+// All but the seed of evolution, the model's path and what is told of the run.
+TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target);
+
+// With `deterministic`: the runs of this command line and seed that the history has, which the next one goes on with
+// (TunerOptions::continued_runs). Else none.
+absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
+                                                   const std::string& command_line);
+
+// "resnet-18", or a file's name without folder and ".onnx".
+std::string NetworkName(const std::string& model);
+std::string HostName();
+
+}  // namespace diapason

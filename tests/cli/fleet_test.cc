@@ -1,0 +1,136 @@
+// Tracker, workers and tuners as processes of their own.
+#include "tests/cli/fleet_fixture.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kUsage = 2;
+
+TEST_F(FleetCli, TunesOnAFleet) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  ASSERT_NE(address, "") << tracker->err();
+  // The tuner may be first: it waits for a device.
+  Process tune(Tune(address, "8", {"--labels", "rack=a"}), Path("tune"));
+  auto other = Worker(address, "other", {"--labels", "rack=b"});
+  auto worker = Worker(address, "worker", {"--labels", "rack=a,room=1"});
+  ASSERT_EQ(tune.Wait(), 0) << tune.err();
+  const auto report = nlohmann::json::parse(tune.out());
+  EXPECT_EQ(report["trials"], 8);
+  EXPECT_EQ(report["tasks"][0]["verified"], true);
+  ExpectEachOnce(8);
+  worker->Signal(SIGTERM);
+  EXPECT_EQ(worker->Wait(), 0) << worker->err();
+  EXPECT_NE(worker->err().find(" info worker_drains"), std::string::npos) << worker->err();
+  tracker->Signal(SIGTERM);
+  EXPECT_EQ(tracker->Wait(), 0) << tracker->err();
+  EXPECT_NE(tracker->err().find(" info worker_registered worker=worker devices=1"), std::string::npos)
+      << tracker->err();
+}
+
+TEST_F(FleetCli, KilledWorkersAndTrackersLoseNothing) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  auto a = Worker(address, "a"), b = Worker(address, "b");
+  Process tune(Tune(address, "40"), Path("tune"));
+  auto records = [&] {
+    const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
+    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+  };
+  ASSERT_TRUE(WaitFor([&] { return records() >= 3; })) << tune.err() << a->err();
+  a->Kill();
+  ASSERT_TRUE(WaitFor([&] { return records() >= 10; })) << tune.err();
+  tracker->Kill();
+  tracker = Tracker(address);
+  ASSERT_TRUE(WaitFor([&] { return records() >= 20; })) << tune.err();
+  a = Worker(address, "a");
+  b->Kill();
+  ASSERT_EQ(tune.Wait(), 0) << tune.err();
+  ExpectEachOnce(40);
+}
+
+TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  auto a = Worker(address, "a", {"--labels", "rack=a"}), b = Worker(address, "b");
+  auto status = [&] { return Cli({"fleet", "status", "--tracker", address, "--json"}).json(); };
+  ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 2; })) << a->err();
+  auto fleet = status();
+  EXPECT_EQ(fleet["models"][0]["kind"], "cpu");
+  EXPECT_EQ(fleet["models"][0]["total"], 2);
+  EXPECT_EQ(fleet["models"][0]["free"], 2);
+  EXPECT_EQ(fleet["devices"][0]["worker"], "a");
+  EXPECT_EQ(fleet["devices"][0]["labels"]["rack"], "a");
+  EXPECT_EQ(fleet["devices"][0]["device"], "cpu:0");
+  EXPECT_EQ(fleet["devices"][0]["state"], "ready");
+  EXPECT_LT(fleet["devices"][0]["last_seen_s"], 2);
+  Process tune(Tune(address, "12"), Path("tune"));
+  ASSERT_TRUE(WaitFor([&] {
+    fleet = status();
+    return !fleet["queues"].empty() && fleet["queues"][0]["done"] > 0 && fleet["devices"][0]["runs"] > 0;
+  })) << fleet.dump()
+      << tune.err();
+  EXPECT_EQ(fleet["queues"][0]["name"], "tune gemm");
+  ASSERT_EQ(tune.Wait(), 0) << tune.err();
+  const CliResult table = Cli({"fleet", "status", "--tracker", address});
+  EXPECT_NE(table.out.find("key"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("a       cpu:0"), std::string::npos) << table.out;
+  b->Kill();
+  ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; }));
+  tracker->Kill();
+  const CliResult gone = Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"});
+  EXPECT_EQ(gone.code, 1);
+  EXPECT_EQ(gone.err.rfind("error: the tracker at '" + address + "' does not answer (", 0), 0u) << gone.err;
+  EXPECT_NE(gone.err.find("): start it with 'diapason tracker', or check the address and the network\n"),
+            std::string::npos)
+      << gone.err;
+}
+
+TEST_F(FleetCli, BadInput) {
+  ExpectError(Cli({"tracker"}), "--listen is missing; `diapason tracker --help` shows what to give", kUsage);
+  ExpectError(Cli({"tracker", "--listen", "localhost"}),
+              "--listen localhost is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
+  ExpectError(Cli({"tracker", "--listen", "localhost:99999"}),
+              "--listen localhost:99999 is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
+  ExpectError(
+      Cli({"tracker", "--listen", "0.0.0.0:0"}),
+      "--listen 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach it is "
+      "trusted");
+  ExpectError(
+      Cli({"tracker", "--listen", "127.0.0.1:0", "--session", "1"}),
+      "--heartbeat 1, --session 1 and --lease 15 do not fit each other: a session is to last more than two heartbeats, "
+      "and a lease no less than a session");
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--log-level", "loud"}),
+              "--log-level loud: give error, warning, info or debug", kUsage);
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  ExpectError(Cli({"tracker", "--listen", address}),
+              "cannot listen on '" + address + "': the port is in use or the address is not of this host");
+
+  const std::string names =
+      " is not understood; give names such as cpu, opencl:0, cuda:0 or cuda:*, with commas between them";
+  for (const std::string wrong : {"tpu", "cpu:1", "cuda:x", "cuda:", "cpu -cores=3"}) {
+    ExpectError(Cli({"worker", "--tracker", address, "--devices", wrong}), "--devices " + wrong + names);
+  }
+  ExpectError(Cli({"worker", "--tracker", address, "--devices", "cpu,"}), "--devices \"\"" + names);
+  ExpectError(Cli({"worker", "--tracker", address, "--devices", "cpu,cpu:0"}),
+              "--devices cpu,cpu:0 names the device \"cpu\" twice; give each once");
+  ExpectError(Cli({"worker", "--tracker", address, "--devices", "cpu", "--labels", "rack"}),
+              "--labels rack is not understood; write it as rack=a,room=2");
+  ExpectError(
+      Cli({"worker", "--tracker", "example.org:1", "--devices", "cpu"}),
+      "--tracker example.org:1 would speak plain text beyond this host; add --insecure if every host that can reach it "
+      "is trusted");
+  const CliResult missing = Cli({"worker", "--tracker", address, "--devices", "cuda:63"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_EQ(missing.err.rfind("error: the runner of 'cuda -device=63' does not start: ", 0), 0u) << missing.err;
+
+  ExpectError(Cli(Tune(address, "8", {"--builders", "2"})),
+              "--builders is for this host's own processes; with --tracker the workers say how many they have");
+  ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--device", "X"}),
+              "--device chooses among the devices of a fleet; name its tracker with --tracker");
+  EXPECT_FALSE(std::filesystem::exists(Path("h.db")));
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,99 @@
+#include "service/tune_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "diapason/v1/tuning.pb.h"
+
+namespace diapason {
+namespace {
+
+TuneSpec Everything() {
+  TuneSpec spec;
+  spec.model = "gemm";
+  spec.options.batch = 3;
+  spec.options.layout = Layout::kNCHW;
+  spec.options.dtype = DType::kFloat16;
+  spec.options.input_shapes = {{"x", {1, 2, 3}}};
+  spec.options.extra = {{"m", "32"}};
+  spec.target = "cpu -num-cores=1";
+  spec.trials = 77;
+  spec.seconds = 1.5;
+  spec.tasks = "1,2";
+  spec.seed = 5;
+  spec.trials_per_round = 16;
+  spec.early_stop = 0.25;
+  spec.objective = "targets:gemm=5ms";
+  spec.measure = {5, 11, 12.5, 31, 13, false, true};
+  spec.device_model = "Fake 3000";
+  spec.labels = {{"rack", "a"}};
+  spec.priority = -2;
+  spec.weight = 2.5;
+  spec.deterministic = true;
+  return spec;
+}
+
+TEST(TuneSpec, EveryOptionArrives) {
+  v1::TuneSpec message;
+  ToProto(Everything(), message);
+  const absl::StatusOr<TuneSpec> read = FromProto(message);
+  ASSERT_TRUE(read.ok()) << read.status();
+  v1::TuneSpec again;
+  ToProto(*read, again);
+  EXPECT_EQ(again.DebugString(), message.DebugString());
+  const TuneSpec spec = Everything();
+  EXPECT_EQ(read->options.input_shapes, spec.options.input_shapes);
+  EXPECT_EQ(read->measure.build_timeout_s, 31);
+  EXPECT_EQ(read->measure.race, false);
+  EXPECT_EQ(read->labels, spec.labels);
+  EXPECT_EQ(read->priority, -2);
+  EXPECT_EQ(read->deterministic, true);
+}
+
+TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
+  auto refusal = [](const std::function<void(v1::TuneSpec&)>& change) {
+    v1::TuneSpec message;
+    ToProto(Everything(), message);
+    change(message);
+    return std::string(FromProto(message).status().message());
+  };
+  EXPECT_EQ(refusal([](auto& m) { m.set_repeat(0); }), "the job's repeat is 0: give a number from 1 to 1000");
+  EXPECT_EQ(refusal([](auto& m) { m.set_weight(std::nan("")); }),
+            "the job's weight is nan: give a number from 1e-06 to 1e+06");
+  EXPECT_EQ(refusal([](auto& m) { m.set_layout("CHWN"); }), "the job's layout is 'CHWN': give NHWC or NCHW");
+  EXPECT_EQ(refusal([](auto& m) { m.set_dtype("int4"); }), "the job's dtype is 'int4': give float32 or float16");
+  EXPECT_EQ(refusal([](auto& m) { m.set_model(""); }), "the job names no model");
+  // A path would be read on the service's host.
+  EXPECT_EQ(refusal([](auto& m) { m.set_model("/etc/secret.onnx"); }),
+            "the job's model '/etc/secret.onnx' is a file: send its content, or name a built-in network");
+  EXPECT_NE(refusal([](auto& m) { m.set_target("abacus"); }), "");
+}
+
+TEST(TuneSpec, WorkHasTasksAndChecksTheirIds) {
+  TuneSpec spec;
+  spec.model = "gemm";
+  spec.options.extra = {{"m", "8"}, {"n", "8"}, {"k", "8"}};
+  spec.target = "cpu";
+  const absl::StatusOr<TuneWork> work = PrepareWork(spec, "gemm");
+  ASSERT_TRUE(work.ok()) << work.status();
+  EXPECT_EQ(work->network, "gemm");
+  ASSERT_EQ(work->tasks.size(), 1u);
+  EXPECT_EQ(work->links[0].network, "gemm");
+  spec.tasks = "2";
+  EXPECT_EQ(PrepareWork(spec, "gemm").status(),
+            absl::InvalidArgumentError("--tasks 2 does not name tasks of this network; give ids from 1 to 1 as `diapason "
+                                       "tasks` shows them, for example --tasks 1,4"));
+}
+
+TEST(TuneSpec, ALimitOfTrialsIsTheDefaultWithoutOneOfTime) {
+  TuneSpec spec;
+  EXPECT_EQ(spec.trial_limit(), 1000);
+  spec.seconds = 5;
+  EXPECT_EQ(spec.trial_limit(), std::nullopt);
+  spec.trials = 7;
+  EXPECT_EQ(spec.trial_limit(), 7);
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,85 @@
+#include "worker/fleet_status.h"
+
+#include <chrono>
+#include <thread>
+
+#include "compiler/tensor/check.h"
+#include "diapason/v1/tracker.grpc.pb.h"
+#include "worker/channel.h"
+
+namespace diapason {
+namespace {
+
+constexpr std::chrono::milliseconds kCallTimeout{10000};
+
+std::string StateText(v1::DeviceState state) {
+  switch (state) {
+    case v1::DEVICE_STATE_READY:
+      return "ready";
+    case v1::DEVICE_STATE_RESTARTING:
+      return "restarting";
+    case v1::DEVICE_STATE_QUARANTINED:
+      return "quarantined";
+    default:
+      return "unknown";
+  }
+}
+
+FleetStatus::Device DeviceOf(const v1::WorkerStatus& worker, const v1::DeviceDescription& description) {
+  FleetStatus::Device device;
+  device.worker = worker.name();
+  device.labels = {worker.labels().begin(), worker.labels().end()};
+  device.name = description.name();
+  device.target = description.target();
+  device.model = description.facts().model();
+  device.uuid = description.facts().uuid();
+  device.state = StateText(description.state());
+  device.last_seen_seconds = worker.last_seen_seconds();
+  for (const v1::DeviceStatus& state : worker.states()) {
+    if (state.device() != device.name) continue;
+    device.state = StateText(state.state());
+    device.why = state.state() == v1::DEVICE_STATE_READY ? "" : state.text();
+  }
+  for (const v1::DeviceRates& rates : worker.rates()) {
+    if (rates.device() != device.name) continue;
+    device.leases = rates.leases();
+    device.runs = static_cast<int64_t>(rates.runs());
+    device.trials_per_second = rates.trials_per_second();
+    device.utilisation = rates.utilisation();
+    device.error_rate = rates.error_rate();
+    device.drift = rates.drift();
+  }
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds) {
+  std::unique_ptr<v1::Tracker::Stub> stub = v1::Tracker::NewStub(MakeChannel(tracker));
+  auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds);
+  Backoff backoff;
+  v1::ListWorkersResponse response;
+  while (true) {
+    CallGuard call;
+    absl::Status status = call.Run(kCallTimeout, [&](grpc::ClientContext& context) {
+      return stub->ListWorkers(&context, v1::ListWorkersRequest(), &response);
+    });
+    if (status.ok()) break;
+    std::chrono::milliseconds wait = backoff.Next();
+    if (!IsTransient(status)) return status;
+    if (std::chrono::steady_clock::now() + wait > until) return NoAnswer("tracker", tracker, status);
+    std::this_thread::sleep_for(wait);
+  }
+  FleetStatus status;
+  for (const v1::ModelStatus& m : response.models())
+    status.models.push_back({m.kind(), m.model(), m.total(), m.free(), m.pending(), m.quarantined()});
+  for (const v1::WorkerStatus& worker : response.workers()) {
+    for (const v1::DeviceDescription& device : worker.devices()) status.devices.push_back(DeviceOf(worker, device));
+  }
+  for (const v1::QueueStatus& q : response.queues())
+    status.queues.push_back(
+        {q.name(), q.priority(), q.weight(), q.pending(), q.leased(), static_cast<int64_t>(q.done())});
+  return status;
+}
+
+}  // namespace diapason

@@ -1,0 +1,76 @@
+#include "worker/log.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+
+namespace diapason {
+namespace {
+
+std::atomic<int> g_level{static_cast<int>(LogLevel::kNone)};
+
+constexpr std::array<const char*, 5> kNames{"none", "error", "warning", "info", "debug"};
+
+std::string Quoted(const std::string& value) {
+  bool plain = !value.empty();
+  for (unsigned char c : value) plain = plain && c > ' ' && c != '"' && c != '=' && c != 0x7f;
+  if (plain) return value;
+  std::string quoted = "\"";
+  for (unsigned char c : value) {
+    if (c == '\n') {
+      quoted += "\\n";
+    } else if (c < ' ' || c == 0x7f) {
+      quoted += ' ';
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += static_cast<char>(c);
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string TimeText() {
+  auto now = std::chrono::system_clock::now();
+  std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[40];
+  size_t length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text + length, sizeof(text) - length, ".%03dZ", static_cast<int>(millis));
+  return text;
+}
+
+}  // namespace
+
+void SetLogLevel(LogLevel level) { g_level = static_cast<int>(level); }
+
+bool ParseLogLevel(const std::string& text, LogLevel& level) {
+  for (size_t i = 1; i < kNames.size(); ++i) {
+    if (text != kNames[i]) continue;
+    level = static_cast<LogLevel>(i);
+    return true;
+  }
+  return false;
+}
+
+std::string LogLine(LogLevel level, const std::string& event,
+                    const std::vector<std::pair<std::string, std::string>>& fields) {
+  std::string line = std::string(kNames[static_cast<size_t>(level)]) + " " + event;
+  for (const auto& [key, value] : fields) line += " " + key + "=" + Quoted(value);
+  return line;
+}
+
+void LogEvent(LogLevel level, const std::string& event,
+              const std::vector<std::pair<std::string, std::string>>& fields) {
+  if (static_cast<int>(level) > g_level) return;
+  std::string line = TimeText() + " " + LogLine(level, event, fields) + "\n";
+  // One write, so that lines of several threads do not mix.
+  if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+}
+
+}  // namespace diapason

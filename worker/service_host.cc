@@ -1,0 +1,64 @@
+#include "worker/service_host.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <utility>
+
+#include "worker/channel.h"
+
+namespace diapason {
+namespace {
+
+// Threads of calls that block one each (sync services); more calls at once are refused.
+constexpr int kMaxThreads = 256;
+
+}  // namespace
+
+class ServiceHost::Impl {
+ public:
+  absl::Status Start(const std::string& address, const std::vector<grpc::Service*>& services) {
+    SilenceGrpcLog();
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+    builder.SetMaxSendMessageSize(kMaxMessageBytes);
+    grpc::ResourceQuota quota;
+    quota.SetMaxThreads(kMaxThreads);
+    builder.SetResourceQuota(quota);
+    for (grpc::Service* service : services) builder.RegisterService(service);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return absl::UnavailableError("cannot listen on '" + address +
+                                    "': the port is in use or the address is not of this host");
+    }
+    address_ = address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
+    return absl::OkStatus();
+  }
+  ~Impl() { Shutdown(); }
+  const std::string& address() const { return address_; }
+  void Shutdown() {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  }
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+ServiceHost::ServiceHost(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ServiceHost::~ServiceHost() = default;
+
+absl::StatusOr<std::unique_ptr<ServiceHost>> ServiceHost::Start(const std::string& address,
+                                                                const std::vector<grpc::Service*>& services) {
+  auto impl = std::make_unique<Impl>();
+  if (absl::Status status = impl->Start(address, services); !status.ok()) return status;
+  return std::unique_ptr<ServiceHost>(new ServiceHost(std::move(impl)));
+}
+
+const std::string& ServiceHost::address() const { return impl_->address(); }
+void ServiceHost::Shutdown() { impl_->Shutdown(); }
+
+}  // namespace diapason

@@ -1,0 +1,31 @@
+// What a tracker's owner may set.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace diapason {
+
+struct TrackerOptions {
+  using Clock = std::chrono::steady_clock;
+  std::chrono::milliseconds heartbeat{1000};  // told to workers
+  std::chrono::milliseconds lease{15000};     // without renewal
+  // Of a worker, without Report. Shorter than a lease: a silent worker is gone before its lease would be granted again.
+  std::chrono::milliseconds session{10000};
+  std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
+  std::chrono::milliseconds max_wait{30000};      // of Lease and Next
+  // A longer time between two Ticks is a stall of this process and not of its peers: their deadlines move on by it.
+  std::chrono::milliseconds stall{2000};
+  uint32_t max_pending = 4096;
+  uint32_t max_request_bytes = 16 << 20;
+  uint32_t max_queues = 1024;
+  uint32_t max_workers = 16384;
+  size_t max_stored_bytes = 256 << 20;  // of requests and results of all queues together
+  uint32_t max_results_per_answer = 256;
+  size_t max_answer_bytes = 4 << 20;
+  std::function<Clock::time_point()> now = [] { return Clock::now(); };
+};
+
+}  // namespace diapason

@@ -1,0 +1,125 @@
+// What the tracker tells people of its workers, devices and queues.
+#include <algorithm>
+
+#include "worker/tracker_impl.h"
+
+namespace diapason {
+namespace {
+
+constexpr std::chrono::seconds kWindow{60};
+constexpr std::chrono::seconds kCountsEvery{5};
+// Fewer devices than this of one model cannot outvote one that is wrong.
+constexpr size_t kFewestPeers = 2;
+
+}  // namespace
+
+void Tracker::Impl::NoteCounts(Session& session, const v1::DeviceStatistics& total) {
+  std::deque<Counts>& counts = session.counts[total.device()];
+  Clock::time_point now = Now();
+  // The newest is always there; those before it are some seconds apart.
+  if (counts.size() >= 2 && counts.back().at - counts[counts.size() - 2].at < kCountsEvery) counts.pop_back();
+  counts.push_back({now, total});
+  while (counts.size() > 2 && now - counts[1].at > kWindow) counts.pop_front();
+}
+
+v1::DeviceRates Tracker::Impl::RatesOf(const Session& session, const std::string& device) const {
+  v1::DeviceRates rates;
+  rates.set_device(device);
+  auto leases = std::count_if(session.leases.begin(), session.leases.end(),
+                              [&](const auto& lease) { return lease.second.device == device; });
+  rates.set_leases(static_cast<uint32_t>(leases));
+  auto found = session.counts.find(device);
+  if (found == session.counts.end()) return rates;
+  const v1::DeviceStatistics &last = found->second.back().total, &first = found->second.front().total;
+  rates.set_runs(last.runs());
+  if (last.runs() > 0) rates.set_error_rate(static_cast<double>(last.failed_runs()) / static_cast<double>(last.runs()));
+  double seconds = SecondsBetween(found->second.front().at, found->second.back().at);
+  if (seconds <= 0 || last.runs() < first.runs()) return rates;
+  auto runs = static_cast<double>(last.runs() - first.runs());
+  rates.set_trials_per_second(runs / seconds);
+  rates.set_utilisation(std::clamp((last.busy_seconds() - first.busy_seconds()) / seconds, 0.0, 1.0));
+  if (runs > 0) rates.set_error_rate(static_cast<double>(last.failed_runs() - first.failed_runs()) / runs);
+  return rates;
+}
+
+std::map<std::string, std::vector<double>> Tracker::Impl::ReferenceTimes() const {
+  std::map<std::string, std::vector<double>> times;
+  for (const auto& [id, session] : sessions_) {
+    for (const v1::DeviceDescription& device : session->status.devices()) {
+      auto counts = session->counts.find(device.name());
+      if (counts == session->counts.end()) continue;
+      double seconds = counts->second.back().total.reference_seconds();
+      if (seconds > 0) times[ClassOf(device.target(), device.facts().model())].push_back(seconds);
+    }
+  }
+  for (auto& [model, seconds] : times) std::sort(seconds.begin(), seconds.end());
+  return times;
+}
+
+void Tracker::Impl::ListModels(v1::ListWorkersResponse& response) const {
+  std::map<std::string, v1::ModelStatus> models;
+  auto at = [&](const std::string& device_class) -> v1::ModelStatus& {
+    v1::ModelStatus& model = models[device_class];
+    size_t end = device_class.find('\n');
+    model.set_kind(device_class.substr(0, end));
+    model.set_model(device_class.substr(end + 1));
+    return model;
+  };
+  for (const auto& [id, session] : sessions_) {
+    for (const v1::DeviceDescription& device : session->status.devices()) {
+      v1::ModelStatus& model = at(ClassOf(device.target(), device.facts().model()));
+      model.set_total(model.total() + 1);
+      auto classes = session->classes.find(device.name());
+      bool serves = classes != session->classes.end() && !classes->second.empty();
+      bool busy = std::any_of(session->leases.begin(), session->leases.end(),
+                              [&](const auto& lease) { return lease.second.device == device.name(); });
+      if (serves && !busy) model.set_free(model.free() + 1);
+      if (!serves) model.set_quarantined(model.quarantined() + 1);
+    }
+  }
+  for (const auto& [id, queue] : queues_) {
+    for (const auto& [number, request] : queue->unfinished) {
+      if (request->lease != 0) continue;
+      v1::ModelStatus& model = at(request->device_class);
+      model.set_pending(model.pending() + 1);
+    }
+  }
+  for (auto& [device_class, model] : models) *response.add_models() = std::move(model);
+}
+
+void Tracker::Impl::ListWorkers(v1::ListWorkersResponse& response) {
+  Clock::time_point now = Now();
+  std::map<std::string, std::vector<double>> references = ReferenceTimes();
+  for (const auto& [id, session] : sessions_) {
+    v1::WorkerStatus& status = *response.add_workers();
+    status = session->status;
+    status.set_last_seen_seconds(SecondsBetween(session->last_report, now));
+    status.set_leases(static_cast<uint32_t>(session->leases.size()));
+    for (const v1::DeviceDescription& device : session->status.devices()) {
+      v1::DeviceRates& rates = *status.add_rates();
+      rates = RatesOf(*session, device.name());
+      const std::vector<double>& peers = references[ClassOf(device.target(), device.facts().model())];
+      auto counts = session->counts.find(device.name());
+      double own = counts == session->counts.end() ? 0 : counts->second.back().total.reference_seconds();
+      if (own > 0 && peers.size() >= kFewestPeers) rates.set_drift(own / peers[(peers.size() - 1) / 2]);
+    }
+  }
+  std::sort(response.mutable_workers()->begin(), response.mutable_workers()->end(),
+            [](const v1::WorkerStatus& a, const v1::WorkerStatus& b) {
+              return std::tie(a.name(), a.worker_id()) < std::tie(b.name(), b.worker_id());
+            });
+  for (const auto& [id, queue] : queues_) {
+    v1::QueueStatus& status = *response.add_queues();
+    status.set_name(queue->open.name());
+    status.set_priority(queue->priority());
+    status.set_weight(queue->weight());
+    auto leased = std::count_if(queue->unfinished.begin(), queue->unfinished.end(),
+                                [](const auto& entry) { return entry.second->lease != 0; });
+    status.set_leased(static_cast<uint32_t>(leased));
+    status.set_pending(static_cast<uint32_t>(queue->unfinished.size()) - status.leased());
+    status.set_done(queue->done.size());
+  }
+  ListModels(response);
+}
+
+}  // namespace diapason
