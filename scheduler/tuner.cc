@@ -76,12 +76,17 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
 // Counts what the history holds and learns from it.
 absl::Status Tuner::Impl::Resume() {
   std::vector<Sample> samples;
+  ASSIGN_OR_RETURN(const int64_t continued_from, ContinuedFrom());
   for (auto& task : tasks_) {
     const int scheduled = scheduled_as_[task->id()];
     ASSIGN_OR_RETURN(
         const std::vector<TuningRecord> records,
         history_->ForWorkload(task->task().workload_key, options_.facts.model, options_.target.ToString()));
     for (const TuningRecord& record : records) {
+      if (record.created_at >= continued_from) {
+        if (SpeaksOfCandidate(record.outcome)) replay_.try_emplace({task->id(), record.decision_hash}, record);
+        continue;
+      }
       if (!task->Restore(record, &samples)) continue;
       ++next_trial_[task->id()];
       if (scheduled >= 0) scheduler_->Restore(scheduled, task->BestSeconds());
@@ -206,6 +211,7 @@ absl::Status Tuner::Impl::Drain(const std::atomic<bool>* stop) {
     RETURN_IF_ERROR(wait_while(busy, options_.stop_grace_s));
     GiveUpVerifications();
   }
+  Conclude();
   trials_over_ = true;
   const auto verifies = [&] { return std::find(verifying_.begin(), verifying_.end(), true) != verifying_.end(); };
   while (!Stopped(stop)) {
@@ -230,6 +236,7 @@ absl::Status Tuner::Impl::Close(absl::Status status) {
   trials_over_ = cancelled_ = true;
   while (std::optional<Event> event = events_.Pop(0)) status.Update(Handle(*std::move(event)));
   status.Update(Store());
+  Conclude();
   if (run_id_ > 0) status.Update(history_->EndRun(run_id_));
   if (save_model_) {
     const absl::Status saved = model_->Save(options_.model_path);

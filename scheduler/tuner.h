@@ -58,9 +58,13 @@ struct TunerOptions {
   EvolutionOptions evolution;  // its seed is not used
   Label label = Label::kResidual;
   std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither
-  // Waits for each round's results and training before the next one is searched: slower, and the same every time for
-  // the same seed and measurements. For tests and comparisons.
+  // Waits for each round's results and training before the next one is searched, and takes the results in the order of
+  // the proposals: slower, and the same every time for the same seed and measurements.
   bool synchronous = false;
+  // With `synchronous`: runs of the history that this one goes on with as if it had never been cut off. It begins with
+  // what they began with, and what it proposes and the history has since is taken from there instead of measured again:
+  // the proposals are those of an unbroken run. They were runs of the same tasks and options.
+  std::vector<int64_t> continued_runs;
 
   std::string command_line, host, version;  // for the history's table of runs
   double stop_grace_s = 5;                  // after a stop: how long to wait for what is being measured

@@ -26,6 +26,7 @@ inline constexpr double kTickSeconds = 0.1;
 struct Proposal {
   TuningRecord record;  // all but its outcome
   int space = 0;
+  int64_t order = 0;  // among all proposals, where it matters; 0: that of the requests
 };
 
 struct SearchDone {
@@ -43,6 +44,7 @@ struct Pending {
   Proposal proposal;  // of a trial
   int result = -1;    // of a verification: index in the task's results
   int attempts = 1;
+  int64_t order = 0;  // of the proposal: the number of its first request
 };
 
 // Seconds of a clock that only goes forwards.
@@ -87,8 +89,19 @@ class Tuner::Impl {
   absl::Status HandleOutcomes(std::vector<MeasureOutcome> outcomes);
   absl::Status TrialEnded(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
   absl::Status Verified(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
+  void Judge(int task, int result, const Verdict& verdict);
   absl::Status Lost(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again);
+  // Writes what has ended into the history.
   absl::Status Store();
+  // Learns from what is stored.
+  void Conclude();
+
+  // Takes from the proposals those that the continued runs have measured. tuner_replay.cc
+  std::vector<Proposal> Replay(int task, std::vector<Proposal> proposals);
+  // Gives the verdict that the continued runs have of a result; false when they have none.
+  bool ReplayVerdict(int task, int result);
+  // When the continued runs began: Unix nanoseconds.
+  absl::StatusOr<int64_t> ContinuedFrom();
 
   void Collect();
   void StopThreads();
@@ -104,6 +117,8 @@ class Tuner::Impl {
     int task;
     TuningRecord record;
     int space;
+    int64_t order;
+    bool replayed = false;  // taken from the history
   };
 
   TunerOptions options_;
@@ -124,7 +139,10 @@ class Tuner::Impl {
   std::vector<int> trials_pending_, since_verified_;  // of each task
   std::vector<bool> verifying_;
   std::vector<int64_t> next_trial_;
-  std::vector<Finished> finished_;
+  std::vector<Finished> finished_;                             // not stored yet
+  std::vector<Finished> stored_;                               // not concluded yet
+  std::map<std::pair<int, uint64_t>, TuningRecord> replay_;    // by task and decisions: what is not proposed yet
+  std::map<int64_t, TuningRecord> replayed_;                   // by record: of the results that were replayed
   bool trials_over_ = false;  // no trial is sent any more
   // What an outcome takes when the workers are busy, by the clock between it and the one before.
   struct Pace {
@@ -136,6 +154,7 @@ class Tuner::Impl {
   bool cancelled_ = false;    // nothing is
   int lost_in_a_row_ = 0;
   int64_t measured_ = 0, gain_at_ = 0;  // gain_at_: measured_ at the last new best
+  int64_t replays_ = 0;                 // of these, those that were replayed
   StageReport stages_;
   std::map<std::string, int64_t> errors_;
   std::string stopped_;

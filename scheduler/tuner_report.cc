@@ -46,10 +46,10 @@ TuneReport Tuner::Impl::Report() const {
   }
   if (all_best) report.estimated_us = best;
   if (all_default) report.estimated_default_us = before;
-  report.measured = measured_;
+  report.measured = measured_ - replays_;
   report.in_flight = static_cast<int64_t>(pending_.size());
   report.seconds = options_.clock() - started_;
-  if (report.seconds > 0) report.trials_per_s = static_cast<double>(measured_) / report.seconds;
+  if (report.seconds > 0) report.trials_per_s = static_cast<double>(report.measured) / report.seconds;
   report.stages = stages_;
   const TrainingStats training = model_->stats();
   report.stages.train_s = training.seconds;

@@ -61,13 +61,15 @@ absl::Status Tuner::Impl::HandleOutcomes(std::vector<MeasureOutcome> outcomes) {
     } else {
       // What it verifies may be among the trials of this very batch.
       RETURN_IF_ERROR(Store());
+      Conclude();
       RETURN_IF_ERROR(Verified(std::move(pending), outcome, &again));
     }
   }
   RETURN_IF_ERROR(Store());
+  if (!cancelled_) RETURN_IF_ERROR(Submit(std::move(again)));
+  if (!options_.synchronous || pending_.empty()) Conclude();
   if (!options_.synchronous) model_->Train();
   if (!cancelled_) {
-    RETURN_IF_ERROR(Submit(std::move(again)));
     for (int task : touched) RETURN_IF_ERROR(Verify(task, false));
   }
   return absl::OkStatus();
@@ -97,7 +99,7 @@ absl::Status Tuner::Impl::TrialEnded(Pending pending, const MeasureOutcome& outc
   lost_in_a_row_ = 0;
   --trials_pending_[pending.task];
   ++since_verified_[pending.task];
-  finished_.push_back({pending.task, std::move(record), pending.proposal.space});
+  finished_.push_back({pending.task, std::move(record), pending.proposal.space, pending.order});
   return absl::OkStatus();
 }
 
@@ -107,17 +109,26 @@ absl::Status Tuner::Impl::Store() {
   std::vector<TuningRecord> records;
   for (const Finished& finished : finished_) records.push_back(finished.record);
   ASSIGN_OR_RETURN(const std::vector<int64_t> ids, history_->Append(records));
-  std::vector<Sample> samples;
-  std::vector<Finished> stored = std::move(finished_);
+  for (size_t i = 0; i < finished_.size(); ++i) {
+    finished_[i].record.id = ids[i];
+    stored_.push_back(std::move(finished_[i]));
+  }
   finished_.clear();
-  for (size_t i = 0; i < stored.size(); ++i) {
-    TuningRecord& record = stored[i].record;
-    record.id = ids[i];
-    TaskState& task = *tasks_[stored[i].task];
+  return absl::OkStatus();
+}
+
+void Tuner::Impl::Conclude() {
+  std::vector<Sample> samples;
+  std::vector<Finished> stored = std::exchange(stored_, {});
+  if (options_.synchronous)
+    std::sort(stored.begin(), stored.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
+  for (const Finished& one : stored) {
+    const TuningRecord& record = one.record;
+    TaskState& task = *tasks_[one.task];
     TrialResult result;
     result.record = record.id;
     result.hash = record.decision_hash;
-    result.space = stored[i].space;
+    result.space = one.space;
     result.decisions = record.decisions;
     result.schedule = record.schedule;
     result.sketch = record.sketch;
@@ -130,12 +141,13 @@ absl::Status Tuner::Impl::Store() {
     const int before = task.Best(false);
     samples.push_back(task.Add(std::move(result)));
     ++measured_;
+    if (one.replayed) ++replays_;
     if (task.Best(false) != before) gain_at_ = measured_;
-    scheduler_->Report(scheduled_as_[stored[i].task], task.BestSeconds());
-    if (listener_ != nullptr) listener_->OnRecord(stored[i].task, record, task.Best(false) != before, Report());
+    scheduler_->Report(scheduled_as_[one.task], task.BestSeconds());
+    if (listener_ != nullptr && !one.replayed)
+      listener_->OnRecord(one.task, record, task.Best(false) != before, Report());
   }
   model_->AddSamples(std::move(samples));
-  return absl::OkStatus();
 }
 
 absl::Status Tuner::Impl::Verified(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again) {
@@ -154,17 +166,22 @@ absl::Status Tuner::Impl::Verified(Pending pending, const MeasureOutcome& outcom
   }
   const int64_t record = task.results()[pending.result].record;
   RETURN_IF_ERROR(history_->SetVerified(record, verdict.ok, verdict.max_error, verdict.text));
-  if (std::optional<Sample> sample = task.SetVerdict(pending.result, verdict.ok)) {
+  Judge(pending.task, pending.result, verdict);
+  if (listener_ != nullptr) listener_->OnVerified(pending.task, record, verdict.ok, verdict.text);
+  return absl::OkStatus();
+}
+
+// What a verdict that is in the history means for the run.
+void Tuner::Impl::Judge(int id, int result, const Verdict& verdict) {
+  TaskState& task = *tasks_[id];
+  if (std::optional<Sample> sample = task.SetVerdict(result, verdict.ok)) {
     std::vector<Sample> samples;
     samples.push_back(*std::move(sample));
     model_->AddSamples(std::move(samples));
   }
-  if (!verdict.ok) {
-    ++errors_[ErrorKindName(ErrorKind::kWrongResult)];
-    scheduler_->Refute(scheduled_as_[pending.task], task.BestSeconds());
-  }
-  if (listener_ != nullptr) listener_->OnVerified(pending.task, record, verdict.ok, verdict.text);
-  return absl::OkStatus();
+  if (verdict.ok) return;
+  ++errors_[ErrorKindName(ErrorKind::kWrongResult)];
+  scheduler_->Refute(scheduled_as_[id], task.BestSeconds());
 }
 
 // A fault of the infrastructure says nothing of the candidate: it is sent again a few times, then set free for a later

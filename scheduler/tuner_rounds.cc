@@ -15,7 +15,7 @@ constexpr double kPlannedRate = 3, kPlannedGpuRate = 12;
 
 Proposal MakeProposal(const TaskState& task, const Candidate& candidate) {
   const Schedule schedule = task.space().space(candidate.space).Instantiate(candidate.decisions);
-  return {task.RecordOf(candidate, schedule, SerializeSchedule(schedule)), candidate.space};
+  return {task.RecordOf(candidate, schedule, SerializeSchedule(schedule)), candidate.space, 0};
 }
 
 }  // namespace
@@ -77,6 +77,7 @@ absl::Status Tuner::Impl::Submit(std::vector<Pending> pending) {
   std::vector<MeasureRequest> requests;
   for (Pending& one : pending) {
     one.request.id = next_request_++;
+    if (one.order == 0) one.order = one.proposal.order > 0 ? one.proposal.order : one.request.id;
     requests.push_back(one.request);
     pending_[one.request.id] = std::move(one);
   }
@@ -85,6 +86,9 @@ absl::Status Tuner::Impl::Submit(std::vector<Pending> pending) {
 }
 
 absl::Status Tuner::Impl::SubmitTrials(int task, std::vector<Proposal> proposals) {
+  const int count = static_cast<int>(proposals.size());
+  trials_pending_[task] += count;
+  proposals = Replay(task, std::move(proposals));
   std::vector<Pending> pending;
   for (Proposal& proposal : proposals) {
     Pending one;
@@ -99,12 +103,12 @@ absl::Status Tuner::Impl::SubmitTrials(int task, std::vector<Proposal> proposals
     one.proposal = std::move(proposal);
     pending.push_back(std::move(one));
   }
-  const int count = static_cast<int>(pending.size());
-  trials_pending_[task] += count;
   RETURN_IF_ERROR(Submit(std::move(pending)));
   ++stages_.rounds;
   if (listener_ != nullptr) listener_->OnRound(task, count, Report());
-  return absl::OkStatus();
+  if (!pending_.empty() || stored_.empty()) return absl::OkStatus();
+  Conclude();  // all of it was replayed
+  return Verify(task, false);
 }
 
 bool Tuner::Impl::Unverified(int id) const {
@@ -125,6 +129,7 @@ absl::Status Tuner::Impl::Verify(int id, bool eager) {
   const bool due = trials_pending_[id] == 0 ||
                    (!options_.synchronous && (since_verified_[id] >= RoundSize() || task.Best(true) < 0));
   if (!eager && !due) return absl::OkStatus();
+  if (ReplayVerdict(id, best)) return Verify(id, eager);
   verifying_[id] = true;
   since_verified_[id] = 0;
   task.CountVerifyAttempt(best);

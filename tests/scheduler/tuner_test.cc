@@ -234,6 +234,102 @@ TEST_F(TunerTest, ReproducesARunFromItsSeed) {
   EXPECT_NE(one, run(2, "3.db"));
 }
 
+// Answers in another order than was asked.
+class ShuffledMeasurer : public FakeMeasurer {
+ public:
+  ShuffledMeasurer(const FakeNetwork* network, uint64_t seed) : FakeMeasurer(network), random_(seed, 1) {}
+  absl::Status Submit(std::vector<MeasureRequest> requests) override {
+    for (size_t i = requests.size(); i > 1; --i) std::swap(requests[i - 1], requests[random_.Below(static_cast<uint32_t>(i))]);
+    return FakeMeasurer::Submit(std::move(requests));
+  }
+
+ private:
+  Random random_;
+};
+
+TEST_F(TunerTest, TheOrderOfTheAnswersChangesNothing) {
+  const FakeNetwork network = TwoTasks();
+  const auto run = [&](uint64_t seed, const std::string& name) {
+    OpenHistory(name);
+    ShuffledMeasurer measurer(&network, seed);
+    EXPECT_TRUE(Tune(network, Options(network, 120), &measurer).ok());
+    std::vector<std::set<std::vector<int32_t>>> proposed(2);
+    for (int task : {0, 1})
+      for (const TuningRecord& record : Records(network, task)) proposed[task].insert(record.decisions);
+    return proposed;
+  };
+  EXPECT_EQ(run(1, "1.db"), run(2, "2.db"));
+}
+
+// A run that is cut off again and again, each time at another moment, proposes what an unbroken one does.
+TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
+  const FakeNetwork network = TwoTasks();
+  // Some of the bests prove wrong, which changes what comes next.
+  const auto script = [&](int64_t, int task, const MeasureRequest& request,
+                          const Schedule& schedule) -> std::optional<MeasureOutcome> {
+    if (request.verify) return FakeMeasurer::Judge(schedule.decisions[0] % 4 != 0);
+    return FakeMeasurer::Time(network.Seconds(task, schedule));
+  };
+  const auto proposals = [&] {
+    std::vector<std::vector<std::vector<int32_t>>> all(2);
+    for (int task : {0, 1})
+      for (const TuningRecord& record : Records(network, task)) all[task].push_back(record.decisions);
+    return all;
+  };
+  // What other runs have left before.
+  const auto before = [&] {
+    FakeMeasurer measurer(&network);
+    TunerOptions options = Options(network, 30);
+    options.seed = 77;
+    ASSERT_TRUE(Tune(network, options, &measurer).ok());
+  };
+  before();
+  FakeMeasurer unbroken(&network);
+  unbroken.set_script(script);
+  const auto whole = Tune(network, Options(network, 200), &unbroken);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_GT(history_->Info()->errors.size() + static_cast<size_t>(whole->tasks[0].failed + whole->tasks[1].failed), 0u);
+  const auto expected = proposals();
+
+  OpenHistory("cut.db");
+  before();
+  std::vector<int64_t> runs;
+  int64_t measured = 0;
+  for (int64_t limit : {3, 0, 40, 17, 1, 1000}) {
+    FakeMeasurer measurer(&network);
+    measurer.set_script(script);
+    std::atomic<bool> stop{limit == 0};
+    struct Killer : ProgressListener {
+      std::atomic<bool>* stop;
+      int64_t left;
+      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
+        if (--left == 0) *stop = true;
+      }
+    } killer;
+    killer.stop = &stop;
+    killer.left = limit;
+    TunerOptions options = Options(network, 200);
+    options.stop_grace_s = 0;
+    options.continued_runs = runs;
+    const auto report = Tune(network, options, &measurer, &killer, &stop);
+    ASSERT_TRUE(report.ok()) << report.status();
+    measured += report->measured;
+    runs.push_back(history_->Runs()->back().id);
+    if (limit == 1000) EXPECT_EQ(report->trials, 200);
+  }
+  EXPECT_EQ(measured, 170);
+  EXPECT_EQ(proposals(), expected);
+  // With nothing left to measure.
+  FakeMeasurer idle(&network);
+  TunerOptions options = Options(network, 200);
+  options.continued_runs = runs;
+  const auto again = Tune(network, options, &idle);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->measured, 0);
+  EXPECT_EQ(again->trials, 200);
+  EXPECT_EQ(*again->estimated_us, *whole->estimated_us);
+}
+
 TEST_F(TunerTest, RacesAgainstTheBestSoFar) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
