@@ -31,6 +31,7 @@ struct Builtin {
 
 const Option kSeed = {"seed", 0, 0, std::numeric_limits<int64_t>::max(), "seed of the random weights"};
 const Option kBias = {"bias", 0, 0, 1, "1 adds a bias"};
+const Option kScale = {"scale", 0, 0, 1, "1 multiplies each output channel by a constant and adds another"};
 const Option kRelu = {"relu", 0, 0, 1, "1 adds a ReLU"};
 const Option kKernel = {"kernel", 3, 1, 1024, "height and width of the kernel"};
 const Option kStride = {"stride", 1, 1, 1024, "stride in both directions"};
@@ -66,6 +67,7 @@ const std::vector<Builtin>& Table() {
         kDilation,
         {"group", 1, 1, kLargest, "groups of channels"},
         kBias,
+        kScale,
         kRelu,
         kSeed},
        BuildConv2d},
@@ -79,6 +81,7 @@ const std::vector<Builtin>& Table() {
         kPad,
         kDilation,
         kBias,
+        kScale,
         kRelu,
         kSeed},
        BuildDepthwise},

@@ -85,6 +85,11 @@ int Finished(NetworkBuilder& b, int x, const BuiltinArgs& args) {
 absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilder::Conv& conv,
                                    const BuiltinArgs& args) {
   int y = b.Conv2d(x, conv, "conv");
+  if (args.at("scale")) {
+    const std::vector<int64_t> shape = b.nhwc() ? std::vector<int64_t>{conv.channels} : std::vector<int64_t>{conv.channels, 1, 1};
+    y = b.Node("mul", {y, b.Constant("scale", shape, 0.8f, 1.2f)}, {}, "scaled");
+    y = b.Node("add", {y, b.Constant("shift", shape, -0.1f, 0.1f)}, {}, "shifted");
+  }
   if (args.at("relu")) y = b.Relu(y, "relu");
   return b.Finish(y);
 }

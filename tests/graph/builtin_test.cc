@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/graph/model.h"
+#include "compiler/graph/partition.h"
 #include "testing.h"
 
 namespace diapason {
@@ -34,6 +35,21 @@ TEST(Builtin, OptionsShapeTheInput) {
   options.input_shapes["data"] = {4, 3, 96, 128};
   n = BuiltinNetwork("resnet-18", options).value();
   EXPECT_EQ(n.tensors[n.inputs[0]].type.ToString(), "float32 4x3x96x128");
+}
+
+TEST(Builtin, AConvolutionIsScaledAndShiftedInOneTask) {
+  for (const std::string name : {"conv2d", "depthwise"}) {
+    for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
+      ModelOptions options;
+      options.layout = layout;
+      options.extra = {{"scale", "1"}, {"relu", "1"}};
+      const Network n = LoadOptimized(name, options).value();
+      std::vector<std::string> ops;
+      for (const Node& node : n.nodes) ops.push_back(node.op);
+      EXPECT_EQ(ops, (std::vector<std::string>{"conv2d", "mul", "add", "relu"})) << name;
+      EXPECT_EQ(PartitionNetwork(n).value().tasks.size(), 1) << name;
+    }
+  }
 }
 
 TEST(Builtin, WidthScalesTheChannelsOfEveryLayer) {
