@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -24,8 +25,8 @@ constexpr int kRaceSamples = 3;
 constexpr double kRaceSampleSeconds = 1e-3;
 constexpr double kRaceFactor = 1.15;
 // Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is no contender.
-constexpr double kSecondRaceSeconds = 20e-3;
-constexpr double kSecondRaceFactorCuda = 1.01, kSecondRaceFactorHost = 1.04;
+constexpr double kSecondRaceSecondsCuda = 5e-3, kSecondRaceSecondsHost = 20e-3;
+constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
 // A single first run this much slower ends the race at once.
 constexpr double kHopelessFactor = 10;
 
@@ -92,10 +93,12 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
   }
   estimate = MedianSeconds(race);
   race.raced_out = estimate > kRaceFactor * options_.race_seconds;
-  if (!race.raced_out && options_.min_repeat_ms * 1e-3 > kSecondRaceSeconds) {
-    const double factor = device_.kind() == TargetKind::kCuda ? kSecondRaceFactorCuda : kSecondRaceFactorHost;
+  const bool cuda = device_.kind() == TargetKind::kCuda;
+  const double longer_seconds = cuda ? kSecondRaceSecondsCuda : kSecondRaceSecondsHost;
+  if (!race.raced_out && options_.min_repeat_ms * 1e-3 > longer_seconds) {
+    const double factor = cuda ? kSecondRaceFactorCuda : kSecondRaceFactorHost;
     Timing second;
-    const int64_t longer = PlansFor(estimate, kSecondRaceSeconds, 1);
+    const int64_t longer = PlansFor(estimate, longer_seconds, 1);
     second.number = longer * copies_;
     ASSIGN_OR_RETURN(estimate, Sample(longer));
     second.samples.push_back(estimate);
@@ -149,27 +152,48 @@ absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptio
 
 namespace {
 
-// cuda: plans of many runs, so that what is timed is the device and not the host that feeds it.
-absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double estimate, const TimingOptions& options,
-                                       const Stopwatch& watch) {
-  // The estimate still holds the start of a graph: a first, short plan of copies tells the kernel's own time.
+// Plans of many runs, so that what is timed is the device and not the host that feeds it.
+struct GraphOfRuns {
+  std::unique_ptr<Plan> plan;
   int64_t copies = 16;
-  std::optional<ColdCopies> cold;
+  double estimate = 0;  // seconds of one run
+};
+
+absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t)>& make_plan,
+                                            double max_seconds) {
+  // A first, short plan of copies tells the kernel's own time: that of a single run still holds the start of a graph.
+  GraphOfRuns graph;
+  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.copies));
+  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
+  graph.estimate /= static_cast<double>(graph.copies);
+  const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(graph.estimate, 1e-7));
+  if (wanted <= 2 * graph.copies) return graph;
+  graph.copies = std::min(wanted, kMaxCopies);
+  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.copies));
+  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
+  graph.estimate /= static_cast<double>(graph.copies);
+  return graph;
+}
+
+// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies (some 10 ms).
+absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, const TimingOptions& options, const Stopwatch& watch) {
+  const auto warm = [&](int64_t runs) { return executable.MakePlan(runs); };
+  std::optional<ColdCopies> cold;  // outlives the graph
+  std::optional<GraphOfRuns> graph;
+  if (!options.cold || options.race_seconds > 0) {
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, options.max_seconds));
+    if (options.cold && graph->estimate > kRaceFactor * options.race_seconds) {
+      Timing timing;
+      RETURN_IF_ERROR(Measurer(executable.device(), {graph->plan.get()}, graph->copies, options).Race(timing, graph->estimate));
+      timing.run_seconds = watch.seconds();
+      if (timing.raced_out) return timing;
+    }
+  }
   if (options.cold) {
     ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns([&](int64_t runs) { return cold->MakePlan(runs); }, options.max_seconds));
   }
-  auto make_plan = [&](int64_t runs) { return cold ? cold->MakePlan(runs) : executable.MakePlan(runs); };
-  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, make_plan(copies));
-  ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, options.max_seconds));
-  estimate = seconds / static_cast<double>(copies);
-  const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(estimate, 1e-7));
-  if (wanted > 2 * copies) {
-    copies = std::min(wanted, kMaxCopies);
-    ASSIGN_OR_RETURN(plan, make_plan(copies));
-    ASSIGN_OR_RETURN(estimate, Estimate(*plan, options.max_seconds));
-    estimate /= static_cast<double>(copies);
-  }
-  return Measurer(executable.device(), {plan.get()}, copies, options).Measure(estimate, watch);
+  return Measurer(executable.device(), {graph->plan.get()}, graph->copies, options).Measure(graph->estimate, watch);
 }
 
 // cpu: plans with constants of their own. What is too slow with the same constants again and again cannot win with cold
@@ -200,7 +224,7 @@ absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOpt
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan(1));
   ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds));
   if (device.kind() == TargetKind::kCuda && !options.flush_cache && estimate < kPlanSeconds / 2)
-    return MeasureInGraphs(executable, estimate, options, watch);
+    return MeasureInGraphs(executable, options, watch);
   if (device.kind() == TargetKind::kCpu && options.cold && !options.flush_cache)
     return MeasureInTurns(executable, *plan, estimate, options, watch);
   return Measurer(device, {plan.get()}, 1, options).Measure(estimate, watch);

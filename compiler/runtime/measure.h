@@ -14,9 +14,10 @@ struct TimingOptions {
   int repeat = 3;             // samples
   double min_repeat_ms = 20;  // least length of a sample
   // The best time known for the task, in seconds; 0: no race. A candidate whose median is above 1.15 times this after
-  // the first few milliseconds, or above 1.01 times (1.04 on hosts, which are noisier) in a sample of 20 ms, is stopped
-  // there, with those samples and raced_out set: it cannot win, and its time is still a label good enough for the cost model.
-  // (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured in full and took 174 of 181 s.)
+  // the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times in one of
+  // 20 ms), is stopped there, with those samples and raced_out set: it cannot win, and its time is still a label good enough for the cost model.
+  // (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured in full and took 174 of 181 s.) What
+  // is that slow already with warm caches is not timed with cold ones, see `cold`.
   double race_seconds = 0;
   // Start every run with a cold last-level cache. Each run is then timed alone, launch included: for kernels of more
   // than some ten microseconds.
