@@ -15,7 +15,8 @@ struct TuneFlags {
   int64_t trials = 0;  // 0: not given
   double seconds = 0;  // 0: not given
   int64_t seed = 0, repeat = 3, number = 1, trials_per_round = 64, priority = 0;
-  double min_repeat_ms = 100, build_timeout = 30, run_timeout = 10, early_stop = 0, weight = 1;
+  double min_repeat_ms = -1;  // below 0: not given
+  double build_timeout = 30, run_timeout = 10, early_stop = 0, weight = 1;
   std::string objective = "sum";
   bool no_race = false, flush_l2 = false, deterministic = false;
 
