@@ -35,7 +35,8 @@ struct BuildFlags {
   ModelFlags model;
   std::string target, history, service, out;
   double build_timeout = 120;
-  bool json = false, insecure = false;
+  bool json = false;
+  SecurityFlags security;
 };
 
 // What one task is built from, and what became of it.
@@ -59,9 +60,9 @@ absl::StatusOr<std::map<std::string, TuningRecord>> ReadRecords(const BuildFlags
   // Records of another device are better than none where there is no such device; where there is one, its own count.
   const bool may_differ = !OpenDevice(resolved.target).ok();
   if (!flags.service.empty()) {
-    RETURN_IF_ERROR(CheckAddress("--service", flags.service));
-    RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
-    ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service));
+    ServiceClientOptions options;
+    ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service, options));
     return client->ForBuild(keys, target, resolved.facts.model, may_differ);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kReadOnly));
@@ -222,7 +223,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   AddTargetFlag(command, &flags->target);
   command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
   command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
-  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+  AddSecurityFlags(command, &flags->security);
   command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");

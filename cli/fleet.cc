@@ -19,7 +19,8 @@ namespace {
 struct FleetFlags {
   std::string tracker;
   double wait = 5;
-  bool json = false, insecure = false;
+  bool json = false;
+  SecurityFlags security;
 };
 
 // A device whose reference kernel is so much slower or faster than its peers'.
@@ -28,6 +29,7 @@ bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1)
 std::string StateOf(const FleetStatus::Device& device) {
   std::string state = device.state;
   if (Drifts(device.drift)) absl::StrAppend(&state, ", drifts ", absl::StrFormat("%.2fx", device.drift));
+  if (device.excluded) absl::StrAppend(&state, ", excluded");
   return state;
 }
 
@@ -97,6 +99,7 @@ void PrintJson(std::ostream& out, const FleetStatus& status) {
                        {"error_rate", d.error_rate},
                        {"drift", d.drift > 0 ? nlohmann::ordered_json(d.drift) : nlohmann::ordered_json(nullptr)},
                        {"drifts", Drifts(d.drift)},
+                       {"excluded", d.excluded},
                        {"last_seen_s", d.last_seen_seconds}});
   }
   for (const auto& q : status.queues) {
@@ -111,9 +114,8 @@ void PrintJson(std::ostream& out, const FleetStatus& status) {
 }
 
 absl::Status RunStatus(const FleetFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
-  RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.insecure));
-  ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait));
+  ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
+  ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
   flags.json ? PrintJson(session.out, status) : PrintText(session.out, status);
   return absl::OkStatus();
 }
@@ -132,7 +134,7 @@ void AddFleet(CLI::App& app, CommandBody& chosen) {
   command->add_option("--tracker", flags->tracker, "Address of the tracker")->required()->type_name("HOST:PORT");
   AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a tracker that does not answer (default 5)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
-  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+  AddSecurityFlags(command, &flags->security);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunStatus(*flags, session); }; });
 }
 

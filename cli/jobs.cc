@@ -25,7 +25,8 @@ struct JobFlags {
   std::string service;
   int64_t job = 0, trials = 0;
   double give_up = 10;
-  bool json = false, insecure = false;
+  bool json = false;
+  SecurityFlags security;
 };
 
 struct SubmitFlags {
@@ -35,9 +36,8 @@ struct SubmitFlags {
 };
 
 absl::StatusOr<std::unique_ptr<ServiceClient>> Connect(const JobFlags& flags) {
-  RETURN_IF_ERROR(CheckAddress("--service", flags.service));
-  RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
   ServiceClientOptions options;
+  ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
   options.give_up_seconds = flags.give_up;
   return ServiceClient::Connect(flags.service, options);
 }
@@ -241,7 +241,7 @@ void AddJobFlags(CLI::App* command, JobFlags* flags) {
   command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
   AddNumber(command, "--give-up", &flags->give_up, 0, "Seconds to try when the service does not answer (default 10)");
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
-  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+  AddSecurityFlags(command, &flags->security);
 }
 
 using JobBody = absl::Status (*)(const JobFlags&, Session&);

@@ -22,7 +22,8 @@ namespace {
 struct QueryFlags {
   std::string history, service, target, workload, device, model;
   int64_t top = 1;
-  bool json = false, insecure = false;
+  bool json = false;
+  SecurityFlags security;
 };
 
 void PrintJson(std::ostream& out, const std::vector<TuningRecord>& records) {
@@ -77,9 +78,9 @@ absl::StatusOr<std::vector<TuningRecord>> ReadHistory(const QueryFlags& flags, c
 }
 
 absl::StatusOr<std::vector<TuningRecord>> AskService(const QueryFlags& flags, const RecordFilter& filter) {
-  RETURN_IF_ERROR(CheckAddress("--service", flags.service));
-  RETURN_IF_ERROR(CheckPlainText("--service", flags.service, flags.insecure));
-  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service));
+  ServiceClientOptions options;
+  ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service, options));
   return client->Query(filter, flags.top);
 }
 
@@ -108,7 +109,7 @@ void AddQuery(CLI::App& app, CommandBody& chosen) {
   auto flags = std::make_shared<QueryFlags>();
   command->add_option("--history", flags->history, "History to read")->type_name("FILE");
   command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
-  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host");
+  AddSecurityFlags(command, &flags->security);
   command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
   command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
       ->type_name("KEY");

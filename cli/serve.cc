@@ -19,17 +19,15 @@ struct ServeFlags {
 };
 
 absl::Status RunServe(const ServeFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckAddress("--listen", flags.listen));
-  RETURN_IF_ERROR(CheckPlainText("--listen", flags.listen, flags.service.insecure));
+  CoordinatorOptions options;
+  ASSIGN_OR_RETURN(options.credentials, ListenWith("--listen", flags.listen, flags.service.security));
   if (!flags.tracker.empty()) {
-    RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
-    RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.service.insecure));
+    ASSIGN_OR_RETURN(options.jobs.credentials, DialWith("--tracker", flags.tracker, flags.service.security));
     if (!flags.state.empty()) {
       return absl::InvalidArgumentError("--state is for the service's own tracker; with --tracker there is none");
     }
   }
   StartLog(flags.service);
-  CoordinatorOptions options;
   options.listen = flags.listen;
   options.tracker = flags.tracker;
   options.state = flags.state;
@@ -68,7 +66,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
   AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");
-  AddServiceFlags(command, &flags->service);
+  AddServiceFlags(command, &flags->service, Ends::kBoth);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });
 }
 

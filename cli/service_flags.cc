@@ -9,6 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
+#include "compiler/tensor/check.h"
+#include "worker/tokens.h"
 
 namespace diapason {
 namespace {
@@ -31,9 +33,22 @@ std::optional<HostPort> Split(const std::string& address) {
   return parts;
 }
 
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+}
+
+absl::Status CheckPlainText(const std::string& flag, const std::string& address, const SecurityFlags& flags) {
+  if (flags.insecure || flags.tls.given() || IsLoopback(address)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(flag, " ", address,
+                   " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add "
+                   "--insecure if every host that can reach it is trusted"));
+}
+
 }  // namespace
 
-void AddServiceFlags(CLI::App* command, ServiceFlags* flags) {
+void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
   command->add_option("--log-level", flags->log_level, "Events told on stderr: error, warning, info (default) or debug")
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -42,8 +57,24 @@ void AddServiceFlags(CLI::App* command, ServiceFlags* flags) {
           },
           ""))
       ->type_name("LEVEL");
-  command->add_flag("--insecure", flags->insecure,
-                    "Speak plain text beyond this host, where everybody may read and answer");
+  AddSecurityFlags(command, &flags->security, ends);
+}
+
+void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
+  const char* group = "Security";
+  auto file = [&](const std::string& name, std::string* value, const std::string& help) {
+    command->add_option(name, *value, help)->type_name("FILE")->group(group);
+  };
+  file("--tls-cert", &flags->tls.cert, "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too");
+  file("--tls-key", &flags->tls.key, "Its private key");
+  file("--tls-ca", &flags->tls.ca, "Certificate of the authority that vouches for peers");
+  if (ends != Ends::kListens) file("--token-file", &flags->token_file, "File with the token to show");
+  if (ends != Ends::kDials)
+    file("--tokens", &flags->tokens, "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
+  command
+      ->add_flag("--insecure", flags->insecure,
+                 "Speak plain text beyond this host, where everybody may read and answer")
+      ->group(group);
 }
 
 void StartLog(const ServiceFlags& flags) {
@@ -64,11 +95,32 @@ bool IsLoopback(const std::string& address) {
   return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
 }
 
-absl::Status CheckPlainText(const std::string& flag, const std::string& address, bool insecure) {
-  if (insecure || IsLoopback(address)) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      flag, " ", address,
-      " would speak plain text beyond this host; add --insecure if every host that can reach it is trusted"));
+absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
+                                                                  const SecurityFlags& flags) {
+  RETURN_IF_ERROR(CheckAddress(flag, address));
+  RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
+  auto credentials = std::make_shared<ClientCredentials>();
+  if (flags.tls.given()) {
+    ASSIGN_OR_RETURN(credentials->tls, LoadTls(flags.tls));
+  }
+  if (!flags.token_file.empty()) {
+    ASSIGN_OR_RETURN(credentials->token, LoadToken(flags.token_file));
+  }
+  return credentials;
+}
+
+absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std::string& address,
+                                             const SecurityFlags& flags) {
+  RETURN_IF_ERROR(CheckAddress(flag, address));
+  RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
+  ServerCredentials credentials;
+  if (flags.tls.given()) {
+    ASSIGN_OR_RETURN(credentials.tls, LoadTls(flags.tls));
+  }
+  if (!flags.tokens.empty()) {
+    ASSIGN_OR_RETURN(credentials.authority, Authority::Load(flags.tokens));
+  }
+  return credentials;
 }
 
 void WaitForStop(const std::function<bool()>& ended) {

@@ -3,31 +3,48 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/command.h"
 #include "worker/log.h"
+#include "worker/security.h"
 
 namespace diapason {
 
-struct ServiceFlags {
-  std::string log_level = "info";
+// How peers know each other.
+struct SecurityFlags {
+  TlsFiles tls;
+  std::string token_file;  // of who dials
+  std::string tokens;      // of who listens
   bool insecure = false;
 };
 
-// --log-level and --insecure.
-void AddServiceFlags(CLI::App* command, ServiceFlags* flags);
+struct ServiceFlags {
+  std::string log_level = "info";
+  SecurityFlags security;
+};
+
+// --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (who dials), --tokens (who listens) or both.
+enum class Ends { kDials, kListens, kBoth };
+void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
+// --log-level and those of security.
+void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
 
 // Events from now on go to stderr.
 void StartLog(const ServiceFlags& flags);
 
 // "HOST:PORT", the host in brackets when it is an IPv6 address. InvalidArgument names the flag, the text and the form.
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
-bool IsLoopback(const std::string& address);
-// Plain text leaves this host only when that is said aloud. PermissionDenied names the flag and the mends.
-absl::Status CheckPlainText(const std::string& flag, const std::string& address, bool insecure);
+// What to show at `address`, which `flag` gives and which is checked. Plain text leaves this host only when that is said
+// aloud: PermissionDenied names the flag and the mends. Other errors: of certificates and tokens (worker/security.h).
+absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
+                                                                  const SecurityFlags& flags);
+// The same for who listens.
+absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std::string& address,
+                                             const SecurityFlags& flags);
 
 // Waits for Ctrl-C or SIGTERM, or until `ended` says so (asked ten times a second).
 void WaitForStop(const std::function<bool()>& ended = nullptr);

@@ -16,7 +16,7 @@ namespace {
 struct TrackerFlags {
   ServiceFlags service;
   std::string listen, state;
-  double heartbeat = 1, session = 10, lease = 15, queue_expiry = 60;
+  double heartbeat = 1, session = 10, lease = 15, queue_expiry = 60, exclude_drift = 0;
   int64_t max_pending = 4096;
 };
 
@@ -25,8 +25,7 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 }
 
 absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckAddress("--listen", flags.listen));
-  RETURN_IF_ERROR(CheckPlainText("--listen", flags.listen, flags.service.insecure));
+  ASSIGN_OR_RETURN(const ServerCredentials credentials, ListenWith("--listen", flags.listen, flags.service.security));
   if (flags.session <= 2 * flags.heartbeat || flags.lease < flags.session) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--heartbeat ", flags.heartbeat, ", --session ", flags.session, " and --lease ", flags.lease,
@@ -38,9 +37,10 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
   options.session = Milliseconds(flags.session);
   options.lease = Milliseconds(flags.lease);
   options.queue_expiry = Milliseconds(flags.queue_expiry);
+  options.exclude_drift = flags.exclude_drift;
   options.max_pending = static_cast<uint32_t>(flags.max_pending);
   ASSIGN_OR_RETURN(const std::unique_ptr<TrackerServer> server,
-                   TrackerServer::Start(flags.listen, std::move(options), flags.state));
+                   TrackerServer::Start({flags.listen, credentials, ""}, std::move(options), flags.state));
   session.out << "tracker listens on " << server->address() << "\n" << std::flush;
   WaitForStop();
   LogEvent(LogLevel::kInfo, "tracker_stops", {});
@@ -70,9 +70,12 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
             "Seconds after which a measurement that nobody renews runs elsewhere (default 15)");
   AddNumber(command, "--queue-expiry", &flags->queue_expiry, 0,
             "Seconds after which a tuner that is silent is forgotten (default 60)");
+  AddNumber(command, "--exclude-drift", &flags->exclude_drift, 1,
+            "Measure nothing on a device whose reference kernel takes so many times as long as its peers', or they as its "
+            "(default: `fleet status` tells of it)");
   AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
            "Measurements that a tuner may have waiting (default 4096)");
-  AddServiceFlags(command, &flags->service);
+  AddServiceFlags(command, &flags->service, Ends::kListens);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });
 }
 

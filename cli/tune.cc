@@ -213,8 +213,7 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--builders is for this host's own processes; with --tracker the workers say how many they have");
   }
-  RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
-  return CheckPlainText("--tracker", flags.tracker, flags.insecure);
+  return DialWith("--tracker", flags.tracker, flags.security).status();
 }
 
 // Who measures: the fleet behind --tracker, or processes of this host.
@@ -226,6 +225,7 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
     ASSIGN_OR_RETURN(options.target, Target::Parse(spec.target));
     options.device_model = spec.device_model;
     options.client.name = absl::StrCat("tune ", network);
+    ASSIGN_OR_RETURN(options.client.credentials, DialWith("--tracker", flags.tracker, flags.security));
     options.client.priority = spec.priority;
     options.client.weight = spec.weight;
     options.client.labels = {spec.labels.begin(), spec.labels.end()};
@@ -305,7 +305,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->group("Measuring on a fleet");
   AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a device of the fleet (default 60)")
       ->group("Measuring on a fleet");
-  command->add_flag("--insecure", flags->insecure, "Speak plain text beyond this host")->group("Measuring on a fleet");
+  AddSecurityFlags(command, &flags->security);
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });
 }

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
+#include "cli/service_flags.h"
 #include "service/tune_spec.h"
 
 namespace diapason {
@@ -24,7 +25,8 @@ struct TuneFlags {
   std::string history, tracker;
   int64_t builders = 0;
   double wait = 60;
-  bool json = false, insecure = false;
+  bool json = false;
+  SecurityFlags security;
 };
 
 // Model, target, limits, measuring and the choice of devices.

@@ -40,9 +40,9 @@ absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
 }
 
 absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
-  RETURN_IF_ERROR(CheckAddress("--tracker", flags.tracker));
-  RETURN_IF_ERROR(CheckPlainText("--tracker", flags.tracker, flags.service.insecure));
+  ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.service.security));
   ASSIGN_OR_RETURN(AgentOptions options, OptionsFor(flags));
+  options.credentials = credentials;
   StartLog(flags.service);
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerAgent> agent, WorkerAgent::Start(std::move(options)));
   session.out << "worker measures on " << Count(agent->pipeline_devices().size(), "device") << ":";
@@ -92,7 +92,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
   AddNumber(command, "--drain", &flags->drain, 0, "Seconds that begun work may take after a SIGTERM (default 30)");
   AddNumber(command, "--reference-interval", &flags->reference_interval, 0,
             "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
-  AddServiceFlags(command, &flags->service);
+  AddServiceFlags(command, &flags->service, Ends::kDials);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunWorker(*flags, session); }; });
 }
 

@@ -308,6 +308,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   fleet_options.client.weight = spec.weight;
   fleet_options.client.labels = {spec.labels.begin(), spec.labels.end()};
   fleet_options.client.give_up_seconds = options_.give_up_seconds;
+  fleet_options.client.credentials = options_.credentials;
   fleet_options.stop = &entry.stop;
   ASSIGN_OR_RETURN(const Fleet fleet, ConnectFleet(fleet_options));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);

@@ -18,6 +18,7 @@ namespace diapason {
 
 class History;
 class ModelStore;
+struct ClientCredentials;
 namespace v1 {
 class Job;
 class TuneSpec;
@@ -30,6 +31,7 @@ struct JobManagerOptions {
   // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.
   double retry_seconds = 10;
   double give_up_seconds = 60;  // a tracker that is away for so long fails the attempt
+  std::shared_ptr<const ClientCredentials> credentials;  // for the tracker
 };
 
 // Safe from any thread. Statuses are those that tuning.proto lists.

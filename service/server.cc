@@ -12,7 +12,9 @@
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "service/job_store.h"
 #include "service/records.h"
+#include "worker/authorize.h"
 #include "worker/grpc_status.h"
+#include "worker/scratch.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
 #include "worker/tracker_server.h"
@@ -29,7 +31,8 @@ class TuningService final : public v1::Tuning::Service {
  public:
   TuningService(JobManager& jobs, const CoordinatorOptions& options) : jobs_(jobs), options_(options) {}
 
-  grpc::Status Greet(grpc::ServerContext*, const v1::GreetRequest* q, v1::GreetResponse* a) override {
+  grpc::Status Greet(grpc::ServerContext* c, const v1::GreetRequest* q, v1::GreetResponse* a) override {
+    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
     uint32_t protocol = 0;
     if (absl::Status status = CompareProtocols("service", q->protocol(), protocol); !status.ok()) return ToGrpc(status);
     a->set_protocol(protocol);
@@ -39,28 +42,33 @@ class TuningService final : public v1::Tuning::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status HasModel(grpc::ServerContext*, const v1::HasModelRequest* q, v1::HasModelResponse* a) override {
+  grpc::Status HasModel(grpc::ServerContext* c, const v1::HasModelRequest* q, v1::HasModelResponse* a) override {
+    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
     a->set_known(jobs_.models().Has(q->hash()));
     return grpc::Status::OK;
   }
 
-  grpc::Status PutModel(grpc::ServerContext*, grpc::ServerReader<v1::ModelChunk>* reader,
+  grpc::Status PutModel(grpc::ServerContext* c, grpc::ServerReader<v1::ModelChunk>* reader,
                         v1::PutModelResponse*) override {
+    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
     return ToGrpc(TakeModel(*reader));
   }
 
-  grpc::Status Submit(grpc::ServerContext*, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override {
+  grpc::Status Submit(grpc::ServerContext* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override {
+    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
     absl::StatusOr<int64_t> job = jobs_.Submit(q->key(), q->spec());
     if (job.ok()) a->set_job(*job);
     return ToGrpc(job.status());
   }
 
-  grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*, v1::ListJobsResponse* a) override {
+  grpc::Status ListJobs(grpc::ServerContext* c, const v1::ListJobsRequest*, v1::ListJobsResponse* a) override {
+    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
     for (v1::Job& job : jobs_.List()) *a->add_jobs() = std::move(job);
     return grpc::Status::OK;
   }
 
   grpc::Status GetJob(grpc::ServerContext* c, const v1::GetJobRequest* q, v1::Job* a) override {
+    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
     for (uint32_t left = std::min(q->max_wait_ms(), kMaxWaitMs);; left -= std::min(left, kWaitStepMs)) {
       absl::StatusOr<v1::Job> job =
           jobs_.Get(q->job(), q->seen(), std::chrono::milliseconds(std::min(left, kWaitStepMs)));
@@ -71,14 +79,20 @@ class TuningService final : public v1::Tuning::Service {
     }
   }
 
-  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* q, v1::Job* a) override {
+  grpc::Status CancelJob(grpc::ServerContext* c, const v1::CancelJobRequest* q, v1::Job* a) override {
+    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
     return Answer(jobs_.Cancel(q->job()), a);
   }
-  grpc::Status ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* q, v1::Job* a) override {
+  grpc::Status ResumeJob(grpc::ServerContext* c, const v1::ResumeJobRequest* q, v1::Job* a) override {
+    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
     return Answer(jobs_.Resume(q->job(), q->trials()), a);
   }
 
  private:
+  absl::Status May(const grpc::ServerContext& context, Role needed) {
+    return Authorize(context, options_.credentials.authority, needed);
+  }
+
   static grpc::Status Answer(absl::StatusOr<v1::Job> job, v1::Job* a) {
     if (job.ok()) *a = *std::move(job);
     return ToGrpc(job.status());
@@ -109,9 +123,10 @@ class TuningService final : public v1::Tuning::Service {
 
 class HistoryService final : public v1::HistoryReader::Service {
  public:
-  explicit HistoryService(History& history) : history_(history) {}
+  HistoryService(History& history, const CoordinatorOptions& options) : history_(history), options_(options) {}
 
-  grpc::Status Query(grpc::ServerContext*, const v1::QueryRequest* q, grpc::ServerWriter<v1::Record>* writer) override {
+  grpc::Status Query(grpc::ServerContext* c, const v1::QueryRequest* q, grpc::ServerWriter<v1::Record>* writer) override {
+    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
     RecordFilter filter;
     filter.target = q->target();
     filter.workload = q->workload();
@@ -127,8 +142,9 @@ class HistoryService final : public v1::HistoryReader::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status ForBuild(grpc::ServerContext*, const v1::ForBuildRequest* q,
+  grpc::Status ForBuild(grpc::ServerContext* c, const v1::ForBuildRequest* q,
                         grpc::ServerWriter<v1::Record>* writer) override {
+    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
     if (q->workload_keys_size() > kMaxWorkloads) {
       return ToGrpc(absl::InvalidArgumentError(
           absl::StrCat(q->workload_keys_size(), " workloads are more than a network can have")));
@@ -145,6 +161,10 @@ class HistoryService final : public v1::HistoryReader::Service {
   }
 
  private:
+  absl::Status May(const grpc::ServerContext& context, Role needed) {
+    return Authorize(context, options_.credentials.authority, needed);
+  }
+
   // False when the caller has gone. Waits for it while it is slow.
   static bool Write(const TuningRecord& record, grpc::ServerWriter<v1::Record>& writer) {
     v1::Record message;
@@ -153,6 +173,7 @@ class HistoryService final : public v1::HistoryReader::Service {
   }
 
   History& history_;
+  const CoordinatorOptions& options_;
 };
 
 }  // namespace
@@ -171,13 +192,17 @@ class CoordinatorServer::Impl {
   absl::Status Start() {
     ASSIGN_OR_RETURN(jobs_, JobManager::Open(options_.jobs));
     tuning_ = std::make_unique<TuningService>(*jobs_, options_);
-    reader_ = std::make_unique<HistoryService>(jobs_->history());
+    reader_ = std::make_unique<HistoryService>(jobs_->history(), options_);
+    ServiceHostOptions host{options_.listen, options_.credentials, ""};
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
-      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(options_.listen, {}, state, {tuning_.get(), reader_.get()}));
-      jobs_->Run(Reachable(tracker_->address()));
+      // Its own tuners need neither a certificate that names a loopback address nor a token.
+      ASSIGN_OR_RETURN(own_, ScratchFolder::Create());
+      host.own_socket = own_->path() + "/tracker";
+      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, {}, state, {tuning_.get(), reader_.get()}));
+      jobs_->Run("unix:" + host.own_socket);
     } else {
-      ASSIGN_OR_RETURN(host_, ServiceHost::Start(options_.listen, {tuning_.get(), reader_.get()}));
+      ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));
       jobs_->Run(options_.tracker);
     }
     return absl::OkStatus();
@@ -185,19 +210,11 @@ class CoordinatorServer::Impl {
   const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
 
  private:
-  // "all addresses" is none that can be dialled.
-  static std::string Reachable(const std::string& address) {
-    const size_t colon = address.rfind(':');
-    const std::string host = address.substr(0, colon);
-    if (host == "0.0.0.0") return "127.0.0.1" + address.substr(colon);
-    if (host == "[::]") return "[::1]" + address.substr(colon);
-    return address;
-  }
-
   const CoordinatorOptions options_;
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<HistoryService> reader_;
+  std::unique_ptr<ScratchFolder> own_;  // with the socket of its own tracker
   std::unique_ptr<TrackerServer> tracker_;
   std::unique_ptr<ServiceHost> host_;
 };

@@ -7,11 +7,13 @@
 
 #include "absl/status/statusor.h"
 #include "service/job_manager.h"
+#include "worker/security.h"
 
 namespace diapason {
 
 struct CoordinatorOptions {
   std::string listen;   // HOST:PORT; port 0: any free one
+  ServerCredentials credentials;
   std::string tracker;  // HOST:PORT; empty: one of its own
   std::string state;    // of its own tracker; empty: history + ".tracker"
   uint64_t max_model_bytes = uint64_t{4} << 30;

@@ -38,7 +38,7 @@ std::string RandomKey() {
 class ServiceClient::Impl {
  public:
   Impl(std::string address, ServiceClientOptions options) : address_(std::move(address)), options_(options) {
-    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_);
+    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_, options_.credentials);
     tuning_ = v1::Tuning::NewStub(channel);
     reader_ = v1::HistoryReader::NewStub(channel);
   }
@@ -59,7 +59,7 @@ class ServiceClient::Impl {
       }
       if (!IsTransient(status)) return status;
       std::chrono::milliseconds wait = backoff.Next();
-      if (Clock::now() + wait > give_up) return NoAnswer("service", address_, status);
+      if (Clock::now() + wait > give_up) return NoAnswer("service", address_, status, options_.credentials);
       std::this_thread::sleep_for(wait);
     }
   }

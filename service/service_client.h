@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "db/history.h"
 #include "service/tune_spec.h"
+#include "worker/security.h"
 
 namespace diapason {
 
@@ -23,6 +24,7 @@ class Job;
 
 struct ServiceClientOptions {
   double give_up_seconds = 10;
+  std::shared_ptr<const ClientCredentials> credentials;
 };
 
 class ServiceClient {

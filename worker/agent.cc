@@ -89,6 +89,8 @@ class WorkerAgent::Impl {
   bool Sleep(std::chrono::milliseconds time);
 
   AgentOptions options_;
+  std::string unexplained_;  // what Register last failed with, and what that means; of the leasing thread
+  absl::Status explained_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<v1::Tracker::Stub> stub_;
   CallGuard lease_call_, report_call_;
@@ -112,7 +114,7 @@ absl::Status WorkerAgent::Impl::Start() {
   int devices = static_cast<int>(pipeline_->devices().size());
   int leases = options_.max_leases > 0 ? options_.max_leases : 2 * (pipeline_->builders() + devices);
   leases_per_device_ = std::max(1, (leases + devices - 1) / devices);
-  stub_ = v1::Tracker::NewStub(MakeChannel(options_.tracker));
+  stub_ = v1::Tracker::NewStub(MakeChannel(options_.tracker, options_.credentials));
   lease_thread_ = std::thread([this] { LeaseLoop(); });
   report_thread_ = std::thread([this] { ReportLoop(); });
   return absl::OkStatus();
@@ -138,6 +140,12 @@ absl::Status WorkerAgent::Impl::Register() {
   v1::RegisterResponse response;
   absl::Status status = lease_call_.Run(
       kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Register(&context, request, &response); });
+  // Looked into once for each new reason.
+  if (IsTransient(status) && status.message() != unexplained_) {
+    unexplained_ = std::string(status.message());
+    explained_ = NoAnswer("tracker", options_.tracker, status, options_.credentials);
+  }
+  if (IsTransient(status)) status = explained_;
   NoteRegistered(status);
   std::lock_guard lock(mutex_);
   last_status_ = status;

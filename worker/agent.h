@@ -12,11 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/pipeline.h"
+#include "worker/security.h"
 
 namespace diapason {
 
 struct AgentOptions {
   std::string tracker;    // HOST:PORT
+  std::shared_ptr<const ClientCredentials> credentials;
   std::string worker_id;  // unique in the fleet; empty: host and process
   std::string name;       // for people; empty: the host's name
   std::map<std::string, std::string> labels;

@@ -1,12 +1,10 @@
 // Connections to a tracker, for .cc files that speak gRPC: channels, calls with deadlines, backoff.
 #pragma once
 
-#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -15,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "worker/grpc_status.h"
+#include "worker/security.h"
 
 namespace diapason {
 
@@ -22,28 +21,12 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 
 // gRPC writes lines of its own to stderr about faults that it also returns; we say what there is to say.
 // $GRPC_VERBOSITY brings them back.
-inline void SilenceGrpcLog() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-  });
-}
+void SilenceGrpcLog();
 
-// Connects when first used, and again whenever the connection breaks.
-inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
-  SilenceGrpcLog();
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // trackers are near; proxies are for the outside
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection each for worker and coordinator
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // finds a peer whose host is gone
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
+// Connects when first used, and again whenever the connection breaks. Shows `credentials` (null: plain text and no
+// token), the token with every call.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
 // Lets another thread end a call that waits.
 class CallGuard {
@@ -93,12 +76,10 @@ class Backoff {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-// What is said after a time limit. `what`: "tracker", "service".
-inline absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last) {
-  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" +
-                                std::string(last.message()) + "): start it with 'diapason " +
-                                (what == "service" ? "serve" : what) + "', or check the address and the network");
-}
+// What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and the mend.
+// `what`: "tracker", "service"; `last`: of the last call.
+absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
+                      const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
 // The network, or the peer, is at fault: the same call may work later.
 inline bool IsTransient(const absl::Status& status) {

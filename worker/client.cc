@@ -84,7 +84,7 @@ MeasurementResult FromMessage(const v1::MeasureResult& message) {
 class MeasureClient::Impl {
  public:
   Impl(std::string address, MeasureClientOptions options) : address_(std::move(address)), options_(std::move(options)) {
-    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_);
+    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_, options_.credentials);
     measure_ = v1::Measure::NewStub(channel);
     tracker_ = v1::Tracker::NewStub(channel);
   }
@@ -156,7 +156,7 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
     if (status.ok()) continue;
     if (!IsTransient(status)) return status;
     std::chrono::milliseconds wait = backoff.Next();
-    if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status);
+    if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status, options_.credentials);
     if (!Sleep(wait)) return absl::CancelledError("stopping");
   }
 }

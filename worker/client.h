@@ -17,6 +17,7 @@
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
 #include "worker/pipeline.h"
+#include "worker/security.h"
 
 namespace diapason {
 
@@ -100,6 +101,7 @@ struct MeasureClientOptions {
   std::vector<std::pair<std::string, std::string>> labels;  // that workers must carry
   // A tracker that cannot be reached for so long ends the client: what has no result becomes an infrastructure error.
   double give_up_seconds = 60;
+  std::shared_ptr<const ClientCredentials> credentials;
 };
 
 class MeasureClient {

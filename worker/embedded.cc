@@ -21,7 +21,7 @@ struct Embedded {
 
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options) {
   auto embedded = std::make_shared<Embedded>();
-  ASSIGN_OR_RETURN(embedded->tracker, TrackerServer::Start("127.0.0.1:0"));
+  ASSIGN_OR_RETURN(embedded->tracker, TrackerServer::Start({"127.0.0.1:0", {}, ""}));
   AgentOptions agent;
   agent.tracker = embedded->tracker->address();
   agent.name = "local";

@@ -48,14 +48,16 @@ FleetStatus::Device DeviceOf(const v1::WorkerStatus& worker, const v1::DeviceDes
     device.utilisation = rates.utilisation();
     device.error_rate = rates.error_rate();
     device.drift = rates.drift();
+    device.excluded = rates.excluded();
   }
   return device;
 }
 
 }  // namespace
 
-absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds) {
-  std::unique_ptr<v1::Tracker::Stub> stub = v1::Tracker::NewStub(MakeChannel(tracker));
+absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds,
+                                           const std::shared_ptr<const ClientCredentials>& credentials) {
+  std::unique_ptr<v1::Tracker::Stub> stub = v1::Tracker::NewStub(MakeChannel(tracker, credentials));
   auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds);
   Backoff backoff;
   v1::ListWorkersResponse response;
@@ -67,7 +69,7 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
     if (status.ok()) break;
     std::chrono::milliseconds wait = backoff.Next();
     if (!IsTransient(status)) return status;
-    if (std::chrono::steady_clock::now() + wait > until) return NoAnswer("tracker", tracker, status);
+    if (std::chrono::steady_clock::now() + wait > until) return NoAnswer("tracker", tracker, status, credentials);
     std::this_thread::sleep_for(wait);
   }
   FleetStatus status;

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/security.h"
 
 namespace diapason {
 
@@ -25,6 +27,7 @@ struct FleetStatus {
     int64_t leases = 0, runs = 0;
     double trials_per_second = 0, utilisation = 0, error_rate = 0;  // of the last minute; shares are 0 to 1
     double drift = 0;              // time of the reference kernel over the peers' median; 0: not known
+    bool excluded = false;         // it drifts so far that it gets nothing to measure
     double last_seen_seconds = 0;  // age of the worker's last report
   };
   struct Queue {
@@ -39,6 +42,7 @@ struct FleetStatus {
 };
 
 // Unavailable, naming the address, when the tracker does not answer for so long.
-absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds);
+absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds,
+                                           const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 
 }  // namespace diapason

@@ -13,15 +13,26 @@ namespace {
 // Threads of calls that block one each (sync services); more calls at once are refused.
 constexpr int kMaxThreads = 256;
 
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerCredentials& credentials) {
+  if (!credentials.tls.has_value()) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = credentials.tls->ca;
+  options.pem_key_cert_pairs.push_back({credentials.tls->key, credentials.tls->cert});
+  return grpc::SslServerCredentials(options);
+}
+
 }  // namespace
 
 class ServiceHost::Impl {
  public:
-  absl::Status Start(const std::string& address, const std::vector<grpc::Service*>& services) {
+  absl::Status Start(const ServiceHostOptions& options, const std::vector<grpc::Service*>& services) {
     SilenceGrpcLog();
+    const std::string& address = options.address;
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(address, CredentialsOf(options.credentials), &port);
+    if (!options.own_socket.empty())
+      builder.AddListeningPort("unix:" + options.own_socket, grpc::InsecureServerCredentials());
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -51,10 +62,10 @@ class ServiceHost::Impl {
 ServiceHost::ServiceHost(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ServiceHost::~ServiceHost() = default;
 
-absl::StatusOr<std::unique_ptr<ServiceHost>> ServiceHost::Start(const std::string& address,
+absl::StatusOr<std::unique_ptr<ServiceHost>> ServiceHost::Start(const ServiceHostOptions& options,
                                                                 const std::vector<grpc::Service*>& services) {
   auto impl = std::make_unique<Impl>();
-  if (absl::Status status = impl->Start(address, services); !status.ok()) return status;
+  if (absl::Status status = impl->Start(options, services); !status.ok()) return status;
   return std::unique_ptr<ServiceHost>(new ServiceHost(std::move(impl)));
 }
 

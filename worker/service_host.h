@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/security.h"
 
 namespace grpc {
 class Service;
@@ -13,11 +14,18 @@ class Service;
 
 namespace diapason {
 
+struct ServiceHostOptions {
+  std::string address;  // "127.0.0.1:0": any free port of loopback
+  ServerCredentials credentials;
+  // Path of a Unix socket that this process alone can reach (in a folder of its own), for calls to itself: in plain text
+  // and without a token. Empty: none.
+  std::string own_socket;
+};
+
 class ServiceHost {
  public:
-  // Serves `services`, which outlive the host, on `address` ("127.0.0.1:0": any free port of loopback). Unavailable,
-  // naming the address, when that fails.
-  static absl::StatusOr<std::unique_ptr<ServiceHost>> Start(const std::string& address,
+  // Serves `services`, which outlive the host. Unavailable, naming the address, when that fails.
+  static absl::StatusOr<std::unique_ptr<ServiceHost>> Start(const ServiceHostOptions& options,
                                                             const std::vector<grpc::Service*>& services);
   // Shuts down.
   ~ServiceHost();

@@ -297,6 +297,7 @@ void Tracker::Impl::Tick() {
     for (const RequestPtr& request : late) CancelRequest(request, "it waited longer than its queue_timeout_seconds");
   }
   for (const std::string& id : dead_queues) EndQueue(id);
+  ExcludeDrifting(now);
   MendStore(now);
 }
 

@@ -137,6 +137,7 @@ class Tracker::Impl {
     Clock::time_point wait_until, last_report;
     bool in_line = false;                              // in Impl::waiting_sessions_
     std::map<std::string, std::deque<Counts>> counts;  // by device: of the last minute or so, oldest first
+    std::set<std::string> excluded;                    // devices that drift too far
 
     bool Offers(const std::string& device_class) const {
       return std::any_of(classes.begin(), classes.end(), [&](const auto& entry) {
@@ -186,8 +187,13 @@ class Tracker::Impl {
 
   void NoteCounts(Session& session, const v1::DeviceStatistics& total);
   v1::DeviceRates RatesOf(const Session& session, const std::string& device) const;
-  // By kind and model: reference times of the devices that have one.
+  // By kind and model: reference times of the devices that have one, the shortest first.
   std::map<std::string, std::vector<double>> ReferenceTimes() const;
+  // A device's time over that of its peers; 0: not known.
+  static double DriftOf(const Session& session, const v1::DeviceDescription& device,
+                        const std::map<std::string, std::vector<double>>& references, size_t fewest);
+  // Takes devices that drift out, and back in when they no longer do.
+  void ExcludeDrifting(Clock::time_point now);
   void ListModels(v1::ListWorkersResponse& response) const;
 
   // What is stored of these.
@@ -208,7 +214,7 @@ class Tracker::Impl {
       waiting_sessions_;  // in the order in which they are served; may hold ones that no longer wait
   std::map<std::string, size_t> devices_serving_;  // by class
   uint64_t next_lease_ = 1;
-  Clock::time_point last_tick_;
+  Clock::time_point last_tick_, exclude_at_{};
   Clock::duration stalled_{};
   std::random_device random_;
   uint64_t incarnation_ = 0;

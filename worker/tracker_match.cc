@@ -27,7 +27,7 @@ void Tracker::Impl::Enqueue(const RequestPtr& request, bool in_front) {
 void Tracker::Impl::SetDeviceState(Session& session, const std::string& name, v1::DeviceState state) {
   std::vector<std::string>& classes = session.classes[name];
   for (const std::string& device_class : std::exchange(classes, {})) --devices_serving_[device_class];
-  if (state == v1::DEVICE_STATE_QUARANTINED) return;
+  if (state == v1::DEVICE_STATE_QUARANTINED || session.excluded.contains(name)) return;
   for (const v1::DeviceDescription& device : session.status.devices()) {
     if (device.name() != name) continue;
     if (!device.facts().model().empty()) classes.push_back(ClassOf(device.target(), device.facts().model()));

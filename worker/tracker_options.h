@@ -18,6 +18,9 @@ struct TrackerOptions {
   std::chrono::milliseconds max_wait{30000};      // of Lease and Next
   // A longer time between two Ticks is a stall of this process and not of its peers: their deadlines move on by it.
   std::chrono::milliseconds stall{2000};
+  // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure; 0:
+  // it is only told of. Three devices of a model are the fewest that can outvote one.
+  double exclude_drift = 0;
   uint32_t max_pending = 4096;
   uint32_t max_request_bytes = 16 << 20;
   uint32_t max_queues = 1024;

@@ -11,6 +11,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
+#include "worker/authorize.h"
 #include "worker/grpc_status.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
@@ -40,70 +41,87 @@ Tracker::Reply<Response> Finisher(Reactor* reactor, Response* response) {
 
 class MeasureService final : public v1::Measure::CallbackService {
  public:
-  explicit MeasureService(Tracker& tracker) : tracker_(tracker) {}
+  MeasureService(Tracker& tracker, std::shared_ptr<Authority> authority)
+      : tracker_(tracker), authority_(std::move(authority)) {}
 
   Reactor* Open(grpc::CallbackServerContext* c, const v1::OpenRequest* q, v1::OpenResponse* a) override {
-    return Answer(c, tracker_.Open(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
+    return Answer(c, may.ok() ? tracker_.Open(*q, *a) : may);
   }
   Reactor* Submit(grpc::CallbackServerContext* c, const v1::SubmitRequest* q, v1::SubmitResponse* a) override {
-    return Answer(c, tracker_.Submit(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
+    return Answer(c, may.ok() ? tracker_.Submit(*q, *a) : may);
   }
   Reactor* Next(grpc::CallbackServerContext* c, const v1::NextRequest* q, v1::NextResponse* a) override {
+    if (absl::Status may = Authorize(*c, authority_, Role::kSubmitter); !may.ok()) return Answer(c, may);
     Reactor* reactor = c->DefaultReactor();
     tracker_.Next(*q, Finisher(reactor, a));
     return reactor;
   }
   Reactor* Cancel(grpc::CallbackServerContext* c, const v1::CancelRequest* q, v1::CancelResponse* a) override {
-    return Answer(c, tracker_.Cancel(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
+    return Answer(c, may.ok() ? tracker_.Cancel(*q, *a) : may);
   }
   Reactor* Close(grpc::CallbackServerContext* c, const v1::CloseRequest* q, v1::CloseResponse* a) override {
-    return Answer(c, tracker_.Close(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
+    return Answer(c, may.ok() ? tracker_.Close(*q, *a) : may);
   }
 
  private:
   Tracker& tracker_;
+  const std::shared_ptr<Authority> authority_;
 };
 
 class TrackerService final : public v1::Tracker::CallbackService {
  public:
-  explicit TrackerService(Tracker& tracker) : tracker_(tracker) {}
+  TrackerService(Tracker& tracker, std::shared_ptr<Authority> authority)
+      : tracker_(tracker), authority_(std::move(authority)) {}
 
   Reactor* Register(grpc::CallbackServerContext* c, const v1::RegisterRequest* q, v1::RegisterResponse* a) override {
-    return Answer(c, tracker_.Register(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
+    return Answer(c, may.ok() ? tracker_.Register(*q, *a) : may);
   }
   Reactor* Lease(grpc::CallbackServerContext* c, const v1::LeaseRequest* q, v1::LeaseResponse* a) override {
+    if (absl::Status may = Authorize(*c, authority_, Role::kWorker); !may.ok()) return Answer(c, may);
     Reactor* reactor = c->DefaultReactor();
     tracker_.Lease(*q, Finisher(reactor, a));
     return reactor;
   }
   Reactor* Report(grpc::CallbackServerContext* c, const v1::ReportRequest* q, v1::ReportResponse* a) override {
-    return Answer(c, tracker_.Report(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
+    return Answer(c, may.ok() ? tracker_.Report(*q, *a) : may);
   }
   Reactor* Leave(grpc::CallbackServerContext* c, const v1::LeaveRequest* q, v1::LeaveResponse* a) override {
-    return Answer(c, tracker_.Leave(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
+    return Answer(c, may.ok() ? tracker_.Leave(*q, *a) : may);
   }
   Reactor* ListWorkers(grpc::CallbackServerContext* c, const v1::ListWorkersRequest* q,
                        v1::ListWorkersResponse* a) override {
-    return Answer(c, tracker_.ListWorkers(*q, *a));
+    const absl::Status may = Authorize(*c, authority_, Role::kReader);
+    return Answer(c, may.ok() ? tracker_.ListWorkers(*q, *a) : may);
   }
 
  private:
   Tracker& tracker_;
+  const std::shared_ptr<Authority> authority_;
 };
 
 }  // namespace
 
 class TrackerServer::Impl {
  public:
-  Impl(TrackerOptions options, std::unique_ptr<TrackerStore> store)
-      : tracker_(std::move(options), std::move(store)), measure_(tracker_), workers_(tracker_) {}
+  Impl(ServiceHostOptions host, TrackerOptions options, std::unique_ptr<TrackerStore> store)
+      : host_options_(std::move(host)),
+        tracker_(std::move(options), std::move(store)),
+        measure_(tracker_, host_options_.credentials.authority),
+        workers_(tracker_, host_options_.credentials.authority) {}
   ~Impl() { Shutdown(); }
 
-  absl::Status Start(const std::string& address, std::vector<grpc::Service*> services) {
+  absl::Status Start(std::vector<grpc::Service*> services) {
     RETURN_IF_ERROR(tracker_.Restore());
     services.push_back(&measure_);
     services.push_back(&workers_);
-    ASSIGN_OR_RETURN(host_, ServiceHost::Start(address, services));
+    ASSIGN_OR_RETURN(host_, ServiceHost::Start(host_options_, services));
     ticker_ = std::thread([this] { Tick(); });
     return absl::OkStatus();
   }
@@ -131,6 +149,7 @@ class TrackerServer::Impl {
     }
   }
 
+  const ServiceHostOptions host_options_;
   Tracker tracker_;
   MeasureService measure_;
   TrackerService workers_;
@@ -144,15 +163,15 @@ class TrackerServer::Impl {
 TrackerServer::TrackerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrackerServer::~TrackerServer() = default;
 
-absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const std::string& address, TrackerOptions options,
+absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const ServiceHostOptions& host, TrackerOptions options,
                                                                     const std::string& state,
                                                                     std::vector<grpc::Service*> services) {
   std::unique_ptr<TrackerStore> store;
   if (!state.empty()) {
     ASSIGN_OR_RETURN(store, TrackerStore::Open(state));
   }
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(store));
-  if (absl::Status status = impl->Start(address, std::move(services)); !status.ok()) return status;
+  auto impl = std::make_unique<Impl>(host, std::move(options), std::move(store));
+  if (absl::Status status = impl->Start(std::move(services)); !status.ok()) return status;
   return std::unique_ptr<TrackerServer>(new TrackerServer(std::move(impl)));
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/service_host.h"
 #include "worker/tracker_options.h"
 
 namespace grpc {
@@ -16,10 +17,9 @@ namespace diapason {
 
 class TrackerServer {
  public:
-  // Listens on `address` ("127.0.0.1:0": any free port of loopback). Unavailable, naming the address, when that fails.
-  // `state`: file that keeps the tracker's state over a restart (worker/tracker_store.h, whose errors are returned);
+  // Listens as `host` says, with the errors of ServiceHost::Start. `state`: file that keeps the tracker's state over a restart (worker/tracker_store.h, whose errors are returned);
   // empty: none. `services`: further ones to serve on the same port; they outlive the server.
-  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const std::string& address, TrackerOptions options = {},
+  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const ServiceHostOptions& host, TrackerOptions options = {},
                                                               const std::string& state = "",
                                                               std::vector<grpc::Service*> services = {});
   // Shuts down.

@@ -1,6 +1,7 @@
 // What the tracker tells people of its workers, devices and queues.
 #include <algorithm>
 
+#include "worker/log.h"
 #include "worker/tracker_impl.h"
 
 namespace diapason {
@@ -10,6 +11,8 @@ constexpr std::chrono::seconds kWindow{60};
 constexpr std::chrono::seconds kCountsEvery{5};
 // Fewer devices than this of one model cannot outvote one that is wrong.
 constexpr size_t kFewestPeers = 2;
+constexpr size_t kFewestToExclude = 3;
+constexpr std::chrono::seconds kExcludeEvery{1};
 
 }  // namespace
 
@@ -56,6 +59,39 @@ std::map<std::string, std::vector<double>> Tracker::Impl::ReferenceTimes() const
   return times;
 }
 
+double Tracker::Impl::DriftOf(const Session& session, const v1::DeviceDescription& device,
+                              const std::map<std::string, std::vector<double>>& references, size_t fewest) {
+  const auto counts = session.counts.find(device.name());
+  const double own = counts == session.counts.end() ? 0 : counts->second.back().total.reference_seconds();
+  const auto peers = references.find(ClassOf(device.target(), device.facts().model()));
+  if (own <= 0 || peers == references.end() || peers->second.size() < fewest) return 0;
+  return own / peers->second[(peers->second.size() - 1) / 2];
+}
+
+void Tracker::Impl::ExcludeDrifting(Clock::time_point now) {
+  if (options_.exclude_drift <= 0 || now < exclude_at_) return;
+  exclude_at_ = now + kExcludeEvery;
+  const std::map<std::string, std::vector<double>> references = ReferenceTimes();
+  for (auto& [id, session] : sessions_) {
+    for (const v1::DeviceDescription& device : session->status.devices()) {
+      const double drift = DriftOf(*session, device, references, kFewestToExclude);
+      const bool exclude = drift > 0 && std::max(drift, 1 / drift) > options_.exclude_drift;
+      if (exclude == session->excluded.contains(device.name())) continue;
+      LogEvent(LogLevel::kWarning, exclude ? "device_excluded" : "device_taken_back",
+               {{"worker", session->status.name()}, {"device", device.name()}, {"drift", std::to_string(drift)}});
+      if (exclude) {
+        session->excluded.insert(device.name());
+      } else {
+        session->excluded.erase(device.name());
+      }
+      v1::DeviceState state = device.state();
+      for (const v1::DeviceStatus& told : session->status.states())
+        if (told.device() == device.name()) state = told.state();
+      SetDeviceState(*session, device.name(), state);
+    }
+  }
+}
+
 void Tracker::Impl::ListModels(v1::ListWorkersResponse& response) const {
   std::map<std::string, v1::ModelStatus> models;
   auto at = [&](const std::string& device_class) -> v1::ModelStatus& {
@@ -98,10 +134,8 @@ void Tracker::Impl::ListWorkers(v1::ListWorkersResponse& response) {
     for (const v1::DeviceDescription& device : session->status.devices()) {
       v1::DeviceRates& rates = *status.add_rates();
       rates = RatesOf(*session, device.name());
-      const std::vector<double>& peers = references[ClassOf(device.target(), device.facts().model())];
-      auto counts = session->counts.find(device.name());
-      double own = counts == session->counts.end() ? 0 : counts->second.back().total.reference_seconds();
-      if (own > 0 && peers.size() >= kFewestPeers) rates.set_drift(own / peers[(peers.size() - 1) / 2]);
+      rates.set_drift(DriftOf(*session, device, references, kFewestPeers));
+      rates.set_excluded(session->excluded.contains(device.name()));
     }
   }
   std::sort(response.mutable_workers()->begin(), response.mutable_workers()->end(),

@@ -78,12 +78,41 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   b->Kill();
   ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; }));
   tracker->Kill();
-  const CliResult gone = Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"});
-  EXPECT_EQ(gone.code, 1);
-  EXPECT_EQ(gone.err.rfind("error: the tracker at '" + address + "' does not answer (", 0), 0u) << gone.err;
-  EXPECT_NE(gone.err.find("): start it with 'diapason tracker', or check the address and the network\n"),
-            std::string::npos)
-      << gone.err;
+  ExpectError(Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"}),
+              "the tracker at '" + address +
+                  "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
+                  "network");
+}
+
+// A worker asks for its tracker for ever.
+TEST_F(FleetCli, AWorkerWaitsForItsTracker) {
+  const std::string address = Tracker()->Address();
+  auto worker = Worker(address, "early");
+  ASSERT_TRUE(WaitFor([&] {
+    return worker->err().find("worker_not_registered tracker=" + address +
+                              " worker=early why=\"the tracker at '" + address +
+                              "' does not answer (Connection refused): start it with 'diapason tracker', or check the "
+                              "address and the network\"\n") != std::string::npos;
+  })) << worker->err();
+  auto tracker = Tracker(address);
+  ASSERT_TRUE(WaitFor([&] {
+    return worker->err().find(" info worker_registered tracker=" + address + " worker=early\n") != std::string::npos;
+  })) << worker->err() << tracker->err();
+}
+
+// A worker that was started again while the one before still hangs takes its place.
+TEST_F(FleetCli, TwoWorkersOfOneNameAreOneWorker) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  auto status = [&] { return Cli({"fleet", "status", "--tracker", address, "--json"}).json(); };
+  auto first = Worker(address, "same");
+  ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; })) << first->err();
+  first->Signal(SIGSTOP);
+  auto second = Worker(address, "same");
+  ASSERT_TRUE(WaitFor([&] {
+    return tracker->err().find("why=\"the worker started a new session\"") != std::string::npos;
+  })) << tracker->err();
+  EXPECT_EQ(status()["devices"].size(), 1u);
 }
 
 TEST_F(FleetCli, BadInput) {
@@ -94,8 +123,8 @@ TEST_F(FleetCli, BadInput) {
               "--listen localhost:99999 is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
   ExpectError(
       Cli({"tracker", "--listen", "0.0.0.0:0"}),
-      "--listen 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach it is "
-      "trusted");
+      "--listen 0.0.0.0:0 would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add "
+      "--insecure if every host that can reach it is trusted");
   ExpectError(
       Cli({"tracker", "--listen", "127.0.0.1:0", "--session", "1"}),
       "--heartbeat 1, --session 1 and --lease 15 do not fit each other: a session is to last more than two heartbeats, "
@@ -119,8 +148,8 @@ TEST_F(FleetCli, BadInput) {
               "--labels rack is not understood; write it as rack=a,room=2");
   ExpectError(
       Cli({"worker", "--tracker", "example.org:1", "--devices", "cpu"}),
-      "--tracker example.org:1 would speak plain text beyond this host; add --insecure if every host that can reach it "
-      "is trusted");
+      "--tracker example.org:1 would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, "
+      "or add --insecure if every host that can reach it is trusted");
   const CliResult missing = Cli({"worker", "--tracker", address, "--devices", "cuda:63"});
   EXPECT_EQ(missing.code, 1);
   EXPECT_EQ(missing.err.rfind("error: the runner of 'cuda -device=63' does not start: ", 0), 0u) << missing.err;

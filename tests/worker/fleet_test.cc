@@ -172,7 +172,7 @@ TEST_F(FleetTest, ALostWorkersWorkIsDoneElsewhere) {
   options.heartbeat = std::chrono::milliseconds(100);
   options.session = std::chrono::milliseconds(1500);
   options.lease = std::chrono::milliseconds(2000);
-  auto tracker = TrackerServer::Start("127.0.0.1:0", options);
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""}, options);
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
@@ -207,7 +207,7 @@ TEST_F(FleetTest, KilledRunnersCostNothing) {
 
 // Workers and clients find a tracker that was restarted, and nothing is lost or doubled.
 TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
-  auto tracker = TrackerServer::Start("127.0.0.1:0");
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   auto worker = Worker(address, "a");
@@ -219,14 +219,14 @@ TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   tracker->reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  tracker = TrackerServer::Start(address);
+  tracker = TrackerServer::Start({address, {}, ""});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   for (const auto& [id, result] : Collect(**client, 20)) EXPECT_TRUE(Timed(result)) << id;
   worker->Stop();
 }
 
 TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
-  auto tracker = TrackerServer::Start("127.0.0.1:0");
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   MeasureClientOptions options;
@@ -246,15 +246,15 @@ TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
 }
 
 TEST_F(FleetTest, APortInUseIsNamed) {
-  auto tracker = TrackerServer::Start("127.0.0.1:0");
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
   ASSERT_TRUE(tracker.ok());
-  EXPECT_EQ(TrackerServer::Start((*tracker)->address()).status(),
+  EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}, ""}).status(),
             absl::UnavailableError("cannot listen on '" + (*tracker)->address() +
                                    "': the port is in use or the address is not of this host"));
 }
 
 TEST_F(FleetTest, DrainFinishesWhatIsHeld) {
-  auto tracker = TrackerServer::Start("127.0.0.1:0");
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
   ASSERT_TRUE(tracker.ok());
   auto worker = Worker((*tracker)->address(), "a");
   auto client = MeasureClient::Connect((*tracker)->address());

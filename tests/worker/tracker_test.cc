@@ -286,6 +286,72 @@ TEST_F(TrackerTest, ADeviceInQuarantineGetsNothing) {
   EXPECT_THAT(Ids(Grants(a, 1)), ElementsAre(1));
 }
 
+// An answer that comes twice, also in one report, counts once.
+TEST_F(TrackerTest, ARepeatedAnswerIsIgnored) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  std::vector<v1::LeaseGrant> grants = Grants(a, 1);
+  ASSERT_EQ(grants.size(), 1u);
+  Report(a, {{grants[0].lease(), Timed(0.25)}, {grants[0].lease(), Timed(0.5)}});
+  Report(a, {{grants[0].lease(), Timed(0.75)}});
+  std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].timing().samples(0), 0.25);
+  // Neither does it count for another request of another lease.
+  Report(a, {{grants[0].lease() + 1, Timed(0.5)}});
+  EXPECT_EQ(Results(queue).size(), 1u);
+}
+
+// A job of a thousand measurements that was there first does not hold up one of eight.
+TEST_F(TrackerTest, ALargeJobDoesNotStarveASmallOne) {
+  std::string large = Open(), small = Open(), a = Register("a");
+  std::vector<uint64_t> many(1000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = i + 1;
+  ASSERT_TRUE(SubmitIds(large, many).ok());
+  for (int i = 0; i < 100; ++i) Report(a, {{Grants(a, 1).at(0).lease(), Timed()}});
+  ASSERT_TRUE(SubmitIds(small, {1, 2, 3, 4, 5, 6, 7, 8}).ok());
+  for (int i = 0; i < 18; ++i) Report(a, {{Grants(a, 1).at(0).lease(), Timed()}});
+  EXPECT_EQ(Results(small).size(), 8u);
+}
+
+TEST_F(TrackerTest, ADeviceThatDriftsIsExcludedWhenAskedFor) {
+  options_.exclude_drift = 1.2;
+  Restart();
+  std::string queue = Open();
+  std::map<std::string, std::string> sessions;
+  for (const char* name : {"a", "b", "c"}) sessions[name] = Register(name);
+  auto report = [&](double seconds_of_a) {
+    for (const auto& [name, session] : sessions) {
+      v1::ReportRequest request;
+      request.set_session(session);
+      v1::DeviceStatistics& device = *request.add_device_statistics();
+      device.set_device("cuda:0");
+      device.set_reference_seconds(name == "a" ? seconds_of_a : 1e-3);
+      v1::ReportResponse response;
+      ASSERT_TRUE(tracker_->Report(request, response).ok());
+    }
+    Pass(std::chrono::milliseconds(1100));
+  };
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3}).ok());
+  report(1.3e-3);
+  EXPECT_THAT(Grants(sessions["a"], 1), IsEmpty());
+  EXPECT_EQ(Grants(sessions["b"], 1).size(), 1u);
+  v1::ListWorkersResponse fleet;
+  ASSERT_TRUE(tracker_->ListWorkers({}, fleet).ok());
+  EXPECT_TRUE(fleet.workers(0).rates(0).excluded());
+  EXPECT_FALSE(fleet.workers(1).rates(0).excluded());
+  report(1.1e-3);
+  EXPECT_EQ(Grants(sessions["a"], 1).size(), 1u);
+  // One of two is not outvoted.
+  v1::LeaveRequest leave;
+  leave.set_session(sessions["c"]);
+  v1::LeaveResponse left;
+  ASSERT_TRUE(tracker_->Leave(leave, left).ok());
+  sessions.erase("c");
+  report(1.3e-3);
+  EXPECT_EQ(Grants(sessions["a"], 1).size(), 1u);
+}
+
 TEST_F(TrackerTest, TellsHowTheFleetIs) {
   std::string queue = Open();
   std::map<std::string, std::string> sessions;

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Makes what a fleet needs to know its own: an authority, a certificate for each peer, and a token for each role.
+#
+#   deploy/make-certs.sh DIR [--days N] [--host NAME_OR_IP]... [PEER]...
+#
+# DIR/ca.crt, ca.key           the authority; used again when it is there (keep ca.key off the fleet)
+# DIR/PEER.crt, PEER.key       for each PEER (default: tracker service worker client), good for localhost, 127.0.0.1,
+#                              ::1, this host's name, PEER and every --host
+# DIR/tokens                   for --tokens of those that listen: reader, submitter, worker and admin; kept when there
+# DIR/ROLE.token               for --token-file of those that dial
+#
+# Good enough for tests and small fleets; who has an authority already uses that one.
+set -euo pipefail
+
+die() {
+  echo "make-certs.sh: $1" >&2
+  exit 1
+}
+
+(($# >= 1)) && [[ $1 != -* ]] || die "give the folder to make, for example: deploy/make-certs.sh certs"
+command -v openssl >/dev/null || die "openssl is missing; on Debian: apt-get install openssl"
+dir=$1
+shift
+days=825
+hosts=()
+peers=()
+while (($# > 0)); do
+  case $1 in
+    --days) days=${2:?--days needs a number}; shift 2 ;;
+    --host) hosts+=("${2:?--host needs a name or an address}"); shift 2 ;;
+    -*) die "$1 is not an option; --days and --host are" ;;
+    *) peers+=("$1"); shift ;;
+  esac
+done
+((${#peers[@]} > 0)) || peers=(tracker service worker client)
+umask 077
+mkdir -p "$dir"
+
+quietly() {
+  local said
+  said=$("$@" 2>&1) || die "$(printf '%s\n' "$said" | tail -n 1)"
+}
+
+if [[ ! -f $dir/ca.key ]]; then
+  quietly openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=Diapason fleet" \
+    -addext "basicConstraints=critical,CA:TRUE" -addext "keyUsage=critical,keyCertSign,cRLSign" \
+    -keyout "$dir/ca.key" -out "$dir/ca.crt"
+fi
+
+names="DNS:localhost,IP:127.0.0.1,IP:::1,DNS:$(uname -n)"
+for host in ${hosts[@]+"${hosts[@]}"}; do
+  if [[ $host =~ ^[0-9.]+$ || $host == *:* ]]; then names+=",IP:$host"; else names+=",DNS:$host"; fi
+done
+
+for peer in "${peers[@]}"; do
+  extensions=$(mktemp)
+  trap 'rm -f "$extensions"' EXIT
+  printf '%s\n' "basicConstraints=CA:FALSE" "keyUsage=digitalSignature" "extendedKeyUsage=serverAuth,clientAuth" \
+    "subjectAltName=$names,DNS:$peer" >"$extensions"
+  quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$peer" \
+    -keyout "$dir/$peer.key" -out "$dir/$peer.csr"
+  quietly openssl x509 -req -in "$dir/$peer.csr" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -days "$days" -extfile "$extensions" \
+    -set_serial "0x$(openssl rand -hex 16)" -out "$dir/$peer.crt"
+  rm -f "$dir/$peer.csr" "$extensions"
+done
+
+if [[ ! -f $dir/tokens ]]; then
+  {
+    echo "# role token name; read again when this file changes"
+    for role in reader submitter worker admin; do
+      token=$(openssl rand -hex 24)
+      echo "$role $token $role"
+      echo "$token" >"$dir/$role.token"
+    done
+  } >"$dir/tokens"
+fi
+chmod 600 "$dir"/*
+echo "made $dir: $(printf '%s ' "${peers[@]}")(certificates), $dir/tokens"
