@@ -29,6 +29,7 @@ void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
                        {"max_registers_per_thread", f.max_registers_per_thread},
                        {"max_threads_per_core", f.max_threads_per_core},
                        {"warp_size", f.warp_size},
+                       {"max_cluster", f.max_cluster},
                        {"vector_bytes", f.vector_bytes},
                        {"vector_registers", f.num_vector_registers},
                        {"l1_bytes", f.l1_bytes},
@@ -62,6 +63,7 @@ void PrintDevice(std::ostream& out, const DeviceListing& listing) {
   if (gpu) {
     line("warp", absl::StrCat(f.warp_size, " threads"));
     line("threads a block", absl::StrCat(f.max_threads_per_block));
+    line("blocks a cluster", f.max_cluster > 1 ? absl::StrCat(f.max_cluster) : "no clusters");
     line("shared memory a block", Bytes(f.max_shared_bytes));
     line("registers", absl::StrCat(f.registers_per_core, " a multiprocessor, ", f.max_registers_per_thread, " a thread"));
   }

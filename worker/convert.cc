@@ -37,6 +37,7 @@ void ToProto(const DeviceFacts& facts, v1::DeviceFacts& message) {
   message.set_max_registers_per_thread(facts.max_registers_per_thread);
   message.set_max_threads_per_core(facts.max_threads_per_core);
   message.set_warp_size(facts.warp_size);
+  message.set_max_cluster(facts.max_cluster);
   message.set_vector_bytes(facts.vector_bytes);
   message.set_num_vector_registers(facts.num_vector_registers);
   message.set_l1_bytes(facts.l1_bytes);
@@ -63,6 +64,7 @@ DeviceFacts FromProto(const v1::DeviceFacts& message) {
   facts.max_registers_per_thread = message.max_registers_per_thread();
   facts.max_threads_per_core = message.max_threads_per_core();
   facts.warp_size = message.warp_size();
+  facts.max_cluster = message.max_cluster();
   facts.vector_bytes = message.vector_bytes();
   facts.num_vector_registers = message.num_vector_registers();
   facts.l1_bytes = message.l1_bytes();

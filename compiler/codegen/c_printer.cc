@@ -77,12 +77,13 @@ class CKernelPrinter : public CVectorPrinter {
         return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
       case StmtKind::kAlloc:
         return PrintAlloc(*stmt);
-      case StmtKind::kBarrier:
       case StmtKind::kMma:
         DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
         return;
+      case StmtKind::kBarrier:
       case StmtKind::kCommit:
       case StmtKind::kWait:
+      case StmtKind::kClusterBarrier:
         return;  // one thread
       case StmtKind::kLet:
         Open("");

@@ -255,6 +255,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kBarrier:
     case StmtKind::kCommit:
     case StmtKind::kWait:
+    case StmtKind::kClusterBarrier:
       return;
     case StmtKind::kAlloc:
     case StmtKind::kMma:

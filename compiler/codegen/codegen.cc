@@ -1,6 +1,7 @@
 #include "compiler/codegen/codegen.h"
 
 #include "compiler/codegen/c_printer.h"
+#include "compiler/codegen/cluster_passes.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/gpu_printer.h"
 #include "compiler/tensor/check.h"
@@ -20,7 +21,13 @@ Dialect DialectOf(TargetKind kind) {
   return Dialect::kC;
 }
 
-Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool gpu) {
+// What is printed: OpenCL has no clusters.
+LoweredProgram ForDialect(const LoweredProgram& program, Dialect dialect) {
+  return dialect == Dialect::kOpenCl ? WithoutClusters(program) : program;
+}
+
+Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, const Target& target) {
+  const bool gpu = target.is_gpu();
   Kernel kernel;
   kernel.name = func.name;
   for (const BufferDecl& param : func.params) {
@@ -31,6 +38,7 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool
   kernel.library = func.library;
   kernel.grid[0] = func.blocks;
   kernel.block[0] = gpu ? func.threads : 1;
+  kernel.cluster = target.kind == TargetKind::kCuda ? static_cast<int>(func.cluster) : 1;
   kernel.overlap = func.overlap;
   kernel.shared_bytes = gpu && func.library == nullptr ? SharedBytesOf(func) : 0;
   return kernel;
@@ -38,8 +46,9 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, bool
 
 }  // namespace
 
-std::string PrintSource(const LoweredProgram& program, const Target& target) {
+std::string PrintSource(const LoweredProgram& lowered, const Target& target) {
   const Dialect dialect = DialectOf(target.kind);
+  const LoweredProgram program = ForDialect(lowered, dialect);
   const int vector_bytes = dialect == Dialect::kC ? DefaultFacts(target).vector_bytes : 0;
   Helpers helpers(dialect);
   std::string kernels;
@@ -57,7 +66,8 @@ std::string PrintSource(const LoweredProgram& program, const Target& target) {
   return (dialect == Dialect::kC ? CPrelude() : GpuPrelude(dialect)) + helpers.Text() + kernels;
 }
 
-absl::StatusOr<Program> CompileProgram(const LoweredProgram& lowered, const Target& target, double timeout_seconds) {
+absl::StatusOr<Program> CompileProgram(const LoweredProgram& given, const Target& target, double timeout_seconds) {
+  const LoweredProgram lowered = ForDialect(given, DialectOf(target.kind));
   Program program;
   program.target = target;
   std::map<int, int> index_of;  // buffer id -> index in Program::buffers
@@ -71,8 +81,8 @@ absl::StatusOr<Program> CompileProgram(const LoweredProgram& lowered, const Targ
                                .valid_min = buffer.valid_min,
                                .valid_max = buffer.valid_max});
   }
-  for (const KernelFunc& func : lowered.prologue) program.prologue.push_back(KernelOf(func, index_of, target.is_gpu()));
-  for (const KernelFunc& func : lowered.kernels) program.kernels.push_back(KernelOf(func, index_of, target.is_gpu()));
+  for (const KernelFunc& func : lowered.prologue) program.prologue.push_back(KernelOf(func, index_of, target));
+  for (const KernelFunc& func : lowered.kernels) program.kernels.push_back(KernelOf(func, index_of, target));
   program.source = PrintSource(lowered, target);
   RETURN_IF_ERROR(CompileSource(program, timeout_seconds));
   return program;

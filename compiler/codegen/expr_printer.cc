@@ -161,6 +161,19 @@ constexpr Helper kHelpers[] = {
      "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, t0, t1);\n"
      "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
      "}"},
+    // The same address in the shared memory of the block of that rank.
+    {"in_cluster", nullptr, nullptr,
+     "template <typename T> {T} T* in_cluster(T* address, unsigned rank) {\n"
+     "  T* there;\n"
+     "  asm(\"mapa.u64 %0, %1, %2;\" : \"=l\"(there) : \"l\"(address), \"r\"(rank));\n"
+     "  return there;\n"
+     "}"},
+    // Behind it each block sees what all threads of the cluster have stored before.
+    {"cluster_barrier", nullptr, nullptr,
+     "{T} void cluster_barrier() {\n"
+     "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
+     "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
+     "}"},
     {"float_to_half",
      "#ifdef __F16C__\n"
      "typedef float half_float4 __attribute__((vector_size(16)));\n"

@@ -56,18 +56,23 @@ void CollectShared(const Stmt& stmt, std::map<int, BufferDecl>& out) {
 struct SharedLayout {
   std::vector<std::pair<BufferDecl, int64_t>> offsets;
   int64_t bytes = 0;
+  bool overlaid = false;  // buffers share their places: they are parts of one array
 };
 
 SharedLayout LayOut(const Stmt& body) {
   std::map<int, BufferDecl> buffers;
   CollectShared(body, buffers);
   SharedLayout layout;
+  int64_t end = 0, overlay_end = 0;
   for (const auto& [id, decl] : buffers) {
+    int64_t& bytes = decl.overlay ? overlay_end : end;
     const int64_t alignment = AlignmentOf(decl);
-    const int64_t offset = (layout.bytes + alignment - 1) / alignment * alignment;
+    const int64_t offset = (bytes + alignment - 1) / alignment * alignment;
     layout.offsets.emplace_back(decl, offset);
-    layout.bytes = offset + decl.elements * BytesOf(decl.dtype);
+    bytes = offset + decl.elements * BytesOf(decl.dtype);
+    layout.overlaid |= decl.overlay;
   }
+  layout.bytes = std::max(end, overlay_end);
   return layout;
 }
 
@@ -131,14 +136,19 @@ class GpuKernelPrinter : public ExprPrinter {
   void PrintShared() {
     const SharedLayout layout = LayOut(kernel_.body);
     const bool dynamic = cuda_ && layout.bytes > kMaxStaticSharedBytes;
-    if (dynamic) Line("extern __shared__ __align__(128) unsigned char shared_memory[];");
+    const bool one_array = dynamic || (cuda_ && layout.overlaid);
+    if (dynamic) {
+      Line("extern __shared__ __align__(128) unsigned char shared_memory[];");
+    } else if (one_array) {
+      Line("__shared__ __align__(128) unsigned char shared_memory[" + std::to_string(layout.bytes) + "];");
+    }
     for (const auto& [decl, offset] : layout.offsets) {
       Declare(decl);
       const std::string name = NameOf(decl.id), size = "[" + std::to_string(decl.elements) + "]";
       const std::string alignment = std::to_string(AlignmentOf(decl));
       // OpenCL C has pointers to half, but no arrays of it.
       const std::string type = !cuda_ && decl.dtype == DType::kFloat16 ? "ushort" : StorageType(decl.dtype);
-      if (dynamic) {
+      if (one_array) {
         Line(type + "* const " + name + " = (" + type + "*)(shared_memory + " + std::to_string(offset) + ");");
       } else if (cuda_) {
         Line("__shared__ __align__(" + alignment + ") " + type + " " + name + size + ";");
@@ -172,6 +182,9 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kWait:
         if (cuda_) Line(helpers_.Use("async_wait") + "<" + std::to_string(stmt->extent) + ">();");
         return;
+      case StmtKind::kClusterBarrier:
+        DIAPASON_CHECK_MSG(cuda_, kernel_.name + " has clusters, which OpenCL C has not");
+        return Line(helpers_.Use("cluster_barrier") + "();");
       case StmtKind::kLet:
         Open("");
         Line("const " + (is_wide(stmt->value) ? "int64" : IndexType()) + " " + VarName(stmt->var) + " = " +
@@ -209,7 +222,9 @@ class GpuKernelPrinter : public ExprPrinter {
     const Stmt& body = loop->body[0];
     switch (loop->for_kind) {
       case ForKind::kBlockX:
-        return PrintIndex(*loop, cuda_ ? "blockIdx.x" : "get_group_id(0)");
+        return PrintIndex(*loop, BlockText("/"));
+      case ForKind::kCluster:
+        return PrintIndex(*loop, BlockText("%"));
       case ForKind::kThreadX:
         return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
       case ForKind::kVectorize:
@@ -227,6 +242,12 @@ class GpuKernelPrinter : public ExprPrinter {
         break;
     }
     Block(ForText(*loop), body);
+  }
+
+  // The index of the block, or with clusters, which are neighbours in x, of its cluster ("/") or its rank ("%").
+  std::string BlockText(const std::string& part) const {
+    const std::string block = cuda_ ? "blockIdx.x" : "get_group_id(0)";
+    return kernel_.cluster == 1 ? block : block + " " + part + " " + std::to_string(kernel_.cluster);
   }
 
   std::string ForText(const StmtNode& loop) {
@@ -259,12 +280,24 @@ class GpuKernelPrinter : public ExprPrinter {
 
   std::string LoadText(const ExprNode& load) override {
     for (const auto& [known, text] : components_)
-      if (known->buffer == load.buffer && Equal(known->args[0], load.args[0])) return text;
+      if (known->buffer == load.buffer && SameElement(*known, load)) return text;
     const BufferDecl& decl = buffers_.at(load.buffer);
-    const std::string index = Text(load.args[0]);
-    if (!IsHalfInMemory(decl)) return NameOf(load.buffer) + "[" + index + "]";
-    if (cuda_) return helpers_.Use("half_to_float") + "(" + NameOf(load.buffer) + "[" + index + "])";
+    const std::string index = Text(load.args[0]), base = BaseText(load);
+    if (!IsHalfInMemory(decl)) return base + "[" + index + "]";
+    if (cuda_) return helpers_.Use("half_to_float") + "(" + base + "[" + index + "])";
     return "vload_half(" + index + ", " + HalfPointer(decl, true) + ")";
+  }
+
+  static bool SameElement(const ExprNode& a, const ExprNode& b) {
+    return a.args.size() == b.args.size() && Equal(a.args[0], b.args[0]) &&
+           (a.args.size() == 1 || Equal(a.args[1], b.args[1]));
+  }
+
+  // The start of the buffer that a load reads: the block's own, or that of another block of the cluster.
+  std::string BaseText(const ExprNode& load) {
+    if (load.args.size() == 1) return NameOf(load.buffer);
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " reads the shared memory of another block");
+    return helpers_.Use("in_cluster") + "(" + NameOf(load.buffer) + ", " + Text(load.args[1]) + ")";
   }
 
   std::string StoreText(int buffer, const Expr& index, std::string value) {
@@ -325,8 +358,13 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   std::string VectorAccess(const BufferDecl& decl, const std::string& type, const Expr& at, bool is_const) {
+    return VectorAccess(decl, NameOf(decl.id), type, at, is_const);
+  }
+
+  std::string VectorAccess(const BufferDecl& decl, const std::string& base, const std::string& type, const Expr& at,
+                           bool is_const) {
     const std::string offset = IsInt(at, 0) ? "" : " + " + Text(at, kSumLevel);
-    return "*(" + Space(decl) + (is_const ? "const " : "") + type + "*)(" + NameOf(decl.id) + offset + ")";
+    return "*(" + Space(decl) + (is_const ? "const " : "") + type + "*)(" + base + offset + ")";
   }
 
   std::string Zero(DType dtype, int64_t chunk) const { return cuda_ ? "{}" : "(" + VectorType(dtype, chunk) + ")(0)"; }
@@ -346,7 +384,7 @@ class GpuKernelPrinter : public ExprPrinter {
       condition = value->args[0];
       value = value->args[1];
     }
-    if (value->kind != ExprKind::kLoad) return false;
+    if (value->kind != ExprKind::kLoad || value->args.size() > 1) return false;
     const BufferDecl& to = buffers_.at(store.buffer);
     const BufferDecl& from = buffers_.at(value->buffer);
     const Stride stride = StrideOf(value->args[0], lane_, analyzer_);
@@ -478,7 +516,8 @@ class GpuKernelPrinter : public ExprPrinter {
     const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
     const std::string name = "chunk" + std::to_string(number);
     const std::string type = ComputedType(from.dtype, chunk);
-    Line("const " + type + " " + name + " = " + VectorAccess(from, type, Offset(stride.base, start), true) + ";");
+    Line("const " + type + " " + name + " = " + VectorAccess(from, BaseText(*load), type, Offset(stride.base, start), true) +
+         ";");
     for (int64_t i = 0; i < chunk; ++i) {
       std::string component = name + "." + kComponents[i];
       if (from.dtype == DType::kFloat16) component = helpers_.Use("half_to_float") + "(" + component + ")";

@@ -23,6 +23,8 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       return MakeAlloc(s.decl, std::move(body[0]));
     case StmtKind::kBarrier:
       return MakeBarrier();
+    case StmtKind::kClusterBarrier:
+      return MakeClusterBarrier();
     case StmtKind::kLet:
       return MakeLet(s.var, fn(s.value), std::move(body[0]));
     case StmtKind::kComment:
@@ -107,7 +109,8 @@ Expr UnifyComparison(const Expr& e, const Expr& lane, int64_t lanes, Analyzer& a
 bool IsVectorLoop(const StmtNode& s) { return s.kind == StmtKind::kFor && s.for_kind == ForKind::kVectorize; }
 
 bool NeedsOwnLanes(const StmtNode& s) {
-  return IsVectorLoop(s) || s.kind == StmtKind::kAlloc || s.kind == StmtKind::kBarrier;
+  return IsVectorLoop(s) || s.kind == StmtKind::kAlloc || s.kind == StmtKind::kBarrier ||
+         s.kind == StmtKind::kClusterBarrier;
 }
 
 Stmt Normalize(const Stmt& stmt, const ExprNode* lane, Analyzer& analyzer) {

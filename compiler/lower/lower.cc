@@ -1,5 +1,7 @@
 #include "compiler/lower/lower.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "compiler/lower/nest.h"
@@ -16,6 +18,9 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
   if (kernel.threads > facts.max_threads_per_block)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.threads,
                                                       " threads a block, the device has ", facts.max_threads_per_block));
+  if (kernel.cluster > std::max(1, facts.max_cluster))
+    return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs a cluster of ", kernel.cluster,
+                                                      " blocks, the device has ", std::max(1, facts.max_cluster)));
   if (kernel.shared_bytes > facts.max_shared_bytes)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.shared_bytes,
                                                       " bytes of shared memory a block, the device has ",

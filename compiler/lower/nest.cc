@@ -45,12 +45,12 @@ std::string Identifier(std::string name) {
   return name;
 }
 
-int64_t SharedBytes(const Stmt& stmt) {
+int64_t SharedBytes(const Stmt& stmt, bool overlay) {
   if (!stmt) return 0;
   int64_t bytes = 0;
-  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared)
+  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared && stmt->decl.overlay == overlay)
     bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
-  for (const Stmt& child : stmt->body) bytes += SharedBytes(child);
+  for (const Stmt& child : stmt->body) bytes += SharedBytes(child, overlay);
   return bytes;
 }
 
@@ -71,14 +71,20 @@ ForKind NestBuilder::KindOf(int id, size_t position) const {
     case Annotation::kParallel: return ForKind::kParallel;
     case Annotation::kBlockX: return ForKind::kBlockX;
     case Annotation::kThreadX: return ForKind::kThreadX;
+    case Annotation::kCluster: return ForKind::kCluster;
   }
   return ForKind::kSerial;
 }
 
-bool NestBuilder::IsOuter(int id, size_t position) const {
-  if (position >= state_.stage(id).order.size()) return false;
-  const ForKind kind = KindOf(id, position);
-  return kind == ForKind::kParallel || kind == ForKind::kBlockX || kind == ForKind::kThreadX;
+// True for the innermost of the leading parallel, block and thread loops.
+bool NestBuilder::EndsOuter(int id, size_t position) const {
+  auto outer = [&](size_t p) {
+    const ForKind kind = KindOf(id, p);
+    return kind == ForKind::kParallel || kind == ForKind::kBlockX || kind == ForKind::kThreadX;
+  };
+  for (size_t p = 0; p <= position; ++p)
+    if (!outer(p)) return false;
+  return position + 1 == state_.stage(id).order.size() || !outer(position + 1);
 }
 
 void NestBuilder::MarkUnrolled(int id) {
@@ -112,7 +118,8 @@ void NestBuilder::PrepareValues(int id) {
   for (size_t p = 0; p < stage.order.size(); ++p) {
     const int loop = stage.order[p];
     c.leaf[p] = MakeVar(Identifier(absl::StrCat(stage.op.name, "_", stage.loops[loop].name)));
-    analyzer_.Bind(c.leaf[p], b.extent[loop]);
+    if (stage.loops[loop].annotation == Annotation::kCluster) c.leaf[p] = rank_;
+    else analyzer_.Bind(c.leaf[p], b.extent[loop]);
     c.value[loop] = b.extent[loop] == 1 ? IntImm(0) : c.leaf[p];
   }
   for (size_t l = stage.loops.size(); l-- > 0;) {
@@ -241,7 +248,9 @@ Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
   Expr flat = FlatIndex(load->buffer, indices);
   if (const Expr& slot = read_slot_[load->buffer])
     flat = Add(Mul(slot, IntImm(bounds_.stages[load->buffer].slot_stride())), flat);
-  return Load(load->buffer, load->dtype, {analyzer_.Simplify(flat)});
+  flat = analyzer_.Simplify(flat);
+  if (load->buffer == split_.tile && split_.blocks > 1) return SumOverCluster(load->buffer, load->dtype, flat);
+  return Load(load->buffer, load->dtype, {flat});
 }
 
 Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
@@ -266,6 +275,18 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
   std::vector<Expr> args;
   for (const Expr& arg : e->args) args.push_back(LowerExpr(id, arg, unsafe));
   return Rebuild(e, args);
+}
+
+// Each block begins with its own share, so that no two ask the same block at once: the order of the sum is that of the ranks,
+// from a start that depends on the element alone.
+Expr NestBuilder::SumOverCluster(int buffer, DType dtype, const Expr& index) {
+  Expr sum;
+  for (int64_t i = 0; i < split_.blocks; ++i) {
+    const Expr rank = analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i)), split_.blocks));
+    const Expr part = Load(buffer, dtype, {index, rank});
+    sum = sum ? Combine(state_.stage(split_.reduction).op.combiner, sum, part) : part;
+  }
+  return sum;
 }
 
 Expr NestBuilder::StoreIndex(int id) {
@@ -327,7 +348,8 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
   const int64_t extent = bounds_.stages[id].extent[stage.order[position]];
   const ForKind kind = KindOf(id, position);
   const Expr& var = context_[id].leaf[position];
-  if (!body) return nullptr;
+  if (!body || kind == ForKind::kCluster) return body;  // the whole kernel runs for the block's rank
+  if (kind == ForKind::kBlockX && split_.blocks > 1) body = MakeFor(ForKind::kCluster, rank_, split_.blocks, body);
   if (kind == ForKind::kThreadX) {
     if (extent > threads_) {
       status_ = absl::FailedPreconditionError(absl::StrCat("stage ", stage.op.name, " needs ", extent,
@@ -356,8 +378,10 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
   std::vector<Stmt> all;
   if (Stmt shared = AttachedAt(id, position, true)) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
+    const bool tile = split_.blocks > 1 && id == root_ &&
+                      bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
-    all.push_back(MakeBarrier());
+    all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
   }
   all.push_back(AttachedAt(id, position, false));
   return MakeSeq(all);
@@ -454,11 +478,14 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
                       bounds_.stages[id].extent[stage.order[position]] > 1;
   serial_depth_ += serial;
   Stmt attached = EmitAttached(id, position);
+  // The tile takes the place of the operands: all threads must have read them.
+  if (attached && id == split_.tile) attached = MakeSeq({attached, MakeBarrier()});
   Stmt rest = EmitLoops(id, position + 1, end, inner);
   serial_depth_ -= serial;
   Stmt body = attached ? MakeSeq({attached, rest}) : rest;
+  if (id == root_ && position == 0 && split_.blocks > 1) body = MakeSeq({body, MakeClusterBarrier()});
   // Buffers live inside the innermost of the leading parallel, block and thread loops.
-  if (id == root_ && IsOuter(id, position) && !IsOuter(id, position + 1)) body = WithAllocations(body);
+  if (id == root_ && EndsOuter(id, position)) body = WithAllocations(body);
   return Loop(id, position, body);
 }
 
@@ -725,7 +752,9 @@ Stmt NestBuilder::EmitStage(int id) {
     const Expr index = StoreIndex(id);
     Expr value = LowerExpr(id, stage.op.body, &unsafe);
     const Guards guards = GuardsOf(id);
-    if (!guards.domain.empty()) value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
+    // Partial results beyond the tensor are never read.
+    if (!guards.domain.empty() && id != split_.tile)
+      value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
     return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr));
   };
   return EmitLoops(id, 0, stage.order.size(), statement);
@@ -748,6 +777,9 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
   KernelFunc kernel;
   const StageState& stage = state_.stage(root);
   threads_ = blocks_ = 1;
+  ASSIGN_OR_RETURN(split_, FindClusterSplit(skeleton_, bounds_, root));
+  rank_ = MakeVar("rank");
+  analyzer_.Bind(rank_, split_.blocks);
   for (int loop : stage.order) {
     const Annotation annotation = stage.loops[loop].annotation;
     const int64_t extent = bounds_.stages[root].extent[loop];
@@ -770,7 +802,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
     if (s.attach == StageState::Attach::kAt) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
       temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
-                              target_.is_gpu() ? 16 : 64});
+                              target_.is_gpu() ? 16 : 64, id == split_.tile});
     }
   }
   kernel.name = "k_" + Identifier(stage.op.name);
@@ -783,9 +815,10 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
     kernel.params.push_back(
         {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, StoredElements(s), id == root, 0});
   }
-  kernel.blocks = blocks_;
+  kernel.blocks = blocks_ * split_.blocks;
+  kernel.cluster = split_.blocks;
   kernel.threads = threads_;
-  kernel.shared_bytes = SharedBytes(kernel.body);
+  kernel.shared_bytes = std::max(SharedBytes(kernel.body, false), SharedBytes(kernel.body, true));
   return kernel;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/lower/cluster.h"
 #include "compiler/lower/stmt.h"
 #include "compiler/schedule/bounds.h"
 #include "compiler/tensor/simplify.h"
@@ -42,6 +43,7 @@ class NestBuilder {
   Expr LowerLoad(int id, const Expr& load, bool* unsafe);
   Expr CompactIndex(int id, const Access& access, int dim, const Expr& real) const;
   Expr StoreIndex(int id);
+  Expr SumOverCluster(int buffer, DType dtype, const Expr& index);
   Expr FlatIndex(int id, const std::vector<Expr>& indices) const;
   Guards GuardsOf(int id);
   bool PaddingIsHarmless(int id) const;
@@ -62,7 +64,7 @@ class NestBuilder {
   bool HasReduction(int id, size_t from) const;
   Stmt WithAllocations(Stmt body);
   ForKind KindOf(int id, size_t position) const;
-  bool IsOuter(int id, size_t position) const;
+  bool EndsOuter(int id, size_t position) const;
   void MarkUnrolled(int id);
 
   const Skeleton& skeleton_;
@@ -77,6 +79,8 @@ class NestBuilder {
   int* next_buffer_ = nullptr;
   int root_ = -1;
   int64_t threads_ = 1, blocks_ = 1;
+  ClusterSplit split_;
+  Expr rank_;  // of the block in its cluster
   int serial_depth_ = 0;
   std::vector<Expr> write_slot_, read_slot_;  // by stage: which of a pipelined copy's buffers is filled, is read; else null
   std::vector<Expr> conditions_;  // of the branches around the expression that is lowered

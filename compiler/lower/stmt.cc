@@ -73,6 +73,8 @@ Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .exten
 
 Stmt MakeBarrier() { return Make({.kind = StmtKind::kBarrier}); }
 
+Stmt MakeClusterBarrier() { return Make({.kind = StmtKind::kClusterBarrier}); }
+
 Stmt MakeLet(Expr var, Expr value, Stmt body) {
   DIAPASON_CHECK(var->kind == ExprKind::kVar);
   if (body == nullptr) return nullptr;
@@ -97,6 +99,8 @@ const char* NameOf(ForKind kind) {
       return "blockIdx.x";
     case ForKind::kThreadX:
       return "threadIdx.x";
+    case ForKind::kCluster:
+      return "cluster rank";
   }
   return "?";
 }
@@ -115,7 +119,7 @@ const char* NameOf(Scope scope) {
 
 std::string ToString(const BufferDecl& decl) {
   return std::string(NameOf(decl.scope)) + " " + NameOf(decl.dtype) + " " + decl.name + "[" +
-         std::to_string(decl.elements) + "]";
+         std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "");
 }
 
 // Loops as indented text; buffers by the names of their declarations.
@@ -144,6 +148,8 @@ class Printer {
         return Print(stmt->body[0], depth);
       case StmtKind::kBarrier:
         return Line(depth, "barrier");
+      case StmtKind::kClusterBarrier:
+        return Line(depth, "cluster barrier");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
         return Print(stmt->body[0], depth);
@@ -198,7 +204,8 @@ std::string ToString(const KernelFunc& kernel) {
     printer.Line(0, "call " + kernel.name + "(" + params + "): " + kernel.library->ToString());
     return printer.TakeText();
   }
-  printer.Line(0, "kernel " + kernel.name + "(" + params + ") blocks " + std::to_string(kernel.blocks) + " threads " +
+  printer.Line(0, "kernel " + kernel.name + "(" + params + ") blocks " + std::to_string(kernel.blocks) +
+                      (kernel.cluster > 1 ? " in clusters of " + std::to_string(kernel.cluster) : "") + " threads " +
                       std::to_string(kernel.threads) + " shared " + std::to_string(kernel.shared_bytes) + ":");
   if (kernel.body != nullptr) printer.Print(kernel.body, 1);
   return printer.TakeText();

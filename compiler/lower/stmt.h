@@ -1,6 +1,7 @@
 // The loop nest: one statement tree for all targets, printed by compiler/codegen.
 //
-// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer. Buffers
+// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer, or two: the
+// offset in a shared buffer and the rank of the block of the cluster whose buffer it is. Buffers
 // are known by id (KernelFunc::buffers). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
 #pragma once
 
@@ -29,6 +30,7 @@ enum class ForKind : uint8_t {
   kVectorize = 3,  // all iterations at once, as a vector of `extent` lanes
   kBlockX = 4,     // GPU: blockIdx.x
   kThreadX = 5,    // GPU: threadIdx.x
+  kCluster = 6,    // GPU: rank of the block in its cluster; blockIdx.x counts clusters where a kernel has them
 };
 
 struct BufferDecl {
@@ -39,6 +41,7 @@ struct BufferDecl {
   int64_t elements = 0;
   bool written = false;  // global: the kernel stores to it
   int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
+  bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
 };
 
 struct StmtNode;
@@ -51,6 +54,7 @@ enum class StmtKind : uint8_t {
   kIf,       // if (condition) body[0]
   kAlloc,    // decl lives during body[0]
   kBarrier,  // all threads of the block; shared memory is visible after it
+  kClusterBarrier,  // all threads of all blocks of the cluster; their shared memory is visible to each other after it
   kLet,      // var = value (int64) during body[0]
   kComment,  // text for people, printed on its own line
   kCommit,   // the asynchronous stores of this thread since the last commit are one group
@@ -81,6 +85,7 @@ Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);
 Stmt MakeIf(Expr condition, Stmt body);  // a true condition gives the body, a false one nothing (null)
 Stmt MakeAlloc(BufferDecl decl, Stmt body);
 Stmt MakeBarrier();
+Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(int buffer, std::vector<Expr> operands);
@@ -93,7 +98,8 @@ struct KernelFunc {
   std::string name;
   std::vector<BufferDecl> params;  // global buffers, in order of the parameters
   Stmt body;
-  int64_t blocks = 1;   // extent of blockIdx.x, or of the parallel loop on cpu
+  int64_t blocks = 1;   // all blocks, those of clusters one by one; extent of the parallel loop on cpu
+  int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
   bool overlap = false;  // cuda: starts before the kernel before it has ended, and waits for that itself

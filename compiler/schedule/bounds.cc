@@ -72,6 +72,7 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
   const int n = state_.size();
   accesses_.resize(n);
   position_.resize(n);
+  outermost_.resize(n);
   root_.assign(n, -1);
   for (int id : state_.topological()) {
     const StageState& stage = state_.stage(id);
@@ -79,6 +80,14 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
     for (size_t p = 0; p < stage.order.size(); ++p) position_[id][stage.order[p]] = static_cast<int>(p);
     for (int l = static_cast<int>(stage.loops.size()) - 1; l >= 0; --l)
       if (stage.loops[l].fused_into >= 0) position_[id][l] = position_[id][stage.loops[l].fused_into];
+    outermost_[id] = position_[id];
+    for (int l = static_cast<int>(stage.loops.size()) - 1; l >= 0; --l) {
+      const Loop& loop = stage.loops[l];
+      if (loop.fused_into >= 0) outermost_[id][l] = outermost_[id][loop.fused_into];
+      if (loop.pieces.empty()) continue;
+      int& first = outermost_[id][l] = static_cast<int>(stage.order.size());
+      for (int piece : loop.pieces) first = std::min(first, outermost_[id][piece]);
+    }
     if (!stage.computes()) continue;
     int up = id;
     while (state_.stage(up).attach == StageState::Attach::kAt) up = state_.stage(up).attach_stage;
@@ -197,18 +206,19 @@ void Skeleton::InferAxisTerms(int id, Bounds* all) const {
 bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds) const {
   const StageState& p = state_.stage(producer);
   if (p.memory == Memory::kShared && is_thread(term.stage, term.loop)) return true;
-  if (term.stage == p.attach_stage) return position_[term.stage][term.loop] > bounds.attach_position;
+  if (term.stage == p.attach_stage) return outermost_[term.stage][term.loop] > bounds.attach_position;
   // A stage computed inside the attach stage's loop: is the attach stage above it?
   for (int up = term.stage; up >= 0; up = state_.stage(up).attach_stage)
     if (up == p.attach_stage) return true;
   return false;
 }
 
-// A fused loop that was split again moves partly outside and partly inside the attach point: its parts are no sum over loops
-// inside. Harmless if the pieces inside have one iteration.
+// A fused loop that was split again may move partly outside and partly inside the attach point: its parts are then no sum over
+// loops inside. Harmless if the pieces inside have one iteration.
 bool Skeleton::CutByAttachPoint(const Term& term, int producer, const Bounds& all) const {
   const StageState& stage = state_.stage(term.stage);
   if (position_[term.stage][term.loop] >= 0 || state_.stage(producer).attach_stage != term.stage) return false;
+  if (outermost_[term.stage][term.loop] > all.stages[producer].attach_position) return false;
   const std::vector<int>& pieces = stage.loops[stage.loops[term.loop].fused_into].pieces;
   for (int piece : pieces) {
     const bool inside = position_[term.stage][piece] > all.stages[producer].attach_position || position_[term.stage][piece] < 0;

@@ -112,6 +112,8 @@ class Skeleton {
   State state_;
   std::vector<std::vector<Access>> accesses_;
   std::vector<std::vector<int>> position_;
+  // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and split again.
+  std::vector<std::vector<int>> outermost_;
   std::vector<int> backwards_;
   std::vector<int> root_;
 };

@@ -101,6 +101,10 @@ enum class Annotation : uint8_t {
   kParallel = 3,
   kBlockX = 4,
   kThreadX = 5,  // on a reduce loop: cross-thread reduction
+  // The rank of a block in its thread-block cluster. On a reduce loop: each block accumulates the iterations of its rank, and
+  // a stage in shared memory that holds them is read as the sum over the cluster. On a loop of the kernel's root: the share of
+  // the block in what all write together.
+  kCluster = 6,
 };
 
 struct Step {

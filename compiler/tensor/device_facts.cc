@@ -172,6 +172,8 @@ DeviceFacts CudaFacts(const Target& target) {
   facts.shared_bytes_per_core = int64_t{arch.shared_per_core_kib} << 10;
   facts.max_threads_per_core = arch.threads_per_core;
   facts.warp_size = 32;
+  // 8 everywhere; 16 where functions can be allowed more (the data-centre parts).
+  facts.max_cluster = arch.arch < 90 ? 1 : arch.arch < 120 ? 16 : 8;
   facts.l1_bytes = int64_t{arch.l1_kib} << 10;
   facts.l2_bytes = int64_t{arch.l2_mib} << 20;
   facts.clock_hz = arch.clock_ghz * 1e9;
@@ -190,6 +192,7 @@ DeviceFacts OpenClFacts() {
   facts.max_threads_per_block = 1024;
   facts.max_shared_bytes = facts.shared_bytes_per_core = 48 << 10;
   facts.warp_size = 32;
+  facts.max_cluster = 16;  // printed as two kernels
   facts.l2_bytes = 4 << 20;
   facts.clock_hz = 1.5e9;
   facts.flops = 6e12;

@@ -39,6 +39,7 @@ struct DeviceFacts {
   int max_registers_per_thread = 255;
   int max_threads_per_core = 2048;
   int warp_size = 1;
+  int max_cluster = 1;    // blocks of a thread-block cluster, or what stands for one; 1: there are none
   int vector_bytes = 16;  // widest vector: 64 with AVX-512, 16 for a GPU load
   int num_vector_registers = 16;
   int64_t l1_bytes = 32 << 10, l2_bytes = 1 << 20, l3_bytes = 0;

@@ -3,7 +3,7 @@
 //
 //   [0, 28)   the slowest kernel of the candidate
 //   [28, 56)  the second slowest
-//   [56, 59)  the candidate as a whole
+//   [56, 60)  the candidate as a whole
 //   [60, 96)  its decisions
 //
 // "log2" is the binary logarithm of one more than the number.
@@ -80,7 +80,12 @@ inline constexpr const char* kCpuFeatureNames[] = {
     "l2 bytes per operation",
 };
 
-inline constexpr const char* kTotalFeatureNames[] = {"kernels", "nanoseconds log2", "second over slowest"};
+inline constexpr const char* kTotalFeatureNames[] = {
+    "kernels",
+    "nanoseconds log2",
+    "second over slowest",
+    "blocks a cluster",  // that share a reduction; 0: none do
+};
 
 static_assert(std::size(kGpuFeatureNames) <= kKernelFeatures && std::size(kCpuFeatureNames) <= kKernelFeatures);
 static_assert(kTotalFeaturesAt + std::size(kTotalFeatureNames) <= kDecisionFeaturesAt);

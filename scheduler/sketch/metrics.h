@@ -19,6 +19,7 @@ class MetricsModel {
   struct Resources {
     int root = -1;
     int64_t blocks = 1, threads = 1;
+    int64_t cluster = 1;            // blocks of a cluster that share a reduction
     int64_t shared_bytes = 0;
     int64_t local_elements = 0;     // accumulators and other private buffers of a thread
     int64_t local_bytes = 0;
@@ -54,6 +55,7 @@ class MetricsModel {
   double Conflicts(const Bounds& bounds, const Access& access) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
+  int64_t ClusterOf(const Bounds& bounds, int stage) const;
   double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
 
   const Skeleton* skeleton_;
@@ -62,6 +64,7 @@ class MetricsModel {
   std::vector<int> roots_;                     // of kernels, prologue left out
   std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
   std::vector<double> operations_;             // arithmetic of a stage's body, by stage
+  std::vector<int> summed_;                    // by stage: the reduction over a cluster whose partial results it holds; -1: none
   std::vector<double> share_;                  // of its iterations that are left after constants are folded, by stage
 };
 

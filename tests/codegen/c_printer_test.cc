@@ -66,7 +66,7 @@ Array RandomArray(const BufferDecl& decl, std::mt19937& random) {
 void ExpectRunsAsReference(const Loaded& library, const KernelFunc& kernel, double tolerance) {
   SCOPED_TRACE(ToString(kernel));
   std::mt19937 random(7);
-  Reference reference;
+  NestRunner reference;
   std::vector<Array> arrays;
   std::vector<void*> args;
   for (const BufferDecl& param : kernel.params) {

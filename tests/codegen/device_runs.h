@@ -35,7 +35,7 @@ inline void ExpectDeviceRunsAsReference(Device& device, const Target& target, co
   ASSERT_TRUE(executable.ok()) << executable.status();
   ASSERT_TRUE((*executable)->AllocateRest().ok());
   std::mt19937 random(7);
-  Reference reference;
+  NestRunner reference;
   std::vector<Array> arrays;
   for (const BufferDecl& param :
        kernel.params) {  // a buffer's index in the program is the order of ids, here of params

@@ -1,12 +1,14 @@
 // Runs loop nests directly, in double: what printed kernels are compared with. The threads of a GPU kernel's block are
-// threads here too, so that barriers do what they do there.
+// threads here too, so that barriers do what they do there, and so are those of all blocks of a cluster.
 #pragma once
 
 #include <algorithm>
 #include <barrier>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -20,8 +22,9 @@ namespace diapason::testing {
 // One thread of a kernel.
 class ReferenceThread {
  public:
-  int64_t block = 0, thread = 0;
-  std::function<void()> barrier;
+  int64_t block = 0, rank = 0, thread = 0;  // block: of clusters, where the kernel has them
+  std::function<void()> barrier, cluster_barrier;
+  std::vector<std::map<int, std::vector<double>>>* blocks = nullptr;  // shared buffers of the cluster's blocks
   std::map<int, std::vector<double>*> memory;  // global and shared buffers
   std::map<int, BufferDecl> decls;
 
@@ -34,8 +37,8 @@ class ReferenceThread {
         for (const Stmt& child : s->body) Execute(child);
         return;
       case StmtKind::kStore:
-        memory.at(s->buffer)->at(Int(s->index)) = Rounded(decls.at(s->buffer), Value(s->value));
-        return;
+        if (thread == 0 && decls.at(s->buffer).overlay) SpoilOthers(s->buffer);
+        return Store(*s);
       case StmtKind::kIf:
         if (Value(s->condition) != 0) Execute(s->body[0]);
         return;
@@ -51,6 +54,16 @@ class ReferenceThread {
         return Execute(s->body[0]);
       case StmtKind::kBarrier:
         return barrier();
+      case StmtKind::kClusterBarrier:
+        return cluster_barrier();
+      case StmtKind::kCommit:
+        groups_.emplace_back();
+        return;
+      case StmtKind::kWait:
+        return Finish(s->extent);
+      case StmtKind::kMma:
+        DIAPASON_CHECK_MSG(false, "lanes run one by one here: lower for opencl");
+        return;
       case StmtKind::kComment:
         return;
     }
@@ -59,14 +72,39 @@ class ReferenceThread {
  private:
   void Loop(const StmtNode& s) {
     const bool is_block = s.for_kind == ForKind::kBlockX, is_thread = s.for_kind == ForKind::kThreadX;
-    if (is_block || is_thread) {
-      vars_[s.var.get()] = is_block ? block : thread;
+    if (is_block || is_thread || s.for_kind == ForKind::kCluster) {
+      vars_[s.var.get()] = is_block ? block : is_thread ? thread : rank;
       return Execute(s.body[0]);
     }
     for (int64_t i = 0; i < s.extent; ++i) {
       vars_[s.var.get()] = i;
       Execute(s.body[0]);
     }
+  }
+
+  // Asynchronous stores happen as late as they may: at the wait for their group.
+  void Store(const StmtNode& s) {
+    double* to = &memory.at(s.buffer)->at(Int(s.index));
+    const double value = Rounded(decls.at(s.buffer), Value(s.value));
+    if (s.async) {
+      groups_.back().emplace_back(to, value);
+    } else {
+      *to = value;
+    }
+  }
+
+  // All but the last `unfinished` groups that were committed, and the one that is still open.
+  void Finish(int64_t unfinished) {
+    while (static_cast<int64_t>(groups_.size()) > unfinished + 1) {
+      for (const auto& [to, value] : groups_.front()) *to = value;
+      groups_.pop_front();
+    }
+  }
+
+  // The buffer takes the place of the block's other ones.
+  void SpoilOthers(int buffer) {
+    for (auto& [id, contents] : blocks->at(rank))
+      if (id != buffer) std::fill(contents.begin(), contents.end(), std::nan(""));
   }
 
   static double Rounded(const BufferDecl& decl, double value) {
@@ -131,6 +169,7 @@ class ReferenceThread {
       case ExprKind::kCall:
         return Called(e);
       case ExprKind::kLoad:
+        if (e->args.size() > 1) return blocks->at(Int(e->args[1])).at(e->buffer).at(Int(e->args[0]));
         return memory.at(e->buffer)->at(Int(e->args[0]));
     }
     return 0;
@@ -155,9 +194,10 @@ class ReferenceThread {
   }
 
   std::unordered_map<const ExprNode*, int64_t> vars_;
+  std::deque<std::vector<std::pair<double*, double>>> groups_{1};  // of asynchronous stores
 };
 
-class Reference {
+class NestRunner {
  public:
   // Parameters by id, converted to double; stores round to the buffer's type.
   std::map<int, std::vector<double>> buffers;
@@ -168,10 +208,10 @@ class Reference {
       start.decls[param.id] = param;
       start.memory[param.id] = &buffers.at(param.id);
     }
-    start.barrier = [] {};
+    start.barrier = start.cluster_barrier = [] {};
     if (kernel.body == nullptr) return;
     if (!OnGpu(kernel.body)) return start.Execute(kernel.body);
-    for (start.block = 0; start.block < kernel.blocks; ++start.block) RunBlock(kernel, start);
+    for (start.block = 0; start.block < kernel.blocks / kernel.cluster; ++start.block) RunCluster(kernel, start);
   }
 
  private:
@@ -180,15 +220,24 @@ class Reference {
     return std::any_of(s->body.begin(), s->body.end(), OnGpu);
   }
 
-  void RunBlock(const KernelFunc& kernel, ReferenceThread start) {
-    std::map<int, std::vector<double>> shared;
-    AllocateShared(kernel.body, shared);
-    for (auto& [id, contents] : shared) start.memory[id] = &contents;
-    std::barrier<> barrier(kernel.threads);
-    start.barrier = [&] { barrier.arrive_and_wait(); };
+  // All threads of all blocks of one cluster, which is one block where there are none.
+  void RunCluster(const KernelFunc& kernel, ReferenceThread start) {
+    std::vector<std::map<int, std::vector<double>>> shared(kernel.cluster);
+    std::barrier<> cluster_barrier(kernel.cluster * kernel.threads);
+    std::vector<std::unique_ptr<std::barrier<>>> barriers;
     std::vector<std::thread> threads;
-    for (start.thread = 0; start.thread < kernel.threads; ++start.thread)
-      threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });
+    for (auto& buffers : shared) {
+      AllocateShared(kernel.body, buffers);
+      barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads));
+    }
+    start.blocks = &shared;
+    start.cluster_barrier = [&] { cluster_barrier.arrive_and_wait(); };
+    for (start.rank = 0; start.rank < kernel.cluster; ++start.rank) {
+      for (auto& [id, contents] : shared[start.rank]) start.memory[id] = &contents;
+      start.barrier = [barrier = barriers[start.rank].get()] { barrier->arrive_and_wait(); };
+      for (start.thread = 0; start.thread < kernel.threads; ++start.thread)
+        threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });
+    }
     for (std::thread& thread : threads) thread.join();
   }
 

@@ -67,6 +67,9 @@ TEST(DeviceFacts, OfTheArchitectureForCuda) {
   EXPECT_EQ(h200.arch, "sm_90");
   EXPECT_EQ(h200.num_cores, 132);
   EXPECT_EQ(h200.max_shared_bytes, 232448);
+  EXPECT_EQ(h200.max_cluster, 16);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_80").value()).max_cluster, 1);
+  EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_120").value()).max_cluster, 8);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_75").value()).max_threads_per_core, 1024);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_90a").value()).num_cores, 132);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_121").value()).model, "NVIDIA GeForce RTX 5090");

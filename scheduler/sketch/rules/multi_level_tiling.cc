@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
@@ -16,30 +17,19 @@ std::string AxisName(const Draft& draft, int stage, int axis) {
 }
 
 struct ReduceLoops {
-  std::vector<int> r0, r1, r2;
+  std::vector<int> r0, r1;
 };
 
-ReduceLoops SplitReduce(Draft* draft, int stage, bool three) {
+ReduceLoops SplitReduce(Draft* draft, int stage) {
   ReduceLoops loops;
-  const std::vector<int> axes = draft->ReduceAxes(stage);
-  for (int axis : axes) {
+  for (int axis : draft->ReduceAxes(stage)) {
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
-    const bool innermost = axis == axes.back();
-    Factor mid, inner;
-    if (three) {
-      mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
-      inner = draft->TileHole(name + ".r2", extent, 16, innermost ? 4 : 1);
-      draft->Tile(extent, mid * inner);
-    } else {
-      inner = draft->TileHole(name + ".r1", extent, 512, static_cast<int32_t>(std::min<int64_t>(extent, 64)));
-      draft->Tile(extent, inner);
-    }
-    const std::vector<int> pieces =
-        three ? draft->Split(stage, axis, {mid, inner}) : draft->Split(stage, axis, {inner});
+    const Factor inner = draft->TileHole(AxisName(*draft, stage, axis) + ".r1", extent, 512,
+                                         static_cast<int32_t>(std::min<int64_t>(extent, 64)));
+    draft->Tile(extent, inner);
+    const std::vector<int> pieces = draft->Split(stage, axis, {inner});
     loops.r0.push_back(pieces[0]);
     loops.r1.push_back(pieces[1]);
-    if (three) loops.r2.push_back(pieces[2]);
   }
   return loops;
 }
@@ -56,22 +46,12 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   info.consumer = consumer;
   const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
   const std::vector<int> axes = draft->SpatialAxes(stage);
-  std::vector<Factor> inner;
+  const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
   std::vector<int> block, vthread, thread, s3, s4;
   for (int axis : axes) {
-    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
-    Factor t, v, f3, f4;
-    if (!batch[axis] && extent > 1) {
-      t = draft->TileHole(name + ".threads", extent, 512, 8);
-      f4 = draft->TileHole(name + ".s4", extent, 16, 4);
-      v = draft->TileHole(name + ".vthreads", extent, 8, 1);
-      f3 = draft->TileHole(name + ".s3", extent, 4, 1);
-    }
-    draft->Tile(extent, t * v * f3 * f4);
-    info.threads = info.threads * t;
-    inner.push_back(f4);
-    const std::vector<int> pieces = draft->Split(consumer, axis, {v, t, f3, f4});
+    const GpuTile& tile = tiles[axis];
+    info.threads = info.threads * tile.threads;
+    const std::vector<int> pieces = draft->Split(consumer, axis, {tile.vthreads, tile.threads, tile.s3, tile.s4});
     block.push_back(pieces[0]);
     vthread.push_back(pieces[1]);
     thread.push_back(pieces[2]);
@@ -88,24 +68,7 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   draft->Annotate(consumer, threads, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {threads});
-  std::vector<int> outer_tile, inner_tile;
-  for (size_t a = 0; a < axes.size(); ++a) {
-    const std::vector<int> pieces = draft->Split(stage, axes[a], {inner[a]});
-    outer_tile.push_back(pieces[0]);
-    inner_tile.push_back(pieces[1]);
-  }
-  ReduceLoops reduce = SplitReduce(draft, stage, true);
-  order.clear();
-  for (const auto* level : {&reduce.r0, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile}) Append(&order, *level);
-  draft->Reorder(stage, order);
-  for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile}) AnnotateAll(draft, stage, *level, Annotation::kUnroll);
-  info.reduce_loop = reduce.r0.empty() ? -1 : reduce.r0.back();
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
-  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
-  if (info.reduce_loop >= 0) {
-    const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1);
-    draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
-  }
+  info.reduce_loop = TileThreadReduction(draft, stage, tiles);
   draft->AddTile(info);
 }
 
@@ -301,7 +264,7 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
     s2.push_back(pieces[p++]);
     s3.insert(s3.end(), pieces.begin() + p, pieces.end());
   }
-  ReduceLoops reduce = SplitReduce(draft, stage, false);
+  ReduceLoops reduce = SplitReduce(draft, stage);
   order.clear();
   for (const auto* l : {&own_s0, &own1, &reduce.r0, &s2, &reduce.r1, &s3}) Append(&order, *l);
   draft->Reorder(stage, order);

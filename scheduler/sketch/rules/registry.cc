@@ -18,6 +18,7 @@ SketchRules DefaultRules(const Target& target) {
   rules.push_back(MakeSimplifyConstTensor());
   rules.push_back(MakeRfactor());
   if (target.is_gpu()) rules.push_back(MakeCrossThreadReduction());
+  if (target.is_gpu()) rules.push_back(MakeClusterReduction());
   rules.push_back(MakeMultiLevelTilingWithFusion());
   rules.push_back(MakeCacheWrite());
   if (!target.is_gpu()) rules.push_back(MakeMultiLevelTiling());

@@ -35,8 +35,10 @@ class Counter {
           outer *= static_cast<double>(stmt->extent);
         }
         if (stmt->var->name.rfind("step_", 0) == 0) steps_[stmt->var->name] = static_cast<double>(stmt->extent);
-        if (stmt->for_kind == ForKind::kBlockX || stmt->for_kind == ForKind::kParallel)
+        if (stmt->for_kind == ForKind::kBlockX || stmt->for_kind == ForKind::kParallel ||
+            stmt->for_kind == ForKind::kCluster)
           counted_->blocks *= stmt->extent;
+        if (stmt->for_kind == ForKind::kCluster) counted_->cluster = stmt->extent;
         break;
       case StmtKind::kLet:
         if (const std::optional<Interval> range = analyzer_.Bounds(stmt->value); range && range->min == 0)
@@ -55,8 +57,11 @@ class Counter {
         break;
       case StmtKind::kAlloc:
         counted_->buffers[stmt->decl.id] = stmt->decl;
-        if (stmt->decl.scope == Scope::kShared)
-          counted_->shared_bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+        if (stmt->decl.scope == Scope::kShared) {
+          int64_t& bytes = shared_bytes_[stmt->decl.overlay];
+          bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+          counted_->shared_bytes = std::max(shared_bytes_[0], shared_bytes_[1]);
+        }
         break;
       default:
         break;
@@ -94,6 +99,7 @@ class Counter {
 
   Counted* counted_;
   Analyzer analyzer_;
+  int64_t shared_bytes_[2] = {0, 0};     // side by side, and of those in their place
   std::map<std::string, double> steps_;  // extents of the loops of pipelines
 };
 
@@ -155,6 +161,12 @@ class Walker {
     for (const auto& [var, value] : values_) absl::StrAppend(&problem_, " ", var->name, "=", value);
   }
 
+  void CheckRank(const ExprNode& rank) {
+    const std::optional<int64_t> block = Value(rank);
+    if (problem_.empty() && !(block && *block >= 0 && *block < kernel_.cluster))
+      problem_ = absl::StrCat("block ", block.value_or(-1), " of a cluster of ", kernel_.cluster);
+  }
+
   // The value of an integer expression; nothing for floats and for what depends on memory. Looks at every load on the
   // way.
   std::optional<int64_t> Value(const ExprNode& e) {
@@ -165,6 +177,7 @@ class Walker {
         return values_.at(&e);
       case ExprKind::kLoad:
         Check(e.buffer, *e.args[0]);
+        if (e.args.size() > 1) CheckRank(*e.args[1]);
         return std::nullopt;
       case ExprKind::kSelect:
         return Choice(e);

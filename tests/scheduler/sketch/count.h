@@ -15,8 +15,8 @@ struct Counted {
     bool update;   // of a reduction: it reads the element that it writes
     double times;  // products of extents of the loops around it; of guards only those of a pipeline's steps count
   };
-  int64_t threads = 1, blocks = 1;
-  int64_t shared_bytes = 0;                  // of allocations, each rounded up to 16 bytes
+  int64_t threads = 1, blocks = 1, cluster = 1;
+  int64_t shared_bytes = 0;                  // of allocations, each rounded up to 16 bytes; of overlaid ones the larger part
   std::map<int, BufferDecl> buffers;         // allocated in the kernel
   std::map<int, std::vector<Store>> stores;  // by buffer, in the order of statements
   std::map<int, double> products;            // by buffer: of instructions on tensor cores

@@ -139,6 +139,7 @@ inline std::vector<NamedDag> AllKinds() {
       {"conv3x3", Convolution({14, 14, 16, 32, 3, 1, 1}, true)},
       {"conv3x3_odd", Convolution({7, 7, 12, 20, 3, 1, 1})},
       {"conv3x3_stride2", Convolution({15, 15, 8, 24, 3, 2, 1})},
+      {"conv3x3_deep", Convolution({6, 6, 64, 12, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({14, 14, 16, 32, 1, 2, 0})},
       {"conv7x7_stride2", Convolution({30, 30, 3, 16, 7, 2, 3})},
       {"depthwise3x3", Depthwise(13, 24, 3)},

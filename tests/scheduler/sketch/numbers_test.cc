@@ -52,9 +52,11 @@ void CompareKernel(const SketchSpace& space, const Bounds& bounds, const Metrics
   const Counted counted = testing::Count(kernel);
   EXPECT_EQ(resources.threads, counted.threads);
   EXPECT_EQ(resources.blocks, counted.blocks);
+  EXPECT_EQ(resources.cluster, counted.cluster);
   EXPECT_EQ(resources.shared_bytes, counted.shared_bytes);
   EXPECT_EQ(kernel.threads, counted.threads);
   EXPECT_EQ(kernel.blocks, counted.blocks);
+  EXPECT_EQ(kernel.cluster, counted.cluster);
   EXPECT_EQ(kernel.shared_bytes, counted.shared_bytes);
   for (int id : space.skeleton().state().topological()) {
     if (!space.skeleton().state().stage(id).computes() || space.skeleton().root_of(id) != resources.root) continue;

@@ -1,0 +1,138 @@
+// Splits a reduction over the blocks of a thread-block cluster (split-K without a workspace and without a second kernel): each block
+// accumulates every S-th tile of the reduction in registers and leaves the results in its shared memory, then all write the
+// output tile together, each block its share, summed over the shared memory of all. S is a hole. In
+// hand-written kernels on an H200 the split halved the time of all convolutions of ResNet-18 at batch 1, where the tiles of the output
+// alone cannot fill the device.
+#include <algorithm>
+
+#include "scheduler/sketch/rules/gpu_tile.h"
+#include "scheduler/sketch/rules/rules.h"
+
+namespace diapason {
+namespace {
+
+int64_t Product(const std::vector<Axis>& axes) {
+  int64_t product = 1;
+  for (const Axis& axis : axes) product *= axis.extent;
+  return product;
+}
+
+int LongestReduceAxis(const Draft& draft, int stage) {
+  int best = -1;
+  for (int axis : draft.ReduceAxes(stage))
+    if (best < 0 || draft.state().stage(stage).axis(axis).extent > draft.state().stage(stage).axis(best).extent) best = axis;
+  return best;
+}
+
+// Numbers of blocks that leave each enough to reduce, and are needed to fill the device.
+std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
+  const StageState& s = draft.state().stage(stage);
+  const int64_t extent = s.axis(LongestReduceAxis(draft, stage)).extent;
+  const int64_t reduce = Product(s.op.reduce_axes), space = Product(s.op.axes);
+  const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
+  std::vector<int32_t> sizes;
+  for (int32_t blocks : {2, 3, 4, 6, 8, 12, 16})
+    if (blocks <= draft.context().facts.max_cluster && extent / blocks >= 8 && reduce / blocks >= 32 && space * blocks <= fill)
+      sizes.push_back(blocks);
+  return sizes;
+}
+
+class ClusterReduction : public SketchRule {
+ public:
+  std::string name() const override { return "cluster_reduction"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    const StageState& s = draft.state().stage(stage);
+    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage))
+      return Answer::kSkip;
+    if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count()) return Answer::kSkip;
+    if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
+    const int consumer = draft.ElementwiseConsumer(stage);
+    if (consumer < 0 || draft.IsBound(consumer) || draft.state().stage(consumer).attach != StageState::Attach::kRoot)
+      return Answer::kSkip;
+    bool gemm_like = false;
+    draft.BatchAxes(stage, &gemm_like);
+    return gemm_like && !ClusterSizes(draft, stage).empty() ? Answer::kApply : Answer::kSkip;
+  }
+
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    Draft next = draft;
+    next.Name("cluster");
+    Tile(&next, stage, draft.ElementwiseConsumer(stage));
+    std::vector<Derived> result;
+    result.push_back({std::move(next), false});
+    return result;
+  }
+
+ private:
+  // The stage becomes the tile in shared memory; the reduction goes into a new one.
+  static void Tile(Draft* draft, int stage, int consumer) {
+    TileInfo info;
+    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
+    ClusterAxis cluster{LongestReduceAxis(*draft, stage), {}};
+    cluster.blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
+    for (const GpuTile& tile : tiles) info.threads = info.threads * tile.threads;
+
+    const int block = BindConsumer(draft, consumer, tiles, info.threads, cluster.blocks);
+    const int reduction = draft->CacheWrite(stage, Memory::kLocal);
+    draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    draft->ComputeAt(stage, consumer, {block});
+    draft->ComputeAt(reduction, stage, {BindTile(draft, stage, tiles)});
+    info.stage = reduction;
+    info.consumer = stage;
+    info.reduce_loop = TileThreadReduction(draft, reduction, tiles, cluster);
+    draft->AddTile(info);
+  }
+
+  // A block writes every S-th run of one vector a thread of the tile. Returns the loop over tiles.
+  static int BindConsumer(Draft* draft, int consumer, const std::vector<GpuTile>& tiles, const Factor& threads,
+                          const Factor& cluster) {
+    std::vector<int> outer, inner;
+    for (int axis : draft->SpatialAxes(consumer)) {
+      const std::vector<int> pieces = draft->Split(consumer, axis, {tiles[axis].all()});
+      outer.push_back(pieces[0]);
+      inner.push_back(pieces[1]);
+    }
+    std::vector<int> order = outer;
+    order.insert(order.end(), inner.begin(), inner.end());
+    draft->Reorder(consumer, order);
+    const int block = draft->Fuse(consumer, outer);
+    const int tile = draft->Fuse(consumer, inner);
+    const Factor vector = draft->OptionHole("write.vector", {1, 2, 4}, 4);
+    const std::vector<int> pieces = draft->Split(consumer, tile, {cluster, threads, vector});
+    draft->Reorder(consumer, {block, pieces[1], pieces[2], pieces[0], pieces[3]});
+    draft->Annotate(consumer, block, Annotation::kBlockX);
+    draft->Annotate(consumer, pieces[1], Annotation::kCluster);
+    draft->Annotate(consumer, pieces[2], Annotation::kThreadX);
+    draft->Annotate(consumer, pieces[3], Annotation::kVectorize);
+    draft->Do({StepKind::kUnroll, consumer, {}, {Factor::Of(4)}, -1, {}});
+    return block;
+  }
+
+  // Threads store their registers, along rows as vectors. Returns the loop over threads.
+  static int BindTile(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
+    std::vector<int> rest, vthread, thread, s3, s4, order;
+    for (int axis : draft->SpatialAxes(stage)) {
+      const GpuTile& t = tiles[axis];
+      const std::vector<int> pieces = draft->Split(stage, axis, {t.vthreads, t.threads, t.s3, t.s4});
+      rest.push_back(pieces[0]);  // one iteration
+      vthread.push_back(pieces[1]);
+      thread.push_back(pieces[2]);
+      s3.push_back(pieces[3]);
+      s4.push_back(pieces[4]);
+    }
+    for (const auto* level : {&thread, &rest, &vthread, &s3, &s4}) order.insert(order.end(), level->begin(), level->end());
+    draft->Reorder(stage, order);
+    for (const auto* level : {&rest, &vthread, &s3, &s4})
+      for (int loop : *level) draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
+    const int threads = draft->Fuse(stage, thread);
+    draft->Annotate(stage, threads, Annotation::kThreadX);
+    return threads;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeClusterReduction() { return std::make_unique<ClusterReduction>(); }
+
+}  // namespace diapason

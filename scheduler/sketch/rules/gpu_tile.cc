@@ -1,0 +1,77 @@
+#include "scheduler/sketch/rules/gpu_tile.h"
+
+namespace diapason {
+namespace {
+
+std::string AxisName(const Draft& draft, int stage, int axis) { return draft.state().stage(stage).axis(axis).var->name; }
+
+struct ReduceLoops {
+  std::vector<int> cluster, r0, r1, r2;
+};
+
+ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
+  ReduceLoops loops;
+  const std::vector<int> axes = draft->ReduceAxes(stage);
+  for (int axis : axes) {
+    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const std::string name = AxisName(*draft, stage, axis);
+    const bool innermost = axis == axes.back();
+    const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
+    const Factor inner = draft->TileHole(name + ".r2", extent, 16, innermost ? 4 : 1);
+    std::vector<Factor> factors{mid, inner};
+    if (axis == cluster.axis) factors.insert(factors.begin(), cluster.blocks);
+    draft->Tile(extent, axis == cluster.axis ? cluster.blocks * mid * inner : mid * inner);
+    const std::vector<int> pieces = draft->Split(stage, axis, factors);
+    loops.r0.push_back(pieces[0]);
+    if (axis == cluster.axis) loops.cluster.push_back(pieces[1]);
+    loops.r1.push_back(pieces[pieces.size() - 2]);
+    loops.r2.push_back(pieces.back());
+  }
+  return loops;
+}
+
+}  // namespace
+
+std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch) {
+  std::vector<GpuTile> tiles;
+  for (int axis : draft->SpatialAxes(stage)) {
+    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const std::string name = AxisName(*draft, stage, axis);
+    GpuTile tile;
+    if (!batch[axis] && extent > 1) {
+      tile.threads = draft->TileHole(name + ".threads", extent, 512, 8);
+      tile.s4 = draft->TileHole(name + ".s4", extent, 16, 4);
+      tile.vthreads = draft->TileHole(name + ".vthreads", extent, 8, 1);
+      tile.s3 = draft->TileHole(name + ".s3", extent, 4, 1);
+    }
+    draft->Tile(extent, tile.all());
+    tiles.push_back(tile);
+  }
+  return tiles;
+}
+
+int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster) {
+  const std::vector<int> axes = draft->SpatialAxes(stage);
+  std::vector<int> outer_tile, inner_tile;
+  for (size_t a = 0; a < axes.size(); ++a) {
+    const std::vector<int> pieces = draft->Split(stage, axes[a], {tiles[a].s4});
+    outer_tile.push_back(pieces[0]);
+    inner_tile.push_back(pieces[1]);
+  }
+  ReduceLoops reduce = SplitReduce(draft, stage, cluster);
+  std::vector<int> order;
+  for (const auto* level : {&reduce.cluster, &reduce.r0, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
+    order.insert(order.end(), level->begin(), level->end());
+  draft->Reorder(stage, order);
+  for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
+  for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile})
+    for (int loop : *level) draft->Annotate(stage, loop, Annotation::kUnroll);
+  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
+  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
+  if (reduce.r0.empty()) return -1;
+  const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1);
+  draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
+  return reduce.r0.back();
+}
+
+}  // namespace diapason

@@ -1,0 +1,30 @@
+// The tiles of a reduction on a GPU, "SSSRRSRS" (Ansor): what the rules that tile have in common.
+#pragma once
+
+#include <vector>
+
+#include "scheduler/sketch/draft.h"
+
+namespace diapason {
+
+// Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, virtual threads, threads, s3, s4.
+struct GpuTile {
+  Factor threads, vthreads, s3, s4;
+  Factor all() const { return threads * vthreads * s3 * s4; }
+};
+
+// Makes the holes of every spatial axis of a stage; batch axes and those of extent 1 are not tiled.
+std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch);
+
+// A reduce axis of which each block of a cluster takes every `blocks`-th tile; axis -1: none.
+struct ClusterAxis {
+  int axis = -1;
+  Factor blocks;
+};
+
+// Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop outside all),
+// with holes for the reduce axes and the stages of its pipeline. Returns the innermost loop of R0, where operands are copied into shared memory; -1: nothing
+// is reduced.
+int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {});
+
+}  // namespace diapason

@@ -1,0 +1,287 @@
+// Reductions split over a thread-block cluster: which tasks get such sketches, what the candidates compute, that they compile,
+// and what is refused. numbers_test.cc and execute_test.cc go over these sketches too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/cluster_passes.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/codegen/passes.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/sketch/sketch_space.h"
+#include "tests/codegen/reference.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/execute.h"
+#include "tests/scheduler/sketch/guard.h"
+
+namespace diapason {
+namespace {
+
+const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
+const Target kOpenCl = Target::Parse("opencl").value();
+
+std::unique_ptr<TaskSpace> SpaceOf(const ComputeDag& dag, const Target& target) {
+  return TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+}
+
+// Spaces with a reduction over a cluster, those of the view alone if one is given.
+std::vector<const Space*> ClusterSpaces(const TaskSpace& task, const std::string& view = "") {
+  std::vector<const Space*> result;
+  for (int i = 0; i < task.size(); ++i) {
+    const std::string& name = task.space(i).name();
+    if (name.find("cluster") != std::string::npos && name.rfind(view, 0) == 0) result.push_back(&task.space(i));
+  }
+  return result;
+}
+
+int HoleOf(const Space& space, const std::string& name) {
+  for (int h = 0; h < space.size(); ++h)
+    if (space.hole_name(h) == name) return h;
+  return -1;
+}
+
+std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {
+  std::vector<int32_t> decisions(space.size()), values;
+  for (int h = 0; h < space.size(); ++h) {
+    space.Domain(h, decisions, &values);
+    decisions[h] = values[random() % values.size()];
+  }
+  return decisions;
+}
+
+// float16 in memory, sums in float32.
+ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(Cast(DType::kFloat32, b.At(x, {i[0], r[0]})), Cast(DType::kFloat32, b.At(w, {r[0], i[1]})));
+  });
+  const int y = b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
+    return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
+  });
+  return b.Build({y}).value();
+}
+
+TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
+  const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
+  for (const char* view : {"direct", "gemm", "winograd(2)", "winograd(4)"})
+    EXPECT_EQ(ClusterSpaces(*task, view).size(), 1u) << view;
+}
+
+TEST(ClusterReduction, ItsFactorIsADecision) {
+  const auto task = SpaceOf(testing::Convolution({7, 7, 512, 512, 3, 1, 1}), kCuda);
+  const Space& space = *ClusterSpaces(*task, "gemm").at(0);
+  std::vector<int32_t> decisions = space.Default(), values;
+  const int hole = HoleOf(space, "cluster");
+  ASSERT_GE(hole, 0);
+  space.Domain(hole, decisions, &values);
+  EXPECT_EQ(values, (std::vector<int32_t>{2, 3, 4, 6, 8, 12, 16}));
+  for (int32_t value : values) {
+    decisions[hole] = value;
+    space.Clamp(hole + 1, absl::MakeSpan(decisions));
+    ASSERT_EQ(decisions[hole], value);
+    const auto lowered = Lower(task->dag(), space.Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    ASSERT_EQ(lowered->kernels.size(), 1u);
+    EXPECT_EQ(lowered->kernels[0].cluster, value);
+    EXPECT_EQ(lowered->kernels[0].blocks % value, 0);
+  }
+}
+
+TEST(ClusterReduction, NeedsAWorkloadAndADeviceForIt) {
+  const ComputeDag deep = testing::Convolution({14, 14, 256, 256, 3, 1, 1});
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(deep, Target::Parse("cuda -arch=sm_80").value())).empty());
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({224, 224, 64, 64, 3, 1, 1}), kCuda)).empty()) << "fills the device";
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({14, 14, 8, 32, 1, 1, 0}), kCuda)).empty()) << "little to reduce";
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Depthwise(13, 64, 3), kCuda)).empty());
+}
+
+// The nest itself, with all blocks of a cluster at once.
+TEST(ClusterReduction, BlocksOfAClusterSumTheirShares) {
+  const ComputeDag dag = testing::Convolution({5, 5, 16, 6, 3, 1, 1}, true);
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  const auto task = SpaceOf(dag, kCuda);
+  int run = 0, pipelined = 0;
+  for (const Space* space : ClusterSpaces(*task)) {
+    std::mt19937 random(5);
+    for (int n = 0; n < 60; ++n) {
+      const auto lowered = Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kCuda, DefaultFacts(kCuda)).value();
+      const KernelFunc& kernel = lowered.kernels.at(0);
+      if (kernel.threads * kernel.cluster > 200 || kernel.blocks > 64 || lowered.kernels.size() > 1) continue;
+      testing::NestRunner device;
+      for (const auto& [id, buffer] : lowered.buffers) {
+        std::vector<double>& contents = device.buffers[id];
+        contents.assign(buffer.decl.elements, std::nan(""));
+        const auto input = expected.inputs.find(buffer.stage);
+        if (input == expected.inputs.end()) continue;
+        for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
+      }
+      for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
+      device.Run(kernel);
+      for (const auto& [id, buffer] : lowered.buffers) {
+        if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
+        for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
+          ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << space->name() << "\n" << ToString(kernel);
+      }
+      ++run;
+      pipelined += Contains(kernel.body, [](const StmtNode& s) { return s.kind == StmtKind::kWait; });
+    }
+  }
+  EXPECT_GE(run, 8);
+  EXPECT_GE(pipelined, 3);
+}
+
+// The loop over the rank is none of the steps.
+TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
+  const ComputeDag dag = testing::Convolution({7, 7, 64, 32, 3, 1, 1}, true);
+  const auto task = SpaceOf(dag, kCuda);
+  const Space& space = *ClusterSpaces(*task, "gemm").at(0);
+  std::vector<int32_t> decisions = space.Default();
+  const auto decide = [&](const std::string& hole, int32_t value) {
+    const int h = HoleOf(space, hole);
+    ASSERT_GE(h, 0) << hole;
+    decisions[h] = value;
+    space.Clamp(h + 1, absl::MakeSpan(decisions));
+    ASSERT_EQ(decisions[h], value) << hole;
+  };
+  decide("cluster", 4);
+  for (int h = 0; h < space.size(); ++h)
+    if (space.hole_name(h).ends_with(".r1") || space.hole_name(h).ends_with(".r2")) decide(space.hole_name(h), 2);
+  const LoweredProgram once = Lower(dag, space.Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+  decide("stages", 3);
+  decide("overlap", 1);
+  const LoweredProgram lowered = Lower(dag, space.Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+  const KernelFunc &kernel = lowered.kernels.at(0), &plain = once.kernels.at(0);
+  int64_t steps = 0;
+  Contains(kernel.body, [&](const StmtNode& s) {
+    if (s.kind == StmtKind::kFor && s.var->name.rfind("step_", 0) == 0) steps = s.extent;
+    return false;
+  });
+  EXPECT_EQ(steps, 64 * 9 / 4 / (2 * 2) + 2) << "iterations of one block, and two steps to fill the pipeline";
+  EXPECT_EQ(kernel.cluster, 4);
+  EXPECT_TRUE(kernel.overlap);
+  EXPECT_GT(kernel.shared_bytes, plain.shared_bytes);
+  const std::string source = PrintSource(lowered, kCuda);
+  EXPECT_NE(source.find("start_and_wait();"), std::string::npos);
+  EXPECT_NE(source.find("async_wait<1>();"), std::string::npos);
+  EXPECT_NE(source.find("cluster_barrier();"), std::string::npos);
+}
+
+TEST(ClusterReduction, SumsHalvesInFloat) {
+  const ComputeDag dag = HalfProduct(20, 24, 100);
+  const testing::Reference reference = testing::MakeReference(dag, 9);
+  auto device = OpenDevice(kOpenCl);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto task = TaskSpace::Create(dag, kOpenCl, (*device)->facts()).value();
+  int run = 0;
+  for (const Space* space : ClusterSpaces(*task)) {
+    std::mt19937 random(2);
+    for (int n = 0; n < 4; ++n, ++run) {
+      const auto lowered = Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, (*device)->facts()).value();
+      const Program program = CompileProgram(lowered, kOpenCl).value();
+      EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 2e-3), "") << program.source;
+    }
+  }
+  EXPECT_GE(run, 4);
+}
+
+TEST(ClusterReduction, IsTwoKernelsAndAWorkspaceWithoutClusters) {
+  const ComputeDag dag = testing::Convolution({7, 7, 64, 20, 3, 1, 1});
+  const auto task = SpaceOf(dag, kOpenCl);
+  const Space& space = *ClusterSpaces(*task, "gemm").at(0);
+  const LoweredProgram lowered = Lower(dag, space.Instantiate(space.Default()), kOpenCl, DefaultFacts(kOpenCl)).value();
+  const LoweredProgram split = WithoutClusters(lowered);
+  ASSERT_EQ(lowered.kernels.size(), 1u);
+  ASSERT_EQ(split.kernels.size(), 2u);
+  EXPECT_EQ(split.kernels[1].name, lowered.kernels[0].name + "_part2");
+  ASSERT_EQ(split.buffers.size(), lowered.buffers.size() + 1);
+  for (const auto& [id, buffer] : split.buffers) {
+    if (lowered.buffers.count(id) > 0) continue;
+    EXPECT_EQ(buffer.role, static_cast<int>(BufferRole::kWorkspace));
+    EXPECT_EQ(buffer.decl.elements % lowered.kernels[0].blocks, 0);
+  }
+  const Program program = CompileProgram(lowered, kOpenCl).value();
+  ASSERT_EQ(program.kernels.size(), 2u);
+  EXPECT_EQ(program.kernels[0].cluster, 1);
+  EXPECT_EQ(program.kernels[0].grid[0], lowered.kernels[0].blocks);
+}
+
+TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
+  const ComputeDag dag = testing::Convolution({14, 14, 256, 256, 3, 1, 1}, true);
+  const auto task = SpaceOf(dag, kCuda);
+  const testing::GuardSettings settings = testing::GuardSettings::FromEnvironment();
+  for (const Space* space : ClusterSpaces(*task)) {
+    for (int n = 1; n <= std::max(1, settings.candidates); ++n) {
+      const std::vector<int32_t> decisions = testing::DrawCandidate(*space, settings.seed, n);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
+      const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
+      if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();
+      ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(lowered, kCuda);
+      int clusters = 0;
+      for (size_t k = 0; k < lowered.kernels.size(); ++k) {
+        EXPECT_EQ(program->kernels[k].cluster, lowered.kernels[k].cluster);
+        EXPECT_EQ(program->kernels[k].grid[0] % program->kernels[k].cluster, 0);
+        clusters += program->kernels[k].cluster > 1;
+      }
+      EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, decisions);
+      EXPECT_NE(program->source.find("mapa.u64"), std::string::npos);
+      EXPECT_NE(program->source.find("cluster_barrier();"), std::string::npos);
+    }
+  }
+}
+
+TEST(ClusterReduction, IsStoredAndReplayed) {
+  const ComputeDag dag = testing::Convolution({7, 7, 64, 20, 3, 1, 1});
+  const auto task = SpaceOf(dag, kCuda);
+  const Space& space = *ClusterSpaces(*task, "gemm").at(0);
+  const Schedule schedule = space.Instantiate(space.Default());
+  const Schedule read = ParseSchedule(SerializeSchedule(schedule)).value();
+  EXPECT_EQ(PrintSource(Lower(dag, read, kCuda, DefaultFacts(kCuda)).value(), kCuda),
+            PrintSource(Lower(dag, schedule, kCuda, DefaultFacts(kCuda)).value(), kCuda));
+}
+
+// Schedules come from histories and from the wire.
+std::string RefusalOf(const std::vector<Step>& steps, const Target& target = kCuda) {
+  Schedule schedule;
+  schedule.steps = steps;
+  return std::string(Lower(testing::MatMul(32, 32, 64, true), schedule, target, DefaultFacts(target)).status().message());
+}
+
+Step Annotated(int stage, int loop, Annotation annotation) {
+  return {StepKind::kAnnotate, stage, {loop}, {}, -1, {static_cast<int32_t>(annotation)}};
+}
+
+TEST(ClusterReduction, WhatHasNoMeaningIsRefused) {
+  const int dense = 2, add = 4;
+  EXPECT_EQ(RefusalOf({Annotated(dense, 2, Annotation::kCluster)}),
+            "stage dense: a reduction over a cluster is computed in a stage that keeps its results in shared memory");
+  EXPECT_EQ(RefusalOf({Annotated(add, 0, Annotation::kCluster)}),
+            "stage add: its loop is bound to the rank in a cluster, but no reduction is");
+  EXPECT_EQ(RefusalOf({Annotated(add, 0, Annotation::kCluster), Annotated(add, 1, Annotation::kCluster)}),
+            "stage add: more than one loop is bound to the rank in a cluster");
+  EXPECT_EQ(RefusalOf({{StepKind::kComputeAt, dense, {0}, {Factor::Of(0)}, add, {}}, Annotated(dense, 2, Annotation::kCluster)}),
+            "stage dense: a reduction over a cluster is computed in a stage that keeps its results in shared memory");
+}
+
+TEST(ClusterReduction, ADeviceWithoutClustersIsNamed) {
+  const ComputeDag dag = testing::Convolution({7, 7, 512, 512, 3, 1, 1});
+  const auto task = SpaceOf(dag, kCuda);
+  const Space& space = *ClusterSpaces(*task, "gemm").at(0);
+  std::vector<int32_t> decisions = space.Default();
+  const int hole = HoleOf(space, "cluster");
+  decisions[hole] = 16;
+  space.Clamp(hole + 1, absl::MakeSpan(decisions));
+  const Schedule schedule = space.Instantiate(decisions);
+  for (const auto& [arch, most] : {std::pair("sm_80", "1"), {"sm_120", "8"}}) {
+    DeviceFacts facts = DefaultFacts(Target::Parse(absl::StrCat("cuda -arch=", arch)).value());
+    facts.max_shared_bytes = 1 << 20;
+    EXPECT_EQ(std::string(Lower(dag, schedule, kCuda, facts).status().message()),
+              absl::StrCat("kernel k_relu needs a cluster of 16 blocks, the device has ", most));
+  }
+}
+
+}  // namespace
+}  // namespace diapason
