@@ -7,6 +7,7 @@
 
 #include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
+#include "scheduler/sketch/rules/tensor_tile.h"
 
 namespace diapason {
 namespace {
@@ -55,41 +56,77 @@ class ClusterReduction : public SketchRule {
   }
 
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    std::vector<Derived> result;
     Draft next = draft;
     next.Name("cluster");
-    Tile(&next, stage, draft.ElementwiseConsumer(stage));
-    std::vector<Derived> result;
+    TileForThreads(&next, stage);
     result.push_back({std::move(next), false});
+    // Slices that do not end in zeros would have to divide by the number of blocks.
+    if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
+      Draft tensor = draft;
+      tensor.Name("cluster_tensor");
+      TileForTensorCores(&tensor, stage);
+      result.push_back({std::move(tensor), false});
+    }
     return result;
   }
 
  private:
-  // The stage becomes the tile in shared memory; the reduction goes into a new one.
-  static void Tile(Draft* draft, int stage, int consumer) {
+  // Both: the stage becomes the tile in shared memory; the reduction goes into a new one.
+  static void TileForThreads(Draft* draft, int stage) {
     TileInfo info;
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
     const std::vector<GpuTile> tiles = MakeGpuTiles(draft, stage, batch);
-    ClusterAxis cluster{LongestReduceAxis(*draft, stage), {}};
-    cluster.blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    for (const GpuTile& tile : tiles) info.threads = info.threads * tile.threads;
-
-    const int block = BindConsumer(draft, consumer, tiles, info.threads, cluster.blocks);
-    const int reduction = draft->CacheWrite(stage, Memory::kLocal);
-    draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
-    draft->ComputeAt(stage, consumer, {block});
-    draft->ComputeAt(reduction, stage, {BindTile(draft, stage, tiles)});
-    info.stage = reduction;
+    const ClusterAxis cluster = MakeCluster(draft, stage);
+    std::vector<Factor> whole;
+    for (const GpuTile& tile : tiles) {
+      info.threads = info.threads * tile.threads;
+      whole.push_back(tile.all());
+    }
+    info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
     info.consumer = stage;
-    info.reduce_loop = TileThreadReduction(draft, reduction, tiles, cluster);
+    draft->ComputeAt(info.stage, stage, {BindThreads(draft, stage, tiles)});
+    info.reduce_loop = TileThreadReduction(draft, info.stage, tiles, cluster);
     draft->AddTile(info);
   }
 
+  static void TileForTensorCores(Draft* draft, int stage) {
+    TileInfo info;
+    const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
+    const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch);
+    const ClusterAxis cluster = MakeCluster(draft, stage);
+    std::vector<Factor> whole;
+    for (const TensorTile& tile : tiles) whole.push_back(tile.all());
+    info.threads = ThreadsOf(tiles);
+    info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
+    info.consumer = stage;
+    const TensorLoops loops = SplitForLanes(draft, stage, tiles);
+    draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
+    info.reduce_loop = TileTensorReduction(draft, info.stage, tiles, loops, cluster);
+    draft->AddTile(info);
+  }
+
+  static ClusterAxis MakeCluster(Draft* draft, int stage) {
+    return {LongestReduceAxis(*draft, stage), draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4)};
+  }
+
+  // Returns the new stage that reduces.
+  static int IntoSharedTile(Draft* draft, int stage, const std::vector<Factor>& tiles, const Factor& threads,
+                            const Factor& cluster) {
+    const int consumer = draft->ElementwiseConsumer(stage);
+    const int block = BindConsumer(draft, consumer, tiles, threads, cluster);
+    const int reduction = draft->CacheWrite(stage, Memory::kLocal);
+    draft->Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    draft->ComputeAt(stage, consumer, {block});
+    return reduction;
+  }
+
   // A block writes every S-th run of one vector a thread of the tile. Returns the loop over tiles.
-  static int BindConsumer(Draft* draft, int consumer, const std::vector<GpuTile>& tiles, const Factor& threads,
+  static int BindConsumer(Draft* draft, int consumer, const std::vector<Factor>& tiles, const Factor& threads,
                           const Factor& cluster) {
     std::vector<int> outer, inner;
     for (int axis : draft->SpatialAxes(consumer)) {
-      const std::vector<int> pieces = draft->Split(consumer, axis, {tiles[axis].all()});
+      const std::vector<int> pieces = draft->Split(consumer, axis, {tiles[axis]});
       outer.push_back(pieces[0]);
       inner.push_back(pieces[1]);
     }
@@ -110,7 +147,7 @@ class ClusterReduction : public SketchRule {
   }
 
   // Threads store their registers, along rows as vectors. Returns the loop over threads.
-  static int BindTile(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
+  static int BindThreads(Draft* draft, int stage, const std::vector<GpuTile>& tiles) {
     std::vector<int> rest, vthread, thread, s3, s4, order;
     for (int axis : draft->SpatialAxes(stage)) {
       const GpuTile& t = tiles[axis];
@@ -127,6 +164,20 @@ class ClusterReduction : public SketchRule {
       for (int loop : *level) draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
     const int threads = draft->Fuse(stage, thread);
     draft->Annotate(stage, threads, Annotation::kThreadX);
+    return threads;
+  }
+
+  // The same from the lanes of products on tensor cores.
+  static int BindLanes(Draft* draft, const TensorLoops& loops) {
+    const std::vector<int> thread = loops.threads();
+    std::vector<int> rest, order = thread;
+    for (const auto* level : {&loops.outer, &loops.tile, &loops.pair}) rest.insert(rest.end(), level->begin(), level->end());
+    order.insert(order.end(), rest.begin(), rest.end());
+    draft->Reorder(loops.stage, order);
+    for (int loop : rest)
+      draft->Annotate(loops.stage, loop, loop == rest.back() ? Annotation::kVectorize : Annotation::kUnroll);
+    const int threads = draft->Fuse(loops.stage, thread);
+    draft->Annotate(loops.stage, threads, Annotation::kThreadX);
     return threads;
   }
 };

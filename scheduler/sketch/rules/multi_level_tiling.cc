@@ -4,10 +4,10 @@
 // Virtual threads are a tile level of the index (strided tiles), not of the nest: regions are stored compactly, so the
 // loops stay inside the thread.
 #include <algorithm>
-#include <cstdlib>
 
 #include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
+#include "scheduler/sketch/rules/tensor_tile.h"
 
 namespace diapason {
 namespace {
@@ -72,38 +72,6 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   draft->AddTile(info);
 }
 
-// Copies hold zeros where a reduce axis runs past its end only if it indexes a dimension alone: a slice of a longer reduction
-// runs into the next slice.
-bool EndsInZeros(const StageState& s, const Axis& axis) {
-  bool alone = false;
-  for (const Expr& operand : s.op.body->args)
-    for (const Expr& index : operand->args) alone |= index == axis.var;
-  return alone;
-}
-
-// Tensor cores take a product of two float32 operands over one row axis, one column axis and one reduce axis; other axes
-// are batches. From Ampere on; OpenCL runs the same loops without them.
-bool FitsTensorCores(const Draft& draft, int stage) {
-  const StageState& s = draft.state().stage(stage);
-  const Expr& body = s.op.body;
-  if (s.op.combiner != Combiner::kSum || s.op.dtype != DType::kFloat32 || body->kind != ExprKind::kMul) return false;
-  for (const Expr& operand : body->args)
-    if (operand->kind != ExprKind::kLoad || operand->dtype != DType::kFloat32) return false;
-  const std::string& arch = draft.context().facts.arch;
-  const bool cuda = draft.context().target.kind == TargetKind::kCuda;
-  if (cuda && (arch.rfind("sm_", 0) != 0 || std::atoi(arch.c_str() + 3) < 80)) return false;
-  bool gemm_like = false;
-  const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
-  std::vector<int> tiled;
-  for (int axis : draft.SpatialAxes(stage))
-    if (!batch[axis] && s.axis(axis).extent > 1) tiled.push_back(axis);
-  const std::vector<int> reduce = draft.ReduceAxes(stage);
-  if (!gemm_like || tiled.size() != 2 || reduce.size() != 1) return false;
-  const Axis& k = s.axis(reduce[0]);
-  return s.axis(tiled[0]).extent >= 12 && s.axis(tiled[1]).extent >= 8 && k.extent >= 8 &&
-         (EndsInZeros(s, k) || k.extent % 8 == 0);
-}
-
 // The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements that a lane
 // holds of each.
 void TileForTensorCores(Draft* draft, int stage, int consumer) {
@@ -111,81 +79,20 @@ void TileForTensorCores(Draft* draft, int stage, int consumer) {
   info.stage = stage;
   info.consumer = consumer;
   const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
-  const std::vector<int> axes = draft->SpatialAxes(stage);
-  std::vector<int> block, warp, lane, tile, pair;
-  bool rows = true;
-  for (int axis : axes) {
-    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    const std::string name = AxisName(*draft, stage, axis);
-    if (batch[axis] || extent == 1) {
-      block.push_back(axis);
-      continue;
-    }
-    const int32_t unit = rows ? 16 : 8, lanes = rows ? 8 : 4;
-    const Factor warps = draft->TileHole(name + ".warps", (extent + unit - 1) / unit, 8, 2);
-    const Factor tiles = draft->TileHole(name + ".tiles", (extent + unit - 1) / unit, 8, rows ? 1 : 2);
-    draft->Tile(extent, warps * tiles * Factor::Of(unit));
-    info.threads = info.threads * warps * Factor::Of(lanes);
-    // Rows: tile, half, lane; columns: tile, lane, pair.
-    const std::vector<int> pieces = draft->Split(consumer, axis, {warps, tiles, Factor::Of(rows ? 2 : 4), Factor::Of(rows ? 8 : 2)});
-    block.push_back(pieces[0]);
-    warp.push_back(pieces[1]);
-    tile.push_back(pieces[2]);
-    lane.push_back(pieces[rows ? 4 : 3]);
-    pair.push_back(pieces[rows ? 3 : 4]);
-    rows = false;
-  }
-  std::vector<int> order = block, threads = warp;
-  Append(&threads, lane);
-  for (const auto* level : {&threads, &tile, &pair}) Append(&order, *level);
+  const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch);
+  info.threads = ThreadsOf(tiles);
+  const TensorLoops loops = SplitForLanes(draft, consumer, tiles);
+  std::vector<int> order = loops.outer;
+  for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
   draft->Reorder(consumer, order);
-  for (const auto* level : {&tile, &pair}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
-  const int blocks = draft->Fuse(consumer, block);
-  const int thread = draft->Fuse(consumer, threads);
+  for (const auto* level : {&loops.tile, &loops.pair}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
+  const int blocks = draft->Fuse(consumer, loops.outer);
+  const int thread = draft->Fuse(consumer, loops.threads());
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {thread});
-  std::vector<int> outer, own_tile, own_pair;
-  for (int axis : axes) {
-    if (batch[axis] || draft->state().stage(stage).axis(axis).extent == 1) {
-      outer.push_back(axis);
-      continue;
-    }
-    const std::vector<int> pieces = draft->Split(stage, axis, {Factor::Of(2)});
-    own_tile.push_back(pieces[0]);
-    own_pair.push_back(pieces[1]);
-  }
-  const int axis = draft->ReduceAxes(stage)[0];
-  const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-  const std::string name = AxisName(*draft, stage, axis);
-  Factor mid, inner;
-  if (EndsInZeros(draft->state().stage(stage), draft->state().stage(stage).axis(axis))) {
-    mid = draft->TileHole(name + ".r1", (extent + 7) / 8, 16, 2);
-    inner = draft->OptionHole(name + ".r2", {8, 16, 32}, 8);
-  } else {
-    std::vector<int32_t> divisors;
-    for (int32_t d = 1; d <= 16; ++d)
-      if (extent / 8 % d == 0) divisors.push_back(d);
-    mid = draft->OptionHole(name + ".r1", divisors, 2);
-    inner = Factor::Of(8);
-  }
-  draft->Tile(extent, mid * inner);
-  const std::vector<int> reduce = draft->Split(stage, axis, {mid, inner});
-  order = {reduce[0], reduce[1]};
-  Append(&order, outer);
-  Append(&order, own_tile);
-  order.push_back(reduce[2]);
-  Append(&order, own_pair);
-  draft->Reorder(stage, order);
-  AnnotateAll(draft, stage, {order.begin() + 2, order.end()}, Annotation::kUnroll);
-  draft->Do({StepKind::kTensorize, stage, {reduce[2], own_pair[0], own_pair[1]}, {}, consumer,
-             {static_cast<int32_t>(TensorMode::kThreeTf32), lane[0], lane[1]}});
-  info.reduce_loop = reduce[0];
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
-  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
-  const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
-  draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
+  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops);
   draft->AddTile(info);
 }
 

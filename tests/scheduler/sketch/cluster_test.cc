@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -67,8 +68,9 @@ ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k) {
 
 TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
   const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
-  for (const char* view : {"direct", "gemm", "winograd(2)", "winograd(4)"})
-    EXPECT_EQ(ClusterSpaces(*task, view).size(), 1u) << view;
+  const std::map<std::string, size_t> expected{
+      {"direct", 1}, {"gemm", 2}, {"winograd(2)", 2}, {"winograd(4)", 2}};  // products by threads, and on tensor cores
+  for (const auto& [view, count] : expected) EXPECT_EQ(ClusterSpaces(*task, view).size(), count) << view;
 }
 
 TEST(ClusterReduction, ItsFactorIsADecision) {
@@ -99,39 +101,49 @@ TEST(ClusterReduction, NeedsAWorkloadAndADeviceForIt) {
   EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Depthwise(13, 64, 3), kCuda)).empty());
 }
 
-// The nest itself, with all blocks of a cluster at once.
+// What a nest makes of its inputs, with all blocks of a cluster at once.
+void ExpectNestComputes(const LoweredProgram& lowered, const testing::Reference& expected) {
+  testing::NestRunner device;
+  for (const auto& [id, buffer] : lowered.buffers) {
+    std::vector<double>& contents = device.buffers[id];
+    contents.assign(buffer.decl.elements, std::nan(""));
+    const auto input = expected.inputs.find(buffer.stage);
+    if (input == expected.inputs.end()) continue;
+    for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
+  }
+  for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
+  device.Run(lowered.kernels.at(0));
+  for (const auto& [id, buffer] : lowered.buffers) {
+    if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
+    for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
+      ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << ToString(lowered.kernels[0]);
+  }
+}
+
 TEST(ClusterReduction, BlocksOfAClusterSumTheirShares) {
-  const ComputeDag dag = testing::Convolution({5, 5, 16, 6, 3, 1, 1}, true);
-  const testing::Reference expected = testing::MakeReference(dag, 3);
-  const auto task = SpaceOf(dag, kCuda);
-  int run = 0, pipelined = 0;
-  for (const Space* space : ClusterSpaces(*task)) {
-    std::mt19937 random(5);
-    for (int n = 0; n < 60; ++n) {
-      const auto lowered = Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kCuda, DefaultFacts(kCuda)).value();
-      const KernelFunc& kernel = lowered.kernels.at(0);
-      if (kernel.threads * kernel.cluster > 200 || kernel.blocks > 64 || lowered.kernels.size() > 1) continue;
-      testing::NestRunner device;
-      for (const auto& [id, buffer] : lowered.buffers) {
-        std::vector<double>& contents = device.buffers[id];
-        contents.assign(buffer.decl.elements, std::nan(""));
-        const auto input = expected.inputs.find(buffer.stage);
-        if (input == expected.inputs.end()) continue;
-        for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
+  int run = 0, pipelined = 0, tensor = 0;
+  for (const testing::ConvShape& shape : {testing::ConvShape{5, 5, 16, 6, 3, 1, 1}, {4, 5, 16, 9, 3, 1, 1}}) {
+    const ComputeDag dag = testing::Convolution(shape, true);
+    const testing::Reference expected = testing::MakeReference(dag, 3);
+    const auto task = SpaceOf(dag, kCuda);
+    for (const Space* space : ClusterSpaces(*task)) {
+      std::mt19937 random(5);
+      for (int n = 0; n < 60; ++n) {
+        // For opencl: there the lanes of tensor cores are loops.
+        const auto lowered =
+            Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, DefaultFacts(kCuda)).value();
+        const KernelFunc& kernel = lowered.kernels.at(0);
+        if (kernel.threads * kernel.cluster > 200 || kernel.blocks > 64 || lowered.kernels.size() > 1) continue;
+        ASSERT_NO_FATAL_FAILURE(ExpectNestComputes(lowered, expected)) << space->name();
+        ++run;
+        pipelined += Contains(kernel.body, [](const StmtNode& s) { return s.kind == StmtKind::kWait; });
+        tensor += space->name().find("tensor") != std::string::npos;
       }
-      for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
-      device.Run(kernel);
-      for (const auto& [id, buffer] : lowered.buffers) {
-        if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
-        for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
-          ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << space->name() << "\n" << ToString(kernel);
-      }
-      ++run;
-      pipelined += Contains(kernel.body, [](const StmtNode& s) { return s.kind == StmtKind::kWait; });
     }
   }
   EXPECT_GE(run, 8);
   EXPECT_GE(pipelined, 3);
+  EXPECT_GE(tensor, 2);
 }
 
 // The loop over the rank is none of the steps.
@@ -229,6 +241,7 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
       EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, decisions);
       EXPECT_NE(program->source.find("mapa.u64"), std::string::npos);
       EXPECT_NE(program->source.find("cluster_barrier();"), std::string::npos);
+      EXPECT_EQ(program->source.find("mma.sync") != std::string::npos, space->name().find("tensor") != std::string::npos);
     }
   }
 }

@@ -1,0 +1,49 @@
+// The tiles of a product on tensor cores (mma.sync m16n8k8): what the rules that tile have in common.
+#pragma once
+
+#include <vector>
+
+#include "scheduler/sketch/draft.h"
+#include "scheduler/sketch/rules/gpu_tile.h"
+
+namespace diapason {
+
+// True if tensor cores can take a reduction: a product of two float32 operands over one row axis, one column axis and one reduce
+// axis; other axes are batches. On cuda from Ampere on; OpenCL runs the same loops without them.
+bool FitsTensorCores(const Draft& draft, int stage);
+// True if copies of the operands hold zeros where the stage's only reduce axis runs past its end: it indexes a dimension alone. A
+// slice of a longer reduction runs into the next slice.
+bool EndsInZeros(const Draft& draft, int stage);
+
+// Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
+// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns).
+struct TensorTile {
+  int32_t unit = 1;  // 16: rows, 8: columns, 1: the axis is not tiled
+  Factor warps, tiles;
+  bool tiled() const { return unit > 1; }
+  bool rows() const { return unit == 16; }
+  Factor lanes() const { return Factor::Of(unit / 2); }  // REQUIRES: tiled()
+  Factor all() const { return warps * tiles * Factor::Of(unit); }
+};
+
+// Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
+std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch);
+// Threads of a block: all lanes of all warps.
+Factor ThreadsOf(const std::vector<TensorTile>& tiles);
+
+// The loops of a stage over tiles: rows first where there are two.
+struct TensorLoops {
+  int stage = -1;
+  std::vector<int> outer;  // blocks, and axes that are not tiled
+  std::vector<int> warp, lane, tile, pair;
+  std::vector<int> threads() const;
+};
+TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles);
+
+// Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
+// 2x2 elements of a product; the cluster's loop outside all), with holes for the reduce axis and the stages of its pipeline. `lanes` are those
+// of the stage with the threads. Returns R0, where operands are copied into shared memory.
+int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
+                        const ClusterAxis& cluster = {});
+
+}  // namespace diapason
