@@ -66,7 +66,7 @@ def print_plan(parts, seconds):
 
 def machine_of(programs):
     devices = programs.diapason("devices", "--json")["devices"]
-    facts = [{"device": d["model"], "driver": d["driver"]} for d in devices if d["target"].startswith("cuda")]
+    facts = [{"device": d["name"], "driver": d["driver"]} for d in devices if d["target"].startswith("cuda")]
     return facts[0] if facts else {}
 
 

@@ -16,7 +16,9 @@ namespace diapason {
 namespace {
 
 // A plan of copies should be this long, so that starting it (5 to 10 us for a graph) is below 1% of what is measured...
-constexpr double kPlanSeconds = 1e-3;
+constexpr double kPlanSeconds = 1e-3, kGraphStart = 10e-6;
+// To tell clear losers, this is long enough.
+constexpr double kShortPlanSeconds = 0.25e-3;
 // ... and no longer than that: a capture costs some 5 us a launch.
 constexpr int64_t kMaxCopies = 256;
 constexpr int64_t kMaxNumber = 1 << 20;
@@ -153,47 +155,61 @@ absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptio
 namespace {
 
 // Plans of many runs, so that what is timed is the device and not the host that feeds it.
+using PlanMaker = std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t runs)>;
+
 struct GraphOfRuns {
   std::unique_ptr<Plan> plan;
-  int64_t copies = 16;
+  int64_t runs = 16;
   double estimate = 0;  // seconds of one run
 };
 
-absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t)>& make_plan,
+// Runs that take `seconds` together, by an estimate.
+absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double estimate,
                                             double max_seconds) {
-  // A first, short plan of copies tells the kernel's own time: that of a single run still holds the start of a graph.
   GraphOfRuns graph;
-  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.copies));
+  graph.runs = std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate, 1e-7)), 1, kMaxCopies);
+  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.runs));
   ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
-  graph.estimate /= static_cast<double>(graph.copies);
-  const auto wanted = static_cast<int64_t>(kPlanSeconds / std::max(graph.estimate, 1e-7));
-  if (wanted <= 2 * graph.copies) return graph;
-  graph.copies = std::min(wanted, kMaxCopies);
-  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.copies));
-  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
-  graph.estimate /= static_cast<double>(graph.copies);
+  graph.estimate /= static_cast<double>(graph.runs);
   return graph;
 }
 
-// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies (some 10 ms).
+// Without an estimate: that of a single run still holds the start of a graph, a first, short plan tells the kernel's own time.
+absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double max_seconds) {
+  GraphOfRuns graph;
+  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.runs));
+  ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
+  graph.estimate /= static_cast<double>(graph.runs);
+  if (seconds <= 2 * graph.estimate * static_cast<double>(graph.runs)) return graph;
+  return MakeGraphOfRuns(make_plan, seconds, graph.estimate, max_seconds);
+}
+
+// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture (some 15 ms).
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, const TimingOptions& options, const Stopwatch& watch) {
-  const auto warm = [&](int64_t runs) { return executable.MakePlan(runs); };
+  const PlanMaker warm = [&](int64_t runs) { return executable.MakePlan(runs); };
+  Device& device = executable.device();
   std::optional<ColdCopies> cold;  // outlives the graph
   std::optional<GraphOfRuns> graph;
-  if (!options.cold || options.race_seconds > 0) {
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, options.max_seconds));
-    if (options.cold && graph->estimate > kRaceFactor * options.race_seconds) {
+  if (options.race_seconds > 0) {
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, kShortPlanSeconds, options.max_seconds));
+    if (graph->estimate > kRaceFactor * options.race_seconds + kGraphStart / static_cast<double>(graph->runs)) {
       Timing timing;
-      RETURN_IF_ERROR(Measurer(executable.device(), {graph->plan.get()}, graph->copies, options).Race(timing, graph->estimate));
+      RETURN_IF_ERROR(Measurer(device, {graph->plan.get()}, graph->runs, options).Race(timing, graph->estimate));
       timing.run_seconds = watch.seconds();
       if (timing.raced_out) return timing;
     }
   }
+  PlanMaker make_plan = warm;
   if (options.cold) {
     ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns([&](int64_t runs) { return cold->MakePlan(runs); }, options.max_seconds));
+    make_plan = [&](int64_t runs) { return cold->MakePlan(runs); };
   }
-  return Measurer(executable.device(), {graph->plan.get()}, graph->copies, options).Measure(graph->estimate, watch);
+  if (graph) {
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(make_plan, kPlanSeconds, graph->estimate, options.max_seconds));
+  } else {
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(make_plan, kPlanSeconds, options.max_seconds));
+  }
+  return Measurer(device, {graph->plan.get()}, graph->runs, options).Measure(graph->estimate, watch);
 }
 
 // cpu: plans with constants of their own. What is too slow with the same constants again and again cannot win with cold
