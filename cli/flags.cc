@@ -136,6 +136,9 @@ void AddTargetFlag(CLI::App* command, std::string* target) {
                    "\"cpu -num-cores=2\" or \"cuda -libs=cudnn,cublas\" (libraries that compete with our kernels)")
       ->required()
       ->type_name("TARGET");
+  command->add_flag_callback(
+      "--strict-fp32", [target] { *target += " -strict-fp32"; },
+      "cuda: no float32 products on tensor cores (3xTF32); the same as -strict-fp32 in the target");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {

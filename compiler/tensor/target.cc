@@ -28,7 +28,7 @@ std::string AttributesOf(TargetKind kind) {
   switch (kind) {
     case TargetKind::kCpu: return "-mcpu=native and -num-cores=2";
     case TargetKind::kOpenCl: return "-device=0";
-    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas and -device=0";
+    case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32 and -device=0";
   }
   return "";
 }
@@ -82,7 +82,9 @@ class TargetParser {
     if (!Knows(name))
       return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", NameOf(target_.kind), " takes ",
                                          AttributesOf(target_.kind)));
-    if (value.empty())
+    if (name == "-strict-fp32" && equals != std::string::npos)
+      return Invalid(text_, "the attribute '-strict-fp32' takes no value: write it alone");
+    if (value.empty() && name != "-strict-fp32")
       return Invalid(text_, absl::StrCat("the attribute '", name, "' has no value: write it as in ",
                                          AttributesOf(target_.kind)));
     if (std::count(seen_.begin(), seen_.end(), name) > 0)
@@ -91,6 +93,10 @@ class TargetParser {
     if (name == "-arch") return ReadArch(value);
     if (name == "-mcpu") return ReadMcpu(value);
     if (name == "-libs") return ReadLibs(value);
+    if (name == "-strict-fp32") {
+      target_.strict_fp32 = true;
+      return absl::OkStatus();
+    }
     if (name == "-num-cores") return ReadNumber(name, value, 1, kMaxCores, &target_.num_cores);
     return ReadNumber(name, value, 0, kMaxDevice, &target_.device);
   }
@@ -99,7 +105,8 @@ class TargetParser {
     switch (target_.kind) {
       case TargetKind::kCpu: return name == "-mcpu" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
-      case TargetKind::kCuda: return name == "-arch" || name == "-libs" || name == "-device";
+      case TargetKind::kCuda:
+        return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-device";
     }
     return false;
   }
@@ -148,6 +155,7 @@ std::string Target::ToString() const {
   if (kind == TargetKind::kCpu && mcpu != Target().mcpu) absl::StrAppend(&out, " -mcpu=", mcpu);
   if (num_cores != 0) absl::StrAppend(&out, " -num-cores=", num_cores);
   if (!libs.empty()) absl::StrAppend(&out, " -libs=", absl::StrJoin(libs, ","));
+  if (strict_fp32) absl::StrAppend(&out, " -strict-fp32");
   if (device != 0) absl::StrAppend(&out, " -device=", device);
   return out;
 }

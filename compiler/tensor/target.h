@@ -11,13 +11,14 @@ namespace diapason {
 
 enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 
-// "cuda -arch=sm_90 -libs=cudnn,cublas", "opencl", "cpu -mcpu=native -num-cores=2".
+// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "opencl", "cpu -mcpu=native -num-cores=2".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
   std::string arch;               // cuda: "sm_90"; empty: that of the first device
   std::string mcpu = "native";    // cpu: the compiler's -march
   int num_cores = 0;              // cpu: threads; 0: all that this process may use
   std::vector<std::string> libs;  // libraries that may compete with generated kernels
+  bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds alone, never as sums of TF32 products
   int device = 0;                 // -device=1: which of several GPUs
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }

@@ -11,6 +11,7 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"  cpu   -num-cores=2 -mcpu=native ", "cpu -num-cores=2"},
       {"cpu -mcpu=znver4", "cpu -mcpu=znver4"},
       {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90a -libs=cublas,cudnn"},
+      {"cuda -device=1 -strict-fp32 -libs=cudnn", "cuda -libs=cudnn -strict-fp32 -device=1"},
       {"cuda -device=1", "cuda -device=1"},
       {"opencl -device=0", "opencl"},
   };
@@ -30,8 +31,12 @@ TEST(Target, RefusesWithTheWayOut) {
        "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native and -num-cores=2"},
       {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
       {"cuda -arch",
-       "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas and "
-       "-device=0"},
+       "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas, "
+       "-strict-fp32 and -device=0"},
+      {"cuda -strict-fp32=1",
+       "target \"cuda -strict-fp32=1\": the attribute '-strict-fp32' takes no value: write it alone"},
+      {"opencl -strict-fp32",
+       "target \"opencl -strict-fp32\": unknown attribute '-strict-fp32': opencl takes -device=0"},
       {"cuda -arch=90", "target \"cuda -arch=90\": '90' is no architecture: write it as in -arch=sm_90"},
       {"cpu -libs=cudnn", "target \"cpu -libs=cudnn\": only cuda has libraries to call: leave -libs out, or use cuda"},
       {"opencl -libs=cublas",

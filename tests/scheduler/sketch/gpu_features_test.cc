@@ -2,6 +2,10 @@
 // at once and products scalar) and compiled, or where there is one run, on a GPU.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/space.h"
@@ -133,6 +137,57 @@ TEST_P(GpuFeaturesTest, OldGpusHaveNoTensorCores) {
   const Target target = Target::Parse("cuda -arch=sm_70").value();
   const auto task = TaskSpace::Create(testing::MatMul(50, 60, 70, true), target, DefaultFacts(target)).value();
   EXPECT_EQ(SpaceWith(*task, "tensor"), nullptr);
+}
+
+TEST_P(GpuFeaturesTest, StrictFloat32HasNoTensorCores) {
+  if (!cuda()) GTEST_SKIP() << "an attribute of cuda";
+  const Target target = Target::Parse("cuda -arch=sm_90 -strict-fp32").value();
+  const auto task = TaskSpace::Create(testing::MatMul(50, 60, 70, true), target, DefaultFacts(target)).value();
+  EXPECT_EQ(SpaceWith(*task, "tensor"), nullptr);
+  EXPECT_NE(SpaceWith(*task, "gemm/tile"), nullptr);
+}
+
+// Largest error of a product of random matrices against float64, relative to its largest element.
+double ErrorOf(const std::vector<Array>& outputs, const std::map<int, Array>& inputs, int64_t m, int64_t n, int64_t k) {
+  const Array &a = inputs.begin()->second, &b = std::next(inputs.begin())->second;
+  double largest = 0, error = 0;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t x = 0; x < k; ++x) sum += a.at(i * k + x) * b.at(x * n + j);
+      largest = std::max(largest, std::abs(sum));
+      error = std::max(error, std::abs(outputs[0].at(i * n + j) - sum));
+    }
+  }
+  return error / largest;
+}
+
+// The factor that docs/space.md gives.
+TEST_P(GpuFeaturesTest, TensorCoresAreNearlyAsPreciseAsMultiplyAdds) {
+  if (!cuda()) GTEST_SKIP() << "there are no tensor cores";
+  const auto device = OpenDevice(Target::Parse(GetParam()).value());
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  for (int64_t k : {64, 576, 2304, 4608}) {
+    const ComputeDag dag = testing::MatMul(48, 64, k, false);
+    const auto task = TaskOf(dag);
+    const testing::Reference reference = testing::MakeReference(dag, 11);
+    std::map<std::string, double> errors;
+    for (const char* sketch : {"gemm/tile", "gemm/tensor"}) {
+      const Space* space = SpaceWith(*task, sketch);
+      ASSERT_NE(space, nullptr) << sketch;
+      const Target target = Target::Parse(GetParam()).value();
+      const auto lowered = Lower(dag, space->Instantiate(space->Default()), target, DefaultFacts(target));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << program.status();
+      const auto outputs = testing::RunOnDevice(**device, *program, dag, reference.inputs);
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      errors[sketch] = ErrorOf(*outputs, reference.inputs, 48, 64, k);
+    }
+    std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with 3xTF32\n", static_cast<long long>(k),
+                errors["gemm/tile"], errors["gemm/tensor"]);
+    EXPECT_LE(errors["gemm/tensor"], 4 * errors["gemm/tile"]) << k;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GpuFeaturesTest, ::testing::Values("opencl", "cuda -arch=sm_90"),
