@@ -22,7 +22,7 @@ command = words[0] if name == "diapason" else name
 if (home / f"fail-{command}").exists():
     sys.exit("error: " + (home / f"fail-{command}").read_text())
 if command == "devices":
-    answer = {"devices": [{"model": "Fake GPU", "driver": "1.2", "target": "cuda -arch=sm_90"}]}
+    answer = {"devices": [{"name": "Fake GPU", "driver": "1.2", "target": "cuda -arch=sm_90"}]}
 elif words == ["tune", "--help"]:
     print((home / "tune-help").read_text() if (home / "tune-help").exists() else "--json")
     sys.exit(0)

@@ -1,7 +1,8 @@
 // Operands of a tiled reduction go through shared memory, copied by all threads of the block at its outer reduce loop
 // (Ansor's AddCacheRead with cooperative fetching). An operand that is itself an element-wise stage (padding, im2col) is
-// computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), reading straight
-// through the caches competes.
+// computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), two ways without shared
+// memory compete: reading straight through the caches, and a window in the registers of each thread, which holds what all
+// its outputs need once.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
@@ -41,6 +42,13 @@ class CacheReadShared : public SketchRule {
       through.Name("cached");
       if (fused) through.Do({StepKind::kInline, stage, {}, {}, -1, {}});
       result.push_back({std::move(through), false});
+      Draft window = draft;
+      window.Name("window");
+      int held = stage;
+      if (fused) window.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
+      else held = window.CacheRead(stage, Memory::kLocal, {tile.stage});
+      Hold(&window, held, tile);
+      result.push_back({std::move(window), again});
     }
     return result;
   }
@@ -58,6 +66,18 @@ class CacheReadShared : public SketchRule {
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
+  }
+
+  // By each thread for itself: only constant indices keep the window in registers.
+  static void Hold(Draft* draft, int window, const TileInfo& tile) {
+    const std::string name = draft->state().stage(window).op.name;
+    draft->ComputeAt(window, tile.stage, {tile.reduce_loop});
+    const std::vector<int> axes = draft->SpatialAxes(window);
+    const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    std::vector<int> pieces = draft->Split(window, axes.back(), {vector});
+    for (size_t a = 0; a + 1 < axes.size(); ++a) draft->Annotate(window, axes[a], Annotation::kUnroll);
+    draft->Annotate(window, pieces[0], Annotation::kUnroll);
+    draft->Annotate(window, pieces[1], Annotation::kVectorize);
   }
 };
 
