@@ -16,8 +16,9 @@ bool IsProductOfFloats(const Expr& body) {
   return true;
 }
 
-bool HasTensorCores(const SketchContext& context) {
+bool MayUseTensorCores(const SketchContext& context) {
   if (context.target.kind != TargetKind::kCuda) return true;
+  if (context.target.strict_fp32) return false;
   const std::string& arch = context.facts.arch;
   return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= 80;
 }
@@ -57,7 +58,7 @@ bool EndsInZeros(const Draft& draft, int stage) {
 bool FitsTensorCores(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
   if (s.op.combiner != Combiner::kSum || s.op.dtype != DType::kFloat32 || !IsProductOfFloats(s.op.body)) return false;
-  if (!HasTensorCores(draft.context())) return false;
+  if (!MayUseTensorCores(draft.context())) return false;
   bool gemm_like = false;
   const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
   std::vector<int> tiled;
