@@ -96,7 +96,7 @@ class TaskSearch::Impl {
         if (turn < required[i].size()) required_.push_back({i, std::move(required[i][turn])});
   }
 
-  std::vector<Candidate> NextRound(const Ranker* ranker, int k);
+  std::vector<Candidate> NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested);
   Candidate Default();
 
   void AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
@@ -127,6 +127,7 @@ class TaskSearch::Impl {
   Candidate Propose(int i, const Ranker* ranker);
   bool Better(int a, int b) const;
   void TakeRequired(size_t places, Picks* picks) const;
+  void TakeSuggested(const std::vector<int>& open, size_t places, Picks* picks) const;
   std::vector<int> Claims(const std::vector<int>& open) const;
   void TakeBest(const std::vector<int>& open, size_t places, Picks* picks) const;
   void TakeRandom(const std::vector<int>& open, size_t places, Picks* picks) const;
@@ -139,6 +140,8 @@ class TaskSearch::Impl {
   std::vector<SpaceState> states_;
   std::vector<std::vector<int32_t>> defaults_;        // of each space
   std::vector<Sampled> required_;                     // to be measured in any case, in that order
+  std::vector<Suggestion> suggested_;                 // of this round
+  absl::flat_hash_set<uint64_t> suggested_hashes_;    // of these
   absl::flat_hash_set<uint64_t> proposed_;            // never again
   absl::flat_hash_map<uint64_t, int> pending_space_;  // of each proposed one
   std::map<uint64_t, Measured> measured_;             // by hash: the order of arrival does not matter
@@ -194,7 +197,7 @@ std::vector<double> TaskSearch::Impl::Shares() const {
   return shares;
 }
 
-// The first generation: defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a
+// The first generation: what is suggested, defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a
 // sample costs several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
@@ -202,6 +205,11 @@ void TaskSearch::Impl::First(const Ranker* ranker) {
   for (const Sampled& one : required_)
     if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions))) Append(one.space, one.decisions);
   end_required_ = population_.size();
+  suggested_hashes_.clear();
+  for (const Suggestion& one : suggested_) {
+    suggested_hashes_.insert(CandidateHash(space_->space(one.space).name(), one.decisions));
+    Append(one.space, one.decisions);
+  }
   for (int i = 0; i < space_->size(); ++i) Append(i, defaults_[i]);
   const int seeds =
       std::min(static_cast<int>(ranking_.size()), static_cast<int>(options_.population * options_.measured_share));
@@ -341,6 +349,14 @@ void TaskSearch::Impl::TakeRequired(size_t places, Picks* picks) const {
     if (std::isfinite(population_.score(i))) picks->Take(i);
 }
 
+// What was found for similar tasks, in the order of the suggestions. At most half of a round, required ones included.
+void TaskSearch::Impl::TakeSuggested(const std::vector<int>& open, size_t places, Picks* picks) const {
+  for (int i : open) {
+    if (picks->size() >= std::max<size_t>(1, places / 2)) return;
+    if (suggested_hashes_.contains(population_.hash(i)) && !picks->has(i)) picks->Take(i);
+  }
+}
+
 // The best candidate of each space that was hardly measured, the best first.
 std::vector<int> TaskSearch::Impl::Claims(const std::vector<int>& open) const {
   std::vector<int> champion(states_.size(), -1), claims;
@@ -396,6 +412,7 @@ std::vector<int> TaskSearch::Impl::Pick(int k) const {
   const auto places = static_cast<size_t>(k);
   Picks picks;
   TakeRequired(places, &picks);
+  TakeSuggested(open, places, &picks);
   const std::vector<int> claims = Claims(open);
   const size_t claimed = std::min(places, picks.size() + std::max<size_t>(1, places / kFloorShare));
   for (size_t i = 0; i < claims.size() && picks.size() < claimed; ++i)
@@ -434,9 +451,10 @@ void TaskSearch::Impl::Evolve(const Ranker* ranker, int k) {
   AddUnguided(std::min(k, static_cast<int>(std::ceil(share * k - 0.5))), ranker);
 }
 
-std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k) {
+std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested) {
   DIAPASON_CHECK(k >= 1);
   ++round_;
+  suggested_ = suggested;
   Summarise();
   Evolve(ranker, k);
   std::vector<int> picks = Pick(k);
@@ -465,7 +483,9 @@ Candidate TaskSearch::Impl::Default() {
 TaskSearch::TaskSearch(const TaskSpace* space, uint64_t task, EvolutionOptions options)
     : impl_(std::make_unique<Impl>(space, task, options)) {}
 TaskSearch::~TaskSearch() = default;
-std::vector<Candidate> TaskSearch::NextRound(const Ranker* ranker, int k) { return impl_->NextRound(ranker, k); }
+std::vector<Candidate> TaskSearch::NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested) {
+  return impl_->NextRound(ranker, k, suggested);
+}
 Candidate TaskSearch::Default() { return impl_->Default(); }
 void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds) {
   impl_->AddMeasured(space, decisions, seconds);

@@ -15,6 +15,7 @@
 #include "costmodel/cost_model.h"
 #include "scheduler/candidate.h"
 #include "scheduler/space.h"
+#include "scheduler/warm_start.h"
 
 namespace diapason {
 
@@ -46,8 +47,9 @@ class TaskSearch {
   ~TaskSearch();
 
   // Up to k candidates never proposed or measured before, the most promising first. Fewer when the spaces are
-  // exhausted; none when nothing is left. Without a ranker the analytic estimate ranks. REQUIRES: k >= 1.
-  std::vector<Candidate> NextRound(const Ranker* ranker, int k);
+  // exhausted; none when nothing is left. Without a ranker the analytic estimate ranks. What is suggested and legal is in
+  // the round whatever the ranker thinks of it, up to half of the round, and bred from. REQUIRES: k >= 1.
+  std::vector<Candidate> NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested = {});
 
   // The candidate to measure first: the best of the spaces' defaults by the analytic estimate (as DefaultSchedule).
   // From then on it counts as proposed.

@@ -65,7 +65,11 @@ class TaskSpace {
   int size() const { return static_cast<int>(spaces_.size()); }
   const Space& space(int i) const { return *spaces_[i]; }
   // Index of the space of that name, -1 if there is none (records of another version).
-  int Find(const std::string& name) const;
+  int Find(const std::string& name) const {
+    for (int i = 0; i < size(); ++i)
+      if (space(i).name() == name) return i;
+    return -1;
+  }
 
  private:
   ComputeDag dag_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,36 +10,6 @@
 #include "compiler/tensor/serialize.h"
 
 namespace diapason {
-namespace {
-
-int SpaceNamed(const TaskSpace& space, const std::string& name) {
-  for (int i = 0; i < space.size(); ++i)
-    if (space.space(i).name() == name) return i;
-  return -1;
-}
-
-}  // namespace
-
-std::string KindOf(const ComputeDag& dag) {
-  const Stage* heaviest = nullptr;
-  double most = -1;
-  for (int id = 0; id < dag.size(); ++id) {
-    const Stage& stage = dag.stage(id);
-    if (stage.placeholder || dag.is_prologue(id)) continue;
-    double work = static_cast<double>(stage.elements());
-    for (const Axis& axis : stage.reduce_axes) work *= static_cast<double>(axis.extent);
-    if (work <= most) continue;
-    most = work;
-    heaviest = &stage;
-  }
-  if (heaviest == nullptr) return "";
-  const auto longer_than_1 = [](const std::vector<Axis>& axes) {
-    return std::count_if(axes.begin(), axes.end(), [](const Axis& axis) { return axis.extent > 1; });
-  };
-  return absl::StrCat(static_cast<int>(heaviest->combiner), ".", static_cast<int>(heaviest->dtype), ".",
-                      longer_than_1(heaviest->axes), ".", longer_than_1(heaviest->reduce_axes));
-}
-
 absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask task, const TunerOptions& options) {
   std::unique_ptr<TaskState> state(new TaskState);
   state->id_ = id;
@@ -52,6 +23,7 @@ absl::StatusOr<std::unique_ptr<TaskState>> TaskState::Create(int id, TuningTask 
   state->space_ = *std::move(space);
   state->key_ = CandidateHash(absl::StrCat(task.workload_key, "\n", options.facts.model), {});
   state->flops_ = task.dag.flops();
+  state->shape_ = ShapeOf(task.dag);
   state->workload_ = std::make_shared<const std::string>(SerializeDag(task.dag));
   state->task_ = std::move(task);
   EvolutionOptions evolution = options.evolution;
@@ -96,7 +68,7 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
     result.seconds = MedianSeconds(*timing);
     result.raced_out = timing->raced_out;
   }
-  const int space = SpaceNamed(*space_, record.sketch);
+  const int space = space_->Find(record.sketch);
   result.hash = CandidateHash(record.sketch, record.decisions);
   if (!IsCandidate(space, record.decisions)) {
     search_->AddKnown(result.hash);
@@ -183,6 +155,23 @@ TuningRecord TaskState::RecordOf(const Candidate& candidate, const Schedule& sch
   if (candidate.predicted_seconds > 0 && std::isfinite(candidate.predicted_seconds))
     record.predicted = candidate.predicted_seconds;
   return record;
+}
+
+std::vector<Tuned> TaskState::Fastest() const {
+  std::vector<int> order;
+  for (int i = 0; i < static_cast<int>(results_.size()); ++i)
+    if (results_[i].ran() && results_[i].space >= 0) order.push_back(i);
+  std::sort(order.begin(), order.end(), [this](int a, int b) {
+    return std::make_tuple(results_[a].raced_out, results_[a].seconds, results_[a].hash) <
+           std::make_tuple(results_[b].raced_out, results_[b].seconds, results_[b].hash);
+  });
+  std::vector<Tuned> fastest;
+  std::map<int, int> of_space;
+  for (int i : order) {
+    if (static_cast<int>(fastest.size()) == kTunedOfWorkload) break;
+    if (++of_space[results_[i].space] <= kTunedOfSketch) fastest.push_back({results_[i].sketch, results_[i].decisions});
+  }
+  return fastest;
 }
 
 // Whether result a goes before result b, which may be -1.

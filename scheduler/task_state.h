@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "scheduler/tuner.h"
+#include "scheduler/warm_start.h"
 
 namespace diapason {
 
@@ -48,6 +49,9 @@ class TaskState {
   void EndSearch();
   void Release(uint64_t hash);
 
+  // Whether a candidate was proposed or measured. REQUIRES: the search is not lent.
+  bool Proposed(uint64_t hash) const { return search_->known(hash); }
+
   TuningRecord RecordOf(const Candidate& candidate, const Schedule& schedule, const std::string& bytes) const;
 
   int id() const { return id_; }
@@ -64,6 +68,9 @@ class TaskState {
   double BestSeconds() const { return best_[0] < 0 ? 0 : results_[best_[0]].seconds; }  // 0: none
   int64_t failed() const { return failed_; }
   double flops() const { return flops_; }
+  const TaskShape& shape() const { return shape_; }
+  // The fastest candidates, of several sketches if there are.
+  std::vector<Tuned> Fastest() const;
 
  private:
   TaskState() = default;
@@ -76,6 +83,7 @@ class TaskState {
   TuningTask task_;
   uint64_t key_ = 0;  // for the cost model
   double flops_ = 0;
+  TaskShape shape_;
   std::unique_ptr<TaskSpace> space_;
   std::unique_ptr<TaskSearch> search_;
   std::shared_ptr<const std::string> workload_;
@@ -88,8 +96,5 @@ class TaskState {
   std::vector<int> kept_back_;  // indices of results_
   std::vector<uint64_t> to_release_;
 };
-
-// What tells similar tasks: the structure of the stage that does most of the work.
-std::string KindOf(const ComputeDag& dag);
 
 }  // namespace diapason

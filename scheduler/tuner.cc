@@ -94,6 +94,7 @@ absl::Status Tuner::Impl::Resume() {
     // A default that was lost is proposed by the search like any other.
     if (!task->results().empty() && task->default_seconds() == 0) task->Release(task->default_candidate().hash);
   }
+  RETURN_IF_ERROR(LoadTunedWorkloads(continued_from));
   model_->AddSamples(std::move(samples));
   if (!options_.model_path.empty()) {
     const absl::Status loaded = model_->Load(options_.model_path);

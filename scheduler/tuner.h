@@ -57,6 +57,8 @@ struct TunerOptions {
   int64_t patience = 0;
   EvolutionOptions evolution;  // its seed is not used
   Label label = Label::kResidual;
+  // Rounds begin with what the nearest other tasks of the run and workloads of the history found best (warm_start.h).
+  bool warm_start = true;
   std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither
   // Waits for each round's results and training before the next one is searched, and takes the results in the order of
   // the proposals: slower, and the same every time for the same seed and measurements.

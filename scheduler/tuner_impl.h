@@ -1,5 +1,5 @@
 // The state of a tuning run, and what is done with it: tuner.cc (start and end), tuner_rounds.cc (what to measure
-// next), tuner_results.cc (what came back), tuner_report.cc. For these files only.
+// next), tuner_results.cc (what came back), tuner_warm_start.cc, tuner_report.cc. For these files only.
 #pragma once
 
 #include <atomic>
@@ -78,6 +78,10 @@ class Tuner::Impl {
   bool Stopped(const std::atomic<bool>* stop) const { return stop != nullptr && *stop; }
   absl::Status StartRounds();
   void StartSearch(int task, int trials);
+  // Reads what the history has of workloads that are no task of this run. tuner_warm_start.cc
+  absl::Status LoadTunedWorkloads(int64_t before);
+  // What the next round of a task begins with.
+  std::vector<Suggestion> SuggestionsFor(int task, int trials) const;
   absl::Status Submit(std::vector<Pending> pending);
   absl::Status SubmitTrials(int task, std::vector<Proposal> proposals);
   // Whether the best of a task waits for its verification.
@@ -131,6 +135,7 @@ class Tuner::Impl {
   std::vector<int> scheduled_as_;  // index of a task in the scheduler; -1: not tuned
   std::unique_ptr<TaskScheduler> scheduler_;
   std::unique_ptr<XgbCostModel> model_;
+  std::vector<TunedWorkload> tuned_before_;  // no tasks of this run
   bool save_model_ = false;
 
   int64_t run_id_ = 0, next_request_ = 1;

@@ -58,14 +58,15 @@ absl::Status Tuner::Impl::StartRounds() {
 void Tuner::Impl::StartSearch(int id, int trials) {
   if (searching_.joinable()) searching_.join();
   search_runs_ = true;
+  std::vector<Suggestion> suggested = SuggestionsFor(id, trials);
   TaskSearch* search = tasks_[id]->BeginSearch();
   const TaskState* task = tasks_[id].get();
   std::shared_ptr<const Ranker> ranker = model_->Current();
-  searching_ = std::thread([this, id, trials, search, task, ranker] {
+  searching_ = std::thread([this, id, trials, search, task, ranker, suggested = std::move(suggested)] {
     SearchDone done{id, trials, {}, 0, 0};
     const double start = MonotonicSeconds();
     const int64_t before = search->stats().evaluated;
-    const std::vector<Candidate> candidates = search->NextRound(ranker.get(), trials);
+    const std::vector<Candidate> candidates = search->NextRound(ranker.get(), trials, suggested);
     done.seconds = MonotonicSeconds() - start;
     done.evaluated = search->stats().evaluated - before;
     for (const Candidate& candidate : candidates) done.proposals.push_back(MakeProposal(*task, candidate));

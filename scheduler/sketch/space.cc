@@ -9,12 +9,6 @@
 
 namespace diapason {
 
-int TaskSpace::Find(const std::string& name) const {
-  for (int i = 0; i < size(); ++i)
-    if (space(i).name() == name) return i;
-  return -1;
-}
-
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& dag, const Target& target,
                                                              const DeviceFacts& facts) {
   std::vector<std::unique_ptr<Space>> spaces;

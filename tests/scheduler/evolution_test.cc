@@ -86,6 +86,28 @@ double Regret(const std::function<double(const TaskSpace& space, uint64_t seed)>
   return regret;
 }
 
+TEST(Evolution, SuggestionsAreMeasuredOnceAndTakeHalfOfARoundAtMost) {
+  const auto space = SpaceOf({Named("a", 10), Named("b", 4)});
+  TaskSearch search(space.get(), 5, Small());
+  std::vector<Suggestion> suggested = {{1, {2, 2, 64, 64}}};
+  for (int32_t value : {2, 4, 8, 16, 32, 64, 128}) suggested.push_back({0, {1, value, 128, 1, 1, 128, 1, 128, 1, value}});
+  const auto suggestions_in = [&](const std::vector<Candidate>& round) {
+    std::vector<std::vector<int32_t>> found;
+    for (const Candidate& candidate : round)
+      for (const Suggestion& one : suggested)
+        if (one.space == candidate.space && one.decisions == candidate.decisions) found.push_back(one.decisions);
+    return found;
+  };
+  const auto in_order = [&](size_t first, size_t last) {
+    std::vector<std::vector<int32_t>> some;
+    for (size_t i = first; i < last; ++i) some.push_back(suggested[i].decisions);
+    return some;
+  };
+  EXPECT_EQ(suggestions_in(search.NextRound(nullptr, 10, suggested)), in_order(0, 5));
+  EXPECT_EQ(suggestions_in(search.NextRound(nullptr, 10, suggested)), in_order(5, 8));
+  EXPECT_EQ(suggestions_in(search.NextRound(nullptr, 10, suggested)), in_order(0, 0));
+}
+
 TEST(Evolution, FindsFarBetterCandidatesThanRandomSearchWithTheSameTrials) {
   const double found =
       Regret([](const TaskSpace& space, uint64_t seed) { return Best(Search(space, Small(seed), 6, 16, true)); });

@@ -330,6 +330,58 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
   EXPECT_EQ(*again->estimated_us, *whole->estimated_us);
 }
 
+// The first trials behind the default of a task, as decisions.
+std::vector<std::vector<int32_t>> FirstTrials(const FakeMeasurer& measurer, int task, size_t count) {
+  std::vector<std::vector<int32_t>> trials;
+  for (const auto& [of, decisions] : measurer.order())
+    if (of == task) trials.push_back(decisions);
+  trials.resize(std::min(trials.size(), count + 1));
+  trials.erase(trials.begin());
+  return trials;
+}
+
+TEST_F(TunerTest, BeginsWithWhatTheHistoryFoundForANearWorkload) {
+  const FakeNetwork earlier({{"other", 1, {Spec("gemm/x", 1e-4, 22)}}, {"near", 1, {Spec("gemm/x", 1e-4, 21)}}});
+  FakeMeasurer first(&earlier);
+  TunerOptions options = Options(earlier, 150);
+  options.only = {1};
+  const auto tuned = Tune(earlier, options, &first);
+  ASSERT_TRUE(tuned.ok()) << tuned.status();
+  const std::vector<int32_t> best = history_->Get(tuned->tasks[1].best_record)->decisions;
+
+  // The same places of the best candidate, another task and another speed.
+  const FakeNetwork now({{"now", 1, {Spec("gemm/x", 7e-4, 21)}}});
+  history_.reset();
+  std::filesystem::copy_file(folder_ / "h.db", folder_ / "cold.db");
+  for (bool warm : {true, false}) {
+    OpenHistory(warm ? "h.db" : "cold.db");
+    FakeMeasurer measurer(&now);
+    options = Options(now, 17);
+    options.warm_start = warm;
+    const auto report = Tune(now, options, &measurer);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const auto trials = FirstTrials(measurer, 0, 16);
+    EXPECT_EQ(std::count(trials.begin(), trials.end(), best), warm ? 1 : 0);
+    if (warm) {
+      EXPECT_NEAR(*report->estimated_us, 7 * *tuned->tasks[1].best_us, 1e-6);
+    }
+  }
+}
+
+TEST_F(TunerTest, TasksOfARunLearnFromEachOther) {
+  const auto total = [&](bool warm) {
+    OpenHistory(warm ? "warm.db" : "cold.db");
+    std::vector<FakeNetwork::Task> tasks;
+    for (const char* name : {"a", "b", "c", "d"}) tasks.push_back({name, 1, {Spec("gemm/x", 1e-4, 33, 14)}});
+    const FakeNetwork network(std::move(tasks));
+    FakeMeasurer measurer(&network);
+    TunerOptions options = Options(network, 240);
+    options.warm_start = warm;
+    return *Tune(network, options, &measurer)->estimated_us / (network.Optimum() * 1e6) - 1;
+  };
+  EXPECT_LT(total(true), 0.7 * total(false));
+}
+
 TEST_F(TunerTest, RacesAgainstTheBestSoFar) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
@@ -755,14 +807,6 @@ TEST_F(TunerTest, RefusesOptionsThatMakeNoSense) {
               };
             }),
             "task 0 (first): no sketch for stage x");
-}
-
-TEST(KindOf, TellsTasksByTheirHeaviestStage) {
-  EXPECT_EQ(KindOf(FakeDag(8)), KindOf(FakeDag(16)));
-  DagBuilder builder;
-  const int x = builder.Placeholder("x", {8, 4});
-  builder.Compute("y", {8, 4}, [&](const auto& i) { return builder.At(x, {i[0], i[1]}); });
-  EXPECT_NE(KindOf(builder.Build({1}).value()), KindOf(FakeDag(8)));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "../testing.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/onnx/import.h"
+#include "compiler/graph/partition.h"
 #include "compiler/graph/passes.h"
 #include "model_builder.h"
 #include "onnx/onnx_pb.h"
@@ -106,6 +107,66 @@ TEST(Models, Float16StaysFloat16) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   for (const Tensor& t : imported->tensors) EXPECT_EQ(t.type.dtype, DType::kFloat16) << t.name;
   ExpectSameResults(*imported, *imported, 1e-3);  // subgraphs round once where nodes round each result
+}
+
+// Expand by 1x1, depthwise, project by 1x1, add: a block of MobileNet-v2, as PyTorch exports it.
+ModelBuilder InvertedResidual() {
+  ModelBuilder model(13);
+  model.Input("image", {"N", 4, 9, 9});
+  int layer = 0;
+  auto conv_norm = [&](const std::string& x, const std::string& y, Ints shape, int64_t group, int64_t stride) {
+    const uint64_t seed = 10 * ++layer;
+    model.Initializer(y + ".w", Random4(shape, seed));
+    std::vector<std::string> inputs = {y + ".conv"};
+    for (const char* name : {"scale", "bias", "mean", "var"}) {
+      Array values = Random4({shape[0]}, seed + name[0]);
+      for (int64_t i = 0; name == std::string("var") && i < shape[0]; ++i) values.set(i, 1.5 + values.at(i) / 2);
+      inputs.push_back(y + "." + name);
+      model.Initializer(inputs.back(), values);
+    }
+    const int64_t pad = shape[2] / 2;
+    model.Node("Conv", {x, y + ".w"}, {y + ".conv"},
+               {{"kernel_shape", Ints{shape[2], shape[3]}}, {"pads", Ints(4, pad)}, {"strides", Ints(2, stride)}, {"group", group}});
+    model.Node("BatchNormalization", inputs, {y});
+  };
+  auto relu6 = [&](const std::string& x) {
+    for (const auto& [name, value] : {std::pair{".min", 0.0}, std::pair{".max", 6.0}}) {
+      Array bound(DType::kFloat32, {});
+      bound.set(0, value);
+      model.Node("Constant", {}, {x + name}, {{"value", bound}});
+    }
+    model.Node("Clip", {x, x + ".min", x + ".max"}, {x + ".relu6"});
+    return x + ".relu6";
+  };
+  conv_norm("image", "expand", {12, 4, 1, 1}, 1, 1);
+  conv_norm(relu6("expand"), "depthwise", {12, 1, 3, 3}, 12, 1);
+  conv_norm(relu6("depthwise"), "project", {4, 12, 1, 1}, 1, 1);
+  model.Node("Add", {"image", "project"}, {"sum"});
+  conv_norm("sum", "expand2", {8, 4, 1, 1}, 1, 1);
+  conv_norm(relu6("expand2"), "depthwise2", {8, 1, 3, 3}, 8, 2);
+  conv_norm(relu6("depthwise2"), "project2", {6, 8, 1, 1}, 1, 1);
+  model.Initializer("fc.w", Random4({3, 6}, 5)).Initializer("fc.b", Random4({3}, 6));
+  model.Node("GlobalAveragePool", {"project2"}, {"pool"})
+      .Node("Flatten", {"pool"}, {"flat"})
+      .Node("Gemm", {"flat", "fc.w", "fc.b"}, {"logits"}, {{"transB", int64_t{1}}})
+      .Output("logits");
+  return model;
+}
+
+TEST(Models, InvertedResidualsBecomeOneTaskAConvolutionAndComputeTheSame) {
+  const Network imported = InvertedResidual().Import().value();
+  const auto optimised = Optimize(imported, {});
+  ASSERT_TRUE(optimised.ok()) << optimised.status();
+  EXPECT_EQ(CountOps(*optimised, "batch_norm"), 0);
+  ExpectSameResults(imported, *optimised, 1e-4);
+  std::vector<std::string> names;
+  const Partition partition = PartitionNetwork(*optimised).value();
+  for (const Task& task : partition.tasks) names.push_back(task.name);
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "transpose_9x9x4", "conv2d_1x1_s1_9x9x4_12_bias_clip", "depthwise_conv2d_3x3_s1_9x9x12_bias_clip",
+                       "conv2d_1x1_s1_9x9x12_4_bias_add", "conv2d_1x1_s1_9x9x4_8_bias_clip",
+                       "depthwise_conv2d_3x3_s2_9x9x8_bias_clip", "conv2d_1x1_s1_5x5x8_6_bias", "global_avg_pool_5x5x6",
+                       "gemm_1x3x6_bias"}));
 }
 
 // x.view(x.size(0), -1), as PyTorch exports it.

@@ -1,0 +1,81 @@
+// What rounds begin with: the best of the nearest other tasks of the run and workloads of the history.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "scheduler/tuner_impl.h"
+
+namespace diapason {
+namespace {
+
+// Share of a round: of the first ones, and of those later, when the other tasks have found something better meanwhile.
+constexpr int kFirstShare = 4, kLaterShare = 16;
+
+// The first of each sketch, and a few in all.
+std::vector<Tuned> FastestOf(const std::vector<TuningRecord>& records) {
+  std::vector<Tuned> fastest;
+  std::map<std::string, int> of_sketch;
+  for (const TuningRecord& record : records) {
+    if (static_cast<int>(fastest.size()) == kTunedOfWorkload) break;
+    if (++of_sketch[record.sketch] <= kTunedOfSketch) fastest.push_back({record.sketch, record.decisions});
+  }
+  return fastest;
+}
+
+// Those made before, not refuted, the fastest first.
+std::vector<TuningRecord> Ranked(std::vector<TuningRecord> records, int64_t before) {
+  std::erase_if(records, [before](const TuningRecord& record) {
+    return record.created_at >= before || record.timing() == nullptr || record.verified == Verified::kFailed;
+  });
+  std::stable_sort(records.begin(), records.end(), [](const TuningRecord& a, const TuningRecord& b) {
+    return std::make_pair(a.timing()->raced_out, MedianSeconds(*a.timing())) <
+           std::make_pair(b.timing()->raced_out, MedianSeconds(*b.timing()));
+  });
+  return records;
+}
+
+}  // namespace
+
+absl::Status Tuner::Impl::LoadTunedWorkloads(int64_t before) {
+  if (!options_.warm_start) return absl::OkStatus();
+  std::set<std::string> kinds, known;
+  for (const auto& task : tasks_) {
+    kinds.insert(task->shape().kind);
+    known.insert(task->task().workload_key);
+  }
+  ASSIGN_OR_RETURN(const std::vector<NetworkTask> workloads, history_->NetworkTasks());
+  for (const NetworkTask& workload : workloads) {
+    if (!known.insert(workload.workload_key).second) continue;
+    const absl::StatusOr<ComputeDag> dag = ParseDag(workload.workload);
+    if (!dag.ok()) continue;  // of a newer version
+    TunedWorkload tuned{ShapeOf(*dag), {}};
+    if (kinds.count(tuned.shape.kind) == 0) continue;
+    ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
+                     history_->ForWorkload(workload.workload_key, options_.facts.model, options_.target.ToString()));
+    tuned.best = FastestOf(Ranked(std::move(records), before));
+    if (!tuned.best.empty()) tuned_before_.push_back(std::move(tuned));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
+  if (!options_.warm_start) return {};
+  std::vector<TunedWorkload> tuned;
+  for (const auto& other : tasks_)
+    if (other->id() != id) tuned.push_back({other->shape(), other->Fastest()});
+  tuned.insert(tuned.end(), tuned_before_.begin(), tuned_before_.end());
+  const TaskState& task = *tasks_[id];
+  std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned);
+  std::erase_if(suggestions, [&task](const Suggestion& one) {
+    return task.Proposed(CandidateHash(task.space().space(one.space).name(), one.decisions));
+  });
+  const bool first = static_cast<int>(task.results().size()) < 2 * trials;
+  const auto most = static_cast<size_t>(std::max(1, trials / (first ? kFirstShare : kLaterShare)));
+  if (suggestions.size() > most) suggestions.resize(most);
+  return suggestions;
+}
+
+}  // namespace diapason
