@@ -4,20 +4,17 @@
 //   search_quality HISTORY NETWORK TARGET
 //
 // Two figures for each model: the share of pairs of a task's candidates, more than 10% apart, that it puts in the right
-// order, and how near the fastest of its first eight comes to the fastest of all (1: the same).
+// order, and how near the fastest of its first eight comes to the fastest of all (1: the same). Lines "others": each task is
+// judged by a model that knows all other tasks and none of its own trials.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <string>
 
-#include "compiler/graph/builtin.h"
-#include "compiler/graph/partition.h"
-#include "compiler/graph/passes.h"
+#include "absl/strings/str_cat.h"
+#include "bench/history_samples.h"
 #include "compiler/tensor/check.h"
 #include "costmodel/cost_model.h"
-#include "db/history.h"
-#include "scheduler/task_state.h"
 
 namespace diapason {
 namespace {
@@ -62,65 +59,68 @@ std::vector<double> Scores(const Ranker* ranker, const std::vector<Sample>& samp
   return scores;
 }
 
-absl::StatusOr<std::vector<std::vector<Sample>>> Load(const std::string& path, const std::string& name,
-                                                      const Target& target) {
-  ASSIGN_OR_RETURN(auto history, History::Open(path, HistoryMode::kReadOnly));
-  ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
-  ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, {}));
-  ASSIGN_OR_RETURN(network, Optimize(std::move(network), {}));
-  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
-  TunerOptions options;
-  options.target = target;
-  options.facts = DefaultFacts(target);
-  options.make_space = TaskSpace::Create;
-  std::vector<std::vector<Sample>> tasks;
-  for (const Task& task : partition.tasks) {
-    ASSIGN_OR_RETURN(auto state, TaskState::Create(0, {task.name, task.dag, task.workload_key, {}}, options));
-    std::vector<Sample> samples;
-    for (const auto& device : info.devices) {
-      ASSIGN_OR_RETURN(const auto records, history->ForWorkload(task.workload_key, device.model));
-      for (const TuningRecord& record : records) state->Restore(record, &samples);
-    }
-    if (samples.size() >= 8) tasks.push_back(std::move(samples));
-  }
-  return tasks;
-}
+using Samples = std::vector<Sample>;
 
-void Judge(const std::vector<std::vector<Sample>>& tasks, double part, const char* what, const Label* label) {
+// Adds to `figures` how a model that was trained on `known` ranks `unknown`; no label: the analytic estimate.
+void Judge(const std::vector<Samples>& known, const std::vector<Samples>& unknown, const Label* label, Figures* figures) {
   XgbOptions options;
   options.num_features = kNumFeatures;
   options.feature_version = kFeatureVersion;
   if (label != nullptr) options.label = *label;
   XgbCostModel model(options);
-  std::vector<std::vector<Sample>> rest;
-  for (const auto& samples : tasks) {
-    const auto cut = samples.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(samples.size()));
-    model.AddSamples({samples.begin(), cut});
-    rest.push_back({cut, samples.end()});
-  }
+  for (const Samples& samples : known) model.AddSamples(samples);
   if (label != nullptr) model.Train();
   model.Wait();
   const auto ranker = model.Current();
-  Figures figures;
-  for (const auto& samples : rest) figures.Add(samples, Scores(ranker.get(), samples));
-  std::printf("%4.0f%%  %-12s %6.3f  %6.3f\n", part * 100, what, figures.pairs_right / std::max(1.0, figures.pairs),
+  for (const Samples& samples : unknown) figures->Add(samples, Scores(ranker.get(), samples));
+}
+
+void Print(const std::string& trained_on, const char* model, const Figures& figures) {
+  std::printf("%-7s %-12s %6.3f  %6.3f\n", trained_on.c_str(), model, figures.pairs_right / std::max(1.0, figures.pairs),
               figures.top / std::max(1.0, figures.tasks));
+}
+
+// Trained on the first part of each task.
+Figures JudgeLater(const std::vector<MeasuredTask>& tasks, double part, const Label* label) {
+  std::vector<Samples> known, unknown;
+  for (const MeasuredTask& task : tasks) {
+    const auto cut = task.samples.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(task.samples.size()));
+    known.push_back({task.samples.begin(), cut});
+    unknown.push_back({cut, task.samples.end()});
+  }
+  Figures figures;
+  Judge(known, unknown, label, &figures);
+  return figures;
+}
+
+// Trained on the other tasks.
+Figures JudgeHeldOut(const std::vector<MeasuredTask>& tasks, const Label* label) {
+  Figures figures;
+  for (size_t held_out = 0; held_out < tasks.size(); ++held_out) {
+    std::vector<Samples> known;
+    for (size_t i = 0; i < tasks.size(); ++i)
+      if (i != held_out) known.push_back(tasks[i].samples);
+    Judge(known, {tasks[held_out].samples}, label, &figures);
+  }
+  return figures;
 }
 
 absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
-  ASSIGN_OR_RETURN(const auto tasks, Load(path, name, target));
-  if (tasks.empty()) return absl::NotFoundError("the history holds no trials of this network: tune it first");
+  ASSIGN_OR_RETURN(const std::vector<MeasuredTask> tasks, LoadMeasuredTasks(path, name, target, 8));
   size_t trials = 0;
-  for (const auto& samples : tasks) trials += samples.size();
+  for (const MeasuredTask& task : tasks) trials += task.samples.size();
   std::printf("%zu trials of %zu tasks\ntrained on, model, pairs in order, best of the first 8\n", trials,
               tasks.size());
   const std::pair<const char*, Label> labels[] = {
       {"residual", Label::kResidual}, {"throughput", Label::kThroughput}, {"rank", Label::kRank}};
   for (double part : {0.25, 0.5, 0.75}) {
-    Judge(tasks, part, "analytic", nullptr);
-    for (const auto& [what, label] : labels) Judge(tasks, part, what, &label);
+    const std::string trained_on = absl::StrCat(100 * part, "%");
+    Print(trained_on, "analytic", JudgeLater(tasks, part, nullptr));
+    for (const auto& [what, label] : labels) Print(trained_on, what, JudgeLater(tasks, part, &label));
   }
+  Print("others", "analytic", JudgeHeldOut(tasks, nullptr));
+  for (const auto& [what, label] : labels) Print("others", what, JudgeHeldOut(tasks, &label));
   return absl::OkStatus();
 }
 

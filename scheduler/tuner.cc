@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -64,6 +65,7 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
                                                                     : "cuda";
   model.label = options_.label;
   model.seed = options_.seed;
+  if (!options_.learn) model.min_samples = std::numeric_limits<int>::max();
   model_ = std::make_unique<XgbCostModel>(std::move(model));
 
   trials_pending_.resize(tasks_.size());

@@ -57,6 +57,7 @@ struct TunerOptions {
   int64_t patience = 0;
   EvolutionOptions evolution;  // its seed is not used
   Label label = Label::kResidual;
+  bool learn = true;  // false: the analytic estimate ranks throughout, to see what the model is worth
   // Rounds begin with what the nearest other tasks of the run and workloads of the history found best (warm_start.h).
   bool warm_start = true;
   std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither

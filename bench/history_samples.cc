@@ -1,0 +1,49 @@
+#include "bench/history_samples.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/builtin.h"
+#include "compiler/graph/partition.h"
+#include "compiler/graph/passes.h"
+#include "compiler/tensor/check.h"
+#include "db/history.h"
+#include "scheduler/task_state.h"
+
+namespace diapason {
+
+TunerOptions OptionsOf(const Target& target) {
+  TunerOptions options;
+  options.target = target;
+  options.facts = DefaultFacts(target);
+  options.make_space = TaskSpace::Create;
+  return options;
+}
+
+absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& path, const std::string& name,
+                                                            const Target& target, size_t least) {
+  ASSIGN_OR_RETURN(auto history, History::Open(path, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
+  ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, {}));
+  ASSIGN_OR_RETURN(network, Optimize(std::move(network), {}));
+  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  const TunerOptions options = OptionsOf(target);
+  std::vector<MeasuredTask> tasks;
+  for (const Task& task : partition.tasks) {
+    const TuningTask tuning{task.name, task.dag, task.workload_key, {{name, static_cast<double>(task.weight)}}};
+    ASSIGN_OR_RETURN(const auto state, TaskState::Create(0, tuning, options));
+    MeasuredTask measured{tuning, nullptr, {}};
+    for (const auto& device : info.devices) {
+      ASSIGN_OR_RETURN(const auto records, history->ForWorkload(task.workload_key, device.model));
+      for (const TuningRecord& record : records) state->Restore(record, &measured.samples);
+    }
+    if (measured.samples.size() < least) continue;
+    ASSIGN_OR_RETURN(measured.space, TaskSpace::Create(task.dag, options.target, options.facts));
+    tasks.push_back(std::move(measured));
+  }
+  if (tasks.empty())
+    return absl::NotFoundError(absl::StrCat(path, " holds no trials of ", name, ": tune it first, on ", target.ToString()));
+  return tasks;
+}
+
+}  // namespace diapason
