@@ -33,6 +33,8 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
            "Trials of a task between choices (default 64)");
   command->add_flag("--deterministic", flags->deterministic,
                     "One round after the other: the same proposals for the same seed and measurements; slower");
+  command->add_flag("--cold-start", flags->cold_start,
+                    "Begin each task without what similar ones of the network and the history found best");
 }
 
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
@@ -95,6 +97,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   spec.priority = static_cast<int32_t>(flags.priority);
   spec.weight = flags.weight;
   spec.deterministic = flags.deterministic;
+  spec.cold_start = flags.cold_start;
   return spec;
 }
 

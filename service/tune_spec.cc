@@ -110,6 +110,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.early_stop = spec.early_stop < 1 ? spec.early_stop : 0;
   options.patience = spec.early_stop < 1 ? 0 : static_cast<int64_t>(spec.early_stop);
   options.synchronous = spec.deterministic;
+  options.warm_start = !spec.cold_start;
   options.host = HostName();
   return options;
 }
@@ -155,6 +156,7 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_priority(spec.priority);
   message.set_weight(spec.weight);
   message.set_deterministic(spec.deterministic);
+  message.set_cold_start(spec.cold_start);
 }
 
 absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
@@ -192,6 +194,7 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.priority = message.priority();
   spec.weight = message.weight();
   spec.deterministic = message.deterministic();
+  spec.cold_start = message.cold_start();
   if (spec.model.empty()) return absl::InvalidArgumentError("the job names no model");
   // A path would be read on the service's host.
   if (spec.model_hash.empty() && (spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx")))

@@ -44,6 +44,7 @@ struct TuneSpec {
   // Rounds one after the other, and a run that was cut off is played again from the history: the same proposals for the
   // same seed and measurements, whatever happened in between.
   bool deterministic = false;
+  bool cold_start = false;  // TunerOptions::warm_start is off
 
   // Nothing: no limit but the time.
   std::optional<int64_t> trial_limit() const {

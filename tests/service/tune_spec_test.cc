@@ -31,6 +31,7 @@ TuneSpec Everything() {
   spec.priority = -2;
   spec.weight = 2.5;
   spec.deterministic = true;
+  spec.cold_start = true;
   return spec;
 }
 
@@ -49,6 +50,7 @@ TEST(TuneSpec, EveryOptionArrives) {
   EXPECT_EQ(read->labels, spec.labels);
   EXPECT_EQ(read->priority, -2);
   EXPECT_EQ(read->deterministic, true);
+  EXPECT_EQ(read->cold_start, true);
 }
 
 TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
