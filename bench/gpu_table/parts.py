@@ -146,7 +146,7 @@ def gemm_part(bench, name, result):
 
 
 def kernels_part(bench, name, entries, result):
-    """entries: label, kernel, name of the history, flags of tune."""
+    """entries: label, kernel, name of the history, flags of the target."""
     kernels = result["kernels"] = {}
     packages = {}
     for number, (label, kernel, history, flags) in enumerate(entries):
@@ -159,7 +159,7 @@ def kernels_part(bench, name, entries, result):
             report = bench.programs.tune(kernel.operator, options, path, bench.seconds[name], *flags)
             kernels[label]["tune"] = report
         packages[label] = bench.packages / f"{name}-{number}"
-        bench.programs.build(kernel.operator, options, path, packages[label])
+        bench.programs.build(kernel.operator, options, path, packages[label], *flags)
         kernels[label]["check"] = bench.programs.run(packages[label], "--check")["check"]
         bench.results.save(name, result)
     for label, package in packages.items():

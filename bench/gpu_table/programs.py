@@ -31,8 +31,8 @@ class Programs:
         return self.diapason("tune", model, *options, "--target", self._target, "--history", history, "--seconds", seconds,
                              *flags, "--json", timeout=seconds + 180)
 
-    def build(self, model, options, history, out):
-        return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, "--json")
+    def build(self, model, options, history, out, *flags):
+        return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, *flags, "--json")
 
     def run(self, package, *flags):
         return self.diapason("run", package, *flags, "--json")

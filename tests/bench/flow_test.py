@@ -120,7 +120,8 @@ class FlowTest(unittest.TestCase):
         (self.folder / "tune-help").write_text("  --strict-fp32  Only ...")
         shown = self.run_h200("gemm", out="strict")[1]
         self.assertRegex(shown, r"GEMM 4096\^3 without 3xTF32 +2.0 us +10.0 us +0.200  <= 1.05 +met")
-        self.assertTrue((self.folder / "strict" / "gemm-strict.db").exists())
+        strict = [call.split()[1] for call in self.calls() if "--strict-fp32" in call and "gemm-strict.db" in call]
+        self.assertEqual(strict, ["tune", "build"])
 
     def test_a_part_that_fails_leaves_the_others_and_is_told(self):
         (self.folder / "fail-peers.py").write_text("no CUDA here")
