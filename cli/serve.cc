@@ -5,18 +5,29 @@
 
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/launch_flags.h"
 #include "cli/service_flags.h"
 #include "compiler/tensor/check.h"
 #include "service/server.h"
+#include "service/tune_spec.h"
+#include "service/worker_pool.h"
 
 namespace diapason {
 namespace {
 
 struct ServeFlags {
   ServiceFlags service;
+  LaunchFlags launch;
   std::string listen, history, tracker, state;
   int64_t running = 4, unfinished = 256;
 };
+
+// Where other hosts reach what listens there: "all addresses" is none that can be dialled.
+std::string Reachable(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  return host == "0.0.0.0" || host == "[::]" ? HostName() + address.substr(colon) : address;
+}
 
 absl::Status RunServe(const ServeFlags& flags, Session& session) {
   CoordinatorOptions options;
@@ -27,6 +38,7 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
       return absl::InvalidArgumentError("--state is for the service's own tracker; with --tracker there is none");
     }
   }
+  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   StartLog(flags.service);
   options.listen = flags.listen;
   options.tracker = flags.tracker;
@@ -34,7 +46,11 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   options.jobs.history = flags.history;
   options.jobs.running = static_cast<int>(flags.running);
   options.jobs.unfinished = static_cast<int>(flags.unfinished);
+  const auto credentials = options.jobs.credentials;
   ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
+                   StartWorkers(flags.launch, flags.tracker.empty() ? Reachable(server->address()) : flags.tracker,
+                                server->tracker(), credentials, flags.history));
   session.out << "service listens on " << server->address() << "\n" << std::flush;
   WaitForStop();
   LogEvent(LogLevel::kInfo, "service_stops", {});
@@ -66,6 +82,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
   AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");
+  AddLaunchFlags(command, &flags->launch);
   AddServiceFlags(command, &flags->service, Ends::kBoth);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });
 }

@@ -23,6 +23,7 @@
 #include "scheduler/tuner.h"
 #include "service/measurer.h"
 #include "service/target.h"
+#include "service/worker_pool.h"
 
 namespace diapason {
 namespace {
@@ -208,6 +209,9 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat(alone, " chooses among the devices of a fleet; name its tracker with --tracker"));
   }
+  if (flags.tracker.empty() && flags.launch.given())
+    return absl::InvalidArgumentError("--launch starts workers of a fleet; name its tracker with --tracker");
+  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   if (flags.tracker.empty()) return absl::OkStatus();
   if (flags.builders > 0) {
     return absl::InvalidArgumentError(
@@ -262,6 +266,12 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(history->LinkNetwork(work.links));
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
+  std::unique_ptr<WorkerPool> pool;
+  if (flags.launch.given()) {
+    ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
+    StartLog({});
+    ASSIGN_OR_RETURN(pool, StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, flags.history));
+  }
   ASSIGN_OR_RETURN(const Fleet fleet, StartMeasuring(flags, spec, work.network, &stop));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
   if (flags.tracker.empty()) LeaveOutMissingLibraries(options, session);
@@ -305,6 +315,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->group("Measuring on a fleet");
   AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a device of the fleet (default 60)")
       ->group("Measuring on a fleet");
+  AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
+#include "cli/launch_flags.h"
 #include "cli/service_flags.h"
 #include "service/tune_spec.h"
 
@@ -27,6 +28,7 @@ struct TuneFlags {
   double wait = 60;
   bool json = false;
   SecurityFlags security;
+  LaunchFlags launch;
 };
 
 // Model, target, limits, measuring and the choice of devices.

@@ -200,17 +200,20 @@ class CoordinatorServer::Impl {
       ASSIGN_OR_RETURN(own_, ScratchFolder::Create());
       host.own_socket = own_->path() + "/tracker";
       ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, {}, state, {tuning_.get(), reader_.get()}));
-      jobs_->Run("unix:" + host.own_socket);
+      reach_ = "unix:" + host.own_socket;
     } else {
       ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));
-      jobs_->Run(options_.tracker);
+      reach_ = options_.tracker;
     }
+    jobs_->Run(reach_);
     return absl::OkStatus();
   }
   const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
+  const std::string& tracker() const { return reach_; }
 
  private:
   const CoordinatorOptions options_;
+  std::string reach_;  // the tracker
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<HistoryService> reader_;
@@ -229,5 +232,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Coor
 }
 
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
+const std::string& CoordinatorServer::tracker() const { return impl_->tracker(); }
 
 }  // namespace diapason

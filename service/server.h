@@ -31,6 +31,8 @@ class CoordinatorServer {
 
   // With the port that was chosen.
   const std::string& address() const;
+  // Where this process reaches the tracker.
+  const std::string& tracker() const;
 
  private:
   class Impl;

@@ -1,6 +1,8 @@
 #include "worker/service_host.h"
 
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
 
 #include <chrono>
 #include <utility>
@@ -28,6 +30,8 @@ class ServiceHost::Impl {
   absl::Status Start(const ServiceHostOptions& options, const std::vector<grpc::Service*>& services) {
     SilenceGrpcLog();
     const std::string& address = options.address;
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort(address, CredentialsOf(options.credentials), &port);
@@ -51,7 +55,9 @@ class ServiceHost::Impl {
   ~Impl() { Shutdown(); }
   const std::string& address() const { return address_; }
   void Shutdown() {
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    if (server_ == nullptr) return;
+    if (auto* health = server_->GetHealthCheckService()) health->Shutdown();
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   }
 
  private:

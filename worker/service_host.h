@@ -1,4 +1,5 @@
-// A gRPC server on one port: what all our services have in common.
+// A gRPC server on one port: what all our services have in common. It also answers gRPC health checks and reflection,
+// which anybody may ask who may connect.
 #pragma once
 
 #include <memory>

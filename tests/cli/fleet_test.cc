@@ -84,6 +84,33 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
                   "network");
 }
 
+// Workers that the tuner launches: lost ones are replaced, and all end with it.
+TEST_F(FleetCli, LaunchesItsWorkers) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  const std::vector<std::string> launch = {"--launch", "local", "--workers", "2", "--worker-args",
+                                           "--devices cpu --builders 1 --scratch " + Path("")};
+  Process tune(Tune(address, "24", launch), Path("tune"));
+  auto workers = [&] {
+    std::set<std::string> names;
+    const CliResult status = Cli({"fleet", "status", "--tracker", address, "--json"});
+    const nlohmann::json fleet = status.code == 0 ? status.json() : nlohmann::json::object();
+    for (const auto& device : fleet.value("devices", nlohmann::json::array())) names.insert(device["worker"]);
+    return names;
+  };
+  ASSERT_TRUE(WaitFor([&] { return workers().size() == 2; })) << tune.err();
+  const std::string name = *workers().begin();
+  EXPECT_EQ(name.rfind("local-", 0), 0u) << name;
+  EXPECT_EQ(name.back(), '1') << name;
+  for (pid_t pid : Descendants(tune.pid())) {
+    if (ReadText("/proc/" + std::to_string(pid) + "/cmdline").find(name + '\0') != std::string::npos) kill(pid, SIGKILL);
+  }
+  ASSERT_EQ(tune.Wait(), 0) << tune.err();
+  EXPECT_NE(tune.err().find(" warning workers_lost workers=1\n"), std::string::npos) << tune.err();
+  EXPECT_TRUE(WaitFor([&] { return workers().empty(); }));
+  ExpectEachOnce(24);
+}
+
 // A worker asks for its tracker for ever.
 TEST_F(FleetCli, AWorkerWaitsForItsTracker) {
   const std::string address = Tracker()->Address();
@@ -156,6 +183,14 @@ TEST_F(FleetCli, BadInput) {
 
   ExpectError(Cli(Tune(address, "8", {"--builders", "2"})),
               "--builders is for this host's own processes; with --tracker the workers say how many they have");
+  ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--launch", "local"}),
+              "--launch starts workers of a fleet; name its tracker with --tracker");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local"})),
+              "--launch needs the number of workers; give --workers");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2", "--min-workers", "3"})),
+              "--min-workers 3 is more than --workers 2");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2"})),
+              "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--device", "X"}),
               "--device chooses among the devices of a fleet; name its tracker with --tracker");
   EXPECT_FALSE(std::filesystem::exists(Path("h.db")));

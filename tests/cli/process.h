@@ -1,6 +1,7 @@
 // The program as a process of its own: started, read, signalled and killed.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -9,7 +10,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -34,6 +38,32 @@ bool WaitFor(const Done& done, double seconds = 60) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return true;
+}
+
+// All processes below `root`, nearest first.
+inline std::vector<pid_t> Descendants(pid_t root) {
+  std::map<pid_t, std::vector<pid_t>> children;
+  DIR* proc = opendir("/proc");
+  for (dirent* entry = readdir(proc); entry != nullptr; entry = readdir(proc)) {
+    const pid_t pid = std::atoi(entry->d_name);
+    if (pid <= 0) continue;
+    const std::string stat = ReadText("/proc/" + std::to_string(pid) + "/stat");
+    const size_t name_ends = stat.rfind(')');
+    char state = 0;
+    pid_t parent = 0;
+    if (name_ends == std::string::npos || sscanf(stat.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) continue;
+    children[parent].push_back(pid);
+  }
+  closedir(proc);
+  std::vector<pid_t> all;
+  std::vector<pid_t> next = {root};
+  for (size_t i = 0; i < next.size(); ++i) {
+    for (pid_t child : children[next[i]]) {
+      all.push_back(child);
+      next.push_back(child);
+    }
+  }
+  return all;
 }
 
 // `diapason ARGS`, its output in the files LOG.out and LOG.err. Killed at the end at the latest.

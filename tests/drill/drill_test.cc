@@ -4,8 +4,6 @@
 //
 // A seed tells all that the killer does. In CI two of them, a few seconds each; at length by
 //   DIAPASON_DRILL_SEEDS=20 DIAPASON_DRILL_SECONDS=120 build/bin/drill_tests
-#include <dirent.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -25,32 +23,6 @@ constexpr int kWorkers = 4;
 int64_t Setting(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoll(text);
-}
-
-// All processes below `root`, nearest first.
-std::vector<pid_t> Descendants(pid_t root) {
-  std::map<pid_t, std::vector<pid_t>> children;
-  DIR* proc = opendir("/proc");
-  for (dirent* entry = readdir(proc); entry != nullptr; entry = readdir(proc)) {
-    const pid_t pid = std::atoi(entry->d_name);
-    if (pid <= 0) continue;
-    const std::string stat = ReadText(absl::StrCat("/proc/", pid, "/stat"));
-    const size_t name_ends = stat.rfind(')');
-    char state = 0;
-    pid_t parent = 0;
-    if (name_ends == std::string::npos || sscanf(stat.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) continue;
-    children[parent].push_back(pid);
-  }
-  closedir(proc);
-  std::vector<pid_t> all;
-  std::vector<pid_t> next = {root};
-  for (size_t i = 0; i < next.size(); ++i) {
-    for (pid_t child : children[next[i]]) {
-      all.push_back(child);
-      next.push_back(child);
-    }
-  }
-  return all;
 }
 
 class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {

@@ -1,5 +1,6 @@
 // Tracker, workers and clients together, over gRPC on loopback.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,6 +8,7 @@
 
 #include "tests/worker/testing.h"
 #include "worker/agent.h"
+#include "worker/channel.h"
 #include "worker/client.h"
 #include "worker/tracker_server.h"
 
@@ -251,6 +253,33 @@ TEST_F(FleetTest, APortInUseIsNamed) {
   EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}, ""}).status(),
             absl::UnavailableError("cannot listen on '" + (*tracker)->address() +
                                    "': the port is in use or the address is not of this host"));
+}
+
+// As `grpc_health_probe` and Kubernetes ask.
+TEST_F(FleetTest, AnswersHealthChecks) {
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok());
+  grpc::GenericStub stub(MakeChannel((*tracker)->address()));
+  auto call = [&](const std::string& method) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    const grpc::Slice nothing;
+    auto reader = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
+    reader->StartCall();
+    reader->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    std::vector<grpc::Slice> slices;
+    std::string bytes;
+    if (status.ok() && answer.Dump(&slices).ok())
+      for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    return bytes;
+  };
+  EXPECT_EQ(call("/grpc.health.v1.Health/Check"), std::string("\x08\x01"));  // status: SERVING
 }
 
 TEST_F(FleetTest, DrainFinishesWhatIsHeld) {

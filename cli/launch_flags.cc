@@ -1,0 +1,136 @@
+#include "cli/launch_flags.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "cli/flags.h"
+#include "compiler/tensor/check.h"
+#include "service/launcher.h"
+#include "service/sha256.h"
+#include "service/worker_pool.h"
+#include "worker/fleet_status.h"
+
+namespace diapason {
+namespace {
+
+constexpr char kGroup[] = "Launching workers";
+constexpr size_t kLabelDigits = 10;
+
+std::vector<std::string> Words(const std::string& text) {
+  return absl::StrSplit(text, ' ', absl::SkipWhitespace());
+}
+
+// The same for each command about one file on one host.
+std::string LabelOf(const std::string& owner) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::error_code ignored;
+  const std::string name = absl::StrCat(host, ":", std::filesystem::absolute(owner, ignored).string());
+  Sha256 sum;
+  sum.Add(name.data(), name.size());
+  return sum.Hex().substr(0, kLabelDigits);
+}
+
+}  // namespace
+
+absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
+  if (!flags.given()) return absl::OkStatus();
+  if (flags.workers < 1) return absl::InvalidArgumentError("--launch needs the number of workers; give --workers");
+  if (flags.min_workers > flags.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--min-workers ", flags.min_workers, " is more than --workers ", flags.workers));
+  }
+  if (!flags.slurm_args.empty() && flags.engine != "slurm")
+    return absl::InvalidArgumentError("--slurm-args goes with --launch slurm only");
+  if (flags.kube_template.empty() == (flags.engine == "kubernetes"))
+    return absl::InvalidArgumentError("--launch kubernetes and --kube-template go together: give both or neither");
+  const std::vector<std::string> args = Words(flags.worker_args);
+  if (std::find(args.begin(), args.end(), "--devices") == args.end()) {
+    return absl::InvalidArgumentError(
+        "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
+  }
+  return absl::OkStatus();
+}
+
+void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
+  command
+      ->add_option("--launch", flags->engine,
+                   "Start workers through local (processes of this host), slurm (sbatch) or kubernetes (kubectl)")
+      ->type_name("ENGINE")
+      ->group(kGroup);
+  AddWhole(command, "--workers", &flags->workers, 1, 10000, "Workers at most")->group(kGroup);
+  AddWhole(command, "--min-workers", &flags->min_workers, 0, 10000,
+           "Workers while there is nothing to measure (default: as --workers)")
+      ->group(kGroup);
+  AddNumber(command, "--shrink-after", &flags->shrink_after, 0,
+            "Seconds without work until only --min-workers are left (default 60)")
+      ->group(kGroup);
+  AddWhole(command, "--max-replaced", &flags->max_replaced, 0, 1 << 20,
+           "Workers that are replaced when they are lost (default 32)")
+      ->group(kGroup);
+  command
+      ->add_option("--worker-args", flags->worker_args,
+                   "Flags of the workers, for example \"--devices cuda:* --token-file F\"; secrets only as files")
+      ->type_name("TEXT")
+      ->group(kGroup);
+  command
+      ->add_option("--worker-program", flags->worker_program,
+                   "Path of diapason where the workers run (default: that of this program)")
+      ->type_name("FILE")
+      ->group(kGroup);
+  command->add_option("--slurm-args", flags->slurm_args, "For sbatch, for example \"-p gpu --gres=gpu:1\"")
+      ->type_name("TEXT")
+      ->group(kGroup);
+  command->add_option("--kube-template", flags->kube_template, "Manifest of a worker's pod")
+      ->type_name("FILE")
+      ->group(kGroup);
+}
+
+absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
+                                                         const std::string& ask,
+                                                         std::shared_ptr<const ClientCredentials> credentials,
+                                                         const std::string& owner) {
+  RETURN_IF_ERROR(CheckLaunchFlags(flags));
+  if (!flags.given()) return nullptr;
+  LaunchOptions launch;
+  launch.engine = flags.engine;
+  launch.label = LabelOf(owner);
+  launch.program = flags.worker_program;
+  launch.slurm_args = Words(flags.slurm_args);
+  launch.command = {"worker", "--tracker", tracker};
+  for (const std::string& word : Words(flags.worker_args)) launch.command.push_back(word);
+  if (!flags.kube_template.empty()) {
+    std::ifstream file(flags.kube_template);
+    if (!file) {
+      return absl::NotFoundError(
+          absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", std::strerror(errno), ")"));
+    }
+    std::ostringstream text;
+    text << file.rdbuf();
+    launch.kube_template = text.str();
+  }
+  RETURN_IF_ERROR(MakeLauncher(launch).status());
+  WorkerPoolOptions pool;
+  pool.max_workers = static_cast<int>(flags.workers);
+  pool.min_workers = static_cast<int>(flags.min_workers >= 0 ? flags.min_workers : flags.workers);
+  pool.max_replaced = static_cast<int>(flags.max_replaced);
+  pool.shrink_after_seconds = flags.shrink_after;
+  pool.demand = [ask, credentials]() -> absl::StatusOr<int64_t> {
+    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(ask, 1, credentials));
+    int64_t demand = 0;
+    for (const FleetStatus::Queue& queue : status.queues) demand += queue.pending + queue.leased;
+    return demand;
+  };
+  return std::make_unique<WorkerPool>([launch] { return MakeLauncher(launch).value(); }, std::move(pool));
+}
+
+}  // namespace diapason

@@ -1,0 +1,39 @@
+// --launch and its flags: workers that a command starts through the engine of a cluster (service/launcher.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/service_flags.h"
+
+namespace CLI {
+class App;
+}
+
+namespace diapason {
+
+class WorkerPool;
+
+struct LaunchFlags {
+  std::string engine, slurm_args, kube_template, worker_args, worker_program;
+  int64_t workers = 0, min_workers = -1, max_replaced = 32;
+  double shrink_after = 60;
+  bool given() const { return !engine.empty(); }
+};
+
+void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
+
+// InvalidArgument names the flag that does not fit, or is missing.
+absl::Status CheckLaunchFlags(const LaunchFlags& flags);
+
+// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: path of what the
+// workers are for, the history; its label is told by it, so that the next command for it finds them again. Null
+// without --launch. InvalidArgument names the flag that does not fit.
+absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
+                                                         const std::string& ask,
+                                                         std::shared_ptr<const ClientCredentials> credentials,
+                                                         const std::string& owner);
+
+}  // namespace diapason

@@ -1,0 +1,108 @@
+// Workers as processes of this host, which end with us.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "service/launcher.h"
+
+namespace diapason {
+namespace {
+
+constexpr std::chrono::seconds kGrace{10};
+
+class LocalLauncher final : public Launcher {
+ public:
+  explicit LocalLauncher(LaunchOptions options) : options_(std::move(options)) {}
+  ~LocalLauncher() override {
+    for (pid_t pid : pids_) Ask(pid);
+    const auto until = std::chrono::steady_clock::now() + kGrace;
+    while (!pids_.empty()) {
+      if (std::chrono::steady_clock::now() > until)
+        for (pid_t pid : pids_) kill(pid, SIGKILL);
+      Bury();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+  absl::Status Start(int count) override {
+    for (int i = 0; i < count; ++i) RETURN_IF_ERROR(StartOne());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<std::string>> List() override {
+    Bury();
+    std::vector<std::string> ids;
+    for (pid_t pid : pids_) ids.push_back(absl::StrCat(pid));
+    return ids;
+  }
+  absl::Status Stop(const std::vector<std::string>& ids) override {
+    for (const std::string& id : ids) {
+      pid_t pid = 0;
+      if (absl::SimpleAtoi(id, &pid) && std::find(pids_.begin(), pids_.end(), pid) != pids_.end()) Ask(pid);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Once: a second SIGTERM ends a worker before it has given back what it holds.
+  void Ask(pid_t pid) {
+    if (asked_.insert(pid).second) kill(pid, SIGTERM);
+  }
+  absl::Status StartOne() {
+    std::vector<std::string> args = {"diapason"};
+    args.insert(args.end(), options_.command.begin(), options_.command.end());
+    args.insert(args.end(), {"--name", absl::StrCat("local-", options_.label, "-", ++number_)});
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot start a worker (", std::strerror(errno), ")"));
+    if (pid == 0) {
+      // Nothing but calls that are safe after a fork of several threads. The kernel ends it with the thread that
+      // started it, so that thread lives as long as the launcher.
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (getppid() != parent) _exit(1);
+      const int null = open("/dev/null", O_RDWR);
+      dup2(null, 0);
+      dup2(null, 1);
+      setpgid(0, 0);  // a Ctrl-C at our terminal is ours
+      execv(options_.program.c_str(), argv.data());
+      _exit(127);
+    }
+    pids_.push_back(pid);
+    return absl::OkStatus();
+  }
+  void Bury() {
+    std::erase_if(pids_, [this](pid_t pid) {
+      if (waitpid(pid, nullptr, WNOHANG) == 0) return false;
+      asked_.erase(pid);
+      return true;
+    });
+  }
+
+  const LaunchOptions options_;
+  std::vector<pid_t> pids_;
+  std::set<pid_t> asked_;  // to end
+  int number_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Launcher> MakeLocalLauncher(LaunchOptions options) {
+  return std::make_unique<LocalLauncher>(std::move(options));
+}
+
+}  // namespace diapason

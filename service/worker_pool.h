@@ -1,0 +1,78 @@
+// Keeps as many launched workers as there is work for.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "service/launcher.h"
+
+namespace diapason {
+
+struct WorkerPoolOptions {
+  int min_workers = 1, max_workers = 1;
+  // Workers that end by themselves (crashed, preempted, killed) and are replaced; then the pool shrinks with each.
+  int max_replaced = 32;
+  double shrink_after_seconds = 60;  // without work
+  double poll_seconds = 2;
+  // Measurements that wait or run. An error (no tracker): as before.
+  std::function<absl::StatusOr<int64_t>()> demand;
+};
+
+// What should be, from what is: apart from the thread, for tests.
+class PoolPlan {
+ public:
+  explicit PoolPlan(const WorkerPoolOptions& options) : options_(options), wanted_(options.min_workers) {}
+  struct Step {
+    int start = 0;
+    std::vector<std::string> stop;
+    int lost = 0;  // since the last step
+  };
+  // `ids`: of Launcher::List; `demand`: see above, negative: not known; `now`: seconds, monotonic.
+  Step Next(const std::vector<std::string>& ids, int64_t demand, double now);
+  // So many were asked for.
+  void Started(int count) { expected_ += count; }
+  bool exhausted() const { return replaced_ >= options_.max_replaced; }
+
+ private:
+  const WorkerPoolOptions& options_;
+  int wanted_ = 0, replaced_ = 0;
+  int expected_ = 0;     // those that should be there
+  double work_at_ = -1;  // when there was work last
+};
+
+class WorkerPool {
+ public:
+  // Starts the thread that asks for workers, `min_workers` at first. Those with the launcher's label that an earlier
+  // coordinator left are taken over. The launcher is made and used on that thread alone.
+  WorkerPool(std::function<std::unique_ptr<Launcher>()> make_launcher, WorkerPoolOptions options);
+  // Ends all workers.
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // Why the engine did not do what it was last asked for; OK when it did.
+  absl::Status status();
+
+ private:
+  void Loop();
+  absl::Status Step(Launcher& launcher);
+
+  const std::function<std::unique_ptr<Launcher>()> make_launcher_;
+  const WorkerPoolOptions options_;
+  PoolPlan plan_;
+  bool told_exhausted_ = false;  // of the thread
+  std::mutex mutex_;             // guards all below
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  absl::Status status_;
+  std::thread thread_;
+};
+
+}  // namespace diapason

@@ -1,0 +1,190 @@
+// Launchers against programs that play the engine's part, and the plan of how many workers there should be.
+#include "service/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "service/command.h"
+#include "service/worker_pool.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(RunCommand, GivesOutputAndReasons) {
+  EXPECT_EQ(RunCommand({"cat"}, std::string(300000, 'x')).value(), std::string(300000, 'x'));
+  EXPECT_EQ(RunCommand({"true"}, std::string(300000, 'x')).value(), "");
+  EXPECT_EQ(RunCommand({"sh", "-c", "echo one >&2; echo two >&2; exit 3"}).status(),
+            absl::UnknownError("'sh' failed with status 3: two"));
+  EXPECT_EQ(RunCommand({"sh", "-c", "kill -9 $$"}).status(), absl::UnknownError("'sh' failed with signal 9: "));
+  EXPECT_EQ(RunCommand({"no-such-program"}).status(),
+            absl::NotFoundError("there is no program 'no-such-program' on this host"));
+  EXPECT_EQ(RunCommand({"sleep", "60"}, "", 0.2).status(),
+            absl::DeadlineExceededError("'sleep' took longer than 0.2 s and was killed"));
+}
+
+TEST(RunCommand, ShellWordsKeepTheirText) {
+  for (const std::string text : {"plain", "two words", "it's", "$HOME `x` \"q\" \\", ""})
+    EXPECT_EQ(RunCommand({"sh", "-c", "printf %s " + ShellWord(text)}).value(), text);
+}
+
+class LauncherTest : public testing::Test {
+ protected:
+  LauncherTest() {
+    std::string pattern = testing::TempDir() + "launcher-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = std::getenv("PATH");
+    setenv("PATH", (folder_ + ":" + path_).c_str(), 1);
+    setenv("PLAYED", folder_.c_str(), 1);
+  }
+  ~LauncherTest() override {
+    setenv("PATH", path_.c_str(), 1);
+    std::filesystem::remove_all(folder_);
+  }
+  // A program that writes its arguments, a line each, to NAME.args, its stdin to NAME.in, and then does `more`.
+  void Plays(const std::string& name, const std::string& more) {
+    std::ofstream(folder_ + "/" + name) << "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$PLAYED/" << name << ".args\"\n" << more;
+    std::filesystem::permissions(folder_ + "/" + name, std::filesystem::perms::owner_all);
+  }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(folder_ + "/" + name);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  static LaunchOptions Options(const std::string& engine) {
+    LaunchOptions options;
+    options.engine = engine;
+    options.command = {"worker", "--tracker", "host0:9190", "--devices", "cuda:*"};
+    options.label = "0a1b";
+    options.program = "/opt/my programs/diapason";
+    return options;
+  }
+  std::string folder_, path_;
+};
+
+TEST_F(LauncherTest, SlurmGetsAnArrayAndItsListIsRead) {
+  Plays("sbatch", "echo 42\n");
+  Plays("squeue", "cat \"$PLAYED/queue\"\n");
+  Plays("scancel", "");
+  LaunchOptions options = Options("slurm");
+  options.slurm_args = {"-p", "gpu", "--gres=gpu:1"};
+  const auto launcher = MakeLauncher(options).value();
+  ASSERT_TRUE(launcher->Start(3).ok());
+  EXPECT_EQ(Read("sbatch.args"),
+            "--parsable\n--job-name\ndiapason-0a1b\n--array\n1-3\n-p\ngpu\n--gres=gpu:1\n--wrap\nexec '/opt/my "
+            "programs/diapason' 'worker' '--tracker' 'host0:9190' '--devices' 'cuda:*' --name "
+            "\"slurm-$SLURM_JOB_ID\"\n");
+  std::ofstream(folder_ + "/queue") << "42_1 RUNNING\n42_2 COMPLETING\n42_3 PENDING\n43_1 CANCELLED\n";
+  EXPECT_THAT(launcher->List().value(), ElementsAre("42_1", "42_3"));
+  EXPECT_EQ(Read("squeue.args"), "--noheader\n--array\n--name\ndiapason-0a1b\n--format\n%i %T\n");
+  ASSERT_TRUE(launcher->Stop({"42_1", "42_3"}).ok());
+  EXPECT_EQ(Read("scancel.args"), "--quiet\n42_1\n42_3\n");
+  Plays("sbatch", "echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1\n");
+  EXPECT_EQ(launcher->Start(1),
+            absl::UnknownError("'sbatch' failed with status 1: sbatch: error: invalid partition specified: gpu"));
+}
+
+TEST_F(LauncherTest, KubernetesGetsAPodForEachWorker) {
+  Plays("kubectl", "case $1 in apply) cat >\"$PLAYED/applied\";; get) cat \"$PLAYED/pods\";; esac\n");
+  LaunchOptions options = Options("kubernetes");
+  std::ifstream file(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml");
+  std::ostringstream manifest;
+  manifest << file.rdbuf();
+  options.kube_template = manifest.str();
+  const auto launcher = MakeLauncher(options).value();
+  ASSERT_TRUE(launcher->Start(2).ok());
+  EXPECT_EQ(Read("kubectl.args"), "apply\n-f\n-\n");
+  const std::string applied = Read("applied");
+  std::vector<std::string> names;
+  std::istringstream lines(applied);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("  name: \"", 0) == 0) names.push_back(line.substr(9, line.size() - 10));
+    const std::string key = "      args: ";
+    if (line.rfind(key, 0) != 0) continue;
+    const auto args = nlohmann::json::parse(line.substr(key.size()));
+    EXPECT_EQ(args, nlohmann::json({"worker", "--tracker", "host0:9190", "--devices", "cuda:*", "--name", names.back()}));
+  }
+  ASSERT_EQ(names.size(), 2u);
+  EXPECT_NE(names[0], names[1]);
+  EXPECT_EQ(names[0].rfind("diapason-0a1b-", 0), 0u) << names[0];
+  EXPECT_NE(applied.find("    diapason-fleet: \"0a1b\"\n"), std::string::npos);
+  std::ofstream(folder_ + "/pods") << "a Running <none>\nb Pending <none>\nc Failed <none>\nd Running 2026-11-21T00:00:00Z\n";
+  EXPECT_THAT(launcher->List().value(), ElementsAre("a", "b"));
+  ASSERT_TRUE(launcher->Stop({"a"}).ok());
+  EXPECT_EQ(Read("kubectl.args"), "delete\npod\n--ignore-not-found\n--wait=false\na\n");
+
+  options.kube_template = "name: {{name}} {{args}}";
+  EXPECT_EQ(MakeLauncher(options).status(),
+            absl::InvalidArgumentError(
+                "the manifest of --kube-template has no {{label}}: start from deploy/kubernetes/worker-pod.yaml"));
+  EXPECT_EQ(MakeLauncher(Options("lsf")).status(),
+            absl::InvalidArgumentError("--launch lsf is not understood; give local, slurm or kubernetes"));
+}
+
+std::vector<std::string> Ids(int first, int count) {
+  std::vector<std::string> ids;
+  for (int i = first; i < first + count; ++i) ids.push_back(std::to_string(i));
+  return ids;
+}
+
+TEST(PoolPlan, GrowsWithTheQueueAndShrinksWithoutWork) {
+  WorkerPoolOptions options;
+  options.min_workers = 1;
+  options.max_workers = 8;
+  options.shrink_after_seconds = 60;
+  PoolPlan plan(options);
+  auto starts = [&](int there, int64_t demand, double now) {
+    const int start = plan.Next(Ids(0, there), demand, now).start;
+    plan.Started(start);
+    return start;
+  };
+  EXPECT_EQ(starts(0, 0, 0), 1);
+  EXPECT_EQ(starts(1, 10, 10), 2);  // 10 measurements keep 3 busy
+  EXPECT_EQ(starts(3, 1000, 12), 5);
+  EXPECT_EQ(plan.Next(Ids(0, 8), 3, 14).start, 0);
+  EXPECT_THAT(plan.Next(Ids(0, 8), 0, 70).stop, IsEmpty());
+  EXPECT_THAT(plan.Next(Ids(0, 8), -1, 100).stop, IsEmpty());  // a tracker that does not answer is no lack of work
+  EXPECT_THAT(plan.Next(Ids(0, 8), 0, 159).stop, IsEmpty());
+  EXPECT_EQ(plan.Next(Ids(0, 8), 0, 161).stop, Ids(1, 7));
+  const PoolPlan::Step step = plan.Next(Ids(0, 1), 0, 163);  // those were not lost
+  EXPECT_EQ(step.lost + step.start, 0);
+}
+
+TEST(PoolPlan, ReplacesLostOnesUpToALimit) {
+  WorkerPoolOptions options;
+  options.min_workers = options.max_workers = 4;
+  options.max_replaced = 3;
+  PoolPlan plan(options);
+  auto next = [&](const std::vector<std::string>& ids) {
+    PoolPlan::Step step = plan.Next(ids, 0, 0);
+    plan.Started(step.start);
+    return step;
+  };
+  EXPECT_EQ(next({}).start, 4);
+  EXPECT_EQ(next(Ids(0, 4)).start, 0);
+  PoolPlan::Step step = next(Ids(2, 2));
+  EXPECT_EQ(step.lost, 2);
+  EXPECT_EQ(step.start, 2);
+  EXPECT_FALSE(plan.exhausted());
+  step = next(Ids(4, 2));  // these two before they were ever seen
+  EXPECT_EQ(step.lost, 2);
+  EXPECT_EQ(step.start, 1);
+  EXPECT_TRUE(plan.exhausted());
+  next(Ids(4, 3));
+  EXPECT_EQ(next(Ids(4, 2)).start, 0);
+  // Those that an earlier coordinator left are taken over.
+  PoolPlan second(options);
+  EXPECT_EQ(second.Next(Ids(0, 3), 0, 0).start, 1);
+}
+
+}  // namespace
+}  // namespace diapason
