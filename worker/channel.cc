@@ -79,12 +79,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials) {
-  const std::string wrong = WhatIsWrongWithTls(address, credentials == nullptr ? ClientCredentials() : *credentials);
+  std::string why;
+  const std::string wrong =
+      WhatIsWrongWithTls(address, credentials == nullptr ? ClientCredentials() : *credentials, why);
   if (!wrong.empty()) return absl::UnavailableError("the " + what + " at '" + address + "' " + wrong);
-  // Of "failed to connect to all addresses; last error: ... remote host: Connection refused" the end says it.
-  std::string why(last.message());
-  const std::string host = "remote host: ";
-  if (const size_t at = why.rfind(host); at != std::string::npos) why = why.substr(at + host.size());
+  if (why.empty()) why = std::string(last.message());
   return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with 'diapason " +
                                 (what == "service" ? "serve" : what) + "', or check the address and the network");
 }

@@ -9,7 +9,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <csignal>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 
 namespace diapason {
@@ -34,7 +35,10 @@ class Socket {
   Socket(const std::string& host, const std::string& port) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
-    if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return;
+    if (const int wrong = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); wrong != 0) {
+      why_ = gai_strerror(wrong);
+      return;
+    }
     const Owned<addrinfo> all(found);
     for (const addrinfo* one = all.get(); one != nullptr && fd_ < 0; one = one->ai_next) {
       const int fd = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, 0);
@@ -44,6 +48,7 @@ class Socket {
       if (connect(fd, one->ai_addr, one->ai_addrlen) == 0) {
         fd_ = fd;
       } else {
+        why_ = std::strerror(errno);
         close(fd);
       }
     }
@@ -54,9 +59,12 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   int fd() const { return fd_; }
+  // Why it is not connected.
+  const std::string& why() const { return why_; }
 
  private:
   int fd_ = -1;
+  std::string why_;
 };
 
 void Show(SSL_CTX* context, const TlsIdentity& identity) {
@@ -93,13 +101,18 @@ std::string WrongCertificate(long verdict, const std::string& host) {
 
 }  // namespace
 
-std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& credentials) {
+std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& credentials,
+                               std::string& no_connection) {
+  no_connection.clear();
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || address.rfind("unix:", 0) == 0) return "";
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   const Socket socket(host, address.substr(colon + 1));
-  if (socket.fd() < 0) return "";
+  if (socket.fd() < 0) {
+    no_connection = socket.why();
+    return "";
+  }
 
   ERR_clear_error();
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));

@@ -9,7 +9,8 @@ namespace diapason {
 
 // Tries a handshake with who listens at HOST:PORT and tells what goes wrong, as the rest of a sentence that begins with
 // "the tracker at ...": "shows a certificate that has expired: ...". Empty when certificates are not the reason, or
-// nobody listens. Takes a few seconds at most.
-std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& credentials);
+// nobody listens: then `no_connection` says why ("Connection refused"). Takes a few seconds at most.
+std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& credentials,
+                               std::string& no_connection);
 
 }  // namespace diapason
