@@ -140,7 +140,8 @@ constexpr Helper kHelpers[] = {
      "}"},
     // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32.
     {"mma_three_tf32", nullptr, nullptr,
-     // Tensor cores read the upper 19 bits alone. What is cut off here is exact in the small part, which is rounded;
+     // Tensor cores cut sums off instead of rounding them: each product of 16x8x8 starts from zero, and float32 adds it.
+     // They read the upper 19 bits of factors alone. What is cut off here is exact in the small part, which is rounded;
      // cvt.rna.tf32 would do both, at a quarter of the speed.
      "{T} unsigned large_part(float x) { return __float_as_uint(x) & 0xffffe000u; }\n"
      "{T} unsigned small_part(float x, unsigned large) { return __float_as_uint(x - __uint_as_float(large)) + 0x1000u; }\n"
@@ -156,9 +157,14 @@ constexpr Helper kHelpers[] = {
      "  const unsigned q0 = large_part(b0), q1 = large_part(b1);\n"
      "  const unsigned s0 = small_part(a0, p0), s1 = small_part(a1, p1), s2 = small_part(a2, p2), s3 = small_part(a3, p3);\n"
      "  const unsigned t0 = small_part(b0, q0), t1 = small_part(b1, q1);\n"
-     "  mma_tf32(c0, c1, c2, c3, s0, s1, s2, s3, q0, q1);\n"
-     "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, t0, t1);\n"
-     "  mma_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
+     "  float d0 = 0.0f, d1 = 0.0f, d2 = 0.0f, d3 = 0.0f;\n"
+     "  mma_tf32(d0, d1, d2, d3, s0, s1, s2, s3, q0, q1);\n"
+     "  mma_tf32(d0, d1, d2, d3, p0, p1, p2, p3, t0, t1);\n"
+     "  mma_tf32(d0, d1, d2, d3, p0, p1, p2, p3, q0, q1);\n"
+     "  c0 += d0;\n"
+     "  c1 += d1;\n"
+     "  c2 += d2;\n"
+     "  c3 += d3;\n"
      "}"},
     // The same address in the shared memory of the block of that rank.
     {"in_cluster", nullptr, nullptr,
