@@ -40,8 +40,20 @@ Access::Dim AffineDim(const StageState& reader, const Expr& index) {
   return dim;
 }
 
+// In ascending order, equal ones as they stand. A handful: insertion needs no memory, unlike std::stable_sort.
+Terms ByCoefficient(const Terms& terms) {
+  Terms sorted = terms;
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    const Term term = sorted[i];
+    size_t at = i;
+    for (; at > 0 && sorted[at - 1].coefficient > term.coefficient; --at) sorted[at] = sorted[at - 1];
+    sorted[at] = term;
+  }
+  return sorted;
+}
+
 // Appends the level of `extent` steps of `unit`, merging with the outermost level so far. Units come in ascending order.
-void AddLevel(absl::InlinedVector<Level, 4>* levels, int64_t unit, int64_t extent) {
+void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
   if (extent <= 1) return;
   if (levels->empty()) {
     levels->push_back({unit, extent});
@@ -103,6 +115,8 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
   }
   for (auto it = state_.topological().rbegin(); it != state_.topological().rend(); ++it)
     if (state_.stage(*it).computes()) backwards_.push_back(*it);
+  kernel_backwards_.resize(n);
+  for (int id : backwards_) kernel_backwards_[root_[id]].push_back(id);
 }
 
 bool Skeleton::is_thread(int stage, int loop) const {
@@ -239,11 +253,12 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
   for (const auto& [axis, coefficient] : index.axes) {
     if (!reader.axis_affine[axis]) return false;
     *constant += coefficient * reader.axis_constant[axis];
-    for (const Term& t : reader.axis_terms[axis]) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
+    for (const Term& t : reader.axis_terms[axis])
+      if (all.stages[t.stage].extent[t.loop] > 1) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
   }
   const StageBounds& producer = all.stages[access.producer];
   for (const Term& t : sum) {
-    if (t.coefficient == 0 || all.stages[t.stage].extent[t.loop] <= 1) continue;
+    if (t.coefficient == 0) continue;
     if (CutByAttachPoint(t, access.producer, all)) return false;
     (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
   }
@@ -307,16 +322,13 @@ void Skeleton::FinishRegion(int id, Bounds* all) const {
       region.extent = region.hull_extent;
       region.levels.push_back({1, region.extent});
     } else {
-      Terms sorted = region.inner;
-      std::stable_sort(sorted.begin(), sorted.end(),
-                       [](const Term& x, const Term& y) { return x.coefficient < y.coefficient; });
       const int64_t spread = region.constant_max - region.constant_min;
       if (spread > 0) {
         // Several loads at different constants: the window of constants is one more level of unit 1, so all become one hull.
         region.extent = region.hull_extent;
         region.levels.push_back({1, region.extent});
       } else {
-        for (const Term& t : sorted) AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
+        for (const Term& t : ByCoefficient(region.inner)) AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
         if (region.levels.empty()) region.levels.push_back({1, 1});
         region.extent = 1;
         for (const Level& level : region.levels) region.extent *= level.extent;
@@ -349,9 +361,16 @@ int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bou
   return std::min(wanted, iterations);
 }
 
-void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
-  all->stages.resize(state_.size());
-  for (int id : backwards_) {
+void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const { InferStages(backwards_, decisions, all); }
+
+void Skeleton::InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* all) const {
+  InferStages(kernel_backwards_[root], decisions, all);
+}
+
+void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* all) const {
+  // Never fewer: what a larger skeleton allocated stays.
+  if (all->stages.size() < static_cast<size_t>(state_.size())) all->stages.resize(state_.size());
+  for (int id : stages) {
     const StageState& stage = state_.stage(id);
     StageBounds& b = all->stages[id];
     const size_t rank = stage.op.axes.size();
@@ -371,7 +390,7 @@ void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
       }
     }
   }
-  for (int id : backwards_) {
+  for (int id : stages) {
     const StageState& stage = state_.stage(id);
     StageBounds& b = all->stages[id];
     if (stage.attach == StageState::Attach::kAt) {

@@ -14,6 +14,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "compiler/schedule/short_list.h"
 #include "compiler/schedule/state.h"
 
 namespace diapason {
@@ -25,7 +26,7 @@ struct Term {
   int64_t coefficient;
   bool operator==(const Term&) const = default;
 };
-using Terms = absl::InlinedVector<Term, 8>;
+using Terms = ShortList<Term, 10>;
 
 // One load of `producer` in the body of `reader`, index by index as constant + sum of coefficient * axis.
 struct Access {
@@ -49,7 +50,7 @@ struct Region {
   Terms inner;                 // loops inside it, of the first access
   bool hull = false;           // accesses differ: one level of unit 1
   int64_t constant_min = 0, constant_max = 0, hull_extent = 0;
-  absl::InlinedVector<Level, 4> levels;  // from the innermost
+  ShortList<Level, 6> levels;  // from the innermost
   int64_t extent = 1;          // compact: product of the levels' extents
 };
 
@@ -91,6 +92,9 @@ class Skeleton {
   int root_of(int stage) const { return root_[stage]; }
 
   void Infer(absl::Span<const int32_t> decisions, Bounds* bounds) const;
+  // The same for the stages of one kernel alone. Stages of different kernels do not depend on each other; bounds of others stay
+  // as they are.
+  void InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* bounds) const;
   // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it, down to
   // `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
   int PipelineStart(int stage, int position) const;
@@ -100,6 +104,7 @@ class Skeleton {
                   int64_t* constant) const;
 
  private:
+  void InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* bounds) const;
   void InferLoops(int stage, absl::Span<const int32_t> decisions, StageBounds* out) const;
   void FinishRegion(int stage, Bounds* bounds) const;
   int64_t SlotsOf(int stage, absl::Span<const int32_t> decisions, const Bounds& bounds) const;
@@ -115,6 +120,7 @@ class Skeleton {
   // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and split again.
   std::vector<std::vector<int>> outermost_;
   std::vector<int> backwards_;
+  std::vector<std::vector<int>> kernel_backwards_;  // by root
   std::vector<int> root_;
 };
 

@@ -78,71 +78,63 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
       if (state.stage(id).computes() && skeleton_->root_of(id) == roots_[r]) members_[r].push_back(id);
 }
 
-void MetricsModel::ResourcesOf(const Bounds& bounds, absl::Span<const int32_t> decisions,
-                               std::vector<Resources>* kernels) const {
+MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kernel) const {
   const State& state = skeleton_->state();
-  kernels->resize(roots_.size());
-  for (size_t r = 0; r < roots_.size(); ++r) {
-    Resources& k = (*kernels)[r];
-    k = Resources();
-    k.root = roots_[r];
-    int64_t tile_bytes = 0;  // of what is summed over a cluster, in the place of the operands
-    for (int id : members_[r]) {
-      const StageState& stage = state.stage(id);
-      const StageBounds& b = bounds.stages[id];
-      int64_t unrolled = 1;
-      for (size_t p = 0; p < stage.order.size(); ++p) {
-        const int loop = stage.order[p];
-        const Annotation a = stage.loops[loop].annotation;
-        if (a == Annotation::kThreadX) {
-          if (id == k.root || stage.loops[loop].reduce) k.threads = std::max(k.threads, b.extent[loop]);
-        } else if (a == Annotation::kBlockX || a == Annotation::kParallel) {
-          k.blocks = b.extent[loop];
-        } else if (a == Annotation::kCluster) {
-          k.cluster = b.extent[loop];
-        } else if (a == Annotation::kUnroll) {
-          unrolled *= b.extent[loop];
-        }
-      }
-      k.unrolled = std::max(k.unrolled, unrolled);
-      if (stage.attach != StageState::Attach::kAt) continue;
-      const int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
-      if (summed_[id] >= 0) {
-        tile_bytes += (bytes + 15) / 16 * 16;
-      } else if (stage.memory == Memory::kShared) {
-        k.shared_bytes += (bytes + 15) / 16 * 16;
-      } else {
-        k.local_elements += b.elements();
-        k.local_bytes += bytes;
+  Resources k;
+  k.root = roots_[kernel];
+  int64_t tile_bytes = 0;  // of what is summed over a cluster, in the place of the operands
+  for (int id : members_[kernel]) {
+    const StageState& stage = state.stage(id);
+    const StageBounds& b = bounds.stages[id];
+    int64_t unrolled = 1;
+    for (int loop : stage.order) {
+      const Annotation a = stage.loops[loop].annotation;
+      if (a == Annotation::kNone) continue;
+      if (a == Annotation::kThreadX) {
+        if (id == k.root || stage.loops[loop].reduce) k.threads = std::max(k.threads, b.extent[loop]);
+        // Cross-thread reductions meet in shared memory.
+        if (stage.loops[loop].reduce) k.shared_bytes += (b.extent[loop] * BytesOf(stage.op.dtype) + 15) / 16 * 16;
+      } else if (a == Annotation::kBlockX || a == Annotation::kParallel) {
+        k.blocks = b.extent[loop];
+      } else if (a == Annotation::kCluster) {
+        k.cluster = b.extent[loop];
+      } else if (a == Annotation::kUnroll) {
+        unrolled *= b.extent[loop];
       }
     }
-    k.blocks *= k.cluster;
-    // Cross-thread reductions meet in shared memory.
-    for (int id : members_[r])
-      for (int loop : state.stage(id).order)
-        if (state.stage(id).loops[loop].annotation == Annotation::kThreadX && state.stage(id).loops[loop].reduce)
-          k.shared_bytes += (bounds.stages[id].extent[loop] * BytesOf(state.stage(id).op.dtype) + 15) / 16 * 16;
-    k.shared_bytes = std::max(k.shared_bytes, tile_bytes);
+    k.unrolled = std::max(k.unrolled, unrolled);
+    if (stage.attach != StageState::Attach::kAt) continue;
+    const int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
+    if (summed_[id] >= 0) {
+      tile_bytes += (bytes + 15) / 16 * 16;
+    } else if (stage.memory == Memory::kShared) {
+      k.shared_bytes += (bytes + 15) / 16 * 16;
+    } else {
+      k.local_elements += b.elements();
+      k.local_bytes += bytes;
+    }
   }
+  k.blocks *= k.cluster;
+  k.shared_bytes = std::max(k.shared_bytes, tile_bytes);
+  return k;
 }
 
-bool MetricsModel::WithinLimits(const std::vector<Resources>& kernels) const {
-  for (const Resources& k : kernels) {
-    // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row.
-    if (k.unrolled > (target_.is_gpu() ? 512 : 1024)) return false;
-    if (!target_.is_gpu()) {
-      // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
-      if (k.local_bytes > (256 << 10)) return false;
-      continue;
-    }
-    if (k.threads > facts_.max_threads_per_block || k.shared_bytes > facts_.max_shared_bytes) return false;
-    if (k.cluster > std::max(1, facts_.max_cluster)) return false;
-    if (k.local_elements > 192) return false;
-    const int64_t registers = k.local_elements + 24;
-    if (registers * k.threads > facts_.registers_per_core) return false;
-    if (k.blocks > (int64_t{1} << 31) - 1) return false;
-  }
-  return true;
+void MetricsModel::ResourcesOf(const Bounds& bounds, std::vector<Resources>* kernels) const {
+  kernels->clear();
+  for (size_t k = 0; k < roots_.size(); ++k) kernels->push_back(ResourcesOf(bounds, static_cast<int>(k)));
+}
+
+bool MetricsModel::WithinLimits(const Resources& k) const {
+  // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row.
+  if (k.unrolled > (target_.is_gpu() ? 512 : 1024)) return false;
+  // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
+  if (!target_.is_gpu()) return k.local_bytes <= (256 << 10);
+  if (k.threads > facts_.max_threads_per_block || k.shared_bytes > facts_.max_shared_bytes) return false;
+  if (k.cluster > std::max(1, facts_.max_cluster)) return false;
+  if (k.local_elements > 192) return false;
+  const int64_t registers = k.local_elements + 24;
+  if (registers * k.threads > facts_.registers_per_core) return false;
+  return k.blocks <= (int64_t{1} << 31) - 1;
 }
 
 // Blocks of the cluster whose partial results a stage holds; 1 for all other stages.
@@ -456,7 +448,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
 void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,
                             Metrics* metrics) const {
   std::memset(metrics->features, 0, sizeof(metrics->features));
-  metrics->legal = WithinLimits(kernels);
+  metrics->legal = std::all_of(kernels.begin(), kernels.end(), [this](const Resources& k) { return WithinLimits(k); });
   metrics->seconds = 0;
   float current[kKernelFeatures];
   double slowest = -1, second = -1;

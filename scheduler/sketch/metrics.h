@@ -25,9 +25,12 @@ class MetricsModel {
     int64_t local_bytes = 0;
     int64_t unrolled = 1;           // largest product of unrolled loops of one statement
   };
+  // The roots of the kernels, those of the prologue left out.
+  const std::vector<int>& roots() const { return roots_; }
   // Only what limits need: cheap.
-  void ResourcesOf(const Bounds& bounds, absl::Span<const int32_t> decisions, std::vector<Resources>* kernels) const;
-  bool WithinLimits(const std::vector<Resources>& kernels) const;
+  Resources ResourcesOf(const Bounds& bounds, int kernel) const;
+  void ResourcesOf(const Bounds& bounds, std::vector<Resources>* kernels) const;
+  bool WithinLimits(const Resources& kernel) const;
 
   // Times that the statement of a stage runs, over the whole kernel.
   double Executions(const Bounds& bounds, int stage) const;

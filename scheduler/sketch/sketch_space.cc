@@ -59,12 +59,45 @@ std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, size_t holes) {
   return uneven;
 }
 
+// True if limits may depend on how the loops of a stage are split: its loops are counted or it has stages inside.
+bool LoopsMatter(const Skeleton& skeleton, int id) {
+  const StageState& stage = skeleton.state().stage(id);
+  if (stage.attach != StageState::Attach::kAt || stage.op.reduces()) return true;
+  for (const Access& access : skeleton.accesses(id))
+    if (skeleton.state().stage(access.producer).attach == StageState::Attach::kAt) return true;
+  return std::any_of(stage.order.begin(), stage.order.end(),
+                     [&](int loop) { return stage.loops[loop].annotation == Annotation::kUnroll; });
+}
+
+// The holes that the limits of a kernel depend on.
+std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t holes) {
+  std::vector<uint8_t> limiting(holes, 0);
+  for (int id : skeleton.backwards()) {
+    if (skeleton.root_of(id) != root) continue;
+    const StageState& stage = skeleton.state().stage(id);
+    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
+    if (!LoopsMatter(skeleton, id)) continue;
+    for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
+  }
+  return limiting;
+}
+
 }  // namespace
 
 SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
     : name_(std::move(name)), view_(std::move(view)), steps_(draft.steps()), holes_(draft.holes()),
       tilings_(draft.tilings()), skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
+  const std::vector<int>& roots = model_->roots();
+  DIAPASON_CHECK(roots.size() <= 64);
+  kernels_of_.assign(holes_.size(), 0);
+  for (size_t k = 0; k < roots.size(); ++k) {
+    const Kernels kernel = Kernels{1} << k;
+    const std::vector<uint8_t> limiting = LimitingHoles(*skeleton_, roots[k], holes_.size());
+    for (size_t h = 0; h < holes_.size(); ++h)
+      if (limiting[h]) kernels_of_[h] |= kernel;
+    all_kernels_ |= kernel;
+  }
   uneven_ = UnevenHoles(*skeleton_, holes_.size());
   tilings_of_.resize(holes_.size());
   for (size_t t = 0; t < tilings_.size(); ++t)
@@ -83,31 +116,38 @@ bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> deci
   return static_cast<double>(covered) <= kMaxPadding * static_cast<double>(unavoidable);
 }
 
-bool SketchSpace::Satisfiable(absl::Span<const int32_t> decisions) const {
-  Scratch& scratch = ScratchOfThread();
-  skeleton_->Infer(decisions, &scratch.bounds);
-  model_->ResourcesOf(scratch.bounds, decisions, &scratch.kernels);
-  return model_->WithinLimits(scratch.kernels);
+bool SketchSpace::PaddingsOk(int hole, absl::Span<const int32_t> decisions) const {
+  return std::all_of(tilings_of_[hole].begin(), tilings_of_[hole].end(),
+                     [&](int t) { return PaddingOk(tilings_[t], decisions); });
+}
+
+bool SketchSpace::Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const {
+  Bounds& bounds = ScratchOfThread().bounds;
+  for (size_t k = 0; k < model_->roots().size(); ++k) {
+    if ((kernels >> k & 1) == 0) continue;
+    skeleton_->InferKernel(model_->roots()[k], decisions, &bounds);
+    if (!model_->WithinLimits(model_->ResourcesOf(bounds, static_cast<int>(k)))) return false;
+  }
+  return true;
 }
 
 void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const {
-  Scratch& scratch = ScratchOfThread();
-  std::vector<int32_t>& trial = scratch.decisions;
+  std::vector<int32_t>& trial = ScratchOfThread().decisions;
   trial.assign(decisions.begin(), decisions.end());
   for (int h = hole; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
   values->clear();
   for (int32_t value : holes_[hole].values) {
     trial[hole] = value;
-    bool ok = true;
-    for (int t : tilings_of_[hole]) ok = ok && PaddingOk(tilings_[t], trial);
-    if (ok) values->push_back(value);
+    if (PaddingsOk(hole, trial)) values->push_back(value);
   }
   if (values->empty()) values->push_back(LeastOf(holes_[hole]));
+  const Kernels kernels = kernels_of_[hole];
+  if (kernels == 0) return;
   if (uneven_[hole]) {
     const int32_t least = values->front();
     std::erase_if(*values, [&](int32_t value) {
       trial[hole] = value;
-      return value != least && !Satisfiable(trial);
+      return value != least && !Satisfiable(trial, kernels);
     });
     return;
   }
@@ -116,10 +156,46 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vec
   while (low < high) {
     const size_t middle = (low + high + 1) / 2;
     trial[hole] = (*values)[middle - 1];
-    if (Satisfiable(trial)) low = middle;
+    if (Satisfiable(trial, kernels)) low = middle;
     else high = middle - 1;
   }
   values->resize(low);
+}
+
+// Sets holes of `trial` from `first` on, which are at their least values, to those of `decisions` as far as these are in their
+// domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are halved.
+int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const {
+  int kept = first;
+  while (kept < size()) {
+    // A run of holes that may be kept together.
+    int end = kept;
+    Kernels kernels = 0;
+    for (; end < size(); ++end) {
+      if (uneven_[end] && end > kept) break;
+      trial[end] = decisions[end];
+      const bool known = std::binary_search(holes_[end].values.begin(), holes_[end].values.end(), decisions[end]);
+      if (!known || !PaddingsOk(end, trial)) {
+        trial[end] = LeastOf(holes_[end]);
+        break;
+      }
+      kernels |= kernels_of_[end];
+      if (uneven_[end]) {
+        ++end;
+        break;
+      }
+    }
+    if (end == kept) return kept;
+    int low = kept, high = end;
+    for (int middle = end; low < high; middle = (low + high + 1) / 2) {
+      for (int h = low; h < end; ++h) trial[h] = h < middle ? decisions[h] : LeastOf(holes_[h]);
+      if (kernels == 0 || Satisfiable(trial, kernels)) low = middle;
+      else high = middle - 1;
+    }
+    for (int h = kept; h < end; ++h) trial[h] = h < low ? decisions[h] : LeastOf(holes_[h]);
+    kept = low;
+    if (low < end) return low;
+  }
+  return kept;
 }
 
 void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
@@ -128,22 +204,26 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
   for (int h = 0; h < size() && fine; ++h)
     fine = std::binary_search(holes_[h].values.begin(), holes_[h].values.end(), decisions[h]);
   for (size_t t = 0; t < tilings_.size() && fine; ++t) fine = PaddingOk(tilings_[t], decisions);
-  if (fine && Satisfiable(decisions)) return;
-  std::vector<int32_t> values;
-  for (int h = std::max(first, 0); h < size(); ++h) {
-    Domain(h, decisions, &values);
+  if (fine && Satisfiable(decisions, all_kernels_)) return;
+  thread_local std::vector<int32_t> trial, values;
+  trial.assign(decisions.begin(), decisions.end());
+  first = std::max(first, 0);
+  for (int h = first; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
+  for (int h = first; (h = KeepMost(h, decisions, absl::MakeSpan(trial))) < size(); ++h) {
+    Domain(h, trial, &values);
     auto place = std::upper_bound(values.begin(), values.end(), decisions[h]);
-    decisions[h] = place == values.begin() ? values.front() : *(place - 1);
+    trial[h] = place == values.begin() ? values.front() : *(place - 1);
   }
-  if (Satisfiable(decisions)) return;
+  std::copy(trial.begin(), trial.end(), decisions.begin());
+  if (Satisfiable(decisions, all_kernels_)) return;
   // A limit that is not monotone in some hole: the least candidate is always legal.
   for (int h = 0; h < size(); ++h) decisions[h] = LeastOf(holes_[h]);
 }
 
 void SketchSpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {
   Scratch& scratch = ScratchOfThread();
-  skeleton_->Infer(decisions, &scratch.bounds);
-  model_->ResourcesOf(scratch.bounds, decisions, &scratch.kernels);
+  for (int root : model_->roots()) skeleton_->InferKernel(root, decisions, &scratch.bounds);
+  model_->ResourcesOf(scratch.bounds, &scratch.kernels);
   model_->Evaluate(scratch.bounds, decisions, scratch.kernels, metrics);
   for (const Tiling& tiling : tilings_) metrics->legal = metrics->legal && PaddingOk(tiling, decisions);
 }

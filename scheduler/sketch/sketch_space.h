@@ -30,9 +30,13 @@ class SketchSpace : public Space {
   const std::vector<Step>& steps() const { return steps_; }
 
  private:
-  // Limits and padding with the holes from `hole` on at their least values.
-  bool Satisfiable(absl::Span<const int32_t> decisions) const;
+  // A set of kernels, a bit each.
+  using Kernels = uint64_t;
+  // The limits of these kernels.
+  bool Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
+  bool PaddingsOk(int hole, absl::Span<const int32_t> decisions) const;
+  int KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const;
 
   std::string name_;
   View view_;
@@ -41,6 +45,8 @@ class SketchSpace : public Space {
   std::vector<Tiling> tilings_;
   std::vector<std::vector<int>> tilings_of_;  // by hole: the tilings it enters
   std::vector<uint8_t> uneven_;               // by hole: the limits are not monotone in it
+  std::vector<Kernels> kernels_of_;           // by hole: those whose limits depend on it
+  Kernels all_kernels_ = 0;
   std::unique_ptr<Skeleton> skeleton_;
   std::unique_ptr<MetricsModel> model_;
 };

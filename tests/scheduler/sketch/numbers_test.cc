@@ -80,7 +80,7 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
     Bounds bounds;
     space.skeleton().Infer(decisions, &bounds);
     std::vector<MetricsModel::Resources> resources;
-    space.model().ResourcesOf(bounds, decisions, &resources);
+    space.model().ResourcesOf(bounds, &resources);
     ASSERT_EQ(resources.size(), lowered->kernels.size());
     for (size_t k = 0; k < resources.size(); ++k) {
       const KernelFunc& kernel = lowered->kernels[k];

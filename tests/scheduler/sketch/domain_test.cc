@@ -1,0 +1,106 @@
+// Domain and Clamp against what Evaluate says of single candidates.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "scheduler/random.h"
+#include "tests/scheduler/sketch/guard.h"
+
+namespace diapason {
+namespace {
+
+using testing::GuardTask;
+using testing::NamedDag;
+
+class DomainTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  template <typename Body>
+  void ForEachSpace(const Body& body) {
+    testing::GuardSettings settings = testing::GuardSettings::FromEnvironment();
+    const Target target = Target::Parse(GetParam()).value();
+    const std::vector<NamedDag> kinds = testing::AllKinds();
+    for (const GuardTask& task : testing::TasksToGuard(kinds, settings, target, DefaultFacts(target))) {
+      for (int i : task.sketches) {
+        SCOPED_TRACE(task.task->name + " " + task.space->space(i).name());
+        body(task.space->space(i));
+        if (HasFailure()) return;
+      }
+    }
+  }
+};
+
+// The value of the domain that is nearest to `wanted` from below; the least if all are greater.
+int32_t NearestIn(const std::vector<int32_t>& domain, int32_t wanted) {
+  const auto above = std::upper_bound(domain.begin(), domain.end(), wanted);
+  return above == domain.begin() ? domain.front() : *(above - 1);
+}
+
+// The values of a domain are those with which the holes behind can still be filled, at their least: all that any candidate has
+// seen in a domain are asked.
+TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
+  ForEachSpace([](const Space& space) {
+    Metrics metrics;
+    std::vector<int32_t> values, rest;
+    std::vector<std::set<int32_t>> seen(space.size());
+    for (int n = 1; n <= 8; ++n) {
+      const std::vector<int32_t> decisions = testing::DrawCandidate(space, 1, n);
+      space.Evaluate(decisions, &metrics);
+      ASSERT_TRUE(metrics.legal);
+      for (int hole = 0; hole < space.size(); ++hole) {
+        space.Domain(hole, decisions, &values);
+        ASSERT_TRUE(std::is_sorted(values.begin(), values.end()));
+        seen[hole].insert(values.begin(), values.end());
+        for (int32_t value : seen[hole]) {
+          std::vector<int32_t> trial = decisions;
+          trial[hole] = value;
+          for (int h = hole + 1; h < space.size(); ++h) {
+            space.Domain(h, trial, &rest);
+            trial[h] = rest.front();
+          }
+          space.Evaluate(trial, &metrics);
+          EXPECT_EQ(metrics.legal, std::binary_search(values.begin(), values.end(), value))
+              << space.hole_name(hole) << "=" << value;
+        }
+      }
+    }
+  });
+}
+
+// Hole by hole the nearest value that the domain has: what Clamp finds in fewer steps.
+TEST_P(DomainTest, ClampKeepsAsMuchAsItCan) {
+  int moved = 0;
+  ForEachSpace([&](const Space& space) {
+    Metrics metrics;
+    std::vector<int32_t> values;
+    for (int n = 1; n <= 12; ++n) {
+      const std::vector<int32_t> one = testing::DrawCandidate(space, 1, n), other = testing::DrawCandidate(space, 2, n);
+      std::vector<int32_t> wanted = one;
+      Random random(static_cast<uint64_t>(n));
+      for (int h = 0; h < space.size(); ++h)
+        if (random.Below(2) == 0) wanted[h] = other[h];
+      std::vector<int32_t> clamped = wanted, expected = wanted;
+      space.Clamp(0, absl::MakeSpan(clamped));
+      space.Evaluate(clamped, &metrics);
+      ASSERT_TRUE(metrics.legal);
+      space.Evaluate(wanted, &metrics);
+      if (metrics.legal) {
+        ASSERT_EQ(clamped, wanted);
+        continue;
+      }
+      for (int h = 0; h < space.size(); ++h) {
+        space.Domain(h, expected, &values);
+        expected[h] = NearestIn(values, expected[h]);
+      }
+      ASSERT_EQ(clamped, expected);
+      ++moved;
+    }
+  });
+  EXPECT_GT(moved, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, DomainTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find(' ')); });
+
+}  // namespace
+}  // namespace diapason
