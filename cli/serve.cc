@@ -51,9 +51,12 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
                    StartWorkers(flags.launch, flags.tracker.empty() ? Reachable(server->address()) : flags.tracker,
                                 server->tracker(), credentials, flags.history));
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
+                   StartMetrics(flags.service, [&server] { return server->Metrics(); }));
   session.out << "service listens on " << server->address() << "\n" << std::flush;
   WaitForStop();
   LogEvent(LogLevel::kInfo, "service_stops", {});
+  metrics.reset();
   server.reset();
   SetLogLevel(LogLevel::kNone);
   return absl::OkStatus();

@@ -57,7 +57,26 @@ void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
           },
           ""))
       ->type_name("LEVEL");
+  command
+      ->add_option("--metrics", flags->metrics,
+                   "Serve metrics for Prometheus at http://HOST:PORT/metrics, in plain text and to everybody")
+      ->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security, ends);
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& flags,
+                                                            std::function<std::vector<Metric>()> collect) {
+  if (flags.metrics.empty()) return nullptr;
+  RETURN_IF_ERROR(CheckAddress("--metrics", flags.metrics));
+  if (!IsLoopback(flags.metrics) && !flags.security.insecure) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("--metrics ", flags.metrics,
+                     " would speak plain text beyond this host; add --insecure if every host that can reach it is "
+                     "trusted, or let something on this host fetch them"));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start(flags.metrics, std::move(collect)));
+  LogEvent(LogLevel::kInfo, "metrics_served", {{"address", server->address()}});
+  return server;
 }
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {

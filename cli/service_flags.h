@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/command.h"
 #include "worker/log.h"
+#include "worker/metrics.h"
 #include "worker/security.h"
 
 namespace diapason {
@@ -23,14 +25,14 @@ struct SecurityFlags {
 };
 
 struct ServiceFlags {
-  std::string log_level = "info";
+  std::string log_level = "info", metrics;
   SecurityFlags security;
 };
 
 // --tls-cert, --tls-key, --tls-ca, --insecure, and --token-file (who dials), --tokens (who listens) or both.
 enum class Ends { kDials, kListens, kBoth };
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
-// --log-level and those of security.
+// --log-level, --metrics and those of security.
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
 
 // Events from now on go to stderr.
@@ -45,6 +47,10 @@ absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::str
 // The same for who listens.
 absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std::string& address,
                                              const SecurityFlags& flags);
+
+// Serves metrics where --metrics says, else null. It ends before what `collect` asks.
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& flags,
+                                                            std::function<std::vector<Metric>()> collect);
 
 // Waits for Ctrl-C or SIGTERM, or until `ended` says so (asked ten times a second).
 void WaitForStop(const std::function<bool()>& ended = nullptr);

@@ -45,6 +45,8 @@ absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
   options.credentials = credentials;
   StartLog(flags.service);
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerAgent> agent, WorkerAgent::Start(std::move(options)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics,
+                   StartMetrics(flags.service, [&agent] { return agent->Metrics(); }));
   session.out << "worker measures on " << Count(agent->pipeline_devices().size(), "device") << ":";
   for (const std::string& device : agent->pipeline_devices()) session.out << " " << device;
   session.out << "\n" << std::flush;

@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   build-essential g++ cmake ninja-build ccache mold pkg-config git python3
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc
-  libssl-dev openssl
+  libssl-dev openssl prometheus-cpp-dev
   libsqlite3-dev sqlite3 libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
   libcli11-dev nlohmann-json3-dev pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
 )

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "service/job_store.h"
 #include "service/records.h"
+#include "service/service_client.h"
 #include "worker/authorize.h"
 #include "worker/grpc_status.h"
 #include "worker/scratch.h"
@@ -210,6 +212,22 @@ class CoordinatorServer::Impl {
   }
   const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
   const std::string& tracker() const { return reach_; }
+  std::vector<Metric> Metrics() {
+    std::vector<Metric> metrics = tracker_ == nullptr ? std::vector<Metric>() : tracker_->Metrics();
+    std::map<std::string, double> states = {{"queued", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"cancelled", 0}};
+    double trials = 0, rate = 0;
+    for (const v1::Job& job : jobs_->List()) {
+      ++states[JobStateName(job)];
+      trials += static_cast<double>(job.progress().trials());
+      if (job.state() == v1::JOB_STATE_RUNNING) rate += job.progress().trials_per_second();
+    }
+    Metric jobs{"diapason_service_jobs", "Jobs by state", Metric::Type::kGauge, {}};
+    for (const auto& [state, count] : states) jobs.values.push_back({{{"state", state}}, count, {}});
+    metrics.push_back(std::move(jobs));
+    metrics.push_back(Metric::Gauge("diapason_service_trials", "Trials of all jobs", trials));
+    metrics.push_back(Metric::Gauge("diapason_service_trials_per_second", "Of the jobs that run", rate));
+    return metrics;
+  }
 
  private:
   const CoordinatorOptions options_;
@@ -232,6 +250,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Coor
 }
 
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
+std::vector<Metric> CoordinatorServer::Metrics() { return impl_->Metrics(); }
 const std::string& CoordinatorServer::tracker() const { return impl_->tracker(); }
 
 }  // namespace diapason

@@ -4,9 +4,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "service/job_manager.h"
+#include "worker/metrics.h"
 #include "worker/security.h"
 
 namespace diapason {
@@ -31,6 +33,8 @@ class CoordinatorServer {
 
   // With the port that was chosen.
   const std::string& address() const;
+  // Of the service, and of its own tracker where it has one. Safe from any thread.
+  std::vector<Metric> Metrics();
   // Where this process reaches the tracker.
   const std::string& tracker() const;
 

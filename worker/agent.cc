@@ -56,6 +56,7 @@ class WorkerAgent::Impl {
   absl::Status Drain(double timeout_seconds);
   void Stop();
   Pipeline& pipeline() { return *pipeline_; }
+  std::vector<Metric> Metrics();
   absl::Status Refusal() {
     std::lock_guard lock(mutex_);
     // A device that another worker has may be free soon.
@@ -289,6 +290,43 @@ void WorkerAgent::Impl::EndSession(const std::string& session) {
   Drop(leases, "the session is over");
 }
 
+std::vector<Metric> WorkerAgent::Impl::Metrics() {
+  const v1::WorkerStatistics s = pipeline_->Statistics();
+  auto count = [](uint64_t number) { return static_cast<double>(number); };
+  std::vector<Metric> metrics = {
+      Metric::Counter("diapason_worker_builds_total", "Builds that ended", count(s.builds())),
+      Metric::Counter("diapason_worker_builds_failed_total", "Of these, those that failed", count(s.failed_builds())),
+      Metric::Counter("diapason_worker_builder_busy_seconds_total", "Time at work, of all builders",
+                      s.builder_busy_seconds()),
+      Metric::Counter("diapason_worker_builder_restarts_total", "Builders started again", count(s.builder_restarts())),
+      Metric::Counter("diapason_worker_runner_restarts_total", "Runners started again", count(s.runner_restarts())),
+      Metric::Gauge("diapason_worker_waiting_for_builder", "Measurements that wait for a builder",
+                    s.waiting_for_builder()),
+      Metric::Gauge("diapason_worker_waiting_for_runner", "Measurements that wait for their device",
+                    s.waiting_for_runner()),
+  };
+  {
+    std::lock_guard lock(mutex_);
+    metrics.push_back(Metric::Gauge("diapason_worker_leases", "Leases held", static_cast<double>(held_.size())));
+    metrics.push_back(Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker",
+                                    session_.empty() ? 0 : 1));
+  }
+  Metric runs{"diapason_worker_runs_total", "Runs on a device", Metric::Type::kCounter, {}};
+  Metric failed{"diapason_worker_runs_failed_total", "Of these, those that failed", Metric::Type::kCounter, {}};
+  Metric busy{"diapason_worker_device_busy_seconds_total", "Time that a device was at work", Metric::Type::kCounter, {}};
+  for (const v1::DeviceStatistics& device : pipeline_->DeviceCounts()) {
+    const Metric::Labels labels = {{"device", device.device()}};
+    runs.values.push_back({labels, count(device.runs()), {}});
+    failed.values.push_back({labels, count(device.failed_runs()), {}});
+    busy.values.push_back({labels, device.busy_seconds(), {}});
+  }
+  Metric ready{"diapason_worker_device_ready", "1 while a device takes work", Metric::Type::kGauge, {}};
+  for (const v1::DeviceStatus& device : pipeline_->DeviceStates())
+    ready.values.push_back({{{"device", device.device()}}, device.state() == v1::DEVICE_STATE_READY ? 1.0 : 0.0, {}});
+  for (Metric* metric : {&runs, &failed, &busy, &ready}) metrics.push_back(std::move(*metric));
+  return metrics;
+}
+
 // ---- reporting
 
 v1::ReportRequest WorkerAgent::Impl::MakeReport() {
@@ -417,6 +455,7 @@ absl::Status WorkerAgent::WaitUntilRegistered(double timeout_seconds) {
 }
 absl::Status WorkerAgent::Drain(double timeout_seconds) { return impl_->Drain(timeout_seconds); }
 void WorkerAgent::Stop() { impl_->Stop(); }
+std::vector<Metric> WorkerAgent::Metrics() { return impl_->Metrics(); }
 Pipeline& WorkerAgent::pipeline() { return impl_->pipeline(); }
 absl::Status WorkerAgent::Refusal() { return impl_->Refusal(); }
 bool WorkerAgent::drained() { return impl_->drained(); }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/metrics.h"
 #include "worker/pipeline.h"
 #include "worker/security.h"
 
@@ -51,6 +52,8 @@ class WorkerAgent {
   bool drained();
 
   Pipeline& pipeline();
+  // For MetricsServer; safe from any thread.
+  std::vector<Metric> Metrics();
   // "cuda:0 (NVIDIA H200)", in the order of the options.
   std::vector<std::string> pipeline_devices();
 

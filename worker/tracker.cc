@@ -248,6 +248,7 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
   result.set_sequence(queue.next_sequence++);
   result.set_attempts(request->attempts);
   result.mutable_times()->set_queued_seconds(request->waited);
+  CountOutcome(result);
   if (store_ != nullptr) {
     store_->EraseRequest(queue.id, result.id());
     store_->PutResult(queue.id, result);
@@ -268,6 +269,7 @@ void Tracker::Impl::ExpireLeases(Session& session, Clock::time_point now) {
   for (uint64_t id : over) {
     RequestPtr request = session.leases[id].request;
     EraseLease(session, id);
+    ++expired_;
     session.revoked.push_back(id);
     Retry(request,
           InfrastructureResult(MeasureStage::kQueue, "worker '" + session.status.name() + "' did not renew its lease"));
@@ -361,6 +363,10 @@ absl::Status Tracker::ListWorkers(const v1::ListWorkersRequest&, v1::ListWorkers
   Impl::Turn turn(*impl_);
   impl_->ListWorkers(response);
   return absl::OkStatus();
+}
+std::vector<Metric> Tracker::Metrics() {
+  Impl::Turn turn(*impl_);
+  return impl_->Metrics();
 }
 void Tracker::Tick() {
   Impl::Turn turn(*impl_);

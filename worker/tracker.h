@@ -10,10 +10,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
+#include "worker/metrics.h"
 #include "worker/tracker_options.h"
 
 namespace diapason {
@@ -59,6 +61,8 @@ class Tracker {
   absl::Status Report(const v1::ReportRequest& request, v1::ReportResponse& response);
   absl::Status Leave(const v1::LeaveRequest& request, v1::LeaveResponse& response);
   absl::Status ListWorkers(const v1::ListWorkersRequest& request, v1::ListWorkersResponse& response);
+
+  std::vector<Metric> Metrics();
 
   // Ends what has waited or lived too long. To be called every some tens of milliseconds.
   void Tick();

@@ -54,6 +54,7 @@ class Tracker::Impl {
   absl::Status Report(const v1::ReportRequest& request, v1::ReportResponse& response);
   void Leave(const std::string& session);
   void ListWorkers(v1::ListWorkersResponse& response);
+  std::vector<Metric> Metrics();
   void Tick();
   void Shutdown();
 
@@ -185,6 +186,7 @@ class Tracker::Impl {
   void EndQueue(const std::string& id);
   void ExpireLeases(Session& session, Clock::time_point now);
 
+  void CountOutcome(const v1::MeasureResult& result);
   void NoteCounts(Session& session, const v1::DeviceStatistics& total);
   v1::DeviceRates RatesOf(const Session& session, const std::string& device) const;
   // By kind and model: reference times of the devices that have one, the shortest first.
@@ -218,6 +220,9 @@ class Tracker::Impl {
   Clock::duration stalled_{};
   std::random_device random_;
   uint64_t incarnation_ = 0;
+  uint64_t granted_ = 0, expired_ = 0;  // leases
+  std::map<std::string, uint64_t> outcomes_;  // by kind
+  Distribution queued_, build_, run_;         // seconds of each stage
   size_t stored_bytes_ = 0;  // of all requests and results
   std::unique_ptr<TrackerStore> store_;
   std::optional<Clock::time_point> mend_store_at_;

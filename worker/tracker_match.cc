@@ -92,6 +92,7 @@ Tracker::Impl::RequestPtr Tracker::Impl::TakePending(const std::string& device_c
 
 uint64_t Tracker::Impl::Grant(Session& session, const std::string& device, const RequestPtr& request) {
   uint64_t id = next_lease_++;
+  ++granted_;
   request->lease = id;
   request->granted = Now();
   request->waited = SecondsBetween(request->submitted, request->granted);

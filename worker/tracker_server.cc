@@ -127,6 +127,7 @@ class TrackerServer::Impl {
   }
 
   const std::string& address() const { return host_->address(); }
+  std::vector<Metric> Metrics() { return tracker_.Metrics(); }
 
   void Shutdown() {
     {
@@ -176,6 +177,7 @@ absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const Servic
 }
 
 const std::string& TrackerServer::address() const { return impl_->address(); }
+std::vector<Metric> TrackerServer::Metrics() { return impl_->Metrics(); }
 void TrackerServer::Shutdown() { impl_->Shutdown(); }
 
 }  // namespace diapason

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/metrics.h"
 #include "worker/service_host.h"
 #include "worker/tracker_options.h"
 
@@ -29,6 +30,8 @@ class TrackerServer {
 
   // With the port that was chosen.
   const std::string& address() const;
+  // For MetricsServer; safe from any thread.
+  std::vector<Metric> Metrics();
   // Answers waiting calls with UNAVAILABLE and stops listening. Idempotent.
   void Shutdown();
 

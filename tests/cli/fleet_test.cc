@@ -1,4 +1,7 @@
 // Tracker, workers and tuners as processes of their own.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "tests/cli/fleet_fixture.h"
 
 namespace diapason {
@@ -82,6 +85,56 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
               "the tracker at '" + address +
                   "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
                   "network");
+}
+
+// What a program gets from http://ADDRESS/metrics.
+std::string Fetch(const std::string& address) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  std::string text;
+  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  char bytes[4096];
+  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
+      write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+    for (ssize_t count; (count = read(fd, bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<size_t>(count));
+  }
+  close(fd);
+  return text;
+}
+
+TEST_F(FleetCli, ServesMetrics) {
+  const std::vector<std::string> metrics = {"--metrics", "127.0.0.1:0"};
+  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--metrics", "127.0.0.1:0"}, Path("serve"));
+  const std::string address = service.Address();
+  auto worker = Worker(address, "worker", metrics);
+  auto at = [](const Process& process) {
+    const std::string before = "metrics_served address=";
+    const std::string log = process.err();
+    const size_t found = log.find(before);
+    return found == std::string::npos ? "" : log.substr(found + before.size(), log.find('\n', found) - found - before.size());
+  };
+  const CliResult done = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
+                              "--trials", "5", "--min-repeat-ms", "1", "--service", address, "--wait"});
+  ASSERT_EQ(done.code, 0) << done.err << service.err();
+  const std::string text = Fetch(at(service));
+  for (const std::string line :
+       {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0", "diapason_service_jobs{state=\"done\"} 1",
+        "diapason_service_trials 5", "diapason_tracker_requests_pending 0",
+        "# TYPE diapason_tracker_stage_seconds histogram"}) {
+    EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << " is not in\n" << text;
+  }
+  EXPECT_NE(text.find("diapason_tracker_outcomes_total{kind=\"timing\"} "), std::string::npos) << text;
+  const std::string of_worker = Fetch(at(*worker));
+  EXPECT_NE(of_worker.find("\ndiapason_worker_registered 1\n"), std::string::npos) << of_worker;
+  EXPECT_NE(of_worker.find("\ndiapason_worker_device_ready{device=\"cpu:0\"} 1\n"), std::string::npos) << of_worker;
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", at(*worker)}),
+              "cannot serve --metrics on '" + at(*worker) + "': the port is in use or the address is not of this host");
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"}),
+              "--metrics 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach "
+              "it is trusted, or let something on this host fetch them");
 }
 
 // Workers that the tuner launches: lost ones are replaced, and all end with it.
