@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "tests/worker/testing.h"
 
 namespace diapason {
@@ -23,6 +25,24 @@ TEST(ScratchTest, IsRemovedWithItsOwner) {
     ASSERT_TRUE((*scratch)->Fresh("job").ok());
     EXPECT_TRUE(fs::is_empty(*folder));
   }
+  EXPECT_TRUE(base.empty());
+}
+
+// Workers that start at once on one host do not take each other's folders for those of killed owners.
+TEST(ScratchTest, OwnersThatStartTogetherKeepTheirFolders) {
+  TemporaryFolder base;
+  std::vector<std::jthread> owners;
+  std::atomic<int> lost{0};
+  for (int i = 0; i < 8; ++i) {
+    owners.emplace_back([&] {
+      for (int j = 0; j < 200; ++j) {
+        auto scratch = ScratchFolder::Create(base.path());
+        if (!scratch.ok() || !(*scratch)->Fresh("job").ok()) ++lost;
+      }
+    });
+  }
+  owners.clear();
+  EXPECT_EQ(lost, 0);
   EXPECT_TRUE(base.empty());
 }
 
