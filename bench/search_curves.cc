@@ -1,10 +1,13 @@
 // What the cost model and the warm start are worth: tuning on a simulated device, with and without them.
 //
-//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS]      default: 1000 trials, 3 seeds
+//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]      default: 1000 trials, 3 seeds
+//
+// With "half", every other task is known already, with all its trials, and the others are tuned: as a new network would be
+// that has near workloads in the history.
 //
 // The simulated device answers by a model that was trained on all trials of the history (more trees than a search has, and 3% of
 // noise that is the same for the same candidate), so that thousands of trials take minutes of a processor. Prints the sum of
-// the network's tasks in microseconds after so many trials, means over the seeds.
+// the tuned tasks in microseconds, with their weights, after so many trials, means over the seeds.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -115,13 +118,19 @@ class SimulatedMeasurer : public Measurer {
   std::vector<MeasureOutcome> outcomes_;
 };
 
-// The estimate after so many trials.
+// The sum of the tuned tasks after so many trials.
 class Curve : public ProgressListener {
  public:
   explicit Curve(std::vector<int64_t> at) : at_(std::move(at)), values_(at_.size()) {}
   void OnRecord(int, const TuningRecord&, bool, const TuneReport& report) override {
+    double sum = 0;
+    for (const TaskReport& task : report.tasks) {
+      if (!task.selected) continue;
+      if (!task.best_us) return;
+      sum += task.weight * *task.best_us;
+    }
     for (size_t i = 0; i < at_.size(); ++i)
-      if (report.measured <= at_[i] && report.estimated_us) values_[i] = *report.estimated_us;
+      if (report.measured <= at_[i]) values_[i] = sum;
   }
   const std::vector<double>& values() const { return values_; }  // 0: not all tasks had a time
 
@@ -135,13 +144,32 @@ struct Variant {
   bool learn, warm_start;
 };
 
+// Copies what the history has of every other task, and has the rest tuned.
+absl::Status KnowHalf(const std::string& from, const std::vector<MeasuredTask>& tasks, History& history, TunerOptions* options) {
+  ASSIGN_OR_RETURN(const auto known, History::Open(from, HistoryMode::kReadOnly));
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    if (i % 2 == 0) {
+      options->only.push_back(static_cast<int>(i));
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::vector<TuningRecord> records, known->ForWorkload(tasks[i].task.workload_key, options->facts.model));
+    for (TuningRecord& record : records) {
+      record.run_id = 0;
+      record.target = options->target.ToString();
+    }
+    RETURN_IF_ERROR(history.Append(records).status());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks, const SimulatedDevice& device, TunerOptions options,
-                                         const std::vector<int64_t>& at) {
+                                         const std::vector<int64_t>& at, const std::string& half_of) {
   const std::filesystem::path file = std::filesystem::temp_directory_path() / absl::StrCat("search_curves.", std::rand(), ".db");
   Curve curve(at);
   absl::Status status;
   {
     ASSIGN_OR_RETURN(const auto history, History::Open(file, HistoryMode::kCreate));
+    if (!half_of.empty()) RETURN_IF_ERROR(KnowHalf(half_of, tasks, *history, &options));
     std::vector<TuningTask> tuning;
     for (const MeasuredTask& task : tasks) tuning.push_back(task.task);
     SimulatedMeasurer measurer(&device);
@@ -153,7 +181,8 @@ absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks,
   return curve.values();
 }
 
-absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text, int64_t trials, int seeds) {
+absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text, int64_t trials, int seeds,
+                 bool half) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
   ASSIGN_OR_RETURN(const std::vector<MeasuredTask> tasks, LoadMeasuredTasks(path, name, target, 8));
   const SimulatedDevice device(tasks);
@@ -162,7 +191,8 @@ absl::Status Run(const std::string& path, const std::string& name, const std::st
   std::printf("%zu tasks\n%-22s", tasks.size(), "trials");
   for (int64_t n : at) std::printf(" %8lld", static_cast<long long>(n));
   std::printf("\n");
-  const Variant variants[] = {{"neither", false, false}, {"warm start", false, true}, {"model", true, false}, {"model, warm start", true, true}};
+  const Variant variants[] = {
+      {"neither", false, false}, {"warm start", false, true}, {"model", true, false}, {"model, warm start", true, true}};
   for (const Variant& variant : variants) {
     std::vector<double> sums(at.size());
     for (int seed = 0; seed < seeds; ++seed) {
@@ -172,7 +202,7 @@ absl::Status Run(const std::string& path, const std::string& name, const std::st
       options.synchronous = true;
       options.learn = variant.learn;
       options.warm_start = variant.warm_start;
-      ASSIGN_OR_RETURN(const std::vector<double> values, Tune(tasks, device, std::move(options), at));
+      ASSIGN_OR_RETURN(const std::vector<double> values, Tune(tasks, device, std::move(options), at, half ? path : ""));
       for (size_t i = 0; i < at.size(); ++i) sums[i] += values[i] / seeds;
     }
     std::printf("%-22s", variant.name);
@@ -187,12 +217,15 @@ absl::Status Run(const std::string& path, const std::string& name, const std::st
 }  // namespace diapason
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 6) {
-    std::fprintf(stderr, "usage: search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS]\n");
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const bool half = std::erase(words, "half") > 0;
+  if (words.size() < 3 || words.size() > 5) {
+    std::fprintf(stderr, "usage: search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]\n");
     return 2;
   }
-  const int64_t trials = argc > 4 ? std::max(50, std::atoi(argv[4])) : 1000;
-  const absl::Status status = diapason::Run(argv[1], argv[2], argv[3], trials, argc > 5 ? std::max(1, std::atoi(argv[5])) : 3);
+  const int64_t trials = words.size() > 3 ? std::max(50, std::atoi(words[3].c_str())) : 1000;
+  const int seeds = words.size() > 4 ? std::max(1, std::atoi(words[4].c_str())) : 3;
+  const absl::Status status = diapason::Run(words[0], words[1], words[2], trials, seeds, half);
   if (!status.ok()) std::fprintf(stderr, "search_curves: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }
