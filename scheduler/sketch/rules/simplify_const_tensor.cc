@@ -28,7 +28,8 @@ class SimplifyConstTensor : public SketchRule {
     int reduction = stage;
     std::vector<bool> whole;
     for (int axis : next.SpatialAxes(stage)) whole.push_back(unrolled(stage, axis));
-    if (consumer < 0 || next.IsBound(consumer)) {
+    if (consumer < 0 || next.IsBound(consumer) ||
+        next.state().stage(consumer).attach != StageState::Attach::kRoot) {
       reduction = next.CacheWrite(stage, Memory::kLocal);
       consumer = stage;
     }
