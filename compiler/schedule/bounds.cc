@@ -151,7 +151,7 @@ void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBoun
 void Skeleton::LocalTerms(int id, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const {
   const Loop& l = state_.stage(id).loops[loop];
   if (l.pieces.empty()) {
-    terms->push_back({id, loop, coefficient});
+    if (bounds.extent[loop] > 1) terms->push_back({id, loop, coefficient});
     return;
   }
   int64_t stride = coefficient;
@@ -198,7 +198,6 @@ void Skeleton::InferAxisTerms(int id, Bounds* all) const {
     for (const Term& t : region.outer) terms.push_back(t);
     for (const Term& t : local) {
       const int64_t extent = b.extent[t.loop];
-      if (extent <= 1) continue;
       int64_t compact = 1;
       bool placed = false;
       for (const Level& level : region.levels) {
@@ -249,19 +248,29 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
   const StageBounds& reader = all.stages[access.reader];
   *constant = index.constant;
   if (!index.affine) return false;
+  const StageBounds& producer = all.stages[access.producer];
+  const auto place = [&](const Term& t) {
+    if (t.coefficient == 0) return true;
+    if (CutByAttachPoint(t, access.producer, all)) return false;
+    (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
+    return true;
+  };
+  if (index.axes.size() == 1) {  // the terms of one axis differ in their loops: nothing to add up
+    const auto& [axis, coefficient] = index.axes[0];
+    if (!reader.axis_affine[axis]) return false;
+    *constant += coefficient * reader.axis_constant[axis];
+    for (const Term& t : reader.axis_terms[axis])
+      if (!place({t.stage, t.loop, t.coefficient * coefficient})) return false;
+    return true;
+  }
   Terms sum;
   for (const auto& [axis, coefficient] : index.axes) {
     if (!reader.axis_affine[axis]) return false;
     *constant += coefficient * reader.axis_constant[axis];
-    for (const Term& t : reader.axis_terms[axis])
-      if (all.stages[t.stage].extent[t.loop] > 1) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
+    for (const Term& t : reader.axis_terms[axis]) AddTerm(&sum, {t.stage, t.loop, t.coefficient * coefficient});
   }
-  const StageBounds& producer = all.stages[access.producer];
-  for (const Term& t : sum) {
-    if (t.coefficient == 0) continue;
-    if (CutByAttachPoint(t, access.producer, all)) return false;
-    (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
-  }
+  for (const Term& t : sum)
+    if (!place(t)) return false;
   return true;
 }
 

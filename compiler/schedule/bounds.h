@@ -56,7 +56,7 @@ struct Region {
 
 struct StageBounds {
   std::vector<int64_t> extent;            // by loop id
-  std::vector<Terms> axis_terms;          // by axis: its value as a sum over atoms (plus axis_constant)
+  std::vector<Terms> axis_terms;          // by axis: its value as a sum over atoms that move (plus axis_constant)
   std::vector<int64_t> axis_constant;
   std::vector<uint8_t> axis_affine;       // 0: tiles cut across region levels; only expressions can say the value
   std::vector<Region> region;             // by dimension, attached stages
