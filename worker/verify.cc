@@ -43,11 +43,7 @@ double BaseTolerance(DType dtype) {
 
 int64_t LongestReduction(const ComputeDag& dag) {
   int64_t longest = 1;
-  for (const Stage& stage : dag.stages()) {
-    int64_t length = 1;
-    for (const Axis& axis : stage.reduce_axes) length *= axis.extent;
-    longest = std::max(longest, length);
-  }
+  for (const Stage& stage : dag.stages()) longest = std::max(longest, stage.terms());
   return longest;
 }
 

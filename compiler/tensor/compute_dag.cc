@@ -241,6 +241,12 @@ int64_t Stage::elements() const {
   return elements;
 }
 
+int64_t Stage::terms() const {
+  int64_t terms = 1;
+  for (const Axis& axis : reduce_axes) terms *= axis.extent;
+  return terms;
+}
+
 absl::StatusOr<ComputeDag> ComputeDag::Create(std::vector<Stage> stages, std::vector<int> outputs) {
   std::unordered_set<std::string> names;
   std::unordered_set<const ExprNode*> vars;

@@ -44,6 +44,7 @@ struct Stage {
 
   std::vector<int64_t> shape() const;
   int64_t elements() const;
+  int64_t terms() const;  // that are reduced into each element; 1 without a reduction
   bool reduces() const { return !reduce_axes.empty(); }
 };
 

@@ -85,6 +85,14 @@ std::vector<int> Draft::ReduceAxes(int stage) const {
   return axes;
 }
 
+int Draft::LongestReduceAxis(int stage) const {
+  const StageState& s = state_.stage(stage);
+  int longest = -1;
+  for (int axis : ReduceAxes(stage))
+    if (longest < 0 || s.axis(axis).extent > s.axis(longest).extent) longest = axis;
+  return longest;
+}
+
 bool Draft::IsInjective(int stage) const {
   const StageState& s = state_.stage(stage);
   return s.computes() && !s.op.reduces();
@@ -168,6 +176,7 @@ int Draft::ElementwiseConsumer(int id) const {
   const StageState& stage = state_.stage(id);
   if (consumer.op.reduces() || consumer.op.axes.size() != stage.op.axes.size()) return -1;
   if (consumer.prologue != stage.prologue) return -1;
+  if (consumer.attach != StageState::Attach::kRoot || IsBound(consumers[0])) return -1;
   bool match = true;
   for (size_t a = 0; a < stage.op.axes.size(); ++a) match &= consumer.op.axes[a].extent == stage.op.axes[a].extent;
   Visit(consumer.op.body, [&](const ExprNode& e) {

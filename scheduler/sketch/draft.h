@@ -85,7 +85,8 @@ class Draft {
 
   // Questions that rules ask.
   bool NeedsTiling(int stage) const;           // data reuse exists (Ansor's needs_multi_level_tiling)
-  int ElementwiseConsumer(int stage) const;    // the only consumer, if it reads the stage point by point; else -1
+  // The only consumer, if it reads the stage point by point and is still free: a root without bound loops; else -1.
+  int ElementwiseConsumer(int stage) const;
   bool IsInjective(int stage) const;           // computed, without reduction
   bool IsExpensive(int stage) const;           // calls a function or chooses by condition
   // Axes of a reduction that each operand uses, although every operand is reused along some other axis: batch axes.
@@ -94,6 +95,7 @@ class Draft {
   // Loops of spatial and reduce axes before any step (ids are axis numbers).
   std::vector<int> SpatialAxes(int stage) const;
   std::vector<int> ReduceAxes(int stage) const;
+  int LongestReduceAxis(int stage) const;      // the first of equal ones; -1 without a reduction
 
  private:
   State state_;

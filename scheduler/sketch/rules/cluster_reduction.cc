@@ -12,24 +12,11 @@
 namespace diapason {
 namespace {
 
-int64_t Product(const std::vector<Axis>& axes) {
-  int64_t product = 1;
-  for (const Axis& axis : axes) product *= axis.extent;
-  return product;
-}
-
-int LongestReduceAxis(const Draft& draft, int stage) {
-  int best = -1;
-  for (int axis : draft.ReduceAxes(stage))
-    if (best < 0 || draft.state().stage(stage).axis(axis).extent > draft.state().stage(stage).axis(best).extent) best = axis;
-  return best;
-}
-
 // Numbers of blocks that leave each enough to reduce, and are needed to fill the device.
 std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
-  const int64_t extent = s.axis(LongestReduceAxis(draft, stage)).extent;
-  const int64_t reduce = Product(s.op.reduce_axes), space = Product(s.op.axes);
+  const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
+  const int64_t reduce = s.op.terms(), space = s.op.elements();
   const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
   std::vector<int32_t> sizes;
   for (int32_t blocks : {2, 3, 4, 6, 8, 12, 16})
@@ -47,9 +34,7 @@ class ClusterReduction : public SketchRule {
       return Answer::kSkip;
     if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count()) return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
-    const int consumer = draft.ElementwiseConsumer(stage);
-    if (consumer < 0 || draft.IsBound(consumer) || draft.state().stage(consumer).attach != StageState::Attach::kRoot)
-      return Answer::kSkip;
+    if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
     bool gemm_like = false;
     draft.BatchAxes(stage, &gemm_like);
     return gemm_like && !ClusterSizes(draft, stage).empty() ? Answer::kApply : Answer::kSkip;
@@ -107,7 +92,7 @@ class ClusterReduction : public SketchRule {
   }
 
   static ClusterAxis MakeCluster(Draft* draft, int stage) {
-    return {LongestReduceAxis(*draft, stage), draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4)};
+    return {draft->LongestReduceAxis(stage), draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4)};
   }
 
   // Returns the new stage that reduces.

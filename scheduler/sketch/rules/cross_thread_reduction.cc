@@ -5,12 +5,6 @@
 namespace diapason {
 namespace {
 
-int64_t Product(const std::vector<Axis>& axes) {
-  int64_t product = 1;
-  for (const Axis& axis : axes) product *= axis.extent;
-  return product;
-}
-
 class CrossThreadReduction : public SketchRule {
  public:
   std::string name() const override { return "cross_thread_reduction"; }
@@ -19,7 +13,7 @@ class CrossThreadReduction : public SketchRule {
     if (!s.computes() || !s.op.reduces() || s.prologue || s.attach != StageState::Attach::kRoot || draft.IsBound(stage))
       return Answer::kSkip;
     if (static_cast<int>(s.loops.size()) != s.axis_count() || s.op.axes.empty()) return Answer::kSkip;
-    const int64_t space = Product(s.op.axes), reduce = Product(s.op.reduce_axes);
+    const int64_t space = s.op.elements(), reduce = s.op.terms();
     const DeviceFacts& facts = draft.context().facts;
     if (draft.NeedsTiling(stage) ? !(space <= 16 * facts.max_threads_per_block && reduce >= 64) : reduce < 32)
       return Answer::kSkip;

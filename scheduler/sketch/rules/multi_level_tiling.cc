@@ -194,9 +194,7 @@ class MultiLevelTilingWithFusion : public SketchRule {
   std::string name() const override { return "multi_level_tiling_with_fusion"; }
   Answer Condition(const Draft& draft, int stage) const override {
     if (!draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage)) return Answer::kSkip;
-    const int consumer = draft.ElementwiseConsumer(stage);
-    if (consumer < 0 || draft.IsBound(consumer)) return Answer::kSkip;
-    if (draft.state().stage(consumer).attach != StageState::Attach::kRoot) return Answer::kSkip;
+    if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {

@@ -19,8 +19,7 @@ class PlainReduction : public SketchRule {
     Draft next = draft;
     int consumer = next.ElementwiseConsumer(stage);
     int reduction = stage;
-    if (consumer < 0 || next.IsBound(consumer) ||
-        next.state().stage(consumer).attach != StageState::Attach::kRoot) {
+    if (consumer < 0) {
       reduction = next.CacheWrite(stage, Memory::kLocal);
       consumer = stage;
     }

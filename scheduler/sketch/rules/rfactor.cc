@@ -28,7 +28,7 @@ class Rfactor : public SketchRule {
     for (int slices : Slices(draft, stage)) {
       Draft next = draft;
       next.Name(absl::StrCat("split", slices));
-      const int axis = LongestAxis(draft, stage);
+      const int axis = draft.LongestReduceAxis(stage);
       const int64_t extent = draft.state().stage(stage).axis(axis).extent;
       const std::vector<int> pieces = next.Split(stage, axis, {Factor::Of(static_cast<int32_t>(Chunk(extent, slices)))});
       next.Do({StepKind::kRfactor, stage, {pieces[0]}, {}, -1, {}});
@@ -38,14 +38,6 @@ class Rfactor : public SketchRule {
   }
 
  private:
-  static int LongestAxis(const Draft& draft, int stage) {
-    int best = -1;
-    for (int axis : draft.ReduceAxes(stage))
-      if (best < 0 || draft.state().stage(stage).axis(axis).extent > draft.state().stage(stage).axis(best).extent)
-        best = axis;
-    return best;
-  }
-
   // Length of a slice: a multiple of 16 where the reduction is long, so that tiles and vectors stay aligned.
   static int64_t Chunk(int64_t extent, int slices) {
     const int64_t chunk = (extent + slices - 1) / slices;
@@ -54,10 +46,8 @@ class Rfactor : public SketchRule {
 
   static std::vector<int> Slices(const Draft& draft, int stage) {
     const StageState& s = draft.state().stage(stage);
-    int64_t space = 1, reduce = 1;
-    for (const Axis& axis : s.op.axes) space *= axis.extent;
-    for (const Axis& axis : s.op.reduce_axes) reduce *= axis.extent;
-    const int64_t extent = s.axis(LongestAxis(draft, stage)).extent;
+    const int64_t space = s.op.elements(), reduce = s.op.terms();
+    const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
     std::vector<int> slices;
     if (draft.gpu()) {
       // Worth it only while the tiles of the output alone cannot fill the device.

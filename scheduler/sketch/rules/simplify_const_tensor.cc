@@ -28,8 +28,7 @@ class SimplifyConstTensor : public SketchRule {
     int reduction = stage;
     std::vector<bool> whole;
     for (int axis : next.SpatialAxes(stage)) whole.push_back(unrolled(stage, axis));
-    if (consumer < 0 || next.IsBound(consumer) ||
-        next.state().stage(consumer).attach != StageState::Attach::kRoot) {
+    if (consumer < 0) {
       reduction = next.CacheWrite(stage, Memory::kLocal);
       consumer = stage;
     }

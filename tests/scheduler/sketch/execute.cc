@@ -38,11 +38,7 @@ absl::Status FillBuffers(Executable& executable, const std::map<int, Array>& inp
 
 double Tolerance(const ComputeDag& dag) {
   int64_t longest = 1;
-  for (const Stage& stage : dag.stages()) {
-    int64_t length = 1;
-    for (const Axis& axis : stage.reduce_axes) length *= axis.extent;
-    longest = std::max(longest, length);
-  }
+  for (const Stage& stage : dag.stages()) longest = std::max(longest, stage.terms());
   return 1e-4 * std::max(1.0, std::sqrt(static_cast<double>(longest) / 1024));
 }
 
