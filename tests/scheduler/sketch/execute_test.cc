@@ -99,6 +99,32 @@ TEST_P(ExecuteTest, CandidatesOfTheBuiltInTasksComputeTheDag) {
   testing::PrintSummary("execution of built-in tasks,", GetParam(), tasks, run);
 }
 
+// Pipelines whose slices end within a tile: the steps of a work group stand under conditions that PoCL must not split.
+TEST_P(ExecuteTest, PipelinesOfSplitReductionsEndWhereTheirSlicesEnd) {
+  if (GetParam() == "cpu") return;  // has no shared copies
+  testing::GuardSettings settings;
+  settings.task = "conv3x3_deep";
+  settings.sketch = "gemm/split2.reduce.tile";
+  settings.seed = 7;
+  const std::vector<NamedDag> kinds = testing::AllKinds();
+  const auto tasks = testing::TasksToGuard(kinds, settings, target_, device_->facts());
+  ASSERT_EQ(tasks.size(), 1u);
+  const Reference reference = testing::MakeReference(tasks[0].task->dag, kInputs);
+  int pipelines = 0;
+  for (int sketch : tasks[0].sketches) {
+    const Space& space = tasks[0].space->space(sketch);
+    for (int n = 0; n < 40 && pipelines < 4; ++n) {
+      const std::vector<int32_t> decisions = testing::DrawCandidate(space, settings.seed, n);
+      const std::string what = testing::Describe("conv3x3_deep", space, n, decisions);
+      if (what.find("stages=3") == std::string::npos) continue;
+      ++pipelines;
+      SCOPED_TRACE(what);
+      Compare(tasks[0].task->dag, space, decisions, reference);
+    }
+  }
+  EXPECT_EQ(pipelines, 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 
