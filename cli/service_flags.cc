@@ -96,6 +96,21 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
       ->group(group);
 }
 
+void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
+  command
+      ->add_option_function<std::string>(
+          "--sandbox", [mode](const std::string& text) { *mode = ParseSandboxMode(text); },
+          "Builders and runners without network, and with files that they can only read, by bubblewrap: on, off, or auto "
+          "(default: where this host allows it)")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return ParseSandboxMode(text).has_value() ? std::string() : text + ": give auto, on or off";
+          },
+          ""))
+      ->type_name("MODE")
+      ->group("Security");
+}
+
 void StartLog(const ServiceFlags& flags) {
   LogLevel level = LogLevel::kInfo;
   ParseLogLevel(flags.log_level, level);

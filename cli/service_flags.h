@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "cli/command.h"
 #include "worker/log.h"
 #include "worker/metrics.h"
+#include "worker/sandbox.h"
 #include "worker/security.h"
 
 namespace diapason {
@@ -34,6 +36,9 @@ enum class Ends { kDials, kListens, kBoth };
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
 // --log-level, --metrics and those of security.
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
+
+// --sandbox, of the commands that start builders and runners.
+void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode);
 
 // Events from now on go to stderr.
 void StartLog(const ServiceFlags& flags);

@@ -217,6 +217,10 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--builders is for this host's own processes; with --tracker the workers say how many they have");
   }
+  if (flags.sandbox.has_value()) {
+    return absl::InvalidArgumentError(
+        "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
+  }
   return DialWith("--tracker", flags.tracker, flags.security).status();
 }
 
@@ -240,7 +244,8 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
   Fleet here;
   ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(flags.target));
   ASSIGN_OR_RETURN(here.measurer,
-                   StartMeasurer({here.target.target, here.target.device, static_cast<int>(flags.builders)}));
+                   StartMeasurer({here.target.target, here.target.device, static_cast<int>(flags.builders),
+                                  flags.sandbox.value_or(SandboxMode::kAuto)}));
   return here;
 }
 
@@ -317,6 +322,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);
+  AddSandboxFlag(command, &flags->sandbox);
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });
 }

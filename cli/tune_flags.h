@@ -1,6 +1,7 @@
 // The flags that `tune` and `submit` have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -27,6 +28,7 @@ struct TuneFlags {
   int64_t builders = 0;
   double wait = 60;
   bool json = false;
+  std::optional<SandboxMode> sandbox;
   SecurityFlags security;
   LaunchFlags launch;
 };

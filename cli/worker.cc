@@ -1,6 +1,7 @@
 // diapason worker: measures on this host's devices what a tracker hands out.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@ struct WorkerFlags {
   std::string tracker, devices, name, labels, scratch;
   int64_t builders = 0;
   double drain = 30, reference_interval = 600;
+  std::optional<SandboxMode> sandbox;
 };
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(const std::string& text) {
@@ -35,6 +37,7 @@ absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
   ASSIGN_OR_RETURN(options.pipeline.devices, DeviceTargets(flags.devices));
   options.pipeline.builders = static_cast<int>(flags.builders);
   options.pipeline.scratch_base = flags.scratch;
+  options.pipeline.sandbox = flags.sandbox.value_or(SandboxMode::kAuto);
   options.pipeline.reference_interval_seconds = flags.reference_interval;
   return options;
 }
@@ -95,6 +98,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
   AddNumber(command, "--reference-interval", &flags->reference_interval, 0,
             "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
   AddServiceFlags(command, &flags->service, Ends::kDials);
+  AddSandboxFlag(command, &flags->sandbox);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunWorker(*flags, session); }; });
 }
 

@@ -34,6 +34,7 @@ struct MeasurerOptions {
   Target target;     // with all that a program's text depends on, but for -device
   int device = 0;    // which of several GPUs
   int builders = 0;  // builder processes; 0: as many as suit the machine
+  SandboxMode sandbox = SandboxMode::kOff;
 };
 
 // Starts tracker, worker and their processes on loopback for one run of the tuner; they end with the measurer.

@@ -36,6 +36,12 @@ int64_t UnixNanos() {
       .count();
 }
 
+void NoteSandbox(const Sandbox& sandbox) {
+  std::vector<std::pair<std::string, std::string>> fields = {{"in_force", sandbox.Describe()}};
+  if (!sandbox.why_not().empty()) fields.emplace_back("why", sandbox.why_not());
+  LogEvent(sandbox.why_not().empty() ? LogLevel::kInfo : LogLevel::kWarning, "sandbox", fields);
+}
+
 bool IsRefusal(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) || absl::IsAlreadyExists(status) ||
          absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
@@ -112,6 +118,7 @@ class WorkerAgent::Impl {
 
 absl::Status WorkerAgent::Impl::Start() {
   ASSIGN_OR_RETURN(pipeline_, Pipeline::Start(options_.pipeline));
+  NoteSandbox(pipeline_->sandbox());
   int devices = static_cast<int>(pipeline_->devices().size());
   int leases = options_.max_leases > 0 ? options_.max_leases : 2 * (pipeline_->builders() + devices);
   leases_per_device_ = std::max(1, (leases + devices - 1) / devices);

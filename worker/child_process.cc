@@ -76,6 +76,20 @@ std::vector<pid_t> ChildrenOf(pid_t pid) {
   return children;
 }
 
+bool IsStopped(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(stat, line)) return false;
+  size_t end = line.rfind(')');
+  return end != std::string::npos && end + 2 < line.size() && (line[end + 2] == 'T' || line[end + 2] == 't');
+}
+
+// What a program ended with whose wrapper did so.
+int Unwrapped(int status) {
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  return code > 128 && code <= 128 + SIGRTMAX ? code - 128 : status;
+}
+
 // Returns the members but the leader, so that they can be buried. A member may start another while we look: again until
 // none lives. A process stuck in a driver never goes; ten rounds are enough for the others.
 std::vector<pid_t> KillSession(pid_t session) {
@@ -94,14 +108,46 @@ std::vector<pid_t> KillSession(pid_t session) {
   return members;
 }
 
-std::vector<std::string> ChildEnvironment(const std::string& scratch) {
+// File descriptor of the program's file, in a wrapper; closed in the program.
+constexpr int kProgramFile = kChildSocket + 1;
+
+std::vector<std::string> ChildEnvironment(const ChildOptions& options) {
+  auto changed = options.environment;
+  changed.emplace_back("TMPDIR", options.scratch);
   std::vector<std::string> result;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (std::strncmp(*variable, "TMPDIR=", 7) != 0) result.push_back(*variable);
+    const std::string text = *variable;
+    const std::string name = text.substr(0, text.find('='));
+    if (std::none_of(changed.begin(), changed.end(), [&](const auto& c) { return c.first == name; }))
+      result.push_back(text);
   }
-  result.push_back("TMPDIR=" + scratch);
+  for (const auto& [name, value] : changed) result.push_back(name + "=" + value);
   return result;
 }
+
+// A wrapper finds the program by its file and not by its name: /proc/self/exe would be the wrapper, and the name may by
+// now be that of a newer version.
+std::vector<std::string> Arguments(const ChildOptions& options) {
+  if (options.wrapper.empty()) return options.args;
+  std::vector<std::string> args = options.wrapper;
+  args.push_back("/proc/self/fd/" + std::to_string(kProgramFile));
+  args.insert(args.end(), options.args.begin() + 1, options.args.end());
+  return args;
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
 
 std::vector<char*> Pointers(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -112,13 +158,19 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
 
 // posix_spawn and not fork: no copy of the page tables of a large process, nothing of ours runs in the child.
 int SpawnWithSocket(const ChildOptions& options, const std::string& output, int socket, pid_t& pid) {
+  const bool wrapped = !options.wrapper.empty();
+  const FileDescriptor file(wrapped ? open(options.program.c_str(), O_PATH | O_CLOEXEC) : -1);
+  // Of another number than those that the child gets.
+  const FileDescriptor program(wrapped ? fcntl(file.get(), F_DUPFD_CLOEXEC, kProgramFile + 1) : -1);
+  if (wrapped && program.get() < 0) return errno;
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_adddup2(&files, socket, kChildSocket);
+  if (wrapped) posix_spawn_file_actions_adddup2(&files, program.get(), kProgramFile);
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   posix_spawn_file_actions_adddup2(&files, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&files, kChildSocket + 1);
+  posix_spawn_file_actions_addclosefrom_np(&files, kProgramFile + (wrapped ? 1 : 0));
 
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -129,9 +181,9 @@ int SpawnWithSocket(const ChildOptions& options, const std::string& output, int 
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
 
-  std::vector<std::string> args = options.args, environment = ChildEnvironment(options.scratch);
-  int error = posix_spawn(&pid, options.program.c_str(), &files, &attributes, Pointers(args).data(),
-                          Pointers(environment).data());
+  std::vector<std::string> args = Arguments(options), environment = ChildEnvironment(options);
+  int error = posix_spawn(&pid, wrapped ? args[0].c_str() : options.program.c_str(), &files, &attributes,
+                          Pointers(args).data(), Pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   return error;
@@ -141,6 +193,13 @@ int SpawnWithSocket(const ChildOptions& options, const std::string& output, int 
   constexpr char kText[] = "out of memory\n";
   if (write(2, kText, sizeof(kText) - 1) < 0) _exit(kExitOutOfMemory + 1);
   _exit(kExitOutOfMemory);
+}
+
+// What a wrapper found this program by, if it did.
+void CloseProgramFile() {
+  struct stat file {}, program {};
+  const bool there = fstat(kProgramFile, &file) == 0 && stat("/proc/self/exe", &program) == 0;
+  if (there && file.st_ino == program.st_ino && file.st_dev == program.st_dev) close(kProgramFile);
 }
 
 }  // namespace
@@ -160,7 +219,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildOpt
     close(sockets[0]);
     return absl::UnavailableError("cannot start '" + options.program + "': " + std::strerror(error));
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output, !options.wrapper.empty()));
 }
 
 ChildProcess::~ChildProcess() {
@@ -218,11 +277,12 @@ absl::StatusOr<std::vector<std::string>> ChildProcess::Receive(bool& ended) {
 }
 
 bool ChildProcess::stopped() const {
-  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
-  std::string line;
-  if (!std::getline(stat, line)) return false;
-  size_t end = line.rfind(')');
-  return end != std::string::npos && end + 2 < line.size() && (line[end + 2] == 'T' || line[end + 2] == 't');
+  std::vector<pid_t> family = {pid_};
+  for (size_t i = 0; i < family.size(); ++i) {
+    if (IsStopped(family[i])) return true;
+    for (pid_t child : ChildrenOf(family[i])) family.push_back(child);
+  }
+  return false;
 }
 
 // From the top, so that one that is stopped starts no more.
@@ -268,7 +328,7 @@ std::optional<int> ChildProcess::Reap() {
   AdoptSession();
   int status = 0;
   waitpid(pid_, &status, 0);
-  wait_status_ = status;
+  wait_status_ = wrapped_ ? Unwrapped(status) : status;
   return wait_status_;
 }
 
@@ -289,6 +349,7 @@ void PrepareChildProcess(int socket) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   fcntl(socket, F_SETFD, FD_CLOEXEC);
+  CloseProgramFile();
   rlimit none{0, 0};
   setrlimit(RLIMIT_CORE, &none);
   std::set_new_handler(ExitOutOfMemory);

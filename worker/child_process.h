@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,10 @@ struct ChildOptions {
   std::string program = "/proc/self/exe";  // path of the file to execute
   std::vector<std::string> args;           // argv, the program's name first
   std::string scratch;                     // existing folder: TMPDIR of the child; its output goes to a file there
+  std::vector<std::pair<std::string, std::string>> environment;  // in place of ours of that name
+  // Runs `program` for us, argv: gets the program's path and arguments behind its own. It hands on kChildSocket, exits
+  // as the program did (128 and the signal's number after a signal), and the program dies with it.
+  std::vector<std::string> wrapper;
 };
 
 // For one thread, the one that called Spawn.
@@ -49,7 +54,7 @@ class ChildProcess {
   // All whole messages that have arrived. Sets `ended` when no more will come; DataLoss for a broken stream.
   absl::StatusOr<std::vector<std::string>> Receive(bool& ended);
 
-  // Whether the process is stopped (SIGSTOP), by us or by another.
+  // Whether the process or one that it started is stopped (SIGSTOP), by us or by another.
   bool stopped() const;
   // Stops and continues the child and what it has started. Two Pauses need two Resumes.
   void Pause();
@@ -65,7 +70,8 @@ class ChildProcess {
   std::string OutputTail(size_t max_bytes = 2000) const;
 
  private:
-  ChildProcess(pid_t pid, int socket, std::string output) : pid_(pid), socket_(socket), output_(std::move(output)) {}
+  ChildProcess(pid_t pid, int socket, std::string output, bool wrapped)
+      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(wrapped) {}
 
   // Ends what is left of the session, and notes it for burial.
   void AdoptSession();
@@ -73,6 +79,7 @@ class ChildProcess {
   const pid_t pid_;
   const int socket_;
   const std::string output_;
+  const bool wrapped_;
   std::string unsent_;
   size_t sent_ = 0;
   FrameDecoder decoder_;

@@ -32,6 +32,7 @@ absl::Status Pipeline::Impl::MakePlaces() {
   if (options_.devices.empty())
     return absl::InvalidArgumentError("a worker needs at least one device: name one, for instance 'cpu'");
   std::map<std::string, int> named;
+  bool any_opencl = false;
   for (const std::string& text : options_.devices) {
     ASSIGN_OR_RETURN(Target target, Target::Parse(text));
     auto place = std::make_unique<RunnerPlace>();
@@ -42,13 +43,15 @@ absl::Status Pipeline::Impl::MakePlaces() {
     SlotOptions slot{.name = "runner-" + std::to_string(runners_.size()),
                      .program = options_.program_path,
                      .args = options_.runner_args,
+                     .devices = true,
                      .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : options_.runner_memory_bytes,
                      .start_timeout_seconds = options_.start_timeout_seconds};
     slot.args.push_back(target.ToString());
-    place->slot = std::make_unique<ProcessSlot>(slot, *scratch_);
+    place->slot = std::make_unique<ProcessSlot>(slot, sandbox_, *scratch_);
     place->description.set_name(name);
     place->description.set_target(target.ToString());
     place->target = target;
+    any_opencl = any_opencl || target.kind == TargetKind::kOpenCl;
     targets_.push_back(std::move(target));
     runners_.push_back(std::move(place));
   }
@@ -57,10 +60,11 @@ absl::Status Pipeline::Impl::MakePlaces() {
     place->slot = std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
                                                             .program = options_.program_path,
                                                             .args = options_.builder_args,
+                                                            .devices = any_opencl,  // whose drivers compile
                                                             .memory_limit_bytes = options_.builder_memory_bytes,
                                                             .start_timeout_seconds = options_.start_timeout_seconds,
                                                             .max_jobs = options_.jobs_per_builder},
-                                                *scratch_);
+                                                sandbox_, *scratch_);
     builders_.push_back(std::move(place));
   }
   unfinished_.assign(runners_.size(), 0);
@@ -69,6 +73,9 @@ absl::Status Pipeline::Impl::MakePlaces() {
 
 absl::Status Pipeline::Impl::Start() {
   ASSIGN_OR_RETURN(scratch_, ScratchFolder::Create(options_.scratch_base));
+  if (sandbox_.why_not().empty()) {
+    ASSIGN_OR_RETURN(sandbox_, Sandbox::Find(options_.sandbox, *scratch_));
+  }
   RETURN_IF_ERROR(MakePlaces());
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0)
@@ -350,14 +357,20 @@ int Pipeline::Impl::Unfinished(int device) const {
 // ---- the public face
 
 absl::StatusOr<std::unique_ptr<Pipeline>> Pipeline::Start(PipelineOptions options) {
-  auto impl = std::make_unique<Impl>(std::move(options));
-  RETURN_IF_ERROR(impl->Start());
+  auto impl = std::make_unique<Impl>(options);
+  absl::Status started = impl->Start();
+  if (!started.ok() && options.sandbox == SandboxMode::kAuto && impl->sandbox().in_force()) {
+    impl = std::make_unique<Impl>(std::move(options), "inside, " + std::string(started.message()));
+    started = impl->Start();
+  }
+  RETURN_IF_ERROR(started);
   return std::unique_ptr<Pipeline>(new Pipeline(std::move(impl)));
 }
 
 Pipeline::Pipeline(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Pipeline::~Pipeline() = default;
 const std::vector<v1::DeviceDescription>& Pipeline::devices() const { return impl_->devices(); }
+const Sandbox& Pipeline::sandbox() const { return impl_->sandbox(); }
 uint64_t Pipeline::Submit(int device, const v1::MeasureRequest& request, Done done) {
   return impl_->Submit(device, request, std::move(done));
 }

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/sandbox.h"
 
 namespace diapason {
 
@@ -54,6 +55,8 @@ struct PipelineOptions {
   int64_t builder_memory_bytes = 0;  // of address space, compilers that it starts each again; 0: no limit
   int64_t runner_memory_bytes = 0;   // as above; not for cuda, which reserves more than there is
   std::string scratch_base;          // folder for scratch folders; empty: $TMPDIR or /tmp
+  // kAuto does without where the host has none, or where a runner starts only outside.
+  SandboxMode sandbox = SandboxMode::kOff;
   bool quiet_timing = true;          // stop builders while the host's cores are timed
 
   double start_timeout_seconds = 60;  // of a process
@@ -73,7 +76,7 @@ class Pipeline {
   using Done = std::function<void(const v1::MeasureResult&)>;
 
   // Starts the processes and waits until each device has answered. Unavailable, naming the device and the reason, when
-  // one cannot be opened; InvalidArgument for a target that does not parse or an empty list.
+  // one cannot be opened, or why there is no sandbox; InvalidArgument for a target that does not parse or an empty list.
   static absl::StatusOr<std::unique_ptr<Pipeline>> Start(PipelineOptions options);
   // Stops.
   ~Pipeline();
@@ -82,6 +85,8 @@ class Pipeline {
 
   // As they answered when they were started. Names are "cpu:0", "cuda:1".
   const std::vector<v1::DeviceDescription>& devices() const;
+  // What the processes run in.
+  const Sandbox& sandbox() const;
 
   // The calls below are safe from any thread.
 

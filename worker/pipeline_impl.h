@@ -28,7 +28,9 @@ namespace diapason {
 
 class Pipeline::Impl {
  public:
-  explicit Impl(PipelineOptions options) : options_(std::move(options)) {}
+  // `no_sandbox`: why there is none although it is wanted; empty: looks for one.
+  explicit Impl(PipelineOptions options, std::string no_sandbox = "")
+      : options_(std::move(options)), sandbox_(Sandbox::None(std::move(no_sandbox))) {}
   ~Impl() {
     Stop();
     if (wake_fd_ >= 0) close(wake_fd_);
@@ -39,6 +41,7 @@ class Pipeline::Impl {
   void Cancel(uint64_t handle, const std::string& reason);
   void Stop();
   const std::vector<v1::DeviceDescription>& devices() const { return descriptions_; }
+  const Sandbox& sandbox() const { return sandbox_; }
   int builders() const { return options_.builders; }
   v1::WorkerStatistics Statistics() const;
   std::vector<v1::DeviceStatus> DeviceStates() const;
@@ -169,6 +172,7 @@ class Pipeline::Impl {
   }
 
   PipelineOptions options_;
+  Sandbox sandbox_;  // constant after Start
   std::vector<v1::DeviceDescription> descriptions_;  // constant after Start
   std::vector<Target> targets_;
   const Instant started_at_ = std::chrono::steady_clock::now();

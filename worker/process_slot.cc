@@ -72,7 +72,12 @@ std::vector<SlotEvent> ProcessSlot::Advance(Instant now) {
 void ProcessSlot::TryStart(Instant now, std::vector<SlotEvent>& events) {
   absl::StatusOr<std::string> folder = scratch_.Fresh(options_.name);
   if (!folder.ok()) return FailStart(std::string(folder.status().message()), now, events);
-  absl::StatusOr<std::unique_ptr<ChildProcess>> child = ChildProcess::Spawn({options_.program, options_.args, *folder});
+  ChildOptions options;
+  options.program = options_.program;
+  options.args = options_.args;
+  options.scratch = *folder;
+  sandbox_.Wrap(options_.devices, options);
+  absl::StatusOr<std::unique_ptr<ChildProcess>> child = ChildProcess::Spawn(options);
   if (!child.ok()) return FailStart(std::string(child.status().message()), now, events);
   child_ = *std::move(child);
   ++starts_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/child_process.h"
+#include "worker/sandbox.h"
 #include "worker/scratch.h"
 
 namespace diapason {
@@ -51,6 +52,7 @@ struct SlotOptions {
   std::string name;  // of its scratch folder: "builder-3"
   std::string program;
   std::vector<std::string> args;
+  bool devices = false;  // its sandbox has the nodes of the GPUs
   int64_t memory_limit_bytes = 0;
   double start_timeout_seconds = 60;
   double first_retry_seconds = 0.1;  // after a failure to start; doubled up to 10 s
@@ -60,7 +62,8 @@ struct SlotOptions {
 // For one thread.
 class ProcessSlot {
  public:
-  ProcessSlot(SlotOptions options, ScratchFolder& scratch) : options_(std::move(options)), scratch_(scratch) {}
+  ProcessSlot(SlotOptions options, const Sandbox& sandbox, ScratchFolder& scratch)
+      : options_(std::move(options)), sandbox_(sandbox), scratch_(scratch) {}
 
   // Starts, reads, buries and kills as the time demands, and returns what happened, in order. To be called when
   // `socket` is ready for what `wants_write` says, and at `next_time`. The last event of a job is its reply or its
@@ -107,6 +110,7 @@ class ProcessSlot {
   void Die(Instant now);
 
   const SlotOptions options_;
+  const Sandbox sandbox_;
   ScratchFolder& scratch_;
   State state_ = State::kNone;
   std::unique_ptr<ChildProcess> child_;

@@ -195,6 +195,32 @@ TEST_F(FleetCli, TwoWorkersOfOneNameAreOneWorker) {
   EXPECT_EQ(status()["devices"].size(), 1u);
 }
 
+// The walls around builders and runners: what is in force is in the log, and that there are none is an error when they
+// are asked for.
+TEST_F(FleetCli, SaysWhatTheSandboxIs) {
+  const std::string address = Tracker()->Address();
+  auto logs = [](const Process& worker, const std::string& line) {
+    return WaitFor([&] { return worker.err().find(" sandbox " + line + "\n") != std::string::npos; });
+  };
+  auto worker = Worker(address, "walled");
+  EXPECT_TRUE(WaitFor([&] { return worker->err().find(" sandbox in_force=") != std::string::npos; })) << worker->err();
+  worker = Worker(address, "open", {"--sandbox", "off"});
+  EXPECT_TRUE(logs(*worker, "in_force=nothing")) << worker->err();
+  const std::string path = std::getenv("PATH");
+  setenv("PATH", Path("").c_str(), 1);
+  const std::string why = "there is no program bwrap on the PATH: install it (Debian's package is bubblewrap)";
+  worker = Worker(address, "poor");
+  EXPECT_TRUE(logs(*worker, "in_force=nothing why=\"" + why + "\"")) << worker->err();
+  const std::string refusal = "the sandbox is not to be had: " + why + ", or say --sandbox off to go without";
+  ExpectError(Cli({"worker", "--tracker", address, "--devices", "cpu", "--sandbox", "on"}), refusal);
+  ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--sandbox", "on"}), refusal);
+  setenv("PATH", path.c_str(), 1);
+  ExpectError(Cli({"worker", "--tracker", address, "--devices", "cpu", "--sandbox", "yes"}),
+              "--sandbox yes: give auto, on or off", kUsage);
+  ExpectError(Cli(Tune(address, "8", {"--sandbox", "off"})),
+              "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
+}
+
 TEST_F(FleetCli, BadInput) {
   ExpectError(Cli({"tracker"}), "--listen is missing; `diapason tracker --help` shows what to give", kUsage);
   ExpectError(Cli({"tracker", "--listen", "localhost"}),

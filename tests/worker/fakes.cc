@@ -1,7 +1,9 @@
 #include "tests/worker/fakes.h"
 
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -67,6 +69,37 @@ void MisbehaveAs(const std::string& word) {
   }
 }
 
+std::string Setting(const char* name) {
+  const char* value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool CanWriteTo(const std::string& folder) {
+  const std::string path = folder + "/written-" + std::to_string(getpid());
+  std::ofstream(path) << "x";
+  return access(path.c_str(), F_OK) == 0;
+}
+
+bool CanConnect() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::atoi(Setting("DIAPASON_FAKE_PORT").c_str())));
+  const bool connected = connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  close(fd);
+  return connected;
+}
+
+std::string LookAround() {
+  std::string found;
+  if (CanWriteTo(Setting("TMPDIR"))) found += " scratch";
+  if (CanWriteTo(Setting("DIAPASON_FAKE_OUTSIDE"))) found += " files";
+  if (CanConnect()) found += " network";
+  if (kill(std::atoi(Setting("DIAPASON_FAKE_PID").c_str()), 0) == 0) found += " processes";
+  return "can reach:" + found;
+}
+
 class FakeToolchain : public Toolchain {
  public:
   std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
@@ -77,6 +110,7 @@ class FakeToolchain : public Toolchain {
     std::string kernel = "double";
     for (std::string word; words >> word;) {
       if (word == "refuse") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "line 7: no such thing"};
+      if (word == "look_around") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, LookAround()};
       if (word.rfind("kernel=", 0) == 0) kernel = word.substr(7);
       MisbehaveAs(word);
     }
@@ -174,6 +208,7 @@ class FakePlan : public Plan {
     if (g_may_be_sick && IsSick() && name == "double") return absl::AbortedError("uncorrectable error of its memory");
     if (name == "lose") return absl::AbortedError("illegal memory access at 0x10");
     if (name == "skip") return absl::OkStatus();
+    if (name == "look_around") return absl::InvalidArgumentError(LookAround());
     if (name != "slow") MisbehaveAs(name);
     auto& in = static_cast<FakeBuffer&>(*launch.args[0]).data;
     auto& out = static_cast<FakeBuffer&>(*launch.args[1]).data;
@@ -258,6 +293,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target) {
   if (target.device == 9) return absl::UnavailableError("there is no device 9");
   if (target.device == 8) Crash();
   if (target.device == 7) Hang();
+  if (target.device == 5 && !CanWriteTo(Setting("DIAPASON_FAKE_OUTSIDE")))
+    return absl::UnavailableError("the device opens only outside");
   g_may_be_sick = target.device == 6;
   return std::make_unique<FakeDevice>();
 }
