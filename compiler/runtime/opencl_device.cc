@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "compiler/runtime/opencl_library.h"
 #include "compiler/tensor/check.h"
@@ -97,6 +99,15 @@ class ClModule : public Module {
  private:
   const std::shared_ptr<const ClProgram> program_;
 };
+
+// PoCL makes loops over a group's work items out of a kernel that the compiler has optimized already, and then optimizes those.
+// Version 3.1 computes wrong sums from some kernels whose loops were unrolled or cut before: in pipelines of shared copies
+// with its default work-group method, in cross-lane conditions with "loops". Without the first pass both are right; the second
+// does all that the first would have done.
+const char* BuildOptions(const DeviceFacts& facts) {
+  const bool pocl = absl::StrContains(absl::AsciiStrToLower(facts.driver), "pocl");
+  return pocl ? "-cl-std=CL1.2 -cl-opt-disable" : "-cl-std=CL1.2";
+}
 
 // A kernel object holds its arguments, so each launch of a plan has its own.
 struct BoundKernel {
@@ -262,7 +273,7 @@ absl::StatusOr<std::shared_ptr<const ClProgram>> ClDevice::BuildSource(const std
   cl_program raw = cl_.clCreateProgramWithSource(context_, 1, &text, &length, &error);
   RETURN_IF_ERROR(OpenClStatus(error, "reading OpenCL source"));
   auto program = std::make_shared<const ClProgram>(cl_, raw);
-  error = cl_.clBuildProgram(raw, 1, &device_, "-cl-std=CL1.2", nullptr, nullptr);
+  error = cl_.clBuildProgram(raw, 1, &device_, BuildOptions(facts_), nullptr, nullptr);
   if (error == CL_SUCCESS) return program;
   size_t bytes = 0;
   cl_.clGetProgramBuildInfo(raw, device_, CL_PROGRAM_BUILD_LOG, 0, nullptr, &bytes);

@@ -1,7 +1,6 @@
 #include "compiler/runtime/opencl_library.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
@@ -15,13 +14,7 @@ struct Opened {
   std::string problem;
 };
 
-// PoCL's default way to run a group's work items ("loopvec") puts barriers of its own into inner loops; where those stand under
-// a condition, as in a pipeline of shared copies, version 3.1 computes wrong sums. Its plain loops are right. A user's
-// choice stays.
-void KeepPoclToPlainLoops() { setenv("POCL_WORK_GROUP_METHOD", "loops", /*overwrite=*/0); }
-
 Opened* OpenLibrary() {
-  KeepPoclToPlainLoops();
   auto* opened = new Opened;
   opened->library = DynamicLibrary::Open({"libOpenCL.so.1", "libOpenCL.so"});
   if (opened->library == nullptr) {
