@@ -1,0 +1,191 @@
+// Candidates chosen by hand: what each compiles to and, where the target has a device here, how long it takes and whether
+// it is right. For finding out what a sketch can do, apart from what a search finds in it.
+//
+//   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
+//
+// NETWORK is a built-in network, with options (NAME=VALUE) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
+// others keep their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
+// microseconds (median), registers, spilled bytes, shared bytes, largest relative error. With --source, N.cu and N.bin of line N.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/naive.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/partition.h"
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/runtime/fill.h"
+#include "compiler/runtime/measure.h"
+#include "compiler/tensor/check.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+namespace {
+
+struct Line {
+  std::string text, problem;
+  Program program;
+};
+
+struct Arguments {
+  std::string network, target, task, folder;
+  ModelOptions options;
+};
+
+// The decisions a line asks for, each at its nearest legal value.
+absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istringstream& words) {
+  std::vector<int32_t> decisions = space.Default();
+  std::map<std::string, int32_t> wanted;
+  for (std::string word; words >> word;) {
+    const size_t equal = word.find('=');
+    if (equal == std::string::npos) return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not NAME=VALUE"));
+    wanted[word.substr(0, equal)] = std::atoi(word.c_str() + equal + 1);
+  }
+  for (int h = 0; h < space.size(); ++h) {
+    const auto it = wanted.find(space.hole_name(h));
+    if (it == wanted.end()) continue;
+    std::vector<int32_t> domain;
+    space.Domain(h, decisions, &domain);
+    if (std::find(domain.begin(), domain.end(), it->second) == domain.end())
+      return absl::InvalidArgumentError(absl::StrCat(it->first, " cannot be ", it->second, " here"));
+    decisions[h] = it->second;
+    if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(decisions));
+    wanted.erase(it);
+  }
+  if (!wanted.empty()) return absl::InvalidArgumentError(absl::StrCat("there is no hole '", wanted.begin()->first, "'"));
+  return decisions;
+}
+
+absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Target& target, const DeviceFacts& facts,
+                     Line* line) {
+  std::istringstream words(line->text);
+  std::string sketch;
+  words >> sketch;
+  const int index = spaces.Find(sketch);
+  if (index < 0) return absl::InvalidArgumentError(absl::StrCat("there is no sketch '", sketch, "'"));
+  const Space& space = spaces.space(index);
+  ASSIGN_OR_RETURN(const std::vector<int32_t> decisions, Decisions(space, words));
+  line->text = sketch;
+  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&line->text, " ", space.hole_name(h), "=", decisions[h]);
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(dag, space.Instantiate(decisions), target, facts));
+  ASSIGN_OR_RETURN(line->program, CompileProgram(lowered, target));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Program& program) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device, program));
+  RETURN_IF_ERROR(executable->AllocateRest());
+  RETURN_IF_ERROR(FillForMeasuring(*executable, 1));
+  RETURN_IF_ERROR(executable->RunPrologue());
+  return executable;
+}
+
+absl::StatusOr<std::vector<float>> Output(Device& device, Executable& executable, const ComputeDag& dag) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable.MakePlan());
+  RETURN_IF_ERROR(plan->Run());
+  const int id = dag.outputs()[0];
+  std::vector<float> values(dag.stage(id).elements());
+  RETURN_IF_ERROR(device.CopyOut(values.data(), *executable.buffer(executable.BufferOfStage(id)),
+                                 static_cast<int64_t>(values.size() * sizeof(float))));
+  return values;
+}
+
+absl::Status Measure(Device& device, const ComputeDag& dag, const std::vector<float>& expected, const Line& line) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program));
+  ASSIGN_OR_RETURN(const std::vector<float> got, Output(device, *executable, dag));
+  double largest = 1e-30, error = 0;
+  for (float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
+  for (size_t i = 0; i < got.size(); ++i)
+    error = std::isnan(got[i]) ? INFINITY : std::max(error, std::abs(static_cast<double>(got[i]) - expected[i]));
+  TimingOptions options;
+  options.repeat = 5;
+  ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
+  std::printf("%9.3f us  error %.1e ", MedianSeconds(timing) * 1e6, error / largest);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const Target target, Target::Parse(arguments.target));
+  ASSIGN_OR_RETURN(const Network network, LoadOptimized(arguments.network, arguments.options));
+  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
+                                 [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });
+  if (task == partition.tasks.end()) return absl::NotFoundError(absl::StrCat("no task is named '", arguments.task, "'"));
+  auto device = OpenDevice(target);
+  const DeviceFacts facts = ResolveFacts(target);
+  ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces, TaskSpace::Create(task->dag, target, facts));
+
+  std::vector<Line> lines;
+  for (std::string text; std::getline(std::cin, text);)
+    if (!text.empty() && text[0] != '#') lines.push_back({text, "", {}});
+  std::vector<std::thread> compilers;
+  const size_t width = std::max(1u, std::thread::hardware_concurrency());
+  for (size_t t = 0; t < width; ++t)
+    compilers.emplace_back([&, t] {
+      for (size_t i = t; i < lines.size(); i += width) {
+        const absl::Status status = Compile(task->dag, *spaces, target, facts, &lines[i]);
+        if (!status.ok()) lines[i].problem = std::string(status.message());
+      }
+    });
+  for (std::thread& compiler : compilers) compiler.join();
+
+  std::vector<float> expected;
+  if (device.ok()) {
+    ASSIGN_OR_RETURN(const Program naive, CompileNaive(task->dag, target));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, naive));
+    ASSIGN_OR_RETURN(expected, Output(**device, *executable, task->dag));
+  }
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::printf("%3zu ", i);
+    std::string problem = lines[i].problem;
+    if (problem.empty() && device.ok()) problem = std::string(Measure(**device, task->dag, expected, lines[i]).message());
+    const Program& program = lines[i].program;
+    for (size_t k = 0; k < program.kernels.size(); ++k) {
+      const Kernel& kernel = program.kernels[k];
+      std::printf("[%d x %d, %d shared", static_cast<int>(kernel.grid[0]), static_cast<int>(kernel.block[0]),
+                  static_cast<int>(kernel.shared_bytes));
+      if (k < program.registers.size()) std::printf(", %d registers, %d spilled", program.registers[k], program.spill_bytes[k]);
+      std::printf("] ");
+    }
+    std::printf("%s%s%s\n", lines[i].text.c_str(), problem.empty() ? "" : ": ", problem.c_str());
+    if (arguments.folder.empty() || !lines[i].problem.empty()) continue;
+    std::ofstream(absl::StrCat(arguments.folder, "/", i, ".cu")) << lines[i].program.source;
+    std::ofstream(absl::StrCat(arguments.folder, "/", i, ".bin"), std::ios::binary)
+        .write(reinterpret_cast<const char*>(lines[i].program.binary.data()), static_cast<std::streamsize>(lines[i].program.binary.size()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace diapason
+
+int main(int argc, char** argv) {
+  diapason::Arguments arguments;
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() < 3) {
+    std::fprintf(stderr, "error: give NETWORK TARGET TASK, and a candidate a line on standard input\n");
+    return 2;
+  }
+  arguments.network = words[0];
+  arguments.target = words[1];
+  arguments.task = words[2];
+  for (size_t i = 3; i < words.size(); ++i) {
+    const size_t equal = words[i].find('=');
+    if (words[i] == "--source" && i + 1 < words.size()) arguments.folder = words[++i];
+    else if (equal != std::string::npos) arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
+  }
+  const absl::Status status = diapason::Run(arguments);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
