@@ -22,7 +22,14 @@ struct WorkerFlags {
   int64_t builders = 0;
   double drain = 30, reference_interval = 600;
   std::optional<SandboxMode> sandbox;
+  // Of requests; in the units of the flags.
+  int64_t max_request_mib = RequestLimits().bytes >> 20, max_nodes = RequestLimits().nodes;
+  int64_t max_steps = RequestLimits().steps, max_iterations = RequestLimits().iterations;
+  double max_tensor_gib = static_cast<double>(RequestLimits().tensor_bytes >> 30);
+  double max_process_gib = 0;
 };
+
+constexpr double kGib = int64_t{1} << 30;
 
 absl::StatusOr<std::map<std::string, std::string>> ParseLabels(const std::string& text) {
   ASSIGN_OR_RETURN(const auto pairs, ParsePairs("--labels", text));
@@ -38,6 +45,10 @@ absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
   options.pipeline.builders = static_cast<int>(flags.builders);
   options.pipeline.scratch_base = flags.scratch;
   options.pipeline.sandbox = flags.sandbox.value_or(SandboxMode::kAuto);
+  options.pipeline.limits = {flags.max_request_mib << 20, flags.max_nodes, flags.max_steps, flags.max_iterations,
+                             static_cast<int64_t>(flags.max_tensor_gib * kGib)};
+  options.pipeline.builder_memory_bytes = options.pipeline.runner_memory_bytes =
+      static_cast<int64_t>(flags.max_process_gib * kGib);
   options.pipeline.reference_interval_seconds = flags.reference_interval;
   return options;
 }
@@ -66,6 +77,26 @@ absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
   agent->Stop();
   SetLogLevel(LogLevel::kNone);
   return refused;
+}
+
+// Past them a request is an error, whoever sent it.
+void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const std::string group = "Limits of what is measured";
+  AddWhole(command, "--max-request-mib", &flags->max_request_mib, 1, 64, "MiB of a request as it is sent (default 16)")
+      ->group(group);
+  AddWhole(command, "--max-nodes", &flags->max_nodes, 1, 1 << 20, "Nodes of a program's expressions (default 1048576)")
+      ->group(group);
+  AddWhole(command, "--max-steps", &flags->max_steps, 0, 1 << 20, "Steps of a schedule (default 1024)")->group(group);
+  AddWhole(command, "--max-iterations", &flags->max_iterations, 1, kMost, "Iterations of a stage's loops (default 10^15)")
+      ->group(group);
+  AddNumber(command, "--max-tensor-gib", &flags->max_tensor_gib, 0,
+            "GiB of a program's tensors, and of the buffers of its kernels (default 64)")
+      ->group(group);
+  AddNumber(command, "--max-process-gib", &flags->max_process_gib, 0,
+            "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
+            "there is, are left out (default: no limit)")
+      ->group(group);
 }
 
 }  // namespace
@@ -99,6 +130,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
             "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
   AddServiceFlags(command, &flags->service, Ends::kDials);
   AddSandboxFlag(command, &flags->sandbox);
+  AddLimitFlags(command, flags.get());
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunWorker(*flags, session); }; });
 }
 

@@ -8,6 +8,7 @@
 #include "diapason/v1/process.pb.h"
 #include "worker/child_process.h"
 #include "worker/convert.h"
+#include "worker/limits.h"
 #include "worker/processes.h"
 #include "worker/toolchain.h"
 
@@ -29,14 +30,24 @@ BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain
   auto refuse = [](const absl::Status& status) {
     return MeasureError{ErrorKind::kInstantiation, MeasureStage::kInstantiate, std::string(status.message())};
   };
+  const bool limited = job.has_limits();
+  const RequestLimits limits = FromProto(job.limits());
   absl::StatusOr<ComputeDag> dag = ParseDag(job.workload());
   if (!dag.ok()) return refuse(dag.status());
   absl::StatusOr<Target> target = Target::Parse(job.target());
   if (!target.ok()) return refuse(target.status());
+  if (absl::Status fits = CheckDag(*dag, limits); limited && !fits.ok()) return refuse(fits);
   if (job.naive()) return BuildNaive(toolchain, *dag, *target);
   absl::StatusOr<Schedule> schedule = ParseSchedule(job.schedule());
   if (!schedule.ok()) return refuse(schedule.status());
-  return toolchain.Build(*dag, *schedule, *target, FromProto(job.facts()), job.timeout_seconds(), stage_begins);
+  if (absl::Status fits = CheckSchedule(*schedule, limits); limited && !fits.ok()) return refuse(fits);
+  BuildResult result =
+      toolchain.Build(*dag, *schedule, *target, FromProto(job.facts()), job.timeout_seconds(), stage_begins);
+  const Program* program = std::get_if<Program>(&result);
+  if (!limited || program == nullptr) return result;
+  const absl::Status fits = CheckProgram(*program, limits);
+  if (fits.ok()) return result;
+  return MeasureError{ErrorKind::kLowering, MeasureStage::kLower, std::string(fits.message())};
 }
 
 v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain::StageBegins& stage_begins) {

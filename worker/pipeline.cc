@@ -171,6 +171,10 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   absl::StatusOr<Target> target = Target::Parse(job->request.target());
   if (!target.ok())
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
+  const v1::MeasureRequest& request = job->request;
+  const auto bytes = static_cast<int64_t>(request.workload().size() + request.schedule().size());
+  if (absl::Status small = CheckBytes(bytes, options_.limits); !small.ok())
+    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(small.message()));
   target->device = targets_[job->device].device;
   if (target->arch.empty()) target->arch = targets_[job->device].arch;
   job->target = target->ToString();

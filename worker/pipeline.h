@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/limits.h"
 #include "worker/sandbox.h"
 
 namespace diapason {
@@ -58,6 +59,8 @@ struct PipelineOptions {
   // kAuto does without where the host has none, or where a runner starts only outside.
   SandboxMode sandbox = SandboxMode::kOff;
   bool quiet_timing = true;          // stop builders while the host's cores are timed
+
+  RequestLimits limits;
 
   double start_timeout_seconds = 60;  // of a process
   double build_timeout_seconds = 30;  // where a request names none

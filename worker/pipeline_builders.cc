@@ -26,6 +26,7 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     build.set_naive(task.naive != nullptr);
     if (task.naive == nullptr) build.set_schedule(request.schedule());
     *build.mutable_facts() = runners_[task.job->device]->description.facts();
+    if (!task.job->probe) ToProto(options_.limits, *build.mutable_limits());
     // Ours is the deadline that counts: it stands still in pauses, of which the builder knows nothing.
     build.set_timeout_seconds(options_.max_timeout_seconds);
     place->task = std::move(task);
@@ -106,6 +107,11 @@ void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureSta
   // A reference that cannot be had says nothing of the candidates; the next one to ask has it tried again.
   std::erase(naive_, task.naive);
   for (const JobPtr& job : task.naive->waiting) {
+    // What is refused for itself is not tried elsewhere.
+    if (kind == ErrorKind::kInstantiation) {
+      Fail(job, kind, stage, text);
+      continue;
+    }
     Fail(job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
   }
 }

@@ -221,6 +221,38 @@ TEST_F(FleetCli, SaysWhatTheSandboxIs) {
               "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
 }
 
+// What a worker refuses is an error of the candidate, in the history with its text.
+TEST_F(FleetCli, WorkersRefuseWhatIsPastTheirLimits) {
+  struct Case {
+    std::string flag, value, text;
+  };
+  const Case cases[] = {
+      {"--max-nodes", "6", "the program has 7 nodes of expressions, more than the 6"},
+      {"--max-iterations", "98303", "stage 'gemm' has 98304 iterations, more than the 98303"},
+      {"--max-tensor-gib", "0.00001", "the program's tensors need 2.48e-05 GiB, more than the 1e-05 GiB"},
+      {"--max-steps", "0", "the schedule has "},
+  };
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  for (const Case& c : cases) {
+    auto worker = Worker(address, "limited", {c.flag, c.value});
+    EXPECT_EQ(Cli(Tune(address, "1")).code, 0) << worker->err();
+    std::istringstream lines(Cli({"history", "export", Path("h.db")}).out);
+    std::string text;
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains("error")) text = json["error"]["text"];
+    }
+    EXPECT_EQ(text.rfind(c.text, 0), 0u) << text;
+    const std::string mend = " that this worker takes; start it with a larger " + c.flag;
+    EXPECT_EQ(text.substr(std::max(text.size(), mend.size()) - mend.size()), mend);
+    std::filesystem::remove(Path("h.db"));
+  }
+  const CliResult poor = Cli({"worker", "--tracker", address, "--devices", "cpu", "--max-process-gib", "0.001"});
+  EXPECT_EQ(poor.code, 1);
+  EXPECT_EQ(poor.err.rfind("error: the runner of 'cpu' does not start: ", 0), 0u) << poor.err;
+}
+
 TEST_F(FleetCli, BadInput) {
   ExpectError(Cli({"tracker"}), "--listen is missing; `diapason tracker --help` shows what to give", kUsage);
   ExpectError(Cli({"tracker", "--listen", "localhost"}),
