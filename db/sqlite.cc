@@ -73,6 +73,14 @@ void Statement::BindBlob(int parameter, const std::string& value) {
   sqlite3_bind_blob64(stmt_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT);
 }
 
+void Statement::BindBorrowed(int parameter, std::string_view bytes, bool text) {
+  if (text) {
+    sqlite3_bind_text64(stmt_.get(), parameter, bytes.data(), bytes.size(), SQLITE_STATIC, SQLITE_UTF8);
+  } else {
+    sqlite3_bind_blob64(stmt_.get(), parameter, bytes.data(), bytes.size(), SQLITE_STATIC);
+  }
+}
+
 std::string Statement::Bytes(int column) const {
   const void* data = sqlite3_column_blob(stmt_.get(), column);
   const int size = sqlite3_column_bytes(stmt_.get(), column);

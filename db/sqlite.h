@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,8 @@ class Statement {
   void BindReal(int parameter, double value) { sqlite3_bind_double(stmt_.get(), parameter, value); }
   void BindText(int parameter, const std::string& value);
   void BindBlob(int parameter, const std::string& value);
+  // Not copied: the bytes stay as they are until Run or Reset.
+  void BindBorrowed(int parameter, std::string_view bytes, bool text);
   void BindNull(int parameter) { sqlite3_bind_null(stmt_.get(), parameter); }
 
   // True: a row is there to be read; false: done.
@@ -32,6 +35,7 @@ class Statement {
   // Runs a statement that gives no rows and makes it ready for the next binding.
   absl::Status Run();
   void Reset();
+  int parameters() const { return sqlite3_bind_parameter_count(stmt_.get()); }
   // SQLite's extended code of the last Step that failed.
   int code() const { return code_; }
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "worker/tls_probe.h"
 
 namespace diapason {
@@ -55,16 +56,18 @@ grpc::ChannelArguments Arguments() {
 
 }  // namespace
 
-void SilenceGrpcLog() {
+void PrepareGrpc() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // 4% of a busy tracker's time: Debian builds abseil with its detector of deadlocks switched on.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   });
 }
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const std::shared_ptr<const ClientCredentials>& credentials) {
-  SilenceGrpcLog();
+  PrepareGrpc();
   std::shared_ptr<grpc::ChannelCredentials> shown = grpc::InsecureChannelCredentials();
   if (credentials != nullptr && credentials->tls.has_value()) {
     shown = grpc::SslCredentials({credentials->tls->ca, credentials->tls->key, credentials->tls->cert});

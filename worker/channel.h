@@ -19,9 +19,9 @@ namespace diapason {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
-// gRPC writes lines of its own to stderr about faults that it also returns; we say what there is to say.
-// $GRPC_VERBOSITY brings them back.
-void SilenceGrpcLog();
+// To be called before gRPC is used; MakeChannel and ServiceHost do. gRPC writes lines of its own to stderr about faults
+// that it also returns; we say what there is to say. $GRPC_VERBOSITY brings them back.
+void PrepareGrpc();
 
 // Connects when first used, and again whenever the connection breaks. Shows `credentials` (null: plain text and no
 // token), the token with every call.

@@ -28,7 +28,7 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerCredentials& 
 class ServiceHost::Impl {
  public:
   absl::Status Start(const ServiceHostOptions& options, const std::vector<grpc::Service*>& services) {
-    SilenceGrpcLog();
+    PrepareGrpc();
     const std::string& address = options.address;
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -125,7 +125,7 @@ absl::Status Tracker::Impl::Submit(const v1::SubmitRequest& request) {
   for (const v1::MeasureRequest& message : request.requests()) {
     if (!is_new(message)) continue;
     RequestPtr entry = AddRequest(*queue, message, UnixNow());
-    if (store_ != nullptr) store_->PutRequest({queue->id, message, entry->submitted_at, {}});
+    if (store_ != nullptr) store_->PutRequest(queue->id, message, entry->submitted_at);
     Enqueue(entry, /*in_front=*/false);
     classes.insert(entry->device_class);
   }
@@ -363,6 +363,10 @@ absl::Status Tracker::ListWorkers(const v1::ListWorkersRequest&, v1::ListWorkers
   Impl::Turn turn(*impl_);
   impl_->ListWorkers(response);
   return absl::OkStatus();
+}
+void Tracker::WhenStored(std::function<void()> done) {
+  Impl::Turn turn(*impl_);
+  impl_->WhenStored(std::move(done));
 }
 std::vector<Metric> Tracker::Metrics() {
   Impl::Turn turn(*impl_);

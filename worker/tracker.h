@@ -34,7 +34,7 @@ absl::Status CompareProtocols(const std::string& what, const v1::ProtocolRange& 
 class Tracker {
  public:
   // The answer of a call that may wait. Called exactly once, from the thread of the call or of another one, without
-  // locks.
+  // locks, and when all that it rests on is in the store.
   template <typename Response>
   using Reply = std::function<void(absl::Status, Response)>;
 
@@ -47,6 +47,11 @@ class Tracker {
   // Goes on where the tracker that wrote the store ended: queues, sessions and leases live on, with the full time of
   // their deadlines. DataLoss when the store cannot be read. REQUIRES: no other call was made.
   absl::Status Restore();
+
+  // Calls `done` when all that was done before is in the store, from the thread of the call or of another one, without
+  // locks. Whoever passes on what a call without Reply returned is to wait for it: the caller of a tracker that is killed
+  // before has no answer.
+  void WhenStored(std::function<void()> done);
 
   // For coordinators.
   absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);

@@ -24,6 +24,7 @@
 #include "worker/id_set.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
+#include "worker/tracker_writer.h"
 
 namespace diapason {
 
@@ -34,6 +35,9 @@ class Tracker::Impl {
 
   Impl(TrackerOptions options, std::unique_ptr<TrackerStore> store)
       : options_(std::move(options)), store_(std::move(store)) {
+    if (store_ != nullptr && options_.store_pause.count() > 0) {
+      writer_ = std::make_unique<TrackerWriter>(*store_, options_.store_pause);
+    }
     last_tick_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
     next_lease_ = static_cast<uint64_t>(
@@ -55,16 +59,16 @@ class Tracker::Impl {
   void Leave(const std::string& session);
   void ListWorkers(v1::ListWorkersResponse& response);
   std::vector<Metric> Metrics();
+  void WhenStored(std::function<void()> done) { answers_.push_back(std::move(done)); }
   void Tick();
   void Shutdown();
 
-  // Holds the lock; what was answered meanwhile is called after it is given back.
+  // Holds the lock; what was answered meanwhile is called after it is given back and the turn's changes are stored.
   class Turn {
    public:
     explicit Turn(Impl& impl) : impl_(impl), lock_(impl.mutex_) {}
     ~Turn() {
-      if (impl_.store_ != nullptr) impl_.store_->Commit();
-      std::vector<std::function<void()>> answers = std::exchange(impl_.answers_, {});
+      TrackerWriter::Answers answers = impl_.Store();
       lock_.unlock();
       for (auto& answer : answers) answer();
     }
@@ -198,6 +202,8 @@ class Tracker::Impl {
   void ExcludeDrifting(Clock::time_point now);
   void ListModels(v1::ListWorkersResponse& response) const;
 
+  // Stores the turn's changes, or gives them to the writer; returns the answers that may go out.
+  TrackerWriter::Answers Store();
   // What is stored of these.
   void SaveSession(const Session& session);
   void SaveLease(const Session& session, uint64_t id);
@@ -209,7 +215,7 @@ class Tracker::Impl {
 
   const TrackerOptions options_;
   std::mutex mutex_;  // guards all below
-  std::vector<std::function<void()>> answers_;
+  TrackerWriter::Answers answers_;
   std::map<std::string, std::unique_ptr<Queue>> queues_;
   std::map<std::string, std::unique_ptr<Session>> sessions_;
   std::deque<std::string>
@@ -224,7 +230,8 @@ class Tracker::Impl {
   std::map<std::string, uint64_t> outcomes_;  // by kind
   Distribution queued_, build_, run_;         // seconds of each stage
   size_t stored_bytes_ = 0;  // of all requests and results
-  std::unique_ptr<TrackerStore> store_;
+  std::unique_ptr<TrackerStore> store_;    // null: nothing is kept
+  std::unique_ptr<TrackerWriter> writer_;  // null: each turn writes its own changes
   std::optional<Clock::time_point> mend_store_at_;
   bool shut_ = false;
 };

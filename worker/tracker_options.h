@@ -28,6 +28,9 @@ struct TrackerOptions {
   size_t max_stored_bytes = 256 << 20;  // of requests and results of all queues together
   uint32_t max_results_per_answer = 256;
   size_t max_answer_bytes = 4 << 20;
+  // Between the beginnings of two transactions of the state file (worker/tracker_writer.h); 0: each call writes its own
+  // before it returns, for tests with a clock of their own.
+  std::chrono::milliseconds store_pause{10};
   std::function<Clock::time_point()> now = [] { return Clock::now(); };
 };
 

@@ -12,6 +12,19 @@ constexpr std::chrono::seconds kMendEvery{5};
 
 }  // namespace
 
+TrackerWriter::Answers Tracker::Impl::Store() {
+  TrackerWriter::Answers answers = std::exchange(answers_, {});
+  if (store_ == nullptr) return answers;
+  if (writer_ != nullptr) return writer_->Add(store_->Take(), std::move(answers));
+  if (TrackerStore::Changes changes = store_->Take(); !changes.empty()) {
+    std::vector<TrackerStore::Changes> turn;
+    turn.push_back(std::move(changes));
+    store_->Write(turn);
+    store_->Tidy();
+  }
+  return answers;
+}
+
 void Tracker::Impl::SaveSession(const Session& session) {
   if (store_ == nullptr) return;
   v1::StoredSession stored;
@@ -76,9 +89,10 @@ TrackerState Tracker::Impl::Snapshot() const {
 }
 
 void Tracker::Impl::MendStore(Clock::time_point now) {
-  if (store_ == nullptr || store_->status().ok()) return;
+  const absl::Status written = store_ == nullptr ? absl::OkStatus() : store_->status();
+  if (written.ok()) return;
   if (!mend_store_at_.has_value()) {
-    LogEvent(LogLevel::kError, "state_not_written", {{"why", std::string(store_->status().message())}});
+    LogEvent(LogLevel::kError, "state_not_written", {{"why", std::string(written.message())}});
     mend_store_at_ = now + kMendEvery;
   }
   if (now < *mend_store_at_) return;

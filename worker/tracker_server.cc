@@ -30,6 +30,13 @@ Reactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status
   return reactor;
 }
 
+// What was done is told when it is stored.
+Reactor* AnswerStored(grpc::CallbackServerContext* context, Tracker& tracker, const absl::Status& status) {
+  Reactor* reactor = context->DefaultReactor();
+  tracker.WhenStored([reactor, answer = ToGrpc(status)] { reactor->Finish(answer); });
+  return reactor;
+}
+
 // A call that may wait holds no thread: the tracker finishes it.
 template <typename Response>
 Tracker::Reply<Response> Finisher(Reactor* reactor, Response* response) {
@@ -46,11 +53,11 @@ class MeasureService final : public v1::Measure::CallbackService {
 
   Reactor* Open(grpc::CallbackServerContext* c, const v1::OpenRequest* q, v1::OpenResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return Answer(c, may.ok() ? tracker_.Open(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a)) : Answer(c, may);
   }
   Reactor* Submit(grpc::CallbackServerContext* c, const v1::SubmitRequest* q, v1::SubmitResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return Answer(c, may.ok() ? tracker_.Submit(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Submit(*q, *a)) : Answer(c, may);
   }
   Reactor* Next(grpc::CallbackServerContext* c, const v1::NextRequest* q, v1::NextResponse* a) override {
     if (absl::Status may = Authorize(*c, authority_, Role::kSubmitter); !may.ok()) return Answer(c, may);
@@ -60,11 +67,11 @@ class MeasureService final : public v1::Measure::CallbackService {
   }
   Reactor* Cancel(grpc::CallbackServerContext* c, const v1::CancelRequest* q, v1::CancelResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return Answer(c, may.ok() ? tracker_.Cancel(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Cancel(*q, *a)) : Answer(c, may);
   }
   Reactor* Close(grpc::CallbackServerContext* c, const v1::CloseRequest* q, v1::CloseResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return Answer(c, may.ok() ? tracker_.Close(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Close(*q, *a)) : Answer(c, may);
   }
 
  private:
@@ -79,7 +86,7 @@ class TrackerService final : public v1::Tracker::CallbackService {
 
   Reactor* Register(grpc::CallbackServerContext* c, const v1::RegisterRequest* q, v1::RegisterResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return Answer(c, may.ok() ? tracker_.Register(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Register(*q, *a)) : Answer(c, may);
   }
   Reactor* Lease(grpc::CallbackServerContext* c, const v1::LeaseRequest* q, v1::LeaseResponse* a) override {
     if (absl::Status may = Authorize(*c, authority_, Role::kWorker); !may.ok()) return Answer(c, may);
@@ -89,11 +96,11 @@ class TrackerService final : public v1::Tracker::CallbackService {
   }
   Reactor* Report(grpc::CallbackServerContext* c, const v1::ReportRequest* q, v1::ReportResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return Answer(c, may.ok() ? tracker_.Report(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Report(*q, *a)) : Answer(c, may);
   }
   Reactor* Leave(grpc::CallbackServerContext* c, const v1::LeaveRequest* q, v1::LeaveResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return Answer(c, may.ok() ? tracker_.Leave(*q, *a) : may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Leave(*q, *a)) : Answer(c, may);
   }
   Reactor* ListWorkers(grpc::CallbackServerContext* c, const v1::ListWorkersRequest* q,
                        v1::ListWorkersResponse* a) override {

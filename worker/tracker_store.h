@@ -1,9 +1,10 @@
 // What `diapason tracker --state F.db` keeps over a restart: queues, requests, results, sessions and leases.
 //
-// Every change of a turn of the tracker is in one transaction, committed before the turn's answers are sent, so that a
+// The changes of one turn of the tracker, or of all that happened while the transaction before was written
+// (worker/tracker_writer.h), are in one transaction, committed before the answers that rest on them are sent, so that a
 // tracker that was killed knows at its next start all that it had answered. A power cut may lose the last moments
-// (write-ahead log, synchronous=NORMAL: a disk's sync for each of thousands of leases a second would be the limit of
-// the fleet); `incarnation` of measure.proto mends that.
+// (write-ahead log, synchronous=NORMAL: a disk's sync for each group would be the limit of the fleet); `incarnation`
+// of measure.proto mends that.
 //
 //   table     | key              | holds
 //   queues    | id               | OpenRequest
@@ -16,7 +17,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -61,49 +64,78 @@ struct TrackerState {
   std::vector<Lease> leases;
 };
 
-// One thread at a time. A change that cannot be written (full disk) is remembered as `status`; from then on nothing is
-// written until Rewrite succeeds.
+// Changes are recorded by Put.. and Erase.., taken in turns by Take, and written by Write. A change that cannot be written
+// (full disk) is remembered as `status`; from then on nothing is written until Rewrite succeeds.
+//
+// Recording, Take, Load and Rewrite: one thread at a time. Write, Tidy and status are safe from any thread meanwhile, and
+// status never waits for the disk.
 class TrackerStore {
  public:
+  // What one turn changed, in order. One string: what is recorded by one thread and freed by another is little to allocate.
+  class Changes {
+   public:
+    bool empty() const { return bytes_.empty(); }
+
+   private:
+    friend class TrackerStore;
+    uint64_t epoch_ = 0;
+    // Of each change: the statement's number, then its values, each a letter ('i', 't' or 'b'), a number of 8 bytes (the
+    // integer, or the length) and, of text and blobs, their bytes.
+    std::string bytes_;
+  };
+
   // Makes the file when there is none. FailedPrecondition: another file, or of another version. Unavailable: another
   // tracker has it.
   static absl::StatusOr<std::unique_ptr<TrackerStore>> Open(const std::string& path);
+  // What was recorded and not taken is not written.
   ~TrackerStore();
 
   absl::StatusOr<TrackerState> Load();
 
   void PutQueue(const std::string& id, const v1::OpenRequest& open);
-  // With all that belongs to it.
+  // With its requests and results; leases are erased one by one.
   void EraseQueue(const std::string& id);
-  void PutRequest(const TrackerState::Request& request);
+  // `submitted`: Unix nanoseconds.
+  void PutRequest(const std::string& queue, const v1::MeasureRequest& request, int64_t submitted);
   void PutAttempts(const std::string& queue, uint64_t id, const v1::StoredAttempts& attempts);
   void EraseRequest(const std::string& queue, uint64_t id);
   void PutResult(const std::string& queue, const v1::MeasureResult& result);
   // Those up to this sequence number.
   void EraseResults(const std::string& queue, uint64_t sequence);
   void PutSession(const std::string& id, const v1::StoredSession& session);
-  // With its leases.
+  // Not its leases.
   void EraseSession(const std::string& id);
   void PutLease(const TrackerState::Lease& lease);
   void EraseLease(uint64_t id);
 
-  // Ends the turn.
-  void Commit();
-  // OK while all changes are in the file.
-  const absl::Status& status() const { return status_; }
-  // Replaces everything by `state`; the store works again when that succeeds.
+  // What was recorded since the last Take.
+  Changes Take();
+  // Writes turns in the order in which they were taken, in one transaction: all of them, or none and `status` says why.
+  void Write(const std::vector<Changes>& turns);
+  // Moves what the write-ahead log has into the tables when it has grown long, which takes some tens of milliseconds.
+  void Tidy();
+  // OK while all that Write was given is in the file.
+  absl::Status status() const;
+  // Replaces everything by `state`, what was recorded or taken before included; the store works again when that
+  // succeeds.
   absl::Status Rewrite(const TrackerState& state);
 
  private:
-  struct Statements;
+  struct File;
   TrackerStore();
   absl::Status Prepare(const std::string& path);
   template <typename... Values>
-  void Write(int statement, const Values&... values);
+  void Record(int statement, const Values&... values);
+  absl::Status WriteAll(const Changes& changes);
+  void SetStatus(absl::Status status);
+  absl::Status InTransaction(const std::function<absl::Status()>& write);
 
-  std::unique_ptr<Statements> s_;
-  bool in_turn_ = false;
-  absl::Status status_;
+  Changes recorded_;
+  std::mutex mutex_;  // guards the next two; held while the disk works
+  std::unique_ptr<File> file_;
+  uint64_t epoch_ = 0;  // of the last Rewrite: turns of older ones are in it
+  mutable std::mutex status_mutex_;
+  absl::Status status_;  // guarded by status_mutex_
 };
 
 }  // namespace diapason

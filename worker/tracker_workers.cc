@@ -235,7 +235,10 @@ void Tracker::Impl::EndSession(const std::string& id, const std::string& why, bo
             {"session", ShortId(id)},
             {"leases", std::to_string(leases.size())},
             {"why", why}});
-  if (store_ != nullptr) store_->EraseSession(id);
+  if (store_ != nullptr) {
+    store_->EraseSession(id);
+    for (const auto& [lease, entry] : leases) store_->EraseLease(lease);
+  }
   AnswerLease(*session, absl::NotFoundError("this session is over: " + why));
   for (auto it = leases.rbegin(); it != leases.rend(); ++it) {  // backwards, since each goes to the front of its line
     const RequestPtr& request = it->second.request;

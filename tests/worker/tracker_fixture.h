@@ -19,6 +19,7 @@ class TrackerTest : public testing::Test {
  protected:
   TrackerTest() {
     options_.now = [this] { return now_; };
+    options_.store_pause = {};
     Restart();
   }
   // As a tracker process that is killed and started again: with a state file it goes on from there.

@@ -1,0 +1,52 @@
+#include "worker/tracker_writer.h"
+
+#include <iterator>
+#include <utility>
+
+namespace diapason {
+
+TrackerWriter::TrackerWriter(TrackerStore& store, std::chrono::milliseconds pause)
+    : store_(store), pause_(pause), thread_([this] { Loop(); }) {}
+
+TrackerWriter::~TrackerWriter() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_all();
+  stop_.notify_all();
+  thread_.join();
+}
+
+TrackerWriter::Answers TrackerWriter::Add(TrackerStore::Changes changes, Answers answers) {
+  {
+    std::lock_guard lock(mutex_);
+    if (changes.empty() && changes_.empty() && !writing_) return answers;
+    if (!changes.empty()) changes_.push_back(std::move(changes));
+    answers_.insert(answers_.end(), std::make_move_iterator(answers.begin()), std::make_move_iterator(answers.end()));
+  }
+  work_.notify_all();
+  return {};
+}
+
+void TrackerWriter::Loop() {
+  auto next = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [this] { return stopping_ || !changes_.empty() || !answers_.empty(); });
+    if (changes_.empty() && answers_.empty()) return;
+    stop_.wait_until(lock, next, [this] { return stopping_; });
+    next = std::chrono::steady_clock::now() + pause_;
+    const std::vector<TrackerStore::Changes> changes = std::exchange(changes_, {});
+    const Answers answers = std::exchange(answers_, {});
+    writing_ = true;
+    lock.unlock();
+    if (!changes.empty()) store_.Write(changes);
+    for (const auto& answer : answers) answer();
+    store_.Tidy();
+    lock.lock();
+    writing_ = false;
+  }
+}
+
+}  // namespace diapason
