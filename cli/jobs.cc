@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/launch_flags.h"
 #include "cli/progress.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -17,6 +18,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/service_client.h"
+#include "service/worker_pool.h"
 
 namespace diapason {
 namespace {
@@ -27,6 +29,7 @@ struct JobFlags {
   double give_up = 10;
   bool json = false;
   SecurityFlags security;
+  LaunchFlags launch;  // of `submit` and `jobs watch`
 };
 
 struct SubmitFlags {
@@ -123,6 +126,15 @@ ProgressSnapshot SnapshotOf(const v1::Job& job) {
   return s;
 }
 
+// The workers of --launch for a job, until this is gone. A command about the same job finds them again, on whatever host.
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const ServiceClient& client, const JobFlags& flags) {
+  if (!flags.launch.given()) return nullptr;
+  ASSIGN_OR_RETURN(const auto credentials, DialWith("--service", client.tracker(), flags.security));
+  StartLog({});
+  return StartWorkers(flags.launch, client.tracker(), client.tracker(), credentials,
+                      absl::StrCat("job ", job, " of ", flags.service));
+}
+
 // How a job ended, as the exit of the command that followed it.
 absl::Status Verdict(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) {
@@ -166,10 +178,14 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, Ses
 
 absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags.tune));
+  RETURN_IF_ERROR(CheckLaunchFlags(flags.job.launch));
+  if (flags.job.launch.given() && !flags.wait)
+    return absl::InvalidArgumentError("--launch starts workers that end with this command; add --wait");
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags.job));
   ASSIGN_OR_RETURN(const int64_t id, client->Submit(spec));
   if (flags.wait) {
     if (!flags.job.json) session.out << "job " << id << "\n" << std::flush;
+    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(id, *client, flags.job));
     return Watch(*client, id, flags.job, session);
   }
   if (flags.job.json) {
@@ -209,7 +225,10 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
 }
 
 absl::Status RunWatch(const JobFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  RETURN_IF_ERROR(client->Get(flags.job).status());  // before anything is started for it
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(flags.job, *client, flags));
   return Watch(*client, flags.job, flags, session);
 }
 
@@ -265,11 +284,13 @@ CLI::App* AddJobCommand(CLI::App* jobs, CommandBody& chosen, const std::string& 
 void AddSubmit(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("submit", "Hand a network to a service for tuning");
   command->footer(
-      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it.");
+      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it. Workers of "
+      "--launch are for this job, and end with this command; `jobs watch` with the same flags finds them again.");
   auto flags = std::make_shared<SubmitFlags>();
   AddTuneFlags(command, &flags->tune);
   AddJobFlags(command, &flags->job);
   command->add_flag("--wait", flags->wait, "Follow the job to its end; Ctrl-C leaves it running");
+  AddLaunchFlags(command, &flags->job.launch);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunSubmit(*flags, session); }; });
 }
 
@@ -278,7 +299,8 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   jobs->require_subcommand(1);
   auto flags = std::make_shared<JobFlags>();
   AddJobCommand(jobs, chosen, "list", "All jobs, newest first", &RunList, flags);
-  AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags);
+  AddLaunchFlags(AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags),
+                 &flags->launch);
   AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
   CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Go on with a job that has ended", &RunResume, flags);
   AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,

@@ -29,25 +29,40 @@ std::vector<std::string> Words(const std::string& text) {
   return absl::StrSplit(text, ' ', absl::SkipWhitespace());
 }
 
-// The same for each command about one file on one host.
 std::string LabelOf(const std::string& owner) {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  std::error_code ignored;
-  const std::string name = absl::StrCat(host, ":", std::filesystem::absolute(owner, ignored).string());
   Sha256 sum;
-  sum.Add(name.data(), name.size());
+  sum.Add(owner.data(), owner.size());
   return sum.Hex().substr(0, kLabelDigits);
 }
 
+// The number to begin with: as many as --min-workers and --max-workers where these are not given.
+int64_t First(const LaunchFlags& flags) {
+  if (flags.workers > 0) return flags.workers;
+  return flags.min_workers >= 0 ? flags.min_workers : flags.max_workers;
+}
+int64_t Least(const LaunchFlags& flags) { return flags.min_workers >= 0 ? flags.min_workers : First(flags); }
+int64_t Most(const LaunchFlags& flags) { return flags.max_workers > 0 ? flags.max_workers : First(flags); }
+
 }  // namespace
+
+std::string OwnerOfFile(const std::string& path) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  std::error_code ignored;
+  return absl::StrCat(host, ":", std::filesystem::absolute(path, ignored).string());
+}
 
 absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
   if (!flags.given()) return absl::OkStatus();
-  if (flags.workers < 1) return absl::InvalidArgumentError("--launch needs the number of workers; give --workers");
-  if (flags.min_workers > flags.workers) {
+  if (flags.workers < 1 && flags.max_workers < 1)
+    return absl::InvalidArgumentError("--launch needs the number of workers; give --workers");
+  if (flags.workers > 0 && flags.min_workers > flags.workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("--min-workers ", flags.min_workers, " is more than --workers ", flags.workers));
+  }
+  if (First(flags) > Most(flags)) {
+    return absl::InvalidArgumentError(absl::StrCat(flags.workers > 0 ? "--workers " : "--min-workers ", First(flags),
+                                                   " is more than --max-workers ", flags.max_workers));
   }
   if (!flags.slurm_args.empty() && flags.engine != "slurm")
     return absl::InvalidArgumentError("--slurm-args goes with --launch slurm only");
@@ -67,7 +82,11 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
                    "Start workers through local (processes of this host), slurm (sbatch) or kubernetes (kubectl)")
       ->type_name("ENGINE")
       ->group(kGroup);
-  AddWhole(command, "--workers", &flags->workers, 1, 10000, "Workers at most")->group(kGroup);
+  AddWhole(command, "--workers", &flags->workers, 1, 10000, "Workers to begin with (default: --min-workers)")
+      ->group(kGroup);
+  AddWhole(command, "--max-workers", &flags->max_workers, 1, 10000,
+           "Workers while there is much to measure (default: as --workers)")
+      ->group(kGroup);
   AddWhole(command, "--min-workers", &flags->min_workers, 0, 10000,
            "Workers while there is nothing to measure (default: as --workers)")
       ->group(kGroup);
@@ -120,8 +139,9 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
   }
   RETURN_IF_ERROR(MakeLauncher(launch).status());
   WorkerPoolOptions pool;
-  pool.max_workers = static_cast<int>(flags.workers);
-  pool.min_workers = static_cast<int>(flags.min_workers >= 0 ? flags.min_workers : flags.workers);
+  pool.first_workers = static_cast<int>(First(flags));
+  pool.min_workers = static_cast<int>(Least(flags));
+  pool.max_workers = static_cast<int>(Most(flags));
   pool.max_replaced = static_cast<int>(flags.max_replaced);
   pool.shrink_after_seconds = flags.shrink_after;
   pool.demand = [ask, credentials]() -> absl::StatusOr<int64_t> {

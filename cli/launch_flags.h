@@ -18,7 +18,9 @@ class WorkerPool;
 
 struct LaunchFlags {
   std::string engine, slurm_args, kube_template, worker_args, worker_program;
-  int64_t workers = 0, min_workers = -1, max_replaced = 32;
+  int64_t workers = 0, max_workers = 0;  // 0: not given
+  int64_t min_workers = -1;              // below 0: not given
+  int64_t max_replaced = 32;
   double shrink_after = 60;
   bool given() const { return !engine.empty(); }
 };
@@ -28,9 +30,12 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
 // InvalidArgument names the flag that does not fit, or is missing.
 absl::Status CheckLaunchFlags(const LaunchFlags& flags);
 
-// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: path of what the
-// workers are for, the history; its label is told by it, so that the next command for it finds them again. Null
-// without --launch. InvalidArgument names the flag that does not fit.
+// What the workers of a command about one file of this host are for.
+std::string OwnerOfFile(const std::string& path);
+
+// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the workers
+// are for; their label is told by it, so that the next command with the same one finds them again. Null without
+// --launch. InvalidArgument names the flag that does not fit.
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
                                                          const std::string& ask,
                                                          std::shared_ptr<const ClientCredentials> credentials,

@@ -50,7 +50,7 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
                    StartWorkers(flags.launch, flags.tracker.empty() ? Reachable(server->address()) : flags.tracker,
-                                server->tracker(), credentials, flags.history));
+                                server->tracker(), credentials, OwnerOfFile(flags.history)));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags.service, [&server] { return server->Metrics(); }));
   session.out << "service listens on " << server->address() << "\n" << std::flush;

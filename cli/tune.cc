@@ -28,6 +28,9 @@
 namespace diapason {
 namespace {
 
+// Seconds until there is a device. Launched workers wait for their turn in the queue of the cluster.
+constexpr double kWait = 60, kWaitForLaunched = 3600;
+
 ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec, const Partition& partition) {
   ProgressSnapshot s;
   s.elapsed_s = report.seconds;
@@ -237,7 +240,7 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
     options.client.priority = spec.priority;
     options.client.weight = spec.weight;
     options.client.labels = {spec.labels.begin(), spec.labels.end()};
-    options.wait_seconds = flags.wait;
+    options.wait_seconds = flags.wait >= 0 ? flags.wait : flags.launch.given() ? kWaitForLaunched : kWait;
     options.stop = stop;
     return ConnectFleet(options);
   }
@@ -275,7 +278,8 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   if (flags.launch.given()) {
     ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
     StartLog({});
-    ASSIGN_OR_RETURN(pool, StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, flags.history));
+    ASSIGN_OR_RETURN(pool, StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials,
+                                        OwnerOfFile(flags.history)));
   }
   ASSIGN_OR_RETURN(const Fleet fleet, StartMeasuring(flags, spec, work.network, &stop));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
@@ -318,7 +322,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT")
       ->group("Measuring on a fleet");
-  AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a device of the fleet (default 60)")
+  AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a device of the fleet (default 60, with --launch 3600)")
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);

@@ -26,7 +26,7 @@ struct TuneFlags {
   // Of `tune` alone.
   std::string history, tracker;
   int64_t builders = 0;
-  double wait = 60;
+  double wait = -1;  // below 0: not given
   bool json = false;
   std::optional<SandboxMode> sandbox;
   SecurityFlags security;

@@ -73,8 +73,11 @@ class ServiceClient::Impl {
     RETURN_IF_ERROR(
         Insist(kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->Greet(&c, request, &response); }));
     max_model_bytes_ = response.max_model_bytes();
+    tracker_ = response.tracker().empty() ? address_ : response.tracker();
     return absl::OkStatus();
   }
+
+  const std::string& tracker() const { return tracker_; }
 
   absl::Status Send(const std::string& path, const std::string& hash) {
     v1::HasModelRequest request;
@@ -162,6 +165,7 @@ class ServiceClient::Impl {
   std::unique_ptr<v1::Tuning::Stub> tuning_;
   std::unique_ptr<v1::HistoryReader::Stub> reader_;
   uint64_t max_model_bytes_ = 0;
+  std::string tracker_;
 };
 
 ServiceClient::ServiceClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -173,6 +177,8 @@ absl::StatusOr<std::unique_ptr<ServiceClient>> ServiceClient::Connect(const std:
   RETURN_IF_ERROR(impl->Greet());
   return std::unique_ptr<ServiceClient>(new ServiceClient(std::move(impl)));
 }
+
+const std::string& ServiceClient::tracker() const { return impl_->tracker(); }
 
 absl::StatusOr<int64_t> ServiceClient::Submit(TuneSpec spec) { return impl_->Submit(std::move(spec)); }
 absl::StatusOr<std::vector<v1::Job>> ServiceClient::List() { return impl_->List(); }

@@ -37,6 +37,9 @@ class ServiceClient {
   ServiceClient(const ServiceClient&) = delete;
   ServiceClient& operator=(const ServiceClient&) = delete;
 
+  // Address of the tracker that the service uses.
+  const std::string& tracker() const;
+
   // Brings the model over when it is a file that the service does not have, and submits. Returns the job's id.
   absl::StatusOr<int64_t> Submit(TuneSpec spec);
   absl::StatusOr<std::vector<v1::Job>> List();

@@ -16,6 +16,7 @@
 namespace diapason {
 
 struct WorkerPoolOptions {
+  int first_workers = 1;  // to begin with
   int min_workers = 1, max_workers = 1;
   // Workers that end by themselves (crashed, preempted, killed) and are replaced; then the pool shrinks with each.
   int max_replaced = 32;
@@ -28,7 +29,7 @@ struct WorkerPoolOptions {
 // What should be, from what is: apart from the thread, for tests.
 class PoolPlan {
  public:
-  explicit PoolPlan(const WorkerPoolOptions& options) : options_(options), wanted_(options.min_workers) {}
+  explicit PoolPlan(const WorkerPoolOptions& options) : options_(options), wanted_(options.first_workers) {}
   struct Step {
     int start = 0;
     std::vector<std::string> stop;
@@ -49,7 +50,7 @@ class PoolPlan {
 
 class WorkerPool {
  public:
-  // Starts the thread that asks for workers, `min_workers` at first. Those with the launcher's label that an earlier
+  // Starts the thread that asks for workers, `first_workers` at first. Those with the launcher's label that an earlier
   // coordinator left are taken over. The launcher is made and used on that thread alone.
   WorkerPool(std::function<std::unique_ptr<Launcher>()> make_launcher, WorkerPoolOptions options);
   // Ends all workers.

@@ -300,6 +300,10 @@ TEST_F(FleetCli, BadInput) {
               "--launch needs the number of workers; give --workers");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2", "--min-workers", "3"})),
               "--min-workers 3 is more than --workers 2");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "5", "--max-workers", "4"})),
+              "--workers 5 is more than --max-workers 4");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--min-workers", "5", "--max-workers", "4"})),
+              "--min-workers 5 is more than --max-workers 4");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2"})),
               "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--device", "X"}),

@@ -138,6 +138,7 @@ std::vector<std::string> Ids(int first, int count) {
 
 TEST(PoolPlan, GrowsWithTheQueueAndShrinksWithoutWork) {
   WorkerPoolOptions options;
+  options.first_workers = 2;
   options.min_workers = 1;
   options.max_workers = 8;
   options.shrink_after_seconds = 60;
@@ -147,8 +148,8 @@ TEST(PoolPlan, GrowsWithTheQueueAndShrinksWithoutWork) {
     plan.Started(start);
     return start;
   };
-  EXPECT_EQ(starts(0, 0, 0), 1);
-  EXPECT_EQ(starts(1, 10, 10), 2);  // 10 measurements keep 3 busy
+  EXPECT_EQ(starts(0, 0, 0), 2);
+  EXPECT_EQ(starts(2, 10, 10), 1);  // 10 measurements keep 3 busy
   EXPECT_EQ(starts(3, 1000, 12), 5);
   EXPECT_EQ(plan.Next(Ids(0, 8), 3, 14).start, 0);
   EXPECT_THAT(plan.Next(Ids(0, 8), 0, 70).stop, IsEmpty());
@@ -161,7 +162,7 @@ TEST(PoolPlan, GrowsWithTheQueueAndShrinksWithoutWork) {
 
 TEST(PoolPlan, ReplacesLostOnesUpToALimit) {
   WorkerPoolOptions options;
-  options.min_workers = options.max_workers = 4;
+  options.first_workers = options.min_workers = options.max_workers = 4;
   options.max_replaced = 3;
   PoolPlan plan(options);
   auto next = [&](const std::vector<std::string>& ids) {

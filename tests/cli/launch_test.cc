@@ -1,0 +1,127 @@
+// Workers that commands ask of an engine, which the scripts of tests/cli/engines play: each worker is a real one.
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/cli/fleet_fixture.h"
+
+namespace diapason {
+namespace {
+
+class LaunchCli : public FleetCli {
+ protected:
+  void SetUp() override {
+    FleetCli::SetUp();
+    std::filesystem::create_directories(Path("engine"));
+    std::filesystem::create_directories(Path("bin"));
+    for (const char* name : {"sbatch", "squeue", "scancel"})
+      std::filesystem::create_symlink(DIAPASON_ENGINES "/slurm", Path("bin") + "/" + name);
+    std::filesystem::create_symlink(DIAPASON_ENGINES "/kubectl", Path("bin/kubectl"));
+    path_ = std::getenv("PATH");
+    setenv("PATH", (Path("bin") + ":" + path_).c_str(), 1);
+    setenv("ENGINE", Path("engine").c_str(), 1);
+    setenv("DIAPASON", DIAPASON_PROGRAM, 1);
+  }
+  void TearDown() override {
+    for (pid_t pid : Jobs()) kill(pid, SIGKILL);
+    setenv("PATH", path_.c_str(), 1);
+    FleetCli::TearDown();
+  }
+  // The processes of the workers that the engine runs.
+  std::vector<pid_t> Jobs() const {
+    std::vector<pid_t> jobs;
+    for (const auto& entry : std::filesystem::directory_iterator(Path("engine"))) {
+      if (entry.path().filename().string().find(':') == std::string::npos) continue;
+      const pid_t pid = std::atoi(ReadText(entry.path()).c_str());
+      const std::string status = ReadText("/proc/" + std::to_string(pid) + "/status");
+      if (!status.empty() && status.find("State:\tZ") == std::string::npos) jobs.push_back(pid);
+    }
+    std::sort(jobs.begin(), jobs.end());
+    return jobs;
+  }
+  int64_t Calls(const std::string& beginning) const {
+    std::istringstream lines(ReadText(Path("engine/calls")));
+    int64_t count = 0;
+    for (std::string line; std::getline(lines, line);) count += line.rfind(beginning, 0) == 0;
+    return count;
+  }
+  int64_t Records() const {
+    const CliResult info = Cli({"history", "info", Path("h.db"), "--json"});
+    return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
+  }
+  std::vector<std::string> Launch(const std::string& engine, const std::string& workers) const {
+    return {"--launch", engine, "--workers", workers, "--worker-args", "--devices cpu --builders 1 --scratch " + Path("")};
+  }
+  std::string path_;
+};
+
+// The coordinator is killed; the same command takes over what it had asked for, and releases it when the work is done.
+TEST_F(LaunchCli, SlurmJobsOfAKilledTunerAreFoundAgain) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  const std::vector<std::string> args = Tune(address, "32", Launch("slurm", "2"));
+  auto tune = std::make_unique<Process>(args, Path("tune1"));
+  ASSERT_TRUE(WaitFor([&] { return Records() >= 6; })) << tune->err() << ReadText(Path("engine/workers.log"));
+  const std::vector<pid_t> before = Jobs();
+  EXPECT_EQ(before.size(), 2u);
+  tune->Kill();
+  EXPECT_EQ(Jobs(), before);
+  Process again(args, Path("tune2"));
+  ASSERT_EQ(again.Wait(), 0) << again.err();
+  EXPECT_EQ(Calls("sbatch"), 1);  // nothing more was asked for
+  EXPECT_TRUE(WaitFor([&] { return Jobs().empty(); }, 20));
+  ExpectEachOnce(32);
+}
+
+// `submit` brings workers of its own to a service that has none.
+TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
+  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db")}, Path("serve"));
+  const std::string address = service.Address();
+  std::vector<std::string> args = {"submit",   "gemm", "--m",       "32",    "--n",  "48",    "--k",
+                                   "64",       "--target", "cpu -num-cores=1", "--trials", "48",
+                                   "--min-repeat-ms", "1", "--service", address};
+  std::vector<std::string> launch = Launch("kubernetes", "1");
+  launch.insert(launch.end(), {"--max-workers", "2", "--kube-template", DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"});
+  args.insert(args.end(), launch.begin(), launch.end());
+  ExpectError(Cli(args), "--launch starts workers that end with this command; add --wait");
+  args.push_back("--wait");
+  auto submit = std::make_unique<Process>(args, Path("submit"));
+  ASSERT_TRUE(WaitFor([&] { return Records() >= 4; })) << submit->err() << ReadText(Path("engine/workers.log"));
+  EXPECT_TRUE(WaitFor([&] { return Jobs().size() == 2; }));  // with the queue
+  const std::vector<pid_t> before = Jobs();
+  submit->Kill();
+  EXPECT_EQ(Jobs(), before);
+  std::vector<std::string> watch = {"jobs", "watch", "1", "--service", address};
+  watch.insert(watch.end(), launch.begin(), launch.end());
+  Process again(watch, Path("watch"));
+  ASSERT_EQ(again.Wait(), 0) << again.err();
+  EXPECT_NE(again.out().find("job 1 is done: all trials are done\n"), std::string::npos) << again.out();
+  EXPECT_TRUE(WaitFor([&] { return Jobs().empty(); }, 20));
+  EXPECT_LE(Calls("kubectl apply"), 2);  // the first, and the one that grew
+  ExpectEachOnce(48);
+}
+
+// A service has some while it waits, more with its queue, and replaces what is lost.
+TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
+  std::vector<std::string> args = {"serve",         "--listen", "127.0.0.1:0",    "--history",     Path("h.db"),
+                                   "--min-workers", "1",        "--shrink-after", "2", "--max-workers", "3"};
+  const std::vector<std::string> launch = Launch("slurm", "1");
+  args.insert(args.end(), launch.begin(), launch.end());
+  Process service(args, Path("serve"));
+  const std::string address = service.Address();
+  ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 1; })) << service.err();
+  Process submit({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--trials",
+                  "64", "--min-repeat-ms", "1", "--service", address, "--wait"},
+                 Path("submit"));
+  ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 3; })) << service.err();
+  kill(Jobs().front(), SIGKILL);
+  EXPECT_TRUE(WaitFor([&] { return service.err().find(" warning workers_lost workers=1\n") != std::string::npos; }));
+  ASSERT_EQ(submit.Wait(), 0) << submit.err();
+  EXPECT_TRUE(WaitFor([&] { return Jobs().size() == 1; }, 30)) << service.err();
+  service.Signal(SIGTERM);
+  EXPECT_EQ(service.Wait(), 0) << service.err();
+  EXPECT_TRUE(WaitFor([&] { return Jobs().empty(); }, 20));
+  ExpectEachOnce(64);
+}
+
+}  // namespace
+}  // namespace diapason
