@@ -83,6 +83,13 @@ void Show(SSL_CTX* context, const TlsIdentity& identity) {
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
 }
 
+// Since it was loaded: one that had expired by then is not taken.
+bool HasExpired(const TlsIdentity& identity) {
+  const Owned<BIO> text(BIO_new_mem_buf(identity.cert.data(), static_cast<int>(identity.cert.size())));
+  const Owned<X509> cert(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
+  return cert != nullptr && X509_cmp_current_time(X509_get0_notAfter(cert.get())) < 0;
+}
+
 std::string WrongCertificate(long verdict, const std::string& host) {
   switch (verdict) {
     case X509_V_ERR_CERT_HAS_EXPIRED:
@@ -140,6 +147,10 @@ std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentia
   // It judges our certificate after the handshake (TLS 1.3), and speaks first when it likes it.
   char byte = 0;
   if (shaken && SSL_read(ssl.get(), &byte, 1) == 1) return "";
+  if (HasExpired(*credentials.tls)) {
+    return "does not accept the certificate given with --tls-cert, which has expired: make a new one, for example with "
+           "deploy/make-certs.sh, and start again with it";
+  }
   return "does not accept the certificate given with --tls-cert: give one that the authority in its --tls-ca signed";
 }
 

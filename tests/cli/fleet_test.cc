@@ -2,6 +2,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <regex>
+
 #include "tests/cli/fleet_fixture.h"
 
 namespace diapason {
@@ -289,6 +291,12 @@ TEST_F(FleetCli, BadInput) {
       Cli({"worker", "--tracker", "example.org:1", "--devices", "cpu"}),
       "--tracker example.org:1 would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, "
       "or add --insecure if every host that can reach it is trusted");
+  const CliResult far = Cli({"worker", "--tracker", address, "--devices", "opencl:63"});
+  EXPECT_EQ(far.code, 1);
+  EXPECT_TRUE(std::regex_match(far.err, std::regex("error: the runner of 'opencl -device=63' does not start: target "
+                                                   "'opencl -device=63': there are [0-9]+ OpenCL devices here; give "
+                                                   "-device=0 to -device=[0-9]+\n")))
+      << far.err;
   const CliResult missing = Cli({"worker", "--tracker", address, "--devices", "cuda:63"});
   EXPECT_EQ(missing.code, 1);
   EXPECT_EQ(missing.err.rfind("error: the runner of 'cuda -device=63' does not start: ", 0), 0u) << missing.err;

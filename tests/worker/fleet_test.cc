@@ -282,6 +282,44 @@ TEST_F(FleetTest, AnswersHealthChecks) {
   EXPECT_EQ(call("/grpc.health.v1.Health/Check"), std::string("\x08\x01"));  // status: SERVING
 }
 
+// As `grpcurl list` asks. By hand: the messages of the reflection service are not among the headers of its library.
+TEST_F(FleetTest, TellsItsServicesByReflection) {
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok());
+  grpc::GenericStub stub(MakeChannel((*tracker)->address()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  auto done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  auto stream =
+      stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  stream->StartCall(nullptr);
+  ASSERT_TRUE(done());
+  const grpc::Slice list_services("\x3a\x01*");  // field 7, a text of one character
+  stream->Write(grpc::ByteBuffer(&list_services, 1), nullptr);
+  ASSERT_TRUE(done());
+  grpc::ByteBuffer answer;
+  stream->Read(&answer, nullptr);
+  ASSERT_TRUE(done());
+  std::vector<grpc::Slice> slices;
+  std::string bytes;
+  ASSERT_TRUE(answer.Dump(&slices).ok());
+  for (const grpc::Slice& slice : slices) bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  for (const char* service : {"diapason.v1.Measure", "diapason.v1.Tracker", "grpc.health.v1.Health",
+                              "grpc.reflection.v1alpha.ServerReflection"}) {
+    EXPECT_THAT(bytes, HasSubstr(service));
+  }
+  stream->WritesDone(nullptr);
+  done();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  done();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
 TEST_F(FleetTest, DrainFinishesWhatIsHeld) {
   auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
   ASSERT_TRUE(tracker.ok());

@@ -8,7 +8,9 @@
 #include <fstream>
 
 #include "tests/worker/testing.h"
+#include "worker/agent.h"
 #include "worker/tokens.h"
+#include "worker/tracker_server.h"
 
 namespace diapason {
 namespace {
@@ -145,6 +147,39 @@ TEST_F(SecurityTest, CertificatesAreCheckedBeforeTheyAreShown) {
   const std::string text = message(Files(late, "worker"));
   EXPECT_EQ(text.rfind("the certificate '" + late + "/worker.crt' has expired, on 20", 0), 0u) << text;
   EXPECT_NE(text.find(": make a new one, for example with deploy/make-certs.sh"), std::string::npos) << text;
+}
+
+// Certificates that expire while their process runs: it took them when they were good.
+TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
+  const std::string certs = Certificates("certs", "tracker client");
+  Certificates("certs", "--days -1 late");
+  auto read = [&](const std::string& name) {
+    std::ifstream file(certs + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt")}; };
+  auto what_fails = [&](const std::string& server, const std::string& client) {
+    auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}, ""});
+    EXPECT_TRUE(tracker.ok()) << tracker.status();
+    AgentOptions options;
+    options.tracker = (*tracker)->address();
+    options.credentials = std::make_shared<ClientCredentials>(ClientCredentials{identity(client), ""});
+    options.pipeline = FakeOptions(folder_);
+    auto worker = WorkerAgent::Start(std::move(options));
+    EXPECT_TRUE(worker.ok()) << worker.status();
+    std::string text((*worker)->WaitUntilRegistered(5).message());
+    const std::string address = (*tracker)->address();
+    if (const size_t at = text.find(address); at != std::string::npos) text.replace(at, address.size(), "IT");
+    if (const size_t at = text.find(address); at != std::string::npos) text.replace(at, address.size(), "IT");
+    return text;
+  };
+  EXPECT_EQ(what_fails("tracker", "client"), "");
+  EXPECT_EQ(what_fails("late", "client"),
+            "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' shows a certificate that has expired: make "
+            "it a new one, for example with deploy/make-certs.sh");
+  EXPECT_EQ(what_fails("tracker", "late"),
+            "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' does not accept the certificate given with "
+            "--tls-cert, which has expired: make a new one, for example with deploy/make-certs.sh, and start again with it");
 }
 
 }  // namespace
