@@ -30,7 +30,7 @@ class Checker {
 
  private:
   void Problem(const std::string& sentence) {
-    if (++count_ <= kMaxProblems) problems_.push_back(CleanUtf8(sentence));
+    if (++count_ <= kMaxProblems) problems_.push_back(OneLine(sentence));
   }
 
   // Calls visit(row) for each row; that the rows cannot be read is a problem of `what`.

@@ -357,7 +357,7 @@ absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::st
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status)) return status;
     const std::string problem =
-        absl::StrCat("line ", report.lines, " of '", name, "' is damaged (", std::string(status.message()), ")");
+        absl::StrCat("line ", report.lines, " of '", name, "' is damaged (", OneLine(std::string(status.message())), ")");
     if (!options.skip_damaged || got == GotLine::kTooLong) {
       return absl::InvalidArgumentError(
           absl::StrCat(problem, "; nothing was imported: correct or remove the line, or give --skip-damaged"));

@@ -94,9 +94,9 @@ absl::StatusOr<MeasureError> ReadError(const Statement& row, int kind, int stage
   const std::optional<ErrorKind> known_kind = ParseErrorKind(row.Bytes(kind));
   const std::optional<MeasureStage> known_stage = ParseStage(row.Bytes(stage));
   if (!known_kind.has_value())
-    return Damage(absl::StrCat("its error kind '", CleanUtf8(row.Bytes(kind)), "' is not known"));
+    return Damage(absl::StrCat("its error kind '", OneLine(row.Bytes(kind)), "' is not known"));
   if (!known_stage.has_value())
-    return Damage(absl::StrCat("its error stage '", CleanUtf8(row.Bytes(stage)), "' is not known"));
+    return Damage(absl::StrCat("its error stage '", OneLine(row.Bytes(stage)), "' is not known"));
   error.kind = *known_kind;
   error.stage = *known_stage;
   error.text = row.Bytes(text);

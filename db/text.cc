@@ -92,6 +92,14 @@ std::string CleanUtf8(const std::string& text) {
   return clean;
 }
 
+std::string OneLine(const std::string& text) {
+  std::string line = CleanUtf8(text);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return line;
+}
+
 uint64_t Fnv1a(const std::string& bytes) {
   uint64_t hash = 14695981039346656037u;
   for (unsigned char byte : bytes) hash = (hash ^ byte) * 1099511628211u;

@@ -15,6 +15,9 @@ std::optional<std::string> Base64Decode(const std::string& text);
 // The text with each byte that is not part of well-formed UTF-8, and each NUL, replaced by U+FFFD.
 std::string CleanUtf8(const std::string& text);
 
+// The same with control characters, line breaks too, replaced by '?': for messages that quote what a file holds.
+std::string OneLine(const std::string& text);
+
 // 64-bit FNV-1a: finds damage, not forgery.
 uint64_t Fnv1a(const std::string& bytes);
 

@@ -58,5 +58,9 @@ TEST(TextTest, HashesAsPublished) {
   EXPECT_EQ(Hex64(0), "0000000000000000");
 }
 
+TEST(TextTest, AMessageHasNoControlCharacters) {
+  EXPECT_EQ(OneLine("a\nb\x1b[0m\x7f \xc3\xa9 \xff"), "a?b?[0m? \xc3\xa9 \xef\xbf\xbd");
+}
+
 }  // namespace
 }  // namespace diapason
