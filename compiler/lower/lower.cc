@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/view.h"
@@ -80,12 +81,15 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(task, schedule.view));
   if (view.inputs().size() != task.inputs().size())
     return absl::InternalError(absl::StrCat("view ", schedule.view.ToString(), " changes the inputs of the task"));
+  RETURN_IF_ERROR(CheckNumbers(schedule.steps));
   ASSIGN_OR_RETURN(State state, Replay(view, schedule.steps));
+  RETURN_IF_ERROR(CheckStructure(state));
   LoweredProgram program;
   DescribeBuffers(task, view, state, &program);
   const Skeleton skeleton(std::move(state));
   Bounds bounds;
   skeleton.Infer({}, &bounds);
+  RETURN_IF_ERROR(CheckLoops(skeleton.state(), bounds));
   int next_buffer = skeleton.state().size();
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);
@@ -96,6 +100,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     }
     NestBuilder builder(skeleton, bounds, target);
     ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
+    RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     kernel.overlap = !stage.prologue && skeleton.state().overlap().Eval({}) != 0;
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));

@@ -30,7 +30,7 @@ bool IsProductOfLoads(const Expr& e) {
 // The expression that is not negative exactly when an integer comparison holds; null for anything else.
 Expr Slack(const Expr& comparison) {
   const bool less = comparison->kind == ExprKind::kLt, less_equal = comparison->kind == ExprKind::kLe;
-  if ((!less && !less_equal) || IsFloat(comparison->args[0]->dtype)) return nullptr;
+  if ((!less && !less_equal) || comparison->args[0]->dtype != DType::kInt64) return nullptr;
   return Sub(Sub(comparison->args[1], comparison->args[0]), IntImm(less ? 1 : 0));
 }
 
@@ -216,6 +216,7 @@ Expr NestBuilder::CompactIndex(int id, const Access& access, int dim, const Expr
 bool NestBuilder::Holds(const Expr& comparison) {
   if (analyzer_.Proves(comparison)) return true;
   const Expr wanted = Slack(comparison);
+  if (!wanted) return false;  // it has folded to a literal
   std::function<bool(const Expr&)> implies = [&](const Expr& condition) {
     if (condition->kind == ExprKind::kAnd) return implies(condition->args[0]) || implies(condition->args[1]);
     const Expr given = Slack(condition);
@@ -441,6 +442,10 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
     }
     fill = write_slot_[child];
     use = read_slot_[child];
+  }
+  if (!fill) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": a pipeline needs shared copies"));
+    return nullptr;
   }
   // The loop variables as digits of the iteration.
   auto at = [&](const Expr& iteration, Stmt body) {

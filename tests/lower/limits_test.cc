@@ -1,0 +1,93 @@
+#include "compiler/lower/limits.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/lower/lower.h"
+
+namespace diapason {
+namespace {
+
+// p = x + 1; c[i, j] = sum over k of p[i, k] * w[k, j]; y = max(c, 0); z = p + p. Stages 0 to 5: x, w, p, c, y, z.
+ComputeDag Task() {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4096, 32}), w = b.Constant("w", {32, 40});
+  const int p = b.Compute("p", {4096, 32}, [&](auto& i) { return Add(b.At(x, i), FloatImm(1)); });
+  const int c = b.Reduce("c", {4096, 40}, {32}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(p, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
+  const int y = b.Compute("y", {4096, 40}, [&](auto& i) { return Max(b.At(c, i), FloatImm(0)); });
+  const int z = b.Compute("z", {4096, 32}, [&](auto& i) { return Add(b.At(p, i), b.At(p, i)); });
+  return b.Build({y, z}).value();
+}
+constexpr int kP = 2, kC = 3, kY = 4;
+
+Step Split(int stage, int loop, std::vector<int32_t> factors) {
+  Step step{StepKind::kSplit, stage, {loop}, {}, -1, {}};
+  for (int32_t factor : factors) step.factors.push_back(Factor::Of(factor));
+  return step;
+}
+Step Annotate(int stage, int loop, Annotation annotation) {
+  return {StepKind::kAnnotate, stage, {loop}, {}, -1, {static_cast<int>(annotation)}};
+}
+Step Number(StepKind kind, int stage, int32_t number) { return {kind, stage, {}, {Factor::Of(number)}, -1, {}}; }
+Step ComputeAt(int stage, int target, int loop, int choice = 0) {
+  return {StepKind::kComputeAt, stage, {loop}, {Factor::Of(choice)}, target, {}};
+}
+
+absl::Status LowerStatus(std::vector<Step> steps) {
+  const Target target = Target::Parse("cpu -mcpu=x86-64-v3 -num-cores=2").value();
+  Schedule schedule;
+  schedule.steps = std::move(steps);
+  return Lower(Task(), schedule, target, DefaultFacts(target)).status();
+}
+void ExpectInvalid(std::vector<Step> steps, const std::string& text) {
+  EXPECT_EQ(LowerStatus(std::move(steps)), absl::InvalidArgumentError(text));
+}
+void ExpectBeyond(std::vector<Step> steps, const std::string& text) {
+  EXPECT_EQ(LowerStatus(std::move(steps)), absl::FailedPreconditionError(text));
+}
+
+TEST(LowerLimitsTest, NumbersOutOfRange) {
+  ExpectInvalid({Split(kC, 0, {4, 0})}, "schedule step 0 (split stage 3 loops 0 factors 4,0): 0 is out of range");
+  ExpectInvalid({Split(kC, 0, {-8})}, "schedule step 0 (split stage 3 loops 0 factors -8): -8 is out of range");
+  ExpectInvalid({Split(kC, 0, {1 << 30}), Split(kC, 1, {1 << 30})},
+                "schedule step 1 (split stage 3 loops 1 factors 1073741824): 1073741824 is out of range");
+  ExpectInvalid({Number(StepKind::kPadRows, kC, -1)}, "schedule step 0 (pad_rows stage 3 factors -1): -1 is out of range");
+  ExpectInvalid({Number(StepKind::kUnroll, kC, 65537)}, "schedule step 0 (unroll stage 3 factors 65537): 65537 is out of range");
+  ExpectInvalid({Number(StepKind::kPipeline, kC, 65)}, "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
+  ExpectInvalid({ComputeAt(kC, kY, 0, 1)}, "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
+}
+
+TEST(LowerLimitsTest, LoopsThatWouldBeSourceTextWithoutEnd) {
+  EXPECT_TRUE(LowerStatus({Split(kY, 0, {1024}), Annotate(kY, 3, Annotation::kVectorize)}).ok());
+  ExpectBeyond({Split(kY, 0, {2048}), Annotate(kY, 3, Annotation::kVectorize)},
+               "stage y has 2048 lanes of a vector, the most are 1024");
+  ExpectBeyond({Annotate(kY, 0, Annotation::kUnroll), Annotate(kY, 1, Annotation::kUnroll)},
+               "stage y has 163840 unrolled iterations, the most are 65536");
+  ExpectBeyond({Split(kC, 2, {1 << 30, 1 << 14})}, "stage c has 2.8823e+18 iterations, the most are 4.5036e+15");
+}
+
+// Steps that hold for themselves, but not together.
+TEST(LowerLimitsTest, StagesThatAreNotThereWhereTheyAreRead) {
+  EXPECT_TRUE(LowerStatus({ComputeAt(kC, kY, 0)}).ok());
+  ExpectInvalid({ComputeAt(kP, kC, 0)}, "stage z reads p outside of the loop at which it is computed");
+  ExpectInvalid({ComputeAt(kC, kY, 0), Split(kY, 0, {4})},
+                "stage c is computed at a loop of y that was split or fused since");
+}
+
+TEST(LowerLimitsTest, BuffersOutsideOfTheirPlace) {
+  KernelFunc kernel;
+  kernel.name = "k_y";
+  kernel.params = {{0, "x"}, {1, "y"}};
+  const auto copy_from = [](int buffer) { return MakeStore(1, IntImm(0), Load(buffer, DType::kFloat32, {IntImm(0)})); };
+  kernel.body = copy_from(0);
+  EXPECT_TRUE(CheckBuffers(kernel).ok());
+  kernel.body = MakeAlloc({2, "t"}, copy_from(2));
+  EXPECT_TRUE(CheckBuffers(kernel).ok());
+  kernel.body = MakeSeq({MakeAlloc({2, "t"}, copy_from(0)), copy_from(2)});
+  EXPECT_EQ(CheckBuffers(kernel),
+            absl::InvalidArgumentError("kernel k_y uses buffer 2 outside of the place where it lives"));
+}
+
+}  // namespace
+}  // namespace diapason
