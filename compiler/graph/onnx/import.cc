@@ -120,7 +120,7 @@ absl::StatusOr<Network> ImportOnnxStream(std::istream& bytes, const std::string&
   absl::StatusOr<Network> network = Import(bytes, name, directory, options);
   if (network.ok()) return network;
   return absl::Status(network.status().code(),
-                      absl::StrCat("cannot import '", name, "': ", network.status().message()));
+                      absl::StrCat("cannot import '", name, "': ", WithoutControls(network.status().message())));
 }
 
 absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options) {

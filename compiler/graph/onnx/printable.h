@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 
 namespace diapason {
 
@@ -29,6 +30,15 @@ inline bool IsUtf8(const std::string& text) {
 inline std::string Printable(const std::string& text) {
   std::string escaped = IsUtf8(text) ? absl::Utf8SafeCEscape(text) : absl::CEscape(text);
   return absl::StrReplaceAll(escaped, {{"\\'", "'"}, {"\\\"", "\""}});
+}
+
+// A message of parts that do not know where their texts come from: control characters become '?'.
+inline std::string WithoutControls(absl::string_view message) {
+  std::string line(message);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return line;
 }
 
 inline std::string Quoted(const std::string& name) { return absl::StrCat("'", Printable(name), "'"); }

@@ -57,6 +57,13 @@ std::vector<ErrorCase> GraphErrors() {
       "node 'node_y' (Abs) computes 'y', which node 'node_y' (Relu) computes already");
   add("ResultNamedAsInput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"x"}).Output("x"),
       "node 'node_x' (Relu) computes 'x', which is an input or initializer already");
+  add("ControlCharactersInAnAttribute",
+      ModelBuilder(13)
+          .Input("x", {1, 4})
+          .Initializer("p", Array(DType::kInt64, {4}))
+          .Node("Pad", {"x", "p"}, {"y"}, {{"mode", "re\n\x1bt"}})
+          .Output("y"),
+      "node 'node_y' (Pad of opset 13): unknown mode 're??t': constant, edge or reflect");
   add("TwoInputs", Relu().Input("x", {1}), "it has two inputs 'x'");
   add("TwoInitializers", Relu().Initializer("w", Scalar(1)).Initializer("w", Scalar(2)), "it has two initializers 'w'");
   add("TwoOutputs", Relu().Output("y"), "it has two outputs 'y'");
