@@ -19,6 +19,7 @@
 #include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
+#include "db/rounds.h"
 #include "scheduler/space.h"
 #include "scheduler/tuner.h"
 #include "service/measurer.h"
@@ -288,6 +289,9 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   options.version = kVersion;
   if (!spec.deterministic) options.model_path = flags.history + ".model";
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history, session.command_line));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RoundStore> rounds, RoundStore::Open(flags.history + ".rounds"));
+  options.rounds = rounds.get();
+  options.rounds_run = session.command_line;
 
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;

@@ -112,6 +112,8 @@ class TaskSearch::Impl {
     const auto found = pending_space_.find(hash);
     if (found != pending_space_.end()) --states_[found->second].measured;
   }
+  uint64_t rounds() const { return round_; }
+  void SkipRounds(uint64_t until) { round_ = std::max(round_, until); }
   bool known(uint64_t hash) const { return proposed_.contains(hash); }
   const SearchStats& stats() const { return stats_; }
 
@@ -492,6 +494,8 @@ void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> decisions, dou
 }
 void TaskSearch::AddKnown(uint64_t hash) { impl_->AddKnown(hash); }
 void TaskSearch::Release(uint64_t hash) { impl_->Release(hash); }
+int64_t TaskSearch::rounds() const { return static_cast<int64_t>(impl_->rounds()); }
+void TaskSearch::SkipRounds(int64_t until) { impl_->SkipRounds(static_cast<uint64_t>(until)); }
 bool TaskSearch::known(uint64_t hash) const { return impl_->known(hash); }
 const SearchStats& TaskSearch::stats() const { return impl_->stats(); }
 

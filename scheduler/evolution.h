@@ -62,6 +62,10 @@ class TaskSearch {
   // May be proposed again: its measurement was lost.
   void Release(uint64_t hash);
 
+  // Rounds so far, and those that a search before this one had: their numbers are part of the random seed.
+  int64_t rounds() const;
+  void SkipRounds(int64_t until);
+
   bool known(uint64_t hash) const;
   const SearchStats& stats() const;
 

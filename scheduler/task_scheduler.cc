@@ -36,7 +36,6 @@ TaskScheduler::TaskScheduler(std::vector<ScheduledTask> tasks, Objective objecti
     : tasks_(std::move(tasks)),
       objective_(std::move(objective)),
       options_(options),
-      random_(options.seed, 0x7461736b),
       states_(tasks_.size()) {
   DIAPASON_CHECK(options_.round_size >= 1);
 }
@@ -174,7 +173,9 @@ std::optional<int> TaskScheduler::Choose(const std::vector<int>& open) {
   for (int task : open)
     if (states_[task].best > 0) proven.push_back(task);
   if (proven.empty()) return std::nullopt;
-  if (random_.Uniform() < options_.epsilon) return proven[random_.Below(static_cast<uint32_t>(proven.size()))];
+  // By how far the run is: one that was cut off draws as it would have.
+  Random random(options_.seed, 0x7461736b, static_cast<uint64_t>(trials_ + in_flight_));
+  if (random.Uniform() < options_.epsilon) return proven[random.Below(static_cast<uint32_t>(proven.size()))];
   const std::vector<double> latencies = Latencies();
   int best = proven.front();
   double best_gain = -1;
@@ -192,6 +193,13 @@ std::optional<int> TaskScheduler::Choose(const std::vector<int>& open) {
 std::optional<TaskScheduler::Round> TaskScheduler::End(StopReason reason) {
   reason_ = reason;
   return std::nullopt;
+}
+
+int64_t TaskScheduler::Adopt(int task, int64_t trials) {
+  const int64_t taken = std::clamp<int64_t>(options_.trials - trials_ - in_flight_, 0, trials);
+  states_[task].in_flight += taken;
+  in_flight_ += taken;
+  return taken;
 }
 
 std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {

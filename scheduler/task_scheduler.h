@@ -62,6 +62,8 @@ class TaskScheduler {
   // when every task that could go on has `max_in_flight` trials in flight already (reason() is kNone: ask again after
   // Report).
   std::optional<Round> Next(int max_in_flight);
+  // So many trials of a task, proposed by an earlier run, are in flight; returns how many of them the limit allows.
+  int64_t Adopt(int task, int64_t trials);
   // The search found fewer candidates than asked for; a task of which it found none is done.
   void Shrink(int task, int asked, int found);
   // One trial ended; `best` as in Restore. Trials lost to the infrastructure do not count and are given back.
@@ -108,7 +110,6 @@ class TaskScheduler {
   const std::vector<ScheduledTask> tasks_;
   const Objective objective_;
   const TaskSchedulerOptions options_;
-  Random random_;
   std::vector<State> states_;
   std::vector<Moment> values_;  // of the objective, after each trial since all tasks have a result
   int64_t trials_ = 0, in_flight_ = 0;

@@ -57,6 +57,16 @@ bool TaskState::IsCandidate(int space, const std::vector<int32_t>& decisions) co
   return clamped == decisions;
 }
 
+std::optional<Candidate> TaskState::Find(const std::string& sketch, const std::vector<int32_t>& decisions) const {
+  const int space = space_->Find(sketch);
+  if (!IsCandidate(space, decisions)) return std::nullopt;
+  Candidate candidate;
+  candidate.space = space;
+  candidate.decisions = decisions;
+  candidate.hash = CandidateHash(sketch, decisions);
+  return candidate;
+}
+
 bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples) {
   if (!SpeaksOfCandidate(record.outcome)) return false;
   TrialResult result;

@@ -48,6 +48,12 @@ class TaskState {
   TaskSearch* BeginSearch();
   void EndSearch();
   void Release(uint64_t hash);
+  // The search goes on behind this round.
+  void SkipRounds(int64_t round) { search_->SkipRounds(round); }
+  // A candidate of today's spaces; nothing where these have no such one.
+  std::optional<Candidate> Find(const std::string& sketch, const std::vector<int32_t>& decisions) const;
+  // Takes it for proposed.
+  void Adopt(uint64_t hash) { search_->AddKnown(hash); }
 
   // Whether a candidate was proposed or measured. REQUIRES: the search is not lent.
   bool Proposed(uint64_t hash) const { return search_->known(hash); }

@@ -25,6 +25,7 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
   if (options_.seconds < 0)
     return absl::InvalidArgumentError(
         absl::StrCat("the time limit is ", options_.seconds, " seconds: give 0 for none"));
+  if (options_.synchronous) options_.rounds = nullptr;
   if (tasks.empty())
     return absl::InvalidArgumentError("there is no task to tune: the network has no operator that runs");
 
@@ -124,6 +125,7 @@ absl::Status Tuner::Impl::Start() {
   RETURN_IF_ERROR(history_->LinkNetwork(links));
   RETURN_IF_ERROR(Resume());
   if (listener_ != nullptr) listener_->OnStart(Report());
+  RETURN_IF_ERROR(ResumeRounds());
   collecting_ = std::thread([this] { Collect(); });
   return absl::OkStatus();
 }
@@ -253,6 +255,7 @@ absl::StatusOr<TuneReport> Tuner::Impl::Run(const std::atomic<bool>* stop) {
   if (status.ok()) status = Loop(stop);
   if (status.ok()) status = Drain(stop);
   status = Close(std::move(status));
+  if (status.ok() && !Stopped(stop)) status = ForgetRounds();
   TuneReport report = Report();
   report.seconds_left.reset();
   report.stopped = stopped_;

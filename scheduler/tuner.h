@@ -27,6 +27,8 @@
 
 namespace diapason {
 
+class RoundStore;
+
 struct TuningTask {
   std::string name;  // for people
   ComputeDag dag;
@@ -68,6 +70,11 @@ struct TunerOptions {
   // what they began with, and what it proposes and the history has since is taken from there instead of measured again:
   // the proposals are those of an unbroken run. They were runs of the same tasks and options.
   std::vector<int64_t> continued_runs;
+
+  // What is proposed is kept there under this name until the run has come to its end, and what a run of that name left
+  // when it was cut off is measured first. Null: neither. Not with `synchronous`, which plays such runs again.
+  RoundStore* rounds = nullptr;
+  std::string rounds_run;
 
   std::string command_line, host, version;  // for the history's table of runs
   double stop_grace_s = 5;                  // after a stop: how long to wait for what is being measured

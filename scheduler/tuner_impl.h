@@ -1,5 +1,6 @@
 // The state of a tuning run, and what is done with it: tuner.cc (start and end), tuner_rounds.cc (what to measure
-// next), tuner_results.cc (what came back), tuner_warm_start.cc, tuner_report.cc. For these files only.
+// next), tuner_results.cc (what came back), tuner_warm_start.cc, tuner_replay.cc and tuner_resume.cc (after a run that was
+// cut off), tuner_report.cc. For these files only.
 #pragma once
 
 #include <atomic>
@@ -29,8 +30,11 @@ struct Proposal {
   int64_t order = 0;  // among all proposals, where it matters; 0: that of the requests
 };
 
+Proposal MakeProposal(const TaskState& task, const Candidate& candidate);
+
 struct SearchDone {
   int task = 0, asked = 0;
+  int64_t round = 0;  // of the task's search
   std::vector<Proposal> proposals;
   double seconds = 0;
   int64_t evaluated = 0;
@@ -106,6 +110,13 @@ class Tuner::Impl {
   bool ReplayVerdict(int task, int result);
   // When the continued runs began: Unix nanoseconds.
   absl::StatusOr<int64_t> ContinuedFrom();
+
+  // Keeps what is about to be measured, if a file for it was given. tuner_resume.cc
+  absl::Status NoteRound(int task, int64_t round, const std::vector<Proposal>& proposals);
+  // Measures what an earlier run had proposed. REQUIRES: Resume was called.
+  absl::Status ResumeRounds();
+  // The run has come to its end: what it did not measure is of no interest.
+  absl::Status ForgetRounds();
 
   void Collect();
   void StopThreads();

@@ -35,6 +35,7 @@ absl::Status Tuner::Impl::HandleSearch(SearchDone done) {
   const int found = trials_over_ ? 0 : static_cast<int>(done.proposals.size());
   scheduler_->Shrink(scheduled_as_[done.task], done.asked, found);
   if (found == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(NoteRound(done.task, done.round, done.proposals));
   return SubmitTrials(done.task, std::move(done.proposals));
 }
 

@@ -13,12 +13,12 @@ constexpr int kRoundsPerTask = 4;
 // Trials a second to plan with while a run is limited by time: what a host of two cores and a GPU at least manage.
 constexpr double kPlannedRate = 3, kPlannedGpuRate = 12;
 
+}  // namespace
+
 Proposal MakeProposal(const TaskState& task, const Candidate& candidate) {
   const Schedule schedule = task.space().space(candidate.space).Instantiate(candidate.decisions);
   return {task.RecordOf(candidate, schedule, SerializeSchedule(schedule)), candidate.space, 0};
 }
-
-}  // namespace
 
 int Tuner::Impl::RoundSize() const {
   double trials = static_cast<double>(options_.trials);
@@ -47,6 +47,7 @@ absl::Status Tuner::Impl::StartRounds() {
     if (tasks_[task]->results().empty() && next->trials == 1) {
       std::vector<Proposal> proposals;
       proposals.push_back(MakeProposal(*tasks_[task], tasks_[task]->default_candidate()));
+      RETURN_IF_ERROR(NoteRound(task, 0, proposals));
       RETURN_IF_ERROR(SubmitTrials(task, std::move(proposals)));
     } else {
       StartSearch(task, next->trials);
@@ -63,12 +64,13 @@ void Tuner::Impl::StartSearch(int id, int trials) {
   const TaskState* task = tasks_[id].get();
   std::shared_ptr<const Ranker> ranker = model_->Current();
   searching_ = std::thread([this, id, trials, search, task, ranker, suggested = std::move(suggested)] {
-    SearchDone done{id, trials, {}, 0, 0};
+    SearchDone done{id, trials, 0, {}, 0, 0};
     const double start = MonotonicSeconds();
     const int64_t before = search->stats().evaluated;
     const std::vector<Candidate> candidates = search->NextRound(ranker.get(), trials, suggested);
     done.seconds = MonotonicSeconds() - start;
     done.evaluated = search->stats().evaluated - before;
+    done.round = search->rounds();
     for (const Candidate& candidate : candidates) done.proposals.push_back(MakeProposal(*task, candidate));
     events_.Push(std::move(done));
   });

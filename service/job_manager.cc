@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
+#include "db/rounds.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_progress.h"
 #include "service/job_store.h"
@@ -91,7 +92,8 @@ class JobManager::Impl {
 
   const JobManagerOptions options_;
   ModelStore models_;
-  std::unique_ptr<History> history_;  // self-locking
+  std::unique_ptr<History> history_;    // self-locking
+  std::unique_ptr<RoundStore> rounds_;  // self-locking
   std::string tracker_;               // constant from Run on
   std::thread scheduler_;
 
@@ -106,6 +108,7 @@ class JobManager::Impl {
 absl::Status JobManager::Impl::Open() {
   ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate));
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.history + ".jobs"));
+  ASSIGN_OR_RETURN(rounds_, RoundStore::Open(options_.history + ".rounds"));
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store_->Load());
   for (v1::Job& job : jobs) {
     auto entry = std::make_unique<Entry>();
@@ -317,6 +320,8 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   options.command_line = run;
   if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
+  options.rounds = rounds_.get();
+  options.rounds_run = run;
   JobListener listener(work.partition, [&](const v1::JobProgress& progress) {
     std::lock_guard lock(mutex_);
     *entry.job.mutable_progress() = progress;

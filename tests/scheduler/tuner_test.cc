@@ -5,7 +5,9 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
+#include "db/rounds.h"
 #include "scheduler/task_state.h"
 #include "scheduler/variation.h"
 #include "tests/scheduler/fakes.h"
@@ -330,6 +332,118 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
   EXPECT_EQ(*again->estimated_us, *whole->estimated_us);
 }
 
+// Keeps what was submitted, answered or not; takes its time.
+class NotingMeasurer : public FakeMeasurer {
+ public:
+  explicit NotingMeasurer(const FakeNetwork* network) : FakeMeasurer(network, /*slots=*/1), network_(network) {}
+  absl::StatusOr<std::vector<MeasureOutcome>> Next(double timeout_s) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return FakeMeasurer::Next(timeout_s);
+  }
+  absl::Status Submit(std::vector<MeasureRequest> requests) override {
+    for (const MeasureRequest& request : requests)
+      if (!request.verify)
+        submitted_.push_back({network_->TaskOf(*request.workload), ParseSchedule(request.schedule)->decisions});
+    return FakeMeasurer::Submit(std::move(requests));
+  }
+  const std::vector<std::pair<int, std::vector<int32_t>>>& submitted() const { return submitted_; }
+
+ private:
+  const FakeNetwork* const network_;
+  std::vector<std::pair<int, std::vector<int32_t>>> submitted_;
+};
+
+// Without `synchronous`: what was proposed when a run was cut off is what the next one measures first, once.
+TEST_F(TunerTest, ACutRunGoesOnWithTheRoundsThatWereUnderWay) {
+  const FakeNetwork network = TwoTasks();
+  const auto rounds = RoundStore::Open(folder_ / "h.db.rounds").value();
+  using Trial = std::pair<int, std::vector<int32_t>>;
+  std::set<Trial> under_way;
+  std::map<int, int64_t> last_round;
+  int64_t resumed = 0;
+  for (int64_t limit : {1, 5, 30, 23, 40, 1, 1000}) {
+    NotingMeasurer measurer(&network);
+    std::atomic<bool> stop{false};
+    struct Killer : ProgressListener {
+      std::atomic<bool>* stop;
+      int64_t left;
+      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
+        if (--left == 0) *stop = true;
+      }
+    } killer;
+    killer.stop = &stop;
+    killer.left = limit;
+    TunerOptions options = Options(network, 200);
+    options.synchronous = false;
+    options.stop_grace_s = 0;
+    options.rounds = rounds.get();
+    options.rounds_run = "a run";
+    const auto report = Tune(network, options, &measurer, &killer, &stop);
+    ASSERT_TRUE(report.ok()) << report.status();
+    const std::vector<Trial>& submitted = measurer.submitted();
+    ASSERT_GE(submitted.size(), under_way.size());
+    EXPECT_EQ(std::set<Trial>(submitted.begin(), submitted.begin() + static_cast<std::ptrdiff_t>(under_way.size())),
+              under_way);
+    resumed += static_cast<int64_t>(under_way.size());
+    under_way.insert(submitted.begin(), submitted.end());
+    std::set<Trial> recorded;
+    for (int task : {0, 1})
+      for (const TuningRecord& record : Records(network, task))
+        EXPECT_TRUE(recorded.insert({task, record.decisions}).second) << "measured twice";
+    for (const Trial& trial : recorded) under_way.erase(trial);
+    if (limit == 1000) {
+      EXPECT_EQ(recorded.size(), 200u);
+      EXPECT_TRUE(under_way.empty());
+      EXPECT_TRUE(rounds->Load("a run")->empty());
+      continue;
+    }
+    // Rounds are numbered on.
+    const std::vector<ProposedTrial> noted = rounds->Load("a run").value();
+    for (int task : {0, 1}) {
+      int64_t last = 0;
+      for (const ProposedTrial& trial : noted)
+        if (trial.workload_key == network.tasks()[task].workload_key) last = std::max(last, trial.round);
+      EXPECT_GE(last, last_round[task]);
+      last_round[task] = last;
+    }
+  }
+  EXPECT_GT(resumed, 20);
+  EXPECT_GT(last_round[0] + last_round[1], 4);
+}
+
+// Another run's proposals are its own, and a limit that was lowered holds.
+TEST_F(TunerTest, WhatOthersProposedIsLeftAlone) {
+  const FakeNetwork network = TwoTasks();
+  const auto rounds = RoundStore::Open(folder_ / "h.db.rounds").value();
+  ProposedTrial trial;
+  trial.workload_key = network.tasks()[0].workload_key;
+  trial.target = Options(network, 1).target.ToString();
+  trial.device_model = "fake device";
+  trial.round = 3;
+  trial.sketch = "direct/a";
+  trial.decisions.assign(network.space(0, 0).size(), 2);
+  network.space(0, 0).Clamp(0, absl::MakeSpan(trial.decisions));
+  ProposedTrial gone = trial, elsewhere = trial;
+  gone.sketch = "of another version";
+  elsewhere.device_model = "another device";
+  ASSERT_TRUE(rounds->Add("other", {trial}).ok());
+  ASSERT_TRUE(rounds->Add("mine", {gone, elsewhere}).ok());
+  const auto first_of = [&](const std::string& run, int64_t trials) {
+    OpenHistory(run + ".db");
+    NotingMeasurer measurer(&network);
+    TunerOptions options = Options(network, trials);
+    options.synchronous = false;
+    options.rounds = rounds.get();
+    options.rounds_run = run;
+    EXPECT_TRUE(Tune(network, options, &measurer).ok());
+    EXPECT_EQ(static_cast<int64_t>(measurer.submitted().size()), trials);
+    return measurer.submitted().front().second;
+  };
+  EXPECT_NE(first_of("mine", 10), trial.decisions);
+  EXPECT_EQ(rounds->Load("other")->size(), 1u);
+  EXPECT_EQ(first_of("other", 1), trial.decisions);
+}
+
 // The first trials behind the default of a task, as decisions.
 std::vector<std::vector<int32_t>> FirstTrials(const FakeMeasurer& measurer, int task, size_t count) {
   std::vector<std::vector<int32_t>> trials;
@@ -370,14 +484,19 @@ TEST_F(TunerTest, BeginsWithWhatTheHistoryFoundForANearWorkload) {
 
 TEST_F(TunerTest, TasksOfARunLearnFromEachOther) {
   const auto total = [&](bool warm) {
-    OpenHistory(warm ? "warm.db" : "cold.db");
-    std::vector<FakeNetwork::Task> tasks;
-    for (const char* name : {"a", "b", "c", "d"}) tasks.push_back({name, 1, {Spec("gemm/x", 1e-4, 33, 14)}});
-    const FakeNetwork network(std::move(tasks));
-    FakeMeasurer measurer(&network);
-    TunerOptions options = Options(network, 240);
-    options.warm_start = warm;
-    return *Tune(network, options, &measurer)->estimated_us / (network.Optimum() * 1e6) - 1;
+    double sum = 0;  // of several seeds: one alone says little
+    for (uint64_t seed : {5, 6, 7}) {
+      OpenHistory(absl::StrCat(warm ? "warm" : "cold", seed, ".db"));
+      std::vector<FakeNetwork::Task> tasks;
+      for (const char* name : {"a", "b", "c", "d"}) tasks.push_back({name, 1, {Spec("gemm/x", 1e-4, 33, 14)}});
+      const FakeNetwork network(std::move(tasks));
+      FakeMeasurer measurer(&network);
+      TunerOptions options = Options(network, 240);
+      options.seed = seed;
+      options.warm_start = warm;
+      sum += *Tune(network, options, &measurer)->estimated_us / (network.Optimum() * 1e6) - 1;
+    }
+    return sum;
   };
   EXPECT_LT(total(true), 0.7 * total(false));
 }

@@ -1,0 +1,97 @@
+#include "db/rounds.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace diapason {
+namespace {
+
+void RunSql(const std::string& path, const std::string& sql) {
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
+  EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+  sqlite3_close(db);
+}
+
+class RoundStoreTest : public testing::Test {
+ protected:
+  RoundStoreTest() {
+    std::string pattern = testing::TempDir() + "rounds-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ + "/h.db.rounds";
+  }
+  ~RoundStoreTest() override { std::filesystem::remove_all(folder_); }
+  static std::vector<ProposedTrial> Round(const std::string& workload, int64_t round, int count) {
+    std::vector<ProposedTrial> trials;
+    for (int i = 0; i < count; ++i) {
+      trials.push_back({workload, "cpu", "device", round, "tile2", {static_cast<int32_t>(round), i, -7}, std::nullopt});
+      if (i == 0) trials.back().predicted = 1.5e-5;
+    }
+    return trials;
+  }
+  std::string folder_, path_;
+};
+
+TEST_F(RoundStoreTest, GivesBackWhatWasAddedInItsOrder) {
+  {
+    const auto store = RoundStore::Open(path_).value();
+    ASSERT_TRUE(store->Add("run", Round("b", 1, 2)).ok());
+    ASSERT_TRUE(store->Add("run", Round("a", 1, 1)).ok());
+    ASSERT_TRUE(store->Add("another", Round("b", 1, 1)).ok());
+    ASSERT_TRUE(store->Add("run", {}).ok());
+  }
+  const auto store = RoundStore::Open(path_).value();
+  const auto second = RoundStore::Open(path_);  // several processes
+  ASSERT_TRUE(second.ok()) << second.status();
+  const std::vector<ProposedTrial> trials = store->Load("run").value();
+  ASSERT_EQ(trials.size(), 3u);
+  EXPECT_EQ(trials[0].workload_key, "b");
+  EXPECT_EQ(trials[0].target, "cpu");
+  EXPECT_EQ(trials[0].device_model, "device");
+  EXPECT_EQ(trials[0].sketch, "tile2");
+  EXPECT_EQ(trials[0].predicted, 1.5e-5);
+  EXPECT_EQ(trials[1].decisions, (std::vector<int32_t>{1, 1, -7}));
+  EXPECT_EQ(trials[1].predicted, std::nullopt);
+  EXPECT_EQ(trials[2].workload_key, "a");
+  ASSERT_TRUE((*second)->Forget("run").ok());
+  EXPECT_TRUE(store->Load("run")->empty());
+  EXPECT_EQ(store->Load("another")->size(), 1u);
+}
+
+TEST_F(RoundStoreTest, OldRoundsOfATaskAreForgotten) {
+  const auto store = RoundStore::Open(path_).value();
+  ASSERT_TRUE(store->Add("run", Round("b", 1, 1)).ok());
+  for (int64_t round = 0; round <= 10; ++round) ASSERT_TRUE(store->Add("run", Round("a", round, 2)).ok());
+  const std::vector<ProposedTrial> trials = store->Load("run").value();
+  ASSERT_EQ(trials.size(), 9u);
+  EXPECT_EQ(trials[0].workload_key, "b");
+  EXPECT_EQ(trials[1].round, 7);
+  EXPECT_EQ(trials.back().round, 10);
+}
+
+TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
+  std::ofstream(path_) << std::string(5000, 'x');
+  EXPECT_EQ(RoundStore::Open(path_).status(),
+            absl::FailedPreconditionError("'" + path_ + "' is not a Diapason list of proposals (it is no SQLite database); "
+                                          "name another file"));
+  std::filesystem::remove(path_);
+  RunSql(path_, "CREATE TABLE t(a)");
+  EXPECT_EQ(RoundStore::Open(path_).status(),
+            absl::FailedPreconditionError("'" + path_ + "' is not a Diapason list of proposals; name another history"));
+  std::filesystem::remove(path_);
+  ASSERT_TRUE(RoundStore::Open(path_).ok());
+  RunSql(path_, "PRAGMA user_version=9");
+  EXPECT_EQ(RoundStore::Open(path_).status(),
+            absl::FailedPreconditionError("list of proposals '" + path_ + "' is of version 9 and this program writes version "
+                                          "1; run the program that wrote it, or remove the file"));
+  RunSql(path_, "PRAGMA user_version=1; INSERT INTO trials VALUES(1,'run','w','t','d',1,'s','[1,\"x\"]',NULL)");
+  EXPECT_EQ(RoundStore::Open(path_).value()->Load("run").status(),
+            absl::DataLossError("list of proposals '" + path_ + "' is damaged (decisions are no list of integers); remove "
+                                "the file: what was measured is in the history"));
+}
+
+}  // namespace
+}  // namespace diapason
