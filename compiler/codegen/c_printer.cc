@@ -78,6 +78,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kAlloc:
         return PrintAlloc(*stmt);
       case StmtKind::kMma:
+      case StmtKind::kLoadMatrix:
         DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
         return;
       case StmtKind::kBarrier:

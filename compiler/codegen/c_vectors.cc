@@ -259,6 +259,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
       return;
     case StmtKind::kAlloc:
     case StmtKind::kMma:
+    case StmtKind::kLoadMatrix:
       break;
   }
   PrintLaneByLane(stmt);

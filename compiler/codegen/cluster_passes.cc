@@ -24,7 +24,7 @@ void CollectBuffers(const Stmt& stmt, std::set<int>* all, std::set<int>* stored)
   };
   for (const Expr* e : {&stmt->index, &stmt->value, &stmt->condition}) loads(*e);
   for (const Expr& operand : stmt->operands) loads(operand);
-  if (stmt->kind == StmtKind::kStore || stmt->kind == StmtKind::kMma) {
+  if (stmt->kind == StmtKind::kStore || stmt->kind == StmtKind::kMma || stmt->kind == StmtKind::kLoadMatrix) {
     all->insert(stmt->buffer);
     stored->insert(stmt->buffer);
   }

@@ -2,8 +2,10 @@
 
 #include <cstdlib>
 #include <map>
+#include <numeric>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/tensor/check.h"
 
@@ -12,6 +14,7 @@ namespace {
 
 using NvrtcProgram = void*;
 constexpr int kSuccess = 0;
+constexpr int64_t kRegisters = 65536;  // of a multiprocessor of every GPU since Volta
 constexpr char kDefaultArch[] = "sm_90";
 
 // The entry points of libnvrtc that we call, as nvrtc.h declares them (results are an enum whose 0 is success).
@@ -139,23 +142,16 @@ std::map<std::string, Usage> ReadUsage(const std::string& log) {
   return usage;
 }
 
-}  // namespace
-
-absl::Status CompileCuda(Program& program) {
-  const Nvrtc* nvrtc = OpenNvrtc();
-  if (nvrtc == nullptr)
-    return absl::UnavailableError(
-        "no CUDA compiler: libnvrtc.so was not found; install the CUDA toolkit's NVRTC (12 or later), or add its "
-        "folder to "
-        "LD_LIBRARY_PATH");
+// One run of the compiler over a program's source.
+absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
   const std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
-  Compilation compilation(*nvrtc, program.source);
-  const int result = compilation.Run(Options(*nvrtc, arch));
+  Compilation compilation(nvrtc, program.source);
+  const int result = compilation.Run(Options(nvrtc, arch));
   if (result != kSuccess)
-    return absl::InvalidArgumentError(nvrtc->compiler() + " refused the generated source for " + arch + " (" +
-                                      nvrtc->error_text(result) + "):\n" + FirstErrors(compilation.Log()));
+    return absl::InvalidArgumentError(nvrtc.compiler() + " refused the generated source for " + arch + " (" +
+                                      nvrtc.error_text(result) + "):\n" + FirstErrors(compilation.Log()));
   program.binary = compilation.Cubin();
-  program.compiler = nvrtc->compiler();
+  program.compiler = nvrtc.compiler();
   const std::map<std::string, Usage> usage = ReadUsage(compilation.Log());
   program.registers.clear();
   program.spill_bytes.clear();
@@ -165,6 +161,43 @@ absl::Status CompileCuda(Program& program) {
     program.registers.push_back(it->second.registers);
     program.spill_bytes.push_back(it->second.spill_bytes);
   }
+  return absl::OkStatus();
+}
+
+int SpilledBytes(const Program& program) {
+  return std::accumulate(program.spill_bytes.begin(), program.spill_bytes.end(), 0);
+}
+
+// The source with one resident block asked for, by kernels that spill although their threads have used no more than half of the
+// registers: the compiler keeps to that where nothing else is said, so that two blocks fit.
+std::string WithAllRegisters(const Program& program) {
+  std::string source = program.source;
+  for (size_t k = 0; k < program.spill_bytes.size() && k < program.kernels.size(); ++k) {
+    const int64_t threads = program.kernels[k].block[0];
+    if (program.spill_bytes[k] == 0 || program.registers[k] * threads > kRegisters / 2) continue;
+    const std::string bounds = absl::StrCat("__launch_bounds__(", threads, ")"), name = " " + program.kernels[k].name + "(";
+    const size_t at = source.find(bounds + name);
+    if (at != std::string::npos) source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", threads, ", 1)"));
+  }
+  return source;
+}
+
+}  // namespace
+
+absl::Status CompileCuda(Program& program) {
+  const Nvrtc* nvrtc = OpenNvrtc();
+  if (nvrtc == nullptr)
+    return absl::UnavailableError(
+        "no CUDA compiler: libnvrtc.so was not found; install the CUDA toolkit's NVRTC (12 or later), or add its "
+        "folder to "
+        "LD_LIBRARY_PATH");
+  RETURN_IF_ERROR(CompileOnce(*nvrtc, program));
+  if (SpilledBytes(program) == 0) return absl::OkStatus();
+  Program other = program;
+  other.source = WithAllRegisters(program);
+  if (other.source == program.source) return absl::OkStatus();
+  RETURN_IF_ERROR(CompileOnce(*nvrtc, other));
+  if (SpilledBytes(other) < SpilledBytes(program)) program = std::move(other);
   return absl::OkStatus();
 }
 

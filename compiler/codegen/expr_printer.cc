@@ -139,32 +139,40 @@ constexpr Helper kHelpers[] = {
      "#endif\n"
      "}"},
     // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32.
-    {"mma_three_tf32", nullptr, nullptr,
-     // Tensor cores cut sums off instead of rounding them: each product of 16x8x8 starts from zero, and float32 adds it.
-     // They read the upper 19 bits of factors alone. What is cut off here is exact in the small part, which is rounded;
-     // cvt.rna.tf32 would do both, at a quarter of the speed.
-     "{T} unsigned large_part(float x) { return __float_as_uint(x) & 0xffffe000u; }\n"
-     "{T} unsigned small_part(float x, unsigned large) { return __float_as_uint(x - __uint_as_float(large)) + 0x1000u; }\n"
-     "{T} void mma_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,\n"
+    {"add_three_tf32", nullptr, nullptr,
+     // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part, exact in
+     // float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed. They cut sums off instead of rounding
+     // them: sums of a few products start from zero, and float32 adds them to the others.
+     "{T} unsigned small_part(float x) {\n"
+     "  return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)) + 0x1000u;\n"
+     "}\n"
+     "{T} void add_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,\n"
      "                  unsigned b0, unsigned b1) {\n"
      "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
      "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
      "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
      "}\n"
-     "{T} void mma_three_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, float b0,\n"
+     "{T} void add_three_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, float b0,\n"
      "                        float b1) {\n"
-     "  const unsigned p0 = large_part(a0), p1 = large_part(a1), p2 = large_part(a2), p3 = large_part(a3);\n"
-     "  const unsigned q0 = large_part(b0), q1 = large_part(b1);\n"
-     "  const unsigned s0 = small_part(a0, p0), s1 = small_part(a1, p1), s2 = small_part(a2, p2), s3 = small_part(a3, p3);\n"
-     "  const unsigned t0 = small_part(b0, q0), t1 = small_part(b1, q1);\n"
-     "  float d0 = 0.0f, d1 = 0.0f, d2 = 0.0f, d3 = 0.0f;\n"
-     "  mma_tf32(d0, d1, d2, d3, s0, s1, s2, s3, q0, q1);\n"
-     "  mma_tf32(d0, d1, d2, d3, p0, p1, p2, p3, t0, t1);\n"
-     "  mma_tf32(d0, d1, d2, d3, p0, p1, p2, p3, q0, q1);\n"
-     "  c0 += d0;\n"
-     "  c1 += d1;\n"
-     "  c2 += d2;\n"
-     "  c3 += d3;\n"
+     "  const unsigned p0 = __float_as_uint(a0), p1 = __float_as_uint(a1), p2 = __float_as_uint(a2), p3 = __float_as_uint(a3);\n"
+     "  const unsigned q0 = __float_as_uint(b0), q1 = __float_as_uint(b1);\n"
+     "  add_tf32(c0, c1, c2, c3, small_part(a0), small_part(a1), small_part(a2), small_part(a3), q0, q1);\n"
+     "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, small_part(b0), small_part(b1));\n"
+     "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, q0, q1);\n"
+     "}"},
+    {"load_matrix_4", nullptr, nullptr,
+     "{T} void load_matrix_4(float& a, float& b, float& c, float& d, const float* row) {\n"
+     "  unsigned p, q, r, s;\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+     "               : \"=r\"(p), \"=r\"(q), \"=r\"(r), \"=r\"(s) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "  a = __uint_as_float(p), b = __uint_as_float(q), c = __uint_as_float(r), d = __uint_as_float(s);\n"
+     "}"},
+    {"load_matrix_2", nullptr, nullptr,
+     "{T} void load_matrix_2(float& a, float& b, const float* row) {\n"
+     "  unsigned p, q;\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\"\n"
+     "               : \"=r\"(p), \"=r\"(q) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "  a = __uint_as_float(p), b = __uint_as_float(q);\n"
      "}"},
     // The same address in the shared memory of the block of that rank.
     {"in_cluster", nullptr, nullptr,

@@ -176,6 +176,8 @@ class GpuKernelPrinter : public ExprPrinter {
         return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
       case StmtKind::kMma:
         return PrintMma(*stmt);
+      case StmtKind::kLoadMatrix:
+        return PrintLoadMatrix(*stmt);
       case StmtKind::kCommit:
         if (cuda_) Line(helpers_.Use("async_commit") + "();");
         return;
@@ -201,12 +203,26 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   void PrintMma(const StmtNode& mma) {
-    std::string text = helpers_.Use("mma_three_tf32") + "(";
-    for (size_t i = 0; i < mma.operands.size(); ++i) {
-      const std::string operand = Text(mma.operands[i]);
-      text += (i == 0 ? "" : ", ") + (i < 4 ? NameOf(mma.buffer) + "[" + operand + "]" : operand);
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    const std::string add = helpers_.Use("add_three_tf32");
+    Open("");
+    Line("float d0 = 0.0f, d1 = 0.0f, d2 = 0.0f, d3 = 0.0f;");
+    for (size_t i = 4; i < mma.operands.size(); i += 6) {
+      std::string factors;
+      for (size_t f = i; f < i + 6; ++f) factors += ", " + Text(mma.operands[f]);
+      Line(add + "(d0, d1, d2, d3" + factors + ");");
     }
-    Line(text + ");");
+    for (int i = 0; i < 4; ++i)
+      Line(NameOf(mma.buffer) + "[" + Text(mma.operands[i]) + "] += d" + std::to_string(i) + ";");
+    Close();
+  }
+
+  void PrintLoadMatrix(const StmtNode& load) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " loads matrices, which OpenCL C does not");
+    const std::string name = NameOf(load.buffer);
+    std::string text = helpers_.Use(load.extent == 4 ? "load_matrix_4" : "load_matrix_2") + "(";
+    for (int64_t i = 0; i < load.extent; ++i) text += name + "[" + Text(analyzer_.Simplify(Add(load.index, IntImm(i)))) + "], ";
+    Line(text + NameOf(load.value->buffer) + " + " + Text(load.value->args[0]) + ");");
   }
 
   void PrintAlloc(const StmtNode& alloc) {

@@ -34,6 +34,8 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
       return MakeMma(s.buffer, std::move(operands));
     }
+    case StmtKind::kLoadMatrix:
+      return MakeLoadMatrix(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kCommit:
       return MakeCommit();
     case StmtKind::kWait:

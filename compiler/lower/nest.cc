@@ -593,7 +593,9 @@ Stmt NestBuilder::EmitReduction(int id) {
       if (root || stage.memory != Memory::kLocal || !update_guards.empty() || held + 3 > stage.order.size())
         status_ = absl::InvalidArgumentError(absl::StrCat(
             "stage ", stage.op.name, ": a product on tensor cores has its sums in registers and no predicates"));
-      loops = EmitLoops(id, held, stage.order.size() - 3, [&] { return EmitMma(id, buffer, place); });
+      size_t tiles = stage.order.size() - 3;
+      while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
+      loops = EmitLoops(id, held, tiles, [&] { return EmitProducts(id, tiles, buffer, place); });
     } else {
       loops = EmitLoops(id, held, stage.order.size(), update);
     }
@@ -609,71 +611,6 @@ Stmt NestBuilder::EmitReduction(int id) {
     return MakeSeq({init, EmitLoops(id, first, held, reduce)});
   };
   return EmitLoops(id, 0, first, rest);
-}
-
-// The products of the innermost loops k, m, n by the lanes of a warp together. Lane 4 * g + q holds the sums of rows g and g + 8
-// and columns 2q and 2q + 1; it brings elements of rows g and g + 8 of one operand and of column g of the other. Which k
-// belongs to which element of an instruction is free as long as both operands agree: lane q takes a quarter of k in a row.
-Stmt NestBuilder::EmitMma(int id, int buffer, const Expr& place) {
-  const StageState& stage = state_.stage(id);
-  const int64_t quarter = bounds_.stages[id].extent[stage.tensor_k] / 4;
-  std::vector<Expr>& mine = context_[id].value;
-  std::vector<Expr>& lanes = context_[stage.lane_stage].value;
-  const std::vector<Expr> mine_before = mine, lanes_before = lanes;
-  const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
-  const Expr& body = stage.op.body;
-  const bool product = body->kind == ExprKind::kMul && body->args[0]->kind == ExprKind::kLoad &&
-                       body->args[1]->kind == ExprKind::kLoad;
-  auto depends = [&](const Expr& load, int lane) {
-    const Access& access = *access_of_[id].at(load.get());
-    bool found = false;
-    Terms outer, inner;
-    int64_t constant = 0;
-    for (size_t d = 0; d < access.dims.size(); ++d) {
-      outer.clear();
-      inner.clear();
-      const bool affine = !bounds_.stages[access.producer].region.empty() && !bounds_.stages[access.producer].region[d].full &&
-                          skeleton_.IndexTerms(bounds_, access, static_cast<int>(d), &outer, &inner, &constant);
-      if (!affine)
-        status_ = absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies"));
-      for (const Term& t : inner) found |= t.stage == stage.lane_stage && t.loop == lane;
-    }
-    return found;
-  };
-  if (!product || quarter % 2 != 0 || depends(body->args[0], stage.lane_m) == depends(body->args[1], stage.lane_m)) {
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat("stage ", stage.op.name, ": tensor cores take a product of two copies, and k in multiples of 8"));
-    return nullptr;
-  }
-  const bool first = depends(body->args[0], stage.lane_m);
-  const Expr &rows = body->args[first ? 0 : 1], &columns = body->args[first ? 1 : 0];
-  bool unsafe = false;
-  auto row = [&](int64_t half, int64_t k) {
-    mine[stage.tensor_k] = Add(Mul(q, IntImm(quarter)), IntImm(k));
-    mine[stage.tensor_m] = IntImm(half);
-    const Expr load = LowerLoad(id, rows, &unsafe);
-    mine = mine_before;
-    return load;
-  };
-  auto column = [&](int64_t k) {
-    mine[stage.tensor_k] = Add(Mul(q, IntImm(quarter)), IntImm(k));
-    mine[stage.tensor_n] = FloorMod(g, 2);
-    lanes[stage.lane_n] = FloorDiv(g, 2);
-    const Expr load = LowerLoad(id, columns, &unsafe);
-    mine = mine_before;
-    lanes = lanes_before;
-    return load;
-  };
-  auto sum = [&](int64_t m, int64_t n) {
-    const size_t order = stage.order.size();
-    return analyzer_.Simplify(Substitute(place, {{context_[id].leaf[order - 2].get(), IntImm(m)},
-                                                 {context_[id].leaf[order - 1].get(), IntImm(n)}}));
-  };
-  std::vector<Stmt> all;
-  for (int64_t k = 0; k < quarter; k += 2)
-    all.push_back(MakeMma(buffer, {sum(0, 0), sum(0, 1), sum(1, 0), sum(1, 1), row(0, k), row(1, k), row(0, k + 1),
-                                   row(1, k + 1), column(k), column(k + 1)}));
-  return MakeSeq(all);
 }
 
 bool NestBuilder::HasReduction(int id, size_t from) const {

@@ -57,7 +57,12 @@ class NestBuilder {
   Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
-  Stmt EmitMma(int id, int buffer, const Expr& place);
+  // Products on tensor cores, in tensor_products.cc.
+  struct Fragments;
+  Stmt EmitProducts(int id, size_t first, int buffer, const Expr& place);
+  int64_t FragmentAt(int id, Fragments* operand, int64_t k, int64_t depth);
+  Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
+  bool MovesWithLane(int id, const Expr& load, int lane);
   Stmt Loop(int id, size_t position, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;

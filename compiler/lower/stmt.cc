@@ -63,8 +63,13 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
 }
 
 Stmt MakeMma(int buffer, std::vector<Expr> operands) {
-  DIAPASON_CHECK(operands.size() == 10);
+  DIAPASON_CHECK(operands.size() >= 10 && operands.size() % 6 == 4);
   return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands)});
+}
+
+Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value) {
+  DIAPASON_CHECK((matrices == 2 || matrices == 4) && value->kind == ExprKind::kLoad);
+  return Make({.kind = StmtKind::kLoadMatrix, .extent = matrices, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
 }
 
 Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
@@ -160,6 +165,9 @@ class Printer {
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
         return Line(depth, text);
       }
+      case StmtKind::kLoadMatrix:
+        return Line(depth, "load matrices " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+                               std::to_string(stmt->extent) + " from " + Text(stmt->value));
       case StmtKind::kCommit:
         return Line(depth, "commit");
       case StmtKind::kWait:

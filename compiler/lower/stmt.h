@@ -59,18 +59,23 @@ enum class StmtKind : uint8_t {
   kComment,  // text for people, printed on its own line
   kCommit,   // the asynchronous stores of this thread since the last commit are one group
   kWait,     // until at most `extent` of this thread's groups are unfinished
-  kMma,      // a product of 16x8x8 by the warp: operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2 factors
+  // Products of 16x8x8 by the warp, added: operands = 4 indices of this lane's sums in `buffer`, then for each product its 4 and 2
+  // factors. Sums are rounded once for all of them.
+  kMma,
+  // buffer[index, index + extent) = this lane's elements of `extent` matrices of 8x4 in shared memory, loaded by the warp: `value` is
+  // the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets element l % 4 of row l / 4 of each.
+  kLoadMatrix,
 };
 
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait
+  int64_t extent = 0;  // kFor, kWait, kLoadMatrix
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma
-  Expr index{};        // kStore: flat element offset
-  Expr value{};        // kStore, kLet
+  int buffer = -1;     // kStore, kMma, kLoadMatrix
+  Expr index{};        // kStore, kLoadMatrix: flat element offset
+  Expr value{};        // kStore, kLet, kLoadMatrix
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};  // kMma
@@ -89,6 +94,7 @@ Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(int buffer, std::vector<Expr> operands);
+Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value);
 Stmt MakeCommit();
 Stmt MakeWait(int64_t unfinished);
 

@@ -62,6 +62,7 @@ class ReferenceThread {
       case StmtKind::kWait:
         return Finish(s->extent);
       case StmtKind::kMma:
+      case StmtKind::kLoadMatrix:
         DIAPASON_CHECK_MSG(false, "lanes run one by one here: lower for opencl");
         return;
       case StmtKind::kComment:

@@ -52,8 +52,11 @@ class Counter {
         break;
       case StmtKind::kMma:
         // One instruction makes 16x8x8 products in 32 lanes.
-        counted_->products[stmt->buffer] += outer * threads * 32;
+        counted_->products[stmt->buffer] += outer * threads * 32 * static_cast<int64_t>(stmt->operands.size() / 6);
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
+        break;
+      case StmtKind::kLoadMatrix:
+        Reach(stmt->buffer, stmt->index);
         break;
       case StmtKind::kAlloc:
         counted_->buffers[stmt->decl.id] = stmt->decl;
@@ -141,6 +144,13 @@ class Walker {
       case StmtKind::kStore:
         Check(stmt->buffer, *stmt->index);
         Value(*stmt->value);
+        break;
+      case StmtKind::kLoadMatrix:
+        Check(stmt->buffer, *stmt->index);
+        Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent - 1)));
+        // A row has four elements.
+        Check(stmt->value->buffer, *stmt->value->args[0]);
+        Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(3)));
         break;
       case StmtKind::kMma:
         for (size_t i = 0; i < stmt->operands.size(); ++i) {

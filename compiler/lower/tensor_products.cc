@@ -1,0 +1,190 @@
+// Products on tensor cores (mma.sync m16n8k8): lane 4 * g + q of a warp brings elements k = q and q + 4 of rows g and g + 8 of one
+// operand and of column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1. Operands in shared memory
+// with k innermost come as whole matrices of 8 rows by 4 (ldmatrix), others element by element.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/lower/nest.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kDepth = 8;  // k of one product
+
+}  // namespace
+
+// Elements of one operand in registers: those of each tile once, however many products use them.
+struct NestBuilder::Fragments {
+  Expr load;          // of the operand, in the stage's body
+  bool rows = false;  // the operand with rows of the result; else with columns
+  int buffer = -1;
+  int64_t elements = 0;
+  std::vector<std::pair<Expr, int64_t>> known;  // load of the first element, where it lies in the buffer
+  std::vector<Stmt> loads;
+};
+
+// True if a load of the stage's body moves with a lane loop.
+bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
+  const StageState& stage = state_.stage(id);
+  const Access& access = *access_of_[id].at(load.get());
+  bool found = false;
+  Terms outer, inner;
+  int64_t constant = 0;
+  for (size_t d = 0; d < access.dims.size(); ++d) {
+    outer.clear();
+    inner.clear();
+    const StageBounds& producer = bounds_.stages[access.producer];
+    if (producer.region.empty() || producer.region[d].full ||
+        !skeleton_.IndexTerms(bounds_, access, static_cast<int>(d), &outer, &inner, &constant)) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("stage ", stage.op.name, ": operands of tensor cores are affine copies"));
+      return false;
+    }
+    for (const Term& t : inner) found |= t.stage == stage.lane_stage && t.loop == lane;
+  }
+  return found;
+}
+
+// The load of an operand with element k of its tile, by a lane that stands for row or column `line` of it (columns of rows: half 0
+// or 1 and lane; of columns: lane and pair).
+Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half) {
+  const StageState& stage = state_.stage(id);
+  std::vector<Expr>& mine = context_[id].value;
+  std::vector<Expr>& lanes = context_[stage.lane_stage].value;
+  const Expr k_before = mine[stage.tensor_k], m = mine[stage.tensor_m], n = mine[stage.tensor_n];
+  const Expr lane_m = lanes[stage.lane_m], lane_n = lanes[stage.lane_n];
+  mine[stage.tensor_k] = analyzer_.Simplify(k);
+  if (operand.rows) {
+    mine[stage.tensor_m] = half;
+    lanes[stage.lane_m] = analyzer_.Simplify(line);
+  } else {
+    mine[stage.tensor_n] = analyzer_.Simplify(FloorMod(line, 2));
+    lanes[stage.lane_n] = analyzer_.Simplify(FloorDiv(line, 2));
+  }
+  bool unsafe = false;  // copies are zero where there is nothing
+  const Expr load = LowerLoad(id, operand.load, &unsafe);
+  mine[stage.tensor_k] = k_before;
+  mine[stage.tensor_m] = m;
+  mine[stage.tensor_n] = n;
+  lanes[stage.lane_m] = lane_m;
+  lanes[stage.lane_n] = lane_n;
+  return load;
+}
+
+// Where the registers begin that hold an operand's tile for `depth` products from k on; loads it if no product did before.
+int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k, int64_t depth) {
+  const StageState& stage = state_.stage(id);
+  const std::vector<Expr>& lanes = context_[stage.lane_stage].value;
+  const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
+  auto element = [&](int64_t half, int64_t offset) {
+    return OperandLoad(id, *operand, Add(q, IntImm(k + offset)), g, IntImm(half));
+  };
+  const Expr first = element(0, 0);
+  for (const auto& [load, at] : operand->known)
+    if (Equal(load, first)) return at;
+  const int64_t at = operand->elements;
+  operand->known.emplace_back(first, at);
+  auto store = [&](int64_t offset, const Expr& load) {
+    operand->loads.push_back(MakeStore(operand->buffer, IntImm(at + offset), load));
+  };
+
+  // Lane l gives the address of row l % 8 of matrix l / 8.
+  const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
+  const Expr quarter = operand->rows ? FloorDiv(g, 4) : depth == 2 ? eighth : FloorMod(eighth, 2);
+  const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(4)), IntImm(k)), line, FloorMod(eighth, 2));
+  const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)), next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
+  const bool matrices = state_.stage(row->buffer).memory == Memory::kShared && row->args.size() == 1 &&
+                        IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1) &&
+                        analyzer_.KnownDivisor(row->args[0]) % 4 == 0;
+  if (operand->rows) {
+    if (matrices) {
+      operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), 4, row));
+    } else {
+      for (int64_t i = 0; i < 4; ++i) store(i, element(i % 2, i / 2 * 4));
+    }
+    operand->elements += 4;
+  } else {
+    if (matrices) {
+      operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), 2 * depth, row));
+    } else {
+      for (int64_t i = 0; i < 2 * depth; ++i) store(i, element(0, 4 * i));
+    }
+    operand->elements += 2 * depth;
+  }
+  return at;
+}
+
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The sums of two products in a row along k are
+// made on the tensor cores, where there are two.
+Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
+  const StageState& stage = state_.stage(id);
+  const StageBounds& b = bounds_.stages[id];
+  const size_t end = stage.order.size() - 3;
+  const Expr& body = stage.op.body;
+  const int64_t extent = b.extent[stage.tensor_k];
+  const bool product = body->kind == ExprKind::kMul && body->args[0]->kind == ExprKind::kLoad &&
+                       body->args[1]->kind == ExprKind::kLoad;
+  if (!product || extent % kDepth != 0 ||
+      MovesWithLane(id, body->args[0], stage.lane_m) == MovesWithLane(id, body->args[1], stage.lane_m)) {
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("stage ", stage.op.name, ": tensor cores take a product of two copies, and k in multiples of 8"));
+    return nullptr;
+  }
+  const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
+  Fragments operands[2];
+  for (int o = 0; o < 2; ++o) {
+    operands[o].load = body->args[swapped ? 1 - o : o];
+    operands[o].rows = o == 0;
+    operands[o].buffer = (*next_buffer_)++;
+  }
+  std::vector<Expr>& mine = context_[id].value;
+  const std::vector<Expr> before = mine;
+  const int64_t depth = extent % (2 * kDepth) == 0 ? 2 : 1;
+  int64_t most[2] = {0, 0};
+  std::vector<Stmt> all;
+  for (int64_t k = 0; k < extent; k += depth * kDepth) {
+    std::vector<Stmt> products;
+    std::vector<int64_t> tile(end - first, 0);
+    for (bool more = true; more;) {
+      VarMap values;
+      for (size_t p = first; p < end; ++p) {
+        mine[stage.order[p]] = IntImm(tile[p - first]);
+        values[context_[id].leaf[p].get()] = IntImm(tile[p - first]);
+      }
+      std::vector<Expr> parts;
+      for (int64_t i = 0; i < 4; ++i) {
+        values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
+        values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
+        parts.push_back(analyzer_.Simplify(Substitute(place, values)));
+      }
+      const int64_t columns = FragmentAt(id, &operands[1], k, depth);
+      for (int64_t d = 0; d < depth; ++d) {
+        const int64_t rows = FragmentAt(id, &operands[0], k + d * kDepth, 1);
+        for (int64_t i = 0; i < 4; ++i) parts.push_back(Load(operands[0].buffer, stage.op.dtype, {IntImm(rows + i)}));
+        for (int64_t i = 0; i < 2; ++i) parts.push_back(Load(operands[1].buffer, stage.op.dtype, {IntImm(columns + 2 * d + i)}));
+      }
+      products.push_back(MakeMma(buffer, std::move(parts)));
+      more = false;
+      for (size_t p = end; p-- > first && !more;) {
+        more = ++tile[p - first] < b.extent[stage.order[p]];
+        if (!more) tile[p - first] = 0;
+      }
+    }
+    for (int o = 0; o < 2; ++o) {
+      all.insert(all.end(), operands[o].loads.begin(), operands[o].loads.end());
+      most[o] = std::max(most[o], operands[o].elements);
+      operands[o].loads.clear();
+      operands[o].known.clear();
+      operands[o].elements = 0;
+    }
+    all.insert(all.end(), products.begin(), products.end());
+  }
+  mine = before;
+  for (int o = 0; o < 2; ++o)
+    temporaries_.push_back({operands[o].buffer, absl::StrCat(o == 0 ? "rows" : "columns", operands[o].buffer), stage.op.dtype,
+                            Scope::kLocal, most[o], true, 0});
+  return MakeSeq(all);
+}
+
+}  // namespace diapason
