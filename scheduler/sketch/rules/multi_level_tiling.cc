@@ -62,6 +62,7 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   for (const auto* level : {&thread, &vthread, &s3, &s4}) Append(&order, *level);
   draft->Reorder(consumer, order);
   for (const auto* level : {&vthread, &s3, &s4}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
+  draft->Annotate(consumer, s4.back(), Annotation::kVectorize);  // neighbours are stored, and their epilogue's operands read, at once
   const int blocks = draft->Fuse(consumer, block);
   const int threads = draft->Fuse(consumer, thread);
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
@@ -86,6 +87,7 @@ void TileForTensorCores(Draft* draft, int stage, int consumer) {
   for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
   draft->Reorder(consumer, order);
   for (const auto* level : {&loops.tile, &loops.pair}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
+  draft->Annotate(consumer, loops.pair.back(), Annotation::kVectorize);
   const int blocks = draft->Fuse(consumer, loops.outer);
   const int thread = draft->Fuse(consumer, loops.threads());
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
