@@ -1,8 +1,8 @@
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <numeric>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +14,9 @@ namespace {
 
 using NvrtcProgram = void*;
 constexpr int kSuccess = 0;
-constexpr int64_t kRegisters = 65536;  // of a multiprocessor of every GPU since Volta
+constexpr int64_t kRegisters = 65536;         // of a multiprocessor of every GPU since Volta
+constexpr int64_t kSharedBytes = 228 << 10;  // of one of sm_90; others have less, and then no block more is won
+constexpr int kSqueeze = 8;                  // per cent of its registers that a kernel can do without, as a rule
 constexpr char kDefaultArch[] = "sm_90";
 
 // The entry points of libnvrtc that we call, as nvrtc.h declares them (results are an enum whose 0 is success).
@@ -164,21 +166,28 @@ absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
   return absl::OkStatus();
 }
 
-int SpilledBytes(const Program& program) {
-  return std::accumulate(program.spill_bytes.begin(), program.spill_bytes.end(), 0);
+// Blocks of a kernel whose registers and shared memory one multiprocessor holds.
+int64_t ResidentBlocks(const Kernel& kernel, int64_t registers) {
+  const int64_t warps = (kernel.block[0] + 31) / 32, each = (registers + 7) / 8 * 8 * 32 * warps;
+  return std::min(kRegisters / std::max<int64_t>(1, each), kSharedBytes / (kernel.shared_bytes + 1024));
 }
 
-// The source with one resident block asked for, by kernels that spill although their threads have used no more than half of the
-// registers: the compiler keeps to that where nothing else is said, so that two blocks fit.
-std::string WithAllRegisters(const Program& program) {
+// The resident blocks to ask the compiler for, where its own choice was a bad one; 0 where it was not. It keeps to half of the
+// registers so that two blocks fit, even if it has to spill; and it takes a few registers more than would let one block more in.
+int64_t BetterResidence(const Kernel& kernel, int registers, int spilled) {
+  const int64_t blocks = ResidentBlocks(kernel, registers);
+  if (spilled > 0) return blocks > 1 ? blocks - 1 : 0;
+  if (registers > 64 && blocks > 0 && ResidentBlocks(kernel, registers * (100 - kSqueeze) / 100) > blocks) return blocks + 1;
+  return 0;
+}
+
+// The source of a program with the resident blocks of kernel k said.
+std::string WithResidence(const Program& program, size_t k, int64_t blocks) {
   std::string source = program.source;
-  for (size_t k = 0; k < program.spill_bytes.size() && k < program.kernels.size(); ++k) {
-    const int64_t threads = program.kernels[k].block[0];
-    if (program.spill_bytes[k] == 0 || program.registers[k] * threads > kRegisters / 2) continue;
-    const std::string bounds = absl::StrCat("__launch_bounds__(", threads, ")"), name = " " + program.kernels[k].name + "(";
-    const size_t at = source.find(bounds + name);
-    if (at != std::string::npos) source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", threads, ", 1)"));
-  }
+  const Kernel& kernel = program.kernels[k];
+  const std::string bounds = absl::StrCat("__launch_bounds__(", kernel.block[0], ")");
+  const size_t at = source.find(absl::StrCat(bounds, " ", kernel.name, "("));
+  if (at != std::string::npos) source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
   return source;
 }
 
@@ -192,12 +201,18 @@ absl::Status CompileCuda(Program& program) {
         "folder to "
         "LD_LIBRARY_PATH");
   RETURN_IF_ERROR(CompileOnce(*nvrtc, program));
-  if (SpilledBytes(program) == 0) return absl::OkStatus();
+  if (program.registers.size() != program.kernels.size()) return absl::OkStatus();
   Program other = program;
-  other.source = WithAllRegisters(program);
+  for (size_t k = 0; k < program.kernels.size(); ++k) {
+    const int64_t blocks = BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k]);
+    if (blocks > 0) other.source = WithResidence(other, k, blocks);
+  }
   if (other.source == program.source) return absl::OkStatus();
   RETURN_IF_ERROR(CompileOnce(*nvrtc, other));
-  if (SpilledBytes(other) < SpilledBytes(program)) program = std::move(other);
+  // As good as before in every kernel: nothing spills that did not.
+  bool better = other.spill_bytes.size() == program.spill_bytes.size();
+  for (size_t k = 0; better && k < other.spill_bytes.size(); ++k) better = other.spill_bytes[k] <= program.spill_bytes[k];
+  if (better) program = std::move(other);
   return absl::OkStatus();
 }
 

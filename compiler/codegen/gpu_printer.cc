@@ -204,17 +204,14 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void PrintMma(const StmtNode& mma) {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
-    const std::string add = helpers_.Use("add_three_tf32");
-    Open("");
-    Line("float d0 = 0.0f, d1 = 0.0f, d2 = 0.0f, d3 = 0.0f;");
-    for (size_t i = 4; i < mma.operands.size(); i += 6) {
-      std::string factors;
-      for (size_t f = i; f < i + 6; ++f) factors += ", " + Text(mma.operands[f]);
-      Line(add + "(d0, d1, d2, d3" + factors + ");");
+    std::string text, sums[4];
+    for (size_t i = 0; i < mma.operands.size(); ++i) {
+      const std::string operand = Text(mma.operands[i]);
+      if (i < 4) sums[i] = NameOf(mma.buffer) + "[" + operand + "]";
+      text += (i == 0 ? "" : ", ") + (i < 4 ? sums[i] : operand);
     }
-    for (int i = 0; i < 4; ++i)
-      Line(NameOf(mma.buffer) + "[" + Text(mma.operands[i]) + "] += d" + std::to_string(i) + ";");
-    Close();
+    if (mma.from_zero) Line(sums[0] + " = " + sums[1] + " = " + sums[2] + " = " + sums[3] + " = 0.0f;");
+    Line(helpers_.Use("add_three_tf32") + "(" + text + ");");
   }
 
   void PrintLoadMatrix(const StmtNode& load) {

@@ -32,7 +32,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeMma(s.buffer, std::move(operands));
+      return MakeMma(s.buffer, std::move(operands), s.from_zero);
     }
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix(s.buffer, fn(s.index), s.extent, fn(s.value));

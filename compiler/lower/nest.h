@@ -60,7 +60,7 @@ class NestBuilder {
   // Products on tensor cores, in tensor_products.cc.
   struct Fragments;
   Stmt EmitProducts(int id, size_t first, int buffer, const Expr& place);
-  int64_t FragmentAt(int id, Fragments* operand, int64_t k, int64_t depth);
+  int64_t FragmentAt(int id, Fragments* operand, int64_t k);
   Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
   bool MovesWithLane(int id, const Expr& load, int lane);
   Stmt Loop(int id, size_t position, Stmt body);

@@ -62,9 +62,9 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
   return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});
 }
 
-Stmt MakeMma(int buffer, std::vector<Expr> operands) {
-  DIAPASON_CHECK(operands.size() >= 10 && operands.size() % 6 == 4);
-  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands)});
+Stmt MakeMma(int buffer, std::vector<Expr> operands, bool from_zero) {
+  DIAPASON_CHECK(operands.size() == 10);
+  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands), .from_zero = from_zero});
 }
 
 Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value) {
@@ -161,7 +161,7 @@ class Printer {
       case StmtKind::kComment:
         return Line(depth, "# " + stmt->text);
       case StmtKind::kMma: {
-        std::string text = "mma " + Name(stmt->buffer);
+        std::string text = (stmt->from_zero ? "first mma " : "mma ") + Name(stmt->buffer);
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
         return Line(depth, text);
       }

@@ -59,9 +59,7 @@ enum class StmtKind : uint8_t {
   kComment,  // text for people, printed on its own line
   kCommit,   // the asynchronous stores of this thread since the last commit are one group
   kWait,     // until at most `extent` of this thread's groups are unfinished
-  // Products of 16x8x8 by the warp, added: operands = 4 indices of this lane's sums in `buffer`, then for each product its 4 and 2
-  // factors. Sums are rounded once for all of them.
-  kMma,
+  kMma,      // a product of 16x8x8 by the warp: operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2 factors
   // buffer[index, index + extent) = this lane's elements of `extent` matrices of 8x4 in shared memory, loaded by the warp: `value` is
   // the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets element l % 4 of row l / 4 of each.
   kLoadMatrix,
@@ -79,6 +77,7 @@ struct StmtNode {
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};  // kMma
+  bool from_zero = false;        // kMma: the sums are the product alone
   BufferDecl decl{};   // kAlloc
   std::string text{};  // kComment
   std::vector<Stmt> body{};
@@ -93,7 +92,7 @@ Stmt MakeBarrier();
 Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
-Stmt MakeMma(int buffer, std::vector<Expr> operands);
+Stmt MakeMma(int buffer, std::vector<Expr> operands, bool from_zero);
 Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value);
 Stmt MakeCommit();
 Stmt MakeWait(int64_t unfinished);

@@ -10,6 +10,9 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kDepth = 8;  // k of one product
+constexpr int64_t kSums = 4;   // of it that a lane holds
+// Sums of a lane that can be held twice, beside the fragments.
+constexpr int64_t kMostSums = 64;
 
 }  // namespace
 
@@ -71,8 +74,8 @@ Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, c
   return load;
 }
 
-// Where the registers begin that hold an operand's tile for `depth` products from k on; loads it if no product did before.
-int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k, int64_t depth) {
+// Where the registers begin that hold an operand's tile from k on; loads it if no product did before.
+int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const StageState& stage = state_.stage(id);
   const std::vector<Expr>& lanes = context_[stage.lane_stage].value;
   const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
@@ -84,38 +87,30 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k, int64_t d
     if (Equal(load, first)) return at;
   const int64_t at = operand->elements;
   operand->known.emplace_back(first, at);
-  auto store = [&](int64_t offset, const Expr& load) {
-    operand->loads.push_back(MakeStore(operand->buffer, IntImm(at + offset), load));
-  };
 
   // Lane l gives the address of row l % 8 of matrix l / 8.
   const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
-  const Expr quarter = operand->rows ? FloorDiv(g, 4) : depth == 2 ? eighth : FloorMod(eighth, 2);
+  const Expr quarter = operand->rows ? FloorDiv(g, 4) : FloorMod(eighth, 2);
   const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(4)), IntImm(k)), line, FloorMod(eighth, 2));
   const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)), next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
   const bool matrices = state_.stage(row->buffer).memory == Memory::kShared && row->args.size() == 1 &&
                         IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1) &&
                         analyzer_.KnownDivisor(row->args[0]) % 4 == 0;
-  if (operand->rows) {
-    if (matrices) {
-      operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), 4, row));
-    } else {
-      for (int64_t i = 0; i < 4; ++i) store(i, element(i % 2, i / 2 * 4));
-    }
-    operand->elements += 4;
+  const int64_t count = operand->rows ? 4 : 2;
+  if (matrices) {
+    operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), count, row));
   } else {
-    if (matrices) {
-      operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), 2 * depth, row));
-    } else {
-      for (int64_t i = 0; i < 2 * depth; ++i) store(i, element(0, 4 * i));
+    for (int64_t i = 0; i < count; ++i) {
+      const Expr load = operand->rows ? element(i % 2, i / 2 * 4) : element(0, 4 * i);
+      operand->loads.push_back(MakeStore(operand->buffer, IntImm(at + i), load));
     }
-    operand->elements += 2 * depth;
   }
+  operand->elements += count;
   return at;
 }
 
-// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The sums of two products in a row along k are
-// made on the tensor cores, where there are two.
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum over all of
+// k here where registers allow for those sums beside the stage's own; else float32 adds each product.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
@@ -138,38 +133,39 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     operands[o].rows = o == 0;
     operands[o].buffer = (*next_buffer_)++;
   }
+  int64_t tiles = 1;
+  for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];
+  const bool together = tiles * kSums <= kMostSums;
+  const int sums = (*next_buffer_)++;
   std::vector<Expr>& mine = context_[id].value;
   const std::vector<Expr> before = mine;
-  const int64_t depth = extent % (2 * kDepth) == 0 ? 2 : 1;
-  int64_t most[2] = {0, 0};
   std::vector<Stmt> all;
-  for (int64_t k = 0; k < extent; k += depth * kDepth) {
+  int64_t most[2] = {0, 0};
+  for (int64_t k = 0; k < extent; k += kDepth) {
     std::vector<Stmt> products;
     std::vector<int64_t> tile(end - first, 0);
-    for (bool more = true; more;) {
+    for (int64_t number = 0; number < tiles; ++number) {
       VarMap values;
       for (size_t p = first; p < end; ++p) {
         mine[stage.order[p]] = IntImm(tile[p - first]);
         values[context_[id].leaf[p].get()] = IntImm(tile[p - first]);
       }
       std::vector<Expr> parts;
-      for (int64_t i = 0; i < 4; ++i) {
+      for (int64_t i = 0; i < kSums; ++i) parts.push_back(IntImm(number * kSums + i));
+      for (Fragments& operand : operands) {
+        const int64_t at = FragmentAt(id, &operand, k);
+        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
+          parts.push_back(Load(operand.buffer, stage.op.dtype, {IntImm(at + i)}));
+      }
+      products.push_back(MakeMma(sums, std::move(parts), k == 0 || !together));
+      for (int64_t i = 0; i < kSums && (!together || k + kDepth == extent); ++i) {
         values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
         values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
-        parts.push_back(analyzer_.Simplify(Substitute(place, values)));
+        const Expr at = analyzer_.Simplify(Substitute(place, values));
+        const Expr sum = Load(sums, stage.op.dtype, {IntImm(number * kSums + i)});
+        products.push_back(MakeStore(buffer, at, Add(Load(buffer, stage.op.dtype, {at}), sum)));
       }
-      const int64_t columns = FragmentAt(id, &operands[1], k, depth);
-      for (int64_t d = 0; d < depth; ++d) {
-        const int64_t rows = FragmentAt(id, &operands[0], k + d * kDepth, 1);
-        for (int64_t i = 0; i < 4; ++i) parts.push_back(Load(operands[0].buffer, stage.op.dtype, {IntImm(rows + i)}));
-        for (int64_t i = 0; i < 2; ++i) parts.push_back(Load(operands[1].buffer, stage.op.dtype, {IntImm(columns + 2 * d + i)}));
-      }
-      products.push_back(MakeMma(buffer, std::move(parts)));
-      more = false;
-      for (size_t p = end; p-- > first && !more;) {
-        more = ++tile[p - first] < b.extent[stage.order[p]];
-        if (!more) tile[p - first] = 0;
-      }
+      for (size_t p = end; p-- > first && ++tile[p - first] == b.extent[stage.order[p]];) tile[p - first] = 0;
     }
     for (int o = 0; o < 2; ++o) {
       all.insert(all.end(), operands[o].loads.begin(), operands[o].loads.end());
@@ -181,9 +177,12 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     all.insert(all.end(), products.begin(), products.end());
   }
   mine = before;
-  for (int o = 0; o < 2; ++o)
-    temporaries_.push_back({operands[o].buffer, absl::StrCat(o == 0 ? "rows" : "columns", operands[o].buffer), stage.op.dtype,
-                            Scope::kLocal, most[o], true, 0});
+  auto declare = [&](int id, const char* name, int64_t elements) {
+    temporaries_.push_back({id, absl::StrCat(name, id), stage.op.dtype, Scope::kLocal, elements, true, 0});
+  };
+  declare(sums, "sums", tiles * kSums);
+  declare(operands[0].buffer, "rows", most[0]);
+  declare(operands[1].buffer, "columns", most[1]);
   return MakeSeq(all);
 }
 

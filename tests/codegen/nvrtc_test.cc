@@ -77,6 +77,48 @@ TEST(Nvrtc, SpillsAreReported) {
   EXPECT_GT(program.spill_bytes[1], 0);
 }
 
+// A kernel that keeps `values` numbers in registers at once.
+std::string KernelOf(int values, const std::string& bounds) {
+  const std::string count = std::to_string(values);
+  return "extern \"C\" __global__ void " + bounds + " large(const float* x, float* y) {\n  float a[" + count +
+         "];\n#pragma unroll\n  for (int i = 0; i < " + count + "; ++i) a[i] = x[i * 1024 + threadIdx.x];\n" +
+         "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < " + count + "; ++i) y[i * 1024 + threadIdx.x] = a[" +
+         std::to_string(values - 1) + " - i] * a[i];\n}\n";
+}
+
+TEST(Nvrtc, KernelsThatSpillForASecondBlockGetItsRegisters) {
+  if (NoNvrtc()) GTEST_SKIP();
+  Program program;
+  program.target = CudaTarget("sm_90");
+  program.kernels.resize(1);
+  program.kernels[0].name = "large";
+  program.kernels[0].block[0] = 256;
+  program.source = KernelOf(270, "__launch_bounds__(256, 2)");
+  ASSERT_TRUE(CompileSource(program, 30).ok());
+  EXPECT_GT(program.spill_bytes[0], 0) << "asked for in the source";
+  program.source = KernelOf(270, "__launch_bounds__(256)");
+  ASSERT_TRUE(CompileSource(program, 30).ok());
+  EXPECT_EQ(program.spill_bytes[0], 0);
+  EXPECT_GT(program.registers[0], 128);
+}
+
+TEST(Nvrtc, AFewRegistersAreGivenUpForABlockMore) {
+  if (NoNvrtc()) GTEST_SKIP();
+  Program program;
+  program.target = CudaTarget("sm_90");
+  program.kernels.resize(1);
+  program.kernels[0].name = "large";
+  program.kernels[0].block[0] = 128;
+  for (int values = 200; values < 340; values += 10) {
+    program.source = KernelOf(values, "__launch_bounds__(128)");
+    ASSERT_TRUE(CompileSource(program, 30).ok());
+    EXPECT_EQ(program.spill_bytes[0], 0) << values;
+    // Four blocks of 128 registers a thread, three of 168.
+    EXPECT_FALSE(program.registers[0] > 128 && program.registers[0] <= 136) << values;
+    EXPECT_FALSE(program.registers[0] > 168 && program.registers[0] <= 180) << values;
+  }
+}
+
 TEST(Nvrtc, BadSourceIsInvalidArgumentWithTheFirstErrors) {
   if (NoNvrtc()) GTEST_SKIP();
   Program program;

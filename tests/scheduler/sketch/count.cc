@@ -52,7 +52,7 @@ class Counter {
         break;
       case StmtKind::kMma:
         // One instruction makes 16x8x8 products in 32 lanes.
-        counted_->products[stmt->buffer] += outer * threads * 32 * static_cast<int64_t>(stmt->operands.size() / 6);
+        counted_->products[stmt->buffer] += outer * threads * 32;
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
         break;
       case StmtKind::kLoadMatrix:
