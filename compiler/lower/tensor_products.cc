@@ -9,8 +9,9 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kDepth = 8;  // k of one product
-constexpr int64_t kSums = 4;   // of it that a lane holds
+constexpr int64_t kDepth = 8;   // k of one product
+constexpr int64_t kSums = 4;    // of one that a lane holds
+constexpr int64_t kReach = 16;  // k over which tensor cores sum at most
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
 
@@ -109,8 +110,8 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   return at;
 }
 
-// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum over all of
-// k here where registers allow for those sums beside the stage's own; else float32 adds each product.
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum two products in
+// a row along k where registers allow for those sums beside the stage's own; else float32 adds each.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
@@ -139,10 +140,12 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   const int sums = (*next_buffer_)++;
   std::vector<Expr>& mine = context_[id].value;
   const std::vector<Expr> before = mine;
-  std::vector<Stmt> all;
-  int64_t most[2] = {0, 0};
+  std::vector<Stmt> all, products;
+  int64_t each[2] = {0, 0}, most[2] = {0, 0};
   for (int64_t k = 0; k < extent; k += kDepth) {
-    std::vector<Stmt> products;
+    // Operands are on their way while the products of those before are made.
+    const std::vector<Stmt> before_these = std::move(products);
+    products.clear();
     std::vector<int64_t> tile(end - first, 0);
     for (int64_t number = 0; number < tiles; ++number) {
       VarMap values;
@@ -157,8 +160,10 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
         for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
           parts.push_back(Load(operand.buffer, stage.op.dtype, {IntImm(at + i)}));
       }
-      products.push_back(MakeMma(sums, std::move(parts), k == 0 || !together));
-      for (int64_t i = 0; i < kSums && (!together || k + kDepth == extent); ++i) {
+      const int64_t reach = together ? kReach : kDepth;
+      products.push_back(MakeMma(sums, std::move(parts), k % reach == 0));
+      const bool whole = (k + kDepth) % reach == 0 || k + kDepth == extent;
+      for (int64_t i = 0; i < kSums && whole; ++i) {
         values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
         values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
         const Expr at = analyzer_.Simplify(Substitute(place, values));
@@ -169,13 +174,16 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     }
     for (int o = 0; o < 2; ++o) {
       all.insert(all.end(), operands[o].loads.begin(), operands[o].loads.end());
+      if (k == 0) each[o] = operands[o].elements;
       most[o] = std::max(most[o], operands[o].elements);
       operands[o].loads.clear();
       operands[o].known.clear();
-      operands[o].elements = 0;
+      // Two sets of registers take turns.
+      operands[o].elements = k / kDepth % 2 == 0 ? each[o] : 0;
     }
-    all.insert(all.end(), products.begin(), products.end());
+    all.insert(all.end(), before_these.begin(), before_these.end());
   }
+  all.insert(all.end(), products.begin(), products.end());
   mine = before;
   auto declare = [&](int id, const char* name, int64_t elements) {
     temporaries_.push_back({id, absl::StrCat(name, id), stage.op.dtype, Scope::kLocal, elements, true, 0});
