@@ -149,12 +149,14 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
   while (true) {
     std::string used = queue();
     absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
+    // A tracker that goes down cancels the calls that it has; we cancel ours only when we stop, which Sleep sees.
+    auto passes = [](const absl::Status& s) { return IsTransient(s) || absl::IsCancelled(s); };
     if (absl::IsNotFound(status) && !used.empty())
       status = Reopen(used);
-    else if (!IsTransient(status))
+    else if (!passes(status))
       return status;
     if (status.ok()) continue;
-    if (!IsTransient(status)) return status;
+    if (!passes(status)) return status;
     std::chrono::milliseconds wait = backoff.Next();
     if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status, options_.credentials);
     if (!Sleep(wait)) return absl::CancelledError("stopping");
