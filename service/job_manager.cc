@@ -76,8 +76,10 @@ class JobManager::Impl {
   void ScheduleLoop();
   void Begin(Entry& entry);
   void RunJob(Entry& entry);
-  // `run`: what the history's runs of the job, since it has these options, are known by.
-  absl::StatusOr<std::string> Tune(Entry& entry, const v1::TuneSpec& message, int64_t id, const std::string& run);
+  // `name`: of the job, whatever its options; `run`: what the history's runs of the job, since it has these options, are
+  // known by.
+  absl::StatusOr<std::string> Tune(Entry& entry, const v1::TuneSpec& message, int64_t id, const std::string& name,
+                                   const std::string& run);
   void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
   absl::StatusOr<Entry*> Find(int64_t id);
   // With the lock held: what changed is written, or the reason why not becomes the job's text.
@@ -283,22 +285,23 @@ void JobManager::Impl::Begin(Entry& entry) {
 void JobManager::Impl::RunJob(Entry& entry) {
   v1::TuneSpec spec;
   int64_t id = 0;
-  std::string run;
+  std::string name, run;
   {
     std::lock_guard lock(mutex_);
     spec = entry.job.spec();
     id = entry.job.id();
     // Ids begin anew with another list of jobs, keys do not.
-    run = absl::StrCat("diapason serve: job ", id, " (", entry.job.key(), ".", entry.job.series(), ")");
+    name = absl::StrCat("diapason serve: job ", id, " (", entry.job.key());
+    run = absl::StrCat(name, ".", entry.job.series(), ")");
   }
   LogEvent(LogLevel::kInfo, "job_begins", {{"job", absl::StrCat(id)}, {"model", spec.model()}});
-  const absl::StatusOr<std::string> stopped = Tune(entry, spec, id, run);
+  const absl::StatusOr<std::string> stopped = Tune(entry, spec, id, name + ")", run);
   std::lock_guard lock(mutex_);
   Ended(entry, stopped);
 }
 
 absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneSpec& message, int64_t id,
-                                                   const std::string& run) {
+                                                   const std::string& name, const std::string& run) {
   ASSIGN_OR_RETURN(const TuneSpec spec, FromProto(message));
   ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, ModelPath(message)));
   RETURN_IF_ERROR(history_->LinkNetwork(work.links));
@@ -321,7 +324,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
   options.rounds = rounds_.get();
-  options.rounds_run = run;
+  options.rounds_run = name;
   JobListener listener(work.partition, [&](const v1::JobProgress& progress) {
     std::lock_guard lock(mutex_);
     *entry.job.mutable_progress() = progress;

@@ -47,7 +47,8 @@ grpc::ChannelArguments Arguments() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // trackers are near; proxies are for the outside
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // one connection each for worker and coordinator
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // The time that TCP and TLS have for their handshakes, repeated packets included (the first after 1 s).
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 8000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);  // finds a peer whose host is gone
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);

@@ -134,7 +134,11 @@ std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentia
   }
   SSL_set_fd(ssl.get(), socket.fd());
   ERR_clear_error();
-  const bool shaken = SSL_connect(ssl.get()) == 1;
+  errno = 0;
+  const int connected = SSL_connect(ssl.get());
+  const bool shaken = connected == 1;
+  // No answer in time, as on a network that loses packets, says nothing of the peer.
+  if (!shaken && (errno == EAGAIN || SSL_get_error(ssl.get(), connected) == SSL_ERROR_WANT_READ)) return "";
   if (!credentials.tls.has_value())
     return shaken ? "speaks TLS: give --tls-cert, --tls-key and --tls-ca" : "";
   if (!shaken) {
