@@ -26,5 +26,26 @@ TEST(Systemd, UnitsUseFlagsThatThereAre) {
   EXPECT_EQ(units, 3);
 }
 
+// The batch script becomes a worker of the job's name, with the flags behind the script's.
+TEST(SlurmScript, BecomesAWorker) {
+  const std::string script = DIAPASON_DEPLOY "/slurm/worker.sbatch";
+  auto run = [&](const std::string& environment, const std::string& flags) {
+    FILE* pipe = popen(("env -i PATH=/usr/bin:/bin " + environment + " bash " + script + " " + flags + " 2>&1").c_str(), "r");
+    std::string out;
+    for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) out += static_cast<char>(c);
+    pclose(pipe);
+    return out;
+  };
+  EXPECT_EQ(run("SLURM_JOB_ID=42 DIAPASON=/bin/echo", "--tracker h:1 --devices 'cuda:*'"),
+            "worker --name slurm-42 --tracker h:1 --devices cuda:*\n");
+  EXPECT_NE(run("DIAPASON=/bin/echo", "").find("started by sbatch only"), std::string::npos);
+  const std::string text = ReadText(script), help = Cli({"worker", "--help"}).out;
+  const std::regex flag(R"(\s(--(?:tracker|devices|token-file|tls-cert|name|drain))\b)");
+  int flags = 0;
+  for (std::sregex_iterator it(text.begin(), text.end(), flag), end; it != end; ++it, ++flags)
+    EXPECT_NE(help.find((*it)[1]), std::string::npos) << (*it)[1];
+  EXPECT_GE(flags, 6);
+}
+
 }  // namespace
 }  // namespace diapason
