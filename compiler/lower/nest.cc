@@ -590,9 +590,11 @@ Stmt NestBuilder::EmitReduction(int id) {
   auto reduce = [&]() -> Stmt {
     Stmt loops;
     if (OnTensorCores(stage, target_)) {
-      if (root || stage.memory != Memory::kLocal || !update_guards.empty() || held + 3 > stage.order.size())
+      if (root || stage.memory != Memory::kLocal || !update_guards.empty() || held + 3 > stage.order.size()) {
         status_ = absl::InvalidArgumentError(absl::StrCat(
             "stage ", stage.op.name, ": a product on tensor cores has its sums in registers and no predicates"));
+        return nullptr;
+      }
       size_t tiles = stage.order.size() - 3;
       while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
       loops = EmitLoops(id, held, tiles, [&] { return EmitProducts(id, tiles, buffer, place); });

@@ -1,6 +1,6 @@
-// Runs a fuzz target without libFuzzer: all seeds, then changed ones, the same at each run of the same number.
+// Runs a fuzz target without libFuzzer: all seeds, then changed ones, the same ones for the same --seed.
 //
-//   fuzz_requests_driver [--runs N] [--seconds S] [--write-seeds DIR] [FILE|DIR]...
+//   fuzz_requests_driver [--runs N] [--seconds S] [--seed N] [--write-seeds DIR] [FILE|DIR]...
 //
 // Files whose name ends in .hex hold bytes as hexadecimal digits. An input that ends the process is left in
 // "found-TARGET" in the working folder.
@@ -72,7 +72,7 @@ void AddSeeds(const fs::path& path, std::vector<std::string>& seeds) {
 // Changes as libFuzzer makes them, without its knowledge of what they reach.
 class Mutator {
  public:
-  explicit Mutator(const std::vector<std::string>& seeds) : seeds_(seeds) {}
+  Mutator(const std::vector<std::string>& seeds, uint64_t seed) : seeds_(seeds), random_(seed) {}
 
   std::string Next() {
     std::string bytes = seeds_[Below(seeds_.size())];
@@ -129,7 +129,7 @@ class Mutator {
   }
 
   const std::vector<std::string>& seeds_;
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_;
 };
 
 int WriteSeeds(const std::string& folder, const std::vector<std::string>& seeds) {
@@ -140,7 +140,7 @@ int WriteSeeds(const std::string& folder, const std::vector<std::string>& seeds)
 }
 
 int Main(int argc, char** argv) {
-  long runs = 0;
+  long runs = 0, seed = 1;
   double seconds = 1e9;
   std::string write_to;
   std::vector<std::string> seeds = FuzzSeeds();
@@ -151,6 +151,8 @@ int Main(int argc, char** argv) {
       runs = std::atol(argv[++i]);
     } else if (has_value && arg == "--seconds") {
       seconds = std::atof(argv[++i]);
+    } else if (has_value && arg == "--seed") {
+      seed = std::atol(argv[++i]);
     } else if (has_value && arg == "--write-seeds") {
       write_to = argv[++i];
     } else {
@@ -161,8 +163,8 @@ int Main(int argc, char** argv) {
   const std::string found = "found-" + fs::path(argv[0]).filename().string();
   std::snprintf(g_found_path, sizeof(g_found_path), "%s", found.c_str());
   for (int signal : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL, SIGALRM}) ::signal(signal, OnSignal);
-  for (const std::string& seed : seeds) Run(seed);
-  Mutator mutator(seeds);
+  for (const std::string& input : seeds) Run(input);
+  Mutator mutator(seeds, static_cast<uint64_t>(seed));
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   long done = 0;
   while (done < runs && std::chrono::steady_clock::now() < until) {
