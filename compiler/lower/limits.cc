@@ -98,7 +98,7 @@ class BufferScan {
   void Scan(const Stmt& stmt) {
     if (!stmt) return;
     const bool allocates = stmt->kind == StmtKind::kAlloc && live_.insert(stmt->decl.id).second;
-    if (stmt->kind == StmtKind::kStore || stmt->kind == StmtKind::kMma) Use(stmt->buffer);
+    if (stmt->buffer >= 0) Use(stmt->buffer);
     for (const Expr& e : {stmt->index, stmt->value, stmt->condition}) Scan(e);
     for (const Expr& e : stmt->operands) Scan(e);
     for (const Stmt& child : stmt->body) Scan(child);

@@ -14,6 +14,8 @@ constexpr int64_t kSums = 4;    // of one that a lane holds
 constexpr int64_t kReach = 16;  // k over which tensor cores sum at most
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
+// Of one stage: they are written out.
+constexpr double kMostProducts = 16384;
 
 }  // namespace
 
@@ -135,7 +137,16 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     operands[o].buffer = (*next_buffer_)++;
   }
   int64_t tiles = 1;
-  for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];
+  double written = static_cast<double>(extent / kDepth);
+  for (size_t p = first; p < end; ++p) {
+    tiles *= b.extent[stage.order[p]];  // CheckLoops: no overflow
+    written *= static_cast<double>(b.extent[stage.order[p]]);
+  }
+  if (written > kMostProducts) {
+    status_ = absl::FailedPreconditionError(
+        absl::StrCat("stage ", stage.op.name, " has ", written, " products on tensor cores, the most are ", kMostProducts));
+    return nullptr;
+  }
   const bool together = tiles * kSums <= kMostSums;
   const int sums = (*next_buffer_)++;
   std::vector<Expr>& mine = context_[id].value;
