@@ -5,7 +5,7 @@
 //
 // NETWORK is a built-in network, with options (NAME=VALUE) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
 // others keep their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
-// microseconds (median), registers, spilled bytes, shared bytes, largest relative error. With --source, N.cu and N.bin of line N.
+// microseconds (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -34,6 +34,7 @@ namespace {
 
 struct Line {
   std::string text, problem;
+  double analytic = 0;  // seconds
   Program program;
 };
 
@@ -77,6 +78,9 @@ absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Targe
   ASSIGN_OR_RETURN(const std::vector<int32_t> decisions, Decisions(space, words));
   line->text = sketch;
   for (int h = 0; h < space.size(); ++h) absl::StrAppend(&line->text, " ", space.hole_name(h), "=", decisions[h]);
+  Metrics metrics;
+  space.Evaluate(decisions, &metrics);
+  line->analytic = metrics.seconds;
   ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(dag, space.Instantiate(decisions), target, facts));
   ASSIGN_OR_RETURN(line->program, CompileProgram(lowered, target));
   return absl::OkStatus();
@@ -164,6 +168,7 @@ absl::Status Run(const Arguments& arguments) {
       if (k < program.registers.size()) std::printf(", %d registers, %d spilled", program.registers[k], program.spill_bytes[k]);
       std::printf("] ");
     }
+    std::printf("analytic %.3f us ", lines[i].analytic * 1e6);
     std::printf("%s%s%s\n", lines[i].text.c_str(), problem.empty() ? "" : ": ", problem.c_str());
     if (arguments.folder.empty() || !lines[i].problem.empty()) continue;
     std::ofstream(absl::StrCat(arguments.folder, "/", i, ".cu")) << lines[i].program.source;

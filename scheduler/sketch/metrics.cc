@@ -203,8 +203,23 @@ double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int f
   return product;
 }
 
-// Greatest number of different addresses in one bank that a warp's lanes ask for at once.
-double MetricsModel::Conflicts(const Bounds& bounds, const Access& access) const {
+// Neighbours along the last dimension that one load instruction of a body can bring: 1, 2 or 4.
+double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int body) const {
+  const StageBounds& producer = bounds.stages[access.producer];
+  if (access.dims.empty() || !access.dims.back().affine) return 1;
+  int64_t run = 1;
+  for (const auto& [axis, coefficient] : access.dims.back().axes)
+    for (const Term& t : bounds.stages[access.reader].axis_terms[axis])
+      if (t.stage == access.reader && skeleton_->position(t.stage, t.loop) >= body && coefficient * t.coefficient == 1)
+        run = std::max(run, bounds.stages[t.stage].extent[t.loop]);
+  const int64_t row = producer.buffer.back() + producer.row_padding;
+  for (int64_t lanes : {4, 2})
+    if (run % lanes == 0 && row % lanes == 0) return static_cast<double>(lanes);
+  return 1;
+}
+
+// What a warp's lanes ask for at once: the greatest number of different addresses in one bank, and different addresses in all.
+MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Access& access) const {
   const State& state = skeleton_->state();
   const StageBounds& producer = bounds.stages[access.producer];
   Terms outer, inner;
@@ -233,18 +248,20 @@ double MetricsModel::Conflicts(const Bounds& bounds, const Access& access) const
     }
     stride *= producer.buffer[d] + (d + 1 == access.dims.size() ? producer.row_padding : 0);
   }
-  if (parts.empty()) return 1;
+  if (parts.empty()) return {1, 1};
   int64_t address[32];
-  int banks[32] = {0}, worst = 1;
+  int banks[32] = {0}, worst = 1, different = 0;
   for (int lane = 0; lane < 32; ++lane) {
     address[lane] = 0;
     for (size_t i = 0; i < parts.size(); i += 2)
       address[lane] += lane / parts[i + 1].extent % parts[i].extent * parts[i].address;
     bool seen = false;
     for (int before = 0; before < lane && !seen; ++before) seen = address[before] == address[lane];
-    if (!seen) worst = std::max(worst, ++banks[((address[lane] % 32) + 32) % 32]);
+    if (seen) continue;
+    ++different;
+    worst = std::max(worst, ++banks[((address[lane] % 32) + 32) % 32]);
   }
-  return worst;
+  return {static_cast<double>(worst), static_cast<double>(different)};
 }
 
 void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
@@ -265,7 +282,14 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     const double touched = Footprint(bounds, access, body);
     work->operand_loads += touched;
     if (producer.attach == StageState::Attach::kAt) {
-      if (producer.memory == Memory::kShared) work->conflict = std::max(work->conflict, Conflicts(bounds, access));
+      if (producer.memory == Memory::kShared) {
+        const WarpLoad load = LoadOfWarp(bounds, access);
+        const double lanes = LanesOfLoad(bounds, access, body);
+        work->conflict = std::max(work->conflict, load.conflict);
+        work->shared_loads += touched / lanes;
+        // A wavefront brings 128 bytes.
+        work->wavefronts += touched / lanes * (lanes > 1 ? std::max(1.0, load.different * lanes / 32) : load.conflict);
+      }
     } else {
       const double bytes = BytesOf(producer.op.dtype);
       work->bytes += work->executions / std::max(1.0, work->body) * touched * bytes;
@@ -303,7 +327,7 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double active_warps = active * warps;
 
   double issue = 0, fma = 0, shared_time = 0, latency = 0, bytes = 0, unique = 0, loads_per_op = 0, ilp = 1, conflict = 1;
-  double copy_rounds = 0, rounds = 1, contiguous = 1, lanes = 1, operations = 0, body = 1;
+  double copy_rounds = 0, slots = 1, rounds = 1, contiguous = 1, lanes = 1, operations = 0, body = 1;
   for (int id : members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()]) {
     const StageState& stage = state.stage(id);
     Work w;
@@ -311,12 +335,19 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     const double per_block = w.executions / blocks;
     const double warp_statements = share_[id] * per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
     const bool copy = stage.memory == Memory::kShared;
+    if (copy) slots = std::max(slots, static_cast<double>(bounds.stages[id].slots));
     if (stage.op.reduces()) {
-      fma += warp_statements * std::max(1.0, w.operations / 2);
-      const double loads = warp_statements / w.body * w.operand_loads;
-      // Neighbouring elements are read together where the compiler can prove alignment: half the instructions, say.
-      issue += warp_statements * std::max(1.0, w.operations / 2) + loads * 0.6;
-      shared_time += loads * 0.6 * w.conflict;
+      // A product of 16x8x8 is 32 multiply-adds of each lane: three instructions of 6.2 cycles, as many to cut operands in two, and
+      // a quarter of the loads.
+      const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
+      const double arithmetic = warp_statements * std::max(1.0, w.operations / 2);
+      fma += arithmetic * (tensor ? 0.58 : 1);
+      const double loads = warp_statements / w.body * w.operand_loads * (tensor ? 0.25 : 1);
+      // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
+      const double bodies = warp_statements / w.body;
+      const bool counted = w.wavefronts > 0 && !tensor;
+      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * w.shared_loads : loads * 0.6);
+      shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
       loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
       body = std::max(body, w.body);
       conflict = std::max(conflict, w.conflict);
@@ -347,7 +378,8 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double step = rounds > 1 || copy_rounds > 0 ? 700.0 + 30 * copy_rounds : 400.0;
   const double hide = std::max(1.0, std::min(active_warps / 4, 16.0));
   const double waves = std::ceil(per_core / resident);
-  latency = waves * (rounds * step + 1200);
+  // With several slots the copies of a step were started some steps before.
+  latency = waves * (rounds * std::max(step / slots, 150.0) + 1200);
   // Two barriers and reading from each block in turn: 1.1 to 1.4 us with 8 blocks, 3 us with 16, in hand-written kernels on an H200.
   if (kernel.cluster > 1) latency += 600 + 200.0 * static_cast<double>(kernel.cluster);
   const double exposed = std::max(1.0, 8.0 / (std::max(1.0, active_warps / 4) * std::min(ilp, 16.0) / 4));

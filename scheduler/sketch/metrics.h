@@ -48,6 +48,8 @@ class MetricsModel {
     double lanes = 1;               // vector lanes
     double vector_ok = 1;           // 0: an access strides across lanes
     double conflict = 1;            // shared memory bank conflicts, worst access
+    double shared_loads = 0;        // instructions of one pass over the body that read shared memory
+    double wavefronts = 0;          // of shared memory, that they take
     double bytes = 0;               // from global memory, over the kernel
     double unique_bytes = 0;        // distinct bytes of those
     double contiguous = 1;          // elements in a row of a copy
@@ -55,7 +57,11 @@ class MetricsModel {
   };
   void StageWork(const Bounds& bounds, int stage, Work* work) const;
   double Footprint(const Bounds& bounds, const Access& access, int from_position) const;
-  double Conflicts(const Bounds& bounds, const Access& access) const;
+  struct WarpLoad {
+    double conflict, different;
+  };
+  WarpLoad LoadOfWarp(const Bounds& bounds, const Access& access) const;
+  double LanesOfLoad(const Bounds& bounds, const Access& access, int body) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   int64_t ClusterOf(const Bounds& bounds, int stage) const;

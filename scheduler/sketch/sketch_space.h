@@ -24,6 +24,7 @@ class SketchSpace : public Space {
   void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
   Schedule Instantiate(absl::Span<const int32_t> decisions) const override;
   std::vector<int32_t> Default() const override;
+  std::vector<std::vector<int32_t>> Required() const override;
 
   const Skeleton& skeleton() const { return *skeleton_; }
   const MetricsModel& model() const { return *model_; }

@@ -101,6 +101,28 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
   }
 }
 
+// The first layer of an image network: measured whatever a model thinks of it.
+TEST_P(GpuFeaturesTest, RowsOfAWindowAreRequiredWhereChannelsAreFew) {
+  const ComputeDag first = testing::Convolution({.height = 62, .width = 62, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
+  const auto task = TaskOf(first);
+  const Space* space = SpaceWith(*task, "direct/tile");
+  ASSERT_NE(space, nullptr);
+  const auto required = space->Required();
+  ASSERT_EQ(required.size(), 1u);
+  std::map<std::string, int32_t> values;
+  std::vector<int32_t> rows;
+  for (int h = 0; h < space->size(); ++h) {
+    values[space->hole_name(h)] = required[0][h];
+    if (space->hole_name(h).ends_with(".r2")) rows.push_back(required[0][h]);
+  }
+  EXPECT_EQ(rows, (std::vector<int32_t>{1, 7, 3}));
+  EXPECT_EQ(values["stages"], 3);
+  Check(first, *space, required[0]);
+  const ComputeDag deep = testing::Convolution({.height = 14, .width = 14, .in = 64, .out = 64}, true);
+  const auto other = TaskOf(deep);
+  for (int i = 0; i < other->size(); ++i) EXPECT_TRUE(other->space(i).Required().empty()) << other->space(i).name();
+}
+
 TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
   const ComputeDag dag = testing::MatMul(33, 40, 16, true);
   const auto task = TaskOf(dag);
