@@ -218,10 +218,29 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
   return 1;
 }
 
+// Of tensor cores, whose lanes are not those of the loops: eight rows of four where k is innermost (ldmatrix), else elements
+// k = lane % 4 and column or row lane / 4.
+MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
+  const StageBounds& producer = bounds.stages[access.producer];
+  const size_t spatial = skeleton_->state().stage(access.reader).op.axes.size();
+  bool k_innermost = false;
+  for (const auto& [axis, coefficient] : access.dims.back().axes) k_innermost |= static_cast<size_t>(axis) >= spatial;
+  const int64_t row = producer.buffer.back() + producer.row_padding;
+  const bool matrices = k_innermost && row % 4 == 0;
+  int banks[32] = {0}, worst = 1;
+  for (int lane = 0; lane < (matrices ? 8 : 32); ++lane) {
+    const int64_t address = matrices ? lane * row : k_innermost ? lane / 4 * row + lane % 4 : lane % 4 * row + lane / 4;
+    worst = std::max(worst, ++banks[address % 32]);
+  }
+  return {static_cast<double>(worst), 32};
+}
+
 // What a warp's lanes ask for at once: the greatest number of different addresses in one bank, and different addresses in all.
 MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Access& access) const {
   const State& state = skeleton_->state();
   const StageBounds& producer = bounds.stages[access.producer];
+  if (state.stage(access.reader).tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda)
+    return LoadOfFragment(bounds, access);
   Terms outer, inner;
   int64_t constant;
   // Address coefficients of each thread loop's parts.

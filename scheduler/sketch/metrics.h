@@ -61,6 +61,7 @@ class MetricsModel {
     double conflict, different;
   };
   WarpLoad LoadOfWarp(const Bounds& bounds, const Access& access) const;
+  WarpLoad LoadOfFragment(const Bounds& bounds, const Access& access) const;
   double LanesOfLoad(const Bounds& bounds, const Access& access, int body) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
