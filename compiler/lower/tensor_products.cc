@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kDepth = 8;   // k of one product
 constexpr int64_t kSums = 4;    // of one that a lane holds
-constexpr int64_t kReach = 16;  // k over which tensor cores sum at most
+constexpr int64_t kReach = 32;  // k over which tensor cores sum at most
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
 // Of one stage: they are written out.
@@ -112,8 +112,8 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   return at;
 }
 
-// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum two products in
-// a row along k where registers allow for those sums beside the stage's own; else float32 adds each.
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum up to four
+// products in a row along k where registers allow for those sums beside the stage's own; else float32 adds each.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
