@@ -177,7 +177,7 @@ TEST_F(PipelineTest, BuildsGoOnWhileRunning) {
   v1::WorkerStatistics statistics = pipeline_->Statistics();
   EXPECT_EQ(statistics.builds(), 10u);
   EXPECT_EQ(statistics.runs(), 10u);
-  EXPECT_GT(statistics.builder_busy_seconds(), 1.9);
+  EXPECT_GT(statistics.builder_busy_seconds(), 1.7);  // the last may not be counted yet
   EXPECT_LT(statistics.builder_busy_seconds(), 4);
 }
 
