@@ -4,7 +4,7 @@
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
 // NETWORK is a built-in network, with options (NAME=VALUE) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
-// others keep their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
+// others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
 // microseconds (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
 #include <cmath>
@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/naive.h"
@@ -43,14 +44,16 @@ struct Arguments {
   ModelOptions options;
 };
 
-// The decisions a line asks for, each at its nearest legal value.
+// The decisions a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest legal values.
 absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istringstream& words) {
   std::vector<int32_t> decisions = space.Default();
   std::map<std::string, int32_t> wanted;
   for (std::string word; words >> word;) {
     const size_t equal = word.find('=');
     if (equal == std::string::npos) return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not NAME=VALUE"));
-    wanted[word.substr(0, equal)] = std::atoi(word.c_str() + equal + 1);
+    int32_t value = 0;
+    if (!absl::SimpleAtoi(word.substr(equal + 1), &value)) return absl::InvalidArgumentError(absl::StrCat("'", word, "' has no number"));
+    wanted[word.substr(0, equal)] = value;
   }
   for (int h = 0; h < space.size(); ++h) {
     const auto it = wanted.find(space.hole_name(h));
@@ -195,6 +198,7 @@ int main(int argc, char** argv) {
     const size_t equal = words[i].find('=');
     if (words[i] == "--source" && i + 1 < words.size()) arguments.folder = words[++i];
     else if (equal != std::string::npos) arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
+    else return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source FOLDER\n", words[i].c_str()), 2;
   }
   const absl::Status status = diapason::Run(arguments);
   if (status.ok()) return 0;

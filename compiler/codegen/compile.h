@@ -16,7 +16,8 @@ absl::Status CompileSource(Program& program, double timeout_seconds);
 // under $TMPDIR (or /tmp); both are gone when this returns, whatever happened.
 absl::Status CompileC(Program& program, double timeout_seconds);
 
-// Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90.
+// Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90. A program with a kernel for whose registers the compiler guesses
+// badly is compiled a second time, and a third where that helps only some of its kernels: `source` then says how many blocks are to be resident.
 absl::Status CompileCuda(Program& program);
 
 // The first lines of a compiler's report that speak of errors, at most `count`; its first lines when none does.

@@ -16,6 +16,7 @@ using NvrtcProgram = void*;
 constexpr int kSuccess = 0;
 constexpr int64_t kRegisters = 65536;         // of a multiprocessor of every GPU since Volta
 constexpr int64_t kSharedBytes = 228 << 10;  // of one of sm_90; others have less, and then no block more is won
+constexpr int kMostRegisters = 255;          // of a thread
 constexpr int kSqueeze = 8;                  // per cent of its registers that a kernel can do without, as a rule
 constexpr char kDefaultArch[] = "sm_90";
 
@@ -166,19 +167,19 @@ absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
   return absl::OkStatus();
 }
 
-// Blocks of a kernel whose registers and shared memory one multiprocessor holds.
-int64_t ResidentBlocks(const Kernel& kernel, int64_t registers) {
+// Blocks of a kernel whose registers one multiprocessor holds.
+int64_t BlocksByRegisters(const Kernel& kernel, int64_t registers) {
   const int64_t warps = (kernel.block[0] + 31) / 32, each = (registers + 7) / 8 * 8 * 32 * warps;
-  return std::min(kRegisters / std::max<int64_t>(1, each), kSharedBytes / (kernel.shared_bytes + 1024));
+  return kRegisters / std::max<int64_t>(1, each);
 }
 
 // The resident blocks to ask the compiler for, where its own choice was a bad one; 0 where it was not. It keeps to half of the
 // registers so that two blocks fit, even if it has to spill; and it takes a few registers more than would let one block more in.
 int64_t BetterResidence(const Kernel& kernel, int registers, int spilled) {
-  const int64_t blocks = ResidentBlocks(kernel, registers);
-  if (spilled > 0) return blocks > 1 ? blocks - 1 : 0;
-  if (registers > 64 && blocks > 0 && ResidentBlocks(kernel, registers * (100 - kSqueeze) / 100) > blocks) return blocks + 1;
-  return 0;
+  const int64_t blocks = BlocksByRegisters(kernel, registers), most = kSharedBytes / (kernel.shared_bytes + 1024);
+  if (spilled > 0) return blocks > 1 && registers < kMostRegisters ? std::max<int64_t>(1, std::min(blocks - 1, most)) : 0;
+  const bool squeezes = BlocksByRegisters(kernel, registers * (100 - kSqueeze) / 100) > blocks;
+  return registers > 64 && blocks > 0 && blocks < most && squeezes ? blocks + 1 : 0;
 }
 
 // The source of a program with the resident blocks of kernel k said.
@@ -202,17 +203,28 @@ absl::Status CompileCuda(Program& program) {
         "LD_LIBRARY_PATH");
   RETURN_IF_ERROR(CompileOnce(*nvrtc, program));
   if (program.registers.size() != program.kernels.size()) return absl::OkStatus();
-  Program other = program;
-  for (size_t k = 0; k < program.kernels.size(); ++k) {
-    const int64_t blocks = BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k]);
-    if (blocks > 0) other.source = WithResidence(other, k, blocks);
+  std::vector<int64_t> blocks;
+  for (size_t k = 0; k < program.kernels.size(); ++k)
+    blocks.push_back(BetterResidence(program.kernels[k], program.registers[k], program.spill_bytes[k]));
+  // Once more with those that were better for it, if not all were.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Program other = program;
+    for (size_t k = 0; k < blocks.size(); ++k)
+      if (blocks[k] > 0) other.source = WithResidence(other, k, blocks[k]);
+    if (other.source == program.source) return absl::OkStatus();
+    if (!CompileOnce(*nvrtc, other).ok() || other.spill_bytes.size() != blocks.size()) return absl::OkStatus();
+    bool all = true;
+    for (size_t k = 0; k < blocks.size(); ++k) {
+      if (blocks[k] == 0) continue;
+      const int before = program.spill_bytes[k], now = other.spill_bytes[k];
+      if (before > 0 ? now < before : now == 0) continue;
+      blocks[k] = 0;
+      all = false;
+    }
+    if (!all) continue;
+    program = std::move(other);
+    return absl::OkStatus();
   }
-  if (other.source == program.source) return absl::OkStatus();
-  RETURN_IF_ERROR(CompileOnce(*nvrtc, other));
-  // As good as before in every kernel: nothing spills that did not.
-  bool better = other.spill_bytes.size() == program.spill_bytes.size();
-  for (size_t k = 0; better && k < other.spill_bytes.size(); ++k) better = other.spill_bytes[k] <= program.spill_bytes[k];
-  if (better) program = std::move(other);
   return absl::OkStatus();
 }
 

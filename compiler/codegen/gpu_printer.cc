@@ -219,7 +219,7 @@ class GpuKernelPrinter : public ExprPrinter {
     const std::string name = NameOf(load.buffer);
     std::string text = helpers_.Use(load.extent == 4 ? "load_matrix_4" : "load_matrix_2") + "(";
     for (int64_t i = 0; i < load.extent; ++i) text += name + "[" + Text(analyzer_.Simplify(Add(load.index, IntImm(i)))) + "], ";
-    Line(text + NameOf(load.value->buffer) + " + " + Text(load.value->args[0]) + ");");
+    Line(text + NameOf(load.value->buffer) + " + " + Text(load.value->args[0], kSumLevel) + ");");
   }
 
   void PrintAlloc(const StmtNode& alloc) {

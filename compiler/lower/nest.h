@@ -60,6 +60,7 @@ class NestBuilder {
   // Products on tensor cores, in tensor_products.cc.
   struct Fragments;
   Stmt EmitProducts(int id, size_t first, int buffer, const Expr& place);
+  absl::Status CheckProducts(int id, size_t first);
   int64_t FragmentAt(int id, Fragments* operand, int64_t k);
   Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
   bool MovesWithLane(int id, const Expr& load, int lane);

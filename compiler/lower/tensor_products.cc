@@ -9,9 +9,9 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kDepth = 8;   // k of one product
-constexpr int64_t kSums = 4;    // of one that a lane holds
-constexpr int64_t kReach = 32;  // k over which tensor cores sum at most
+constexpr int64_t kDepth = 8;          // elements of k of one product
+constexpr int64_t kSums = 4;           // sums of one product that a lane holds
+constexpr int64_t kLongestRunOfK = 32;  // that the tensor cores sum, before float32 adds
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
 // Of one stage: they are written out.
@@ -96,7 +96,8 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const Expr quarter = operand->rows ? FloorDiv(g, 4) : FloorMod(eighth, 2);
   const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(4)), IntImm(k)), line, FloorMod(eighth, 2));
   const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)), next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
-  const bool matrices = state_.stage(row->buffer).memory == Memory::kShared && row->args.size() == 1 &&
+  const bool matrices = row->kind == ExprKind::kLoad && row->args.size() == 1 &&
+                        state_.stage(row->buffer).memory == Memory::kShared &&
                         IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1) &&
                         analyzer_.KnownDivisor(row->args[0]) % 4 == 0;
   const int64_t count = operand->rows ? 4 : 2;
@@ -112,6 +113,37 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   return at;
 }
 
+// What the layout of the instruction takes for granted, of a stage with tensor cores whose tiles' loops begin at position `first`.
+absl::Status NestBuilder::CheckProducts(int id, size_t first) {
+  const StageState& stage = state_.stage(id);
+  const StageState& lanes = state_.stage(stage.lane_stage);
+  const auto refuse = [&](const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": tensor cores take ", what));
+  };
+  const Expr& body = stage.op.body;
+  if (stage.op.combiner != Combiner::kSum || body->kind != ExprKind::kMul || body->args[0]->kind != ExprKind::kLoad ||
+      body->args[1]->kind != ExprKind::kLoad)
+    return refuse("a sum of products of two copies");
+  for (const Expr& factor : body->args)
+    if (factor->dtype != DType::kFloat32 || state_.stage(factor->buffer).op.dtype != DType::kFloat32) return refuse("float32 factors");
+  if (stage.op.dtype != DType::kFloat32) return refuse("float32 sums");
+  if (bounds_.stages[id].extent[stage.tensor_k] % kDepth != 0) return refuse("k in multiples of 8");
+  if (bounds_.stages[id].extent[stage.tensor_m] != 2 || bounds_.stages[id].extent[stage.tensor_n] != 2)
+    return refuse("2 x 2 elements of a lane");
+  const std::vector<int64_t>& extent = bounds_.stages[stage.lane_stage].extent;
+  if (extent[stage.lane_m] != 8 || extent[stage.lane_n] != 4) return refuse("8 x 4 lanes");
+  const int fused = lanes.loops[stage.lane_n].fused_into;
+  const std::vector<int> none, &parts = fused < 0 ? none : lanes.loops[fused].fused;
+  if (parts.size() < 2 || parts[parts.size() - 1] != stage.lane_n || parts[parts.size() - 2] != stage.lane_m ||
+      lanes.loops[fused].annotation != Annotation::kThreadX)
+    return refuse("lanes that are the innermost parts of the thread loop");
+  for (int child : skeleton_.backwards())
+    if (state_.stage(child).attach == StageState::Attach::kAt && state_.stage(child).attach_stage == id &&
+        bounds_.stages[child].attach_position >= static_cast<int>(first))
+      return refuse("copies that are computed outside of their tiles");
+  return absl::OkStatus();
+}
+
 // Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum up to four
 // products in a row along k where registers allow for those sums beside the stage's own; else float32 adds each.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
@@ -120,13 +152,14 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   const size_t end = stage.order.size() - 3;
   const Expr& body = stage.op.body;
   const int64_t extent = b.extent[stage.tensor_k];
-  const bool product = body->kind == ExprKind::kMul && body->args[0]->kind == ExprKind::kLoad &&
-                       body->args[1]->kind == ExprKind::kLoad;
-  if (!product || extent % kDepth != 0 ||
-      MovesWithLane(id, body->args[0], stage.lane_m) == MovesWithLane(id, body->args[1], stage.lane_m)) {
+  if (const absl::Status possible = CheckProducts(id, first); !possible.ok()) {
+    if (status_.ok()) status_ = possible;
+    return nullptr;
+  }
+  if (MovesWithLane(id, body->args[0], stage.lane_m) == MovesWithLane(id, body->args[1], stage.lane_m)) {
     if (status_.ok())
       status_ = absl::InvalidArgumentError(
-          absl::StrCat("stage ", stage.op.name, ": tensor cores take a product of two copies, and k in multiples of 8"));
+          absl::StrCat("stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
     return nullptr;
   }
   const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
@@ -171,9 +204,9 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
         for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
           parts.push_back(Load(operand.buffer, stage.op.dtype, {IntImm(at + i)}));
       }
-      const int64_t reach = together ? kReach : kDepth;
-      products.push_back(MakeMma(sums, std::move(parts), k % reach == 0));
-      const bool whole = (k + kDepth) % reach == 0 || k + kDepth == extent;
+      const int64_t run = together ? kLongestRunOfK : kDepth;
+      products.push_back(MakeMma(sums, std::move(parts), k % run == 0));
+      const bool whole = (k + kDepth) % run == 0 || k + kDepth == extent;
       for (int64_t i = 0; i < kSums && whole; ++i) {
         values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
         values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);

@@ -308,8 +308,11 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
         work->shared_loads += touched / lanes;
         // A wavefront brings 128 bytes.
         work->wavefronts += touched / lanes * (lanes > 1 ? std::max(1.0, load.different * lanes / 32) : load.conflict);
+      } else {
+        work->other_loads += touched;
       }
     } else {
+      work->other_loads += touched;
       const double bytes = BytesOf(producer.op.dtype);
       work->bytes += work->executions / std::max(1.0, work->body) * touched * bytes;
       work->unique_bytes += static_cast<double>(producer.op.elements()) * bytes;
@@ -365,7 +368,7 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
       // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
       const double bodies = warp_statements / w.body;
       const bool counted = w.wavefronts > 0 && !tensor;
-      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * w.shared_loads : loads * 0.6);
+      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
       shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
       loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
       body = std::max(body, w.body);

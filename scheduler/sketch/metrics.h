@@ -50,6 +50,7 @@ class MetricsModel {
     double conflict = 1;            // shared memory bank conflicts, worst access
     double shared_loads = 0;        // instructions of one pass over the body that read shared memory
     double wavefronts = 0;          // of shared memory, that they take
+    double other_loads = 0;         // elements of operands elsewhere that one pass over the body reads
     double bytes = 0;               // from global memory, over the kernel
     double unique_bytes = 0;        // distinct bytes of those
     double contiguous = 1;          // elements in a row of a copy

@@ -19,11 +19,19 @@
 
 namespace diapason::testing {
 
+// What the lanes of a warp show each other.
+struct ReferenceWarp {
+  std::barrier<> barrier{32};
+  double factors[32][6];
+  int64_t rows[32];
+};
+
 // One thread of a kernel.
 class ReferenceThread {
  public:
   int64_t block = 0, rank = 0, thread = 0;  // block: of clusters, where the kernel has them
   std::function<void()> barrier, cluster_barrier;
+  ReferenceWarp* warp = nullptr;
   std::vector<std::map<int, std::vector<double>>>* blocks = nullptr;  // shared buffers of the cluster's blocks
   std::map<int, std::vector<double>*> memory;  // global and shared buffers
   std::map<int, BufferDecl> decls;
@@ -62,9 +70,9 @@ class ReferenceThread {
       case StmtKind::kWait:
         return Finish(s->extent);
       case StmtKind::kMma:
+        return Multiply(*s);
       case StmtKind::kLoadMatrix:
-        DIAPASON_CHECK_MSG(false, "lanes run one by one here: lower for opencl");
-        return;
+        return LoadMatrix(*s);
       case StmtKind::kComment:
         return;
     }
@@ -81,6 +89,35 @@ class ReferenceThread {
       vars_[s.var.get()] = i;
       Execute(s.body[0]);
     }
+  }
+
+  // Lane l gives the row l % 8 of matrix l / 8, and gets element l % 4 of row l / 4 of each.
+  void LoadMatrix(const StmtNode& s) {
+    const int64_t lane = thread % 32;
+    warp->rows[lane] = Int(s.value->args[0]);
+    warp->barrier.arrive_and_wait();
+    for (int64_t m = 0; m < s.extent; ++m) {
+      const int64_t row = warp->rows[m * 8 + lane / 4];
+      DIAPASON_CHECK_MSG(row % 4 == 0, "a row that is not aligned");
+      memory.at(s.buffer)->at(Int(s.index) + m) = memory.at(s.value->buffer)->at(row + lane % 4);
+    }
+    warp->barrier.arrive_and_wait();
+  }
+
+  // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g.
+  void Multiply(const StmtNode& s) {
+    const int64_t lane = thread % 32;
+    for (int i = 0; i < 6; ++i) warp->factors[lane][i] = Value(s.operands[4 + i]);
+    warp->barrier.arrive_and_wait();
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = 0;
+      for (int64_t k = 0; k < 8; ++k)
+        sum += warp->factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8] * warp->factors[column * 4 + k % 4][4 + k / 4];
+      double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
+      to = s.from_zero ? sum : to + sum;
+    }
+    warp->barrier.arrive_and_wait();
   }
 
   // Asynchronous stores happen as late as they may: at the wait for their group.
@@ -227,6 +264,7 @@ class NestRunner {
     std::barrier<> cluster_barrier(kernel.cluster * kernel.threads);
     std::vector<std::unique_ptr<std::barrier<>>> barriers;
     std::vector<std::thread> threads;
+    std::deque<ReferenceWarp> warps(kernel.cluster * ((kernel.threads + 31) / 32));
     for (auto& buffers : shared) {
       AllocateShared(kernel.body, buffers);
       barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads));
@@ -236,8 +274,10 @@ class NestRunner {
     for (start.rank = 0; start.rank < kernel.cluster; ++start.rank) {
       for (auto& [id, contents] : shared[start.rank]) start.memory[id] = &contents;
       start.barrier = [barrier = barriers[start.rank].get()] { barrier->arrive_and_wait(); };
-      for (start.thread = 0; start.thread < kernel.threads; ++start.thread)
+      for (start.thread = 0; start.thread < kernel.threads; ++start.thread) {
+        start.warp = &warps[start.rank * ((kernel.threads + 31) / 32) + start.thread / 32];
         threads.emplace_back([copy = start, &kernel]() mutable { copy.Execute(kernel.body); });
+      }
     }
     for (std::thread& thread : threads) thread.join();
   }

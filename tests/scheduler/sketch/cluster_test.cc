@@ -13,9 +13,9 @@
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/sketch_space.h"
-#include "tests/codegen/reference.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/execute.h"
+#include "tests/scheduler/sketch/run_nest.h"
 #include "tests/scheduler/sketch/guard.h"
 
 namespace diapason {
@@ -101,25 +101,6 @@ TEST(ClusterReduction, NeedsAWorkloadAndADeviceForIt) {
   EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Depthwise(13, 64, 3), kCuda)).empty());
 }
 
-// What a nest makes of its inputs, with all blocks of a cluster at once.
-void ExpectNestComputes(const LoweredProgram& lowered, const testing::Reference& expected) {
-  testing::NestRunner device;
-  for (const auto& [id, buffer] : lowered.buffers) {
-    std::vector<double>& contents = device.buffers[id];
-    contents.assign(buffer.decl.elements, std::nan(""));
-    const auto input = expected.inputs.find(buffer.stage);
-    if (input == expected.inputs.end()) continue;
-    for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
-  }
-  for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
-  device.Run(lowered.kernels.at(0));
-  for (const auto& [id, buffer] : lowered.buffers) {
-    if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
-    for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
-      ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << ToString(lowered.kernels[0]);
-  }
-}
-
 TEST(ClusterReduction, BlocksOfAClusterSumTheirShares) {
   int run = 0, pipelined = 0, tensor = 0;
   for (const testing::ConvShape& shape : {testing::ConvShape{5, 5, 16, 6, 3, 1, 1}, {4, 5, 16, 9, 3, 1, 1}}) {
@@ -129,12 +110,11 @@ TEST(ClusterReduction, BlocksOfAClusterSumTheirShares) {
     for (const Space* space : ClusterSpaces(*task)) {
       std::mt19937 random(5);
       for (int n = 0; n < 60; ++n) {
-        // For opencl: there the lanes of tensor cores are loops.
         const auto lowered =
-            Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, DefaultFacts(kCuda)).value();
+            Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kCuda, DefaultFacts(kCuda)).value();
         const KernelFunc& kernel = lowered.kernels.at(0);
         if (kernel.threads * kernel.cluster > 200 || kernel.blocks > 64 || lowered.kernels.size() > 1) continue;
-        ASSERT_NO_FATAL_FAILURE(ExpectNestComputes(lowered, expected)) << space->name();
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected)) << space->name();
         ++run;
         pipelined += Contains(kernel.body, [](const StmtNode& s) { return s.kind == StmtKind::kWait; });
         tensor += space->name().find("tensor") != std::string::npos;

@@ -1,0 +1,35 @@
+// Runs lowered nests without compiling them: threads, clusters and the lanes of tensor cores as they are on a GPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "compiler/lower/stmt.h"
+#include "compiler/tensor/program.h"
+#include "tests/codegen/reference.h"
+#include "tests/scheduler/sketch/execute.h"
+
+namespace diapason::testing {
+
+// Fails the running test if the program's output is not the reference's.
+inline void ExpectNestComputes(const LoweredProgram& lowered, const Reference& expected) {
+  NestRunner device;
+  for (const auto& [id, buffer] : lowered.buffers) {
+    std::vector<double>& contents = device.buffers[id];
+    contents.assign(buffer.decl.elements, std::nan(""));
+    const auto input = expected.inputs.find(buffer.stage);
+    if (input == expected.inputs.end()) continue;
+    for (int64_t i = 0; i < input->second.elements(); ++i) contents[i] = input->second.at(i);
+  }
+  for (const KernelFunc& prepare : lowered.prologue) device.Run(prepare);
+  for (const KernelFunc& kernel : lowered.kernels) device.Run(kernel);
+  for (const auto& [id, buffer] : lowered.buffers) {
+    if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
+    for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
+      ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << ToString(lowered.kernels[0]);
+  }
+}
+
+}  // namespace diapason::testing

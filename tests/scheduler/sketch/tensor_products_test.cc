@@ -1,0 +1,99 @@
+// Products on tensor cores, lane by lane: the fragments of each operand however it lies in memory, and the order of the sums.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/device.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/run_nest.h"
+
+namespace diapason {
+namespace {
+
+const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
+
+// x[m][k] or x[k][m] by w[k][n] or w[n][k], the factors in either order.
+ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k});
+  const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n});
+  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    const Expr left = x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]});
+    const Expr right = w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]});
+    return swapped ? Mul(right, left) : Mul(left, right);
+  });
+  return b.Build({c}).value();
+}
+
+const Space* TensorSpace(const TaskSpace& task) {
+  for (int i = 0; i < task.size(); ++i)
+    if (task.space(i).name() == "direct/tensor") return &task.space(i);
+  return nullptr;
+}
+
+bool Has(const Stmt& stmt, StmtKind kind) {
+  return stmt->kind == kind ||
+         std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Has(child, kind); });
+}
+
+// Decisions drawn at random, with some said.
+std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_t>& said, std::mt19937& random) {
+  std::vector<int32_t> decisions(space.size()), values;
+  for (int h = 0; h < space.size(); ++h) {
+    space.Domain(h, decisions, &values);
+    const std::string level = space.hole_name(h).substr(space.hole_name(h).find('.') + 1);
+    auto wanted = said.find(space.hole_name(h));
+    if (wanted == said.end()) wanted = said.find(level);
+    const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
+    decisions[h] = legal ? wanted->second : values[random() % values.size()];
+  }
+  return decisions;
+}
+
+TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
+  std::mt19937 random(3);
+  int matrices = 0, elements = 0;
+  for (int form = 0; form < 8; ++form) {
+    const ComputeDag dag = Product(33, 20, 72, form & 1, form & 2, form & 4);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    const Space* space = TensorSpace(*task);
+    ASSERT_NE(space, nullptr);
+    for (int n = 0; n < 3; ++n) {
+      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(form);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+      // One operand at least, of those with k innermost, comes as matrices.
+      const bool found = Has(lowered->kernels[0].body, StmtKind::kLoadMatrix);
+      ++(found ? matrices : elements);
+      EXPECT_EQ(found, !(form & 1) || (form & 2));
+    }
+  }
+  EXPECT_GT(matrices, 0);
+  EXPECT_GT(elements, 0);
+}
+
+// More sums than are held twice are added product by product.
+TEST(TensorProducts, ManySumsOfALane) {
+  std::mt19937 random(5);
+  const ComputeDag dag = Product(64, 64, 80, false, false, false);
+  const testing::Reference expected = testing::MakeReference(dag, 9);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  const Space* space = TensorSpace(*task);
+  ASSERT_NE(space, nullptr);
+  for (int32_t k : {8, 16, 32})
+    for (int32_t tiles : {1, 4}) {
+      const std::vector<int32_t> decisions =
+          Draw(*space, {{"warps", 1}, {"i0.tiles", tiles}, {"i1.tiles", 8}, {"r2", k}, {"r1", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << k << " " << tiles;
+    }
+}
+
+}  // namespace
+}  // namespace diapason
