@@ -15,11 +15,11 @@ namespace {
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 
 // x[m][k] or x[k][m] by w[k][n] or w[n][k], the factors in either order.
-ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped) {
+ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, Combiner combiner = Combiner::kSum) {
   DagBuilder b;
   const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k});
   const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n});
-  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+  const int c = b.Reduce("c", {m, n}, {k}, combiner, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
     const Expr left = x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]});
     const Expr right = w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]});
     return swapped ? Mul(right, left) : Mul(left, right);
@@ -93,6 +93,23 @@ TEST(TensorProducts, ManySumsOfALane) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << k << " " << tiles;
     }
+}
+
+// Steps of one dag on another, as a damaged or foreign schedule would have them.
+TEST(TensorProducts, WhatLanesCannotMakeIsRefused) {
+  const ComputeDag sum = Product(32, 16, 64, false, false, false);
+  const ComputeDag greatest = Product(32, 16, 64, false, false, false, Combiner::kMax);
+  const auto task = TaskSpace::Create(sum, kCuda, DefaultFacts(kCuda)).value();
+  const Space* space = TensorSpace(*task);
+  ASSERT_NE(space, nullptr);
+  Schedule schedule = space->Instantiate(space->Default());
+  ASSERT_TRUE(Lower(sum, schedule, kCuda, DefaultFacts(kCuda)).ok());
+  EXPECT_EQ(Lower(greatest, schedule, kCuda, DefaultFacts(kCuda)).status(),
+            absl::InvalidArgumentError("stage c.acc: tensor cores take a sum of products of two copies"));
+  for (Step& step : schedule.steps)
+    if (step.kind == StepKind::kTensorize) std::swap(step.ints[1], step.ints[2]);
+  const absl::Status lanes = Lower(sum, schedule, kCuda, DefaultFacts(kCuda)).status();
+  EXPECT_EQ(lanes, absl::InvalidArgumentError("stage c.acc: tensor cores take 8 x 4 lanes"));
 }
 
 }  // namespace
