@@ -156,13 +156,13 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     if (status_.ok()) status_ = possible;
     return nullptr;
   }
-  if (MovesWithLane(id, body->args[0], stage.lane_m) == MovesWithLane(id, body->args[1], stage.lane_m)) {
+  const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
+  if (swapped != MovesWithLane(id, body->args[1], stage.lane_m)) {
     if (status_.ok())
       status_ = absl::InvalidArgumentError(
           absl::StrCat("stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
     return nullptr;
   }
-  const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
   Fragments operands[2];
   for (int o = 0; o < 2; ++o) {
     operands[o].load = body->args[swapped ? 1 - o : o];

@@ -85,6 +85,12 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
 // Multiply-adds of an unrolled row of a window for one output, at most.
 constexpr int64_t kMostUnrolledRow = 32;
 
+// The greatest of ascending values that is not above `wanted`; the first if all are.
+int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
+  const auto place = std::upper_bound(values.begin(), values.end(), wanted);
+  return place == values.begin() ? values.front() : *(place - 1);
+}
+
 // "i2" of the hole "i2.s4".
 std::string AxisOf(const std::string& hole) { return hole.substr(0, hole.rfind('.')); }
 
@@ -217,8 +223,7 @@ void SketchSpace::Clamp(int first, absl::Span<int32_t> decisions) const {
   for (int h = first; h < size(); ++h) trial[h] = LeastOf(holes_[h]);
   for (int h = first; (h = KeepMost(h, decisions, absl::MakeSpan(trial))) < size(); ++h) {
     Domain(h, trial, &values);
-    auto place = std::upper_bound(values.begin(), values.end(), decisions[h]);
-    trial[h] = place == values.begin() ? values.front() : *(place - 1);
+    trial[h] = AtMost(values, decisions[h]);
   }
   std::copy(trial.begin(), trial.end(), decisions.begin());
   if (Satisfiable(decisions, all_kernels_)) return;
@@ -247,9 +252,7 @@ Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
 std::vector<int32_t> SketchSpace::Default() const {
   std::vector<int32_t> best(size());
   for (int h = 0; h < size(); ++h) {
-    const std::vector<int32_t>& values = holes_[h].values;
-    auto place = std::upper_bound(values.begin(), values.end(), holes_[h].preferred);
-    best[h] = place == values.begin() ? values.front() : *(place - 1);
+    best[h] = AtMost(holes_[h].values, holes_[h].preferred);
   }
   Clamp(0, absl::MakeSpan(best));
   Metrics metrics;
@@ -303,9 +306,7 @@ std::vector<std::vector<int32_t>> SketchSpace::Required() const {
     if (level == "s4") wanted = axis == columns || axis == channels ? 4 : 1;
     if (level == "threads") wanted = axis == channels ? 8 : 4;
     if (hole_name(h) == "stages") wanted = 3;
-    const std::vector<int32_t>& values = holes_[h].values;
-    const auto place = std::upper_bound(values.begin(), values.end(), wanted);
-    decisions[h] = place == values.begin() ? values.front() : *(place - 1);
+    decisions[h] = AtMost(holes_[h].values, wanted);
   }
   Clamp(0, absl::MakeSpan(decisions));
   return {decisions};

@@ -52,31 +52,6 @@ TEST(Nvrtc, EveryGpuKernelBecomesACubin) {
   EXPECT_EQ(compiled->kernels.back().shared_bytes, 64 << 10);
 }
 
-TEST(Nvrtc, SpillsAreReported) {
-  if (NoNvrtc()) GTEST_SKIP();
-  Program program;
-  program.target = CudaTarget("sm_90");
-  program.kernels.resize(2);
-  program.kernels[0].name = "small";
-  program.kernels[1].name = "large";
-  program.source =
-      "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n"
-      "extern \"C\" __global__ void __launch_bounds__(1024) large(const float* x, float* y) {\n"
-      "  float a[200];\n"
-      "#pragma unroll\n"
-      "  for (int i = 0; i < 200; ++i) a[i] = x[i * 1024 + threadIdx.x];\n"
-      "  __syncthreads();\n"
-      "#pragma unroll\n"
-      "  for (int i = 0; i < 200; ++i) y[i * 1024 + threadIdx.x] = a[199 - i] * a[i];\n"
-      "}\n";
-  ASSERT_TRUE(CompileSource(program, 30).ok());
-  ASSERT_EQ(program.registers.size(), 2u);
-  EXPECT_LT(program.registers[0], 32);
-  EXPECT_EQ(program.registers[1], 64);
-  EXPECT_EQ(program.spill_bytes[0], 0);
-  EXPECT_GT(program.spill_bytes[1], 0);
-}
-
 // A kernel that keeps `values` numbers in registers at once.
 std::string KernelOf(int values, const std::string& bounds) {
   const std::string count = std::to_string(values);
@@ -86,13 +61,37 @@ std::string KernelOf(int values, const std::string& bounds) {
          std::to_string(values - 1) + " - i] * a[i];\n}\n";
 }
 
-TEST(Nvrtc, KernelsThatSpillForASecondBlockGetItsRegisters) {
-  if (NoNvrtc()) GTEST_SKIP();
+// A program for that kernel alone.
+Program ProgramOfLarge(int64_t threads) {
   Program program;
   program.target = CudaTarget("sm_90");
   program.kernels.resize(1);
   program.kernels[0].name = "large";
-  program.kernels[0].block[0] = 256;
+  program.kernels[0].block[0] = threads;
+  return program;
+}
+
+TEST(Nvrtc, SpillsAreReported) {
+  if (NoNvrtc()) GTEST_SKIP();
+  Program program;
+  program.target = CudaTarget("sm_90");
+  program.kernels.resize(2);
+  program.kernels[0].name = "small";
+  program.kernels[1].name = "large";
+  program.source =
+      "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n" +
+      KernelOf(200, "__launch_bounds__(1024)");
+  ASSERT_TRUE(CompileSource(program, 30).ok());
+  ASSERT_EQ(program.registers.size(), 2u);
+  EXPECT_LT(program.registers[0], 32);
+  EXPECT_EQ(program.registers[1], 64);
+  EXPECT_EQ(program.spill_bytes[0], 0);
+  EXPECT_GT(program.spill_bytes[1], 0);
+}
+
+TEST(Nvrtc, KernelsThatSpillForASecondBlockGetItsRegisters) {
+  if (NoNvrtc()) GTEST_SKIP();
+  Program program = ProgramOfLarge(256);
   program.source = KernelOf(270, "__launch_bounds__(256, 2)");
   ASSERT_TRUE(CompileSource(program, 30).ok());
   EXPECT_GT(program.spill_bytes[0], 0) << "asked for in the source";
@@ -104,11 +103,7 @@ TEST(Nvrtc, KernelsThatSpillForASecondBlockGetItsRegisters) {
 
 TEST(Nvrtc, AFewRegistersAreGivenUpForABlockMore) {
   if (NoNvrtc()) GTEST_SKIP();
-  Program program;
-  program.target = CudaTarget("sm_90");
-  program.kernels.resize(1);
-  program.kernels[0].name = "large";
-  program.kernels[0].block[0] = 128;
+  Program program = ProgramOfLarge(128);
   for (int values = 200; values < 340; values += 10) {
     program.source = KernelOf(values, "__launch_bounds__(128)");
     ASSERT_TRUE(CompileSource(program, 30).ok());

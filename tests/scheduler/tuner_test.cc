@@ -25,6 +25,19 @@ FakeSpace::Options Spec(const std::string& name, double scale, uint64_t seed, in
   return options;
 }
 
+// Asks a run to stop at its record of that number; 0: never.
+class StopAfter : public ProgressListener {
+ public:
+  StopAfter(int64_t records, std::atomic<bool>* stop) : left_(records), stop_(stop) {}
+  void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
+    if (--left_ == 0) *stop_ = true;
+  }
+
+ private:
+  int64_t left_;
+  std::atomic<bool>* const stop_;
+};
+
 class TunerTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -202,14 +215,7 @@ TEST_F(TunerTest, IsAsGoodAfterAKillAsWithoutOne) {
   for (int kill = 0; kill < 2; ++kill) {
     FakeMeasurer measurer(&network);
     std::atomic<bool> stop{false};
-    struct Killer : ProgressListener {
-      std::atomic<bool>* stop;
-      int64_t left = 60;
-      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
-        if (--left == 0) *stop = true;
-      }
-    } killer;
-    killer.stop = &stop;
+    StopAfter killer(60, &stop);
     TunerOptions options = Options(network, 240);
     options.stop_grace_s = 0;
     ASSERT_TRUE(Tune(network, options, &measurer, &killer, &stop).ok());
@@ -301,15 +307,7 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
     FakeMeasurer measurer(&network);
     measurer.set_script(script);
     std::atomic<bool> stop{limit == 0};
-    struct Killer : ProgressListener {
-      std::atomic<bool>* stop;
-      int64_t left;
-      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
-        if (--left == 0) *stop = true;
-      }
-    } killer;
-    killer.stop = &stop;
-    killer.left = limit;
+    StopAfter killer(limit, &stop);
     TunerOptions options = Options(network, 200);
     options.stop_grace_s = 0;
     options.continued_runs = runs;
@@ -364,15 +362,7 @@ TEST_F(TunerTest, ACutRunGoesOnWithTheRoundsThatWereUnderWay) {
   for (int64_t limit : {1, 5, 30, 23, 40, 1, 1000}) {
     NotingMeasurer measurer(&network);
     std::atomic<bool> stop{false};
-    struct Killer : ProgressListener {
-      std::atomic<bool>* stop;
-      int64_t left;
-      void OnRecord(int, const TuningRecord&, bool, const TuneReport&) override {
-        if (--left == 0) *stop = true;
-      }
-    } killer;
-    killer.stop = &stop;
-    killer.left = limit;
+    StopAfter killer(limit, &stop);
     TunerOptions options = Options(network, 200);
     options.synchronous = false;
     options.stop_grace_s = 0;

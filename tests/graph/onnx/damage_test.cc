@@ -9,38 +9,6 @@
 namespace diapason {
 namespace {
 
-Array IntList(std::vector<int64_t> values) {
-  Array array(DType::kInt64, {static_cast<int64_t>(values.size())});
-  for (size_t i = 0; i < values.size(); ++i) array.set_int(static_cast<int64_t>(i), values[i]);
-  return array;
-}
-
-// A bit of everything: attributes of all kinds, constants, shapes computed.
-std::string SampleModel() {
-  ModelBuilder model(13);
-  model.Input("x", {"N", 2, 4, 4})
-      .Initializer("w", Array(DType::kFloat32, {2, 2, 1, 1}))
-      .Initializer("s", Array(DType::kFloat32, {2}))
-      .Initializer("p", IntList({0, 0, 1, 1, 0, 0, 1, 1}))
-      .Initializer("f", Array(DType::kFloat32, {3, 18}))
-      .Node("Conv", {"x", "w", "s"}, {"c"}, {{"strides", Ints{1, 1}}, {"auto_pad", "SAME_UPPER"}})
-      .Node("BatchNormalization", {"c", "s", "s", "s", "s"}, {"b"}, {{"epsilon", 0.1f}})
-      .Node("Pad", {"b", "p"}, {"d"}, {{"mode", "reflect"}})
-      .Node("MaxPool", {"d"}, {"m"}, {{"kernel_shape", Ints{2, 2}}, {"strides", Ints{2, 2}}, {"ceil_mode", int64_t{1}}})
-      .Node("Shape", {"m"}, {"shape"})
-      .Node("Constant", {}, {"zero"}, {{"value", Array(DType::kInt64, {})}})
-      .Node("Gather", {"shape", "zero"}, {"n"})
-      .Node("Constant", {}, {"axes"}, {{"value", IntList({0})}})
-      .Node("Unsqueeze", {"n", "axes"}, {"n1"})
-      .Node("Constant", {}, {"rest"}, {{"value", IntList({-1})}})
-      .Node("Concat", {"n1", "rest"}, {"target"}, {{"axis", int64_t{0}}})
-      .Node("Reshape", {"m", "target"}, {"r"})
-      .Node("Gemm", {"r", "f"}, {"g"}, {{"transB", int64_t{1}}, {"alpha", 0.5f}})
-      .Node("Softmax", {"g"}, {"y"})
-      .Output("y");
-  return model.Bytes();
-}
-
 // Imports and, where that works, optimises: what is wrong must have been found by then.
 bool Imports(const std::string& bytes) {
   absl::StatusOr<Network> network = ImportBytes(bytes);

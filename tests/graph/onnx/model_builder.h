@@ -48,6 +48,11 @@ class ModelBuilder {
 
 absl::StatusOr<Network> ImportBytes(const std::string& bytes, const ModelOptions& options = {});
 
+// A list of int64.
+Array IntList(const std::vector<int64_t>& values);
+// A bit of everything: attributes of all kinds, constants, shapes computed.
+std::string SampleModel();
+
 // The network as a model of opset 13, which must have operators of residual networks in NCHW only.
 ModelBuilder ExportNetwork(const Network& network);
 

@@ -14,12 +14,6 @@ namespace {
 
 Array Random4(Ints shape, uint64_t seed) { return RandomArray({DType::kFloat32, std::move(shape)}, seed); }
 
-Array IntList(std::vector<int64_t> values) {
-  Array array(DType::kInt64, {static_cast<int64_t>(values.size())});
-  for (size_t i = 0; i < values.size(); ++i) array.set_int(static_cast<int64_t>(i), values[i]);
-  return array;
-}
-
 // conv, batch norm, relu, conv, batch norm, addition of the input, relu, pool, classifier.
 ModelBuilder ResidualBlock(DType dtype = DType::kFloat32) {
   ModelBuilder model(13);

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
 #include "scheduler/space.h"
@@ -27,17 +28,6 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bo
   return b.Build({c}).value();
 }
 
-const Space* TensorSpace(const TaskSpace& task) {
-  for (int i = 0; i < task.size(); ++i)
-    if (task.space(i).name() == "direct/tensor") return &task.space(i);
-  return nullptr;
-}
-
-bool Has(const Stmt& stmt, StmtKind kind) {
-  return stmt->kind == kind ||
-         std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Has(child, kind); });
-}
-
 // Decisions drawn at random, with some said.
 std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_t>& said, std::mt19937& random) {
   std::vector<int32_t> decisions(space.size()), values;
@@ -59,8 +49,8 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
     const ComputeDag dag = Product(33, 20, 72, form & 1, form & 2, form & 4);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
-    const Space* space = TensorSpace(*task);
-    ASSERT_NE(space, nullptr);
+    ASSERT_GE(task->Find("direct/tensor"), 0);
+    const Space* space = &task->space(task->Find("direct/tensor"));
     for (int n = 0; n < 3; ++n) {
       const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
       const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
@@ -68,7 +58,8 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
       SCOPED_TRACE(form);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
       // One operand at least, of those with k innermost, comes as matrices.
-      const bool found = Has(lowered->kernels[0].body, StmtKind::kLoadMatrix);
+      const bool found = Contains(
+          lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kLoadMatrix; });
       ++(found ? matrices : elements);
       EXPECT_EQ(found, !(form & 1) || (form & 2));
     }
@@ -83,8 +74,8 @@ TEST(TensorProducts, ManySumsOfALane) {
   const ComputeDag dag = Product(64, 64, 80, false, false, false);
   const testing::Reference expected = testing::MakeReference(dag, 9);
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
-  const Space* space = TensorSpace(*task);
-  ASSERT_NE(space, nullptr);
+  ASSERT_GE(task->Find("direct/tensor"), 0);
+  const Space* space = &task->space(task->Find("direct/tensor"));
   for (int32_t k : {8, 16, 32})
     for (int32_t tiles : {1, 4}) {
       const std::vector<int32_t> decisions =
@@ -100,8 +91,8 @@ TEST(TensorProducts, WhatLanesCannotMakeIsRefused) {
   const ComputeDag sum = Product(32, 16, 64, false, false, false);
   const ComputeDag greatest = Product(32, 16, 64, false, false, false, Combiner::kMax);
   const auto task = TaskSpace::Create(sum, kCuda, DefaultFacts(kCuda)).value();
-  const Space* space = TensorSpace(*task);
-  ASSERT_NE(space, nullptr);
+  ASSERT_GE(task->Find("direct/tensor"), 0);
+  const Space* space = &task->space(task->Find("direct/tensor"));
   Schedule schedule = space->Instantiate(space->Default());
   ASSERT_TRUE(Lower(sum, schedule, kCuda, DefaultFacts(kCuda)).ok());
   EXPECT_EQ(Lower(greatest, schedule, kCuda, DefaultFacts(kCuda)).status(),
