@@ -106,6 +106,7 @@ nlohmann::ordered_json Number(const std::optional<double>& value) {
 nlohmann::ordered_json WorkersJson(MeasureClient& client) {
   const absl::StatusOr<MeasureStatistics> s = client.Statistics();
   if (!s.ok()) return nullptr;
+  const MeasureStatistics::RunSeconds& run = s->run_seconds;
   return {{"builders", s->builders},
           {"builds", s->builds},
           {"builds_per_s", s->builds_per_second()},
@@ -114,6 +115,15 @@ nlohmann::ordered_json WorkersJson(MeasureClient& client) {
           {"runs", s->runs},
           {"runs_per_s", s->runs_per_second()},
           {"runner_utilisation", s->runner_utilisation()},
+          {"lost_races", s->lost_races},
+          {"run_seconds",
+           {{"load", run.load},
+            {"fill", run.fill},
+            {"first_run", run.first_run},
+            {"timing", run.timing},
+            {"lost_race", run.lost_race},
+            {"check", run.check},
+            {"verify", run.verify}}},
           {"builder_restarts", s->builder_restarts},
           {"runner_restarts", s->runner_restarts}};
 }

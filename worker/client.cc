@@ -429,6 +429,15 @@ absl::StatusOr<MeasureStatistics> MeasureClient::Statistics() {
     total.runner_restarts += static_cast<int64_t>(s.runner_restarts());
     total.builder_busy_seconds += s.builder_busy_seconds();
     total.runner_busy_seconds += s.runner_busy_seconds();
+    const v1::RunStages& stages = s.run_stages();
+    total.run_seconds.load += stages.load_seconds();
+    total.run_seconds.fill += stages.fill_seconds();
+    total.run_seconds.first_run += stages.first_run_seconds();
+    total.run_seconds.timing += stages.timing_seconds();
+    total.run_seconds.lost_race += stages.lost_race_seconds();
+    total.run_seconds.check += stages.check_seconds();
+    total.run_seconds.verify += stages.verify_seconds();
+    total.lost_races += static_cast<int64_t>(stages.lost_races());
     total.seconds = std::max(total.seconds, s.seconds());
     total.workers += 1;
     total.builders += static_cast<int>(s.builders());

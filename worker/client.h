@@ -75,6 +75,12 @@ struct MeasureStatistics {
   int64_t builder_restarts = 0, runner_restarts = 0;
   double builder_busy_seconds = 0, runner_busy_seconds = 0;  // summed over builders and over devices
   double seconds = 0;                                        // since the first worker started
+  // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in full and
+  // of those that lost the race; looking at outputs; naive evaluation and comparison.
+  struct RunSeconds {
+    double load = 0, fill = 0, first_run = 0, timing = 0, lost_race = 0, check = 0, verify = 0;
+  } run_seconds;
+  int64_t lost_races = 0;
   int workers = 0, builders = 0, devices = 0;
   int waiting_for_builder = 0, waiting_for_runner = 0;  // now
 

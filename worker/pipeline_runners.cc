@@ -12,6 +12,17 @@ constexpr size_t kMaxBestTimes = 4096;
 // Of a run's deadline; the rest is for loading and warming up.
 constexpr double kTimingShare = 0.8;
 
+void AddStages(const v1::RunStages& of_run, v1::RunStages& total) {
+  total.set_load_seconds(total.load_seconds() + of_run.load_seconds());
+  total.set_fill_seconds(total.fill_seconds() + of_run.fill_seconds());
+  total.set_first_run_seconds(total.first_run_seconds() + of_run.first_run_seconds());
+  total.set_timing_seconds(total.timing_seconds() + of_run.timing_seconds());
+  total.set_lost_race_seconds(total.lost_race_seconds() + of_run.lost_race_seconds());
+  total.set_check_seconds(total.check_seconds() + of_run.check_seconds());
+  total.set_verify_seconds(total.verify_seconds() + of_run.verify_seconds());
+  total.set_lost_races(total.lost_races() + of_run.lost_races());
+}
+
 }  // namespace
 
 void Pipeline::Impl::RunIfBuilt(const JobPtr& job) {
@@ -112,6 +123,7 @@ void Pipeline::Impl::OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now)
   if (reply.device_lost()) place.state = v1::DEVICE_STATE_RESTARTING;
   JobPtr job = std::exchange(place.job, nullptr);
   CountRun(place, reply.has_error());
+  AddStages(reply.stages(), *counts_.mutable_run_stages());
   if (reply.device_lost()) Suspect(place, "the device was lost: " + reply.error().text(), now);
   job->result.mutable_times()->set_run_ended_at(UnixNanos());
   if (job->finished) return;

@@ -160,6 +160,7 @@ class CpuDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
@@ -203,6 +204,11 @@ absl::Status CpuDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t byte
   DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
   std::memcpy(to, DataOf(from), bytes);
   return absl::OkStatus();
+}
+
+absl::Status CpuDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes <= from.bytes());
+  return CopyIn(to, DataOf(from), bytes);
 }
 
 absl::Status CpuDevice::Fill(DeviceBuffer& to, uint8_t value) {

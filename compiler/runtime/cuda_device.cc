@@ -287,6 +287,7 @@ class CudaDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
@@ -363,6 +364,14 @@ absl::Status CudaDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t byt
   RETURN_IF_ERROR(Select());
   RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, AddressOf(from), bytes, stream_), "copying from the GPU"));
   return Wait("copying from the GPU");
+}
+
+absl::Status CudaDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Select());
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoDAsync(AddressOf(to), AddressOf(from), bytes, stream_), "copying on the GPU"));
+  return Wait("copying on the GPU");
 }
 
 absl::Status CudaDevice::Fill(DeviceBuffer& to, uint8_t value) {

@@ -31,6 +31,7 @@ namespace diapason {
   F(MemFree, "cuMemFree_v2", CUdeviceptr)                                                                             \
   F(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", CUdeviceptr, const void*, size_t, CUstream)                              \
   F(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void*, CUdeviceptr, size_t, CUstream)                                    \
+  F(MemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2", CUdeviceptr, CUdeviceptr, size_t, CUstream)                              \
   F(MemsetD8Async, "cuMemsetD8Async", CUdeviceptr, unsigned char, size_t, CUstream)                                   \
   F(StreamCreate, "cuStreamCreate", CUstream*, unsigned)                                                              \
   F(StreamDestroy, "cuStreamDestroy_v2", CUstream)                                                                    \

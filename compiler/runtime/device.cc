@@ -5,6 +5,7 @@
 #include "compiler/runtime/cpu_device.h"
 #include "compiler/runtime/cuda_device.h"
 #include "compiler/runtime/opencl_device.h"
+#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {
@@ -34,6 +35,12 @@ void ListKind(TargetKind kind, int count, std::vector<DeviceListing>& listings) 
 }
 
 }  // namespace
+
+absl::Status Device::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+  std::vector<uint8_t> between(static_cast<size_t>(bytes));
+  RETURN_IF_ERROR(CopyOut(between.data(), from, bytes));
+  return CopyIn(to, between.data(), bytes);
+}
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const Target& target) {
   switch (target.kind) {

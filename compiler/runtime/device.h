@@ -60,6 +60,8 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) = 0;
   virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
   virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
+  // Between two buffers of the device; by way of the host, unless a device knows better.
+  virtual absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes);
   // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
   virtual absl::Status Fill(DeviceBuffer& to, uint8_t value) = 0;
   // InvalidArgument for a binary that does not load (opencl: the compiler's log); FailedPrecondition for one made for

@@ -32,6 +32,11 @@ constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
 // A single first run this much slower ends the race at once.
 constexpr double kHopelessFactor = 10;
 
+// On cuda, a run of this length tells the kernel's time within some 5%, its start included.
+constexpr double kTellingRun = 150e-6;
+// One such run against the best, and the least of three. The device may have been asleep before the first.
+constexpr double kOneRunFactor = 2, kOneRunSlack = 50e-6, kFewRunsFactor = 1.3;
+
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -132,9 +137,9 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
 
 // Seconds of one warm run of a plan, the least of up to three: the first runs of a kernel also load its code. A warm-up
 // that takes half of max_seconds stands for them all.
-absl::StatusOr<double> Estimate(Plan& plan, double max_seconds) {
+absl::StatusOr<double> Estimate(Plan& plan, double max_seconds, bool has_run = false) {
   const Stopwatch watch;
-  RETURN_IF_ERROR(plan.Run());
+  if (!has_run) RETURN_IF_ERROR(plan.Run());
   if (watch.seconds() > max_seconds / 2) return watch.seconds();
   ASSIGN_OR_RETURN(double best, plan.Time(1));
   for (int i = 0; i < 2 && best < kRaceSampleSeconds; ++i) {
@@ -157,9 +162,11 @@ namespace {
 // Plans of many runs, so that what is timed is the device and not the host that feeds it.
 using PlanMaker = std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t runs)>;
 
+constexpr int64_t kFirstRuns = 16;
+
 struct GraphOfRuns {
   std::unique_ptr<Plan> plan;
-  int64_t runs = 16;
+  int64_t runs = kFirstRuns;
   double estimate = 0;  // seconds of one run
 };
 
@@ -184,15 +191,29 @@ absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double s
   return MakeGraphOfRuns(make_plan, seconds, graph.estimate, max_seconds);
 }
 
+Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
+  Timing timing;
+  timing.samples = {sample};
+  timing.number = number;
+  timing.raced_out = true;
+  timing.run_seconds = watch.seconds();
+  return timing;
+}
+
 // cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture (some 15 ms).
-absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, const TimingOptions& options, const Stopwatch& watch) {
+// single: seconds of one run, the start of a graph included.
+absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
+                                       const Stopwatch& watch) {
   const PlanMaker warm = [&](int64_t runs) { return executable.MakePlan(runs); };
   Device& device = executable.device();
   std::optional<ColdCopies> cold;  // outlives the graph
   std::optional<GraphOfRuns> graph;
   if (options.race_seconds > 0) {
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, kShortPlanSeconds, options.max_seconds));
-    if (graph->estimate > kRaceFactor * options.race_seconds + kGraphStart / static_cast<double>(graph->runs)) {
+    const double least = std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns);
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, kShortPlanSeconds, least, options.max_seconds));
+    const double start = kGraphStart / static_cast<double>(graph->runs);
+    if (graph->estimate > kFewRunsFactor * options.race_seconds + start) return Lost(graph->estimate, graph->runs, watch);
+    if (graph->estimate > kRaceFactor * options.race_seconds + start) {
       Timing timing;
       RETURN_IF_ERROR(Measurer(device, {graph->plan.get()}, graph->runs, options).Race(timing, graph->estimate));
       timing.run_seconds = watch.seconds();
@@ -237,10 +258,18 @@ absl::StatusOr<Timing> MeasureInTurns(Executable& executable, Plan& warm, double
 absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options) {
   const Stopwatch watch;
   Device& device = executable.device();
+  const bool cuda = device.kind() == TargetKind::kCuda;
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan(1));
-  ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds));
-  if (device.kind() == TargetKind::kCuda && !options.flush_cache && estimate < kPlanSeconds / 2)
-    return MeasureInGraphs(executable, options, watch);
+  const bool few_runs_tell = cuda && options.race_seconds > 0 && !options.flush_cache;
+  if (few_runs_tell && options.has_run) {
+    ASSIGN_OR_RETURN(const double first, plan->Time(1));
+    if (first > std::max(kTellingRun, kOneRunFactor * options.race_seconds + kOneRunSlack)) return Lost(first, 1, watch);
+  }
+  ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds, options.has_run));
+  if (few_runs_tell && estimate > std::max(kTellingRun, kFewRunsFactor * options.race_seconds + kGraphStart))
+    return Lost(estimate, 1, watch);
+  if (cuda && !options.flush_cache && estimate < kPlanSeconds / 2)
+    return MeasureInGraphs(executable, estimate, options, watch);
   if (device.kind() == TargetKind::kCpu && options.cold && !options.flush_cache)
     return MeasureInTurns(executable, *plan, estimate, options, watch);
   return Measurer(device, {plan.get()}, 1, options).Measure(estimate, watch);

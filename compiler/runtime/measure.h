@@ -17,8 +17,11 @@ struct TimingOptions {
   // the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times in one of
   // 20 ms), is stopped there, with those samples and raced_out set: it cannot win, and its time is still a label good enough for the cost model.
   // (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured in full and took 174 of 181 s.) What
-  // is that slow already with warm caches is not timed with cold ones, see `cold`.
+  // is that slow already with warm caches is not timed with cold ones, see `cold`. On cuda a single run of 150 us or more tells
+  // what takes twice as long, and the least of three what takes 1.3 times as long: most candidates of a large batch.
   double race_seconds = 0;
+  // The executable ran before: no run to warm up.
+  bool has_run = false;
   // Start every run with a cold last-level cache. Each run is then timed alone, launch included: for kernels of more
   // than some ten microseconds.
   bool flush_cache = false;
@@ -31,7 +34,7 @@ struct TimingOptions {
   double max_seconds = 10;
 };
 
-// Runs once to warm up, then measures. Kernels shorter than a launch are repeated inside one plan (on cuda: one graph),
+// Runs once to warm up, unless it has run, then measures. Kernels shorter than a launch are repeated inside one plan (on cuda: one graph),
 // so that what is timed is the device and not the host that feeds it. Timing::number is the runs of a sample;
 // build_seconds stays 0. Errors: those of Device::MakePlan and Plan. REQUIRES: buffers filled and prologue run.
 absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options);

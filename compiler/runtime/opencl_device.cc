@@ -189,6 +189,7 @@ class ClDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
@@ -256,6 +257,14 @@ absl::Status ClDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t bytes
   if (bytes == 0) return absl::OkStatus();
   return OpenClStatus(cl_.clEnqueueReadBuffer(queue_, MemoryOf(from), CL_TRUE, 0, bytes, to, 0, nullptr, nullptr),
                       "copying from the device");
+}
+
+absl::Status ClDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(OpenClStatus(
+      cl_.clEnqueueCopyBuffer(queue_, MemoryOf(from), MemoryOf(to), 0, 0, bytes, 0, nullptr, nullptr), "copying on the device"));
+  return OpenClStatus(cl_.clFinish(queue_), "copying on the device");
 }
 
 absl::Status ClDevice::Fill(DeviceBuffer& to, uint8_t value) {

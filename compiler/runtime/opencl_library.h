@@ -21,7 +21,7 @@ namespace diapason {
       F(clReleaseCommandQueue) F(clCreateBuffer) F(clCreateSubBuffer) F(clReleaseMemObject)                           \
           F(clCreateProgramWithSource) F(clBuildProgram) F(clGetProgramBuildInfo) F(clReleaseProgram)                 \
               F(clCreateKernel) F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueReadBuffer) \
-                  F(clEnqueueWriteBuffer) F(clEnqueueFillBuffer) F(clFinish)
+                  F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer) F(clFinish)
 
 struct OpenClLibrary {
 #define DIAPASON_DECLARE(name) decltype(&::name) name = nullptr;

@@ -12,6 +12,7 @@ namespace diapason {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kScale[] = R"(
@@ -106,6 +107,18 @@ void look(void* const* args, long begin, long end) {
     EXPECT_EQ(first[0], 0);     // address modulo 256
     EXPECT_EQ(first[1], 0xff);  // as filled
   }
+}
+
+TEST(CpuDevice, CopiesBetweenBuffers) {
+  auto device = Open(1);
+  auto from = device->Allocate(3).value(), to = device->Allocate(3).value();
+  const uint8_t some[3] = {1, 2, 3};
+  ASSERT_TRUE(device->CopyIn(*from, some, 3).ok());
+  ASSERT_TRUE(device->Fill(*to, 0).ok());
+  ASSERT_TRUE(device->Copy(*to, *from, 2).ok());
+  uint8_t got[3];
+  ASSERT_TRUE(device->CopyOut(got, *to, 3).ok());
+  EXPECT_THAT(got, ElementsAre(1, 2, 0));
 }
 
 TEST(CpuDevice, ViewsShareTheMemory) {

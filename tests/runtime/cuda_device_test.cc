@@ -152,6 +152,18 @@ TEST_F(CudaDeviceTest, BuffersAreAlignedAndHoldWhatIsWritten) {
   }
 }
 
+TEST_F(CudaDeviceTest, CopiesBetweenBuffers) {
+  const std::vector<uint8_t> some = {1, 2, 3, 4, 5};
+  auto from = device_->Allocate(5), to = device_->Allocate(5);
+  ASSERT_TRUE(from.ok() && to.ok());
+  ASSERT_TRUE(device_->CopyIn(**from, some.data(), 5).ok());
+  ASSERT_TRUE(device_->Fill(**to, 0).ok());
+  ASSERT_TRUE(device_->Copy(**to, **from, 3).ok());
+  std::vector<uint8_t> got(5);
+  ASSERT_TRUE(device_->CopyOut(got.data(), **to, 5).ok());
+  EXPECT_THAT(got, ElementsAre(1, 2, 3, 0, 0));
+}
+
 TEST_F(CudaDeviceTest, LaunchesOfAPlanSeeEachOthersWritesAndTimeCountsThem) {
   auto module = LoadSource(kSource);
   auto x = Floats({1, 1, 1, 1});

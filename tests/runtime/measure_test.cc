@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::DoubleNear;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 // A device whose kernels take as long as they are told to, by a clock of its own: nothing runs.
@@ -165,6 +166,55 @@ TEST(Measure, HopelessCandidatesRunOnlyAFewTimes) {
   EXPECT_TRUE(timing.raced_out);
   EXPECT_THAT(timing.samples, SizeIs(1));
   EXPECT_LE(state.kernels, 4);
+}
+
+// Kernels of a large batch: what is clearly slower costs a run or three.
+TEST(Measure, LongCudaKernelsAreToldApartByFewRuns) {
+  struct Case {
+    double seconds, best;
+    int64_t runs;
+  };
+  for (const Case& c : {Case{0.8e-3, 0.3e-3, 1}, Case{0.45e-3, 0.3e-3, 4}, Case{12e-3, 3e-3, 1}, Case{4.5e-3, 3e-3, 2}}) {
+    FakeState state;
+    state.kind = TargetKind::kCuda;
+    state.kernel_seconds = c.seconds;
+    state.start_seconds = 5e-6;
+    TimingOptions options = Options(1, 3, 20, c.best);
+    options.has_run = true;
+    const Timing timing = Measure(state, options).value();
+    EXPECT_TRUE(timing.raced_out);
+    EXPECT_THAT(timing.samples, ElementsAre(DoubleNear(c.seconds, 0.05 * c.seconds)));
+    EXPECT_LE(state.kernels, c.runs) << c.seconds;
+  }
+}
+
+TEST(Measure, LongCudaContendersAreMeasuredInFull) {
+  for (double kernel : {0.3e-3, 3e-3}) {
+    FakeState state;
+    state.kind = TargetKind::kCuda;
+    state.kernel_seconds = kernel;
+    TimingOptions options = Options(1, 3, 20, kernel);
+    options.has_run = true;
+    const Timing timing = Measure(state, options).value();
+    EXPECT_FALSE(timing.raced_out);
+    EXPECT_THAT(timing.samples, SizeIs(3));
+    EXPECT_GE(static_cast<double>(timing.number) * kernel, 18e-3);
+    EXPECT_LT(state.clock, 90e-3);
+  }
+}
+
+// Short ones are not told by runs that hold the start of a graph.
+TEST(Measure, ShortCudaKernelsLoseTheRaceWithTheirOwnTime) {
+  FakeState state;
+  state.kind = TargetKind::kCuda;
+  state.kernel_seconds = 30e-6;
+  state.start_seconds = 8e-6;
+  TimingOptions options = Options(1, 3, 20, 10e-6);
+  options.has_run = true;
+  const Timing timing = Measure(state, options).value();
+  EXPECT_TRUE(timing.raced_out);
+  EXPECT_THAT(timing.samples, Each(DoubleNear(30e-6, 1.5e-6)));
+  EXPECT_LT(state.clock, 2e-3);
 }
 
 TEST(Measure, FlushesBeforeEachRun) {

@@ -57,6 +57,14 @@ TEST_F(OpenClDeviceTest, FactsComeFromTheDevice) {
   EXPECT_GT(device_->facts().max_shared_bytes, 1024);
 }
 
+TEST_F(OpenClDeviceTest, CopiesBetweenBuffers) {
+  auto from = device_->Allocate(16).value(), to = device_->Allocate(16).value();
+  WriteFloats(*device_, *from, {1, 2, 3, 4});
+  WriteFloats(*device_, *to, {0, 0, 0, 0});
+  ASSERT_TRUE(device_->Copy(*to, *from, 12).ok());
+  EXPECT_THAT(ReadFloats(*device_, *to, 4), ElementsAre(1, 2, 3, 0));
+}
+
 TEST_F(OpenClDeviceTest, BarriersAndLocalMemoryWork) {
   auto module = device_->Load(ClProgramOf(kReverse)).value();
   constexpr int kBlock = 64, kBlocks = 5;
