@@ -112,7 +112,8 @@ class TrackerStore {
   Changes Take();
   // Writes turns in the order in which they were taken, in one transaction: all of them, or none and `status` says why.
   void Write(const std::vector<Changes>& turns);
-  // Moves what the write-ahead log has into the tables when it has grown long, which takes some tens of milliseconds.
+  // Moves what the write-ahead log has into the tables when it has grown long, which takes some ten milliseconds. To be
+  // called after each Write: it has the disk take the log meanwhile, little by little.
   void Tidy();
   // OK while all that Write was given is in the file.
   absl::Status status() const;
