@@ -73,6 +73,7 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
   since_verified_.resize(tasks_.size());
   verifying_.resize(tasks_.size());
   next_trial_.resize(tasks_.size());
+  to_replay_.resize(tasks_.size());
   return absl::OkStatus();
 }
 
@@ -87,7 +88,10 @@ absl::Status Tuner::Impl::Resume() {
         history_->ForWorkload(task->task().workload_key, options_.facts.model, options_.target.ToString()));
     for (const TuningRecord& record : records) {
       if (record.created_at >= continued_from) {
-        if (SpeaksOfCandidate(record.outcome)) replay_.try_emplace({task->id(), record.decision_hash}, record);
+        if (SpeaksOfCandidate(record.outcome) &&
+            replay_.try_emplace({task->id(), record.decision_hash}, record).second) {
+          ++to_replay_[task->id()];
+        }
         continue;
       }
       if (!task->Restore(record, &samples)) continue;

@@ -34,6 +34,7 @@ std::vector<Proposal> Tuner::Impl::Replay(int task, std::vector<Proposal> propos
     }
     TuningRecord record = std::move(known->second);
     replay_.erase(known);
+    --to_replay_[task];
     next_trial_[task] = std::max(next_trial_[task], record.trial + 1);
     --trials_pending_[task];
     if (record.verified != diapason::Verified::kUnknown) replayed_[record.id] = record;

@@ -10,7 +10,8 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   report.id = task.id();
   report.name = task.task().name;
   report.weight = task.weight();
-  report.trials = static_cast<int64_t>(task.results().size());
+  // Those that are still to be replayed are in the history too.
+  report.trials = static_cast<int64_t>(task.results().size()) + to_replay_[task.id()];
   report.failed = task.failed();
   report.in_flight = trials_pending_[task.id()];
   report.selected = scheduled_as_[task.id()] >= 0;

@@ -20,6 +20,7 @@ class JobListener : public ProgressListener {
   using Told = std::function<void(const v1::JobProgress&)>;
   JobListener(const Partition& partition, Told told) : partition_(partition), told_(std::move(told)) {}
 
+  void OnStart(const TuneReport& report) override { Tell(report); }
   void OnRound(int task, int candidates, const TuneReport& report) override;
   void OnRecord(int task, const TuningRecord& record, bool best, const TuneReport& report) override;
   void OnVerified(int task, int64_t record, bool ok, const std::string& text) override;

@@ -315,6 +315,8 @@ TEST_F(TunerTest, ContinuedRunsProposeWhatAnUnbrokenOneDoes) {
     ASSERT_TRUE(report.ok()) << report.status();
     measured += report->measured;
     runs.push_back(history_->Runs()->back().id);
+    // Also when it was cut off before it had replayed them.
+    EXPECT_EQ(report->trials, history_->Info()->records);
     if (limit == 1000) EXPECT_EQ(report->trials, 200);
   }
   EXPECT_EQ(measured, 170);
