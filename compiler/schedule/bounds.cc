@@ -72,6 +72,15 @@ void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
   }
 }
 
+// Widens a run of neighbours to whole vectors; a region with gaps, or of one element, stays as it is.
+void AlignRegion(int64_t alignment, Region* region) {
+  if (alignment <= 1 || region->levels.size() != 1 || region->levels[0].unit != 1 || region->extent == 1) return;
+  const int64_t before = (region->constant_min % alignment + alignment) % alignment;
+  region->constant_min -= before;
+  region->extent = CeilDiv(before + region->extent, alignment) * alignment;
+  region->levels[0].extent = region->extent;
+}
+
 }  // namespace
 
 int64_t StageBounds::elements() const {
@@ -343,6 +352,7 @@ void Skeleton::FinishRegion(int id, Bounds* all) const {
         for (const Level& level : region.levels) region.extent *= level.extent;
       }
     }
+    if (d + 1 == b.region.size() && !region.full) AlignRegion(b.row_alignment, &region);
     b.buffer[d] = region.extent;
   }
 }
@@ -386,6 +396,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
     b.row_padding = stage.pad_rows.Eval(decisions);
+    b.row_alignment = stage.align_rows.Eval(decisions);
     b.slots = 1;
     if (stage.attach == StageState::Attach::kAt) {
       const int64_t choice = stage.attach_choice.Eval(decisions);

@@ -63,6 +63,7 @@ struct StageBounds {
   int attach_loop = -1, attach_position = -1;
   std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
   int64_t row_padding = 0;
+  int64_t row_alignment = 1;              // of the region along the last dimension
   int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
 
   int64_t elements() const;               // of one buffer, padding included

@@ -36,6 +36,16 @@ Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Exp
   });
 }
 
+// What a step of one number sets.
+Factor& NumberOf(StepKind kind, StageState& stage) {
+  switch (kind) {
+    case StepKind::kPadRows: return stage.pad_rows;
+    case StepKind::kAlignRows: return stage.align_rows;
+    case StepKind::kUnroll: return stage.unroll;
+    default: return stage.pipeline;
+  }
+}
+
 }  // namespace
 
 State::State(const ComputeDag& dag) : outputs_(dag.outputs()) {
@@ -152,9 +162,9 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kPadRows:
     case StepKind::kUnroll:
     case StepKind::kPipeline:
+    case StepKind::kAlignRows:
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");
-      (step.kind == StepKind::kPadRows ? stage.pad_rows : step.kind == StepKind::kUnroll ? stage.unroll : stage.pipeline) =
-          step.factors[0];
+      NumberOf(step.kind, stage) = step.factors[0];
       return absl::OkStatus();
     case StepKind::kOverlap:
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");

@@ -43,6 +43,7 @@ struct StageState {
   Factor attach_choice;           // index into attach_loops
   Memory memory = Memory::kGlobal;
   Factor pad_rows{0};
+  Factor align_rows{1};
   Factor unroll{0};
   TensorMode tensor = TensorMode::kNone;
   int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage

@@ -28,13 +28,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kPipeline: return "pipeline";
     case StepKind::kTensorize: return "tensorize";
     case StepKind::kOverlap: return "overlap";
+    case StepKind::kAlignRows: return "align_rows";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kOverlap)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kAlignRows)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

@@ -80,6 +80,9 @@ enum class StepKind : uint8_t {
   // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended, and waits
   // itself (programmatic dependent launch). `stage` is any.
   kOverlap = 16,
+  // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many elements on and
+  // for a multiple of so many, where its readers need one run of neighbours: whole vectors can be copied.
+  kAlignRows = 17,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs to the
   // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
   // holds them so. Comes before all other steps of these stages.
@@ -118,7 +121,7 @@ struct Step {
 
 // Which rewriting of the task's dag the steps apply to (compiler/schedule/view.h).
 struct View {
-  std::string name = "direct";  // direct, gemm, winograd, library
+  std::string name = "direct";  // direct, gemm, winograd, rows, library
   std::vector<int64_t> params;  // winograd: {m}
   std::string ToString() const;  // "winograd(4)"
   bool operator==(const View&) const = default;

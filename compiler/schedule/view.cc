@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/view_gemm.h"
+#include "compiler/schedule/view_rows.h"
 #include "compiler/schedule/view_winograd.h"
 
 namespace diapason {
@@ -11,6 +12,7 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
   if (GemmView(dag).ok()) views.push_back(View{"gemm", {}});
   for (int64_t m : {2, 4})
     if (WinogradView(dag, m).ok()) views.push_back(View{"winograd", {m}});
+  if (RowsView(dag, 0).ok()) views.push_back(View{"rows", {}});
   return views;
 }
 
@@ -19,8 +21,9 @@ absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "library" && view.params.empty()) return dag;
   if (view.name == "gemm" && view.params.empty()) return GemmView(dag);
   if (view.name == "winograd" && view.params.size() == 1) return WinogradView(dag, view.params[0]);
+  if (view.name == "rows" && view.params.empty()) return RowsView(dag, 0);
   return absl::InvalidArgumentError(
-      absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2), winograd(4) and library"));
+      absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2), winograd(4), rows and library"));
 }
 
 }  // namespace diapason

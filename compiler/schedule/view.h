@@ -12,7 +12,8 @@
 namespace diapason {
 
 // The views that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has spatial axes of either
-// operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights.
+// operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights; rows for
+// dense convolutions of few channels in NHWC and float32.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
 // The view's dag. InvalidArgument if the view does not apply. Names of stages that later steps rely on: none; look at the
@@ -34,6 +35,9 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 // winograd(m), m = 2 or 4: a weight transform (prologue), input tiles, input transform, a product over [(m+2)^2, tiles, co, ci],
 // inverse transform, epilogue; the matrices of F(m, 3) are choices between literals in the expressions, and unroll_axes name
 // the axes that are unrolled whole to decide them. (view_winograd.cc)
+//
+// rows: C[n, y, x, co] = sum over window rows r and elements j of such a row of X'[n, sh*y + r, sw*ci*x + first + j] * W'[r, j, co],
+// with rows of the input as runs of w*ci elements. (view_rows.h)
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
 
 }  // namespace diapason

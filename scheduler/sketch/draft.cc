@@ -93,6 +93,17 @@ int Draft::LongestReduceAxis(int stage) const {
   return longest;
 }
 
+bool Draft::IsRowOfWindow(int stage, int axis) const {
+  const StageState& s = state_.stage(stage);
+  bool slides = false;
+  Visit(s.op.body, [&](const ExprNode& e) {
+    if (e.kind != ExprKind::kLoad || e.args.empty()) return;
+    const Affine place = ToAffine(e.args.back());
+    slides |= place.terms.size() > 1 && place.CoefficientOf(s.axis(axis).var.get()) != 0;
+  });
+  return slides;
+}
+
 bool Draft::IsInjective(int stage) const {
   const StageState& s = state_.stage(stage);
   return s.computes() && !s.op.reduces();

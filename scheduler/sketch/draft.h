@@ -95,6 +95,8 @@ class Draft {
   // Loops of spatial and reduce axes before any step (ids are axis numbers).
   std::vector<int> SpatialAxes(int stage) const;
   std::vector<int> ReduceAxes(int stage) const;
+  // True if a window moves by this axis over the last dimension of a stage that is read.
+  bool IsRowOfWindow(int stage, int axis) const;
   int LongestReduceAxis(int stage) const;      // the first of equal ones; -1 without a reduction
 
  private:

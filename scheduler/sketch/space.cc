@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
+    if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
     for (const Draft& draft : GenerateSketches(viewed, context, rules)) {
       auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);

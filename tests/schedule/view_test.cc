@@ -111,6 +111,12 @@ TEST(View, ComputesTheSameAsTheDag) {
       {.kernel = 1, .pad = 0},
       {.kernel = 5, .pad = 2},
       {.ci = 1, .co = 2},
+      {.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .residual = true},  // rows of whole vectors
+      {.batch = 2, .height = 9, .width = 11, .kernel = 5, .stride = 3, .pad = 1},
+      {.height = 9, .width = 13, .ci = 2, .stride = 2, .pad = 0},
+      {.height = 7, .width = 9, .ci = 5, .constant = false},
+      {.height = 6, .width = 5, .ci = 6, .kernel = 2, .pad = 1},
+      {.width = 4, .ci = 7, .kernel = 5, .pad = 4},
   };
   for (const Conv& shape : cases) {
     const ComputeDag dag = Convolution(shape);
@@ -120,13 +126,16 @@ TEST(View, ComputesTheSameAsTheDag) {
 }
 
 TEST(View, ListsThoseThatApply) {
-  const std::vector<std::string> all{"direct", "gemm", "winograd(2)", "winograd(4)"}, no_winograd{"direct", "gemm"};
+  using Names = std::vector<std::string>;
+  const Names all{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}, no_winograd{"direct", "gemm", "rows"};
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), all);
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))), all);
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), no_winograd);
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), no_winograd);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), (Names{"direct", "gemm"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), no_winograd);
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), no_winograd);
+  // Four channels, or many, are vectors without it.
+  for (int64_t ci : {4, 8, 9}) EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))), (Names{"direct", "gemm"}));
   DagBuilder b;
   const int x = b.Placeholder("x", {8});
   const int y = b.Compute("y", {8}, [&](auto& i) { return Call("exp", {b.At(x, i)}); });
@@ -136,11 +145,13 @@ TEST(View, ListsThoseThatApply) {
 TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
   EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
-            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2), winograd(4) and library");
+            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2), winograd(4), rows and library");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: it is no dense convolution of stride and dilation 1 in NHWC");
+  EXPECT_EQ(ApplyView(Convolution({.ci = 8}), View{"rows", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no rows view: a row of its window is no run of a few channels");
 }
 
 TEST(GemmView, FusesPixelsAndWindow) {
@@ -150,6 +161,20 @@ TEST(GemmView, FusesPixelsAndWindow) {
     EXPECT_EQ(stage.shape(), (std::vector<int64_t>{30, 4}));
     EXPECT_EQ(stage.reduce_axes[0].extent, 63);
   }
+}
+
+// A row of the input and its copy agree modulo 4 elements: what is padded in front is 12 elements, not the 9 of 3 columns.
+TEST(RowsView, KeepsTheAlignmentOfRows) {
+  const ComputeDag rows =
+      ApplyView(Convolution({.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .epilogue = false}), View{"rows", {}}).value();
+  const Stage& conv = rows.stage(rows.outputs()[0]);
+  EXPECT_EQ(conv.shape(), (std::vector<int64_t>{1, 8, 8, 4}));
+  EXPECT_EQ(conv.reduce_axes[1].extent, 21);
+  EXPECT_EQ(ToString(conv.body), "T2[i0, i1 * 2 + r0, i2 * 6 + (j + 3)] * T1[r0, j, i3]");
+  EXPECT_EQ(rows.stage(0).shape(), (std::vector<int64_t>{1, 16, 48}));
+  EXPECT_EQ(rows.stage(1).shape(), (std::vector<int64_t>{7, 21, 4}));
+  EXPECT_EQ(rows.stage(2).shape(), (std::vector<int64_t>{1, 22, 68}));
+  EXPECT_EQ(ToString(rows.stage(2).body), "2 < y && y < 19 && 11 < p && p < 60 ? T0[0, y - 3, p - 12] : 0.0");
 }
 
 TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {

@@ -3,10 +3,20 @@
 // computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), two ways without shared
 // memory compete: reading straight through the caches, and a window in the registers of each thread, which holds what all
 // its outputs need once.
+#include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
 namespace {
+
+// True if a window moves over the last dimension of a stage: runs of neighbours are copied that begin and end anywhere.
+bool SlidesAlongRows(const Draft& draft, int copy, int reader) {
+  bool slides = false;
+  Visit(draft.state().stage(reader).op.body, [&](const ExprNode& e) {
+    if (e.kind == ExprKind::kLoad && e.buffer == copy && !e.args.empty()) slides |= ToAffine(e.args.back()).terms.size() > 1;
+  });
+  return slides;
+}
 
 class CacheReadShared : public SketchRule {
  public:
@@ -33,6 +43,7 @@ class CacheReadShared : public SketchRule {
       copy = next.CacheRead(stage, Memory::kShared, {tile.stage});
     }
     Fetch(&next, copy, tile);
+    if (SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
     const bool again = !fused && draft.state().stage(stage).computes();
@@ -59,6 +70,7 @@ class CacheReadShared : public SketchRule {
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
     const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
     draft->Annotate(copy, pieces[2], Annotation::kVectorize);
@@ -66,6 +78,23 @@ class CacheReadShared : public SketchRule {
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
+  }
+
+  static void Align(Draft* draft, int copy) { draft->Do({StepKind::kAlignRows, copy, {}, {Factor::Of(4)}, -1, {}}); }
+
+  // What a thread's tile needs of a shared copy over whose rows a window slides, in its registers: neighbouring columns share most of
+  // it, and compilers read it element by element, since windows begin anywhere.
+  static void HoldRows(Draft* draft, int copy, const TileInfo& tile) {
+    const std::vector<struct Loop>& loops = draft->state().stage(tile.stage).loops;
+    const std::vector<int>& pieces = loops[loops[tile.reduce_loop].parent].pieces;
+    const int rows = draft->CacheRead(copy, Memory::kLocal, {tile.stage});
+    draft->ComputeAt(rows, tile.stage, {pieces[pieces.size() - 2]});
+    Align(draft, rows);
+    const std::vector<int> axes = draft->SpatialAxes(rows);
+    const std::vector<int> vector = draft->Split(rows, axes.back(), {Factor::Of(4)});
+    for (size_t a = 0; a + 1 < axes.size(); ++a) draft->Annotate(rows, axes[a], Annotation::kUnroll);
+    draft->Annotate(rows, vector[0], Annotation::kUnroll);
+    draft->Annotate(rows, vector[1], Annotation::kVectorize);
   }
 
   // By each thread for itself: only constant indices keep the window in registers.

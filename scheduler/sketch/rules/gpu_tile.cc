@@ -5,6 +5,10 @@ namespace {
 
 std::string AxisName(const Draft& draft, int stage, int axis) { return draft.state().stage(stage).axis(axis).var->name; }
 
+// Multiply-adds that are written out along one reduce axis, and along a row of a window: what neighbouring pixels share of that
+// stays in registers while it is whole.
+constexpr int32_t kMostUnrolled = 16, kMostUnrolledRow = 32;
+
 struct ReduceLoops {
   std::vector<int> cluster, r0, r1, r2;
 };
@@ -17,7 +21,8 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
     const std::string name = AxisName(*draft, stage, axis);
     const bool innermost = axis == axes.back();
     const Factor mid = draft->TileHole(name + ".r1", extent, 64, innermost ? 4 : 1);
-    const Factor inner = draft->TileHole(name + ".r2", extent, 16, innermost ? 4 : 1);
+    const int32_t most = draft->IsRowOfWindow(stage, axis) ? kMostUnrolledRow : kMostUnrolled;
+    const Factor inner = draft->TileHole(name + ".r2", extent, most, innermost ? 4 : 1);
     std::vector<Factor> factors{mid, inner};
     if (axis == cluster.axis) factors.insert(factors.begin(), cluster.blocks);
     draft->Tile(extent, axis == cluster.axis ? cluster.blocks * mid * inner : mid * inner);
