@@ -12,7 +12,7 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
   if (GemmView(dag).ok()) views.push_back(View{"gemm", {}});
   for (int64_t m : {2, 4})
     if (WinogradView(dag, m).ok()) views.push_back(View{"winograd", {m}});
-  if (RowsView(dag, 0).ok()) views.push_back(View{"rows", {}});
+  if (RowsView(dag).ok()) views.push_back(View{"rows", {}});
   return views;
 }
 
@@ -21,7 +21,7 @@ absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "library" && view.params.empty()) return dag;
   if (view.name == "gemm" && view.params.empty()) return GemmView(dag);
   if (view.name == "winograd" && view.params.size() == 1) return WinogradView(dag, view.params[0]);
-  if (view.name == "rows" && view.params.empty()) return RowsView(dag, 0);
+  if (view.name == "rows" && view.params.empty()) return RowsView(dag);
   return absl::InvalidArgumentError(
       absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2), winograd(4), rows and library"));
 }

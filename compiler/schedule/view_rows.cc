@@ -17,14 +17,12 @@ constexpr int64_t kFewChannels = 7;   // more channels, or 4, are vectors by the
 absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no rows view: ", why)); }
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-int64_t Modulo(int64_t value, int64_t divisor) { return (value % divisor + divisor) % divisor; }
 
 class RowsRewriter {
  public:
-  RowsRewriter(const ComputeDag& dag, int64_t multiple) : dag_(dag), multiple_(multiple), new_id_(dag.size(), -1) {}
+  explicit RowsRewriter(const ComputeDag& dag) : dag_(dag), new_id_(dag.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
-    if (multiple_ != 0 && multiple_ != 8) return No(absl::StrCat("rows are filled up to a multiple of 8, not ", multiple_));
     RETURN_IF_ERROR(FindConvolution());
     Measure();
     for (int id = 0; id < dag_.size(); ++id) Emit(id);
@@ -103,12 +101,7 @@ class RowsRewriter {
     const Stage& source = dag_.stage(source_);
     lead_ = RoundUp(left_ * channels(), kVector);
     first_ = lead_ - left_ * channels() + start_ * channels();
-    if (multiple_ > 0) {
-      zeros_ = Modulo(first_, kVector);
-      first_ -= zeros_;
-    }
-    length_ = multiple_ > 0 ? RoundUp(zeros_ + window(), multiple_) : window();
-    const int64_t last = (conv().axes[2].extent - 1) * stride_ * channels() + first_ + length_;
+    const int64_t last = (conv().axes[2].extent - 1) * stride_ * channels() + first_ + window();
     const int64_t whole = source.axes[2].extent * channels();
     own_stage_ = padded_ >= 0 || last > whole || !CanReshape(source_);
     width_ = own_stage_ ? RoundUp(std::max(last, lead_ + whole), kVector) : whole;
@@ -144,9 +137,9 @@ class RowsRewriter {
 
   void EmitConvolution() {
     const int input = own_stage_ ? EmitInput() : new_id_[source_];
-    const int weights = multiple_ > 0 || !KeepsOrder() ? EmitWeights() : new_id_[weights_->buffer];
+    const int weights = KeepsOrder() ? new_id_[weights_->buffer] : EmitWeights();
     Stage stage = conv();
-    const Axis j{MakeVar("j"), length_};
+    const Axis j{MakeVar("j"), window()};
     const Expr x = Add(Mul(stage.axes[2].var, IntImm(stride_ * channels())), Add(j.var, IntImm(first_)));
     stage.body = Mul(Load(input, DType::kFloat32, {input_->args[0], input_->args[1], x}),
                      Load(weights, DType::kFloat32, {row_->var, j.var, stage.axes[3].var}));
@@ -177,25 +170,17 @@ class RowsRewriter {
   }
 
   int EmitWeights() {
-    const Axis r{MakeVar("r"), row_->extent}, j{MakeVar("j"), length_}, co{MakeVar("co"), conv().axes[3].extent};
-    Analyzer analyzer;
-    for (const Axis& axis : {r, j, co}) analyzer.Bind(axis.var, axis.extent);
-    const Expr place = Sub(j.var, IntImm(zeros_));
+    const Axis r{MakeVar("r"), row_->extent}, j{MakeVar("j"), window()}, co{MakeVar("co"), conv().axes[3].extent};
     const VarMap map = {{row_->var.get(), r.var},
-                        {column_->var.get(), FloorDiv(place, channels())},
-                        {channel_->var.get(), FloorMod(place, channels())},
+                        {column_->var.get(), FloorDiv(j.var, channels())},
+                        {channel_->var.get(), FloorMod(j.var, channels())},
                         {conv().axes[3].var.get(), co.var}};
-    std::vector<Expr> indices{r.var, place, co.var};
-    if (!KeepsOrder()) {
-      indices.clear();
-      for (const Expr& index : weights_->args) indices.push_back(Substitute(index, map));
-    }
-    const Expr inside = And(Le(IntImm(zeros_), j.var), Lt(j.var, IntImm(zeros_ + window())));
+    std::vector<Expr> indices;
+    for (const Expr& index : weights_->args) indices.push_back(Substitute(index, map));
     Stage stage;
     stage.name = absl::StrCat(dag_.stage(weights_->buffer).name, ".rows");
     stage.axes = {r, j, co};
-    stage.body = analyzer.Simplify(
-        Select(inside, Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices)), FloatImm(0)));
+    stage.body = Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices));
     return AddStage(std::move(stage));
   }
 
@@ -205,7 +190,6 @@ class RowsRewriter {
   }
 
   const ComputeDag& dag_;
-  const int64_t multiple_;
   int conv_ = -1;
   const ExprNode* input_ = nullptr;    // loads of the convolution's body
   const ExprNode* weights_ = nullptr;
@@ -219,14 +203,13 @@ class RowsRewriter {
   bool own_stage_ = false;             // X' is not the source itself
   int64_t lead_ = 0;                   // elements of a row of X' in front of the source's
   int64_t first_ = 0;                  // of the window of the first column, in a row of X'
-  int64_t zeros_ = 0;                  // of W' in front of the weights
-  int64_t length_ = 0, width_ = 0;     // elements of a row of W' and of X'
+  int64_t width_ = 0;                  // elements of a row of X'
   std::vector<int> new_id_;
   std::vector<Stage> stages_;
 };
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag, int64_t multiple) { return RowsRewriter(dag, multiple).Run(); }
+absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag) { return RowsRewriter(dag).Run(); }
 
 }  // namespace diapason

@@ -1,8 +1,6 @@
 // The rows view (compiler/schedule/view.h): convolutions of few channels, where in NHWC a row of the window is one run of memory.
 #pragma once
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
 #include "compiler/tensor/compute_dag.h"
 
@@ -12,12 +10,10 @@ namespace diapason {
 //   C[n, y, x, co] = sum over r < kh, j < J of X'[n, sh*y + r, sw*ci*x + first + j] * W'[r, j, co]
 // X' is the input with rows of w*ci elements, as a stage of its own where it is padded: in front by so much more than the
 // convolution asks for that an element of the input and its copy are at the same place modulo 4, so that whole vectors of 4 are inside or
-// outside. W' is the weights. With `multiple` = 0, J = kw*ci and `first` says where a row's window begins; else J is rounded up to
-// that multiple, W' is zero there and in front, and `first` is a multiple of 4: a stage of constants, computed once.
-// Stages behind the convolution stay as they are.
+// outside. W' is the weights, J = kw*ci. Stages behind the convolution stay as they are.
 //
 // InvalidArgument, saying why, unless the dag has one reduction, a dense convolution in float32 and NHWC of 1 to 7 channels, not 4,
-// without dilation along w, whose window is wider than 1; or if `multiple` is neither 0 nor 8.
-absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag, int64_t multiple);
+// without dilation along w, whose window is wider than 1.
+absl::StatusOr<ComputeDag> RowsView(const ComputeDag& dag);
 
 }  // namespace diapason

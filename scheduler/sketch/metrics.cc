@@ -218,19 +218,24 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
   return 1;
 }
 
-// Of tensor cores, whose lanes are not those of the loops: eight rows of four where k is innermost (ldmatrix), else elements
-// k = lane % 4 and column or row lane / 4.
+// Of tensor cores, whose lanes are not those of the loops: eight rows of four where k is innermost and rows are aligned (ldmatrix),
+// else elements k = lane % 4 and column or row lane / 4. Over what a window slides, rows begin a step of it apart and overlap.
 MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
   const StageBounds& producer = bounds.stages[access.producer];
   const size_t spatial = skeleton_->state().stage(access.reader).op.axes.size();
   bool k_innermost = false;
-  for (const auto& [axis, coefficient] : access.dims.back().axes) k_innermost |= static_cast<size_t>(axis) >= spatial;
-  const int64_t row = producer.buffer.back() + producer.row_padding;
+  int64_t row = producer.buffer.back() + producer.row_padding, step = 0;
+  for (const auto& [axis, coefficient] : access.dims.back().axes) {
+    if (static_cast<size_t>(axis) >= spatial) k_innermost = true;
+    else step = coefficient;
+  }
+  if (k_innermost && step > 0) row = step;
   const bool matrices = k_innermost && row % 4 == 0;
+  int64_t known[32];
   int banks[32] = {0}, worst = 1;
   for (int lane = 0; lane < (matrices ? 8 : 32); ++lane) {
-    const int64_t address = matrices ? lane * row : k_innermost ? lane / 4 * row + lane % 4 : lane % 4 * row + lane / 4;
-    worst = std::max(worst, ++banks[address % 32]);
+    known[lane] = matrices ? lane * row : k_innermost ? lane / 4 * row + lane % 4 : lane % 4 * row + lane / 4;
+    if (std::find(known, known + lane, known[lane]) == known + lane) worst = std::max(worst, ++banks[known[lane] % 32]);
   }
   return {static_cast<double>(worst), 32};
 }

@@ -43,7 +43,8 @@ class CacheReadShared : public SketchRule {
       copy = next.CacheRead(stage, Memory::kShared, {tile.stage});
     }
     Fetch(&next, copy, tile);
-    if (SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
+    const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;  // of tensor cores bring elements of their own
+    if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
     const bool again = !fused && draft.state().stage(stage).computes();

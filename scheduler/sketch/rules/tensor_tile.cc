@@ -1,5 +1,6 @@
 #include "scheduler/sketch/rules/tensor_tile.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace diapason {
@@ -23,6 +24,14 @@ bool MayUseTensorCores(const SketchContext& context) {
   return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= 80;
 }
 
+// Those up to 16.
+std::vector<int32_t> Divisors(int64_t extent) {
+  std::vector<int32_t> divisors;
+  for (int32_t d = 1; d <= 16; ++d)
+    if (extent % d == 0) divisors.push_back(d);
+  return divisors;
+}
+
 struct ReduceTile {
   Factor mid, inner;
 };
@@ -33,22 +42,82 @@ ReduceTile MakeReduceTile(Draft* draft, int stage, int axis) {
   ReduceTile tile;
   if (EndsInZeros(*draft, stage)) {
     tile.mid = draft->TileHole(name + ".r1", (extent + 7) / 8, 16, 2);
-    tile.inner = draft->OptionHole(name + ".r2", {8, 16, 32}, 8);
+    std::vector<int32_t> depths{8, 16, 32};
+    if (extent > 16 && extent <= 24) depths = {8, 16, 24};  // the whole of it
+    tile.inner = draft->OptionHole(name + ".r2", depths, 8);
     return tile;
   }
-  std::vector<int32_t> divisors;
-  for (int32_t d = 1; d <= 16; ++d)
-    if (extent / 8 % d == 0) divisors.push_back(d);
-  tile.mid = draft->OptionHole(name + ".r1", divisors, 2);
+  tile.mid = draft->OptionHole(name + ".r1", Divisors(extent / 8), 2);
   tile.inner = Factor::Of(8);
   return tile;
+}
+
+struct ReduceLoops {
+  std::vector<int> cluster, r0, r1;
+  int k = -1;
+};
+
+// The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it: products have no
+// predicates).
+ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
+  ReduceLoops loops;
+  const std::vector<int> axes = draft->ReduceAxes(stage);
+  for (int axis : axes) {
+    const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+    const bool split = cluster.axis == axis, k = axis == axes.back();
+    std::vector<Factor> factors;
+    if (k) {
+      const ReduceTile tile = MakeReduceTile(draft, stage, axis);
+      factors = {tile.mid, tile.inner};
+    } else {
+      const std::vector<int32_t> divisors = Divisors(extent);
+      factors = {draft->OptionHole(AxisName(*draft, stage, axis) + ".r1", divisors, divisors.back())};
+    }
+    if (split) factors.insert(factors.begin(), cluster.blocks);
+    Factor all;
+    for (const Factor& factor : factors) all = all * factor;
+    draft->Tile(extent, all);
+    const std::vector<int> pieces = draft->Split(stage, axis, factors);
+    loops.r0.push_back(pieces[0]);
+    if (split) loops.cluster.push_back(pieces[1]);
+    loops.r1.push_back(pieces[split ? 2 : 1]);
+    if (k) loops.k = pieces.back();
+  }
+  return loops;
+}
+
+// Axes along which blocks take more than one element.
+std::vector<int> TiledAxes(const Draft& draft, int stage, const std::vector<bool>& batch) {
+  std::vector<int> tiled;
+  for (int axis : draft.SpatialAxes(stage))
+    if (!batch[axis] && draft.state().stage(stage).axis(axis).extent > 1) tiled.push_back(axis);
+  return tiled;
+}
+
+struct LaneAxes {
+  int rows, columns;
+};
+
+// REQUIRES: two axes or more.
+LaneAxes LanesOf(const std::vector<int>& tiled) {
+  if (tiled.size() == 2) return {tiled[0], tiled[1]};
+  return {tiled.back(), tiled[tiled.size() - 2]};
+}
+
+// True if the reduction is also over a window, whose places share what they read.
+bool IsWindow(const Draft& draft, int stage) {
+  const std::vector<int> axes = draft.ReduceAxes(stage);
+  int64_t window = 1;
+  for (int axis : axes)
+    if (axis != axes.back()) window *= draft.state().stage(stage).axis(axis).extent;
+  return window > 1;
 }
 
 }  // namespace
 
 bool EndsInZeros(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
-  const Expr& var = s.axis(draft.ReduceAxes(stage)[0]).var;
+  const Expr& var = s.axis(draft.ReduceAxes(stage).back()).var;
   bool alone = false;
   for (const Expr& operand : s.op.body->args)
     for (const Expr& index : operand->args) alone |= index == var;
@@ -61,32 +130,32 @@ bool FitsTensorCores(const Draft& draft, int stage) {
   if (!MayUseTensorCores(draft.context())) return false;
   bool gemm_like = false;
   const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
-  std::vector<int> tiled;
-  for (int axis : draft.SpatialAxes(stage))
-    if (!batch[axis] && s.axis(axis).extent > 1) tiled.push_back(axis);
-  const std::vector<int> reduce = draft.ReduceAxes(stage);
-  if (!gemm_like || tiled.size() != 2 || reduce.size() != 1) return false;
-  const int64_t k = s.axis(reduce[0]).extent;
-  return s.axis(tiled[0]).extent >= 12 && s.axis(tiled[1]).extent >= 8 && k >= 8 &&
+  if (!gemm_like) return false;
+  const std::vector<int> tiled = TiledAxes(draft, stage, batch), reduce = draft.ReduceAxes(stage);
+  if (reduce.empty() || (IsWindow(draft, stage) ? tiled.size() < 3 : tiled.size() != 2 || reduce.size() != 1)) return false;
+  const LaneAxes lanes = LanesOf(tiled);
+  const int64_t k = s.axis(reduce.back()).extent;
+  // Of few channels: where the window's rows hold whole depths of channels, the gemm view copies them as well.
+  if (tiled.size() > 2 && (!draft.IsRowOfWindow(stage, reduce.back()) || !EndsInZeros(draft, stage))) return false;
+  return s.axis(lanes.rows).extent >= 12 && s.axis(lanes.columns).extent >= (tiled.size() == 2 ? 8 : 7) && k >= 8 &&
          (k % 8 == 0 || EndsInZeros(draft, stage));
 }
 
 std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch) {
-  std::vector<TensorTile> tiles;
-  bool rows = true;
-  for (int axis : draft->SpatialAxes(stage)) {
+  std::vector<TensorTile> tiles(draft->SpatialAxes(stage).size());
+  const std::vector<int> tiled = TiledAxes(*draft, stage, batch);
+  const LaneAxes lanes = LanesOf(tiled);
+  const size_t inner = std::min<size_t>(tiled.size(), 3);  // images of a batch are blocks
+  for (size_t t = tiled.size() - inner; t < tiled.size(); ++t) {
+    const int axis = tiled[t];
     const int64_t extent = draft->state().stage(stage).axis(axis).extent;
-    TensorTile tile;
-    if (!batch[axis] && extent > 1) {
-      const std::string name = AxisName(*draft, stage, axis);
-      tile.unit = rows ? 16 : 8;
-      const int64_t units = (extent + tile.unit - 1) / tile.unit;
-      tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 8, rows ? 1 : 2);
-      draft->Tile(extent, tile.all());
-      rows = false;
-    }
-    tiles.push_back(tile);
+    const std::string name = AxisName(*draft, stage, axis);
+    TensorTile& tile = tiles[axis];
+    tile.unit = axis == lanes.rows ? 16 : axis == lanes.columns ? 8 : 1;
+    const int64_t units = (extent + tile.unit - 1) / tile.unit;
+    tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
+    tile.tiles = draft->TileHole(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
+    draft->Tile(extent, tile.all());
   }
   return tiles;
 }
@@ -94,7 +163,7 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
 Factor ThreadsOf(const std::vector<TensorTile>& tiles) {
   Factor threads;
   for (const TensorTile& tile : tiles)
-    if (tile.tiled()) threads = threads * tile.warps * tile.lanes();
+    if (tile.tiled()) threads = threads * tile.warps * (tile.has_lanes() ? tile.lanes() : Factor{});
   return threads;
 }
 
@@ -113,14 +182,19 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
       loops.outer.push_back(axis);
       continue;
     }
-    const Factor two = Factor::Of(2);
-    const std::vector<int> pieces = draft->Split(
-        stage, axis, {tile.warps, tile.tiles, tile.rows() ? two : tile.lanes(), tile.rows() ? tile.lanes() : two});
+    std::vector<Factor> factors{tile.warps, tile.tiles};
+    if (tile.has_lanes()) {
+      factors.push_back(tile.rows() ? Factor::Of(2) : tile.lanes());
+      factors.push_back(tile.rows() ? tile.lanes() : Factor::Of(2));
+    }
+    const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.outer.push_back(pieces[0]);
     loops.warp.push_back(pieces[1]);
     loops.tile.push_back(pieces[2]);
-    loops.lane.push_back(pieces[tile.rows() ? 4 : 3]);
-    loops.pair.push_back(pieces[tile.rows() ? 3 : 4]);
+    if (!tile.has_lanes()) continue;
+    const auto place = [&](std::vector<int>* to) { return tile.rows() ? to->begin() : to->end(); };
+    loops.lane.insert(place(&loops.lane), pieces[tile.rows() ? 4 : 3]);
+    loops.pair.insert(place(&loops.pair), pieces[tile.rows() ? 3 : 4]);
   }
   return loops;
 }
@@ -129,39 +203,28 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
                         const ClusterAxis& cluster) {
   std::vector<int> outer, tile, pair;
   for (int axis : draft->SpatialAxes(stage)) {
-    if (!tiles[axis].tiled()) {
-      outer.push_back(axis);
+    if (!tiles[axis].has_lanes()) {
+      (tiles[axis].tiled() ? tile : outer).push_back(axis);
       continue;
     }
     const std::vector<int> pieces = draft->Split(stage, axis, {Factor::Of(2)});
     tile.push_back(pieces[0]);
-    pair.push_back(pieces[1]);
+    pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[1]);
   }
-  const int axis = draft->ReduceAxes(stage)[0];
-  const ReduceTile k = MakeReduceTile(draft, stage, axis);
-  const bool split = cluster.axis == axis;
-  std::vector<Factor> factors{k.mid, k.inner};
-  if (split) factors.insert(factors.begin(), cluster.blocks);
-  draft->Tile(draft->state().stage(stage).axis(axis).extent, split ? cluster.blocks * k.mid * k.inner : k.mid * k.inner);
-  std::vector<int> reduce = draft->Split(stage, axis, factors), order;
-  if (split) {
-    draft->Annotate(stage, reduce[1], Annotation::kCluster);
-    order.push_back(reduce[1]);
-    reduce.erase(reduce.begin() + 1);
-  }
-  Append(&order, {reduce[0], reduce[1]});
-  std::vector<int> unrolled = outer;
-  for (const std::vector<int>& level : {tile, {reduce[2]}, pair}) Append(&unrolled, level);
-  Append(&order, unrolled);
+  const ReduceLoops reduce = SplitReduce(draft, stage, cluster);
+  std::vector<int> unrolled = outer, order;
+  for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
+  for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.r1, unrolled}) Append(&order, level);
   draft->Reorder(stage, order);
+  for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
   for (int loop : unrolled) draft->Annotate(stage, loop, Annotation::kUnroll);
-  draft->Do({StepKind::kTensorize, stage, {reduce[2], pair[0], pair[1]}, {}, lanes.stage,
+  draft->Do({StepKind::kTensorize, stage, {reduce.k, pair[0], pair[1]}, {}, lanes.stage,
              {static_cast<int32_t>(TensorMode::kThreeTf32), lanes.lane[0], lanes.lane[1]}});
   const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
-  return reduce[0];
+  return reduce.r0.back();
 }
 
 }  // namespace diapason

@@ -9,21 +9,24 @@
 namespace diapason {
 
 // True if tensor cores can take a reduction: a product of two float32 operands over one row axis, one column axis and one reduce
-// axis; other axes are batches. On cuda from Ampere on; OpenCL runs the same loops without them.
+// axis; other axes are batches. Or a convolution of few channels in the rows view: the last two axes, channels and columns of the
+// image, are rows and columns of the product (8 columns fit images better than 16 would), a row of the window is its k, and the window moves
+// over what lies in shared memory. On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
-// True if copies of the operands hold zeros where the stage's only reduce axis runs past its end: it indexes a dimension alone. A
+// True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a dimension alone. A
 // slice of a longer reduction runs into the next slice.
 bool EndsInZeros(const Draft& draft, int stage);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
 // unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns).
 struct TensorTile {
-  int32_t unit = 1;  // 16: rows, 8: columns, 1: the axis is not tiled
+  int32_t unit = 0;  // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
   Factor warps, tiles;
-  bool tiled() const { return unit > 1; }
+  bool tiled() const { return unit > 0; }
+  bool has_lanes() const { return unit > 1; }
   bool rows() const { return unit == 16; }
-  Factor lanes() const { return Factor::Of(unit / 2); }  // REQUIRES: tiled()
-  Factor all() const { return warps * tiles * Factor::Of(unit); }
+  Factor lanes() const { return Factor::Of(unit / 2); }  // REQUIRES: has_lanes()
+  Factor all() const { return warps * tiles * Factor::Of(unit > 0 ? unit : 1); }
 };
 
 // Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
@@ -31,7 +34,7 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
 // Threads of a block: all lanes of all warps.
 Factor ThreadsOf(const std::vector<TensorTile>& tiles);
 
-// The loops of a stage over tiles: rows first where there are two.
+// The loops of a stage over tiles: of lanes and pairs, rows first.
 struct TensorLoops {
   int stage = -1;
   std::vector<int> outer;  // blocks, and axes that are not tiled
@@ -41,7 +44,7 @@ struct TensorLoops {
 TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles);
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
-// 2x2 elements of a product; the cluster's loop outside all), with holes for the reduce axis and the stages of its pipeline. `lanes` are those
+// 2x2 elements of a product; the cluster's loop outside all), with holes for the reduce axes and the stages of its pipeline. `lanes` are those
 // of the stage with the threads. Returns R0, where operands are copied into shared memory.
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
                         const ClusterAxis& cluster = {});

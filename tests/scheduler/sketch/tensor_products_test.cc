@@ -86,6 +86,25 @@ TEST(TensorProducts, ManySumsOfALane) {
     }
 }
 
+// The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile does not divide.
+TEST(TensorProducts, WindowsMoveOverOneCopyOfTheImage) {
+  std::mt19937 random(11);
+  for (const testing::ConvShape& shape : {testing::ConvShape{17, 19, 3, 20, 7, 2, 3}, testing::ConvShape{9, 15, 5, 16, 3, 1, 1}}) {
+    const ComputeDag dag = testing::Convolution(shape, true);
+    const testing::Reference expected = testing::MakeReference(dag, 13);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_GE(task->Find("rows/tensor"), 0);
+    const Space* space = &task->space(task->Find("rows/tensor"));
+    for (int n = 0; n < 4; ++n) {
+      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1 + n % 2}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      EXPECT_TRUE(Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }));
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << n;
+    }
+  }
+}
+
 // Steps of one dag on another, as a damaged or foreign schedule would have them.
 TEST(TensorProducts, WhatLanesCannotMakeIsRefused) {
   const ComputeDag sum = Product(32, 16, 64, false, false, false);
