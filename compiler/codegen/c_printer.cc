@@ -79,6 +79,9 @@ class CKernelPrinter : public CVectorPrinter {
         return PrintAlloc(*stmt);
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
+      case StmtKind::kSmallParts:
+      case StmtKind::kGroupMma:
+      case StmtKind::kGroupSync:
         DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
         return;
       case StmtKind::kBarrier:

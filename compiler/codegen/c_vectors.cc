@@ -260,6 +260,9 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kAlloc:
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
+    case StmtKind::kSmallParts:
+    case StmtKind::kGroupMma:
+    case StmtKind::kGroupSync:
       break;
   }
   PrintLaneByLane(stmt);

@@ -147,7 +147,8 @@ std::map<std::string, Usage> ReadUsage(const std::string& log) {
 
 // One run of the compiler over a program's source.
 absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
-  const std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
+  std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
+  if (arch == "sm_90") arch = "sm_90a";  // wgmma and its like; binaries are for one architecture anyway
   Compilation compilation(nvrtc, program.source);
   const int result = compilation.Run(Options(nvrtc, arch));
   if (result != kSuccess)

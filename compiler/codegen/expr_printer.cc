@@ -138,14 +138,35 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(unfinished) : \"memory\");\n"
      "#endif\n"
      "}"},
-    // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32.
-    {"add_three_tf32", nullptr, nullptr,
-     // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part, exact in
-     // float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed. They cut sums off instead of rounding
-     // them: sums of a few products start from zero, and float32 adds them to the others.
+    // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part, exact in
+    // float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
+    {"small_part", nullptr, nullptr,
      "{T} unsigned small_part(float x) {\n"
      "  return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)) + 0x1000u;\n"
-     "}\n"
+     "}"},
+    {"small_parts_4", nullptr, nullptr,
+     "{T} void small_parts_4(float* to, const float* from) {\n"
+     "  const float4 v = *(const float4*)from;\n"
+     "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
+     "}"},
+    // Core matrices of 8 x 4 float32 for wgmma, those of the next columns 128 bytes on.
+    {"core_matrices", nullptr, nullptr,
+     "{T} unsigned long long core_matrices(const float* first, unsigned stride) {\n"
+     "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
+     "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
+     "}"},
+    {"group_begin", nullptr, nullptr, "{T} void group_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }"},
+    {"group_commit", nullptr, nullptr, "{T} void group_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }"},
+    {"group_wait", nullptr, nullptr,
+     "template <int unfinished> {T} void group_wait() {\n"
+     "  asm volatile(\"wgmma.wait_group.sync.aligned %0;\" :: \"n\"(unfinished) : \"memory\");\n"
+     "}"},
+    // Of shared memory alone: a fence of all memory waits for every copy that is under way.
+    {"group_publish", nullptr, nullptr,
+     "{T} void group_publish() { asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\"); }"},
+    // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32. Tensor cores cut sums off instead of
+    // rounding them: sums of a few products start from zero, and float32 adds them to the others.
+    {"add_three_tf32", nullptr, nullptr,
      "{T} void add_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,\n"
      "                  unsigned b0, unsigned b1) {\n"
      "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"

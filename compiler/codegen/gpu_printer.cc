@@ -178,6 +178,12 @@ class GpuKernelPrinter : public ExprPrinter {
         return PrintMma(*stmt);
       case StmtKind::kLoadMatrix:
         return PrintLoadMatrix(*stmt);
+      case StmtKind::kSmallParts:
+        return PrintSmallParts(*stmt);
+      case StmtKind::kGroupMma:
+        return PrintGroupMma(*stmt);
+      case StmtKind::kGroupSync:
+        return PrintGroupSync(*stmt);
       case StmtKind::kCommit:
         if (cuda_) Line(helpers_.Use("async_commit") + "();");
         return;
@@ -211,7 +217,84 @@ class GpuKernelPrinter : public ExprPrinter {
       text += (i == 0 ? "" : ", ") + (i < 4 ? sums[i] : operand);
     }
     if (mma.from_zero) Line(sums[0] + " = " + sums[1] + " = " + sums[2] + " = " + sums[3] + " = 0.0f;");
+    helpers_.Use("small_part");
     Line(helpers_.Use("add_three_tf32") + "(" + text + ");");
+  }
+
+  void PrintSmallParts(const StmtNode& parts) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    const std::string& cut = helpers_.Use("small_part");
+    const std::string &to = NameOf(parts.buffer), &from = NameOf(parts.value->buffer);
+    const Expr& first = parts.value->args[0];
+    const bool together = parts.extent == 4 && buffers_.at(parts.buffer).scope == Scope::kShared &&
+                          analyzer_.KnownDivisor(parts.index) % 4 == 0 && analyzer_.KnownDivisor(first) % 4 == 0;
+    if (together)
+      return Line(helpers_.Use("small_parts_4") + "(" + to + " + " + Text(parts.index, kSumLevel) + ", " + from + " + " +
+                  Text(first, kSumLevel) + ");");
+    for (int64_t i = 0; i < parts.extent; ++i) {
+      const auto at = [&](const Expr& e) { return "[" + Text(analyzer_.Simplify(Add(e, IntImm(i)))) + "]"; };
+      Line(to + at(parts.index) + " = __uint_as_float(" + cut + "(" + from + at(first) + "));");
+    }
+  }
+
+  // One function for each number of columns: the sums are registers of the instruction.
+  std::string GroupFunction(int64_t columns) {
+    const std::string name = "group_mma_" + std::to_string(columns);
+    const int64_t sums = columns / 2;
+    std::string registers, constraints;
+    for (int64_t i = 0; i < sums; ++i) {
+      registers += (i == 0 ? "%" : ", %") + std::to_string(i);
+      constraints += std::string(i == 0 ? "" : ", ") + "\"+f\"(c[" + std::to_string(i) + "])";
+    }
+    std::string factor_constraints;
+    for (const char* factor : {"a0", "a1", "a2", "a3", "s0", "s1", "s2", "s3"})
+      factor_constraints += std::string(factor_constraints.empty() ? "" : ", ") + "\"r\"(__float_as_uint(" + factor + "))";
+    const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
+    const auto factors = [&](int64_t i) {
+      return "{" + operand(i) + ", " + operand(i + 1) + ", " + operand(i + 2) + ", " + operand(i + 3) + "}";
+    };
+    const auto product = [&](int64_t rows, int64_t column, const std::string& add) {
+      return "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(columns) + "k8.f32.tf32.tf32 {" + registers + "}, " +
+             factors(rows) + ", " + operand(column) + ", " + add + ", 1, 1;\\n\"\n";
+    };
+    helpers_.DefineFunction(
+        name,
+        "// c += (a + s) * (b + t) without s * t, or c = that first: a and s in registers, core matrices b and t.\n"
+        "static __device__ __forceinline__ void " + name +
+            "(float* c, float a0, float a1, float a2, float a3, float s0, float s1, float s2, float s3,\n"
+            "    unsigned long long b, unsigned long long t, int first) {\n"
+            "  asm volatile(\"{\\n.reg .pred add, true_;\\nsetp.eq.s32 add, " + operand(10) + ", 0;\\nsetp.eq.s32 true_, 0, 0;\\n\"\n" +
+            product(4, 8, "add") + product(0, 9, "true_") + product(0, 8, "true_") +
+            "    \"}\"\n    : " + constraints +
+            "\n    : " + factor_constraints + ", \"l\"(b), \"l\"(t), \"r\"(first));\n"
+            "}");
+    return name;
+  }
+
+  void PrintGroupMma(const StmtNode& mma) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
+    for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
+    for (size_t i = 8; i < 10; ++i) {
+      const ExprNode& column = *mma.operands[i];
+      text += ", " + helpers_.Use("core_matrices") + "(" + NameOf(column.buffer) + " + " + Text(column.args[0], kSumLevel) + ", " +
+              std::to_string(4 * mma.stride) + ")";
+    }
+    Line(text + ", " + (mma.from_zero ? "1" : "0") + ");");
+  }
+
+  void PrintGroupSync(const StmtNode& sync) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    switch (sync.sync) {
+      case GroupSync::kBegin:
+        return Line(helpers_.Use("group_begin") + "();");
+      case GroupSync::kCommit:
+        return Line(helpers_.Use("group_commit") + "();");
+      case GroupSync::kWait:
+        return Line(helpers_.Use("group_wait") + "<" + std::to_string(sync.extent) + ">();");
+      case GroupSync::kPublish:
+        return Line(helpers_.Use("group_publish") + "();");
+    }
   }
 
   void PrintLoadMatrix(const StmtNode& load) {

@@ -36,6 +36,15 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     }
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix(s.buffer, fn(s.index), s.extent, fn(s.value));
+    case StmtKind::kSmallParts:
+      return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
+    case StmtKind::kGroupMma: {
+      std::vector<Expr> operands;
+      for (const Expr& operand : s.operands) operands.push_back(fn(operand));
+      return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.stride, s.from_zero);
+    }
+    case StmtKind::kGroupSync:
+      return MakeGroupSync(s.sync, s.extent);
     case StmtKind::kCommit:
       return MakeCommit();
     case StmtKind::kWait:

@@ -140,6 +140,8 @@ absl::Status CheckStructure(const State& state) {
     }
     if (stage.tensor != TensorMode::kNone && !IsTensorizable(state, id))
       return Wrong(stage, "has a product on tensor cores that is not innermost, or not inside the loops of its lanes");
+    if (stage.core_matrices && (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces()))
+      return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
     if (!IsAttached(stage)) continue;
     const StageState& target = state.stage(stage.attach_stage);
     if (!target.computes() || target.library != nullptr)

@@ -39,6 +39,10 @@ bool OnTensorCores(const StageState& stage, const Target& target) {
   return stage.tensor != TensorMode::kNone && target.kind == TargetKind::kCuda;
 }
 
+bool OnWarpgroups(const StageState& stage, const Target& target) {
+  return OnTensorCores(stage, target) && stage.tensor == TensorMode::kGroupThreeTf32;
+}
+
 std::string Identifier(std::string name) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -58,7 +62,8 @@ int64_t SharedBytes(const Stmt& stmt, bool overlay) {
 
 NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target)
     : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), context_(state_.size()),
-      unrolled_(state_.size()), access_of_(state_.size()), write_slot_(state_.size()), read_slot_(state_.size()) {}
+      unrolled_(state_.size()), access_of_(state_.size()), small_parts_(state_.size(), -1), write_slot_(state_.size()),
+      read_slot_(state_.size()) {}
 
 ForKind NestBuilder::KindOf(int id, size_t position) const {
   const StageState& stage = state_.stage(id);
@@ -176,6 +181,13 @@ Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
   Expr flat = IntImm(0);
+  if (b.core_matrices) {
+    const size_t rank = indices.size();
+    for (size_t d = 0; d + 2 < rank; ++d) flat = Add(Mul(flat, IntImm(b.buffer[d])), indices[d]);
+    const Expr &row = indices[rank - 2], &k = indices[rank - 1];
+    flat = Add(Mul(flat, IntImm((b.buffer.back() + 3) / 4)), FloorDiv(k, 4));
+    return Add(Mul(flat, IntImm(b.core_stride())), Add(Mul(row, IntImm(4)), FloorMod(k, 4)));
+  }
   if (stage.layout_factors.empty()) {
     for (size_t d = 0; d < indices.size(); ++d) {
       const int64_t extent = stage.op.placeholder ? stage.op.axes[d].extent : b.buffer[d];
@@ -382,6 +394,7 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
     const bool tile = split_.blocks > 1 && id == root_ &&
                       bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
+    all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
   }
   all.push_back(AttachedAt(id, position, false));
@@ -460,6 +473,7 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
     }
     return body;
   };
+  if (OnWarpgroups(stage, target_)) return EmitGroupPipeline(id, last, end, slots, iterations, fill, use, at, inner);
   const Expr ahead = IntImm(slots - 1);
   Stmt copies = at(Min(step, IntImm(iterations - 1)), AttachedAt(id, last, true));
   copies = MakeIf(Lt(step, IntImm(iterations)), MakeLet(fill, FloorMod(step, slots), copies));
@@ -597,7 +611,9 @@ Stmt NestBuilder::EmitReduction(int id) {
       }
       size_t tiles = stage.order.size() - 3;
       while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
-      loops = EmitLoops(id, held, tiles, [&] { return EmitProducts(id, tiles, buffer, place); });
+      loops = EmitLoops(id, held, tiles, [&] {
+        return OnWarpgroups(stage, target_) ? EmitGroupProducts(id, tiles, buffer, place) : EmitProducts(id, tiles, buffer, place);
+      });
     } else {
       loops = EmitLoops(id, held, stage.order.size(), update);
     }
@@ -747,6 +763,11 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
       temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
                               target_.is_gpu() ? 16 : 64, id == split_.tile});
+      if (s.core_matrices && target_.kind == TargetKind::kCuda) {
+        const StageBounds& b = bounds_.stages[id];
+        small_parts_[id] = (*next_buffer_)++;
+        temporaries_.push_back({small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});
+      }
     }
   }
   kernel.name = "k_" + Identifier(stage.op.name);

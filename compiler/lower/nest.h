@@ -64,6 +64,13 @@ class NestBuilder {
   int64_t FragmentAt(int id, Fragments* operand, int64_t k);
   Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
   bool MovesWithLane(int id, const Expr& load, int lane);
+  // Products by warpgroups, in group_products.cc.
+  Stmt EmitGroupProducts(int id, size_t first, int buffer, const Expr& place);
+  absl::Status CheckGroupProducts(int id, const Expr& columns);
+  Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
+  Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
+  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& fill, const Expr& use,
+                         const std::function<Stmt(const Expr&, Stmt)>& at, const std::function<Stmt()>& inner);
   Stmt Loop(int id, size_t position, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
@@ -88,6 +95,10 @@ class NestBuilder {
   ClusterSplit split_;
   Expr rank_;  // of the block in its cluster
   int serial_depth_ = 0;
+  std::vector<int> small_parts_;  // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
+  Expr group_iteration_;          // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
+  bool defer_group_ = false;      // the next EmitGroupProducts leaves its end to the pipeline
+  Stmt group_end_;
   std::vector<Expr> write_slot_, read_slot_;  // by stage: which of a pipelined copy's buffers is filled, is read; else null
   std::vector<Expr> conditions_;  // of the branches around the expression that is lowered
   absl::Status status_;

@@ -72,6 +72,26 @@ Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value) {
   return Make({.kind = StmtKind::kLoadMatrix, .extent = matrices, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
 }
 
+Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
+  DIAPASON_CHECK(value->kind == ExprKind::kLoad);
+  return Make({.kind = StmtKind::kSmallParts, .extent = elements, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
+}
+
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero) {
+  DIAPASON_CHECK(operands.size() == 10 && columns % 8 == 0 && columns >= 8 && columns <= 256);
+  return Make({.kind = StmtKind::kGroupMma,
+               .extent = columns,
+               .buffer = buffer,
+               .index = std::move(index),
+               .operands = std::move(operands),
+               .from_zero = from_zero,
+               .stride = stride});
+}
+
+Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {
+  return Make({.kind = StmtKind::kGroupSync, .extent = unfinished, .sync = sync});
+}
+
 Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
 
 Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .extent = unfinished}); }
@@ -122,6 +142,20 @@ const char* NameOf(Scope scope) {
   return "?";
 }
 
+std::string NameOf(GroupSync sync) {
+  switch (sync) {
+    case GroupSync::kBegin:
+      return "group begin";
+    case GroupSync::kCommit:
+      return "group commit";
+    case GroupSync::kWait:
+      return "group wait";
+    case GroupSync::kPublish:
+      return "group publish";
+  }
+  return "?";
+}
+
 std::string ToString(const BufferDecl& decl) {
   return std::string(NameOf(decl.scope)) + " " + NameOf(decl.dtype) + " " + decl.name + "[" +
          std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "");
@@ -168,6 +202,17 @@ class Printer {
       case StmtKind::kLoadMatrix:
         return Line(depth, "load matrices " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
                                std::to_string(stmt->extent) + " from " + Text(stmt->value));
+      case StmtKind::kSmallParts:
+        return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
+                               " from " + Text(stmt->value));
+      case StmtKind::kGroupMma: {
+        std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+                           std::to_string(stmt->extent) + " columns";
+        for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
+        return Line(depth, text + ", stride " + std::to_string(stmt->stride));
+      }
+      case StmtKind::kGroupSync:
+        return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : ""));
       case StmtKind::kCommit:
         return Line(depth, "commit");
       case StmtKind::kWait:

@@ -63,21 +63,37 @@ enum class StmtKind : uint8_t {
   // buffer[index, index + extent) = this lane's elements of `extent` matrices of 8x4 in shared memory, loaded by the warp: `value` is
   // the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets element l % 4 of row l / 4 of each.
   kLoadMatrix,
+  kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load, and those behind it
+  // A product of 64 x extent x 8 by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
+  // buffer[index, ...): as kMma does for each 8 columns in turn. operands = its 4 factors of the rows, their small parts, loads of the
+  // first column's first factor and of its small part in shared memory. Columns lie there as core matrices: 4 of k of each
+  // column in a row, columns one after the other; the next 4 of k are `stride` elements on.
+  kGroupMma,
+  kGroupSync,  // orders kGroupMma and other accesses: `sync`
+};
+
+enum class GroupSync : uint8_t {
+  kBegin,    // the sums and factors in registers are ready
+  kCommit,   // the products since the last commit are one group
+  kWait,     // until at most `extent` groups are unfinished: their sums may be read, their factors overwritten
+  kPublish,  // what this thread has stored to shared memory is visible to products behind the next barrier
 };
 
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait, kLoadMatrix
+  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix
-  Expr index{};        // kStore, kLoadMatrix: flat element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kSmallParts, kGroupMma
+  Expr index{};        // kStore, kLoadMatrix, kSmallParts, kGroupMma: flat element offset
+  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};  // kMma
-  bool from_zero = false;        // kMma: the sums are the product alone
+  std::vector<Expr> operands{};  // kMma, kGroupMma
+  bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
+  int64_t stride = 0;            // kGroupMma
+  GroupSync sync = GroupSync::kBegin;  // kGroupSync
   BufferDecl decl{};   // kAlloc
   std::string text{};  // kComment
   std::vector<Stmt> body{};
@@ -94,6 +110,9 @@ Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(int buffer, std::vector<Expr> operands, bool from_zero);
 Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value);
+Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero);
+Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeCommit();
 Stmt MakeWait(int64_t unfinished);
 

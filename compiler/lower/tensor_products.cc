@@ -4,30 +4,15 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/lower/nest.h"
+#include "compiler/lower/fragments.h"
 
 namespace diapason {
 namespace {
 
-constexpr int64_t kDepth = 8;          // elements of k of one product
-constexpr int64_t kSums = 4;           // sums of one product that a lane holds
-constexpr int64_t kLongestRunOfK = 32;  // that the tensor cores sum, before float32 adds
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
-// Of one stage: they are written out.
-constexpr double kMostProducts = 16384;
 
 }  // namespace
-
-// Elements of one operand in registers: those of each tile once, however many products use them.
-struct NestBuilder::Fragments {
-  Expr load;          // of the operand, in the stage's body
-  bool rows = false;  // the operand with rows of the result; else with columns
-  int buffer = -1;
-  int64_t elements = 0;
-  std::vector<std::pair<Expr, int64_t>> known;  // load of the first element, where it lies in the buffer
-  std::vector<Stmt> loads;
-};
 
 // True if a load of the stage's body moves with a lane loop.
 bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
@@ -127,7 +112,7 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   for (const Expr& factor : body->args)
     if (factor->dtype != DType::kFloat32 || state_.stage(factor->buffer).op.dtype != DType::kFloat32) return refuse("float32 factors");
   if (stage.op.dtype != DType::kFloat32) return refuse("float32 sums");
-  if (bounds_.stages[id].extent[stage.tensor_k] % kDepth != 0) return refuse("k in multiples of 8");
+  if (bounds_.stages[id].extent[stage.tensor_k] % kProductDepth != 0) return refuse("k in multiples of 8");
   if (bounds_.stages[id].extent[stage.tensor_m] != 2 || bounds_.stages[id].extent[stage.tensor_n] != 2)
     return refuse("2 x 2 elements of a lane");
   const std::vector<int64_t>& extent = bounds_.stages[stage.lane_stage].extent;
@@ -137,6 +122,11 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   if (parts.size() < 2 || parts[parts.size() - 1] != stage.lane_n || parts[parts.size() - 2] != stage.lane_m ||
       lanes.loops[fused].annotation != Annotation::kThreadX)
     return refuse("lanes that are the innermost parts of the thread loop");
+  double written = static_cast<double>(bounds_.stages[id].extent[stage.tensor_k] / kProductDepth);
+  for (size_t p = first; p < stage.order.size() - 3; ++p) written *= static_cast<double>(bounds_.stages[id].extent[stage.order[p]]);
+  if (written > kMostProducts)
+    return absl::FailedPreconditionError(
+        absl::StrCat("stage ", stage.op.name, " has ", written, " products on tensor cores, the most are ", kMostProducts));
   for (int child : skeleton_.backwards())
     if (state_.stage(child).attach == StageState::Attach::kAt && state_.stage(child).attach_stage == id &&
         bounds_.stages[child].attach_position >= static_cast<int>(first))
@@ -170,23 +160,14 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     operands[o].buffer = (*next_buffer_)++;
   }
   int64_t tiles = 1;
-  double written = static_cast<double>(extent / kDepth);
-  for (size_t p = first; p < end; ++p) {
-    tiles *= b.extent[stage.order[p]];  // CheckLoops: no overflow
-    written *= static_cast<double>(b.extent[stage.order[p]]);
-  }
-  if (written > kMostProducts) {
-    status_ = absl::FailedPreconditionError(
-        absl::StrCat("stage ", stage.op.name, " has ", written, " products on tensor cores, the most are ", kMostProducts));
-    return nullptr;
-  }
-  const bool together = tiles * kSums <= kMostSums;
+  for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];  // CheckProducts: no overflow
+  const bool together = tiles * kTileSums <= kMostSums;
   const int sums = (*next_buffer_)++;
   std::vector<Expr>& mine = context_[id].value;
   const std::vector<Expr> before = mine;
   std::vector<Stmt> all, products;
   int64_t each[2] = {0, 0}, most[2] = {0, 0};
-  for (int64_t k = 0; k < extent; k += kDepth) {
+  for (int64_t k = 0; k < extent; k += kProductDepth) {
     // Operands are on their way while the products of those before are made.
     const std::vector<Stmt> before_these = std::move(products);
     products.clear();
@@ -198,20 +179,20 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
         values[context_[id].leaf[p].get()] = IntImm(tile[p - first]);
       }
       std::vector<Expr> parts;
-      for (int64_t i = 0; i < kSums; ++i) parts.push_back(IntImm(number * kSums + i));
+      for (int64_t i = 0; i < kTileSums; ++i) parts.push_back(IntImm(number * kTileSums + i));
       for (Fragments& operand : operands) {
         const int64_t at = FragmentAt(id, &operand, k);
         for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
           parts.push_back(Load(operand.buffer, stage.op.dtype, {IntImm(at + i)}));
       }
-      const int64_t run = together ? kLongestRunOfK : kDepth;
+      const int64_t run = together ? kLongestRunOfK : kProductDepth;
       products.push_back(MakeMma(sums, std::move(parts), k % run == 0));
-      const bool whole = (k + kDepth) % run == 0 || k + kDepth == extent;
-      for (int64_t i = 0; i < kSums && whole; ++i) {
+      const bool whole = (k + kProductDepth) % run == 0 || k + kProductDepth == extent;
+      for (int64_t i = 0; i < kTileSums && whole; ++i) {
         values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
         values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
         const Expr at = analyzer_.Simplify(Substitute(place, values));
-        const Expr sum = Load(sums, stage.op.dtype, {IntImm(number * kSums + i)});
+        const Expr sum = Load(sums, stage.op.dtype, {IntImm(number * kTileSums + i)});
         products.push_back(MakeStore(buffer, at, Add(Load(buffer, stage.op.dtype, {at}), sum)));
       }
       for (size_t p = end; p-- > first && ++tile[p - first] == b.extent[stage.order[p]];) tile[p - first] = 0;
@@ -223,7 +204,7 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       operands[o].loads.clear();
       operands[o].known.clear();
       // Two sets of registers take turns.
-      operands[o].elements = k / kDepth % 2 == 0 ? each[o] : 0;
+      operands[o].elements = k / kProductDepth % 2 == 0 ? each[o] : 0;
     }
     all.insert(all.end(), before_these.begin(), before_these.end());
   }
@@ -232,7 +213,7 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   auto declare = [&](int id, const char* name, int64_t elements) {
     temporaries_.push_back({id, absl::StrCat(name, id), stage.op.dtype, Scope::kLocal, elements, true, 0});
   };
-  declare(sums, "sums", tiles * kSums);
+  declare(sums, "sums", tiles * kTileSums);
   declare(operands[0].buffer, "rows", most[0]);
   declare(operands[1].buffer, "columns", most[1]);
   return MakeSeq(all);

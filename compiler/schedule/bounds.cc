@@ -85,6 +85,10 @@ void AlignRegion(int64_t alignment, Region* region) {
 
 int64_t StageBounds::elements() const {
   int64_t product = 1;
+  if (core_matrices) {
+    for (size_t d = 0; d + 2 < buffer.size(); ++d) product *= buffer[d];
+    return product * ((buffer.back() + 3) / 4) * core_stride();
+  }
   for (size_t d = 0; d < buffer.size(); ++d) product *= buffer[d] + (d + 1 == buffer.size() ? row_padding : 0);
   return product;
 }
@@ -395,7 +399,8 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     const size_t rank = stage.op.axes.size();
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
-    b.row_padding = stage.pad_rows.Eval(decisions);
+    b.core_matrices = stage.core_matrices;
+    b.row_padding = b.core_matrices ? 0 : stage.pad_rows.Eval(decisions);
     b.row_alignment = stage.align_rows.Eval(decisions);
     b.slots = 1;
     if (stage.attach == StageState::Attach::kAt) {

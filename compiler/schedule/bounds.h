@@ -64,11 +64,16 @@ struct StageBounds {
   std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
   int64_t row_padding = 0;
   int64_t row_alignment = 1;              // of the region along the last dimension
+  bool core_matrices = false;             // StepKind::kCoreMatrices; then there is no row_padding
   int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
 
   int64_t elements() const;               // of one buffer, padding included
+  // Core matrices: elements from four of k to the next four. REQUIRES: core_matrices.
+  int64_t core_stride() const { return (buffer[buffer.size() - 2] + 1) * 4; }
   // Elements from one slot to the next: rounded up so that each starts as aligned as the first.
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
+  // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the pipeline.
+  int64_t small_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
   int64_t stored() const { return slots > 1 ? slots * slot_stride() : elements(); }
 };
 

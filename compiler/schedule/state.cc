@@ -170,6 +170,11 @@ absl::Status State::Apply(const Step& step) {
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");
       overlap_ = step.factors[0];
       return absl::OkStatus();
+    case StepKind::kCoreMatrices:
+      if (stage.op.axes.size() < 2) return Bad(stage, "core matrices have two dimensions");
+      if (!stage.layout_factors.empty()) return Bad(stage, "a packed stage is not laid out again");
+      stage.core_matrices = true;
+      return absl::OkStatus();
     case StepKind::kSetScope:
       if (step.ints.size() != 1 || step.ints[0] < 0 || step.ints[0] > 2) return Bad(stage, "one scope is needed");
       stage.memory = static_cast<Memory>(step.ints[0]);
@@ -182,7 +187,7 @@ absl::Status State::Tensorize(const Step& step) {
   StageState& stage = stages_[step.stage];
   if (step.loops.size() != 3 || step.ints.size() != 3 || step.target < 0 || step.target >= size())
     return Bad(stage, "tensor cores take loops k, m and n, a mode and two lane loops of a target");
-  if (step.ints[0] != static_cast<int>(TensorMode::kThreeTf32))
+  if (step.ints[0] != static_cast<int>(TensorMode::kThreeTf32) && step.ints[0] != static_cast<int>(TensorMode::kGroupThreeTf32))
     return Bad(stage, absl::StrCat("unknown mode ", step.ints[0], " of tensor cores"));
   const StageState& lanes = stages_[step.target];
   for (int loop : {step.ints[1], step.ints[2]})

@@ -48,6 +48,7 @@ struct StageState {
   TensorMode tensor = TensorMode::kNone;
   int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage
   int lane_stage = -1, lane_m = -1, lane_n = -1;  // the stage with the thread loops, its lane loops
+  bool core_matrices = false;  // kCoreMatrices
   Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
   // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
   std::vector<Factor> layout_factors;

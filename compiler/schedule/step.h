@@ -71,7 +71,7 @@ enum class StepKind : uint8_t {
   // software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are started stages - 1
   // iterations ahead (asynchronously on cuda). 1: no pipeline.
   kPipeline = 14,
-  // A sum of products on tensor cores (mma.sync m16n8k8). loops = {k, m, n} of the stage: its innermost loops, k a reduce
+  // A sum of products on tensor cores (mma.sync m16n8k8, wgmma m64nNk8). loops = {k, m, n} of the stage: its innermost loops, k a reduce
   // loop whose extent is a multiple of 8, m and n of extent 2; target = the stage that has the thread loops; ints = {TensorMode, lane loop of m,
   // lane loop of n}: loops of the target, of extents 8 and 4, fused innermost into its threads. The lanes of a
   // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the same; targets
@@ -83,6 +83,9 @@ enum class StepKind : uint8_t {
   // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many elements on and
   // for a multiple of so many, where its readers need one run of neighbours: whole vectors can be copied.
   kAlignRows = 17,
+  // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in fours, is outermost: [k / 4][r][k % 4],
+  // rows of 4 one after the other and 4 unused elements behind each k / 4. Targets without wgmma lay it out so as well.
+  kCoreMatrices = 18,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs to the
   // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
   // holds them so. Comes before all other steps of these stages.
@@ -95,6 +98,9 @@ enum class TensorMode : uint8_t {
   // float32 from three products of TensorFloat-32 parts: each operand is the sum of two of them, the product of the two
   // small ones is left out (3xTF32).
   kThreeTf32 = 1,
+  // The same by warpgroups of four warps (wgmma): n runs along a shared copy in core matrices (kCoreMatrices), which the four have in
+  // common; m comes from registers.
+  kGroupThreeTf32 = 2,
 };
 
 enum class Annotation : uint8_t {

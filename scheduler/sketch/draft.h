@@ -45,6 +45,7 @@ struct TileInfo {
   std::vector<int> attach;    // loops of `consumer`, inner to outer, at which producers can be computed: what they hold grows (cpu)
   Factor threads;             // threads of a block (GPU)
   Factor inner;               // innermost tile of the last axis (cpu): what packed constants are laid out by
+  int core_matrices = -1;     // the operand whose shared copy is laid out for warpgroups; -1: none
   bool gemm_like = false;     // each operand is reused along an axis of the other
 };
 

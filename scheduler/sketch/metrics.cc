@@ -106,13 +106,18 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     if (stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda) unrolled = (unrolled + 7) / 8;
     k.unrolled = std::max(k.unrolled, unrolled);
     if (stage.attach != StageState::Attach::kAt) continue;
-    const int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
+    int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
+    if (target_.kind == TargetKind::kCuda && stage.core_matrices)
+      bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
     if (summed_[id] >= 0) {
       tile_bytes += (bytes + 15) / 16 * 16;
     } else if (stage.memory == Memory::kShared) {
       k.shared_bytes += (bytes + 15) / 16 * 16;
     } else {
       k.local_elements += b.elements();
+      // Sums of a run of k beside those of all, and factors of the rows with their small parts.
+      if (target_.kind == TargetKind::kCuda && stage.tensor == TensorMode::kGroupThreeTf32)
+        k.local_elements += b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k]);
       k.local_bytes += bytes;
     }
   }
@@ -368,12 +373,14 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
       // a quarter of the loads.
       const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
       const double arithmetic = warp_statements * std::max(1.0, w.operations / 2);
-      fma += arithmetic * (tensor ? 0.58 : 1);
-      const double loads = warp_statements / w.body * w.operand_loads * (tensor ? 0.25 : 1);
+      // Of warpgroups one at two thirds of that time, and loads of the rows alone.
+      const bool group = tensor && stage.tensor == TensorMode::kGroupThreeTf32;
+      fma += arithmetic * (group ? 0.4 : tensor ? 0.58 : 1);
+      const double loads = warp_statements / w.body * w.operand_loads * (group ? 0.06 : tensor ? 0.25 : 1);
       // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
       const double bodies = warp_statements / w.body;
       const bool counted = w.wavefronts > 0 && !tensor;
-      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
+      issue += arithmetic * (group ? 0.1 : tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
       shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
       loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
       body = std::max(body, w.body);

@@ -42,7 +42,7 @@ class CacheReadShared : public SketchRule {
     } else {
       copy = next.CacheRead(stage, Memory::kShared, {tile.stage});
     }
-    Fetch(&next, copy, tile);
+    Fetch(&next, copy, tile, stage == tile.core_matrices);
     const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;  // of tensor cores bring elements of their own
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
@@ -66,17 +66,18 @@ class CacheReadShared : public SketchRule {
   }
 
  private:
-  static void Fetch(Draft* draft, int copy, const TileInfo& tile) {
+  static void Fetch(Draft* draft, int copy, const TileInfo& tile, bool core_matrices) {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
-    const Factor vector = draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    const Factor vector = core_matrices ? Factor::Of(4) : draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
     if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
     draft->Annotate(copy, pieces[2], Annotation::kVectorize);
     // A few rounds of copying are unrolled, so that their loads are in flight together.
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
+    if (core_matrices) return draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }

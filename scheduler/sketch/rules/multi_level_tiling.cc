@@ -74,15 +74,16 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
 }
 
 // The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements that a lane
-// holds of each.
-void TileForTensorCores(Draft* draft, int stage, int consumer) {
+// holds of each. By warpgroups where `groups` says how.
+void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& groups) {
   TileInfo info;
   info.stage = stage;
   info.consumer = consumer;
   const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
-  const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch);
+  const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
   info.threads = ThreadsOf(tiles);
-  const TensorLoops loops = SplitForLanes(draft, consumer, tiles);
+  info.core_matrices = groups.copied;
+  const TensorLoops loops = SplitForLanes(draft, consumer, tiles, groups);
   std::vector<int> order = loops.outer;
   for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
   draft->Reorder(consumer, order);
@@ -94,7 +95,7 @@ void TileForTensorCores(Draft* draft, int stage, int consumer) {
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {thread});
-  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops);
+  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups);
   draft->AddTile(info);
 }
 
@@ -210,8 +211,14 @@ class MultiLevelTilingWithFusion : public SketchRule {
       if (FitsTensorCores(draft, stage)) {
         Draft tensor = draft;
         tensor.Name("tensor");
-        TileForTensorCores(&tensor, stage, consumer);
+        TileForTensorCores(&tensor, stage, consumer, {});
         result.push_back({std::move(tensor), false});
+        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0) {
+          Draft wgmma = draft;
+          wgmma.Name("wgmma");
+          TileForTensorCores(&wgmma, stage, consumer, groups);
+          result.push_back({std::move(wgmma), false});
+        }
       }
       return result;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 namespace diapason {
 namespace {
@@ -36,10 +37,18 @@ struct ReduceTile {
   Factor mid, inner;
 };
 
-ReduceTile MakeReduceTile(Draft* draft, int stage, int axis) {
+ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
   const std::string name = AxisName(*draft, stage, axis);
   ReduceTile tile;
+  if (groups) {
+    std::vector<int32_t> depths;
+    for (int32_t depth : {8, 16, 32, 64})
+      if (extent % depth == 0 || (EndsInZeros(*draft, stage) && depth < 2 * extent)) depths.push_back(depth);
+    tile.mid = Factor::Of(1);
+    tile.inner = draft->OptionHole(name + ".r2", depths, 32);
+    return tile;
+  }
   if (EndsInZeros(*draft, stage)) {
     tile.mid = draft->TileHole(name + ".r1", (extent + 7) / 8, 16, 2);
     std::vector<int32_t> depths{8, 16, 32};
@@ -59,7 +68,7 @@ struct ReduceLoops {
 
 // The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it: products have no
 // predicates).
-ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
+ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups) {
   ReduceLoops loops;
   const std::vector<int> axes = draft->ReduceAxes(stage);
   for (int axis : axes) {
@@ -67,7 +76,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
     const bool split = cluster.axis == axis, k = axis == axes.back();
     std::vector<Factor> factors;
     if (k) {
-      const ReduceTile tile = MakeReduceTile(draft, stage, axis);
+      const ReduceTile tile = MakeReduceTile(draft, stage, axis, groups);
       factors = {tile.mid, tile.inner};
     } else {
       const std::vector<int32_t> divisors = Divisors(extent);
@@ -141,10 +150,32 @@ bool FitsTensorCores(const Draft& draft, int stage) {
          (k % 8 == 0 || EndsInZeros(draft, stage));
 }
 
-std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch) {
+GroupForm FindGroupForm(const Draft& draft, int stage) {
+  if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
+  if (!FitsTensorCores(draft, stage)) return {};
+  const StageState& s = draft.state().stage(stage);
+  bool gemm_like = false;
+  const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)), reduce = draft.ReduceAxes(stage);
+  if (tiled.size() != 2 || reduce.size() != 1 || s.op.body->args[0]->buffer == s.op.body->args[1]->buffer) return {};
+  if (static_cast<double>(s.op.elements()) < 64.0 * 64.0 * draft.context().facts.num_cores) return {};
+  // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
+  const Expr& k = s.axis(reduce[0]).var;
+  for (int first : {0, 1}) {
+    const int columns = tiled[first], rows = tiled[1 - first];
+    if (s.axis(rows).extent < 64) continue;
+    for (const Expr& operand : s.op.body->args) {
+      const size_t rank = operand->args.size();
+      if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], s.axis(columns).var.get()))
+        return {rows, columns, operand->buffer};
+    }
+  }
+  return {};
+}
+
+std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch, const GroupForm& groups) {
   std::vector<TensorTile> tiles(draft->SpatialAxes(stage).size());
   const std::vector<int> tiled = TiledAxes(*draft, stage, batch);
-  const LaneAxes lanes = LanesOf(tiled);
+  const LaneAxes lanes = groups.rows >= 0 ? LaneAxes{groups.rows, groups.columns} : LanesOf(tiled);
   const size_t inner = std::min<size_t>(tiled.size(), 3);  // images of a batch are blocks
   for (size_t t = tiled.size() - inner; t < tiled.size(); ++t) {
     const int axis = tiled[t];
@@ -153,8 +184,16 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
     TensorTile& tile = tiles[axis];
     tile.unit = axis == lanes.rows ? 16 : axis == lanes.columns ? 8 : 1;
     const int64_t units = (extent + tile.unit - 1) / tile.unit;
-    tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
-    tile.tiles = draft->TileHole(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
+    if (groups.rows < 0) {
+      tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
+      tile.tiles = draft->TileHole(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
+    } else if (tile.rows()) {
+      tile.warps = Factor::Of(4) * draft->TileHole(name + ".groups", (units + 3) / 4, 4, 2);
+      tile.tiles = draft->TileHole(name + ".tiles", units, 4, 1);
+    } else {
+      tile.warps = draft->TileHole(name + ".groups", units, 4, 1);
+      tile.tiles = draft->TileHole(name + ".tiles", units, 32, 8);
+    }
     draft->Tile(extent, tile.all());
   }
   return tiles;
@@ -173,7 +212,7 @@ std::vector<int> TensorLoops::threads() const {
   return all;
 }
 
-TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles) {
+TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const GroupForm& groups) {
   TensorLoops loops;
   loops.stage = stage;
   for (int axis : draft->SpatialAxes(stage)) {
@@ -196,11 +235,13 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
     loops.lane.insert(place(&loops.lane), pieces[tile.rows() ? 4 : 3]);
     loops.pair.insert(place(&loops.pair), pieces[tile.rows() ? 3 : 4]);
   }
+  if (groups.rows >= 0 && groups.rows < groups.columns) std::swap(loops.warp[0], loops.warp[1]);
   return loops;
 }
 
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
-                        const ClusterAxis& cluster) {
+                        const ClusterAxis& cluster, const GroupForm& groups) {
+  const bool by_groups = groups.rows >= 0;
   std::vector<int> outer, tile, pair;
   for (int axis : draft->SpatialAxes(stage)) {
     if (!tiles[axis].has_lanes()) {
@@ -211,7 +252,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     tile.push_back(pieces[0]);
     pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[1]);
   }
-  const ReduceLoops reduce = SplitReduce(draft, stage, cluster);
+  const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
   for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.r1, unrolled}) Append(&order, level);
@@ -219,10 +260,13 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
   for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
   for (int loop : unrolled) draft->Annotate(stage, loop, Annotation::kUnroll);
   draft->Do({StepKind::kTensorize, stage, {reduce.k, pair[0], pair[1]}, {}, lanes.stage,
-             {static_cast<int32_t>(TensorMode::kThreeTf32), lanes.lane[0], lanes.lane[1]}});
-  const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
-  draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
-  const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
+             {static_cast<int32_t>(by_groups ? TensorMode::kGroupThreeTf32 : TensorMode::kThreeTf32), lanes.lane[0], lanes.lane[1]}});
+  if (!by_groups) {
+    const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
+    draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
+  }
+  const Factor stages =
+      by_groups ? draft->OptionHole("stages", {2, 3, 4}, 3) : draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();
 }

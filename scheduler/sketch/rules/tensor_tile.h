@@ -1,4 +1,4 @@
-// The tiles of a product on tensor cores (mma.sync m16n8k8): what the rules that tile have in common.
+// The tiles of a product on tensor cores (mma.sync m16n8k8, wgmma): what the rules that tile have in common.
 #pragma once
 
 #include <vector>
@@ -17,6 +17,16 @@ bool FitsTensorCores(const Draft& draft, int stage);
 // slice of a longer reduction runs into the next slice.
 bool EndsInZeros(const Draft& draft, int stage);
 
+// How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis makes the columns;
+// the other's, the rows, come through registers.
+struct GroupForm {
+  int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
+  int copied = -1;              // the stage that the columns' operand reads
+};
+
+// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64: smaller ones are better off with warps.
+GroupForm FindGroupForm(const Draft& draft, int stage);
+
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
 // unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns).
 struct TensorTile {
@@ -30,23 +40,23 @@ struct TensorTile {
 };
 
 // Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
-std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch);
+std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch, const GroupForm& groups = {});
 // Threads of a block: all lanes of all warps.
 Factor ThreadsOf(const std::vector<TensorTile>& tiles);
 
-// The loops of a stage over tiles: of lanes and pairs, rows first.
+// The loops of a stage over tiles: of lanes and pairs, rows first; of warps, those of a group's rows last.
 struct TensorLoops {
   int stage = -1;
   std::vector<int> outer;  // blocks, and axes that are not tiled
   std::vector<int> warp, lane, tile, pair;
   std::vector<int> threads() const;
 };
-TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles);
+TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const GroupForm& groups = {});
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
 // 2x2 elements of a product; the cluster's loop outside all), with holes for the reduce axes and the stages of its pipeline. `lanes` are those
 // of the stage with the threads. Returns R0, where operands are copied into shared memory.
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
-                        const ClusterAxis& cluster = {});
+                        const ClusterAxis& cluster = {}, const GroupForm& groups = {});
 
 }  // namespace diapason
