@@ -218,11 +218,10 @@ Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iterat
 // A pipeline as EmitPipeline's, whose steps start the products of iteration t and beside them cut what iteration t + 1 needs in two and
 // start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier a step is enough. `at` binds
 // the loops of an iteration.
-Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& fill,
-                                    const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
+Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step,
+                                    const Expr& fill, const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
                                     const std::function<Stmt()>& inner) {
-  const std::string name = state_.stage(id).op.name;
-  const Expr ahead = MakeVar("ahead"), step = MakeVar("step");
+  const Expr ahead = MakeVar("ahead");
   analyzer_.Bind(ahead, slots - 1);
   analyzer_.Bind(step, iterations);
   auto copies = [&](const Expr& iteration) {

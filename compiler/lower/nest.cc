@@ -473,7 +473,7 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
     }
     return body;
   };
-  if (OnWarpgroups(stage, target_)) return EmitGroupPipeline(id, last, end, slots, iterations, fill, use, at, inner);
+  if (OnWarpgroups(stage, target_)) return EmitGroupPipeline(id, last, end, slots, iterations, step, fill, use, at, inner);
   const Expr ahead = IntImm(slots - 1);
   Stmt copies = at(Min(step, IntImm(iterations - 1)), AttachedAt(id, last, true));
   copies = MakeIf(Lt(step, IntImm(iterations)), MakeLet(fill, FloorMod(step, slots), copies));

@@ -69,7 +69,7 @@ class NestBuilder {
   absl::Status CheckGroupProducts(int id, const Expr& columns);
   Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
   Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
-  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& fill, const Expr& use,
+  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step, const Expr& fill, const Expr& use,
                          const std::function<Stmt(const Expr&, Stmt)>& at, const std::function<Stmt()>& inner);
   Stmt Loop(int id, size_t position, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);

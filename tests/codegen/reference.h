@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <barrier>
 #include <cmath>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compiler/lower/stmt.h"
@@ -23,6 +25,7 @@ namespace diapason::testing {
 struct ReferenceWarp {
   std::barrier<> barrier{32};
   double factors[32][6];
+  double group_factors[32][8];
   int64_t rows[32];
 };
 
@@ -73,6 +76,12 @@ class ReferenceThread {
         return Multiply(*s);
       case StmtKind::kLoadMatrix:
         return LoadMatrix(*s);
+      case StmtKind::kSmallParts:
+        return SmallParts(*s);
+      case StmtKind::kGroupMma:
+        return MultiplyByGroup(*s);
+      case StmtKind::kGroupSync:
+        return SyncGroup(*s);
       case StmtKind::kComment:
         return;
     }
@@ -118,6 +127,104 @@ class ReferenceThread {
       to = s.from_zero ? sum : to + sum;
     }
     warp->barrier.arrive_and_wait();
+  }
+
+  // Of what TensorFloat-32 can hold, rounded towards zero, is nothing left over.
+  void SmallParts(const StmtNode& s) {
+    for (int64_t i = 0; i < s.extent; ++i) {
+      const double whole = memory.at(s.value->buffer)->at(Int(s.value->args[0]) + i);
+      const float value = static_cast<float>(whole);
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof bits);
+      bits &= 0xffffe000u;
+      float large;
+      std::memcpy(&large, &bits, sizeof large);
+      memory.at(s.buffer)->at(Int(s.index) + i) = whole - large;
+    }
+  }
+
+  struct GroupProduct {
+    const StmtNode* node;
+    int64_t sums, columns[2];  // where they begin
+    const double* at[8];       // the lane's factors of the rows
+    double factors[8];
+    std::vector<double> column_factors;
+  };
+
+  // Of a warpgroup's 64 rows this warp makes its 16, for which its own lanes have the factors. The product is made when it is waited for,
+  // and what it reads must be there from now on until then.
+  void MultiplyByGroup(const StmtNode& s) {
+    DIAPASON_CHECK_MSG(group_begun_, "a product whose factors are not said to be ready");
+    GroupProduct product{};
+    product.node = &s;
+    product.sums = Int(s.index);
+    for (int i = 0; i < 8; ++i) {
+      product.at[i] = &memory.at(s.operands[i]->buffer)->at(Int(s.operands[i]->args[0]));
+      product.factors[i] = *product.at[i];
+    }
+    for (int i = 0; i < 2; ++i) {
+      product.columns[i] = Int(s.operands[8 + i]->args[0]);
+      DIAPASON_CHECK_MSG(product.columns[i] % 4 == 0, "core matrices that are not aligned");
+    }
+    product.column_factors = ColumnFactors(product);
+    products_.push_back(std::move(product));
+  }
+
+  // By column, element of k, and part.
+  std::vector<double> ColumnFactors(const GroupProduct& product) {
+    std::vector<double> all;
+    for (int64_t column = 0; column < product.node->extent; ++column)
+      for (int64_t k = 0; k < 8; ++k)
+        for (int i = 0; i < 2; ++i)
+          all.push_back(memory.at(product.node->operands[8 + i]->buffer)
+                            ->at(product.columns[i] + k / 4 * product.node->stride + 4 * column + k % 4));
+    return all;
+  }
+
+  void SyncGroup(const StmtNode& s) {
+    switch (s.sync) {
+      case GroupSync::kBegin:
+        group_begun_ = true;
+        return;
+      case GroupSync::kCommit:
+        product_groups_.push_back(std::exchange(products_, {}));
+        group_begun_ = false;
+        return;
+      case GroupSync::kWait:
+        for (; static_cast<int64_t>(product_groups_.size()) > s.extent; product_groups_.pop_front())
+          for (const GroupProduct& product : product_groups_.front()) FinishProduct(product);
+        return;
+      case GroupSync::kPublish:
+        return;
+    }
+  }
+
+  void FinishProduct(const GroupProduct& product) {
+    const StmtNode& s = *product.node;
+    const int64_t lane = thread % 32;
+    DIAPASON_CHECK_MSG(SameBits(ColumnFactors(product), product.column_factors), "columns that are overwritten before the product is done");
+    for (int i = 0; i < 8; ++i) {
+      DIAPASON_CHECK_MSG(*product.at[i] == product.factors[i], "a factor that is overwritten before the product is done");
+      warp->group_factors[lane][i] = product.factors[i];
+    }
+    warp->barrier.arrive_and_wait();
+    std::vector<double>& sums = *memory.at(s.buffer);
+    for (int64_t i = 0; i < s.extent / 2; ++i) {
+      const int64_t row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      double sum = 0;
+      for (int64_t k = 0; k < 8; ++k) {
+        const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
+        const double* column_factors = &product.column_factors[(column * 8 + k) * 2];
+        sum += row_factors[0] * column_factors[0] - row_factors[4] * column_factors[1];  // but for the product of the small parts
+      }
+      double& to = sums.at(product.sums + i);
+      to = s.from_zero ? sum : to + sum;
+    }
+    warp->barrier.arrive_and_wait();
+  }
+
+  static bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
   }
 
   // Asynchronous stores happen as late as they may: at the wait for their group.
@@ -233,6 +340,9 @@ class ReferenceThread {
 
   std::unordered_map<const ExprNode*, int64_t> vars_;
   std::deque<std::vector<std::pair<double*, double>>> groups_{1};  // of asynchronous stores
+  bool group_begun_ = false;
+  std::vector<GroupProduct> products_;  // since the last commit
+  std::deque<std::vector<GroupProduct>> product_groups_;
 };
 
 class NestRunner {

@@ -55,6 +55,14 @@ class Counter {
         counted_->products[stmt->buffer] += outer * threads * 32;
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
         break;
+      case StmtKind::kGroupMma:
+        // 64 x extent x 8 products in 128 lanes.
+        counted_->products[stmt->buffer] += outer * threads * 4 * static_cast<double>(stmt->extent);
+        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        break;
+      case StmtKind::kSmallParts:
+        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
+        break;
       case StmtKind::kLoadMatrix:
         Reach(stmt->buffer, stmt->index);
         break;
@@ -151,6 +159,20 @@ class Walker {
         // A row has four elements.
         Check(stmt->value->buffer, *stmt->value->args[0]);
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(3)));
+        break;
+      case StmtKind::kSmallParts:
+        Check(stmt->buffer, *stmt->index);
+        Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent - 1)));
+        Check(stmt->value->buffer, *stmt->value->args[0]);
+        Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(stmt->extent - 1)));
+        break;
+      case StmtKind::kGroupMma:
+        Check(stmt->buffer, *stmt->index);
+        Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        for (const Expr& operand : stmt->operands) Value(*operand);
+        // The last element of the last column.
+        for (size_t i = 8; i < stmt->operands.size(); ++i)
+          Check(stmt->operands[i]->buffer, *Add(stmt->operands[i]->args[0], IntImm(stmt->stride + 4 * stmt->extent - 1)));
         break;
       case StmtKind::kMma:
         for (size_t i = 0; i < stmt->operands.size(); ++i) {

@@ -152,4 +152,13 @@ inline std::vector<NamedDag> AllKinds() {
   };
 }
 
+// Products that warpgroups take of a device with one core.
+inline std::vector<NamedDag> LargerProducts() {
+  return {
+      {"gemm", MatMul(150, 136, 96, false)},
+      {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
+      {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
+  };
+}
+
 }  // namespace diapason::testing

@@ -29,12 +29,13 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
     if (!device.ok() && target_.kind == TargetKind::kCuda) GTEST_SKIP() << device.status().message();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
+    facts_ = device_->facts();
   }
 
   // A candidate that does not compute the reference is a failure of the test.
   void Compare(const ComputeDag& dag, const Space& space, absl::Span<const int32_t> decisions,
                const Reference& reference) {
-    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, device_->facts());
+    const auto lowered = Lower(dag, space.Instantiate(decisions), target_, facts_);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, target_);
     ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(*lowered, target_);
@@ -57,12 +58,13 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
   const testing::GuardClock clock_{settings_};
   const Target target_ = Target::Parse(GetParam()).value();
   std::unique_ptr<Device> device_;
+  DeviceFacts facts_;
   int wrong_ = 0;
 };
 
 TEST_P(ExecuteTest, CandidatesOfAllKindsOfTasksComputeTheDag) {
   const std::vector<NamedDag> kinds = testing::AllKinds();
-  const auto tasks = testing::TasksToGuard(kinds, settings_, target_, device_->facts());
+  const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
   const int candidates = settings_.candidates > 0 ? settings_.candidates : 2;
   int64_t run = 0;
   for (const GuardTask& task : tasks) {
@@ -123,6 +125,25 @@ TEST_P(ExecuteTest, PipelinesOfSplitReductionsEndWhereTheirSlicesEnd) {
     }
   }
   EXPECT_EQ(pipelines, 4);
+}
+
+TEST_P(ExecuteTest, CandidatesOfWarpgroupsComputeTheDag) {
+  if (GetParam() == "cpu") return;
+  if (target_.kind == TargetKind::kCuda && facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
+  facts_.num_cores = 1;
+  testing::GuardSettings settings = settings_;
+  settings.sketch = "wgmma";
+  const std::vector<NamedDag> kinds = testing::LargerProducts();
+  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+  int64_t run = 0;
+  for (const GuardTask& task : tasks) {
+    const Reference reference = testing::MakeReference(task.task->dag, kInputs);
+    for (int sketch : task.sketches)
+      for (int n = 0; n < (settings_.candidates > 0 ? settings_.candidates : 2) && !Enough(); ++n, ++run)
+        RunCandidate(task, sketch, n, reference);
+  }
+  EXPECT_GT(run, 0) << "no warpgroups on this device";
+  testing::PrintSummary("execution of warpgroups,", GetParam(), tasks, run);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),

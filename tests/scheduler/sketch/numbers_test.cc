@@ -30,7 +30,7 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
     const StageBounds& b = bounds.stages[id];
     EXPECT_EQ(b.stored(), it->second.elements) << stage.op.name;
     // All of the buffer is used, but for the padding behind its rows and between its slots.
-    const int64_t padding = b.row_padding + (b.slots > 1 ? b.slot_stride() - b.elements() : 0);
+    const int64_t padding = (b.core_matrices ? 4 : b.row_padding) + (b.slots > 1 ? b.slot_stride() - b.elements() : 0);
     EXPECT_GE(counted.reached.at(id) + padding, b.stored())
         << stage.op.name << " is larger than what is put there";
   }
@@ -43,7 +43,10 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
     EXPECT_TRUE(found) << stage.op.name << " is not updated " << expected << " times";
   } else {
     ASSERT_TRUE(counted.stores.count(id)) << stage.op.name << " is not stored";
-    EXPECT_EQ(expected, counted.stores.at(id).back().times) << stage.op.name;
+    double times = counted.stores.at(id).back().times;
+    // The first copies of a pipeline of warpgroups stand before its loop.
+    if (stage.memory == Memory::kShared && counted.stores.at(id).size() == 2) times += counted.stores.at(id).front().times;
+    EXPECT_EQ(expected, times) << stage.op.name;
   }
 }
 
@@ -69,7 +72,7 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
   const testing::GuardSettings settings_ = testing::GuardSettings::FromEnvironment();
   const testing::GuardClock clock_{settings_};
   const Target target_ = TargetOf(GetParam());
-  const DeviceFacts facts_ = DefaultFacts(target_);
+  DeviceFacts facts_ = DefaultFacts(target_);
 
   void CompareCandidate(const ComputeDag& dag, const SketchSpace& space, absl::Span<const int32_t> decisions) {
     Metrics metrics;
@@ -123,6 +126,18 @@ TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfTheBuiltInTasks) {
   const auto tasks = testing::TasksToGuard(builtin, settings_, target_, facts_);
   const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 3);
   testing::PrintSummary("numbers of built-in tasks,", KindOf(GetParam()), tasks, compared);
+}
+
+TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
+  if (!target_.is_gpu()) return;
+  facts_.num_cores = 1;
+  testing::GuardSettings settings = settings_;
+  settings.sketch = "wgmma";
+  const std::vector<NamedDag> kinds = testing::LargerProducts();
+  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 30);
+  EXPECT_GE(compared, 30);
+  testing::PrintSummary("numbers of warpgroups,", KindOf(GetParam()), tasks, compared);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),

@@ -1,6 +1,7 @@
 // Products on tensor cores, lane by lane: the fragments of each operand however it lies in memory, and the order of the sums.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "compiler/codegen/passes.h"
@@ -103,6 +104,65 @@ TEST(TensorProducts, WindowsMoveOverOneCopyOfTheImage) {
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << n;
     }
   }
+}
+
+// Device facts that make any product worth a warpgroup's while.
+DeviceFacts FewCores() {
+  DeviceFacts facts = DefaultFacts(kCuda);
+  facts.num_cores = 1;
+  return facts;
+}
+
+TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
+  std::mt19937 random(11);
+  for (int form = 0; form < 8; ++form) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag = Product(70, 66, 40, x_by_k, w_by_n, form & 4);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    // One operand has k innermost.
+    ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
+    if (task->Find("direct/wgmma") < 0) continue;
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    // Pipelines of two slots and of more, and one step alone, with two runs of k.
+    const std::vector<std::pair<int32_t, int32_t>> pipelines = {{2, 8}, {3, 8}, {4, 8}, {3, 16}, {2, 64}};
+    for (int n : {0, 1}) {
+      const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
+      const std::vector<int32_t> decisions =
+          Draw(*space, {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(::testing::Message() << form << " " << stages << " " << depth);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+    }
+  }
+}
+
+TEST(GroupProducts, SmallProductsAreLeftToWarps) {
+  const ComputeDag dag = Product(512, 512, 64, false, false, false);
+  EXPECT_LT(TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
+  const ComputeDag large = Product(1024, 1024, 64, false, false, false);
+  EXPECT_GE(TaskSpace::Create(large, kCuda, DefaultFacts(kCuda)).value()->Find("direct/wgmma"), 0);
+  const Target ampere = Target::Parse("cuda -arch=sm_80").value();
+  EXPECT_LT(TaskSpace::Create(large, ampere, DefaultFacts(ampere)).value()->Find("direct/wgmma"), 0);
+}
+
+TEST(GroupProducts, WhatWarpgroupsCannotMakeIsRefused) {
+  const ComputeDag dag = Product(70, 66, 40, false, false, false);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+  ASSERT_GE(task->Find("direct/wgmma"), 0);
+  const Schedule schedule = task->space(task->Find("direct/wgmma")).Instantiate(task->space(task->Find("direct/wgmma")).Default());
+  ASSERT_TRUE(Lower(dag, schedule, kCuda, FewCores()).ok());
+  Schedule plain = schedule;
+  plain.steps.erase(std::remove_if(plain.steps.begin(), plain.steps.end(), [](const Step& s) { return s.kind == StepKind::kCoreMatrices; }),
+                    plain.steps.end());
+  EXPECT_EQ(Lower(dag, plain, kCuda, FewCores()).status(),
+            absl::InvalidArgumentError("stage c.acc: warpgroups take columns from a copy in core matrices"));
+  Schedule root = schedule;
+  for (Step& step : root.steps)
+    if (step.kind == StepKind::kCoreMatrices) step.stage = 2;
+  EXPECT_EQ(Lower(dag, root, kCuda, FewCores()).status(),
+            absl::InvalidArgumentError("stage c is laid out in core matrices, and no copy in shared memory"));
 }
 
 // Steps of one dag on another, as a damaged or foreign schedule would have them.
