@@ -112,7 +112,9 @@ class Compilation {
 };
 
 std::vector<std::string> Options(const Nvrtc& nvrtc, const std::string& arch) {
-  std::vector<std::string> options = {"-arch=" + arch, "--std=c++17", "-default-device", "--ptxas-options=-v"};
+  // With what sm_90 alone has, such as wgmma: binaries are for one architecture anyway.
+  const std::string whole = arch == "sm_90" ? "sm_90a" : arch;
+  std::vector<std::string> options = {"-arch=" + whole, "--std=c++17", "-default-device", "--ptxas-options=-v"};
   if (nvrtc.major >= 13) options.push_back("--no-cache");  // every trial is new: a cache on disk would only grow
   return options;
 }
@@ -147,8 +149,7 @@ std::map<std::string, Usage> ReadUsage(const std::string& log) {
 
 // One run of the compiler over a program's source.
 absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
-  std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
-  if (arch == "sm_90") arch = "sm_90a";  // wgmma and its like; binaries are for one architecture anyway
+  const std::string arch = program.target.arch.empty() ? kDefaultArch : program.target.arch;
   Compilation compilation(nvrtc, program.source);
   const int result = compilation.Run(Options(nvrtc, arch));
   if (result != kSuccess)

@@ -358,6 +358,7 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double warps = std::ceil(static_cast<double>(kernel.threads) / 32.0);
   const double active_warps = active * warps;
 
+  double depth = 0;  // of a step of products by warpgroups; 0: there are none
   double issue = 0, fma = 0, shared_time = 0, latency = 0, bytes = 0, unique = 0, loads_per_op = 0, ilp = 1, conflict = 1;
   double copy_rounds = 0, slots = 1, rounds = 1, contiguous = 1, lanes = 1, operations = 0, body = 1;
   for (int id : members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()]) {
@@ -373,14 +374,25 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
       // a quarter of the loads.
       const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
       const double arithmetic = warp_statements * std::max(1.0, w.operations / 2);
-      // Of warpgroups one at two thirds of that time, and loads of the rows alone.
       const bool group = tensor && stage.tensor == TensorMode::kGroupThreeTf32;
-      fma += arithmetic * (group ? 0.4 : tensor ? 0.58 : 1);
-      const double loads = warp_statements / w.body * w.operand_loads * (group ? 0.06 : tensor ? 0.25 : 1);
+      if (group) {
+        // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums.
+        const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
+        depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
+        fma += arithmetic * 0.4;
+        issue += arithmetic * (0.03 + 4.5 / columns);
+        shared_time += arithmetic * (0.047 + 1 / columns);
+        operations += w.executions * w.operations;
+        bytes += w.bytes;
+        unique += w.unique_bytes;
+        continue;
+      }
+      fma += arithmetic * (tensor ? 0.58 : 1);
+      const double loads = warp_statements / w.body * w.operand_loads * (tensor ? 0.25 : 1);
       // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
       const double bodies = warp_statements / w.body;
       const bool counted = w.wavefronts > 0 && !tensor;
-      issue += arithmetic * (group ? 0.1 : tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
+      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
       shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
       loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
       body = std::max(body, w.body);
@@ -390,6 +402,11 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
       issue += warp_statements * (copy ? 12.0 / w.lanes + 2 : 4 + w.operations);
       if (copy) {
         shared_time += warp_statements / w.lanes;
+        if (stage.core_matrices && target_.kind == TargetKind::kCuda) {
+          // What was copied is read again, cut and stored.
+          issue += warp_statements * (3 + 3 / w.lanes);
+          shared_time += warp_statements * 2 / w.lanes;
+        }
         const double each = static_cast<double>(bounds.stages[id].elements()) / std::max(1.0, static_cast<double>(kernel.threads) * w.lanes);
         copy_rounds = std::max(copy_rounds, std::ceil(each));
         contiguous = std::max(contiguous, w.contiguous);
@@ -416,7 +433,9 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   latency = waves * (rounds * std::max(step / slots, 150.0) + 1200);
   // Two barriers and reading from each block in turn: 1.1 to 1.4 us with 8 blocks, 3 us with 16, in hand-written kernels on an H200.
   if (kernel.cluster > 1) latency += 600 + 200.0 * static_cast<double>(kernel.cluster);
-  const double exposed = std::max(1.0, 8.0 / (std::max(1.0, active_warps / 4) * std::min(ilp, 16.0) / 4));
+  // Warpgroups wait for their sums at the end of each step, where others may go on; with two slots for the next step's copies too.
+  const double groups = std::max(1.0, active_warps / 4);
+  const double exposed = depth > 0 ? 1.2 + 0.4 / groups * std::max(1.0, 32 / depth) + (slots < 3 ? 0.4 : 0) : std::max(1.0, 8.0 / (std::max(1.0, active_warps / 4) * std::min(ilp, 16.0) / 4));
   const double cycles = std::max({cycles_fma * exposed, cycles_issue * std::max(1.0, 4 / hide), cycles_shared, latency});
   const double memory = std::max(bytes / facts_.l2_bandwidth, unique / facts_.bandwidth);
   const double seconds = facts_.launch_seconds + std::max(cycles / facts_.clock_hz, memory) +

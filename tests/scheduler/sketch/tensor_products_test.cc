@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <random>
 
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
@@ -136,6 +138,23 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
     }
   }
+}
+
+// ptxas takes the instructions, with registers for all sums.
+TEST(GroupProducts, CompileForTheirArchitecture) {
+  const ComputeDag dag = Product(256, 256, 64, false, false, false);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+  ASSERT_GE(task->Find("direct/wgmma"), 0);
+  const Space* space = &task->space(task->Find("direct/wgmma"));
+  std::mt19937 random(2);
+  const std::vector<int32_t> decisions =
+      Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 12}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 32}, {"stages", 3}}, random);
+  const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto program = CompileProgram(*lowered, kCuda);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n96k8"), std::string::npos);
+  EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
 }
 
 TEST(GroupProducts, SmallProductsAreLeftToWarps) {
