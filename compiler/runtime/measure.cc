@@ -29,6 +29,8 @@ constexpr double kRaceFactor = 1.15;
 // Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is no contender.
 constexpr double kSecondRaceSecondsCuda = 5e-3, kSecondRaceSecondsHost = 20e-3;
 constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
+// On cuda, the first full sample decides whether the others are taken: noise of 20 ms is below this.
+constexpr double kFullSampleFactorCuda = 1.005;
 // A single first run this much slower ends the race at once.
 constexpr double kHopelessFactor = 10;
 
@@ -36,6 +38,8 @@ constexpr double kHopelessFactor = 10;
 constexpr double kTellingRun = 150e-6;
 // One such run against the best, and the least of three. The device may have been asleep before the first.
 constexpr double kOneRunFactor = 2, kOneRunSlack = 50e-6, kFewRunsFactor = 1.3;
+// The same of runs of milliseconds.
+constexpr double kLongRunFactor = 1.1;
 
 class Stopwatch {
  public:
@@ -93,7 +97,9 @@ absl::Status Measurer::Race(Timing& timing, double& estimate) {
   const int64_t plans = PlansFor(estimate, kRaceSampleSeconds, 1);
   Timing race;
   race.number = plans * copies_;
-  const int samples = estimate > kHopelessFactor * options_.race_seconds ? 1 : kRaceSamples;
+  // The runs of a kernel of milliseconds differ by less than a percent.
+  const bool long_run = estimate > kRaceSampleSeconds && device_.kind() == TargetKind::kCuda;
+  const int samples = long_run || estimate > kHopelessFactor * options_.race_seconds ? 1 : kRaceSamples;
   for (int i = 0; i < samples; ++i) {
     ASSIGN_OR_RETURN(const double sample, Sample(plans));
     race.samples.push_back(sample);
@@ -129,6 +135,9 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
     for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
       ASSIGN_OR_RETURN(const double sample, Sample(plans));
       timing.samples.push_back(sample);
+      timing.raced_out = i == 0 && repeat > 1 && options_.race_seconds > 0 && device_.kind() == TargetKind::kCuda &&
+                         sample > kFullSampleFactorCuda * options_.race_seconds;
+      if (timing.raced_out) break;
     }
   }
   timing.run_seconds = watch.seconds();
@@ -266,7 +275,8 @@ absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOpt
     if (first > std::max(kTellingRun, kOneRunFactor * options.race_seconds + kOneRunSlack)) return Lost(first, 1, watch);
   }
   ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds, options.has_run));
-  if (few_runs_tell && estimate > std::max(kTellingRun, kFewRunsFactor * options.race_seconds + kGraphStart))
+  const double factor = estimate > kRaceSampleSeconds ? kLongRunFactor : kFewRunsFactor;
+  if (few_runs_tell && estimate > std::max(kTellingRun, factor * options.race_seconds + kGraphStart))
     return Lost(estimate, 1, watch);
   if (cuda && !options.flush_cache && estimate < kPlanSeconds / 2)
     return MeasureInGraphs(executable, estimate, options, watch);

@@ -174,7 +174,7 @@ TEST(Measure, LongCudaKernelsAreToldApartByFewRuns) {
     double seconds, best;
     int64_t runs;
   };
-  for (const Case& c : {Case{0.8e-3, 0.3e-3, 1}, Case{0.45e-3, 0.3e-3, 4}, Case{12e-3, 3e-3, 1}, Case{4.5e-3, 3e-3, 2}}) {
+  for (const Case& c : {Case{0.8e-3, 0.3e-3, 1}, Case{0.45e-3, 0.3e-3, 4}, Case{12e-3, 3e-3, 1}, Case{4.5e-3, 3e-3, 2}, Case{3.4e-3, 3e-3, 2}}) {
     FakeState state;
     state.kind = TargetKind::kCuda;
     state.kernel_seconds = c.seconds;
@@ -200,6 +200,21 @@ TEST(Measure, LongCudaContendersAreMeasuredInFull) {
     EXPECT_THAT(timing.samples, SizeIs(3));
     EXPECT_GE(static_cast<double>(timing.number) * kernel, 18e-3);
     EXPECT_LT(state.clock, 90e-3);
+  }
+}
+
+// Of those that come near, most are told by one sample: 445 of 1,637 candidates of ResNet-50 at batch 16 took two thirds of the time.
+TEST(Measure, CudaCandidatesBehindTheBestGetOneFullSample) {
+  for (double kernel : {40e-6, 0.3e-3, 3e-3}) {
+    FakeState state;
+    state.kind = TargetKind::kCuda;
+    state.kernel_seconds = kernel;
+    TimingOptions options = Options(1, 3, 20, kernel / 1.01);
+    options.has_run = true;
+    const Timing timing = Measure(state, options).value();
+    EXPECT_TRUE(timing.raced_out);
+    EXPECT_THAT(timing.samples, ElementsAre(DoubleNear(kernel, 1e-3 * kernel)));
+    EXPECT_GE(static_cast<double>(timing.number) * kernel, 18e-3);
   }
 }
 
