@@ -62,6 +62,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
   operations_.assign(state.size(), 0);
   share_.assign(state.size(), 1);
   summed_.assign(state.size(), -1);
+  held_.assign(state.size(), 0);
   for (int id : state.topological()) {
     const StageState& stage = state.stage(id);
     if (!stage.computes()) continue;
@@ -69,6 +70,8 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
       if (stage.loops[loop].annotation == Annotation::kCluster && stage.loops[loop].reduce && stage.attach_stage >= 0)
         summed_[stage.attach_stage] = id;
     operations_[id] = OperationsOf(stage);
+    if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
+      for (int producer : state.Producers(id)) held_[id] |= state.stage(producer).memory == Memory::kShared;
     share_[id] = ShareOfIterations(stage);
     if (stage.attach == StageState::Attach::kRoot && !stage.prologue) roots_.push_back(id);
   }
@@ -318,7 +321,7 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
         work->shared_loads += touched / lanes;
         // A wavefront brings 128 bytes.
         work->wavefronts += touched / lanes * (lanes > 1 ? std::max(1.0, load.different * lanes / 32) : load.conflict);
-      } else {
+      } else if (!held_[access.producer]) {
         work->other_loads += touched;
       }
     } else {
@@ -398,6 +401,9 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
       body = std::max(body, w.body);
       conflict = std::max(conflict, w.conflict);
       ilp = std::max(ilp, std::min(w.body, static_cast<double>(kernel.local_elements)));
+    } else if (held_[id]) {
+      issue += warp_statements / w.body * w.shared_loads;
+      shared_time += warp_statements / w.body * w.wavefronts;
     } else {
       issue += warp_statements * (copy ? 12.0 / w.lanes + 2 : 4 + w.operations);
       if (copy) {

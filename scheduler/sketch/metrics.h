@@ -76,6 +76,7 @@ class MetricsModel {
   std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
   std::vector<double> operations_;             // arithmetic of a stage's body, by stage
   std::vector<int> summed_;                    // by stage: the reduction over a cluster whose partial results it holds; -1: none
+  std::vector<uint8_t> held_;                  // by stage: a copy of shared memory in registers
   std::vector<double> share_;                  // of its iterations that are left after constants are folded, by stage
 };
 

@@ -75,7 +75,7 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
-    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
+    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.align_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
   }
@@ -89,6 +89,12 @@ constexpr int64_t kMostUnrolledRow = 32;
 int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
   const auto place = std::upper_bound(values.begin(), values.end(), wanted);
   return place == values.begin() ? values.front() : *(place - 1);
+}
+
+// The least of ascending values that is not below `wanted`; the last if all are.
+int32_t AtLeast(const std::vector<int32_t>& values, int64_t wanted) {
+  const auto place = std::lower_bound(values.begin(), values.end(), wanted);
+  return place == values.end() ? values.back() : *place;
 }
 
 // "i2" of the hole "i2.s4".
@@ -248,8 +254,11 @@ Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
   return schedule;
 }
 
-// The preferred values, clamped, and from there a short climb on the analytic estimate. Deterministic.
+// What is known to be good, if anything is; else the preferred values, clamped, and from there a short climb on the analytic estimate.
+// Deterministic.
 std::vector<int32_t> SketchSpace::Default() const {
+  // Its own: classes above ask for this default in theirs.
+  if (const auto required = SketchSpace::Required(); !required.empty()) return required.front();
   std::vector<int32_t> best(size());
   for (int h = 0; h < size(); ++h) {
     best[h] = AtMost(holes_[h].values, holes_[h].preferred);
@@ -276,40 +285,56 @@ std::vector<int32_t> SketchSpace::Default() const {
   return best;
 }
 
-// A convolution of few channels is all window: with a row of it unrolled, what neighbouring pixels share of that row stays in
-// registers, and the pipeline brings the next. Evolution finds this late (on an H200 after 800 trials of the first layer of
-// ResNet-18, 9.2 us against 13), since half of the holes have to meet.
+// A convolution of few channels is all window: what neighbouring pixels share of a row of it stays in registers, and a block
+// takes all rows of the window at once or has the pipeline bring the next. Evolution finds this late (on an H200 after 800 trials of the first
+// layer of ResNet-18, 9.2 us against 13), since half of the holes have to meet.
 std::vector<std::vector<int32_t>> SketchSpace::Required() const {
-  if (!name().ends_with("/tile")) return {};
-  std::vector<int> rows, spatial;  // "r2" of each reduce axis, "s4" of each spatial one
-  for (int h = 0; h < size(); ++h) {
-    if (hole_name(h).ends_with(".r2")) rows.push_back(h);
-    if (hole_name(h).ends_with(".s4")) spatial.push_back(h);
-  }
-  auto extent_of = [&](const std::string& axis) -> int64_t {
-    const State& state = skeleton_->state();
-    for (int id : state.topological())
-      for (int a = 0; state.stage(id).op.reduces() && a < state.stage(id).axis_count(); ++a)
-        if (state.stage(id).axis(a).var->name == axis) return state.stage(id).axis(a).extent;
-    return 1;
-  };
-  int64_t row = 1;
-  for (size_t i = 1; i < rows.size(); ++i) row *= extent_of(AxisOf(hole_name(rows[i])));
-  if (rows.size() < 3 || spatial.size() < 3 || row > kMostUnrolledRow) return {};
-  const std::string columns = AxisOf(hole_name(spatial[spatial.size() - 2])), channels = AxisOf(hole_name(spatial.back()));
+  const bool tensor = name().ends_with("/tensor");
+  if (!tensor && !name().ends_with("/tile")) return {};
+  const Stage* window = Window();
+  if (window == nullptr) return {};
+  const bool rows = window->reduce_axes.size() == 2;  // the view of that name
+  if (tensor && !rows) return {};
   std::vector<int32_t> decisions(size());
   for (int h = 0; h < size(); ++h) {
-    const std::string axis = AxisOf(hole_name(h)), level = hole_name(h).substr(std::min(axis.size() + 1, hole_name(h).size()));
+    const std::string& hole = hole_name(h);
+    const std::string axis = AxisOf(hole), level = hole.substr(std::min(axis.size() + 1, hole.size()));
+    const auto is = [&](const Axis& a) { return a.var->name == axis; };
+    const bool columns = is(window->axes[2]), channels = is(window->axes[3]);
+    const bool outermost = is(window->reduce_axes.front());
+    int64_t extent = 1;
+    for (const Axis& reduce : window->reduce_axes)
+      if (is(reduce)) extent = reduce.extent;
     int32_t wanted = holes_[h].preferred;
-    if (level == "r2") wanted = h == rows.front() ? 1 : static_cast<int32_t>(extent_of(axis));
-    if (level == "r1" || level == "vthreads" || level == "s3") wanted = 1;
-    if (level == "s4") wanted = axis == columns || axis == channels ? 4 : 1;
-    if (level == "threads") wanted = axis == channels ? 8 : 4;
-    if (hole_name(h) == "stages") wanted = 3;
+    if (level == "r2") wanted = outermost ? 1 : AtLeast(holes_[h].values, extent);
+    if (level == "r1") wanted = outermost && rows ? AtLeast(holes_[h].values, extent) : 1;
+    if (level == "vthreads" || level == "s3") wanted = 1;
+    if (level == "s4") wanted = columns ? 4 : channels ? (rows ? 2 : 4) : 1;
+    if (level == "threads") wanted = channels ? (rows ? 16 : 8) : 4;
+    if (level == "warps") wanted = columns || channels ? 1 : 4;
+    if (level == "tiles") wanted = channels ? 1 : 2;
+    if (level == "pad" && rows) wanted = 0;
+    if (hole == "stages") wanted = rows ? 1 : 3;
     decisions[h] = AtMost(holes_[h].values, wanted);
   }
   Clamp(0, absl::MakeSpan(decisions));
   return {decisions};
+}
+
+// The reduction if it is a convolution [n, h, w, co] of few channels: its reduce axes but the first are a row of the window, short enough to
+// be unrolled. Where the view of rows applies, only in that. Null: it is none.
+const Stage* SketchSpace::Window() const {
+  const State& state = skeleton_->state();
+  for (int id : state.topological()) {
+    const Stage& op = state.stage(id).op;
+    if (!op.reduces() || state.stage(id).prologue) continue;
+    if (op.axes.size() != 4 || op.reduce_axes.size() < 2 || op.reduce_axes.size() > 3) return nullptr;
+    const int64_t channels = op.reduce_axes.back().extent;
+    if (op.terms() / op.reduce_axes[0].extent > kMostUnrolledRow || op.terms() == op.reduce_axes[0].extent) return nullptr;
+    const bool rows = view_.name == "rows";
+    return rows || (op.reduce_axes.size() == 3 && (channels == 4 || channels > 7)) ? &op : nullptr;
+  }
+  return nullptr;
 }
 
 }  // namespace diapason

@@ -37,6 +37,7 @@ class SketchSpace : public Space {
   bool Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
   bool PaddingsOk(int hole, absl::Span<const int32_t> decisions) const;
+  const Stage* Window() const;
   int KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const;
 
   std::string name_;

@@ -101,26 +101,72 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
   }
 }
 
+std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int32_t>& decisions) {
+  std::map<std::string, int32_t> values;
+  for (int h = 0; h < space.size(); ++h) values[space.hole_name(h)] = decisions[h];
+  return values;
+}
+
 // The first layer of an image network: measured whatever a model thinks of it.
 TEST_P(GpuFeaturesTest, RowsOfAWindowAreRequiredWhereChannelsAreFew) {
   const ComputeDag first = testing::Convolution({.height = 62, .width = 62, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
   const auto task = TaskOf(first);
-  const Space* space = SpaceWith(*task, "direct/tile");
-  ASSERT_NE(space, nullptr);
+  EXPECT_TRUE(SpaceWith(*task, "direct/tile")->Required().empty());
+  const std::map<std::string, std::map<std::string, int32_t>> expected{
+      {"rows/tile", {{"r0.r1", 7}, {"r0.r2", 1}, {"j.r1", 1}, {"j.r2", 21}, {"i2.s4", 4}, {"i3.threads", 16}, {"stages", 1}}},
+      {"rows/tensor", {{"r0.r1", 7}, {"j.r1", 1}, {"j.r2", 24}, {"i1.warps", 4}, {"i2.tiles", 2}, {"stages", 1}}}};
+  for (const auto& [name, holes] : expected) {
+    SCOPED_TRACE(name);
+    const Space* space = SpaceWith(*task, name);
+    ASSERT_NE(space, nullptr);
+    const auto required = space->Required();
+    ASSERT_EQ(required.size(), 1u);
+    const std::map<std::string, int32_t> values = ByName(*space, required[0]);
+    for (const auto& [hole, value] : holes) EXPECT_EQ(values.at(hole), value) << hole;
+    Check(first, *space, required[0]);
+  }
+  // Four channels are vectors: no view of rows.
+  const ComputeDag four = testing::Convolution({.height = 30, .width = 30, .in = 4, .out = 64, .kernel = 5, .stride = 2, .padding = 2});
+  const auto vectors = TaskOf(four);
+  const Space* space = SpaceWith(*vectors, "direct/tile");
   const auto required = space->Required();
   ASSERT_EQ(required.size(), 1u);
-  std::map<std::string, int32_t> values;
-  std::vector<int32_t> rows;
-  for (int h = 0; h < space->size(); ++h) {
-    values[space->hole_name(h)] = required[0][h];
-    if (space->hole_name(h).ends_with(".r2")) rows.push_back(required[0][h]);
-  }
-  EXPECT_EQ(rows, (std::vector<int32_t>{1, 7, 3}));
-  EXPECT_EQ(values["stages"], 3);
-  Check(first, *space, required[0]);
+  const std::map<std::string, int32_t> values = ByName(*space, required[0]);
+  EXPECT_EQ(values.at("r0.r2"), 1);
+  EXPECT_EQ(values.at("r1.r2"), 5);
+  EXPECT_EQ(values.at("r2.r2"), 4);
+  EXPECT_EQ(values.at("stages"), 3);
+  Check(four, *space, required[0]);
   const ComputeDag deep = testing::Convolution({.height = 14, .width = 14, .in = 64, .out = 64}, true);
   const auto other = TaskOf(deep);
   for (int i = 0; i < other->size(); ++i) EXPECT_TRUE(other->space(i).Required().empty()) << other->space(i).name();
+}
+
+// Copies of 16 bytes, asynchronous where they are made in a loop, into rows of any alignment.
+TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
+  const ComputeDag dag = testing::Convolution({.height = 32, .width = 32, .in = 3, .out = 32, .kernel = 7, .stride = 2, .padding = 3});
+  const auto task = TaskOf(dag);
+  for (const char* sketch : {"rows/tile", "rows/tensor"}) {
+    const Space* space = SpaceWith(*task, sketch);
+    ASSERT_NE(space, nullptr) << sketch;
+    std::vector<int32_t> decisions = space->Required().at(0);
+    for (int rounds : {0, 8})
+      for (int align : {4, 32}) {
+        SCOPED_TRACE(::testing::Message() << sketch << " " << rounds << " " << align);
+        for (int h = 0; h < space->size(); ++h) {
+          if (space->hole_name(h).ends_with(".unroll")) decisions[h] = rounds;
+          if (space->hole_name(h).ends_with(".align")) decisions[h] = align;
+          if (space->hole_name(h).ends_with(".vector")) decisions[h] = 4;
+          if (space->hole_name(h).ends_with(".threads")) decisions[h] = std::min(decisions[h], 4);  // several rounds
+        }
+        space->Clamp(0, absl::MakeSpan(decisions));
+        const std::string source = Check(dag, *space, decisions);
+        if (!cuda()) continue;
+        EXPECT_EQ(source.find("async_copy<16>") != std::string::npos, rounds == 0) << source;
+        EXPECT_EQ(source.find("async_wait<0>") != std::string::npos, rounds == 0);
+        for (const char* single : {"async_copy<4>", "async_copy<8>"}) EXPECT_EQ(source.find(single), std::string::npos) << source;
+      }
+  }
 }
 
 TEST_P(GpuFeaturesTest, MoreStagesThanIterationsAreCut) {
