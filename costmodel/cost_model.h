@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,6 +46,7 @@ struct TrainingStats {
   int64_t trainings = 0;
   double seconds = 0;   // spent training, of the background thread
   int64_t samples = 0;  // that Current() was trained on
+  int64_t mark = 0;     // the last one given with them (AddSamples); 0: none
   int trees = 0;
   std::string error;  // why the last training failed; empty when it did not
 };
@@ -55,7 +57,9 @@ class CostModel {
   virtual ~CostModel() = default;
   // The last finished model; null before the first training, when the analytic estimate ranks.
   virtual std::shared_ptr<const Ranker> Current() const = 0;
-  virtual void AddSamples(std::vector<Sample> samples) = 0;
+  // `mark`: what the caller wants to know a model by later; 0 leaves the one before.
+  virtual void AddSamples(std::vector<Sample> samples, int64_t mark) = 0;
+  void AddSamples(std::vector<Sample> samples) { AddSamples(std::move(samples), 0); }
   // Trains on all samples in the background when there are enough new ones (a tenth more than the last training saw).
   // While a training runs, asks for one more after it.
   virtual void Train() = 0;
@@ -93,7 +97,8 @@ class XgbCostModel : public CostModel {
   ~XgbCostModel() override;  // gives up a training that runs
 
   std::shared_ptr<const Ranker> Current() const override;
-  void AddSamples(std::vector<Sample> samples) override;
+  using CostModel::AddSamples;
+  void AddSamples(std::vector<Sample> samples, int64_t mark) override;
   void Train() override;
   void Wait() override;
   TrainingStats stats() const override;

@@ -73,9 +73,10 @@ class XgbCostModel::Impl {
     return current_;
   }
 
-  void AddSamples(std::vector<Sample> samples) {
+  void AddSamples(std::vector<Sample> samples, int64_t mark) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (Sample& sample : samples) Add(std::move(sample));
+    if (mark != 0) mark_ = mark;
   }
 
   void Train() {
@@ -176,6 +177,7 @@ class XgbCostModel::Impl {
       std::vector<Sample> samples;
       for (const auto& [key, stored] : samples_) samples.push_back(stored.sample);
       new_samples_ = 0;
+      const int64_t mark = mark_;
       lock.unlock();
       const auto start = std::chrono::steady_clock::now();
       absl::StatusOr<std::shared_ptr<const XgbRanker>> trained = TrainOn(samples);
@@ -189,6 +191,7 @@ class XgbCostModel::Impl {
         trained_on_ = static_cast<int64_t>(samples.size());
         ++stats_.trainings;
         stats_.samples = trained_on_;
+        stats_.mark = mark;
         stats_.trees = trees_;
       }
       if (!wanted_) idle_.notify_all();
@@ -231,7 +234,7 @@ class XgbCostModel::Impl {
   std::condition_variable wake_, idle_;
   // Below: guarded by mutex_.
   std::map<Key, Stored> samples_;  // ordered: training does not depend on the order of arrival
-  int64_t successes_ = 0, arrivals_ = 0, new_samples_ = 0, trained_on_ = 0;
+  int64_t successes_ = 0, arrivals_ = 0, new_samples_ = 0, trained_on_ = 0, mark_ = 0;
   std::shared_ptr<const XgbRanker> current_;
   bool wanted_ = false, training_ = false;
   TrainingStats stats_;
@@ -242,7 +245,9 @@ class XgbCostModel::Impl {
 XgbCostModel::XgbCostModel(XgbOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 XgbCostModel::~XgbCostModel() = default;
 std::shared_ptr<const Ranker> XgbCostModel::Current() const { return impl_->Current(); }
-void XgbCostModel::AddSamples(std::vector<Sample> samples) { impl_->AddSamples(std::move(samples)); }
+void XgbCostModel::AddSamples(std::vector<Sample> samples, int64_t mark) {
+  impl_->AddSamples(std::move(samples), mark);
+}
 void XgbCostModel::Train() { impl_->Train(); }
 void XgbCostModel::Wait() { impl_->Wait(); }
 TrainingStats XgbCostModel::stats() const { return impl_->stats(); }

@@ -1,5 +1,6 @@
 #include "db/rounds.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kRoundsApplicationId = 0x44707264;  // "Dprd"
-constexpr int64_t kRoundsVersion = 1;
+constexpr int64_t kRoundsVersion = 2;
 constexpr char kWhat[] = "list of proposals";
 constexpr std::chrono::milliseconds kBusy{30000};
 // A task has one or two rounds under way; what was lost to faults of workers comes back within these.
@@ -24,9 +25,18 @@ CREATE TABLE trials(
 ) STRICT;
 CREATE INDEX trials_by_run ON trials(run, workload_key, round);
 )";
+// New in version 2.
+constexpr char kSearchTables[] = R"(
+CREATE TABLE searches(
+  run TEXT NOT NULL, workload_key TEXT NOT NULL, target TEXT NOT NULL, device_model TEXT NOT NULL, memory TEXT NOT NULL,
+  PRIMARY KEY(run, workload_key, target, device_model)) STRICT;
+CREATE TABLE begun(
+  run TEXT PRIMARY KEY NOT NULL, workload_key TEXT NOT NULL, target TEXT NOT NULL, device_model TEXT NOT NULL,
+  asked INTEGER NOT NULL, known INTEGER NOT NULL, trained INTEGER NOT NULL) STRICT;
+CREATE TABLE runs(run TEXT PRIMARY KEY NOT NULL, began INTEGER NOT NULL) STRICT;
+)";
 
-std::optional<std::vector<int32_t>> ParseDecisions(const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+std::optional<std::vector<int32_t>> ToDecisions(const nlohmann::json& json) {
   if (!json.is_array()) return std::nullopt;
   std::vector<int32_t> decisions;
   for (const auto& number : json) {
@@ -36,6 +46,60 @@ std::optional<std::vector<int32_t>> ParseDecisions(const std::string& text) {
   return decisions;
 }
 
+nlohmann::json Parse(const std::string& text) { return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); }
+
+// {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large": []}: of a
+// sample the place of its sketch, and its decisions.
+std::string MemoryText(const SearchMemory& memory) {
+  std::vector<std::string> sketches;
+  nlohmann::json samples = nlohmann::json::array();
+  for (const auto& [sketch, decisions] : memory.samples) {
+    const auto place = std::find(sketches.begin(), sketches.end(), sketch) - sketches.begin();
+    if (place == static_cast<std::ptrdiff_t>(sketches.size())) sketches.push_back(sketch);
+    nlohmann::json sample = {place};
+    for (int32_t decision : decisions) sample.push_back(decision);
+    samples.push_back(std::move(sample));
+  }
+  return nlohmann::json{{"rounds", memory.rounds}, {"exhausted", memory.exhausted}, {"sketches", sketches},
+                        {"samples", samples},      {"listed", memory.listed},       {"large", memory.large}}
+      .dump();
+}
+
+// False for what MemoryText never wrote.
+bool ParseMemory(const std::string& text, SearchMemory* memory) {
+  const nlohmann::json json = Parse(text);
+  const auto names = [&](const char* key, std::vector<std::string>* all) {
+    if (!json.contains(key) || !json[key].is_array()) return false;
+    for (const auto& name : json[key]) {
+      if (!name.is_string()) return false;
+      all->push_back(name.get<std::string>());
+    }
+    return true;
+  };
+  std::vector<std::string> sketches;
+  if (!json.is_object() || !names("sketches", &sketches) || !names("listed", &memory->listed) ||
+      !names("large", &memory->large) || !json.contains("rounds") || !json["rounds"].is_number_integer() ||
+      !json.contains("exhausted") || !json["exhausted"].is_boolean() || !json.contains("samples") ||
+      !json["samples"].is_array())
+    return false;
+  memory->rounds = json["rounds"].get<int64_t>();
+  memory->exhausted = json["exhausted"].get<bool>();
+  for (const auto& sample : json["samples"]) {
+    std::optional<std::vector<int32_t>> numbers = ToDecisions(sample);
+    if (!numbers.has_value() || numbers->empty() || (*numbers)[0] < 0 ||
+        static_cast<size_t>((*numbers)[0]) >= sketches.size())
+      return false;
+    memory->samples.emplace_back(sketches[static_cast<size_t>((*numbers)[0])],
+                                 std::vector<int32_t>(numbers->begin() + 1, numbers->end()));
+  }
+  return true;
+}
+
+absl::Status Damaged(const Database& db, const char* how) {
+  return absl::DataLossError(absl::StrCat(kWhat, " '", db.path(), "' is damaged (", how,
+                                          "); remove the file: what was measured is in the history"));
+}
+
 }  // namespace
 
 RoundStore::RoundStore(std::unique_ptr<Database> db) : db_(std::move(db)) {}
@@ -43,30 +107,37 @@ RoundStore::~RoundStore() = default;
 
 absl::StatusOr<std::unique_ptr<RoundStore>> RoundStore::Open(const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<Database> db, Database::Open(path, Database::Access::kCreate, kBusy, kWhat));
-  RETURN_IF_ERROR(db->Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"));
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(const int64_t id, db->QueryInt("PRAGMA application_id"));
-  ASSIGN_OR_RETURN(const int64_t version, db->QueryInt("PRAGMA user_version"));
-  ASSIGN_OR_RETURN(const int64_t tables, db->QueryInt("SELECT count(*) FROM sqlite_master"));
+  std::unique_ptr<RoundStore> store(new RoundStore(std::move(db)));
+  RETURN_IF_ERROR(store->Prepare());
+  return store;
+}
+
+absl::Status RoundStore::Prepare() {
+  RETURN_IF_ERROR(db_->Exec("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL"));
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(const int64_t id, db_->QueryInt("PRAGMA application_id"));
+  ASSIGN_OR_RETURN(const int64_t version, db_->QueryInt("PRAGMA user_version"));
+  ASSIGN_OR_RETURN(const int64_t tables, db_->QueryInt("SELECT count(*) FROM sqlite_master"));
+  const std::string up_to_date =
+      absl::StrCat(kSearchTables, "PRAGMA application_id=", kRoundsApplicationId, "; PRAGMA user_version=", kRoundsVersion);
   if (tables == 0) {
-    RETURN_IF_ERROR(db->Exec(absl::StrCat(kTable, "PRAGMA application_id=", kRoundsApplicationId,
-                                          "; PRAGMA user_version=", kRoundsVersion)));
+    RETURN_IF_ERROR(db_->Exec(absl::StrCat(kTable, up_to_date)));
   } else if (id != kRoundsApplicationId) {
     return absl::FailedPreconditionError(
-        absl::StrCat("'", path, "' is not a Diapason ", kWhat, "; name another history"));
+        absl::StrCat("'", db_->path(), "' is not a Diapason ", kWhat, "; name another history"));
+  } else if (version == 1) {
+    RETURN_IF_ERROR(db_->Exec(up_to_date));
   } else if (version != kRoundsVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(kWhat, " '", path, "' is of version ", version,
+    return absl::FailedPreconditionError(absl::StrCat(kWhat, " '", db_->path(), "' is of version ", version,
                                                       " and this program writes version ", kRoundsVersion,
                                                       "; run the program that wrote it, or remove the file"));
   }
-  RETURN_IF_ERROR(transaction.Commit());
-  return std::unique_ptr<RoundStore>(new RoundStore(std::move(db)));
+  return transaction.Commit();
 }
 
-absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedTrial>& trials) {
+// In a transaction.
+absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials) {
   if (trials.empty()) return absl::OkStatus();
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(Statement old, db_->Prepare("DELETE FROM trials WHERE run=? AND workload_key=? AND round<=?"));
   old.BindText(1, run);
   old.BindText(2, trials.front().workload_key);
@@ -86,7 +157,84 @@ absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedT
     if (trial.predicted.has_value()) add.BindReal(8, *trial.predicted);
     RETURN_IF_ERROR(add.Run());
   }
+  return absl::OkStatus();
+}
+
+absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedTrial>& trials) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+  RETURN_IF_ERROR(AddTrials(run, trials));
   return transaction.Commit();
+}
+
+absl::Status RoundStore::End(const std::string& run, const std::vector<ProposedTrial>& trials,
+                             const SearchMemory& memory) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+  RETURN_IF_ERROR(AddTrials(run, trials));
+  ASSIGN_OR_RETURN(Statement put, db_->Prepare("REPLACE INTO searches VALUES(?,?,?,?,?)"));
+  put.BindText(1, run);
+  put.BindText(2, memory.workload_key);
+  put.BindText(3, memory.target);
+  put.BindText(4, memory.device_model);
+  put.BindText(5, MemoryText(memory));
+  RETURN_IF_ERROR(put.Run());
+  ASSIGN_OR_RETURN(Statement ended, db_->Prepare("DELETE FROM begun WHERE run=?"));
+  ended.BindText(1, run);
+  RETURN_IF_ERROR(ended.Run());
+  return transaction.Commit();
+}
+
+absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement put, db_->Prepare("REPLACE INTO begun VALUES(?,?,?,?,?,?,?)"));
+  put.BindText(1, run);
+  put.BindText(2, search.workload_key);
+  put.BindText(3, search.target);
+  put.BindText(4, search.device_model);
+  put.BindInt(5, search.asked);
+  put.BindInt(6, search.known);
+  put.BindInt(7, search.trained);
+  return put.Run();
+}
+
+absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement put, db_->Prepare("INSERT OR IGNORE INTO runs VALUES(?,?)"));
+  put.BindText(1, run);
+  put.BindInt(2, now);
+  RETURN_IF_ERROR(put.Run());
+  ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT began FROM runs WHERE run=?"));
+  select.BindText(1, run);
+  ASSIGN_OR_RETURN(const bool row, select.Step());
+  return row ? select.Int(0) : now;
+}
+
+absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::string& run) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   db_->Prepare("SELECT workload_key, target, device_model, asked, known, trained FROM begun WHERE run=?"));
+  select.BindText(1, run);
+  ASSIGN_OR_RETURN(const bool row, select.Step());
+  if (!row) return std::nullopt;
+  return BegunSearch{select.Bytes(0), select.Bytes(1), select.Bytes(2), select.Int(3), select.Int(4), select.Int(5)};
+}
+
+absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::string& run) {
+  std::lock_guard lock(mutex_);
+  ASSIGN_OR_RETURN(Statement select,
+                   db_->Prepare("SELECT workload_key, target, device_model, memory FROM searches WHERE run=?"));
+  select.BindText(1, run);
+  std::vector<SearchMemory> memories;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return memories;
+    SearchMemory& memory = memories.emplace_back();
+    memory.workload_key = select.Bytes(0);
+    memory.target = select.Bytes(1);
+    memory.device_model = select.Bytes(2);
+    if (!ParseMemory(select.Bytes(3), &memory)) return Damaged(*db_, "what a search remembers does not parse");
+  }
 }
 
 absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& run) {
@@ -104,12 +252,8 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
     trial.device_model = select.Bytes(2);
     trial.round = select.Int(3);
     trial.sketch = select.Bytes(4);
-    std::optional<std::vector<int32_t>> decisions = ParseDecisions(select.Bytes(5));
-    if (!decisions.has_value()) {
-      return absl::DataLossError(absl::StrCat(kWhat, " '", db_->path(),
-                                              "' is damaged (decisions are no list of integers); remove the file: what "
-                                              "was measured is in the history"));
-    }
+    std::optional<std::vector<int32_t>> decisions = ToDecisions(Parse(select.Bytes(5)));
+    if (!decisions.has_value()) return Damaged(*db_, "decisions are no list of integers");
     trial.decisions = *std::move(decisions);
     if (!select.IsNull(6)) trial.predicted = select.Real(6);
   }
@@ -117,9 +261,13 @@ absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& r
 
 absl::Status RoundStore::Forget(const std::string& run) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement erase, db_->Prepare("DELETE FROM trials WHERE run=?"));
-  erase.BindText(1, run);
-  return erase.Run();
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+  for (const char* table : {"trials", "searches", "begun", "runs"}) {
+    ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", table, " WHERE run=?")));
+    erase.BindText(1, run);
+    RETURN_IF_ERROR(erase.Run());
+  }
+  return transaction.Commit();
 }
 
 }  // namespace diapason

@@ -1,9 +1,19 @@
 // What tuners have proposed and not all measured yet: a file beside the history (H.db.rounds), so that a tuner that was
 // killed goes on with the very candidates that were under way. The records of what was measured are in the history.
 //
-// Table `trials`: run, workload_key, target, device_model, round, position, sketch, decisions (a JSON list), predicted. The
-// file's application_id is "Dprd", user_version the version of the table; a file of another version is refused. What was
-// added survives the death of the process; a power cut may lose the last moments.
+// And what its searches go on with, so that they propose what they would have: what each task's search carries from round
+// to round, and what the search that was under way knew when it began.
+//
+//   table     | key                                     | holds
+//   trials    | id                                      | run, workload_key, target, device_model, round, sketch, decisions (a
+//             |                                         | JSON list), predicted
+//   searches  | run, workload_key, target, device_model | SearchMemory as JSON
+//   begun     | run                                     | BegunSearch
+//   runs      | run                                     | when it began, Unix nanoseconds
+//
+// The file's application_id is "Dprd", user_version the version of the tables. One of version 1, which had `trials` alone, is
+// brought up to date; one of a newer version is refused. What was added survives the death of the process; a power cut may
+// lose the last moments.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +21,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +39,25 @@ struct ProposedTrial {
   std::optional<double> predicted;
 };
 
+// What the search of a task carries from one round to the next, beside what was measured (scheduler/evolution.h).
+struct SearchMemory {
+  std::string workload_key, target, device_model;
+  int64_t rounds = 0;
+  std::vector<std::pair<std::string, std::vector<int32_t>>> samples;  // sketch and decisions, the oldest first
+  std::vector<std::string> listed, large;                             // sketches
+  bool exhausted = false;                                             // it found less than it was asked for
+  bool operator==(const SearchMemory&) const = default;
+};
+
+// A search that has begun and not ended: what it knows are the history's records up to `known`, and its model those up to
+// `trained` (0: none).
+struct BegunSearch {
+  std::string workload_key, target, device_model;
+  int64_t asked = 0;
+  int64_t known = 0, trained = 0;
+  bool operator==(const BegunSearch&) const = default;
+};
+
 // Safe from any thread, and from several processes.
 class RoundStore {
  public:
@@ -39,12 +69,24 @@ class RoundStore {
   // Adds a round of one task to what the run has proposed. Rounds of the task that are older than the last few are
   // forgotten: all that was in them is measured.
   absl::Status Add(const std::string& run, const std::vector<ProposedTrial>& trials);
+  // As Add, of the search that had begun, which has ended with this; the trials may be none.
+  absl::Status End(const std::string& run, const std::vector<ProposedTrial>& trials, const SearchMemory& memory);
+  // One search of a run at a time: replaces the one before.
+  absl::Status Begin(const std::string& run, const BegunSearch& search);
+  // When the run of this name began: `now` the first time.
+  absl::StatusOr<int64_t> Began(const std::string& run, int64_t now);
+
   // In the order of Add.
   absl::StatusOr<std::vector<ProposedTrial>> Load(const std::string& run);
+  absl::StatusOr<std::optional<BegunSearch>> LoadBegun(const std::string& run);
+  absl::StatusOr<std::vector<SearchMemory>> LoadMemories(const std::string& run);
+  // All of the above.
   absl::Status Forget(const std::string& run);
 
  private:
   explicit RoundStore(std::unique_ptr<Database> db);
+  absl::Status Prepare();
+  absl::Status AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials);
   std::mutex mutex_;
   std::unique_ptr<Database> db_;
 };

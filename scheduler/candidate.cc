@@ -1,6 +1,9 @@
 #include "scheduler/candidate.h"
 
+#include <algorithm>
+
 #include "scheduler/random.h"
+#include "scheduler/space.h"
 
 namespace diapason {
 
@@ -9,6 +12,13 @@ uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> decis
   for (unsigned char c : space) hash = (hash ^ c) * 0x100000001b3u;
   for (int32_t decision : decisions) hash = Mix(hash ^ static_cast<uint32_t>(decision));
   return Mix(hash ^ decisions.size());
+}
+
+bool IsCandidate(const TaskSpace& spaces, int space, absl::Span<const int32_t> decisions) {
+  if (space < 0 || static_cast<int>(decisions.size()) != spaces.space(space).size()) return false;
+  std::vector<int32_t> clamped(decisions.begin(), decisions.end());
+  spaces.space(space).Clamp(0, absl::MakeSpan(clamped));
+  return std::equal(clamped.begin(), clamped.end(), decisions.begin());
 }
 
 }  // namespace diapason

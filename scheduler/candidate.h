@@ -9,6 +9,8 @@
 
 namespace diapason {
 
+class TaskSpace;
+
 // Names a candidate within its task: of the space's name and the decisions, so that it means the same in every process
 // and for as long as the space keeps its name. Stored in histories: never changes.
 uint64_t CandidateHash(const std::string& space, absl::Span<const int32_t> decisions);
@@ -20,5 +22,9 @@ struct Candidate {
   double analytic_seconds = 0;
   double predicted_seconds = 0;  // by the model that chose it; the analytic estimate before there is one
 };
+
+// Whether these are decisions that space number `space` (below 0: none) would make today: what another version recorded
+// may be out of its domains.
+bool IsCandidate(const TaskSpace& spaces, int space, absl::Span<const int32_t> decisions);
 
 }  // namespace diapason

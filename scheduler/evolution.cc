@@ -107,11 +107,18 @@ class TaskSearch::Impl {
     summary_is_old_ = true;
   }
   void AddKnown(uint64_t hash) { proposed_.insert(hash); }
+  void AddProposed(int space, uint64_t hash) {
+    if (!proposed_.insert(hash).second) return;
+    pending_space_[hash] = space;
+    ++states_[space].measured;
+  }
   void Release(uint64_t hash) {
     if (proposed_.erase(hash) == 0) return;
     const auto found = pending_space_.find(hash);
     if (found != pending_space_.end()) --states_[found->second].measured;
   }
+  SearchMemory memory() const;
+  void Remember(const SearchMemory& memory);
   uint64_t rounds() const { return round_; }
   void SkipRounds(uint64_t until) { round_ = std::max(round_, until); }
   bool known(uint64_t hash) const { return proposed_.contains(hash); }
@@ -471,6 +478,31 @@ std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k, 
   return round;
 }
 
+SearchMemory TaskSearch::Impl::memory() const {
+  SearchMemory memory;
+  memory.rounds = static_cast<int64_t>(round_);
+  for (const Sampled& sample : samples_)
+    memory.samples.emplace_back(space_->space(sample.space).name(), sample.decisions);
+  for (int i = 0; i < space_->size(); ++i) {
+    if (states_[i].listed) memory.listed.push_back(space_->space(i).name());
+    if (states_[i].large) memory.large.push_back(space_->space(i).name());
+  }
+  return memory;
+}
+
+void TaskSearch::Impl::Remember(const SearchMemory& memory) {
+  SkipRounds(static_cast<uint64_t>(std::max<int64_t>(0, memory.rounds)));
+  samples_.clear();
+  for (const auto& [sketch, decisions] : memory.samples) {
+    const int space = space_->Find(sketch);
+    if (IsCandidate(*space_, space, decisions)) samples_.push_back({space, decisions});
+  }
+  for (const std::string& sketch : memory.large)
+    if (const int space = space_->Find(sketch); space >= 0) states_[space].large = true;
+  for (const std::string& sketch : memory.listed)
+    if (const int space = space_->Find(sketch); space >= 0) ListIfSmall(space);
+}
+
 Candidate TaskSearch::Impl::Default() {
   population_.Clear();
   for (int i = 0; i < space_->size(); ++i)
@@ -493,6 +525,9 @@ void TaskSearch::AddMeasured(int space, absl::Span<const int32_t> decisions, dou
   impl_->AddMeasured(space, decisions, seconds);
 }
 void TaskSearch::AddKnown(uint64_t hash) { impl_->AddKnown(hash); }
+void TaskSearch::AddProposed(int space, uint64_t hash) { impl_->AddProposed(space, hash); }
+SearchMemory TaskSearch::memory() const { return impl_->memory(); }
+void TaskSearch::Remember(const SearchMemory& memory) { impl_->Remember(memory); }
 void TaskSearch::Release(uint64_t hash) { impl_->Release(hash); }
 int64_t TaskSearch::rounds() const { return static_cast<int64_t>(impl_->rounds()); }
 void TaskSearch::SkipRounds(int64_t until) { impl_->SkipRounds(static_cast<uint64_t>(until)); }

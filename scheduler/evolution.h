@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "costmodel/cost_model.h"
+#include "db/rounds.h"
 #include "scheduler/candidate.h"
 #include "scheduler/space.h"
 #include "scheduler/warm_start.h"
@@ -59,12 +60,18 @@ class TaskSearch {
   void AddMeasured(int space, absl::Span<const int32_t> decisions, double seconds);
   // Never proposes the candidate of that hash (measured in a space that no longer exists).
   void AddKnown(uint64_t hash);
+  // A search before this one has proposed it.
+  void AddProposed(int space, uint64_t hash);
   // May be proposed again: its measurement was lost.
   void Release(uint64_t hash);
 
   // Rounds so far, and those that a search before this one had: their numbers are part of the random seed.
   int64_t rounds() const;
   void SkipRounds(int64_t until);
+  // What another search of the same task that is told of the same proposals and measurements goes on from as this one
+  // does. Only rounds, samples, listed and large are used; what the spaces do not have is left out.
+  SearchMemory memory() const;
+  void Remember(const SearchMemory& memory);
 
   bool known(uint64_t hash) const;
   const SearchStats& stats() const;

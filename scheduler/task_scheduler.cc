@@ -56,9 +56,19 @@ void TaskScheduler::CheckDone(int task) {
   if (state.best == 0 ? state.trials >= limit : state.trials - state.last_gain >= options_.patience) state.done = true;
 }
 
-void TaskScheduler::Restore(int task, double best) {
+void TaskScheduler::AddMoment() {
+  const bool complete =
+      std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0 || s.done; });
+  if (complete) values_.push_back({trials_, objective_.Value(Latencies())});
+}
+
+void TaskScheduler::Restore(int task, double best, bool of_this_run) {
   AddTrial(task, best);
-  CheckDone(task);
+  if (of_this_run) AddMoment();
+}
+
+void TaskScheduler::Settle() {
+  for (int task = 0; task < static_cast<int>(states_.size()); ++task) CheckDone(task);
 }
 
 void TaskScheduler::Report(int task, double best) {
@@ -66,9 +76,7 @@ void TaskScheduler::Report(int task, double best) {
   --states_[task].in_flight;
   AddTrial(task, best);
   CheckDone(task);
-  const bool complete =
-      std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0 || s.done; });
-  if (complete) values_.push_back({trials_, objective_.Value(Latencies())});
+  AddMoment();
 }
 
 void TaskScheduler::Lost(int task) {

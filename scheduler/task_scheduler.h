@@ -52,7 +52,12 @@ class TaskScheduler {
   TaskScheduler(std::vector<ScheduledTask> tasks, Objective objective, TaskSchedulerOptions options);
 
   // A trial of an earlier run, in its order: `best` is the best of the task including it, 0 while there is none.
-  void Restore(int task, double best);
+  // `of_this_run`: of the very run that goes on, so that its gains count for its end.
+  void Restore(int task, double best, bool of_this_run = false);
+  // All that can be restored is, and what is under way is adopted.
+  void Settle();
+  // The search has nothing more of a task.
+  void Exhaust(int task) { states_[task].done = true; }
 
   struct Round {
     int task = 0;
@@ -98,6 +103,7 @@ class TaskScheduler {
   };
 
   void AddTrial(int task, double best);
+  void AddMoment();
   void CheckDone(int task);
   std::vector<double> Latencies() const;
   double GainOf(int task, const std::vector<double>& latencies) const;

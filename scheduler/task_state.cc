@@ -49,17 +49,9 @@ Sample TaskState::SampleOf(const TrialResult& result) const {
           result.ran() ? result.seconds : 0};
 }
 
-// Whether these are decisions that the space would make today: what another version recorded may be out of its domains.
-bool TaskState::IsCandidate(int space, const std::vector<int32_t>& decisions) const {
-  if (space < 0 || static_cast<int>(decisions.size()) != space_->space(space).size()) return false;
-  std::vector<int32_t> clamped = decisions;
-  space_->space(space).Clamp(0, absl::MakeSpan(clamped));
-  return clamped == decisions;
-}
-
 std::optional<Candidate> TaskState::Find(const std::string& sketch, const std::vector<int32_t>& decisions) const {
   const int space = space_->Find(sketch);
-  if (!IsCandidate(space, decisions)) return std::nullopt;
+  if (!IsCandidate(*space_, space, decisions)) return std::nullopt;
   Candidate candidate;
   candidate.space = space;
   candidate.decisions = decisions;
@@ -80,8 +72,12 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
   }
   const int space = space_->Find(record.sketch);
   result.hash = CandidateHash(record.sketch, record.decisions);
-  if (!IsCandidate(space, record.decisions)) {
-    search_->AddKnown(result.hash);
+  if (!IsCandidate(*space_, space, record.decisions)) {
+    if (lent_) {
+      to_know_.push_back(result.hash);
+    } else {
+      search_->AddKnown(result.hash);
+    }
     Insert(std::move(result));
     return true;
   }
@@ -140,8 +136,10 @@ void TaskState::EndSearch() {
     search_->AddMeasured(result.space, result.decisions, result.ran() ? result.seconds : 0);
   }
   for (uint64_t hash : to_release_) search_->Release(hash);
+  for (uint64_t hash : to_know_) search_->AddKnown(hash);
   kept_back_.clear();
   to_release_.clear();
+  to_know_.clear();
 }
 
 void TaskState::Release(uint64_t hash) {

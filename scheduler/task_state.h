@@ -48,12 +48,15 @@ class TaskState {
   TaskSearch* BeginSearch();
   void EndSearch();
   void Release(uint64_t hash);
-  // The search goes on behind this round.
+  // The search goes on behind this round, or from what another one has left (TaskSearch). REQUIRES of these and the next:
+  // the search is not lent.
   void SkipRounds(int64_t round) { search_->SkipRounds(round); }
+  void Remember(const SearchMemory& memory) { search_->Remember(memory); }
+  SearchMemory memory() const { return search_->memory(); }
   // A candidate of today's spaces; nothing where these have no such one.
   std::optional<Candidate> Find(const std::string& sketch, const std::vector<int32_t>& decisions) const;
   // Takes it for proposed.
-  void Adopt(uint64_t hash) { search_->AddKnown(hash); }
+  void Adopt(const Candidate& candidate) { search_->AddProposed(candidate.space, candidate.hash); }
 
   // Whether a candidate was proposed or measured. REQUIRES: the search is not lent.
   bool Proposed(uint64_t hash) const { return search_->known(hash); }
@@ -83,7 +86,6 @@ class TaskState {
   void Insert(TrialResult result);
   bool Faster(int a, int b) const;
   Sample SampleOf(const TrialResult& result) const;
-  bool IsCandidate(int space, const std::vector<int32_t>& decisions) const;
 
   int id_ = 0;
   TuningTask task_;
@@ -100,7 +102,7 @@ class TaskState {
   int64_t failed_ = 0;
   bool lent_ = false;
   std::vector<int> kept_back_;  // indices of results_
-  std::vector<uint64_t> to_release_;
+  std::vector<uint64_t> to_release_, to_know_;
 };
 
 }  // namespace diapason

@@ -77,43 +77,6 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
   return absl::OkStatus();
 }
 
-// Counts what the history holds and learns from it.
-absl::Status Tuner::Impl::Resume() {
-  std::vector<Sample> samples;
-  ASSIGN_OR_RETURN(const int64_t continued_from, ContinuedFrom());
-  for (auto& task : tasks_) {
-    const int scheduled = scheduled_as_[task->id()];
-    ASSIGN_OR_RETURN(
-        const std::vector<TuningRecord> records,
-        history_->ForWorkload(task->task().workload_key, options_.facts.model, options_.target.ToString()));
-    for (const TuningRecord& record : records) {
-      if (record.created_at >= continued_from) {
-        if (SpeaksOfCandidate(record.outcome) &&
-            replay_.try_emplace({task->id(), record.decision_hash}, record).second) {
-          ++to_replay_[task->id()];
-        }
-        continue;
-      }
-      if (!task->Restore(record, &samples)) continue;
-      ++next_trial_[task->id()];
-      if (scheduled >= 0) scheduler_->Restore(scheduled, task->BestSeconds());
-    }
-    // A default that was lost is proposed by the search like any other.
-    if (!task->results().empty() && task->default_seconds() == 0) task->Release(task->default_candidate().hash);
-  }
-  RETURN_IF_ERROR(LoadTunedWorkloads(continued_from));
-  model_->AddSamples(std::move(samples));
-  if (!options_.model_path.empty()) {
-    const absl::Status loaded = model_->Load(options_.model_path);
-    save_model_ = loaded.ok() || absl::IsNotFound(loaded);
-    if (!save_model_) Warn(std::string(loaded.message()));
-  }
-  // Nothing is measured meanwhile: the first round may as well know what the history knows.
-  model_->Train();
-  model_->Wait();
-  return absl::OkStatus();
-}
-
 absl::Status Tuner::Impl::Start() {
   started_ = last_outcome_ = options_.clock();
   TuningRun run;

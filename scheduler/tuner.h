@@ -71,8 +71,10 @@ struct TunerOptions {
   // the proposals are those of an unbroken run. They were runs of the same tasks and options.
   std::vector<int64_t> continued_runs;
 
-  // What is proposed is kept there under this name until the run has come to its end, and what a run of that name left
-  // when it was cut off is measured first. Null: neither. Not with `synchronous`, which plays such runs again.
+  // What is proposed, and what searches begin and go on with, is kept there under this name until the run has come to its
+  // end. A run of that name that was cut off goes on from it: what it had proposed is measured first, and what it proposes is
+  // what it would have for the same results in the same order (tuner_resume.cc). Null: neither. Not with `synchronous`, which
+  // plays such runs again.
   RoundStore* rounds = nullptr;
   std::string rounds_run;
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "db/rounds.h"
 #include "scheduler/event_queue.h"
 #include "scheduler/task_scheduler.h"
 #include "scheduler/task_state.h"
@@ -67,7 +69,6 @@ class Tuner::Impl {
 
  private:
   int RoundSize() const;
-  absl::Status Resume();
   absl::Status Start();
   absl::Status Loop(const std::atomic<bool>* stop);
   absl::Status Drain(const std::atomic<bool>* stop);
@@ -81,7 +82,8 @@ class Tuner::Impl {
   bool OutOfPatience() const;
   bool Stopped(const std::atomic<bool>* stop) const { return stop != nullptr && *stop; }
   absl::Status StartRounds();
-  void StartSearch(int task, int trials);
+  absl::Status BeginSearch(int task, int trials);
+  void StartSearch(int task, int trials, std::shared_ptr<const Ranker> ranker);
   // Reads what the history has of workloads that are no task of this run. tuner_warm_start.cc
   absl::Status LoadTunedWorkloads(int64_t before);
   // What the next round of a task begins with.
@@ -111,8 +113,20 @@ class Tuner::Impl {
   // When the continued runs began: Unix nanoseconds.
   absl::StatusOr<int64_t> ContinuedFrom();
 
-  // Keeps what is about to be measured, if a file for it was given. tuner_resume.cc
-  absl::Status NoteRound(int task, int64_t round, const std::vector<Proposal>& proposals);
+  // Counts what the history holds and learns from it; begins the search again that was under way when an earlier run was
+  // cut off, with what it knew then. tuner_resume.cc
+  absl::Status Resume();
+  struct Restored;
+  struct UnderWay;
+  absl::StatusOr<std::vector<Restored>> LoadRecords(int64_t continued_from);
+  // Of the records, what is to be restored up to an id.
+  std::vector<Sample> RestoreUntil(int64_t id, const std::vector<Restored>& records, size_t* next);
+  absl::StatusOr<UnderWay> LoadRounds(const std::vector<Restored>& records);
+  void LoadModel();
+  std::vector<ProposedTrial> Noted(int task, int64_t round, const std::vector<Proposal>& proposals) const;
+  // Keeps what is about to be measured, if a file for it was given.
+  absl::Status NoteDefault(int task, const std::vector<Proposal>& proposals);
+  absl::Status NoteRound(const SearchDone& done);
   // Measures what an earlier run had proposed. REQUIRES: Resume was called.
   absl::Status ResumeRounds();
   // The run has come to its end: what it did not measure is of no interest.
@@ -147,6 +161,9 @@ class Tuner::Impl {
   std::unique_ptr<TaskScheduler> scheduler_;
   std::unique_ptr<XgbCostModel> model_;
   std::vector<TunedWorkload> tuned_before_;  // no tasks of this run
+  int64_t began_ = std::numeric_limits<int64_t>::max();  // the run that goes on: Unix nanoseconds
+  int64_t known_record_ = 0;                             // the last one that was concluded
+  std::vector<std::pair<int, Proposal>> under_way_;      // with its task: what an earlier run had proposed, in its order
   bool save_model_ = false;
 
   int64_t run_id_ = 0, next_request_ = 1;

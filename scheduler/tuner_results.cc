@@ -34,8 +34,9 @@ absl::Status Tuner::Impl::HandleSearch(SearchDone done) {
   stages_.candidates += done.evaluated;
   const int found = trials_over_ ? 0 : static_cast<int>(done.proposals.size());
   scheduler_->Shrink(scheduled_as_[done.task], done.asked, found);
+  // Otherwise the run that goes on with this one begins this search again.
+  if (!trials_over_) RETURN_IF_ERROR(NoteRound(done));
   if (found == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(NoteRound(done.task, done.round, done.proposals));
   return SubmitTrials(done.task, std::move(done.proposals));
 }
 
@@ -125,6 +126,7 @@ void Tuner::Impl::Conclude() {
     std::sort(stored.begin(), stored.end(), [](const auto& a, const auto& b) { return a.order < b.order; });
   for (const Finished& one : stored) {
     const TuningRecord& record = one.record;
+    known_record_ = std::max(known_record_, record.id);
     TaskState& task = *tasks_[one.task];
     TrialResult result;
     result.record = record.id;
@@ -148,7 +150,7 @@ void Tuner::Impl::Conclude() {
     if (listener_ != nullptr && !one.replayed)
       listener_->OnRecord(one.task, record, task.Best(false) != before, Report());
   }
-  model_->AddSamples(std::move(samples));
+  model_->AddSamples(std::move(samples), known_record_);
 }
 
 absl::Status Tuner::Impl::Verified(Pending pending, const MeasureOutcome& outcome, std::vector<Pending>* again) {

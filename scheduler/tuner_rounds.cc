@@ -47,22 +47,38 @@ absl::Status Tuner::Impl::StartRounds() {
     if (tasks_[task]->results().empty() && next->trials == 1) {
       std::vector<Proposal> proposals;
       proposals.push_back(MakeProposal(*tasks_[task], tasks_[task]->default_candidate()));
-      RETURN_IF_ERROR(NoteRound(task, 0, proposals));
+      RETURN_IF_ERROR(NoteDefault(task, proposals));
       RETURN_IF_ERROR(SubmitTrials(task, std::move(proposals)));
     } else {
-      StartSearch(task, next->trials);
+      RETURN_IF_ERROR(BeginSearch(task, next->trials));
     }
   }
   return absl::OkStatus();
 }
 
-void Tuner::Impl::StartSearch(int id, int trials) {
+absl::Status Tuner::Impl::BeginSearch(int id, int trials) {
+  std::shared_ptr<const Ranker> ranker = model_->Current();
+  int64_t trained = model_->stats().mark;
+  // A training may end in between.
+  for (auto now = model_->Current(); now != ranker; now = model_->Current()) {
+    ranker = now;
+    trained = model_->stats().mark;
+  }
+  if (options_.rounds != nullptr) {
+    RETURN_IF_ERROR(options_.rounds->Begin(
+        options_.rounds_run, {tasks_[id]->task().workload_key, options_.target.ToString(), options_.facts.model, trials,
+                              known_record_, ranker == nullptr ? 0 : trained}));
+  }
+  StartSearch(id, trials, std::move(ranker));
+  return absl::OkStatus();
+}
+
+void Tuner::Impl::StartSearch(int id, int trials, std::shared_ptr<const Ranker> ranker) {
   if (searching_.joinable()) searching_.join();
   search_runs_ = true;
   std::vector<Suggestion> suggested = SuggestionsFor(id, trials);
   TaskSearch* search = tasks_[id]->BeginSearch();
   const TaskState* task = tasks_[id].get();
-  std::shared_ptr<const Ranker> ranker = model_->Current();
   searching_ = std::thread([this, id, trials, search, task, ranker, suggested = std::move(suggested)] {
     SearchDone done{id, trials, 0, {}, 0, 0};
     const double start = MonotonicSeconds();

@@ -86,11 +86,57 @@ TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
   RunSql(path_, "PRAGMA user_version=9");
   EXPECT_EQ(RoundStore::Open(path_).status(),
             absl::FailedPreconditionError("list of proposals '" + path_ + "' is of version 9 and this program writes version "
-                                          "1; run the program that wrote it, or remove the file"));
-  RunSql(path_, "PRAGMA user_version=1; INSERT INTO trials VALUES(1,'run','w','t','d',1,'s','[1,\"x\"]',NULL)");
+                                          "2; run the program that wrote it, or remove the file"));
+  RunSql(path_, "PRAGMA user_version=2; INSERT INTO trials VALUES(1,'run','w','t','d',1,'s','[1,\"x\"]',NULL)");
   EXPECT_EQ(RoundStore::Open(path_).value()->Load("run").status(),
             absl::DataLossError("list of proposals '" + path_ + "' is damaged (decisions are no list of integers); remove "
                                 "the file: what was measured is in the history"));
+  RunSql(path_, "INSERT INTO searches VALUES('run','w','t','d','{\"rounds\": 1, \"samples\": [[0]]}')");
+  EXPECT_EQ(RoundStore::Open(path_).value()->LoadMemories("run").status(),
+            absl::DataLossError("list of proposals '" + path_ + "' is damaged (what a search remembers does not parse); "
+                                "remove the file: what was measured is in the history"));
+}
+
+TEST_F(RoundStoreTest, KeepsWhatSearchesGoOnWith) {
+  const BegunSearch begun{"b", "cpu", "device", 16, 40, 33};
+  SearchMemory memory{"b", "cpu", "device", 3, {{"tile2", {1, 4}}, {"tile0", {}}, {"tile2", {-2, 8}}}, {"tile0"}, {"tile2"}, true};
+  {
+    const auto store = RoundStore::Open(path_).value();
+    EXPECT_EQ(store->Began("run", 1000).value(), 1000);
+    EXPECT_EQ(store->LoadBegun("run").value(), std::nullopt);
+    ASSERT_TRUE(store->Begin("run", {"a", "cpu", "device", 8, 1, 0}).ok());
+    ASSERT_TRUE(store->Begin("run", begun).ok());
+    ASSERT_TRUE(store->Begin("another", begun).ok());
+  }
+  const auto store = RoundStore::Open(path_).value();
+  EXPECT_EQ(store->Began("run", 2000).value(), 1000);
+  EXPECT_EQ(store->LoadBegun("run").value(), begun);
+  EXPECT_TRUE(store->LoadMemories("run")->empty());
+  ASSERT_TRUE(store->End("run", Round("b", 3, 2), memory).ok());
+  EXPECT_EQ(store->LoadBegun("run").value(), std::nullopt);
+  EXPECT_EQ(store->LoadBegun("another").value(), begun);
+  EXPECT_EQ(store->Load("run")->size(), 2u);
+  EXPECT_EQ(store->LoadMemories("run").value(), std::vector<SearchMemory>{memory});
+  memory.rounds = 4;
+  memory.exhausted = false;
+  ASSERT_TRUE(store->End("run", {}, memory).ok());
+  EXPECT_EQ(store->LoadMemories("run").value(), std::vector<SearchMemory>{memory});
+  ASSERT_TRUE(store->Forget("run").ok());
+  EXPECT_TRUE(store->Load("run")->empty());
+  EXPECT_TRUE(store->LoadMemories("run")->empty());
+  EXPECT_EQ(store->Began("run", 2000).value(), 2000);
+}
+
+TEST_F(RoundStoreTest, AFileOfVersionOneIsBroughtUpToDate) {
+  {
+    const auto store = RoundStore::Open(path_).value();
+    ASSERT_TRUE(store->Add("run", Round("b", 1, 2)).ok());
+  }
+  RunSql(path_, "DROP TABLE searches; DROP TABLE begun; DROP TABLE runs; PRAGMA user_version=1");
+  const auto store = RoundStore::Open(path_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  EXPECT_EQ((*store)->Load("run")->size(), 2u);
+  EXPECT_EQ((*store)->Began("run", 5).value(), 5);
 }
 
 }  // namespace
