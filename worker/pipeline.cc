@@ -175,8 +175,10 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   const auto bytes = static_cast<int64_t>(request.workload().size() + request.schedule().size());
   if (absl::Status small = CheckBytes(bytes, options_.limits); !small.ok())
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(small.message()));
-  target->device = targets_[job->device].device;
   if (target->arch.empty()) target->arch = targets_[job->device].arch;
+  target->device = 0;
+  job->shared_target = target->ToString();
+  target->device = targets_[job->device].device;
   job->target = target->ToString();
   builds_.push_back({job, nullptr});
   if (job->wants_naive()) WantNaive(job);

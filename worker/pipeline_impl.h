@@ -58,7 +58,7 @@ class Pipeline::Impl {
     int device = 0;
     v1::MeasureRequest request;
     Pipeline::Done done;
-    std::string target;                                 // with the device's own number
+    std::string target, shared_target;                  // with the device's own number, and without
     v1::MeasureResult result;                           // filled in as stages end
     std::shared_ptr<const std::string> program, naive;  // shared with the cache; null: not built yet
     double build_seconds = 0;
@@ -159,8 +159,9 @@ class Pipeline::Impl {
   void SetQuiet(RunnerPlace& place, bool quiet, Instant now);
   void NoteBest(const Job& job);
   std::optional<double> BestFor(const Job& job) const;
-  static std::string RaceKey(const Job& job) {
-    return std::to_string(job.device) + job.target + "\n" + job.request.workload();
+  // Devices of one model race against the best of all of them.
+  std::string RaceKey(const Job& job) const {
+    return descriptions_[job.device].facts().model() + "\n" + job.shared_target + "\n" + job.request.workload();
   }
 
   void Fail(const JobPtr& job, ErrorKind kind, MeasureStage stage, const std::string& text);

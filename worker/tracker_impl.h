@@ -169,7 +169,7 @@ class Tracker::Impl {
   void DispatchTo(Session& session);
   RequestPtr TakePending(const std::string& device_class, const Session& session);
   uint64_t Grant(Session& session, const std::string& device, const RequestPtr& request);
-  // A device of the session with capacity for the class.
+  // The device of the session with the most capacity for the class.
   std::optional<std::string> FreeDevice(const Session& session, const std::string& device_class) const;
   void SetDeviceState(Session& session, const std::string& device, v1::DeviceState state);
   bool HasPending(const std::string& device_class);

@@ -55,12 +55,16 @@ bool Tracker::Impl::AnotherWorkerCould(const Request& request) const {
 }
 
 std::optional<std::string> Tracker::Impl::FreeDevice(const Session& session, const std::string& device_class) const {
+  std::optional<std::string> freest;
+  uint32_t most = 0;
   for (const auto& [device, free] : session.capacity) {
     auto classes = session.classes.find(device);
-    if (free == 0 || classes == session.classes.end()) continue;
-    if (std::find(classes->second.begin(), classes->second.end(), device_class) != classes->second.end()) return device;
+    if (free <= most || classes == session.classes.end()) continue;
+    if (std::find(classes->second.begin(), classes->second.end(), device_class) == classes->second.end()) continue;
+    freest = device;
+    most = free;
   }
-  return std::nullopt;
+  return freest;
 }
 
 Tracker::Impl::RequestPtr Tracker::Impl::TakePending(const std::string& device_class, const Session& session) {

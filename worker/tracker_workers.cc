@@ -120,6 +120,11 @@ void Tracker::Impl::Redeliver(Session& session, uint64_t received) {
 }
 
 void Tracker::Impl::DispatchTo(Session& session) {
+  struct Share {
+    std::string device, device_class;
+    size_t left;
+  };
+  std::vector<Share> shares;
   for (const auto& [device, classes] : session.classes) {
     for (const std::string& device_class : classes) {
       size_t pending = 0;
@@ -127,14 +132,18 @@ void Tracker::Impl::DispatchTo(Session& session) {
         if (auto line = queue->pending.find(device_class); line != queue->pending.end()) pending += line->second.size();
       }
       // The other devices' workers are about to ask as well.
-      size_t serving = std::max<size_t>(1, devices_serving_[device_class]);
-      size_t share = (pending + serving - 1) / serving;
-      for (; share > 0 && session.capacity[device] > 0; --share) {
-        RequestPtr request = TakePending(device_class, session);
-        if (request == nullptr) break;
-        Grant(session, device, request);
-      }
+      const size_t serving = std::max<size_t>(1, devices_serving_[device_class]);
+      if (pending > 0) shares.push_back({device, device_class, (pending + serving - 1) / serving});
     }
+  }
+  // The device with the most room first, so that none waits while another one has a line.
+  while (!shares.empty()) {
+    auto next = std::max_element(shares.begin(), shares.end(), [&](const Share& a, const Share& b) {
+      return session.capacity[a.device] < session.capacity[b.device];
+    });
+    RequestPtr request = session.capacity[next->device] > 0 ? TakePending(next->device_class, session) : nullptr;
+    if (request != nullptr) Grant(session, next->device, request);
+    if (request == nullptr || --next->left == 0) shares.erase(next);
   }
 }
 

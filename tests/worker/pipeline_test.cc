@@ -271,6 +271,20 @@ TEST_F(PipelineTest, RacesAgainstTheBestKnown) {
   EXPECT_FALSE(box_.Wait(3).timing().raced_out());
 }
 
+TEST_F(PipelineTest, DevicesOfAModelRaceAgainstEachOthersBest) {
+  PipelineOptions options = FakeOptions(folder_);
+  options.devices = {"opencl", "opencl -device=1"};
+  Start(options);
+  v1::MeasureRequest fast = FakeRequest(1, ""), slow = FakeRequest(2, "kernel=slow");
+  for (v1::MeasureRequest* request : {&fast, &slow}) request->set_target("opencl");
+  slow.mutable_timing()->set_race(true);
+  pipeline_->Submit(0, fast, box_.Taker());
+  EXPECT_EQ(box_.Wait(1).on().device(), "opencl:0");
+  pipeline_->Submit(1, slow, box_.Taker());
+  EXPECT_EQ(box_.Wait(2).on().device(), "opencl:1") << box_.Wait(2).DebugString();
+  EXPECT_TRUE(box_.Wait(2).timing().raced_out());
+}
+
 TEST_F(PipelineTest, CancelsWhatWaitsAndWhatRuns) {
   PipelineOptions options = FakeOptions(folder_);
   options.builders = 1;

@@ -105,15 +105,18 @@ class TrackerTest : public testing::Test {
     std::optional<absl::Status> status;
     v1::LeaseResponse response;
   };
+  // `devices`: each with so much room.
   std::shared_ptr<Waiting> Lease(const std::string& session, uint32_t free, uint64_t received = 0,
-                                 uint32_t wait_ms = 20000) {
+                                 uint32_t wait_ms = 20000, const std::vector<std::string>& devices = {"cuda:0"}) {
     v1::LeaseRequest request;
     request.set_session(session);
     request.set_received(received);
     request.set_max_wait_ms(wait_ms);
-    v1::DeviceCapacity& capacity = *request.add_capacity();
-    capacity.set_device("cuda:0");
-    capacity.set_free(free);
+    for (const std::string& device : devices) {
+      v1::DeviceCapacity& capacity = *request.add_capacity();
+      capacity.set_device(device);
+      capacity.set_free(free);
+    }
     auto waiting = std::make_shared<Waiting>();
     tracker_->Lease(request, [waiting](absl::Status status, v1::LeaseResponse response) {
       EXPECT_FALSE(waiting->status.has_value());

@@ -45,6 +45,27 @@ TEST_F(TrackerTest, WaitingWorkersShareWhatComes) {
   EXPECT_EQ(second->response.grants_size(), 2);
 }
 
+TEST_F(TrackerTest, DevicesOfAWorkerGetEquallyMuch) {
+  const std::string queue = Open();
+  v1::RegisterRequest worker = Worker("two");
+  *worker.add_devices() = worker.devices(0);
+  worker.mutable_devices(1)->set_name("cuda:1");
+  worker.mutable_devices(1)->mutable_facts()->set_uuid("another");
+  const std::string session = Register(worker);
+  const auto devices = [](const Waiting& waiting) {
+    std::map<std::string, int> count;
+    for (const v1::LeaseGrant& grant : waiting.response.grants()) ++count[grant.device()];
+    return count;
+  };
+  const std::map<std::string, int> even = {{"cuda:0", 4}, {"cuda:1", 4}};
+  // What comes before it asks, and what comes while it waits.
+  ASSERT_TRUE(SubmitIds(queue, {1, 2, 3, 4, 5, 6, 7, 8}).ok());
+  EXPECT_EQ(devices(*Lease(session, 20, 0, 0, {"cuda:0", "cuda:1"})), even);
+  const auto waiting = Lease(session, 20, 1, 20000, {"cuda:0", "cuda:1"});
+  ASSERT_TRUE(SubmitIds(queue, {11, 12, 13, 14, 15, 16, 17, 18}).ok());
+  EXPECT_EQ(devices(*waiting), even);
+}
+
 TEST_F(TrackerTest, GivesNoMoreThanTheCapacity) {
   std::string queue = Open(), worker = Register("a");
   ASSERT_TRUE(SubmitIds(queue, {1, 2, 3, 4}).ok());
@@ -466,7 +487,7 @@ TEST_F(TrackerTest, RefusesWhatDoesNotFit) {
   v1::OpenRequest open;
   v1::OpenResponse opened;
   *open.mutable_protocol() = request.protocol();
-  EXPECT_TRUE(absl::IsFailedPrecondition(tracker_->Open(open, opened)));
+  EXPECT_EQ(tracker_->Open(open, opened), tracker_->Register(request, response));
   Register("a");
   request = Worker("b");
   request.mutable_devices(0)->mutable_facts()->set_uuid("uuid of a");
