@@ -291,6 +291,10 @@ TEST_F(FleetCli, BadInput) {
       Cli({"worker", "--tracker", "example.org:1", "--devices", "cpu"}),
       "--tracker example.org:1 would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, "
       "or add --insecure if every host that can reach it is trusted");
+  if (Cli({"devices"}).out.find("cuda") == std::string::npos) {
+    ExpectError(Cli({"worker", "--tracker", address, "--devices", "cuda:*"}),
+                "--devices cuda:* finds no cuda device on this host; `diapason devices` lists those there are");
+  }
   const CliResult far = Cli({"worker", "--tracker", address, "--devices", "opencl:63"});
   EXPECT_EQ(far.code, 1);
   EXPECT_TRUE(std::regex_match(far.err, std::regex("error: the runner of 'opencl -device=63' does not start: target "

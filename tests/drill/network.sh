@@ -9,6 +9,7 @@
 # Needs root and ip(8) (Debian: iproute2). Loss is tc's netem where the kernel has it, else a random match of iptables.
 # Ends with 77 where the machine allows no namespaces, or neither kind of loss.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../within.sh"
 
 diapason=$(realpath "${1:?give the program, for example build/bin/diapason}")
 deploy=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../deploy" && pwd)
@@ -103,14 +104,6 @@ client() {
     --token-file "$work/certs/submitter.token"
 }
 records() { "$diapason" history info "$work/h.db" --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["records"])' || echo 0; }
-within() {
-  local until=$((SECONDS + $1))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < until)) || return 1
-    sleep 0.2
-  done
-}
 
 client submit gemm --m 32 --n 48 --k 64 --target "cpu -num-cores=1" --trials 100000 --trials-per-round 8 \
   --min-repeat-ms 1 >"$work/submit.out" 2>"$work/submit.err" || fail "the job is not taken"

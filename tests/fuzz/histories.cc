@@ -4,21 +4,16 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/db/records.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace diapason {
 namespace {
 
 TuningRecord Record(const std::string& workload_key, int trial) {
-  TuningRecord record;
-  record.workload_key = workload_key;
-  record.workload = "dag of " + workload_key + std::string("\0\x01\xff", 3);
-  record.task_name = "conv2d_relu";
-  record.target = "cuda -arch=sm_90";
-  record.device_model = "NVIDIA H200";
-  record.device_uuid = "GPU-0001";
-  record.schedule = std::string("\x08\x01\xff", 3);
+  TuningRecord record = TimedRecord(workload_key);
   record.decisions = {1, 2, trial};
+  record.decision_hash = static_cast<uint64_t>(trial);
   record.trial = trial;
   record.outcome = Timing{{1e-5 + trial, 0.1, 2.2250738585072014e-308}, 3, trial % 2 == 0, 0.1 + 0.2, 1e300};
   return record;

@@ -5,6 +5,7 @@
 #
 #   tests/slurm/run.sh build/bin/diapason [NETWORK] [TRIALS]     default: resnet-18 120
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/../within.sh"
 
 diapason=$(realpath "${1:?give the program, for example build/bin/diapason}")
 network=${2:-resnet-18}
@@ -27,15 +28,6 @@ fail() {
   echo "FAILED: $1" >&2
   tail -n 20 "$work"/*.err "$work"/*.log >&2 || true
   exit 1
-}
-# Waits up to so many seconds for a command to succeed.
-within() {
-  local until=$((SECONDS + $1))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    ((SECONDS < until)) || return 1
-    sleep 0.2
-  done
 }
 
 if ! munge -n >/dev/null 2>&1; then
