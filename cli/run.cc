@@ -85,6 +85,7 @@ Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 struct RunReport {
   std::vector<PackagePort> outputs;
+  int paths = 1;  // on which kernels run side by side
   double estimated_seconds = 0;
   std::optional<Latency> latency;
   std::optional<CheckResult> check;
@@ -95,7 +96,7 @@ void PrintJson(std::ostream& out, const RunReport& report) {
   for (const PackagePort& port : report.outputs) {
     outputs.push_back({{"name", port.name}, {"shape", port.shape}, {"dtype", NameOf(port.dtype)}});
   }
-  Json json = {{"outputs", outputs}};
+  Json json = {{"outputs", outputs}, {"paths", report.paths}};
   if (report.latency.has_value()) {
     const Latency& l = *report.latency;
     Json samples = Json::array();
@@ -119,6 +120,7 @@ void PrintText(std::ostream& out, const RunReport& report) {
   }
   if (report.latency.has_value()) {
     const Latency& l = *report.latency;
+    if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
     out << "latency mean " << Duration(l.mean) << ", median " << Duration(l.median) << ", std " << Duration(l.std) << " of "
         << Count(l.samples.size(), "sample") << "\n";
     if (report.estimated_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.estimated_seconds) << "\n";
@@ -133,6 +135,7 @@ absl::Status RunRun(const RunFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::vector<Array> outputs, runner->Outputs());
   RunReport report;
   report.outputs = runner->manifest().outputs;
+  report.paths = runner->paths();
   report.estimated_seconds = runner->manifest().estimated_seconds();
   if (!flags.output_dir.empty()) RETURN_IF_ERROR(WriteOutputs(flags.output_dir, report.outputs, outputs));
   if (flags.bench) {

@@ -47,7 +47,7 @@ class Layout {
 
  private:
   struct Scratch {
-    int step, buffer;
+    int step, depth, buffer;
     int64_t bytes;
   };
 
@@ -65,6 +65,7 @@ class Layout {
   std::string weights_;
   std::map<int, int> tensors_;            // owner in the network -> position in the manifest
   std::vector<PlannedTensor> lifetimes_;  // by position in the manifest
+  std::vector<int> made_at_;              // by position: the depth of the step that makes it; -1: none does
   std::vector<Scratch> scratch_;
 };
 
@@ -114,7 +115,9 @@ int Layout::TensorFor(int network_tensor) {
   const int index = static_cast<int>(manifest_.tensors.size());
   tensors_[owner] = index;
   manifest_.tensors.push_back(packed);
-  lifetimes_.push_back({packed.bytes(), std::numeric_limits<int>::max(), -1});
+  constexpr int kNever = std::numeric_limits<int>::max();
+  lifetimes_.push_back({packed.bytes(), kNever, -1, kNever, -1});
+  made_at_.push_back(-1);
   return index;
 }
 
@@ -123,17 +126,25 @@ void Layout::AddSteps() {
     const int now = static_cast<int>(manifest_.steps.size());
     PackageStep step;
     step.task = subgraph.task;
+    int depth = 0;
+    for (int tensor : subgraph.inputs) depth = std::max(depth, made_at_[TensorFor(tensor)] + 1);
     const auto use = [&](int network_tensor) {
       const int index = TensorFor(network_tensor);
-      lifetimes_[index].first = std::min(lifetimes_[index].first, now);
-      lifetimes_[index].last = std::max(lifetimes_[index].last, now);
+      PlannedTensor& life = lifetimes_[index];
+      life.first = std::min(life.first, now);
+      life.last = std::max(life.last, now);
+      life.shallowest = std::min(life.shallowest, depth);
+      life.deepest = std::max(life.deepest, depth);
       return index;
     };
     for (int tensor : subgraph.inputs) step.inputs.push_back(use(tensor));
-    for (int tensor : subgraph.outputs) step.outputs.push_back(use(tensor));
+    for (int tensor : subgraph.outputs) {
+      step.outputs.push_back(use(tensor));
+      made_at_[step.outputs.back()] = depth;
+    }
     const std::vector<ProgramBuffer>& buffers = request_.tasks[subgraph.task].program.buffers;
     for (size_t i = 0; i < buffers.size(); ++i)
-      if (buffers[i].role == BufferRole::kWorkspace) scratch_.push_back({now, static_cast<int>(i), buffers[i].bytes()});
+      if (buffers[i].role == BufferRole::kWorkspace) scratch_.push_back({now, depth, static_cast<int>(i), buffers[i].bytes()});
     manifest_.steps.push_back(std::move(step));
   }
 }
@@ -165,7 +176,8 @@ void Layout::AddPorts() {
   }
   for (int id : network_.outputs) {
     manifest_.outputs.push_back(port_of(id));
-    lifetimes_[manifest_.outputs.back().tensor].last = static_cast<int>(manifest_.steps.size());
+    PlannedTensor& life = lifetimes_[manifest_.outputs.back().tensor];
+    life.last = life.deepest = static_cast<int>(manifest_.steps.size());
   }
 }
 
@@ -182,7 +194,7 @@ void Layout::PlaceArena() {
     manifest_.steps[scratch.step].workspaces.emplace_back(scratch.buffer, int64_t{0});
   std::vector<size_t> next(manifest_.steps.size(), 0);
   for (const Scratch& scratch : scratch_) {
-    planned.push_back({scratch.bytes, scratch.step, scratch.step});
+    planned.push_back({scratch.bytes, scratch.step, scratch.step, scratch.depth, scratch.depth});
     offsets.push_back(&manifest_.steps[scratch.step].workspaces[next[scratch.step]++].second);
   }
   const MemoryPlan plan = PlanMemory(planned);

@@ -11,7 +11,9 @@ namespace {
 
 int64_t Aligned(int64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
-bool LiveTogether(const PlannedTensor& a, const PlannedTensor& b) { return a.first <= b.last && b.first <= a.last; }
+bool LiveTogether(const PlannedTensor& a, const PlannedTensor& b) {
+  return (a.first <= b.last && b.first <= a.last) || (a.shallowest <= b.deepest && b.shallowest <= a.deepest);
+}
 
 // The lowest offset with `bytes` free between the pieces taken, which are [begin, end) in order of begin.
 int64_t LowestGap(const std::vector<std::pair<int64_t, int64_t>>& taken, int64_t bytes) {

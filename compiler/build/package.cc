@@ -133,6 +133,8 @@ class PackageRunner::Loader {
   absl::Status BindStage(Executable& executable, int stage, int tensor);
   // Frees constants that no kernel of a run reads.
   void DropUnread();
+  // Takes the plan with parallel paths if that is faster.
+  absl::Status TryPaths(std::vector<Launch> launches);
 
   PackageRunner& runner_;
   Device& device_;
@@ -232,7 +234,33 @@ absl::Status PackageRunner::Loader::Load() {
   std::vector<Launch> launches;
   for (const auto& step : runner_.steps_)
     for (Launch& launch : step->Launches()) launches.push_back(std::move(launch));
-  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(std::move(launches)));
+  ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(launches));
+  return TryPaths(std::move(launches));
+}
+
+// Some rounds of both plans in turns, each long enough to be told apart.
+absl::Status PackageRunner::Loader::TryPaths(std::vector<Launch> launches) {
+  constexpr int kRounds = 7;
+  constexpr double kRoundSeconds = 2e-3, kWorthwhile = 0.995;
+  absl::StatusOr<std::unique_ptr<Plan>> parallel = device_.MakeParallelPlan(std::move(launches));
+  if (!parallel.ok() || (*parallel)->paths() == 1) return absl::OkStatus();  // the plan in order is there
+  std::vector<double> in_order, side_by_side;
+  int64_t times = 1;
+  for (int round = -1; round < kRounds; ++round) {
+    ASSIGN_OR_RETURN(const double one, runner_.plan_->Time(times));
+    ASSIGN_OR_RETURN(const double other, (*parallel)->Time(times));
+    if (round < 0) {
+      times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(one, 1e-6)), 1, 1000);
+      continue;
+    }
+    in_order.push_back(one);
+    side_by_side.push_back(other);
+  }
+  const auto median = [](std::vector<double>& v) {
+    std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
+    return v[v.size() / 2];
+  };
+  if (median(side_by_side) < kWorthwhile * median(in_order)) runner_.plan_ = *std::move(parallel);
   return absl::OkStatus();
 }
 

@@ -71,6 +71,9 @@ class PackageRunner {
   absl::StatusOr<std::vector<Array>> Outputs();
   // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
   absl::StatusOr<Timing> Bench(const TimingOptions& options);
+  // Paths on which kernels that do not depend on each other run side by side: where the device can and that was measured to be faster
+  // while loading. 1: in order.
+  int paths() const { return plan_->paths(); }
 
  private:
   class Loader;

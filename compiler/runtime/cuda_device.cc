@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/runtime/cuda_library.h"
+#include "compiler/runtime/launch_paths.h"
 #include "compiler/runtime/library_calls.h"
 #include "compiler/runtime/nvml.h"
 #include "compiler/tensor/check.h"
@@ -20,6 +21,8 @@ constexpr int64_t kPadding = 64;
 constexpr int64_t kStaticSharedLimit = 48 << 10;
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
+// Of a plan, for kernels side by side: small networks have no more branches.
+constexpr int kMostPaths = 4;
 
 // "sm_90a" and "sm_90" name the same device.
 std::string PlainArch(std::string arch) {
@@ -163,12 +166,15 @@ class CudaPlan : public Plan {
   ~CudaPlan() override;
   // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of libraries, all
   // of them in turn; null without such calls.
-  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace);
+  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths);
   absl::Status Run() override;
   absl::StatusOr<double> Time(int64_t times) override;
+  int paths() const override { return static_cast<int>(streams_.size()) + 1; }
 
  private:
-  absl::Status Launch(Prepared& prepared);
+  absl::Status Launch(Prepared& prepared, CUstream stream);
+  absl::Status LaunchAll(std::vector<Prepared>& launches, const LaunchPaths& paths);
+  absl::Status MakeStreams(int count);
   absl::Status Check(CUresult result, const char* doing) { return cuda_.ToStatus(result, doing); }
 
   const CudaLibrary& cuda_;
@@ -177,6 +183,8 @@ class CudaPlan : public Plan {
   CUgraphExec graph_ = nullptr;
   std::unique_ptr<DeviceBuffer> workspace_;
   CUevent start_ = nullptr, end_ = nullptr;
+  std::vector<CUstream> streams_;  // of the paths behind the first, whose stream is the device's
+  std::vector<CUevent> events_;    // that order paths while they are captured
 };
 
 CudaPlan::~CudaPlan() {
@@ -184,6 +192,8 @@ CudaPlan::~CudaPlan() {
   if (graph_ != nullptr) cuda_.GraphExecDestroy(graph_);
   if (start_ != nullptr) cuda_.EventDestroy(start_);
   if (end_ != nullptr) cuda_.EventDestroy(end_);
+  for (CUevent event : events_) cuda_.EventDestroy(event);
+  for (CUstream stream : streams_) cuda_.StreamDestroy(stream);
 }
 
 // Calls a library with operands and workspace at these addresses.
@@ -194,7 +204,7 @@ absl::Status Call(PreparedCall& call, const std::vector<CUdeviceptr>& operands, 
   return call.Enqueue(pointers, workspace != nullptr ? pointer(AddressOf(*workspace)) : nullptr);
 }
 
-absl::Status CudaPlan::Launch(Prepared& prepared) {
+absl::Status CudaPlan::Launch(Prepared& prepared, CUstream stream) {
   if (prepared.library != nullptr) return Call(*prepared.library, prepared.args, workspace_.get());
   std::vector<void*> params;
   for (CUdeviceptr& arg : prepared.args) params.push_back(&arg);
@@ -205,7 +215,7 @@ absl::Status CudaPlan::Launch(Prepared& prepared) {
     return cuda_.ToStatus(
         cuda_.LaunchKernel(prepared.function, dim(kernel.grid[0]), dim(kernel.grid[1]), dim(kernel.grid[2]),
                            dim(kernel.block[0]), dim(kernel.block[1]), dim(kernel.block[2]), prepared.dynamic_shared,
-                           stream_, params.data(), nullptr),
+                           stream, params.data(), nullptr),
         doing);
   }
   std::vector<CUlaunchAttribute> attributes;
@@ -229,23 +239,60 @@ absl::Status CudaPlan::Launch(Prepared& prepared) {
   config.blockDimY = dim(kernel.block[1]);
   config.blockDimZ = dim(kernel.block[2]);
   config.sharedMemBytes = prepared.dynamic_shared;
-  config.hStream = stream_;
+  config.hStream = stream;
   config.attrs = attributes.data();
   config.numAttrs = static_cast<unsigned>(attributes.size());
   return cuda_.ToStatus(cuda_.LaunchKernelEx(&config, prepared.function, params.data(), nullptr), doing);
 }
 
-absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace) {
+absl::Status CudaPlan::MakeStreams(int count) {
+  for (int i = 0; i < count; ++i) {
+    CUstream stream = nullptr;
+    RETURN_IF_ERROR(Check(cuda_.StreamCreate(&stream, CU_STREAM_NON_BLOCKING), "making a stream"));
+    streams_.push_back(stream);
+  }
+  return absl::OkStatus();
+}
+
+// Streams of other paths join the capture by waiting for an event of it, and are waited for at its end.
+absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPaths& paths) {
+  const auto stream_of = [&](int path) { return path == 0 ? stream_ : streams_[path - 1]; };
+  const auto record = [&](CUstream stream, CUevent* event) {
+    RETURN_IF_ERROR(Check(cuda_.EventCreate(event, CU_EVENT_DISABLE_TIMING), "making an event"));
+    events_.push_back(*event);
+    return Check(cuda_.EventRecord(*event, stream), "recording an event");
+  };
+  const auto wait = [&](CUstream stream, CUevent event) { return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event"); };
+  std::vector<bool> waited_for(launches.size(), false), joined(paths.count, false);
+  for (const PathStep& step : paths.steps)
+    for (int launch : step.waits) waited_for[launch] = true;
+  for (size_t path = 1; path < paths.last.size(); ++path) waited_for[paths.last[path]] = true;
+  std::vector<CUevent> done(launches.size(), nullptr);
+  CUevent begin = nullptr;
+  if (paths.count > 1) RETURN_IF_ERROR(record(stream_, &begin));
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const PathStep& step = paths.steps[i];
+    const CUstream stream = stream_of(step.path);
+    if (step.path > 0 && !joined[step.path] && step.waits.empty()) RETURN_IF_ERROR(wait(stream, begin));
+    joined[step.path] = true;
+    for (int launch : step.waits) RETURN_IF_ERROR(wait(stream, done[launch]));
+    // Only the kernel that a kernel follows at once can let it start early.
+    if (paths.count > 1 && !step.alone) launches[i].kernel.overlap = false;
+    RETURN_IF_ERROR(Launch(launches[i], stream));
+    if (waited_for[i]) RETURN_IF_ERROR(record(stream, &done[i]));
+  }
+  for (size_t path = 1; path < paths.last.size(); ++path) RETURN_IF_ERROR(wait(stream_, done[paths.last[path]]));
+  return absl::OkStatus();
+}
+
+absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths) {
   workspace_ = std::move(workspace);
+  RETURN_IF_ERROR(MakeStreams(std::max(paths.count, 1) - 1));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(
       Check(cuda_.StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "starting to capture a graph"));
-  absl::Status launched;
-  for (Prepared& prepared : launches) {
-    launched = Launch(prepared);
-    if (!launched.ok()) break;
-  }
+  const absl::Status launched = LaunchAll(launches, paths);
   // The capture must be ended in any case, or the stream stays in it. Its own error is a consequence of the first.
   CUgraph graph = nullptr;
   const absl::Status ended = Check(cuda_.StreamEndCapture(stream_, &graph), "capturing a graph");
@@ -290,13 +337,17 @@ class CudaDevice : public Device {
   absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override { return MakePlanOn(launches, 1); }
+  absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) override {
+    return MakePlanOn(launches, kMostPaths);
+  }
   absl::Status FlushCache() override;
   Clocks clocks() const override { return nvml_ != nullptr ? nvml_->clocks() : Clocks{}; }
 
  private:
   absl::Status Select() { return cuda_.ToStatus(cuda_.CtxSetCurrent(context_), "selecting the GPU"); }
   absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlanOn(const std::vector<Launch>& launches, int most_paths);
   absl::StatusOr<Prepared> Prepare(const Launch& launch);
   // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels then,
   // which must not happen while a graph is captured. What it computes goes to memory of its own.
@@ -471,7 +522,26 @@ absl::Status CudaDevice::Allow(const std::vector<Prepared>& launches) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlan(std::vector<Launch> launches) {
+// What a launch uses, by address: views of one buffer may overlap.
+std::vector<MemoryRange> MemoryOf(const Launch& launch) {
+  std::vector<MemoryRange> memory;
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    const CUdeviceptr begin = AddressOf(*launch.args[i]);
+    memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()), launch.writes.empty() || launch.writes[i]});
+  }
+  return memory;
+}
+
+LaunchPaths PathsOf(const std::vector<Launch>& launches, int most) {
+  // Calls of libraries have one stream and one workspace.
+  const bool calls = std::any_of(launches.begin(), launches.end(), [](const Launch& l) { return l.kernel.library != nullptr; });
+  if (most == 1 || calls) return InOrder(launches.size());
+  std::vector<std::vector<MemoryRange>> memory;
+  for (const Launch& launch : launches) memory.push_back(MemoryOf(launch));
+  return PlacePaths(DependenciesOf(memory), most);
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<Launch>& launches, int most_paths) {
   RETURN_IF_ERROR(Select());
   std::vector<Prepared> all;
   all.reserve(launches.size());
@@ -482,7 +552,7 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlan(std::vector<Launch> l
   RETURN_IF_ERROR(Allow(all));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, WorkspaceFor(all));
   auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
-  RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace)));
+  RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace), PathsOf(launches, most_paths)));
   return plan;
 }
 

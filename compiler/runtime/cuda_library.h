@@ -45,6 +45,7 @@ namespace diapason {
   F(GraphExecDestroy, "cuGraphExecDestroy", CUgraphExec)                                                              \
   F(EventCreate, "cuEventCreate", CUevent*, unsigned)                                                                 \
   F(EventDestroy, "cuEventDestroy_v2", CUevent)                                                                       \
+  F(StreamWaitEvent, "cuStreamWaitEvent", CUstream, CUevent, unsigned)                                                \
   F(EventRecord, "cuEventRecord", CUevent, CUstream)                                                                  \
   F(EventElapsedTime, "cuEventElapsedTime", float*, CUevent, CUevent)                                                 \
   F(ModuleLoadDataEx, "cuModuleLoadDataEx", CUmodule*, const void*, unsigned, CUjit_option*, void**)                  \

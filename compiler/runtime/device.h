@@ -33,6 +33,7 @@ struct Launch {
   const Module* module = nullptr;
   Kernel kernel;
   std::vector<DeviceBuffer*> args;  // in order of the kernel's parameters
+  std::vector<bool> writes{};       // by argument: the kernel may write it. Empty: it may write all of them
 };
 
 // A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of
@@ -45,6 +46,8 @@ class Plan {
   // Runs `times` times back to back and returns the seconds between start and end, by events on cuda, a steady clock on
   // cpu and opencl (with the queue finished).
   virtual absl::StatusOr<double> Time(int64_t times) = 0;
+  // Paths on which launches may run side by side; 1: all run in order.
+  virtual int paths() const { return 1; }
 };
 
 class Device {
@@ -70,6 +73,11 @@ class Device {
   // InvalidArgument when a kernel is not in its module; FailedPrecondition when the driver refuses a launch (threads,
   // registers, shared memory, grid). opencl refuses when the plan first runs.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) = 0;
+  // The same, but launches that neither write what the other uses may run side by side (cuda: parallel paths of the graph). In order on
+  // the other devices, and where libraries are called.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) {
+    return MakePlan(std::move(launches));
+  }
   // Writes through a scratch buffer larger than the last-level cache, so that the next run starts cold.
   virtual absl::Status FlushCache() = 0;
   // Current clocks in MHz for records (cuda: SM and memory through NVML if present; cpu: from sysfs or /proc/cpuinfo);

@@ -90,10 +90,12 @@ std::vector<Launch> Executable::Bound(const std::vector<Kernel>& kernels) const 
   std::vector<Launch> launches;
   launches.reserve(kernels.size());
   for (const Kernel& kernel : kernels) {
-    Launch launch{module_.get(), kernel, {}};
+    Launch launch{module_.get(), kernel, {}, {}};
     for (int arg : kernel.args) {
       DIAPASON_CHECK_MSG(buffers_[arg] != nullptr, program_.buffers[arg].name);
       launch.args.push_back(buffers_[arg]);
+      const BufferRole role = program_.buffers[arg].role;
+      launch.writes.push_back(role != BufferRole::kInput && role != BufferRole::kConstant);
     }
     launches.push_back(std::move(launch));
   }

@@ -46,6 +46,12 @@ TEST(MemoryPlan, SmallTensorsFillTheSpaceOfLargeOnesThatAreDead) {
   EXPECT_EQ(plan.bytes, 2048);
 }
 
+TEST(MemoryPlan, StepsOfOneDepthDoNotShareMemory) {
+  // Scratch of two steps, one after the other, that may run side by side.
+  EXPECT_EQ(PlanMemory({{1024, 1, 1, 1, 1}, {1024, 2, 2, 2, 2}}).bytes, 1024);
+  EXPECT_EQ(PlanMemory({{1024, 1, 1, 1, 1}, {1024, 2, 2, 1, 1}}).bytes, 2048);
+}
+
 TEST(MemoryPlan, NothingAndEmptyTensorsTakeNoMemory) {
   EXPECT_EQ(PlanMemory({}).bytes, 0);
   EXPECT_EQ(PlanMemory({{0, 0, 5}, {0, 1, 1}}).bytes, 0);

@@ -180,6 +180,35 @@ TEST_F(CudaDeviceTest, LaunchesOfAPlanSeeEachOthersWritesAndTimeCountsThem) {
   EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(4096.0f));
 }
 
+TEST_F(CudaDeviceTest, ParallelPathsComputeWhatTheOrderSays) {
+  auto module = LoadSource(kSource);
+  auto x = Floats({1, 1, 1, 1}), y = Floats({2, 2, 2, 2}), z = Floats({3, 3, 3, 3});
+  const auto twice = [&](const std::unique_ptr<DeviceBuffer>& buffer) {
+    return Launch{module.get(), KernelOf("twice", {0}, 2, 2), {buffer.get()}, {true}};
+  };
+  // Three chains; a view joins two of them.
+  auto whole = device_->Allocate(2048).value();
+  auto low = device_->View(*whole, 0, 1024).value(), high = device_->View(*whole, 1024, 1024).value();
+  WriteFloats(*device_, *low, std::vector<float>(256, 1));
+  WriteFloats(*device_, *high, std::vector<float>(256, 1));
+  Launch all{module.get(), KernelOf("twice", {0}, 256, 2), {whole.get()}, {true}};
+  Launch first{module.get(), KernelOf("twice", {0}, 128, 2), {low.get()}, {true}};
+  Launch second{module.get(), KernelOf("twice", {0}, 128, 2), {high.get()}, {true}};
+  auto plan = device_->MakeParallelPlan({twice(x), twice(y), first, second, twice(x), twice(z), all, twice(y), twice(x), second});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GT((*plan)->paths(), 1);
+  for (int run = 1; run <= 3; ++run) {
+    ASSERT_TRUE((*plan)->Run().ok());
+    EXPECT_THAT(ReadFloats(*device_, *x, 4), Each(std::pow(8.0f, run)));
+    EXPECT_THAT(ReadFloats(*device_, *y, 4), Each(2 * std::pow(4.0f, run)));
+    EXPECT_THAT(ReadFloats(*device_, *z, 4), Each(3 * std::pow(2.0f, run)));
+    EXPECT_THAT(ReadFloats(*device_, *low, 256), Each(std::pow(4.0f, run)));
+    EXPECT_THAT(ReadFloats(*device_, *high, 256), Each(std::pow(8.0f, run)));
+  }
+  ASSERT_TRUE((*plan)->Time(2).ok());
+  EXPECT_EQ(device_->MakeParallelPlan({twice(x), twice(x)}).value()->paths(), 1);
+}
+
 TEST_F(CudaDeviceTest, AnEmptyPlanRuns) {
   auto plan = device_->MakePlan({});
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -1,0 +1,85 @@
+#include "compiler/runtime/launch_paths.h"
+
+#include <algorithm>
+
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+bool Conflict(const std::vector<MemoryRange>& a, const std::vector<MemoryRange>& b) {
+  for (const MemoryRange& x : a)
+    for (const MemoryRange& y : b)
+      if ((x.written || y.written) && x.begin < y.end && y.begin < x.end) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> DependenciesOf(const std::vector<std::vector<MemoryRange>>& launches) {
+  const size_t count = launches.size();
+  std::vector<std::vector<int>> dependencies(count);
+  std::vector<std::vector<bool>> before(count, std::vector<bool>(count, false));  // all that a launch waits for, by way of others too
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = i; j-- > 0;) {
+      if (before[i][j] || !Conflict(launches[i], launches[j])) continue;
+      dependencies[i].push_back(static_cast<int>(j));
+      before[i][j] = true;
+      for (size_t k = 0; k < j; ++k)
+        if (before[j][k]) before[i][k] = true;
+    }
+  }
+  return dependencies;
+}
+
+LaunchPaths InOrder(size_t launches) {
+  LaunchPaths paths;
+  paths.steps.resize(launches);
+  if (launches == 0) return paths;
+  paths.count = 1;
+  paths.last = {static_cast<int>(launches) - 1};
+  return paths;
+}
+
+LaunchPaths PlacePaths(const std::vector<std::vector<int>>& dependencies, int most) {
+  DIAPASON_CHECK(most > 0);
+  const size_t count = dependencies.size();
+  LaunchPaths paths;
+  paths.steps.resize(count);
+  // By launch: what has ended when it begins, on account of its path as well.
+  std::vector<std::vector<bool>> ended(count, std::vector<bool>(count, false));
+  const auto add = [&](size_t i, size_t j) {
+    ended[i][j] = true;
+    for (size_t k = 0; k < j; ++k)
+      if (ended[j][k]) ended[i][k] = true;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    PathStep& step = paths.steps[i];
+    for (int j : dependencies[i]) add(i, j);
+    step.path = -1;
+    for (int p = 0; p < paths.count; ++p) {
+      const auto& waits = dependencies[i];
+      const bool follows = std::find(waits.begin(), waits.end(), paths.last[p]) != waits.end();
+      if (follows && (step.path < 0 || paths.last[p] > paths.last[step.path])) step.path = p;
+    }
+    for (int p = 0; p < paths.count && step.path < 0; ++p)
+      if (ended[i][paths.last[p]]) step.path = p;
+    if (step.path < 0 && paths.count < most) {
+      step.path = paths.count++;
+      paths.last.push_back(-1);
+    }
+    if (step.path < 0)  // of too many paths that which has been idle for longest
+      step.path = static_cast<int>(std::min_element(paths.last.begin(), paths.last.end()) - paths.last.begin());
+    const int previous = paths.last[step.path];
+    if (previous >= 0) add(i, previous);
+    for (int j : dependencies[i]) {
+      const bool by_path = previous >= 0 && (j == previous || ended[previous][j]);
+      if (!by_path) step.waits.push_back(j);
+    }
+    step.alone = dependencies[i].size() == 1 && dependencies[i][0] == previous;
+    paths.last[step.path] = static_cast<int>(i);
+  }
+  return paths;
+}
+
+}  // namespace diapason
