@@ -236,10 +236,12 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
   const auto device = OpenDevice(Target::Parse(GetParam()).value());
   if (!device.ok()) GTEST_SKIP() << device.status();
   for (int64_t k : {64, 576, 2304, 4608}) {
-    const ComputeDag dag = testing::MatMul(48, 64, k, false);
-    const auto task = TaskOf(dag);
+    const ComputeDag dag = testing::MatMul(48, 128, k, false);
     const testing::Reference reference = testing::MakeReference(dag, 11);
     const Target target = Target::Parse(GetParam()).value();
+    DeviceFacts facts = DefaultFacts(target);
+    facts.num_cores = 1;  // large enough for warpgroups
+    const auto task = TaskSpace::Create(dag, target, facts).value();
     auto error_of = [&](const char* sketch, int32_t depth) -> double {
       const Space* space = SpaceWith(*task, sketch);
       if (space == nullptr) return INFINITY;
@@ -249,19 +251,21 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
           decisions[h] = depth;
           space->Clamp(h + 1, absl::MakeSpan(decisions));
         }
-      const auto lowered = Lower(dag, space->Instantiate(decisions), target, DefaultFacts(target));
+      const auto lowered = Lower(dag, space->Instantiate(decisions), target, facts);
       if (!lowered.ok()) return INFINITY;
       const auto program = CompileProgram(*lowered, target);
       if (!program.ok()) return INFINITY;
       const auto outputs = testing::RunOnDevice(**device, *program, dag, reference.inputs);
-      return outputs.ok() ? ErrorOf(*outputs, reference.inputs, 48, 64, k) : INFINITY;
+      return outputs.ok() ? ErrorOf(*outputs, reference.inputs, 48, 128, k) : INFINITY;
     };
     const double multiply_adds = error_of("gemm/tile", 0);
-    for (int32_t depth : {8, 16, 32}) {
-      const double products = error_of("gemm/tensor", depth);
-      std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with 3xTF32 by %d\n", static_cast<long long>(k), multiply_adds,
-                  products, depth);
-      EXPECT_LE(products, 2.0 * multiply_adds) << k << " by " << depth;
+    for (const char* sketch : {"gemm/tensor", "gemm/wgmma"}) {
+      for (int32_t depth : {8, 16, 32}) {
+        const double products = error_of(sketch, depth);
+        std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with %s by %d\n", static_cast<long long>(k), multiply_adds,
+                    products, sketch, depth);
+        EXPECT_LE(products, 2.0 * multiply_adds) << k << " by " << depth << " " << sketch;
+      }
     }
   }
 }
