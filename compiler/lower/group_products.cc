@@ -235,7 +235,8 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   std::vector<Stmt> body{MakeBarrier()};
   ++serial_depth_;
   group_iteration_ = step;
-  defer_group_ = true;
+  defer_group_ = true;  // unless a step makes products more than once
+  for (size_t p = last + 1; p < end; ++p) defer_group_ &= bounds_.stages[id].extent[state_.stage(id).order[p]] == 1;
   group_end_ = nullptr;
   Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
   const Stmt sums = group_end_;

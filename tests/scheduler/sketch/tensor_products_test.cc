@@ -140,6 +140,28 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
   }
 }
 
+// As no sketch has it: the loops between the copies and the products run more than once.
+TEST(GroupProducts, SeveralProductsOfOneStep) {
+  const ComputeDag dag = Product(70, 66, 64, false, false, false);
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+  ASSERT_GE(task->Find("direct/wgmma"), 0);
+  const Space* space = &task->space(task->Find("direct/wgmma"));
+  std::mt19937 random(6);
+  Schedule schedule = space->Instantiate(
+      Draw(*space, {{"groups", 1}, {"i0.tiles", 2}, {"i1.tiles", 1}, {"stages", 3}, {"r2", 16}}, random));
+  int changed = 0;
+  for (Step& step : schedule.steps)
+    if (step.kind == StepKind::kSplit && step.factors.size() == 2 && step.factors[0].value == 1 && step.factors[1].value == 16) {
+      step.factors = {Factor::Of(2), Factor::Of(8)};
+      ++changed;
+    }
+  ASSERT_EQ(changed, 1);
+  const auto lowered = Lower(dag, schedule, kCuda, FewCores());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  testing::ExpectNestComputes(*lowered, expected);
+}
+
 // ptxas takes the instructions, with registers for all sums.
 TEST(GroupProducts, CompileForTheirArchitecture) {
   const ComputeDag dag = Product(256, 256, 64, false, false, false);
