@@ -371,7 +371,7 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
     if (extent < threads_) body = MakeIf(Lt(var, IntImm(extent)), body);
   }
   if (extent == 1 && kind != ForKind::kBlockX && kind != ForKind::kThreadX && kind != ForKind::kParallel) return body;
-  return MakeFor(kind, var, extent, body, kind == ForKind::kSerial && CopiesInLoop(id) ? 1 : 0);
+  return MakeFor(kind, var, extent, body);
 }
 
 Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
@@ -394,28 +394,11 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
     const bool tile = split_.blocks > 1 && id == root_ &&
                       bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
-    bool asynchronous = false;
-    for (int child : skeleton_.backwards())
-      asynchronous |= state_.stage(child).attach_stage == id && CopiesInLoop(child) &&
-                      bounds_.stages[child].attach_position == static_cast<int>(position);
-    if (asynchronous) {
-      all.push_back(MakeCommit());
-      all.push_back(MakeWait(0));
-    }
     all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
   }
   all.push_back(AttachedAt(id, position, false));
   return MakeSeq(all);
-}
-
-// A shared copy whose rounds are not all unrolled: through registers each would wait for the one before.
-bool NestBuilder::CopiesInLoop(int id) const {
-  const StageState& stage = state_.stage(id);
-  if (stage.memory != Memory::kShared || stage.attach != StageState::Attach::kAt || id == split_.tile) return false;
-  for (size_t p = 0; p < stage.order.size(); ++p)
-    if (KindOf(id, p) == ForKind::kSerial && bounds_.stages[id].extent[stage.order[p]] > 1) return true;
-  return false;
 }
 
 // Slots of the shared copies whose pipeline starts at a loop, 1 if none does; `last` is the loop at which they are computed.
@@ -732,7 +715,7 @@ Stmt NestBuilder::EmitStage(int id) {
     // Partial results beyond the tensor are never read.
     if (!guards.domain.empty() && id != split_.tile)
       value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
-    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr || CopiesInLoop(id)));
+    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr));
   };
   return EmitLoops(id, 0, stage.order.size(), statement);
 }

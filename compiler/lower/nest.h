@@ -51,7 +51,6 @@ class NestBuilder {
   Stmt EmitStage(int id);
   Stmt EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner);
   Stmt EmitAttached(int id, size_t position);
-  bool CopiesInLoop(int id) const;
   Stmt AttachedAt(int id, size_t position, bool shared);
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);

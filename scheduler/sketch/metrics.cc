@@ -230,12 +230,14 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
 // else elements k = lane % 4 and column or row lane / 4. Over what a window slides, rows begin a step of it apart and overlap.
 MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
   const StageBounds& producer = bounds.stages[access.producer];
-  const size_t spatial = skeleton_->state().stage(access.reader).op.axes.size();
+  const StageState& stage = skeleton_->state().stage(access.reader);
+  const size_t spatial = stage.op.axes.size();
   bool k_innermost = false;
   int64_t row = producer.buffer.back() + producer.row_padding, step = 0;
   for (const auto& [axis, coefficient] : access.dims.back().axes) {
     if (static_cast<size_t>(axis) >= spatial) k_innermost = true;
-    else step = coefficient;
+    for (const Term& t : bounds.stages[access.reader].axis_terms[axis])
+      if (t.stage == access.reader && t.loop == stage.tensor_n) step = coefficient * t.coefficient;
   }
   if (k_innermost && step > 0) row = step;
   const bool matrices = k_innermost && row % 4 == 0;

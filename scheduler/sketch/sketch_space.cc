@@ -75,7 +75,7 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
-    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.align_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
+    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
   }

@@ -183,6 +183,8 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
     const std::string name = AxisName(*draft, stage, axis);
     TensorTile& tile = tiles[axis];
     tile.unit = axis == lanes.rows ? 16 : axis == lanes.columns ? 8 : 1;
+    // Windows of neighbouring columns overlap in the banks of shared memory, those of every second less.
+    tile.apart = axis == lanes.columns && draft->IsRowOfWindow(stage, draft->ReduceAxes(stage).back());
     const int64_t units = (extent + tile.unit - 1) / tile.unit;
     if (groups.rows < 0) {
       tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
@@ -221,19 +223,22 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
       loops.outer.push_back(axis);
       continue;
     }
-    std::vector<Factor> factors{tile.warps, tile.tiles};
+    std::vector<Factor> factors{tile.warps};
+    if (!tile.apart) factors.push_back(tile.tiles);
+    const size_t unit = factors.size() + 1;  // where the two loops of a product's unit are among the pieces
     if (tile.has_lanes()) {
       factors.push_back(tile.rows() ? Factor::Of(2) : tile.lanes());
       factors.push_back(tile.rows() ? tile.lanes() : Factor::Of(2));
     }
+    if (tile.apart) factors.push_back(tile.tiles);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.outer.push_back(pieces[0]);
     loops.warp.push_back(pieces[1]);
-    loops.tile.push_back(pieces[2]);
+    loops.tile.push_back(tile.apart ? pieces.back() : pieces[2]);
     if (!tile.has_lanes()) continue;
     const auto place = [&](std::vector<int>* to) { return tile.rows() ? to->begin() : to->end(); };
-    loops.lane.insert(place(&loops.lane), pieces[tile.rows() ? 4 : 3]);
-    loops.pair.insert(place(&loops.pair), pieces[tile.rows() ? 3 : 4]);
+    loops.lane.insert(place(&loops.lane), pieces[tile.rows() ? unit + 1 : unit]);
+    loops.pair.insert(place(&loops.pair), pieces[tile.rows() ? unit : unit + 1]);
   }
   if (groups.rows >= 0 && groups.rows < groups.columns) std::swap(loops.warp[0], loops.warp[1]);
   return loops;
@@ -248,9 +253,10 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
       (tiles[axis].tiled() ? tile : outer).push_back(axis);
       continue;
     }
-    const std::vector<int> pieces = draft->Split(stage, axis, {Factor::Of(2)});
-    tile.push_back(pieces[0]);
-    pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[1]);
+    const bool apart = tiles[axis].apart;
+    const std::vector<int> pieces = draft->Split(stage, axis, {apart ? tiles[axis].tiles : Factor::Of(2)});
+    tile.push_back(pieces[apart ? 1 : 0]);
+    pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[apart ? 0 : 1]);
   }
   const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups);
   std::vector<int> unrolled = outer, order;

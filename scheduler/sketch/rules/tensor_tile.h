@@ -28,9 +28,11 @@ struct GroupForm {
 GroupForm FindGroupForm(const Draft& draft, int stage);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
-// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns).
+// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles.
 struct TensorTile {
   int32_t unit = 0;  // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
+  // Columns of a product are `tiles` elements apart, not neighbours: the tile is the innermost part of the axis.
+  bool apart = false;
   Factor warps, tiles;
   bool tiled() const { return unit > 0; }
   bool has_lanes() const { return unit > 1; }
