@@ -28,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxKey = 128;
 constexpr size_t kMaxSpecBytes = 1 << 20;
+// Of a job's progress: what the next service tells of it until its tuner has read the history.
+constexpr std::chrono::seconds kSaveEvery{1};
 
 int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -71,6 +73,7 @@ class JobManager::Impl {
     bool running = false;  // its thread works; the thread itself is joined by the next one to need it
     std::thread thread;
     Clock::time_point not_before{};  // after a fault of the fleet
+    Clock::time_point saved{};
   };
 
   void ScheduleLoop();
@@ -151,6 +154,7 @@ absl::StatusOr<JobManager::Impl::Entry*> JobManager::Impl::Find(int64_t id) {
 }
 
 absl::Status JobManager::Impl::Save(Entry& entry) {
+  entry.saved = Clock::now();
   v1::Job stored = entry.job;
   absl::Status status = store_->Put(stored);
   if (!status.ok())
@@ -329,6 +333,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
     std::lock_guard lock(mutex_);
     *entry.job.mutable_progress() = progress;
     Changed(entry);
+    if (Clock::now() - entry.saved >= kSaveEvery) Save(entry).IgnoreError();
   });
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
                                                                      fleet.measurer.get(), history_.get(), &listener));

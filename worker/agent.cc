@@ -52,8 +52,8 @@ bool IsRefusal(const absl::Status& status) {
 class WorkerAgent::Impl {
  public:
   explicit Impl(AgentOptions options) : options_(std::move(options)) {
-    if (options_.name.empty()) options_.name = HostName();
     if (options_.worker_id.empty()) options_.worker_id = HostName() + "-" + std::to_string(getpid());
+    if (options_.name.empty()) options_.name = options_.worker_id;
   }
   ~Impl() { Stop(); }
 

@@ -21,7 +21,7 @@ struct AgentOptions {
   std::string tracker;    // HOST:PORT
   std::shared_ptr<const ClientCredentials> credentials;
   std::string worker_id;  // unique in the fleet; empty: host and process
-  std::string name;       // for people; empty: the host's name
+  std::string name;       // for people; empty: worker_id
   std::map<std::string, std::string> labels;
   PipelineOptions pipeline;
   // Requests held at once for all devices together, so that neither builders nor devices wait; 0: 2 a builder and 2 a

@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "absl/strings/str_cat.h"
 #include "tests/cli/fleet_fixture.h"
 
 namespace diapason {
@@ -164,6 +165,24 @@ TEST_F(FleetCli, LaunchesItsWorkers) {
   EXPECT_NE(tune.err().find(" warning workers_lost workers=1\n"), std::string::npos) << tune.err();
   EXPECT_TRUE(WaitFor([&] { return workers().empty(); }));
   ExpectEachOnce(24);
+}
+
+// Workers of one host that were given no name.
+TEST_F(FleetCli, NamelessWorkersAreToldApart) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  const std::vector<std::string> args = {"worker", "--tracker", address, "--devices", "cpu", "--builders", "1"};
+  Process one(args, Path("one")), two(args, Path("two"));
+  std::set<std::string> names;
+  ASSERT_TRUE(WaitFor([&] {
+    names.clear();
+    const nlohmann::json status = Cli({"fleet", "status", "--tracker", address, "--json"}).json();
+    for (const auto& device : status["devices"]) names.insert(device["worker"]);
+    return status["devices"].size() == 2;
+  })) << tracker->err();
+  char host[256] = {};
+  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
+  EXPECT_EQ(names, (std::set<std::string>{absl::StrCat(host, "-", one.pid()), absl::StrCat(host, "-", two.pid())}));
 }
 
 // A worker asks for its tracker for ever.

@@ -106,6 +106,22 @@ TEST_F(ServiceCli, AKilledServiceGoesOnWithItsJobs) {
   ExpectEachOnce(60);
 }
 
+// Before its tuner has found a tracker and read the history.
+TEST_F(ServiceCli, AKilledServiceStillKnowsHowFarItsJobsWere) {
+  auto tracker = Tracker();
+  auto worker = Worker(tracker->Address(), "worker");
+  auto service = Serve("127.0.0.1:0", {"--tracker", tracker->Address()});
+  const std::string address = service->Address();
+  ASSERT_EQ(Cli(Submit(address, "100000")).json()["job"], 1) << service->err();
+  ASSERT_TRUE(WaitFor([&] { return Jobs(address)[0]["trials"] >= 4; })) << service->err();
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  tracker->Kill();
+  service->Kill();
+  service = Serve(address, {"--tracker", tracker->Address()});
+  ASSERT_EQ(service->Address(), address) << service->err();
+  EXPECT_GE(Jobs(address)[0]["trials"], 4);
+}
+
 TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
   auto service = Serve("127.0.0.1:0", {"--running", "1"});
   const std::string address = service->Address();
