@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "compiler/codegen/passes.h"
+#include "compiler/codegen/zigzag.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -85,7 +86,8 @@ class GpuKernelPrinter : public ExprPrinter {
     for (const BufferDecl& param : kernel_.params) Declare(param);
     BindVars(kernel_.body);
     Stmt body = NormalizeVectorLoops(kernel_.body, analyzer_);
-    body = ExpandChoices(body, analyzer_);
+    body = ZigzagProducts(ExpandChoices(body, analyzer_), analyzer_);
+    BindVars(body);
     body = UnifyLaneConditions(SimplifyAll(body, analyzer_), analyzer_);
     KernelFunc simplified = kernel_;
     simplified.body = body;
