@@ -9,7 +9,7 @@
 namespace diapason::testing {
 
 struct ConvShape {
-  int64_t height = 8, width = 8, in = 8, out = 16, kernel = 3, stride = 1, padding = 1;
+  int64_t height = 8, width = 8, in = 8, out = 16, kernel = 3, stride = 1, padding = 1, batch = 1;
 };
 
 // NHWC convolution + bias (+ residual) + relu, the way the graph room cuts it.
@@ -17,18 +17,18 @@ inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
   DagBuilder b;
   const int64_t p = s.padding, oh = (s.height + 2 * p - s.kernel) / s.stride + 1,
                 ow = (s.width + 2 * p - s.kernel) / s.stride + 1;
-  const int x = b.Placeholder("x", {1, s.height, s.width, s.in});
+  const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.in});
   const int w = b.Constant("w", {s.kernel, s.kernel, s.in, s.out});
   const int bias = b.Constant("bias", {s.out});
   int input = x;
   if (p > 0) {
-    input = b.Compute("pad", {1, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
+    input = b.Compute("pad", {s.batch, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
       const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(s.height + p)));
       const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(s.width + p)));
       return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0));
     });
   }
-  const std::vector<int64_t> shape{1, oh, ow, s.out};
+  const std::vector<int64_t> shape{s.batch, oh, ow, s.out};
   const int conv = b.Reduce("conv", shape, {s.kernel, s.kernel, s.in}, Combiner::kSum,
                             [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
                               return Mul(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),

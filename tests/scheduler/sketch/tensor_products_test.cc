@@ -92,7 +92,8 @@ TEST(TensorProducts, ManySumsOfALane) {
 // The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile does not divide.
 TEST(TensorProducts, WindowsMoveOverOneCopyOfTheImage) {
   std::mt19937 random(11);
-  for (const testing::ConvShape& shape : {testing::ConvShape{17, 19, 3, 20, 7, 2, 3}, testing::ConvShape{9, 15, 5, 16, 3, 1, 1}}) {
+  for (const testing::ConvShape& shape : {testing::ConvShape{17, 19, 3, 20, 7, 2, 3}, testing::ConvShape{9, 15, 5, 16, 3, 1, 1},
+                                          testing::ConvShape{8, 14, 3, 16, 5, 2, 2, 3}}) {
     const ComputeDag dag = testing::Convolution(shape, true);
     const testing::Reference expected = testing::MakeReference(dag, 13);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
