@@ -16,14 +16,24 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
   return views;
 }
 
+std::optional<View> WithWeightsAlongK(const ComputeDag& dag, const View& view) {
+  if (view.name != "gemm" && view.name != "winograd") return std::nullopt;
+  const View along_k{absl::StrCat(view.name, "_k"), view.params};
+  if (!ApplyView(dag, along_k).ok()) return std::nullopt;
+  return along_k;
+}
+
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "direct" && view.params.empty()) return dag;
   if (view.name == "library" && view.params.empty()) return dag;
   if (view.name == "gemm" && view.params.empty()) return GemmView(dag);
+  if (view.name == "gemm_k" && view.params.empty()) return GemmView(dag, true);
   if (view.name == "winograd" && view.params.size() == 1) return WinogradView(dag, view.params[0]);
   if (view.name == "rows" && view.params.empty()) return RowsView(dag);
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no view ", view.ToString(), ": known are direct, gemm, winograd(2), winograd(4), rows and library"));
+  if (view.name == "winograd_k" && view.params.size() == 1) return WinogradView(dag, view.params[0], true);
+  return absl::InvalidArgumentError(absl::StrCat("there is no view ", view.ToString(),
+                                                 ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
+                                                 "winograd_k(2), winograd_k(4), rows and library"));
 }
 
 }  // namespace diapason

@@ -3,6 +3,7 @@
 // flat order), though a view may give them another shape (a gemm view has [pixels, channels] for [n, h, w, c]).
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +17,10 @@ namespace diapason {
 // dense convolutions of few channels in NHWC and float32.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
+// gemm or winograd with the weights laid out at build time such that k is innermost, as tensor cores read them (ldmatrix):
+// gemm_k, winograd_k(m). Nothing for other views, and where the columns are no constants.
+std::optional<View> WithWeightsAlongK(const ComputeDag& dag, const View& view);
+
 // The view's dag. InvalidArgument if the view does not apply. Names of stages that later steps rely on: none; look at the
 // structure. In the result every stage keeps a unique name.
 //
@@ -27,6 +32,8 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 // the placeholder itself, no stage. Epilogue stages are rewritten over [b, m, n] (residuals reshaped, bias [n]), and so is the
 // output: its flat order must stay the same, else the view does not apply. Extent-1 axes are dropped first.
 //
+// gemm_k: B' is B'[b, n, k], a prologue unless the constant lies so already.
+//
 // (view_gemm.cc)
 //
 // library: the dag as it is; a library computes its anchor (StepKind::kLibrary). Not among ViewsOf, since the target must
@@ -34,7 +41,7 @@ std::vector<View> ViewsOf(const ComputeDag& dag);
 //
 // winograd(m), m = 2 or 4: a weight transform (prologue), input tiles, input transform, a product over [(m+2)^2, tiles, co, ci],
 // inverse transform, epilogue; the matrices of F(m, 3) are choices between literals in the expressions, and unroll_axes name
-// the axes that are unrolled whole to decide them. (view_winograd.cc)
+// the axes that are unrolled whole to decide them. winograd_k(m): with the transformed weights' ci innermost. (view_winograd.cc)
 //
 // rows: C[n, y, x, co] = sum over window rows r and elements j of such a row of X'[n, sh*y + r, sw*ci*x + first + j] * W'[r, j, co],
 // with rows of the input as runs of w*ci elements. (view_rows.h)

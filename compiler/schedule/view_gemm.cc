@@ -24,12 +24,13 @@ const ExprNode* LoadUnderCasts(const Expr& e) {
 
 class GemmRewriter {
  public:
-  explicit GemmRewriter(const ComputeDag& dag) : dag_(dag), new_id_(dag.size(), -1) {}
+  GemmRewriter(const ComputeDag& dag, bool k_innermost) : dag_(dag), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindAnchor());
     RETURN_IF_ERROR(Classify());
     RETURN_IF_ERROR(CheckEpilogue());
+    if (k_innermost_ && !dag_.is_prologue(load_[1]->buffer)) return No("the columns are no constants");
     for (int id = 0; id < dag_.size(); ++id) RETURN_IF_ERROR(Emit(id));
     std::vector<int> outputs;
     for (int id : dag_.outputs()) outputs.push_back(new_id_[id]);
@@ -196,9 +197,10 @@ class GemmRewriter {
     return true;
   }
 
-  // The operand as a matrix [b,] rows, columns: the placeholder itself reshaped, or a stage of its own.
+  // The operand as a matrix [b,] rows, columns (of B: [b,] columns, k where k is to be innermost): the placeholder itself reshaped,
+  // or a stage of its own.
   int EmitOperand(int side) {
-    const int first = side == 0 ? kM : kK, second = side == 0 ? kK : kN;
+    const int first = side == 0 ? kM : k_innermost_ ? kN : kK, second = side == 0 || k_innermost_ ? kK : kN;
     static constexpr std::array<const char*, 4> kNames{"b", "m", "n", "k"};
     std::vector<Axis> axes;
     VarMap map;
@@ -258,7 +260,8 @@ class GemmRewriter {
     }
     const Expr k = stage.reduce_axes[0].var;
     row.insert(row.end(), {stage.axes[next].var, k});
-    column.insert(column.end(), {k, stage.axes[next + 1].var});
+    const Expr n = stage.axes[next + 1].var;
+    column.insert(column.end(), {k_innermost_ ? n : k, k_innermost_ ? k : n});
     // Casts around the factors stay.
     auto factor = [&](int side, int id, const std::vector<Expr>& indices) {
       return Rewrite(operand_[side], [&](const Expr& e) {
@@ -309,6 +312,7 @@ class GemmRewriter {
   }
 
   const ComputeDag& dag_;
+  const bool k_innermost_;  // of B
   int anchor_ = -1;
   std::array<Expr, 2> operand_;
   std::array<const ExprNode*, 2> load_{};
@@ -321,6 +325,8 @@ class GemmRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag) { return GemmRewriter(dag).Run(); }
+absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag, bool k_innermost) {
+  return GemmRewriter(dag, k_innermost).Run();
+}
 
 }  // namespace diapason

@@ -6,7 +6,8 @@
 
 namespace diapason {
 
-// InvalidArgument, saying why, where the dag is no product of two operands reused along each other's axes.
-absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag);
+// InvalidArgument, saying why, where the dag is no product of two operands reused along each other's axes. `k_innermost`: of
+// constant columns, B'[b, n, k]; InvalidArgument too where they are not constant.
+absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag, bool k_innermost = false);
 
 }  // namespace diapason

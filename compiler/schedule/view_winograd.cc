@@ -80,7 +80,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 class WinogradRewriter {
  public:
-  WinogradRewriter(const ComputeDag& dag, int64_t m) : dag_(dag), m_(m), new_id_(dag.size(), -1) {}
+  WinogradRewriter(const ComputeDag& dag, int64_t m, bool k_innermost)
+      : dag_(dag), m_(m), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
     if (m_ != 2 && m_ != 4) return No(absl::StrCat("tiles are of 2 or 4, not ", m_));
@@ -224,7 +225,8 @@ class WinogradRewriter {
       sum = Add(sum, TimesEntry(g, FloorDiv(t.var, tile()), static_cast<size_t>(row),
                                 Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices))));
     }
-    Stage stage = Reduction(dag_.stage(weights_->buffer).name + ".winograd", {t, ci, co}, column,
+    Stage stage = Reduction(dag_.stage(weights_->buffer).name + ".winograd",
+                            k_innermost_ ? std::vector<Axis>{t, co, ci} : std::vector<Axis>{t, ci, co}, column,
                             TimesEntry(g, FloorMod(t.var, tile()), column.var, sum));
     stage.unroll_axes = {t.var->name, column.var->name};
     return AddStage(std::move(stage));
@@ -279,7 +281,8 @@ class WinogradRewriter {
     const Axis ci = MakeAxis("ci", channels_in());
     return AddStage(Reduction(conv().name, {t, p, co}, ci,
                               Mul(Load(input, DType::kFloat32, {t.var, p.var, ci.var}),
-                                  Load(weights, DType::kFloat32, {t.var, ci.var, co.var}))));
+                                  Load(weights, DType::kFloat32,
+                                       {t.var, k_innermost_ ? co.var : ci.var, k_innermost_ ? ci.var : co.var}))));
   }
 
   // Axes of a stage over the output cut into tiles, and the original axes as functions of them.
@@ -378,6 +381,7 @@ class WinogradRewriter {
 
   const ComputeDag& dag_;
   const int64_t m_;
+  const bool k_innermost_;  // of the transformed weights
   int conv_ = -1;
   const ExprNode* input_ = nullptr;    // loads of the convolution's body
   const ExprNode* weights_ = nullptr;
@@ -391,6 +395,8 @@ class WinogradRewriter {
 
 }  // namespace
 
-absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m) { return WinogradRewriter(dag, m).Run(); }
+absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m, bool k_innermost) {
+  return WinogradRewriter(dag, m, k_innermost).Run();
+}
 
 }  // namespace diapason

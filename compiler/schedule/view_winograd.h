@@ -10,7 +10,7 @@
 namespace diapason {
 
 // The dag's stages become, for an output of [n, h, w, co] cut into p = n * ceil(h/m) * ceil(w/m) tiles and t = (m+2)^2:
-//   weights U[t, ci, co]           prologue
+//   weights U[t, ci, co]           prologue; U[t, co, ci] with `k_innermost`
 //   tiles   D[p, m+2, m+2, ci]     the input under each tile, the padding inlined
 //   input   V[t, p, ci]
 //   product C[t, p, co] = sum over ci of V * U
@@ -19,6 +19,6 @@ namespace diapason {
 //
 // InvalidArgument, saying why, unless the dag is one dense 3x3 convolution of stride and dilation 1 in float32, NHWC, with
 // constant weights, followed by element-wise stages, and m is 2 or 4.
-absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m);
+absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m, bool k_innermost = false);
 
 }  // namespace diapason

@@ -1,5 +1,9 @@
 #include "scheduler/space.h"
 
+#include <algorithm>
+#include <functional>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/view.h"
 #include "compiler/tensor/check.h"
@@ -9,6 +13,32 @@
 
 namespace diapason {
 
+namespace {
+
+bool Has(const Draft& draft, StepKind kind) {
+  return std::any_of(draft.steps().begin(), draft.steps().end(), [&](const Step& step) { return step.kind == kind; });
+}
+
+// Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
+bool ReadsAlongK(const Draft& draft) { return Has(draft, StepKind::kTensorize) && !Has(draft, StepKind::kRfactor); }
+
+// The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
+absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,
+                         const std::function<bool(const Draft&)>& wanted, std::vector<std::unique_ptr<Space>>* spaces) {
+  ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
+  for (const Draft& draft : GenerateSketches(viewed, context, rules)) {
+    if (wanted && !wanted(draft)) continue;
+    auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);
+    // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
+    Metrics metrics;
+    space->Evaluate(space->Default(), &metrics);
+    if (metrics.legal) spaces->push_back(std::move(space));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& dag, const Target& target,
                                                              const DeviceFacts& facts) {
   std::vector<std::unique_ptr<Space>> spaces;
@@ -16,14 +46,9 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
-    ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
-    for (const Draft& draft : GenerateSketches(viewed, context, rules)) {
-      auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);
-      // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
-      Metrics metrics;
-      space->Evaluate(space->Default(), &metrics);
-      if (metrics.legal) spaces.push_back(std::move(space));
-    }
+    RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));
+    const std::optional<View> along_k = target.is_gpu() ? WithWeightsAlongK(dag, view) : std::nullopt;
+    if (along_k) RETURN_IF_ERROR(AddSketches(dag, *along_k, context, rules, ReadsAlongK, &spaces));
   }
   if (spaces.empty())
     return absl::FailedPreconditionError(absl::StrCat("no schedule of task ", dag.workload_key(), " fits the device ",

@@ -121,7 +121,13 @@ TEST(View, ComputesTheSameAsTheDag) {
   for (const Conv& shape : cases) {
     const ComputeDag dag = Convolution(shape);
     SCOPED_TRACE(dag.ToString());
-    for (const View& view : ViewsOf(dag)) ExpectSameResults(dag, view, view.name == "winograd" ? 1e-5 : 1e-6);
+    for (const View& view : ViewsOf(dag)) {
+      const double tolerance = view.name == "winograd" ? 1e-5 : 1e-6;
+      ExpectSameResults(dag, view, tolerance);
+      const std::optional<View> along_k = WithWeightsAlongK(dag, view);
+      EXPECT_EQ(along_k.has_value(), shape.constant && (view.name == "gemm" || view.name == "winograd"));
+      if (along_k) ExpectSameResults(dag, *along_k, tolerance);
+    }
   }
 }
 
@@ -145,7 +151,8 @@ TEST(View, ListsThoseThatApply) {
 TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
   EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
-            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, winograd(2), winograd(4), rows and library");
+            "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, gemm_k, winograd(2), "
+            "winograd(4), winograd_k(2), winograd_k(4), rows and library");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
@@ -175,6 +182,22 @@ TEST(RowsView, KeepsTheAlignmentOfRows) {
   EXPECT_EQ(rows.stage(1).shape(), (std::vector<int64_t>{7, 21, 4}));
   EXPECT_EQ(rows.stage(2).shape(), (std::vector<int64_t>{1, 22, 68}));
   EXPECT_EQ(ToString(rows.stage(2).body), "2 < y && y < 19 && 11 < p && p < 60 ? T0[0, y - 3, p - 12] : 0.0");
+}
+
+TEST(GemmView, LaysConstantColumnsOutAlongK) {
+  const ComputeDag dag = Convolution({.height = 6, .width = 5, .ci = 7});
+  const ComputeDag gemm = ApplyView(dag, View{"gemm_k", {}}).value();
+  int prologue = 0;
+  for (int id = 0; id < gemm.size(); ++id) {
+    const Stage& stage = gemm.stage(id);
+    if (!gemm.is_prologue(id) || stage.placeholder) continue;
+    ++prologue;
+    EXPECT_EQ(stage.shape(), (std::vector<int64_t>{4, 63}));
+  }
+  EXPECT_EQ(prologue, 1);
+  EXPECT_EQ(ApplyView(Convolution({.constant = false}), View{"gemm_k", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no gemm view: the columns are no constants");
+  EXPECT_FALSE(WithWeightsAlongK(dag, View{"direct", {}}).has_value());
 }
 
 TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {

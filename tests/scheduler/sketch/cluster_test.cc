@@ -69,7 +69,8 @@ ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k) {
 TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
   const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
   const std::map<std::string, size_t> expected{
-      {"direct", 1}, {"gemm", 2}, {"winograd(2)", 2}, {"winograd(4)", 2}};  // products by threads, and on tensor cores
+      {"direct", 1}, {"gemm/", 2}, {"winograd(2)", 2}, {"winograd(4)", 2},  // products by threads, and on tensor cores
+      {"gemm_k", 1}, {"winograd_k(2)", 1}, {"winograd_k(4)", 1}};           // on tensor cores
   for (const auto& [view, count] : expected) EXPECT_EQ(ClusterSpaces(*task, view).size(), count) << view;
 }
 

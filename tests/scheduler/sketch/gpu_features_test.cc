@@ -81,7 +81,7 @@ class GpuFeaturesTest : public ::testing::TestWithParam<std::string> {
 TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
   const ComputeDag dag = testing::Convolution({.height = 9, .width = 7, .in = 12, .out = 24});
   const auto task = TaskOf(dag);
-  for (const char* sketch : {"gemm/tile", "direct/tile", "gemm/tensor"}) {
+  for (const char* sketch : {"gemm/tile", "direct/tile", "gemm/tensor", "gemm_k/tensor"}) {
     const Space* space = SpaceWith(*task, sketch);
     ASSERT_NE(space, nullptr) << sketch;
     for (int stages : {1, 2, 3, 4, 6}) {
@@ -90,7 +90,7 @@ TEST_P(GpuFeaturesTest, PipelinesOfAnyDepthComputeTheSame) {
       for (int h = 0; h < space->size(); ++h) {
         const std::string& name = space->hole_name(h);
         if (name.ends_with(".r1")) holes.emplace_back(name, 1);
-        if (name.ends_with(".r2")) holes.emplace_back(name, std::string(sketch) == "gemm/tensor" ? 8 : 1);
+        if (name.ends_with(".r2")) holes.emplace_back(name, std::string(sketch).ends_with("tensor") ? 8 : 1);
       }
       const std::string source = Check(dag, *space, WithHoles(*space, holes));
       const bool asynchronous = source.find("async_wait<" + std::to_string(stages - 2) + ">") != std::string::npos;
@@ -173,16 +173,19 @@ TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
   for (const ComputeDag& dag : {testing::MatMul(50, 60, 70, true), testing::MatMul(16, 8, 8, false),
                                 testing::Convolution({.height = 7, .width = 7, .in = 20, .out = 36}, true)}) {
     const auto task = TaskOf(dag);
-    const Space* space = SpaceWith(*task, "gemm/tensor");
-    ASSERT_NE(space, nullptr);
-    for (int k : {8, 16, 32}) {
-      std::vector<int32_t> decisions = space->Default();
-      for (int h = 0; h < space->size(); ++h)
-        if (space->hole_name(h) == TensorK(*space)) decisions[h] = k;
-      space->Clamp(0, absl::MakeSpan(decisions));
-      const std::string source = Check(dag, *space, decisions);
-      if (cuda()) {
+    for (const char* sketch : {"gemm/tensor", "gemm_k/tensor"}) {
+      const Space* space = SpaceWith(*task, sketch);
+      ASSERT_NE(space, nullptr) << sketch;
+      for (int k : {8, 16, 32}) {
+        std::vector<int32_t> decisions = space->Default();
+        for (int h = 0; h < space->size(); ++h)
+          if (space->hole_name(h) == TensorK(*space)) decisions[h] = k;
+        space->Clamp(0, absl::MakeSpan(decisions));
+        const std::string source = Check(dag, *space, decisions);
+        if (!cuda()) continue;
         EXPECT_NE(source.find("add_three_tf32("), std::string::npos) << source;
+        // Columns along k come as matrices, as rows do.
+        EXPECT_EQ(source.find(" load_matrix_2(columns") != std::string::npos, std::string(sketch) == "gemm_k/tensor") << source;
       }
     }
   }
