@@ -200,6 +200,16 @@ TEST(GemmView, LaysConstantColumnsOutAlongK) {
   EXPECT_FALSE(WithWeightsAlongK(dag, View{"direct", {}}).has_value());
 }
 
+TEST(GemmView, TakesColumnsThatLieAlongKAsTheyAre) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {6, 10}), w = b.Constant("w", {8, 10});
+  const int c = b.Reduce("c", {6, 8}, {10}, Combiner::kSum,
+                         [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(w, {i[1], r[0]})); });
+  const ComputeDag dag = b.Build({c}).value();
+  EXPECT_EQ(ApplyView(dag, View{"gemm_k", {}}).value().size(), 3);
+  ExpectSameResults(dag, View{"gemm_k", {}}, 1e-6);
+}
+
 TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
   const ComputeDag dag = Convolution({.height = 16, .width = 16, .ci = 32, .co = 32, .epilogue = false});
   for (const auto& [m, saving] : std::vector<std::pair<int64_t, double>>{{2, 2.25}, {4, 4}}) {
