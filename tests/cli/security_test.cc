@@ -108,6 +108,22 @@ TEST_F(SecurityCli, AServiceWithATrackerOfItsOwnNeedsNoTokenForItself) {
   EXPECT_EQ(done.code, 0) << done.err << service.err() << worker->err();
 }
 
+// Who dials first is heard when the other is there, certificates or not.
+TEST_F(SecurityCli, WhoDialsTooEarlyGetsThrough) {
+  Certificates("certs", "service client");
+  std::vector<std::string> serve = {"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tokens",
+                                    Path("certs/tokens")};
+  for (const std::string& arg : Tls("service")) serve.push_back(arg);
+  serve[2] = Process(serve, Path("first")).Address();
+  std::vector<std::string> list = {"jobs", "list", "--service", serve[2], "--give-up", "12"};
+  for (const std::string& arg : With(Tls("client"), "reader")) list.push_back(arg);
+  Process early(list, Path("early"));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_FALSE(early.Poll().has_value());
+  Process service(serve, Path("service"));
+  EXPECT_EQ(early.Wait(), 0) << early.err() << service.err();
+}
+
 TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
   Certificates("certs");
   Certificates("other");
