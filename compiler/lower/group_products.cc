@@ -2,9 +2,11 @@
 // for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them as core matrices and a second
 // one their small parts. The products run on their own: a pipeline prepares the next step beside them.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/fragments.h"
+#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {
@@ -17,163 +19,212 @@ struct Run {
   int64_t sum = 0;  // where its sums begin
 };
 
+// What the same rows are multiplied with.
+struct RowGroup {
+  std::vector<int64_t> factors;  // where they lie in registers, by product along k
+  std::vector<Stmt> loads;       // of them
+  std::vector<Run> runs;
+};
+
 }  // namespace
 
-absl::Status NestBuilder::CheckGroupProducts(int id, const Expr& columns) {
-  const StageState& stage = state_.stage(id);
-  const StageState& lanes = state_.stage(stage.lane_stage);
-  const auto refuse = [&](const char* what) {
-    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": warpgroups take ", what));
-  };
-  if (small_parts_[columns->buffer] < 0) return refuse("columns from a copy in core matrices");
-  const std::vector<int>& parts = lanes.loops[lanes.loops[stage.lane_n].fused_into].fused;
-  if (parts.size() < 3 || bounds_.stages[stage.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
-    return refuse("four warps in a row");
-  if (MovesWithLane(id, columns, parts[parts.size() - 3]) || MovesWithLane(id, columns, stage.lane_m))
-    return refuse("the same columns in four warps");
-  return absl::OkStatus();
-}
+// The products of one stage: the tiles of its loops from position `first` on, written out.
+class NestBuilder::GroupEmitter {
+ public:
+  GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
+      : nest_(nest), id_(id), first_(first), buffer_(buffer), place_(place), stage_(nest.state_.stage(id)),
+        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), values_(nest.context_[id].value) {}
 
-// The tiles of the stage's loops from position `first` on, written out. With defer_group_ the sums of the last products are left to
-// group_end_.
-Stmt NestBuilder::EmitGroupProducts(int id, size_t first, int buffer, const Expr& place) {
-  const StageState& stage = state_.stage(id);
-  const StageBounds& b = bounds_.stages[id];
-  const size_t end = stage.order.size() - 3;
-  const Expr& body = stage.op.body;
-  const int64_t extent = b.extent[stage.tensor_k];
-  const auto refuse = [&](const absl::Status& why) {
-    if (status_.ok()) status_ = why;
-    return nullptr;
-  };
-  if (const absl::Status possible = CheckProducts(id, first); !possible.ok()) return refuse(possible);
-  const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
-  Fragments rows, columns;
-  rows.load = body->args[swapped ? 1 : 0];
-  rows.rows = true;
-  rows.buffer = (*next_buffer_)++;
-  columns.load = body->args[swapped ? 0 : 1];
-  if (const absl::Status possible = CheckGroupProducts(id, columns.load); !possible.ok()) return refuse(possible);
-  const int copy = columns.load->buffer, small = (*next_buffer_)++, sums = (*next_buffer_)++;
-  const StageBounds& of_copy = bounds_.stages[copy];
+  // What the layout of the instruction takes for granted.
+  absl::Status Check() {
+    RETURN_IF_ERROR(nest_.CheckProducts(id_, first_));
+    const Expr& body = stage_.op.body;
+    const bool swapped = !nest_.MovesWithLane(id_, body->args[0], stage_.lane_m);
+    rows_.load = body->args[swapped ? 1 : 0];
+    columns_.load = body->args[swapped ? 0 : 1];
+    const StageState& lanes = nest_.state_.stage(stage_.lane_stage);
+    if (nest_.small_parts_[copy()] < 0) return Refusal("columns from a copy in core matrices");
+    const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
+    if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
+      return Refusal("four warps in a row");
+    if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) || nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
+      return Refusal("the same columns in four warps");
+    return absl::OkStatus();
+  }
 
-  int64_t tiles = 1;
-  for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];
-  std::vector<Expr>& mine = context_[id].value;
-  const std::vector<Expr> before = mine;
-  // Where the first column of a tile begins that has element k of it, in the copy or among its small parts.
-  const Expr slot = read_slot_[copy];
-  auto column = [&](int64_t k, bool of_small) {
-    if (of_small && slot) read_slot_[copy] = FloorMod(group_iteration_, 2);
-    const Expr load = OperandLoad(id, columns, IntImm(k), IntImm(0), IntImm(0));
-    read_slot_[copy] = slot;
-    return Load(of_small ? small_parts_[copy] : copy, stage.op.dtype, {load->args[0]});
-  };
-  auto select = [&](int64_t number, VarMap* values) {
-    for (size_t p = end; p-- > first;) {
-      const int64_t loop_extent = b.extent[stage.order[p]];
-      mine[stage.order[p]] = IntImm(number % loop_extent);
-      if (values) (*values)[context_[id].leaf[p].get()] = IntImm(number % loop_extent);
-      number /= loop_extent;
-    }
-  };
-
-  std::vector<Stmt> all;
-  int64_t most = 0, sums_used = 0;
-  for (int64_t k0 = 0; k0 < extent; k0 += kLongestRunOfK) {
-    const int64_t k_end = std::min(extent, k0 + kLongestRunOfK);
-    std::vector<std::vector<int64_t>> fragments;  // by group: the places of its rows' factors, by product along k
-    std::vector<std::vector<Run>> groups;
-    std::vector<std::vector<Stmt>> loads;
-    rows.elements = sums_used = 0;
-    rows.known.clear();
-    Expr next_column;
-    for (int64_t number = 0; number < tiles; ++number) {
-      select(number, nullptr);
-      std::vector<int64_t> places;
-      for (int64_t k = k0; k < k_end; k += kProductDepth) places.push_back(FragmentAt(id, &rows, k));
-      const auto found = std::find(fragments.begin(), fragments.end(), places);
-      const size_t group = found - fragments.begin();
-      if (found == fragments.end()) {
-        fragments.push_back(places);
-        groups.emplace_back();
-        loads.push_back(std::move(rows.loads));
-        rows.loads.clear();
+  // REQUIRES: Check. With defer_group_ the sums of the last products are left to group_end_.
+  absl::StatusOr<Stmt> Emit() {
+    rows_.rows = true;
+    rows_.buffer = (*nest_.next_buffer_)++;
+    small_ = (*nest_.next_buffer_)++;
+    sums_ = (*nest_.next_buffer_)++;
+    const std::vector<Expr> before = values_;
+    const int64_t extent = bounds_.extent[stage_.tensor_k];
+    std::vector<Stmt> all;
+    absl::Status found;
+    for (int64_t k = 0; k < extent && found.ok(); k += kLongestRunOfK) {
+      const int64_t k_end = std::min(extent, k + kLongestRunOfK);
+      std::vector<RowGroup> groups;
+      found = FindGroups(k, k_end, &groups);
+      std::vector<Stmt> sums;
+      for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
+        Begin(groups[g], k, k_end, &all);
+        Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
-      const Expr start = column(k0, false);
-      if (analyzer_.KnownDivisor(start->args[0]) % 4 != 0 ||
-          !IsInt(analyzer_.Simplify(Sub(column(k0 + 4, false)->args[0], start->args[0])), of_copy.core_stride())) {
-        mine = before;
-        return refuse(absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": warpgroups take k in fours of a copy")));
-      }
-      std::vector<Run>& runs = groups[group];
-      const bool follows = !runs.empty() && static_cast<int64_t>(runs.back().tiles.size() + 1) * 8 <= kMostColumns &&
-                           [&] {
-                             select(runs.back().tiles.front(), nullptr);
-                             const Expr run_start = column(k0, false);
-                             return IsInt(analyzer_.Simplify(Sub(start->args[0], run_start->args[0])),
-                                          32 * static_cast<int64_t>(runs.back().tiles.size()));
-                           }();
-      if (!follows) runs.emplace_back();
-      runs.back().tiles.push_back(number);
-    }
-    most = std::max(most, rows.elements);
-
-    std::vector<Stmt> begin, finish;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      begin.insert(begin.end(), loads[g].begin(), loads[g].end());
-      for (int64_t at : fragments[g])
-        begin.push_back(MakeSmallParts(small, IntImm(at), kTileSums, Load(rows.buffer, stage.op.dtype, {IntImm(at)})));
-      begin.push_back(MakeGroupSync(GroupSync::kBegin));
-      for (Run& run : groups[g]) {
-        run.sum = sums_used;
-        sums_used += kTileSums * static_cast<int64_t>(run.tiles.size());
-      }
-      for (int64_t k = k0; k < k_end; k += kProductDepth) {
-        const int64_t at = fragments[g][(k - k0) / kProductDepth];
-        for (const Run& run : groups[g]) {
-          select(run.tiles.front(), nullptr);
-          std::vector<Expr> operands;
-          for (int from : {rows.buffer, small})
-            for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(from, stage.op.dtype, {IntImm(at + i)}));
-          operands.push_back(column(k, false));
-          operands.push_back(column(k, true));
-          begin.push_back(MakeGroupMma(sums, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()), std::move(operands),
-                                       of_copy.core_stride(), k == k0));
-        }
-      }
-      begin.push_back(MakeGroupSync(GroupSync::kCommit));
-      finish.push_back(MakeGroupSync(GroupSync::kWait, static_cast<int64_t>(groups.size() - 1 - g)));
-      for (const Run& run : groups[g]) {
-        for (size_t t = 0; t < run.tiles.size(); ++t) {
-          VarMap values;
-          select(run.tiles[t], &values);
-          for (int64_t i = 0; i < kTileSums; ++i) {
-            values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
-            values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
-            const Expr at = analyzer_.Simplify(Substitute(place, values));
-            const Expr sum = Load(sums, stage.op.dtype, {IntImm(run.sum + kTileSums * static_cast<int64_t>(t) + i)});
-            finish.push_back(MakeStore(buffer, at, Add(Load(buffer, stage.op.dtype, {at}), sum)));
-          }
-        }
+      if (nest_.defer_group_ && k_end == extent) {
+        nest_.group_end_ = MakeSeq(sums);
+        nest_.defer_group_ = false;
+      } else {
+        all.insert(all.end(), sums.begin(), sums.end());
       }
     }
-    all.insert(all.end(), begin.begin(), begin.end());
-    if (defer_group_ && k_end == extent) {
-      group_end_ = MakeSeq(finish);
-      defer_group_ = false;
-    } else {
-      all.insert(all.end(), finish.begin(), finish.end());
+    values_ = before;
+    RETURN_IF_ERROR(found);
+    Declare(sums_, "sums", sums_used_);
+    Declare(rows_.buffer, "rows", most_factors_);
+    Declare(small_, "small", most_factors_);
+    return MakeSeq(all);
+  }
+
+ private:
+  int copy() const { return columns_.load->buffer; }
+
+  absl::Status Refusal(const char* what) const {
+    return absl::InvalidArgumentError(absl::StrCat("stage ", stage_.op.name, ": warpgroups take ", what));
+  }
+
+  void Declare(int buffer, const char* name, int64_t elements) {
+    nest_.temporaries_.push_back({buffer, absl::StrCat(name, buffer), stage_.op.dtype, Scope::kLocal, elements, true, 0});
+  }
+
+  // Has the loops of tiles stand at tile `number`, and notes where in `values`.
+  void Select(int64_t number, VarMap* values = nullptr) {
+    for (size_t p = end_; p-- > first_;) {
+      const int64_t extent = bounds_.extent[stage_.order[p]];
+      values_[stage_.order[p]] = IntImm(number % extent);
+      if (values) (*values)[nest_.context_[id_].leaf[p].get()] = IntImm(number % extent);
+      number /= extent;
     }
   }
-  mine = before;
-  auto declare = [&](int buffer_id, const char* name, int64_t elements) {
-    temporaries_.push_back({buffer_id, absl::StrCat(name, buffer_id), stage.op.dtype, Scope::kLocal, elements, true, 0});
-  };
-  declare(sums, "sums", sums_used);
-  declare(rows.buffer, "rows", most);
-  declare(small, "small", most);
-  return MakeSeq(all);
+
+  // The selected tile's first column at element k of it, in the copy or among its small parts.
+  Expr Column(int64_t k, bool of_small) {
+    Expr& read = nest_.read_slot_[copy()];
+    const Expr slot = read;
+    if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
+    const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(0), IntImm(0));
+    read = slot;
+    return Load(of_small ? nest_.small_parts_[copy()] : copy(), stage_.op.dtype, {load->args[0]});
+  }
+
+  int64_t Distance(const Expr& from, const Expr& to) {
+    const Expr distance = nest_.analyzer_.Simplify(Sub(to->args[0], from->args[0]));
+    return distance->kind == ExprKind::kIntImm ? distance->value : -1;
+  }
+
+  // All tiles of a run of k, by their rows, with places for their sums.
+  absl::Status FindGroups(int64_t k_begin, int64_t k_end, std::vector<RowGroup>* groups) {
+    rows_.elements = 0;
+    rows_.known.clear();
+    int64_t tiles = 1;
+    for (size_t p = first_; p < end_; ++p) tiles *= bounds_.extent[stage_.order[p]];  // CheckProducts: no overflow
+    for (int64_t number = 0; number < tiles; ++number) {
+      Select(number);
+      std::vector<int64_t> factors;
+      for (int64_t k = k_begin; k < k_end; k += kProductDepth) factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+      auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return g.factors == factors; });
+      if (group == groups->end()) group = groups->insert(group, RowGroup{factors, std::exchange(rows_.loads, {}), {}});
+      const Expr column = Column(k_begin, false);
+      if (nest_.analyzer_.KnownDivisor(column->args[0]) % 4 != 0 ||
+          Distance(column, Column(k_begin + 4, false)) != nest_.bounds_.stages[copy()].core_stride())
+        return Refusal("k in fours of a copy");
+      if (group->runs.empty() || !Follows(group->runs.back(), column, k_begin)) group->runs.emplace_back();
+      group->runs.back().tiles.push_back(number);
+    }
+    most_factors_ = std::max(most_factors_, rows_.elements);
+    sums_used_ = 0;
+    for (RowGroup& group : *groups) {
+      for (Run& run : group.runs) {
+        run.sum = sums_used_;
+        sums_used_ += kTileSums * static_cast<int64_t>(run.tiles.size());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // True if the columns from `column` on are the next of the run.
+  bool Follows(const Run& run, const Expr& column, int64_t k) {
+    const int64_t columns = 8 * static_cast<int64_t>(run.tiles.size());
+    if (columns + 8 > kMostColumns) return false;
+    Select(run.tiles.front());
+    return Distance(Column(k, false), column) == 4 * columns;
+  }
+
+  // Starts the products of a group.
+  void Begin(const RowGroup& group, int64_t k_begin, int64_t k_end, std::vector<Stmt>* to) {
+    to->insert(to->end(), group.loads.begin(), group.loads.end());
+    for (int64_t at : group.factors) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
+    to->push_back(MakeGroupSync(GroupSync::kBegin));
+    for (int64_t k = k_begin; k < k_end; k += kProductDepth) {
+      const int64_t at = group.factors[(k - k_begin) / kProductDepth];
+      for (const Run& run : group.runs) {
+        Select(run.tiles.front());
+        std::vector<Expr> operands;
+        for (int from : {rows_.buffer, small_})
+          for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Register(from, at + i));
+        operands.push_back(Column(k, false));
+        operands.push_back(Column(k, true));
+        to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()), std::move(operands),
+                                   nest_.bounds_.stages[copy()].core_stride(), k == k_begin));
+      }
+    }
+    to->push_back(MakeGroupSync(GroupSync::kCommit));
+  }
+
+  // Waits for a group, of which `later` have been started since, and adds its sums to the stage's.
+  void Finish(const RowGroup& group, int64_t later, std::vector<Stmt>* to) {
+    to->push_back(MakeGroupSync(GroupSync::kWait, later));
+    for (const Run& run : group.runs) {
+      for (size_t t = 0; t < run.tiles.size(); ++t) {
+        VarMap values;
+        Select(run.tiles[t], &values);
+        for (int64_t i = 0; i < kTileSums; ++i) {
+          values[nest_.context_[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
+          values[nest_.context_[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
+          const Expr at = nest_.analyzer_.Simplify(Substitute(place_, values));
+          const Expr sum = Register(sums_, run.sum + kTileSums * static_cast<int64_t>(t) + i);
+          to->push_back(MakeStore(buffer_, at, Add(Load(buffer_, stage_.op.dtype, {at}), sum)));
+        }
+      }
+    }
+  }
+
+  Expr Register(int buffer, int64_t at) const { return Load(buffer, stage_.op.dtype, {IntImm(at)}); }
+
+  NestBuilder& nest_;
+  const int id_;
+  const size_t first_;
+  const int buffer_;  // of the stage's sums, which lie at place_
+  const Expr place_;
+  const StageState& stage_;
+  const StageBounds& bounds_;
+  const size_t end_;  // of the loops of tiles
+  std::vector<Expr>& values_;
+  Fragments rows_, columns_;
+  int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k
+  int64_t most_factors_ = 0, sums_used_ = 0;
+};
+
+Stmt NestBuilder::EmitGroupProducts(int id, size_t first, int buffer, const Expr& place) {
+  GroupEmitter emitter(*this, id, first, buffer, place);
+  Stmt products;
+  const absl::Status made = [&] {
+    RETURN_IF_ERROR(emitter.Check());
+    ASSIGN_OR_RETURN(products, emitter.Emit());
+    return absl::OkStatus();
+  }();
+  if (!made.ok() && status_.ok()) status_ = made;
+  return products;
 }
 
 // The small parts of what this thread has copied at an iteration: its own stores are all it has to wait for.

@@ -65,8 +65,8 @@ class NestBuilder {
   Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
   bool MovesWithLane(int id, const Expr& load, int lane);
   // Products by warpgroups, in group_products.cc.
+  class GroupEmitter;
   Stmt EmitGroupProducts(int id, size_t first, int buffer, const Expr& place);
-  absl::Status CheckGroupProducts(int id, const Expr& columns);
   Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
   Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
   Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step, const Expr& fill, const Expr& use,
