@@ -244,7 +244,7 @@ absl::Status PackageRunner::Loader::TryPaths(std::vector<Launch> launches) {
   constexpr double kRoundSeconds = 2e-3, kWorthwhile = 0.995;
   absl::StatusOr<std::unique_ptr<Plan>> parallel = device_.MakeParallelPlan(std::move(launches));
   if (!parallel.ok() || (*parallel)->paths() == 1) return absl::OkStatus();  // the plan in order is there
-  std::vector<double> in_order, side_by_side;
+  Timing in_order, side_by_side;
   int64_t times = 1;
   for (int round = -1; round < kRounds; ++round) {
     ASSIGN_OR_RETURN(const double one, runner_.plan_->Time(times));
@@ -253,14 +253,10 @@ absl::Status PackageRunner::Loader::TryPaths(std::vector<Launch> launches) {
       times = std::clamp<int64_t>(static_cast<int64_t>(kRoundSeconds / std::max(one, 1e-6)), 1, 1000);
       continue;
     }
-    in_order.push_back(one);
-    side_by_side.push_back(other);
+    in_order.samples.push_back(one);
+    side_by_side.samples.push_back(other);
   }
-  const auto median = [](std::vector<double>& v) {
-    std::nth_element(v.begin(), v.begin() + v.size() / 2, v.end());
-    return v[v.size() / 2];
-  };
-  if (median(side_by_side) < kWorthwhile * median(in_order)) runner_.plan_ = *std::move(parallel);
+  if (MedianSeconds(side_by_side) < kWorthwhile * MedianSeconds(in_order)) runner_.plan_ = *std::move(parallel);
   return absl::OkStatus();
 }
 

@@ -210,8 +210,12 @@ class GpuKernelPrinter : public ExprPrinter {
     }
   }
 
-  void PrintMma(const StmtNode& mma) {
+  void CheckTensorCores() const {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+  }
+
+  void PrintMma(const StmtNode& mma) {
+    CheckTensorCores();
     std::string text, sums[4];
     for (size_t i = 0; i < mma.operands.size(); ++i) {
       const std::string operand = Text(mma.operands[i]);
@@ -224,7 +228,7 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   void PrintSmallParts(const StmtNode& parts) {
-    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    CheckTensorCores();
     const std::string& cut = helpers_.Use("small_part");
     const std::string &to = NameOf(parts.buffer), &from = NameOf(parts.value->buffer);
     const Expr& first = parts.value->args[0];
@@ -274,7 +278,7 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   void PrintGroupMma(const StmtNode& mma) {
-    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    CheckTensorCores();
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
     for (size_t i = 8; i < 10; ++i) {
@@ -286,7 +290,7 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   void PrintGroupSync(const StmtNode& sync) {
-    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
+    CheckTensorCores();
     switch (sync.sync) {
       case GroupSync::kBegin:
         return Line(helpers_.Use("group_begin") + "();");

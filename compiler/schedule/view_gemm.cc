@@ -5,6 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/view_parts.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
@@ -169,12 +170,6 @@ class GemmRewriter {
     return static_cast<int>(stages_.size()) - 1;
   }
 
-  Expr Renumber(const Expr& body) const {
-    return Rewrite(body, [&](const Expr& e) {
-      return e->kind == ExprKind::kLoad ? Load(new_id_[e->buffer], e->dtype, e->args) : e;
-    });
-  }
-
   // If the flat index of a load equals the flat index over `axes`, and nobody has asked for another shape, the placeholder
   // gets that shape.
   bool Reshape(int old_id, const std::vector<Expr>& indices, const std::vector<Axis>& axes) {
@@ -228,7 +223,7 @@ class GemmRewriter {
       VarMap inner;
       const Stage& producer = dag_.stage(source);
       for (size_t d = 0; d < indices.size(); ++d) inner[producer.axes[d].var.get()] = indices[d];
-      stage.body = analyzer.Simplify(Renumber(Substitute(producer.body, inner)));
+      stage.body = analyzer.Simplify(Renumbered(Substitute(producer.body, inner), new_id_));
     } else {
       stage.body = Load(new_id_[source], stage.dtype, indices);
     }
@@ -305,7 +300,7 @@ class GemmRewriter {
       EmitEpilogue(id);
     } else if (!Inlined(id)) {
       Stage stage = old;
-      if (stage.body) stage.body = Renumber(stage.body);
+      if (stage.body) stage.body = Renumbered(stage.body, new_id_);
       new_id_[id] = Add(std::move(stage));
     }
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/library_parts.h"
+#include "compiler/schedule/view_parts.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
@@ -51,7 +52,7 @@ class RowsRewriter {
     }
     weights_ = parts->b();
     if (input_->dtype != DType::kFloat32 || weights_->dtype != DType::kFloat32) return No("its factors are not float32");
-    RETURN_IF_ERROR(CheckWeights());
+    if (const char* wrong = WrongWithWeights(*weights_, conv())) return No(wrong);
     if (channels() > kFewChannels || channels() % kVector == 0 || column_->extent == 1)
       return No("a row of its window is no run of a few channels");
     source_ = input_->buffer;
@@ -86,15 +87,6 @@ class RowsRewriter {
            stride_ > 0 && start_ >= 0 && channel_->extent == dag_.stage(input_->buffer).axes[3].extent;
   }
 
-  // weights[..] indexed by the three reduce axes and the last axis of the output, in any order.
-  absl::Status CheckWeights() const {
-    if (weights_->args.size() != 4) return No("the weights have no 4 dimensions");
-    for (const ExprNode* var : {row_->var.get(), column_->var.get(), channel_->var.get(), conv().axes[3].var.get()})
-      if (std::count_if(weights_->args.begin(), weights_->args.end(), [&](const Expr& index) { return index.get() == var; }) != 1)
-        return No("the weights are not dense");
-    return absl::OkStatus();
-  }
-
   // ---- Where elements lie -----------------------------------------------------------------------------------------
 
   void Measure() {
@@ -118,11 +110,7 @@ class RowsRewriter {
     if (id == padded_) return;
     if (id == conv_) return EmitConvolution();
     Stage stage = dag_.stage(id);
-    if (stage.body != nullptr) {
-      stage.body = Rewrite(stage.body, [&](const Expr& e) {
-        return e->kind == ExprKind::kLoad ? Load(new_id_[e->buffer], e->dtype, e->args) : e;
-      });
-    }
+    if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
     if (id == source_ && CanReshape(id))
       stage.axes = {stage.axes[0], stage.axes[1], {MakeVar("p"), stage.axes[2].extent * channels()}};
     if (id == weights_->buffer && KeepsOrder()) stage.axes = {stage.axes[0], {MakeVar("j"), window()}, stage.axes[3]};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/view_parts.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
@@ -128,13 +129,7 @@ class WinogradRewriter {
   // weights[..] indexed by the three reduce axes and the last axis of the output, in any order.
   absl::Status CheckWeights() {
     if (!dag_.is_prologue(weights_->buffer)) return No("the weights are not constant");
-    if (weights_->args.size() != 4) return No("the weights have no 4 dimensions");
-    std::vector<const ExprNode*> wanted{conv().axes[3].var.get()};
-    for (const Axis& axis : conv().reduce_axes) wanted.push_back(axis.var.get());
-    for (const ExprNode* var : wanted)
-      if (std::count_if(weights_->args.begin(), weights_->args.end(),
-                        [&](const Expr& index) { return index.get() == var; }) != 1)
-        return No("the weights are not dense");
+    if (const char* wrong = WrongWithWeights(*weights_, conv())) return No(wrong);
     return absl::OkStatus();
   }
 
@@ -193,7 +188,7 @@ class WinogradRewriter {
     if (after_[id]) return EmitEpilogue(id);
     if (id == input_->buffer && IsInlined(id)) return;
     Stage stage = dag_.stage(id);
-    if (stage.body != nullptr) stage.body = Renumbered(stage.body);
+    if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
     new_id_[id] = AddStage(std::move(stage));
   }
 
@@ -258,7 +253,7 @@ class WinogradRewriter {
     const Stage& pad = dag_.stage(input_->buffer);
     VarMap map;
     for (size_t d = 0; d < indices.size(); ++d) map[pad.axes[d].var.get()] = indices[d];
-    return Renumbered(Substitute(pad.body, map));
+    return Renumbered(Substitute(pad.body, map), new_id_);
   }
 
   int EmitInput(int tiles_id) {
@@ -338,7 +333,7 @@ class WinogradRewriter {
   void EmitEpilogue(int id) {
     Stage stage = dag_.stage(id);
     if (!divides()) {
-      stage.body = Renumbered(stage.body);
+      stage.body = Renumbered(stage.body, new_id_);
       new_id_[id] = AddStage(std::move(stage));
       return;
     }
@@ -366,12 +361,6 @@ class WinogradRewriter {
     stage.combiner = Combiner::kSum;
     stage.body = std::move(body);
     return stage;
-  }
-
-  Expr Renumbered(const Expr& body) const {
-    return Rewrite(body, [&](const Expr& e) {
-      return e->kind == ExprKind::kLoad ? Load(new_id_[e->buffer], e->dtype, e->args) : e;
-    });
   }
 
   int AddStage(Stage stage) {
