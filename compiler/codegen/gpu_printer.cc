@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "compiler/codegen/passes.h"
-#include "compiler/codegen/zigzag.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -86,8 +85,7 @@ class GpuKernelPrinter : public ExprPrinter {
     for (const BufferDecl& param : kernel_.params) Declare(param);
     BindVars(kernel_.body);
     Stmt body = NormalizeVectorLoops(kernel_.body, analyzer_);
-    body = ZigzagProducts(ExpandChoices(body, analyzer_), analyzer_);
-    BindVars(body);
+    body = ExpandChoices(body, analyzer_);
     body = UnifyLaneConditions(SimplifyAll(body, analyzer_), analyzer_);
     KernelFunc simplified = kernel_;
     simplified.body = body;
