@@ -11,8 +11,9 @@
 namespace diapason {
 namespace {
 
-// Rows that are predicted together: 200 KB of features stay in a core's second-level cache.
-constexpr int kBatch = 512;
+// Rows that are predicted together, at most: 200 KB of features stay in a core's second-level cache. At least: fewer cost more
+// than another thread gains.
+constexpr int kMostRows = 512, kLeastRows = 64;
 
 }  // namespace
 
@@ -95,9 +96,10 @@ void Population::EvaluateChunk(int begin, int end, const Ranker* ranker, uint64_
 void Population::Evaluate(int first, const Ranker* ranker, uint64_t task, int threads) {
   Compact(first);
   const int rows = size() - first;
-  ParallelFor(threads, (rows + kBatch - 1) / kBatch, [&](int chunk) {
-    const int begin = first + chunk * kBatch;
-    EvaluateChunk(begin, std::min(begin + kBatch, size()), ranker, task);
+  const int batch = std::clamp((rows + threads - 1) / std::max(1, threads), kLeastRows, kMostRows);
+  ParallelFor(threads, (rows + batch - 1) / batch, [&](int chunk) {
+    const int begin = first + chunk * batch;
+    EvaluateChunk(begin, std::min(begin + batch, size()), ranker, task);
   });
 }
 

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <chrono>
 #include <string>
 #include <utility>
@@ -16,6 +18,8 @@ namespace diapason {
 namespace {
 
 using BuildResult = std::variant<Program, MeasureError>;
+
+constexpr int kBuilderNiceness = 5;
 
 BuildResult BuildNaive(Toolchain& toolchain, const ComputeDag& dag, const Target& target) {
   absl::StatusOr<Program> program = toolchain.BuildNaive(dag, target);
@@ -71,6 +75,8 @@ v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const T
 
 int BuilderMain(int fd, Toolchain& toolchain) {
   PrepareChildProcess(fd);
+  // There are as many builders as cores: what feeds them, and what is timed, goes first.
+  setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kBuilderNiceness);
   v1::ProcessMessage message;
   if (!ReadMessage(fd, message).ok() || !message.has_start()) return 1;
   LimitMemory(message.start().memory_limit_bytes());

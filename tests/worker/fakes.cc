@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -110,6 +111,8 @@ class FakeToolchain : public Toolchain {
     std::string kernel = "double";
     for (std::string word; words >> word;) {
       if (word == "refuse") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, "line 7: no such thing"};
+      if (word == "niceness")
+        return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::to_string(getpriority(PRIO_PROCESS, 0))};
       if (word == "look_around") return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, LookAround()};
       if (word.rfind("kernel=", 0) == 0) kernel = word.substr(7);
       MisbehaveAs(word);

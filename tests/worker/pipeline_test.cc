@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <filesystem>
@@ -107,6 +108,11 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
     EXPECT_EQ(result.error().text(), c.text) << c.words;
     ExpectWorks();
   }
+}
+
+TEST_F(PipelineTest, BuildersGiveWay) {
+  Start();
+  EXPECT_EQ(Measure("niceness").error().text(), std::to_string(std::min(19, getpriority(PRIO_PROCESS, 0) + 5)));
 }
 
 TEST_F(PipelineTest, ReportsExceptionsWithTheirText) {
