@@ -142,7 +142,7 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsComputeTheDag) {
       for (int n = 0; n < (settings_.candidates > 0 ? settings_.candidates : 2) && !Enough(); ++n, ++run)
         RunCandidate(task, sketch, n, reference);
   }
-  EXPECT_GT(run, 0) << "no warpgroups on this device";
+  if (settings_.whole()) EXPECT_GT(run, 0) << "no sketch has warpgroups";
   testing::PrintSummary("execution of warpgroups,", GetParam(), tasks, run);
 }
 

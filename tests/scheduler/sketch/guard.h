@@ -28,6 +28,8 @@ struct GuardSettings {
   std::string trace;          // DIAPASON_TRACE=FILE: the candidate under way, for when it takes the process with it
 
   static GuardSettings FromEnvironment();
+  // No part alone: neither a shard nor a name, nor a limit of time, left anything out.
+  bool whole() const { return shards == 1 && seconds == 0 && task.empty() && sketch.empty(); }
 };
 
 // The tasks of all built-in networks, equal ones once, named "resnet-18/conv2d_...". Small ones are of the same

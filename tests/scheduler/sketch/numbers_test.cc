@@ -136,7 +136,7 @@ TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
   const std::vector<NamedDag> kinds = testing::LargerProducts();
   const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
   const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 30);
-  EXPECT_GE(compared, 30);
+  if (settings_.whole()) EXPECT_GE(compared, 30);
   testing::PrintSummary("numbers of warpgroups,", KindOf(GetParam()), tasks, compared);
 }
 
