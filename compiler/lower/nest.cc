@@ -76,7 +76,8 @@ ForKind NestBuilder::KindOf(int id, size_t position) const {
     case Annotation::kParallel: return ForKind::kParallel;
     case Annotation::kBlockX: return ForKind::kBlockX;
     case Annotation::kThreadX: return ForKind::kThreadX;
-    case Annotation::kCluster: return ForKind::kCluster;
+    case Annotation::kCluster:
+    case Annotation::kThreadSet: return ForKind::kCluster;  // one iteration, whose number is known
   }
   return ForKind::kSerial;
 }
@@ -124,6 +125,7 @@ void NestBuilder::PrepareValues(int id) {
     const int loop = stage.order[p];
     c.leaf[p] = MakeVar(Identifier(absl::StrCat(stage.op.name, "_", stage.loops[loop].name)));
     if (stage.loops[loop].annotation == Annotation::kCluster) c.leaf[p] = rank_;
+    else if (stage.loops[loop].annotation == Annotation::kThreadSet) c.leaf[p] = thread_set_;
     else analyzer_.Bind(c.leaf[p], b.extent[loop]);
     c.value[loop] = b.extent[loop] == 1 ? IntImm(0) : c.leaf[p];
   }
@@ -262,7 +264,7 @@ Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
   if (const Expr& slot = read_slot_[load->buffer])
     flat = Add(Mul(slot, IntImm(bounds_.stages[load->buffer].slot_stride())), flat);
   flat = analyzer_.Simplify(flat);
-  if (load->buffer == split_.tile && split_.blocks > 1) return SumOverCluster(load->buffer, load->dtype, flat);
+  if (load->buffer == split_.tile && split_.parts() > 1) return SumOfParts(load->buffer, load->dtype, flat);
   return Load(load->buffer, load->dtype, {flat});
 }
 
@@ -291,12 +293,14 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
 }
 
 // Each block begins with its own share, so that no two ask the same block at once: the order of the sum is that of the ranks,
-// from a start that depends on the element alone.
-Expr NestBuilder::SumOverCluster(int buffer, DType dtype, const Expr& index) {
+// from a start that depends on the element alone, and within a block that of its sets of threads.
+Expr NestBuilder::SumOfParts(int buffer, DType dtype, const Expr& index) {
   Expr sum;
-  for (int64_t i = 0; i < split_.blocks; ++i) {
-    const Expr rank = analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i)), split_.blocks));
-    const Expr part = Load(buffer, dtype, {index, rank});
+  for (int64_t i = 0; i < split_.parts(); ++i) {
+    const Expr at = Add(index, IntImm(i % split_.thread_sets * bounds_.stages[buffer].slot_stride()));
+    std::vector<Expr> place{analyzer_.Simplify(at)};
+    if (split_.blocks > 1) place.push_back(analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i / split_.thread_sets)), split_.blocks)));
+    const Expr part = Load(buffer, dtype, std::move(place));
     sum = sum ? Combine(state_.stage(split_.reduction).op.combiner, sum, part) : part;
   }
   return sum;
@@ -305,6 +309,8 @@ Expr NestBuilder::SumOverCluster(int buffer, DType dtype, const Expr& index) {
 Expr NestBuilder::StoreIndex(int id) {
   Expr flat = FlatIndex(id, context_[id].compact);
   if (const Expr& slot = write_slot_[id]) flat = Add(Mul(slot, IntImm(bounds_.stages[id].slot_stride())), flat);
+  if (id == split_.tile && split_.thread_sets > 1)
+    flat = Add(Mul(thread_set_, IntImm(bounds_.stages[id].slot_stride())), flat);
   return analyzer_.Simplify(flat);
 }
 
@@ -361,8 +367,9 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
   const int64_t extent = bounds_.stages[id].extent[stage.order[position]];
   const ForKind kind = KindOf(id, position);
   const Expr& var = context_[id].leaf[position];
-  if (!body || kind == ForKind::kCluster) return body;  // the whole kernel runs for the block's rank
+  if (!body || kind == ForKind::kCluster) return body;  // the block runs for its rank alone, a thread for its set
   if (kind == ForKind::kBlockX && split_.blocks > 1) body = MakeFor(ForKind::kCluster, rank_, split_.blocks, body);
+  if (kind == ForKind::kThreadX && id == split_.tile && split_.thread_sets > 1) return OverThreadSets(var, extent, body);
   if (kind == ForKind::kThreadX) {
     if (extent > threads_) {
       status_ = absl::FailedPreconditionError(absl::StrCat("stage ", stage.op.name, " needs ", extent,
@@ -372,6 +379,19 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
   }
   if (extent == 1 && kind != ForKind::kBlockX && kind != ForKind::kThreadX && kind != ForKind::kParallel) return body;
   return MakeFor(kind, var, extent, body);
+}
+
+// The threads of a block as sets of `extent`, one behind the other: `var` is a thread's number in its set.
+Stmt NestBuilder::OverThreadSets(const Expr& var, int64_t extent, Stmt body) {
+  if (extent * split_.thread_sets != threads_) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("stage ", state_.stage(split_.tile).op.name, ": ", split_.thread_sets,
+                                                      " sets of ", extent, " threads are not the ", threads_, " of the block"));
+    return nullptr;
+  }
+  const Expr thread = MakeVar("thread");
+  analyzer_.Bind(thread, threads_);
+  body = MakeLet(var, analyzer_.Simplify(FloorMod(thread, extent)), MakeLet(thread_set_, FloorDiv(thread, extent), body));
+  return MakeFor(ForKind::kThreadX, thread, threads_, body);
 }
 
 Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
@@ -740,6 +760,8 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
   ASSIGN_OR_RETURN(split_, FindClusterSplit(skeleton_, bounds_, root));
   rank_ = MakeVar("rank");
   analyzer_.Bind(rank_, split_.blocks);
+  thread_set_ = MakeVar("thread_set");
+  analyzer_.Bind(thread_set_, split_.thread_sets);
   for (int loop : stage.order) {
     const Annotation annotation = stage.loops[loop].annotation;
     const int64_t extent = bounds_.stages[root].extent[loop];

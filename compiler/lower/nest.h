@@ -43,7 +43,7 @@ class NestBuilder {
   Expr LowerLoad(int id, const Expr& load, bool* unsafe);
   Expr CompactIndex(int id, const Access& access, int dim, const Expr& real) const;
   Expr StoreIndex(int id);
-  Expr SumOverCluster(int buffer, DType dtype, const Expr& index);
+  Expr SumOfParts(int buffer, DType dtype, const Expr& index);
   Expr FlatIndex(int id, const std::vector<Expr>& indices) const;
   Guards GuardsOf(int id);
   bool PaddingIsHarmless(int id) const;
@@ -72,6 +72,7 @@ class NestBuilder {
   Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step, const Expr& fill, const Expr& use,
                          const std::function<Stmt(const Expr&, Stmt)>& at, const std::function<Stmt()>& inner);
   Stmt Loop(int id, size_t position, Stmt body);
+  Stmt OverThreadSets(const Expr& var, int64_t extent, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
   bool HasReduction(int id, size_t from) const;
@@ -93,7 +94,8 @@ class NestBuilder {
   int root_ = -1;
   int64_t threads_ = 1, blocks_ = 1;
   ClusterSplit split_;
-  Expr rank_;  // of the block in its cluster
+  Expr rank_;        // of the block in its cluster
+  Expr thread_set_;  // of the thread: its number
   int serial_depth_ = 0;
   std::vector<int> small_parts_;  // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
   Expr group_iteration_;          // of a pipeline of products by warpgroups: which of the two buffers of small parts is read

@@ -98,6 +98,7 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
   accesses_.resize(n);
   position_.resize(n);
   outermost_.resize(n);
+  thread_sets_.resize(n);
   root_.assign(n, -1);
   for (int id : state_.topological()) {
     const StageState& stage = state_.stage(id);
@@ -114,6 +115,9 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
       for (int piece : loop.pieces) first = std::min(first, outermost_[id][piece]);
     }
     if (!stage.computes()) continue;
+    for (int loop : stage.order)
+      if (stage.loops[loop].annotation == Annotation::kThreadSet && stage.attach == StageState::Attach::kAt)
+        thread_sets_[stage.attach_stage] = stage.loops[loop].factor;
     int up = id;
     while (state_.stage(up).attach == StageState::Attach::kAt) up = state_.stage(up).attach_stage;
     root_[id] = up;
@@ -403,6 +407,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.row_padding = b.core_matrices ? 0 : stage.pad_rows.Eval(decisions);
     b.row_alignment = stage.align_rows.Eval(decisions);
     b.slots = 1;
+    b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(decisions));
     if (stage.attach == StageState::Attach::kAt) {
       const int64_t choice = stage.attach_choice.Eval(decisions);
       b.attach_loop = stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];

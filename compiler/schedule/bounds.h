@@ -66,15 +66,16 @@ struct StageBounds {
   int64_t row_alignment = 1;              // of the region along the last dimension
   bool core_matrices = false;             // StepKind::kCoreMatrices; then there is no row_padding
   int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
+  int64_t thread_sets = 1;                // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
 
   int64_t elements() const;               // of one buffer, padding included
   // Core matrices: elements from four of k to the next four. REQUIRES: core_matrices.
   int64_t core_stride() const { return (buffer[buffer.size() - 2] + 1) * 4; }
-  // Elements from one slot to the next: rounded up so that each starts as aligned as the first.
+  // Elements from one slot, or the results of one set of threads, to the next: rounded up so that each starts as aligned as the first.
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
   // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the pipeline.
   int64_t small_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
-  int64_t stored() const { return slots > 1 ? slots * slot_stride() : elements(); }
+  int64_t stored() const { return slots * thread_sets > 1 ? slots * thread_sets * slot_stride() : elements(); }
 };
 
 struct Bounds {
@@ -122,6 +123,7 @@ class Skeleton {
 
   State state_;
   std::vector<std::vector<Access>> accesses_;
+  std::vector<Factor> thread_sets_;  // by stage: of the threads of a reduction that is computed in it
   std::vector<std::vector<int>> position_;
   // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and split again.
   std::vector<std::vector<int>> outermost_;

@@ -147,7 +147,7 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kAnnotate:
       if (step.loops.size() != 1 || step.ints.size() != 1 || !stage.loops[step.loops[0]].is_leaf())
         return Bad(stage, "an annotation takes one leaf loop and one code");
-      if (step.ints[0] < 0 || step.ints[0] > static_cast<int>(Annotation::kCluster))
+      if (step.ints[0] < 0 || step.ints[0] > static_cast<int>(Annotation::kThreadSet))
         return Bad(stage, absl::StrCat("unknown annotation ", step.ints[0]));
       stage.loops[step.loops[0]].annotation = static_cast<Annotation>(step.ints[0]);
       return absl::OkStatus();
@@ -479,6 +479,7 @@ const char* AnnotationText(Annotation annotation) {
     case Annotation::kBlockX: return "block";
     case Annotation::kThreadX: return "thread";
     case Annotation::kCluster: return "cluster";
+    case Annotation::kThreadSet: return "thread set";
   }
   return "for";
 }

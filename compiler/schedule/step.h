@@ -114,6 +114,10 @@ enum class Annotation : uint8_t {
   // a stage in shared memory that holds them is read as the sum over the cluster. On a loop of the kernel's root: the share of
   // the block in what all write together.
   kCluster = 6,
+  // On a reduce loop, an inner piece of a split inside all loops at which shared copies are computed: a block's threads are as many
+  // sets, one behind the other; each accumulates the iterations of its number. The stage in shared memory that holds the
+  // results, computed by the threads of one set, is read as the sum over the sets (and over the cluster).
+  kThreadSet = 7,
 };
 
 struct Step {

@@ -66,9 +66,11 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
   for (int id : state.topological()) {
     const StageState& stage = state.stage(id);
     if (!stage.computes()) continue;
-    for (int loop : stage.order)
-      if (stage.loops[loop].annotation == Annotation::kCluster && stage.loops[loop].reduce && stage.attach_stage >= 0)
+    for (int loop : stage.order) {
+      const Annotation a = stage.loops[loop].annotation;
+      if ((a == Annotation::kCluster || a == Annotation::kThreadSet) && stage.loops[loop].reduce && stage.attach_stage >= 0)
         summed_[stage.attach_stage] = id;
+    }
     operations_[id] = OperationsOf(stage);
     if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
       for (int producer : state.Producers(id)) held_[id] |= state.stage(producer).memory == Memory::kShared;
@@ -85,7 +87,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
   const State& state = skeleton_->state();
   Resources k;
   k.root = roots_[kernel];
-  int64_t tile_bytes = 0;  // of what is summed over a cluster, in the place of the operands
+  int64_t tile_bytes = 0;  // of partial results that are summed, in the place of the operands
   for (int id : members_[kernel]) {
     const StageState& stage = state.stage(id);
     const StageBounds& b = bounds.stages[id];
@@ -101,6 +103,8 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
         k.blocks = b.extent[loop];
       } else if (a == Annotation::kCluster) {
         k.cluster = b.extent[loop];
+      } else if (a == Annotation::kThreadSet) {
+        k.thread_sets = b.extent[loop];
       } else if (a == Annotation::kUnroll) {
         unrolled *= b.extent[loop];
       }
@@ -148,18 +152,19 @@ bool MetricsModel::WithinLimits(const Resources& k) const {
   return k.blocks <= (int64_t{1} << 31) - 1;
 }
 
-// Blocks of the cluster whose partial results a stage holds; 1 for all other stages.
-int64_t MetricsModel::ClusterOf(const Bounds& bounds, int id) const {
+// Partial results of an element that a stage holds, one of each block of the cluster and set of threads; 1 for all other stages.
+int64_t MetricsModel::PartsOf(const Bounds& bounds, int id) const {
   if (summed_[id] < 0) return 1;
   const StageState& reduction = skeleton_->state().stage(summed_[id]);
+  int64_t blocks = 1;
   for (int loop : reduction.order)
-    if (reduction.loops[loop].annotation == Annotation::kCluster) return bounds.stages[summed_[id]].extent[loop];
-  return 1;
+    if (reduction.loops[loop].annotation == Annotation::kCluster) blocks = bounds.stages[summed_[id]].extent[loop];
+  return blocks * bounds.stages[id].thread_sets;
 }
 
 double MetricsModel::Executions(const Bounds& bounds, int id) const {
   const State& state = skeleton_->state();
-  double product = static_cast<double>(ClusterOf(bounds, id));
+  double product = static_cast<double>(PartsOf(bounds, id));
   bool own_threads = false;
   for (int loop : state.stage(id).order) {
     product *= static_cast<double>(bounds.stages[id].extent[loop]);
@@ -425,11 +430,11 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     operations += w.executions * w.operations;
     bytes += w.bytes;
     unique += w.unique_bytes;
-    if (id == kernel.root && kernel.cluster > 1) {
-      // Each element that is written is read from all blocks first.
-      const double remote = warp_statements * static_cast<double>(kernel.cluster);
-      issue += remote * (1 + 1 / w.lanes);
-      shared_time += remote / w.lanes;
+    if (const int64_t parts = kernel.cluster * kernel.thread_sets; id == kernel.root && parts > 1) {
+      // Each element that is written is read from all blocks and their sets of threads first.
+      const double reads = warp_statements * static_cast<double>(parts);
+      issue += reads * (1 + 1 / w.lanes);
+      shared_time += reads / w.lanes;
     }
   }
   const double cycles_fma = per_core * fma / 4, cycles_issue = per_core * issue / 4, cycles_shared = per_core * shared_time;

@@ -20,6 +20,7 @@ class MetricsModel {
     int root = -1;
     int64_t blocks = 1, threads = 1;
     int64_t cluster = 1;            // blocks of a cluster that share a reduction
+    int64_t thread_sets = 1;        // sets of a block's threads that share it
     int64_t shared_bytes = 0;
     int64_t local_elements = 0;     // accumulators and other private buffers of a thread
     int64_t local_bytes = 0;
@@ -66,7 +67,7 @@ class MetricsModel {
   double LanesOfLoad(const Bounds& bounds, const Access& access, int body) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
-  int64_t ClusterOf(const Bounds& bounds, int stage) const;
+  int64_t PartsOf(const Bounds& bounds, int stage) const;
   double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
 
   const Skeleton* skeleton_;
@@ -75,7 +76,7 @@ class MetricsModel {
   std::vector<int> roots_;                     // of kernels, prologue left out
   std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
   std::vector<double> operations_;             // arithmetic of a stage's body, by stage
-  std::vector<int> summed_;                    // by stage: the reduction over a cluster whose partial results it holds; -1: none
+  std::vector<int> summed_;                    // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none
   std::vector<uint8_t> held_;                  // by stage: a copy of shared memory in registers
   std::vector<double> share_;                  // of its iterations that are left after constants are folded, by stage
 };

@@ -10,7 +10,7 @@ std::string AxisName(const Draft& draft, int stage, int axis) { return draft.sta
 constexpr int32_t kMostUnrolled = 16, kMostUnrolledRow = 32;
 
 struct ReduceLoops {
-  std::vector<int> cluster, r0, r1, r2;
+  std::vector<int> cluster, r0, sets, r1, r2;
 };
 
 ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
@@ -24,11 +24,13 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
     const int32_t most = draft->IsRowOfWindow(stage, axis) ? kMostUnrolledRow : kMostUnrolled;
     const Factor inner = draft->TileHole(name + ".r2", extent, most, innermost ? 4 : 1);
     std::vector<Factor> factors{mid, inner};
-    if (axis == cluster.axis) factors.insert(factors.begin(), cluster.blocks);
-    draft->Tile(extent, axis == cluster.axis ? cluster.blocks * mid * inner : mid * inner);
+    const bool split = axis == cluster.axis;
+    if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
+    draft->Tile(extent, split ? cluster.blocks * cluster.thread_sets * mid * inner : mid * inner);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
-    if (axis == cluster.axis) loops.cluster.push_back(pieces[1]);
+    if (split) loops.cluster.push_back(pieces[1]);
+    if (split) loops.sets.push_back(pieces[2]);
     loops.r1.push_back(pieces[pieces.size() - 2]);
     loops.r2.push_back(pieces.back());
   }
@@ -65,10 +67,11 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
   }
   ReduceLoops reduce = SplitReduce(draft, stage, cluster);
   std::vector<int> order;
-  for (const auto* level : {&reduce.cluster, &reduce.r0, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
+  for (const auto* level : {&reduce.cluster, &reduce.r0, &reduce.sets, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
     order.insert(order.end(), level->begin(), level->end());
   draft->Reorder(stage, order);
   for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
+  for (int loop : reduce.sets) draft->Annotate(stage, loop, Annotation::kThreadSet);
   for (const auto* level : {&outer_tile, &reduce.r2, &inner_tile})
     for (int loop : *level) draft->Annotate(stage, loop, Annotation::kUnroll);
   const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);

@@ -16,13 +16,14 @@ struct GpuTile {
 // Makes the holes of every spatial axis of a stage; batch axes and those of extent 1 are not tiled.
 std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch);
 
-// A reduce axis of which each block of a cluster takes every `blocks`-th tile; axis -1: none.
+// A reduce axis of which each block of a cluster takes every `blocks`-th tile, and each of as many sets of a block's threads its share
+// of that; axis -1: none.
 struct ClusterAxis {
   int axis = -1;
-  Factor blocks;
+  Factor blocks, thread_sets;
 };
 
-// Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop outside all),
+// Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop outside all, that over sets of threads behind R0),
 // with holes for the reduce axes and the stages of its pipeline. Returns the innermost loop of R0, where operands are copied into shared memory; -1: nothing
 // is reduced.
 int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {});

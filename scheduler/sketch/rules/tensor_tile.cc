@@ -62,7 +62,7 @@ ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
 }
 
 struct ReduceLoops {
-  std::vector<int> cluster, r0, r1;
+  std::vector<int> cluster, r0, sets, r1;
   int k = -1;
 };
 
@@ -82,14 +82,15 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, boo
       const std::vector<int32_t> divisors = Divisors(extent);
       factors = {draft->OptionHole(AxisName(*draft, stage, axis) + ".r1", divisors, divisors.back())};
     }
-    if (split) factors.insert(factors.begin(), cluster.blocks);
+    if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
     Factor all;
     for (const Factor& factor : factors) all = all * factor;
     draft->Tile(extent, all);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
     if (split) loops.cluster.push_back(pieces[1]);
-    loops.r1.push_back(pieces[split ? 2 : 1]);
+    if (split) loops.sets.push_back(pieces[2]);
+    loops.r1.push_back(pieces[split ? 3 : 1]);
     if (k) loops.k = pieces.back();
   }
   return loops;
@@ -261,9 +262,10 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
   const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
-  for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.r1, unrolled}) Append(&order, level);
+  for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled}) Append(&order, level);
   draft->Reorder(stage, order);
   for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
+  for (int loop : reduce.sets) draft->Annotate(stage, loop, Annotation::kThreadSet);
   for (int loop : unrolled) draft->Annotate(stage, loop, Annotation::kUnroll);
   draft->Do({StepKind::kTensorize, stage, {reduce.k, pair[0], pair[1]}, {}, lanes.stage,
              {static_cast<int32_t>(by_groups ? TensorMode::kGroupThreeTf32 : TensorMode::kThreeTf32), lanes.lane[0], lanes.lane[1]}});

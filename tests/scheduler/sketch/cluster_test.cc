@@ -81,7 +81,7 @@ TEST(ClusterReduction, ItsFactorIsADecision) {
   const int hole = HoleOf(space, "cluster");
   ASSERT_GE(hole, 0);
   space.Domain(hole, decisions, &values);
-  EXPECT_EQ(values, (std::vector<int32_t>{2, 3, 4, 6, 8, 12, 16}));
+  EXPECT_EQ(values, (std::vector<int32_t>{1, 2, 3, 4, 6, 8, 12, 16}));
   for (int32_t value : values) {
     decisions[hole] = value;
     space.Clamp(hole + 1, absl::MakeSpan(decisions));
@@ -218,7 +218,10 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
   const testing::GuardSettings settings = testing::GuardSettings::FromEnvironment();
   for (const Space* space : ClusterSpaces(*task)) {
     for (int n = 1; n <= std::max(1, settings.candidates); ++n) {
-      const std::vector<int32_t> decisions = testing::DrawCandidate(*space, settings.seed, n);
+      std::vector<int32_t> decisions = testing::DrawCandidate(*space, settings.seed, n);
+      int32_t& blocks = decisions[HoleOf(*space, "cluster")];
+      blocks = std::max(blocks, 2);
+      space->Clamp(0, absl::MakeSpan(decisions));
       const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda)).value();
       const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
       if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();

@@ -1,0 +1,215 @@
+// Reductions split over sets of a block's threads, within a cluster or without one: what the candidates compute, what they take, and what
+// is refused. numbers_test.cc and execute_test.cc go over these sketches too.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/codegen/passes.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/sketch/sketch_space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/execute.h"
+#include "tests/scheduler/sketch/run_nest.h"
+
+namespace diapason {
+namespace {
+
+const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
+const Target kOpenCl = Target::Parse("opencl").value();
+
+using Said = std::map<std::string, int32_t>;
+
+// The sketches of a dag in which sets of threads are a decision: by multiply-adds and on tensor cores.
+std::vector<const Space*> SpacesOf(const TaskSpace& task) {
+  std::vector<const Space*> result;
+  for (const char* name : {"direct/cluster", "direct/cluster_tensor"})
+    if (const int found = task.Find(name); found >= 0) result.push_back(&task.space(found));
+  return result;
+}
+
+// Decisions from the first hole to the last: said ones, others drawn, or with no `random` as small as can be.
+std::vector<int32_t> Decide(const Space& space, const Said& said, std::mt19937* random) {
+  std::vector<int32_t> decisions(space.size()), values;
+  for (int h = 0; h < space.size(); ++h) {
+    space.Domain(h, decisions, &values);
+    const auto wanted = said.find(space.hole_name(h));
+    const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
+    EXPECT_EQ(legal, wanted != said.end()) << space.hole_name(h);
+    decisions[h] = legal ? wanted->second : values[random == nullptr ? 0 : (*random)() % values.size()];
+  }
+  return decisions;
+}
+
+LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions, const Target& target = kCuda) {
+  return Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target)).value();
+}
+
+int Count(const KernelFunc& kernel, StmtKind kind) {
+  int count = 0;
+  Contains(kernel.body, [&](const StmtNode& s) {
+    count += s.kind == kind;
+    return false;
+  });
+  return count;
+}
+
+TEST(ThreadSets, SumTheirShares) {
+  std::mt19937 random(11);
+  int run = 0, tensor = 0;
+  for (const ComputeDag& dag : {testing::MatMul(33, 24, 150, true), testing::MatMul(20, 40, 96, true)}) {
+    const testing::Reference expected = testing::MakeReference(dag, 3);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_EQ(SpacesOf(*task).size(), 2u);
+    for (const Space* space : SpacesOf(*task)) {
+      for (int n = 0; n < 40; ++n) {
+        const Said said{{"cluster", n % 2 + 1}, {"thread_sets", n % 4 < 2 ? 2 : 4}};
+        std::vector<int32_t> decisions = Decide(*space, {}, &random);
+        for (int h = 0; h < space->size(); ++h)
+          if (const auto it = said.find(space->hole_name(h)); it != said.end()) decisions[h] = it->second;
+        space->Clamp(0, absl::MakeSpan(decisions));
+        const LoweredProgram lowered = Lowered(dag, *space, decisions);
+        const KernelFunc& kernel = lowered.kernels.at(0);
+        const int hole = std::find(decisions.begin(), decisions.end(), said.at("thread_sets")) - decisions.begin();
+        if (hole == space->size() || kernel.threads * kernel.cluster > 300 || kernel.blocks > 32) continue;
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(lowered, expected)) << space->name();
+        ++run;
+        tensor += space->name().find("tensor") != std::string::npos;
+      }
+    }
+  }
+  EXPECT_GE(run, 20);
+  EXPECT_GE(tensor, 5);
+}
+
+// Of one tile: as many times the threads, and partial results in the place of the operands.
+TEST(ThreadSets, MultiplyTheThreadsOfATile) {
+  const ComputeDag dag = testing::MatMul(64, 64, 512, true);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  const Space& space = task->space(task->Find("direct/cluster_tensor"));
+  int64_t shared[5] = {};
+  for (int32_t sets : {1, 2, 4}) {
+    const KernelFunc kernel =
+        Lowered(dag, space,
+                Decide(space, {{"i0.warps", 2}, {"i0.tiles", 2}, {"i1.warps", 1}, {"i1.tiles", 4}, {"cluster", 2}, {"thread_sets", sets}}, nullptr))
+            .kernels.at(0);
+    EXPECT_EQ(kernel.threads, 64 * sets);
+    EXPECT_EQ(kernel.cluster, 2);
+    shared[sets] = kernel.shared_bytes;
+  }
+  EXPECT_EQ(shared[1], 64 * 32 * 4);
+  EXPECT_EQ(shared[2], 2 * shared[1]);
+  EXPECT_EQ(shared[4], 4 * shared[1]);
+}
+
+// The barriers are those of a cluster where there is one: one exchange for both.
+TEST(ThreadSets, MeetOnceWithTheCluster) {
+  const ComputeDag dag = testing::MatMul(64, 64, 512, true);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  for (const Space* space : SpacesOf(*task)) {
+    int barriers[2] = {};
+    for (int32_t blocks : {1, 2}) {
+      for (int32_t sets : {1, 4}) {
+        const KernelFunc kernel = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}}, nullptr)).kernels.at(0);
+        EXPECT_EQ(Count(kernel, StmtKind::kClusterBarrier), blocks == 1 ? 0 : 2);
+        int& count = barriers[blocks - 1];
+        if (sets == 1) count = Count(kernel, StmtKind::kBarrier);
+        EXPECT_EQ(Count(kernel, StmtKind::kBarrier), count);
+      }
+    }
+    EXPECT_EQ(barriers[0], barriers[1] + 1);
+  }
+}
+
+TEST(ThreadSets, RunOnOpenClInTheSameOrder) {
+  const ComputeDag dag = testing::MatMul(33, 24, 150, true);
+  const testing::Reference reference = testing::MakeReference(dag, 9);
+  auto device = OpenDevice(kOpenCl);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto task = TaskSpace::Create(dag, kOpenCl, (*device)->facts()).value();
+  ASSERT_EQ(SpacesOf(*task).size(), 2u);
+  for (const Space* space : SpacesOf(*task)) {
+    for (int32_t blocks : {1, 3}) {
+      const LoweredProgram lowered = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}, nullptr), kOpenCl);
+      const Program program = CompileProgram(lowered, kOpenCl).value();
+      EXPECT_EQ(program.kernels.size(), blocks == 1 ? 1u : 2u) << "a cluster is two kernels, threads are not";
+      EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 1e-5), "") << program.source;
+    }
+  }
+}
+
+TEST(ThreadSets, BecomeACubin) {
+  const ComputeDag dag = testing::MatMul(196, 256, 2304, true);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  for (const Space* space : SpacesOf(*task)) {
+    for (int32_t blocks : {1, 8}) {
+      std::vector<int32_t> decisions = Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}, nullptr);
+      const LoweredProgram lowered = Lowered(dag, *space, decisions);
+      const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
+      if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();
+      ASSERT_TRUE(program.ok()) << program.status() << "\n" << PrintSource(lowered, kCuda);
+      EXPECT_EQ(program->source.find("mapa.u64") != std::string::npos, blocks > 1);
+    }
+  }
+}
+
+// Schedules come from histories and from the wire.
+class ThreadSetsRefused : public ::testing::Test {
+ protected:
+  ThreadSetsRefused() {
+    for (size_t s = 0; s < schedule_.steps.size(); ++s) {
+      const Step& step = schedule_.steps[s];
+      if (step.kind == StepKind::kAnnotate && step.ints[0] == static_cast<int>(Annotation::kThreadSet)) annotation_ = s;
+    }
+  }
+  std::string Message() const { return std::string(Lower(dag_, schedule_, kCuda, DefaultFacts(kCuda)).status().message()); }
+  Step& annotation() { return schedule_.steps.at(annotation_); }
+
+  const ComputeDag dag_ = testing::MatMul(64, 64, 512, true);
+  const std::unique_ptr<TaskSpace> task_ = TaskSpace::Create(dag_, kCuda, DefaultFacts(kCuda)).value();
+  const Space& space_ = task_->space(task_->Find("direct/cluster"));
+  Schedule schedule_ = space_.Instantiate(Decide(space_, {{"cluster", 2}, {"thread_sets", 4}, {"i0.threads", 8}, {"i1.threads", 8}, {"r0.r1", 2}}, nullptr));
+  size_t annotation_ = 0;
+};
+
+TEST_F(ThreadSetsRefused, NothingAsItIs) {
+  EXPECT_EQ(Message(), "");
+  const Schedule read = ParseSchedule(SerializeSchedule(schedule_)).value();
+  EXPECT_EQ(PrintSource(Lower(dag_, read, kCuda, DefaultFacts(kCuda)).value(), kCuda),
+            PrintSource(Lower(dag_, schedule_, kCuda, DefaultFacts(kCuda)).value(), kCuda));
+}
+
+TEST_F(ThreadSetsRefused, ALoopWhoseExtentFollowsFromOthers) {
+  annotation().loops[0] -= 2;
+  EXPECT_EQ(Message(), "stage dense.acc: the loop over sets of threads is an inner piece of a reduce loop that is split");
+}
+
+TEST_F(ThreadSetsRefused, OtherThreadsThanTheBlockHas) {
+  annotation().loops[0] += 1;
+  EXPECT_EQ(Message(), "stage dense: 2 sets of 64 threads are not the 256 of the block");
+}
+
+TEST_F(ThreadSetsRefused, ASumWithoutEnd) {
+  for (Step& step : schedule_.steps)
+    if (step.kind == StepKind::kSplit && step.stage == annotation().stage && step.factors.size() == 4) step.factors[1] = Factor::Of(513);
+  EXPECT_EQ(Message(), "stage dense.acc: each result is the sum of 2 x 513 parts, the most are 1024");
+}
+
+TEST_F(ThreadSetsRefused, ACopyOfOneSet) {
+  for (Step& step : schedule_.steps)
+    if (step.kind == StepKind::kComputeAt && step.target == annotation().stage) step.loops[0] = annotation().loops[0] + 1;
+  EXPECT_EQ(Message(), "stage x.shared: a copy in shared memory is computed outside of the loop over sets of threads");
+}
+
+TEST_F(ThreadSetsRefused, ResultsThatAreNotInSharedMemory) {
+  schedule_ = Schedule();
+  schedule_.steps = {{StepKind::kAnnotate, 2, {2}, {}, -1, {static_cast<int32_t>(Annotation::kThreadSet)}}};
+  EXPECT_EQ(Message(), "stage dense: a reduction over sets of threads is computed in a stage that keeps its results in shared memory");
+}
+
+}  // namespace
+}  // namespace diapason
