@@ -39,7 +39,7 @@ struct BuildFlags {
   SecurityFlags security;
 };
 
-// What one task is built from, and what became of it.
+// What one placed task (Partition::programs) is built from, and what became of it.
 struct TaskBuild {
   std::optional<TuningRecord> record;  // nothing: the default schedule
   std::vector<std::string> warnings;
@@ -85,27 +85,35 @@ void ChooseRecord(const std::map<std::string, TuningRecord>& records, const Targ
   }
 }
 
-absl::StatusOr<TaskKernels> Compile(const Task& task, const Schedule& schedule, const ResolvedTarget& resolved,
-                                    double timeout) {
-  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, schedule, resolved.target, resolved.facts));
+// How and for what programs are compiled.
+struct CompileOptions {
+  const ResolvedTarget& resolved;
+  double timeout;
+};
+
+absl::StatusOr<TaskKernels> Compile(const Task& task, const OutputPlace& place, const Schedule& schedule,
+                                    const CompileOptions& options) {
+  const ResolvedTarget& resolved = options.resolved;
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, schedule, resolved.target, resolved.facts, place));
   TaskKernels kernels;
-  ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, resolved.target, timeout));
+  ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, resolved.target, options.timeout));
   kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.decisions, " "), "]");
   return kernels;
 }
 
-absl::StatusOr<TaskKernels> CompileRecord(const Task& task, const TuningRecord& record, const ResolvedTarget& resolved,
-                                          double timeout) {
+absl::StatusOr<TaskKernels> CompileRecord(const Task& task, const OutputPlace& place, const TuningRecord& record,
+                                          const CompileOptions& options) {
   ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
-  ASSIGN_OR_RETURN(TaskKernels kernels, Compile(task, schedule, resolved, timeout));
+  ASSIGN_OR_RETURN(TaskKernels kernels, Compile(task, place, schedule, options));
   kernels.record = record.id;
   kernels.estimated_seconds = MedianSeconds(*record.timing());
   return kernels;
 }
 
-void CompileTask(const Task& task, const ResolvedTarget& resolved, double timeout, TaskBuild* build) {
+void CompileTask(const Task& task, const OutputPlace& place, const CompileOptions& options, TaskBuild* build) {
+  const ResolvedTarget& resolved = options.resolved;
   if (build->record.has_value()) {
-    absl::StatusOr<TaskKernels> kernels = CompileRecord(task, *build->record, resolved, timeout);
+    absl::StatusOr<TaskKernels> kernels = CompileRecord(task, place, *build->record, options);
     if (kernels.ok()) {
       build->kernels = *std::move(kernels);
       return;
@@ -117,7 +125,7 @@ void CompileTask(const Task& task, const ResolvedTarget& resolved, double timeou
   }
   absl::StatusOr<Schedule> schedule = DefaultSchedule(task.dag, resolved.target, resolved.facts);
   absl::StatusOr<TaskKernels> kernels =
-      schedule.ok() ? Compile(task, *schedule, resolved, timeout) : absl::StatusOr<TaskKernels>(schedule.status());
+      schedule.ok() ? Compile(task, place, *schedule, options) : absl::StatusOr<TaskKernels>(schedule.status());
   if (kernels.ok()) {
     build->kernels = *std::move(kernels);
     build->kernels.schedule = "default: " + build->kernels.schedule;
@@ -128,10 +136,13 @@ void CompileTask(const Task& task, const ResolvedTarget& resolved, double timeou
 }
 
 // All tasks, on all processors.
-void CompileAll(const Partition& partition, const ResolvedTarget& resolved, double timeout, std::vector<TaskBuild>& builds) {
+void CompileAll(const Partition& partition, const CompileOptions& options, std::vector<TaskBuild>& builds) {
   std::atomic<size_t> next{0};
   auto work = [&] {
-    for (size_t i = next++; i < builds.size(); i = next++) CompileTask(partition.tasks[i], resolved, timeout, &builds[i]);
+    for (size_t i = next++; i < builds.size(); i = next++) {
+      const PlacedTask& placed = partition.programs[i];
+      CompileTask(partition.tasks[placed.task], placed.place, options, &builds[i]);
+    }
   };
   std::vector<std::jthread> threads;
   const size_t count = std::min<size_t>(builds.size(), std::max(1u, std::thread::hardware_concurrency()));
@@ -151,13 +162,15 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& part
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
   for (size_t i = 0; i < builds.size(); ++i) {
     const TaskKernels& kernels = builds[i].kernels;
-    tasks.push_back({{"id", i + 1},
-                     {"name", partition.tasks[i].name},
-                     {"weight", partition.tasks[i].weight},
-                     {"workload", partition.tasks[i].workload_key},
+    const PlacedTask& placed = partition.programs[i];
+    tasks.push_back({{"id", placed.task + 1},
+                     {"name", partition.tasks[placed.task].name},
+                     {"weight", placed.weight},
+                     {"workload", partition.tasks[placed.task].workload_key},
                      {"record", kernels.record >= 0 ? nlohmann::ordered_json(kernels.record) : nlohmann::ordered_json(nullptr)},
                      {"default", kernels.record < 0},
                      {"schedule", kernels.schedule}});
+    if (!placed.place.whole()) tasks.back()["writes"] = placed.place.ToString();
     if (kernels.estimated_seconds > 0) tasks.back()["estimated_us"] = kernels.estimated_seconds * 1e6;
   }
   nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
@@ -169,14 +182,15 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& part
 
 void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds) {
   double seconds = 0;
-  int64_t defaults = 0;
+  std::set<int> defaults;
   for (size_t i = 0; i < builds.size(); ++i) {
-    seconds += partition.tasks[i].weight * builds[i].kernels.estimated_seconds;
-    if (builds[i].kernels.record < 0) ++defaults;
+    seconds += partition.programs[i].weight * builds[i].kernels.estimated_seconds;
+    if (builds[i].kernels.record < 0) defaults.insert(partition.programs[i].task);
   }
-  out << "built " << flags.out << ": " << Count(builds.size(), "task") << ", " << builds.size() - defaults
-      << " with the best record, " << defaults << " with the default schedule";
-  if (defaults == 0) out << "; estimated latency " << Duration(seconds);
+  const size_t tasks = partition.tasks.size();
+  out << "built " << flags.out << ": " << Count(tasks, "task") << ", " << tasks - defaults.size()
+      << " with the best record, " << defaults.size() << " with the default schedule";
+  if (defaults.empty()) out << "; estimated latency " << Duration(seconds);
   for (Library library : LibrariesOf(builds)) out << "; needs " << TitleOf(library) << " where it runs";
   out << "\n";
 }
@@ -188,7 +202,8 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
   ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndPartition(flags.model));
   const std::vector<Task>& tasks = loaded.partition.tasks;
-  std::vector<TaskBuild> builds(tasks.size());
+  const std::vector<PlacedTask>& programs = loaded.partition.programs;
+  std::vector<TaskBuild> builds(programs.size());
   std::map<std::string, TuningRecord> records;
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
@@ -197,11 +212,14 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
   if (from_file || !flags.service.empty()) {
     ASSIGN_OR_RETURN(records, ReadRecords(flags, resolved, tasks));
   }
-  for (size_t i = 0; i < tasks.size(); ++i) ChooseRecord(records, resolved.target, tasks[i], &builds[i]);
-  CompileAll(loaded.partition, resolved, flags.build_timeout, builds);
+  for (size_t i = 0; i < programs.size(); ++i)
+    ChooseRecord(records, resolved.target, tasks[programs[i].task], &builds[i]);
+  CompileAll(loaded.partition, {resolved, flags.build_timeout}, builds);
   PackageRequest request{loaded.network, loaded.partition, resolved.target, resolved.facts, {}};
+  std::set<std::string> warned;  // a task may be there in several places
   for (const TaskBuild& build : builds) {
-    for (const std::string& warning : build.warnings) Warn(session, warning);
+    for (const std::string& warning : build.warnings)
+      if (warned.insert(warning).second) Warn(session, warning);
     RETURN_IF_ERROR(build.status);
     request.tasks.push_back(build.kernels);
   }

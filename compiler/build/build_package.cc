@@ -69,15 +69,16 @@ class Layout {
   std::vector<Scratch> scratch_;
 };
 
-absl::Status CheckProgram(const Task& task, const Program& program, const Target& target) {
+absl::Status CheckProgram(const Task& task, const OutputPlace& place, const Program& program, const Target& target) {
   if (program.target.kind != target.kind)
     return absl::InvalidArgumentError(absl::StrCat("the program of task '", task.name, "' is for target '",
                                                    program.target.ToString(), "', the package for '", target.ToString(),
                                                    "'"));
-  const auto check = [&](int stage, bool required) -> absl::Status {
+  const auto check = [&](int stage, bool output) -> absl::Status {
     const int index = BufferOfStage(program, stage);
-    if (index < 0 && !required) return absl::OkStatus();  // a placeholder that nothing reads
-    if (index < 0 || program.buffers[index].elements != task.dag.stage(stage).elements() ||
+    if (index < 0 && !output) return absl::OkStatus();  // a placeholder that nothing reads
+    const int64_t elements = output && !place.whole() ? place.elements : task.dag.stage(stage).elements();
+    if (index < 0 || program.buffers[index].elements != elements ||
         program.buffers[index].dtype != task.dag.stage(stage).dtype)
       return absl::InvalidArgumentError(absl::StrCat(
           "the program of task '", task.name, "' has no buffer that fits stage '", task.dag.stage(stage).name, "'"));
@@ -89,10 +90,11 @@ absl::Status CheckProgram(const Task& task, const Program& program, const Target
 }
 
 absl::Status Layout::CheckPrograms() const {
-  const std::vector<Task>& tasks = request_.partition.tasks;
-  DIAPASON_CHECK(request_.tasks.size() == tasks.size());
-  for (size_t i = 0; i < tasks.size(); ++i)
-    RETURN_IF_ERROR(CheckProgram(tasks[i], request_.tasks[i].program, request_.target));
+  const std::vector<PlacedTask>& placed = request_.partition.programs;
+  DIAPASON_CHECK(request_.tasks.size() == placed.size());
+  for (size_t i = 0; i < placed.size(); ++i)
+    RETURN_IF_ERROR(CheckProgram(request_.partition.tasks[placed[i].task], placed[i].place, request_.tasks[i].program,
+                                 request_.target));
   return absl::OkStatus();
 }
 
@@ -125,7 +127,7 @@ void Layout::AddSteps() {
   for (const Subgraph& subgraph : request_.partition.subgraphs) {
     const int now = static_cast<int>(manifest_.steps.size());
     PackageStep step;
-    step.task = subgraph.task;
+    step.task = subgraph.program;
     int depth = 0;
     for (int tensor : subgraph.inputs) depth = std::max(depth, made_at_[TensorFor(tensor)] + 1);
     const auto use = [&](int network_tensor) {
@@ -140,9 +142,10 @@ void Layout::AddSteps() {
     for (int tensor : subgraph.inputs) step.inputs.push_back(use(tensor));
     for (int tensor : subgraph.outputs) {
       step.outputs.push_back(use(tensor));
-      made_at_[step.outputs.back()] = depth;
+      int& made_at = made_at_[step.outputs.back()];
+      made_at = std::max(made_at, depth);  // parts are made by several steps
     }
-    const std::vector<ProgramBuffer>& buffers = request_.tasks[subgraph.task].program.buffers;
+    const std::vector<ProgramBuffer>& buffers = request_.tasks[subgraph.program].program.buffers;
     for (size_t i = 0; i < buffers.size(); ++i)
       if (buffers[i].role == BufferRole::kWorkspace) scratch_.push_back({now, depth, static_cast<int>(i), buffers[i].bytes()});
     manifest_.steps.push_back(std::move(step));
@@ -220,10 +223,12 @@ absl::Status Layout::Make() {
       break;
     }
   for (size_t i = 0; i < request_.tasks.size(); ++i) {
-    const Task& task = request_.partition.tasks[i];
+    const PlacedTask& placed = request_.partition.programs[i];
+    const Task& task = request_.partition.tasks[placed.task];
     const TaskKernels& kernels = request_.tasks[i];
-    manifest_.tasks.push_back({task.name, FileName(i, task.name), task.workload_key, task.weight, kernels.record,
-                               kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary)});
+    manifest_.tasks.push_back({task.name, FileName(i, task.name), task.workload_key, placed.weight, kernels.record,
+                               kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary),
+                               placed.place});
   }
   return absl::OkStatus();
 }
@@ -246,8 +251,8 @@ absl::Status BuildPackage(const std::string& dir, const PackageRequest& request)
   Layout layout(request);
   RETURN_IF_ERROR(layout.Make());
   for (size_t i = 0; i < request.tasks.size(); ++i)
-    RETURN_IF_ERROR(
-        WriteTask(folder, layout.manifest().tasks[i], request.partition.tasks[i].dag, request.tasks[i].program));
+    RETURN_IF_ERROR(WriteTask(folder, layout.manifest().tasks[i],
+                              request.partition.tasks[request.partition.programs[i].task].dag, request.tasks[i].program));
   RETURN_IF_ERROR(folder.Write("weights.bin", layout.weights()));
   RETURN_IF_ERROR(folder.Write(kManifestFile, ManifestToJson(layout.manifest())));
   return folder.Commit();

@@ -13,9 +13,9 @@
 
 namespace diapason {
 
-// What a task runs in the package.
+// What a placed task runs in the package.
 struct TaskKernels {
-  Program program;               // of Partition::tasks[i].dag, for the package's target
+  Program program;               // of the task's dag, written to its place, for the package's target
   std::string schedule;          // for people; "default" or steps
   int64_t record = -1;           // of the history that the schedule is from; -1: none
   double estimated_seconds = 0;  // what the record measured; 0: unknown
@@ -26,7 +26,7 @@ struct PackageRequest {
   const Partition& partition;
   Target target;                   // cuda: with its -arch
   DeviceFacts device;              // of the target: ResolveFacts
-  std::vector<TaskKernels> tasks;  // one a task of the partition, in order
+  std::vector<TaskKernels> tasks;  // one for each of Partition::programs, in order
 };
 
 // Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition

@@ -62,6 +62,7 @@ class NaiveEvaluator {
   absl::StatusOr<Program> CompileTask(int task);
   absl::Status TakeConstants();
   absl::Status RunStep(const PackageStep& step);
+  absl::Status CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from, std::vector<uint8_t>& value);
 
   const Package& package_;
   const PackageManifest& manifest_;
@@ -116,6 +117,7 @@ absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
   Executable& executable = *executables_[step.task];
   const ComputeDag& dag = dags_[step.task];
   const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
+  const OutputPlace& place = manifest_.tasks[step.task].place;
   const auto fits = [&](const std::vector<int>& stages, const std::vector<int>& tensors) {
     if (stages.size() != tensors.size()) return false;
     for (size_t i = 0; i < stages.size(); ++i)
@@ -124,7 +126,10 @@ absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
         return false;
     return true;
   };
-  if (!fits(inputs, step.inputs) || !fits(outputs, step.outputs))
+  // That a part's tensor is large enough was seen when the manifest was read.
+  const bool part_fits = !place.whole() && outputs.size() == 1 && place.Holds(dag.stage(outputs[0]).elements()) &&
+                         dag.stage(outputs[0]).dtype == manifest_.tensors[step.outputs[0]].dtype;
+  if (!fits(inputs, step.inputs) || !(place.whole() ? fits(outputs, step.outputs) : part_fits))
     return absl::DataLossError(absl::StrCat("package '", package_.dir(), "' is damaged: a step does not fit its task '",
                                             manifest_.tasks[step.task].name, "'; build the package again"));
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -138,8 +143,23 @@ absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
   for (size_t i = 0; i < outputs.size(); ++i) {
     std::vector<uint8_t>& value = values_[step.outputs[i]].data;
     const DeviceBuffer& from = *executable.buffer(executable.BufferOfStage(outputs[i]));
-    RETURN_IF_ERROR(device_.CopyOut(value.data(), from, static_cast<int64_t>(value.size())));
+    if (place.whole()) {
+      RETURN_IF_ERROR(device_.CopyOut(value.data(), from, static_cast<int64_t>(value.size())));
+    } else {
+      RETURN_IF_ERROR(CopyOutPart(dag.stage(outputs[i]), place, from, value));
+    }
   }
+  return absl::OkStatus();
+}
+
+// A naive program writes its result on its own.
+absl::Status NaiveEvaluator::CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from,
+                                         std::vector<uint8_t>& value) {
+  const size_t bytes = BytesOf(stage.dtype);
+  std::vector<uint8_t> part(stage.elements() * bytes);
+  RETURN_IF_ERROR(device_.CopyOut(part.data(), from, static_cast<int64_t>(part.size())));
+  for (int64_t i = 0; i < stage.elements(); i += place.row)
+    std::memcpy(value.data() + place.At(i) * bytes, part.data() + i * bytes, place.row * bytes);
   return absl::OkStatus();
 }
 

@@ -133,6 +133,7 @@ class PackageRunner::Loader {
   absl::Status BindStage(Executable& executable, int stage, int tensor);
   // Frees constants that no kernel of a run reads.
   void DropUnread();
+  void TellPart(const PackageStep& step, Launch& launch) const;
   // Takes the plan with parallel paths if that is faster.
   absl::Status TryPaths(std::vector<Launch> launches);
 
@@ -226,14 +227,27 @@ void PackageRunner::Loader::DropUnread() {
       runner_.tensors_[i].reset();
 }
 
+// Which part of its tensor a launch writes, so that the makers of its parts may run side by side.
+void PackageRunner::Loader::TellPart(const PackageStep& step, Launch& launch) const {
+  const OutputPlace& place = manifest_.tasks[step.task].place;
+  if (place.whole()) return;
+  launch.parts.resize(launch.args.size());
+  for (size_t i = 0; i < launch.args.size(); ++i)
+    if (launch.args[i] == runner_.tensors_[step.outputs[0]].get()) launch.parts[i] = {step.outputs[0] + 1, place.offset};
+}
+
 absl::Status PackageRunner::Loader::Load() {
   RETURN_IF_ERROR(LoadPrograms());
   RETURN_IF_ERROR(AllocateTensors());
   for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
   DropUnread();
   std::vector<Launch> launches;
-  for (const auto& step : runner_.steps_)
-    for (Launch& launch : step->Launches()) launches.push_back(std::move(launch));
+  for (size_t s = 0; s < runner_.steps_.size(); ++s) {
+    for (Launch& launch : runner_.steps_[s]->Launches()) {
+      TellPart(manifest_.steps[s], launch);
+      launches.push_back(std::move(launch));
+    }
+  }
   ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(launches));
   return TryPaths(std::move(launches));
 }

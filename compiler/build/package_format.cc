@@ -1,5 +1,6 @@
 #include "compiler/build/package_format.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -39,7 +40,7 @@ Json ToJson(const PackagePort& port, bool input) {
 }
 
 Json ToJson(const PackageTask& task) {
-  return {{"name", task.name},
+  Json json = {{"name", task.name},
           {"file", task.file},
           {"workload", task.workload},
           {"weight", task.weight},
@@ -47,6 +48,10 @@ Json ToJson(const PackageTask& task) {
           {"schedule", task.schedule},
           {"estimated_us", task.estimated_seconds * 1e6},
           {"checksum", task.checksum}};
+  const OutputPlace& place = task.place;
+  if (!place.whole())
+    json["place"] = Json{{"row", place.row}, {"stride", place.stride}, {"offset", place.offset}, {"elements", place.elements}};
+  return json;
 }
 
 Json ToJson(const PackageTensor& tensor) {
@@ -97,6 +102,12 @@ PackageTask TaskOf(const Json& json) {
   task.schedule = json.at("schedule").get<std::string>();
   task.estimated_seconds = json.at("estimated_us").get<double>() * 1e-6;
   task.checksum = json.at("checksum").get<uint64_t>();
+  if (json.contains("place")) {
+    const Json& place = json.at("place");
+    task.place = {place.at("row").get<int64_t>(), place.at("stride").get<int64_t>(), place.at("offset").get<int64_t>(),
+                  place.at("elements").get<int64_t>()};
+    if (!task.place.Holds(task.place.row)) throw Damaged{absl::StrCat("task '", task.name, "' has no valid place")};
+  }
   return task;
 }
 
@@ -162,6 +173,9 @@ void Check(const PackageManifest& manifest) {
     CheckIndex(step.task, manifest.tasks.size(), "task");
     for (int tensor : step.inputs) CheckIndex(tensor, manifest.tensors.size(), "tensor");
     for (int tensor : step.outputs) CheckIndex(tensor, manifest.tensors.size(), "tensor");
+    const OutputPlace& place = manifest.tasks[step.task].place;
+    if (!place.whole() && (step.outputs.size() != 1 || manifest.tensors[step.outputs[0]].elements != place.elements))
+      throw Damaged{absl::StrCat("the place of task '", manifest.tasks[step.task].name, "' does not fit its tensor")};
   }
 }
 
@@ -232,7 +246,9 @@ std::string ManifestToJson(const PackageManifest& manifest) {
   // Ordered: the short facts first, the long tables last.
   Json json;
   json["format"] = kFormat;
-  json["version"] = kPackageVersion;
+  const bool placed = std::any_of(manifest.tasks.begin(), manifest.tasks.end(),
+                                  [](const PackageTask& task) { return !task.place.whole(); });
+  json["version"] = placed ? kPackageVersion : 1;
   json["network"] = manifest.network;
   json["target"] = manifest.target.ToString();
   json["device"] = Json{{"model", manifest.device.model},
@@ -261,10 +277,11 @@ absl::StatusOr<PackageManifest> ManifestFromJson(const std::string& text, const 
     return absl::DataLossError(absl::StrCat(path,
                                             " is not the manifest of a diapason package; name a folder made by "
                                             "'diapason build'"));
-  if (json.value("version", Json()) != kPackageVersion)
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " has format version ", json.value("version", Json()).dump(),
-                     ", this diapason reads version ", kPackageVersion, "; build the package again"));
+  const Json version = json.value("version", Json());
+  if (version != 1 && version != kPackageVersion)
+    return absl::FailedPreconditionError(absl::StrCat(path, " has format version ", version.dump(),
+                                                      ", this diapason reads versions 1 and ", kPackageVersion,
+                                                      "; build the package again"));
   try {
     return Read(json);
   } catch (const nlohmann::json::exception& e) {

@@ -18,19 +18,21 @@
 //    "weights": {"bytes", "checksum"}, "arena_bytes": 3211264,
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
-//    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum"}],
+//    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum",
+//                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the output is a part of a
+//                                                                        larger tensor; left out where it is not
 //    "tensors": [{"name", "dtype", "elements", "place", "offset"}],      place: input, constant (offset into
 //    weights.bin),
 //                                                                        arena (offset into the arena)
 //    "steps":   [{"task", "inputs": [tensor...], "outputs": [tensor...], "workspaces": [[buffer, offset]...]}]}
 // A step runs the kernels of a task. Its inputs stand for the placeholders of the task's dag in order of their ids, its
-// outputs for the dag's outputs. Workspaces are scratch buffers of the program (by index) placed in the arena for the
-// length of the step. Views are resolved: several names, inputs and outputs, may give the same tensor. Constants are
+// outputs for the dag's outputs, or for the tensor that the output is a part of. Workspaces are scratch buffers of the program
+// (by index) placed in the arena for the length of the step. Views are resolved: several names, inputs and outputs, may give the same tensor. Constants are
 // stored as the network has them; what a program prepares from them (its prologue) is made when the package is loaded:
 // that takes milliseconds, and keeps one layout of weights in the format whatever schedules do to them.
 //
-// A reader takes version 1 only: an older or newer package is refused, and built again. Unknown fields are ignored. A
-// file of another size or checksum than the manifest says is refused.
+// Version 2 has places, 1 has none: a package is written as 1 unless it needs 2, and a reader takes both. Another version is
+// refused, and built again. Unknown fields are ignored. A file of another size or checksum than the manifest says is refused.
 #pragma once
 
 #include <array>
@@ -42,11 +44,12 @@
 #include "absl/status/statusor.h"
 #include "compiler/tensor/dtype.h"
 #include "compiler/tensor/library_call.h"
+#include "compiler/tensor/output_place.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
 
-inline constexpr int kPackageVersion = 1;
+inline constexpr int kPackageVersion = 2;
 
 // An input or output of the network.
 struct PackagePort {
@@ -69,6 +72,7 @@ struct PackageTask {
   std::string schedule;          // for people
   double estimated_seconds = 0;  // of one run, as recorded; 0: unknown
   uint64_t checksum = 0;         // of the binary, or of the source where there is none
+  OutputPlace place{};           // of the output in the tensor that a step names
 };
 
 struct PackageTensor {

@@ -1,5 +1,7 @@
 #include "compiler/graph/evaluate.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/operator.h"
 #include "compiler/tensor/check.h"
@@ -54,6 +56,13 @@ class Values {
     return t.data ? *t.data : computed_.at(tensor);
   }
   void Set(int tensor, Array value) { computed_[tensor] = std::move(value); }
+  void SetPart(int tensor, const OutputPlace& place, const Array& part) {
+    const TensorType& type = network_.tensors[tensor].type;
+    Array& whole = computed_.try_emplace(tensor, type.dtype, type.shape).first->second;
+    const size_t bytes = BytesOf(type.dtype);
+    for (int64_t i = 0, n = part.elements(); i < n; ++i)
+      std::memcpy(whole.data.data() + place.At(i) * bytes, part.data.data() + i * bytes, bytes);
+  }
 
  private:
   const Network& network_;
@@ -104,7 +113,14 @@ absl::StatusOr<std::vector<Array>> EvaluatePartition(const Network& network, con
     std::vector<int> placeholders = subgraph.dag.inputs();
     for (size_t i = 0; i < placeholders.size(); ++i) bound[placeholders[i]] = view(subgraph.inputs[i]);
     ASSIGN_OR_RETURN(std::vector<Array> results, Interpret(subgraph.dag, bound));
-    for (size_t i = 0; i < results.size(); ++i) values.Set(subgraph.outputs[i], std::move(results[i]));
+    const OutputPlace& place = partition.programs[subgraph.program].place;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (place.whole()) {
+        values.Set(subgraph.outputs[i], std::move(results[i]));
+      } else {
+        values.SetPart(subgraph.outputs[i], place, results[i]);
+      }
+    }
   }
   std::vector<Array> outputs;
   for (int id : network.outputs) outputs.push_back(view(id));

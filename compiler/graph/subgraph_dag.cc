@@ -138,4 +138,16 @@ absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector
   return SubgraphBuilder(network, nodes).Build();
 }
 
+absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor) {
+  const TensorType& type = network.tensors[tensor].type;
+  DagBuilder builder;
+  // No constant, whatever it is: a copy of one would be made once, when the package is loaded.
+  const int x = builder.Placeholder("x", type.shape, type.dtype);
+  const int copy = builder.Compute("copy", type.shape, [&](const auto& i) { return builder.At(x, i); });
+  Subgraph subgraph;
+  ASSIGN_OR_RETURN(subgraph.dag, builder.Build({copy}));
+  subgraph.inputs = {tensor};
+  return subgraph;
+}
+
 }  // namespace diapason

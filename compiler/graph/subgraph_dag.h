@@ -14,4 +14,7 @@ namespace diapason {
 // of nodes. `task` is not set. REQUIRES: only the last node's result is read outside of `nodes`.
 absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector<int>& nodes);
 
+// A copy of a tensor.
+absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor);
+
 }  // namespace diapason

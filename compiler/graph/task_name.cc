@@ -74,4 +74,9 @@ std::string TaskName(const Network& network, const std::vector<int>& nodes, int 
   return name;
 }
 
+std::string CopyName(const Network& network, int tensor) {
+  const TensorType& type = network.tensors[tensor].type;
+  return absl::StrCat("copy_", ShapeText(type.shape), type.dtype == DType::kFloat16 ? "_float16" : "");
+}
+
 }  // namespace diapason

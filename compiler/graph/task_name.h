@@ -13,4 +13,7 @@ namespace diapason {
 // the shape. float16 is named, float32 is not.
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor);
 
+// Of a copy of a tensor: "copy_56x56x64".
+std::string CopyName(const Network& network, int tensor);
+
 }  // namespace diapason

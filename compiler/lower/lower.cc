@@ -30,7 +30,8 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
 }
 
 // Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
-void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, LoweredProgram* program) {
+void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const OutputPlace& place,
+                     LoweredProgram* program) {
   const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
@@ -50,6 +51,7 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
       if (view.outputs()[i] != id) continue;
       role = BufferRole::kOutput;
       buffer.stage = task.outputs()[i];
+      if (!place.whole()) buffer.decl.elements = place.elements;
     }
     buffer.role = static_cast<int>(role);
     program->buffers[id] = buffer;
@@ -74,10 +76,24 @@ KernelFunc LibraryKernel(const State& state, int id) {
   return kernel;
 }
 
+absl::Status CheckPlace(const State& state, const OutputPlace& place) {
+  if (place.whole()) return absl::OkStatus();
+  if (state.outputs().size() != 1)
+    return absl::InvalidArgumentError("a task of several results cannot be written into a larger tensor");
+  const StageState& output = state.stage(state.outputs()[0]);
+  if (output.op.placeholder || !place.Holds(output.op.elements()))
+    return absl::InvalidArgumentError(absl::StrCat("stage ", output.op.name, " of ", output.op.elements(),
+                                                   " elements has no room in ", place.ToString()));
+  if (output.library != nullptr)
+    return absl::InvalidArgumentError(absl::StrCat("stage ", output.op.name,
+                                                   ": a library writes whole tensors, not a part of a larger one"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                     const DeviceFacts& facts) {
+                                     const DeviceFacts& facts, const OutputPlace& place) {
   ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(task, schedule.view));
   if (view.inputs().size() != task.inputs().size())
     return absl::InternalError(absl::StrCat("view ", schedule.view.ToString(), " changes the inputs of the task"));
@@ -85,7 +101,8 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   ASSIGN_OR_RETURN(State state, Replay(view, schedule.steps));
   RETURN_IF_ERROR(CheckStructure(state));
   LoweredProgram program;
-  DescribeBuffers(task, view, state, &program);
+  RETURN_IF_ERROR(CheckPlace(state, place));
+  DescribeBuffers(task, view, state, place, &program);
   const Skeleton skeleton(std::move(state));
   Bounds bounds;
   skeleton.Infer({}, &bounds);
@@ -98,7 +115,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
       program.kernels.push_back(LibraryKernel(skeleton.state(), id));
       continue;
     }
-    NestBuilder builder(skeleton, bounds, target);
+    NestBuilder builder(skeleton, bounds, target, place);
     ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));

@@ -60,8 +60,8 @@ int64_t SharedBytes(const Stmt& stmt, bool overlay) {
 
 }  // namespace
 
-NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target)
-    : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), context_(state_.size()),
+NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target, const OutputPlace& place)
+    : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), place_(place), context_(state_.size()),
       unrolled_(state_.size()), access_of_(state_.size()), small_parts_(state_.size(), -1), write_slot_(state_.size()),
       read_slot_(state_.size()) {}
 
@@ -179,7 +179,35 @@ void NestBuilder::PrepareValues(int id) {
   MarkUnrolled(id);
 }
 
+// The element of the larger tensor: dimensions inside a row count as they do in the part, those outside by the distance of
+// rows, and one that goes across is cut.
+Expr NestBuilder::PlacedIndex(int id, const std::vector<Expr>& indices) const {
+  const StageState& stage = state_.stage(id);
+  Expr place = IntImm(place_.offset), flat = IntImm(0);
+  int64_t inner = stage.op.elements();
+  bool even = true;  // rows end where indices of one dimension do
+  for (size_t d = 0; d < indices.size(); ++d) {
+    const int64_t extent = stage.op.axes[d].extent;
+    inner /= extent;
+    flat = Add(Mul(flat, IntImm(extent)), indices[d]);
+    if (extent == 1) continue;
+    if (inner * extent <= place_.row) {
+      place = Add(place, Mul(indices[d], IntImm(inner)));
+    } else if (inner % place_.row == 0) {
+      place = Add(place, Mul(indices[d], IntImm(inner / place_.row * place_.stride)));
+    } else if (place_.row % inner == 0) {
+      place = Add(place, Mul(FloorDiv(indices[d], place_.row / inner), IntImm(place_.stride)));
+      place = Add(place, Mul(FloorMod(indices[d], place_.row / inner), IntImm(inner)));
+    } else {
+      even = false;
+    }
+  }
+  if (even) return place;
+  return Add(IntImm(place_.offset), Add(Mul(FloorDiv(flat, place_.row), IntImm(place_.stride)), FloorMod(flat, place_.row)));
+}
+
 Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
+  if (IsPlaced(id)) return PlacedIndex(id, indices);
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
   Expr flat = IntImm(0);
@@ -800,7 +828,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
   for (int id : globals) {
     const StageState& s = state_.stage(id);
     kernel.params.push_back(
-        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, StoredElements(s), id == root, 0});
+        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, IsPlaced(id) ? place_.elements : StoredElements(s), id == root, 0});
   }
   kernel.blocks = blocks_ * split_.blocks;
   kernel.cluster = split_.blocks;

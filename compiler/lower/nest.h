@@ -9,6 +9,7 @@
 #include "compiler/lower/cluster.h"
 #include "compiler/lower/stmt.h"
 #include "compiler/schedule/bounds.h"
+#include "compiler/tensor/output_place.h"
 #include "compiler/tensor/simplify.h"
 #include "compiler/tensor/target.h"
 
@@ -19,7 +20,8 @@ int64_t StoredElements(const StageState& stage);
 
 class NestBuilder {
  public:
-  NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target);
+  // `place`: of the one output, where that is a part of a larger tensor.
+  NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target, const OutputPlace& place = {});
 
   // The kernel of a root stage. `next_buffer` gives ids to temporaries that are no stage's buffer.
   absl::StatusOr<KernelFunc> Build(int root, int* next_buffer);
@@ -45,6 +47,8 @@ class NestBuilder {
   Expr StoreIndex(int id);
   Expr SumOfParts(int buffer, DType dtype, const Expr& index);
   Expr FlatIndex(int id, const std::vector<Expr>& indices) const;
+  bool IsPlaced(int id) const { return !place_.whole() && state_.is_output(id); }
+  Expr PlacedIndex(int id, const std::vector<Expr>& indices) const;
   Guards GuardsOf(int id);
   bool PaddingIsHarmless(int id) const;
 
@@ -85,6 +89,7 @@ class NestBuilder {
   const State& state_;
   const Bounds& bounds_;
   const Target& target_;
+  const OutputPlace place_;
   Analyzer analyzer_;
   std::vector<StageContext> context_;
   std::vector<std::vector<uint8_t>> unrolled_;  // by stage and position

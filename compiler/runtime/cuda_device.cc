@@ -527,7 +527,8 @@ std::vector<MemoryRange> MemoryOf(const Launch& launch) {
   std::vector<MemoryRange> memory;
   for (size_t i = 0; i < launch.args.size(); ++i) {
     const CUdeviceptr begin = AddressOf(*launch.args[i]);
-    memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()), launch.writes.empty() || launch.writes[i]});
+    memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()), launch.writes.empty() || launch.writes[i],
+                      launch.parts.empty() ? WrittenPart{} : launch.parts[i]});
   }
   return memory;
 }

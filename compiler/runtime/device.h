@@ -29,11 +29,22 @@ class Module {
 };
 
 // One kernel launch with its arguments bound.
+// The part of a tensor that a kernel writes where others write the rest: parts of one tensor (not 0) with other offsets have no
+// element in common, though the addresses between their first and last may overlap.
+struct WrittenPart {
+  int tensor = 0;
+  int64_t offset = 0;
+  bool IsApartFrom(const WrittenPart& other) const {
+    return tensor != 0 && tensor == other.tensor && offset != other.offset;
+  }
+};
+
 struct Launch {
   const Module* module = nullptr;
   Kernel kernel;
   std::vector<DeviceBuffer*> args;  // in order of the kernel's parameters
   std::vector<bool> writes{};       // by argument: the kernel may write it. Empty: it may write all of them
+  std::vector<WrittenPart> parts{};  // by argument: of what it writes. Empty: whole buffers
 };
 
 // A sequence of launches made ready to be repeated: a CUDA graph; a list for the others. Each launch sees the writes of

@@ -10,7 +10,7 @@ namespace {
 bool Conflict(const std::vector<MemoryRange>& a, const std::vector<MemoryRange>& b) {
   for (const MemoryRange& x : a)
     for (const MemoryRange& y : b)
-      if ((x.written || y.written) && x.begin < y.end && y.begin < x.end) return true;
+      if ((x.written || y.written) && x.begin < y.end && y.begin < x.end && !x.part.IsApartFrom(y.part)) return true;
   return false;
 }
 

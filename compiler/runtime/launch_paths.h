@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "compiler/runtime/device.h"
+
 namespace diapason {
 
 struct MemoryRange {
   uint64_t begin = 0, end = 0;  // addresses, [begin, end)
   bool written = false;
+  WrittenPart part{};  // of what is written there
 };
 
 // Where a launch runs.

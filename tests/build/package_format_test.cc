@@ -52,6 +52,26 @@ TEST(PackageFormat, TheDocumentedFieldsAreThere) {
   EXPECT_EQ(json["tensors"][1]["place"], "constant");
 }
 
+TEST(PackageFormat, PlacesMakeVersionTwo) {
+  PackageManifest manifest = Example();
+  manifest.tensors[2].elements = manifest.outputs[0].shape[0] = 12;
+  manifest.tasks[0].place = {3, 6, 3, 12};
+  const std::string text = ManifestToJson(manifest);
+  const absl::StatusOr<PackageManifest> read = ManifestFromJson(text, "p/manifest.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->tasks[0].place, manifest.tasks[0].place);
+  EXPECT_EQ(ManifestToJson(*read), text);
+  Json json = Json::parse(text);
+  EXPECT_EQ(json["version"], 2);
+  json["tasks"][0]["place"]["offset"] = 10;
+  EXPECT_EQ(ManifestFromJson(json.dump(), "p/manifest.json").status().message(),
+            "p/manifest.json is damaged: task 'gather' has no valid place; build the package again");
+  json["tasks"][0]["place"]["offset"] = 3;
+  json["tasks"][0]["place"]["elements"] = 24;
+  EXPECT_EQ(ManifestFromJson(json.dump(), "p/manifest.json").status().message(),
+            "p/manifest.json is damaged: the place of task 'gather' does not fit its tensor; build the package again");
+}
+
 TEST(PackageFormat, AnEstimateNeedsEveryTask) {
   PackageManifest manifest = Example();
   manifest.tasks.push_back({"add", "01_add", "k", 1, -1, "default", 0, 0});
@@ -60,11 +80,11 @@ TEST(PackageFormat, AnEstimateNeedsEveryTask) {
 
 TEST(PackageFormat, OtherVersionsAreRefused) {
   Json json = Json::parse(ManifestToJson(Example()));
-  json["version"] = 2;
+  json["version"] = 3;
   const absl::Status status = ManifestFromJson(json.dump(), "p/manifest.json").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "p/manifest.json has format version 2, this diapason reads version 1; build the package again");
+            "p/manifest.json has format version 3, this diapason reads versions 1 and 2; build the package again");
 }
 
 TEST(PackageFormat, TextCutAnywhereIsRefused) {

@@ -15,6 +15,7 @@ namespace diapason {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // Convolutions of the same shape and different weights (two are one task), a residual, a pool, a classifier and a
@@ -76,6 +77,45 @@ TEST_F(PackageTest, RunsOnOpenCl) {
   if (const auto device = OpenDevice(TestTarget(TargetKind::kOpenCl)); !device.ok())
     GTEST_SKIP() << device.status().message();
   ExpectRight(TinyClassifier(), TargetKind::kOpenCl);
+}
+
+// Parts by convolutions, of which the network gives one out, by a sigmoid, and an input; two of them are the network's outputs.
+Network Concatenations(int64_t axis) {
+  NetworkMaker m;
+  const int x = m.In("x", {2, 4, 4, 4});
+  const auto conv = [&](int in, int kernel) {
+    return m.Op("conv2d", {in, m.Const("w", {4, 4, kernel, kernel})}, {{"pads", Shape(4, kernel / 2)}});
+  };
+  const int a = conv(x, 3), b = m.Op("relu", {conv(x, 1)});
+  const int first = m.Op("concat", {a, b, m.Op("sigmoid", {x})}, {{"axis", axis}});
+  const int half = m.Op("slice", {first}, {{"starts", Shape{0}}, {"ends", Shape{axis == 0 ? 2 : 4}}, {"axes", Shape{axis}}});
+  const int c = conv(half, 3);
+  const int second = m.Op("concat", {c, x}, {{"axis", axis}}, "second");
+  const int d = conv(half, 1);
+  const int third = m.Op("concat", {m.Op("exp", {conv(x, 1)}), d}, {{"axis", int64_t{3}}}, "third");
+  return m.Out({second, third, m.Op("reduce_sum", {first}, {{"axes", Shape{1, 3}}}), d});
+}
+
+TEST_F(PackageTest, ConcatenationsAreWrittenInPlace) {
+  const Network network = Concatenations(1);
+  const Partition partition = PartitionNetwork(network).value();
+  for (const Task& task : partition.tasks) EXPECT_THAT(task.name, Not(HasSubstr("concat")));
+  for (int64_t axis : {0, 1, 2, 3}) {
+    SCOPED_TRACE(axis);
+    ExpectRight(Concatenations(axis), TargetKind::kCpu);
+    auto runner = PackageRunner::Load(Path("p"));
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const absl::StatusOr<CheckResult> check = CheckPackage(**runner, RandomInputs((*runner)->manifest(), 3));
+    ASSERT_TRUE(check.ok()) << check.status();
+    EXPECT_TRUE(check->ok) << check->worst;
+  }
+  EXPECT_THAT(ReadText(Path("p/manifest.json")), HasSubstr("\"version\": 2"));
+}
+
+TEST_F(PackageTest, ConcatenationsAreWrittenInPlaceOnOpenCl) {
+  if (const auto device = OpenDevice(TestTarget(TargetKind::kOpenCl)); !device.ok())
+    GTEST_SKIP() << device.status().message();
+  for (int64_t axis : {1, 3}) ExpectRight(Concatenations(axis), TargetKind::kOpenCl);
 }
 
 TEST_F(PackageTest, OutputsMayBeViewsInputsAndConstants) {

@@ -11,12 +11,15 @@
 
 #include "compiler/build/build_package.h"
 #include "compiler/build/package.h"
+#include "compiler/codegen/codegen.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
+#include "compiler/lower/lower.h"
 #include "compiler/runtime/fill.h"
 #include "gtest/gtest.h"
+#include "scheduler/space.h"
 
 namespace diapason {
 
@@ -81,11 +84,22 @@ inline Target TestTarget(TargetKind kind) {
   return target;
 }
 
-// A request with naive kernels for every task. `network` and `partition` must outlive it.
+// Naive kernels write whole tensors: a program for a place is made by the default schedule.
+inline absl::StatusOr<Program> ProgramFor(const Task& task, const OutputPlace& place, const Target& target) {
+  if (place.whole()) return CompileNaive(task.dag, target);
+  const DeviceFacts facts = ResolveFacts(target);
+  absl::StatusOr<Schedule> schedule = DefaultSchedule(task.dag, target, facts);
+  if (!schedule.ok()) return schedule.status();
+  absl::StatusOr<LoweredProgram> lowered = Lower(task.dag, *schedule, target, facts, place);
+  if (!lowered.ok()) return lowered.status();
+  return CompileProgram(*lowered, target);
+}
+
+// A request with naive kernels wherever they will do. `network` and `partition` must outlive it.
 inline PackageRequest NaiveRequest(const Network& network, const Partition& partition, const Target& target) {
   PackageRequest request{network, partition, target, ResolveFacts(target), {}};
-  for (const Task& task : partition.tasks) {
-    absl::StatusOr<Program> program = CompileNaive(task.dag, target);
+  for (const PlacedTask& placed : partition.programs) {
+    absl::StatusOr<Program> program = ProgramFor(partition.tasks[placed.task], placed.place, target);
     EXPECT_TRUE(program.ok()) << program.status();
     request.tasks.push_back({program.value_or(Program{}), "naive", -1, 0});
   }

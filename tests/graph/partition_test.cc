@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "compiler/graph/builtin.h"
@@ -154,8 +155,9 @@ TEST(Partition, WorkloadsAreEqualWhateverOperatorsTheyAreMadeOf) {
   ExpectSameResults(n, n);
 }
 
-// Every node is in one subgraph or a view; every input of a subgraph is there before it runs.
+// Every node is in one subgraph, a view or a concatenation whose parts fill it; every input of a subgraph is there before it runs.
 void ExpectComplete(const Network& network, const Partition& partition) {
+  std::map<int, int64_t> filled;  // elements of concatenations in place
   std::set<int> covered, ready(network.inputs.begin(), network.inputs.end());
   for (size_t i = 0; i < network.tensors.size(); ++i) {
     if (network.tensors[i].constant()) ready.insert(static_cast<int>(i));
@@ -171,14 +173,19 @@ void ExpectComplete(const Network& network, const Partition& partition) {
       const Tensor& tensor = network.tensors[subgraph.inputs[i]];
       EXPECT_EQ(stage.shape(), tensor.type.shape);
       EXPECT_EQ(stage.dtype, tensor.type.dtype);
-      EXPECT_EQ(stage.constant, tensor.constant());
+      EXPECT_EQ(stage.constant, tensor.constant() && !subgraph.nodes.empty());
       EXPECT_TRUE(ready.count(partition.Owner(subgraph.inputs[i]))) << tensor.name;
     }
     for (int node : subgraph.nodes) EXPECT_TRUE(covered.insert(node).second) << network.nodes[node].name;
     ready.insert(subgraph.outputs.begin(), subgraph.outputs.end());
+    const PlacedTask& placed = partition.programs[subgraph.program];
+    EXPECT_EQ(placed.task, subgraph.task);
+    if (!placed.place.whole()) filled[subgraph.outputs[0]] += subgraph.dag.stage(subgraph.dag.outputs()[0]).elements();
   }
+  for (const auto& [tensor, elements] : filled) EXPECT_EQ(elements, network.tensors[tensor].type.elements());
   for (size_t n = 0; n < network.nodes.size(); ++n) {
-    EXPECT_EQ(covered.count(static_cast<int>(n)) + partition.alias_of.count(network.nodes[n].output), 1u)
+    const int output = network.nodes[n].output;
+    EXPECT_EQ(covered.count(static_cast<int>(n)) + partition.alias_of.count(output) + filled.count(output), 1u)
         << network.nodes[n].name;
   }
   for (int output : network.outputs) EXPECT_TRUE(ready.count(partition.Owner(output)));

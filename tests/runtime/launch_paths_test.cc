@@ -29,6 +29,16 @@ TEST(DependenciesOf, MemoryThatOverlapsInPartCounts) {
   EXPECT_THAT(dependencies[2], IsEmpty());
 }
 
+// 0 and 1 write parts of one tensor, 2 reads it, 3 writes a part of another tensor that has the same memory.
+TEST(DependenciesOf, MakersOfThePartsOfATensorDoNotWaitForEachOther) {
+  const auto part = [](int tensor, int64_t offset) { return MemoryRange{0, 64, true, {tensor, offset}}; };
+  const auto dependencies = DependenciesOf({{part(1, 0)}, {part(1, 4)}, {{0, 64, false}}, {part(2, 4)}, {part(2, 4)}});
+  EXPECT_THAT(dependencies[1], IsEmpty());
+  EXPECT_THAT(dependencies[2], ElementsAre(1, 0));
+  EXPECT_THAT(dependencies[3], ElementsAre(2));
+  EXPECT_THAT(dependencies[4], ElementsAre(3)) << "the same part twice";
+}
+
 TEST(PlacePaths, AChainStaysOnOnePath) {
   const LaunchPaths paths = PlacePaths({{}, {0}, {1}}, 4);
   EXPECT_EQ(paths.count, 1);

@@ -1,0 +1,359 @@
+#include "compiler/graph/grouping.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "compiler/graph/operator.h"
+
+namespace diapason {
+namespace {
+
+// Producers that cost nothing to compute again at each place where they are read.
+bool IsCheap(const std::string& op) {
+  static const std::set<std::string>& cheap =
+      *new std::set<std::string>{"relu", "clip", "add",        "sub", "mul",   "maximum", "minimum", "neg",
+                                 "abs",  "cast", "leaky_relu", "pad", "slice", "expand",  "reshape", "where"};
+  return cheap.count(op) != 0;
+}
+
+class Grouper {
+ public:
+  Grouper(const Network& network, const Ways& ways)
+      : network_(network),
+        ways_(ways),
+        consumers_(network.Consumers()),
+        producer_(network.Producers()),
+        depth_(network.nodes.size(), 0),
+        group_of_(network.nodes.size(), -1) {
+    for (size_t n = 0; n < network.nodes.size(); ++n) {
+      for (int input : network.nodes[n].inputs) {
+        if (producer_[input] >= 0) depth_[n] = std::max(depth_[n], depth_[producer_[input]]);
+      }
+      depth_[n] += FindOperator(network.nodes[n].op)->kind == OperatorKind::kAnchor;
+    }
+  }
+
+  Grouping Run() {
+    for (int n = 0; n < static_cast<int>(network_.nodes.size()); ++n) {
+      const Node& node = network_.nodes[n];
+      const Operator& op = *FindOperator(node.op);
+      if (op.is_view && op.is_view(ArgsOf(network_, node))) {
+        result_.alias_of[node.output] = OwnerOf(node.inputs[0]);
+        continue;
+      }
+      if (group_of_[n] >= 0) continue;  // inside a diamond
+      if (node.op == "concat" && PutInPlace(n)) continue;
+      bool elementwise = op.kind == OperatorKind::kElementwise;
+      if (elementwise && JoinDiamond(node)) continue;
+      int group = elementwise ? GroupToJoin(n) : -1;
+      if (group < 0) {
+        group = static_cast<int>(groups_.size());
+        groups_.push_back({});
+        if (op.kind == OperatorKind::kAnchor) groups_[group].anchor = n;
+      }
+      groups_[group].nodes.push_back(n);
+      group_of_[n] = group;
+    }
+    AbsorbProducers();
+    Finish();
+    return std::move(result_);
+  }
+
+ private:
+  // A part of a concatenation, of a tensor that owns its memory.
+  struct Part {
+    int tensor;
+    bool copied;  // by a kernel; else whoever makes it writes it there
+    OutputPlace place;
+  };
+
+  Way WayOf(int node) const {
+    auto it = ways_.find(node);
+    return it == ways_.end() ? Way::kUsual : it->second;
+  }
+
+  int OwnerOf(int tensor) const {
+    auto it = result_.alias_of.find(tensor);
+    return it == result_.alias_of.end() ? tensor : it->second;
+  }
+
+  const Tensor& ResultOf(int node) const { return network_.tensors[network_.nodes[node].output]; }
+
+  // The one node that reads the result of a node, or -1 if there are several or the network gives it out.
+  int OnlyReader(int node) const {
+    int tensor = network_.nodes[node].output;
+    if (network_.is_output(tensor) || consumers_[tensor].size() != 1) return -1;
+    return consumers_[tensor][0];
+  }
+
+  // What a group is worth as the place of an epilogue: the anchor that is deepest in the network, so that a residual
+  // addition joins the main path and not its shortcut; then the one with the larger weights. Node numbers decide last:
+  // the rest does not depend on the order of import.
+  auto Rank(const Group& group) const {
+    int anchor = group.anchor;
+    int64_t weights = 0;
+    if (anchor >= 0 && network_.nodes[anchor].inputs.size() > 1) {
+      weights = network_.tensors[network_.nodes[anchor].inputs[1]].type.elements();
+    }
+    return std::make_tuple(anchor >= 0 ? depth_[anchor] : -1, weights, group.nodes.back());
+  }
+
+  // The group whose epilogue an elementwise node becomes, or -1.
+  int GroupToJoin(int n) {
+    const Node& node = network_.nodes[n];
+    int best = -1, second = -1;
+    for (int input : node.inputs) {
+      int from = producer_[input];
+      if (from < 0 || group_of_[from] < 0 || OnlyReader(from) < 0) continue;
+      if (network_.tensors[input].type.shape != network_.tensors[node.output].type.shape) continue;
+      int group = group_of_[from];
+      if (group == best || group == second) continue;
+      if (best < 0 || Rank(groups_[group]) > Rank(groups_[best])) std::swap(best, group);
+      if (group >= 0 && (second < 0 || Rank(groups_[group]) > Rank(groups_[second]))) second = group;
+    }
+    if (best >= 0 && groups_[best].anchor >= 0 && ReadsResidual(node)) {
+      result_.forks.push_back({n, Way::kApart});
+      if (second >= 0 && groups_[second].anchor >= 0) result_.forks.push_back({n, Way::kShorterBranch});
+    }
+    if (WayOf(n) == Way::kApart) return -1;
+    return WayOf(n) == Way::kShorterBranch && second >= 0 ? second : best;
+  }
+
+  // More than one operand is as large as the result and no constant.
+  bool ReadsResidual(const Node& node) const {
+    const int64_t elements = network_.tensors[node.output].type.elements();
+    return std::count_if(node.inputs.begin(), node.inputs.end(), [&](int input) {
+             const Tensor& tensor = network_.tensors[input];
+             return !tensor.constant() && tensor.type.elements() == elements;
+           }) > 1;
+  }
+
+  // Whether who makes a tensor may write it where a concatenation has it: nobody else reads it, in whatever shape.
+  bool IsReadOnlyBy(int tensor, int reader) const {
+    const std::vector<int>& inputs = network_.nodes[reader].inputs;
+    if (std::count(inputs.begin(), inputs.end(), tensor) > 1) return false;
+    for (int t = tensor;; t = network_.nodes[producer_[t]].inputs[0]) {
+      if (network_.is_output(t) || consumers_[t].size() != 1 || producer_[t] < 0) return false;
+      if (!result_.alias_of.count(t)) return true;
+    }
+  }
+
+  // The parts of a concatenation, each at its place. Those of a part that is itself such a concatenation stand for it.
+  std::vector<Part> PartsOf(int n) const {
+    const Node& node = network_.nodes[n];
+    const std::vector<int64_t>& shape = network_.tensors[node.output].type.shape;
+    int64_t axis = node.attributes.Int("axis", 0), inner = 1, begin = 0;
+    if (axis < 0) axis += static_cast<int64_t>(shape.size());
+    for (size_t d = axis + 1; d < shape.size(); ++d) inner *= shape[d];
+    const int64_t elements = network_.tensors[node.output].type.elements();
+    std::vector<Part> parts;
+    for (int input : node.inputs) {
+      const TensorType& type = network_.tensors[input].type;
+      const OutputPlace place{type.shape[axis] * inner, shape[axis] * inner, begin * inner, elements};
+      begin += type.shape[axis];
+      const int owner = OwnerOf(input), from = producer_[owner];
+      const bool own = IsReadOnlyBy(input, n);
+      const auto nested = from < 0 ? in_place_.end() : in_place_.find(from);
+      if (own && nested != in_place_.end() && AddNested(nested->second, place, type.elements(), &parts)) continue;
+      parts.push_back({own && from >= 0 && group_of_[from] >= 0 ? owner : input, !(own && from >= 0 && group_of_[from] >= 0), place});
+    }
+    return parts;
+  }
+
+  bool AddNested(const std::vector<Part>& nested, const OutputPlace& outer, int64_t elements, std::vector<Part>* parts) const {
+    std::vector<Part> moved;
+    for (const Part& part : nested) {
+      const std::optional<OutputPlace> place =
+          Compose(outer, part.place, network_.tensors[part.tensor].type.elements());
+      if (!place) return false;
+      moved.push_back({part.tensor, part.copied, *place});
+    }
+    parts->insert(parts->end(), moved.begin(), moved.end());
+    return elements > 0;
+  }
+
+  // Has those that make the parts of a concatenation write them there, if it is to be so and can be: no more than one part
+  // may need a kernel that copies it.
+  bool PutInPlace(int n) {
+    const Node& node = network_.nodes[n];
+    std::vector<Part> parts = PartsOf(n);
+    const auto copies = std::count_if(parts.begin(), parts.end(), [](const Part& part) { return part.copied; });
+    const bool room = std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
+      return part.place.Holds(network_.tensors[part.tensor].type.elements());
+    });
+    if (!room || copies > 1 || copies == static_cast<int64_t>(parts.size())) return false;
+    result_.forks.push_back({n, WayOf(n) == Way::kInPlace ? Way::kKernel : Way::kInPlace});
+    if (WayOf(n) != Way::kInPlace) return false;
+    for (int input : node.inputs)
+      if (const int from = producer_[OwnerOf(input)]; from >= 0 && IsReadOnlyBy(input, n)) EraseNested(from, parts);
+    in_place_[n] = std::move(parts);
+    return true;
+  }
+
+  // A concatenation whose parts went into another one.
+  void EraseNested(int from, const std::vector<Part>& parts) {
+    const int tensor = network_.nodes[from].output;
+    const bool stays = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return OwnerOf(part.tensor) == tensor; });
+    if (!stays) in_place_.erase(from);
+  }
+
+  // x * sigmoid(x) and its like: where all ways from a group's result meet again in one elementwise node, over
+  // elementwise nodes of the same shape only, those nodes join the group. True if the given node, the first of them,
+  // did.
+  bool JoinDiamond(const Node& node) {
+    for (int input : node.inputs) {
+      int from = producer_[input];
+      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || consumers_[input].size() < 2)
+        continue;
+      std::vector<int> diamond = DiamondBehind(input);
+      Group& group = groups_[group_of_[from]];
+      for (int n : diamond) group_of_[n] = group_of_[from];
+      group.nodes.insert(group.nodes.end(), diamond.begin(), diamond.end());
+      if (!diamond.empty()) return true;
+    }
+    return false;
+  }
+
+  // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there
+  // is no such node near.
+  std::vector<int> DiamondBehind(int tensor) const {
+    constexpr size_t kNear = 8;
+    if (network_.is_output(tensor)) return {};
+    std::set<int> open(consumers_[tensor].begin(), consumers_[tensor].end());  // readers to come, ascending
+    std::vector<int> diamond;
+    while (diamond.size() < kNear) {
+      int n = *open.begin();
+      open.erase(open.begin());
+      const Node& node = network_.nodes[n];
+      const Operator& op = *FindOperator(node.op);
+      bool view = op.is_view && op.is_view(ArgsOf(network_, node));
+      if (group_of_[n] >= 0 || op.kind != OperatorKind::kElementwise || view) return {};
+      if (network_.tensors[node.output].type.shape != network_.tensors[tensor].type.shape) return {};
+      diamond.push_back(n);
+      if (open.empty()) return diamond;
+      if (network_.is_output(node.output)) return {};
+      open.insert(consumers_[node.output].begin(), consumers_[node.output].end());
+    }
+    return {};
+  }
+
+  // Whether an anchorless group may be computed inside the only node that reads it.
+  bool MayAbsorb(const Group& producer, int reader) const {
+    const Node& node = network_.nodes[reader];
+    bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise;
+    bool same_shape = ResultOf(producer.nodes.back()).type.shape == ResultOf(reader).type.shape;
+    for (int n : producer.nodes) {
+      const std::string& op = network_.nodes[n].op;
+      if (IsCheap(op)) continue;
+      // Read once at each point: any elementwise function or transpose will do.
+      bool pointwise = FindOperator(op)->kind == OperatorKind::kElementwise || op == "transpose";
+      if (elementwise && same_shape && pointwise) continue;
+      if (op == "transpose" && ReadsFewChannels(node)) continue;
+      return false;
+    }
+    // Data handed to a weight or parameter position of an anchor is read too often to be computed again.
+    return elementwise || node.inputs[0] == network_.nodes[producer.nodes.back()].output;
+  }
+
+  // The first convolution of a network: its image (3 channels) is small, and in any layout read as single elements.
+  bool ReadsFewChannels(const Node& node) const {
+    if (node.op != "conv2d") return false;
+    const std::vector<int64_t>& weight = network_.tensors[node.inputs[1]].type.shape;
+    bool nhwc = node.attributes.String("layout", "NCHW") == "NHWC";
+    return node.attributes.Int("group", 1) == 1 && weight[nhwc ? 2 : 1] <= 4;
+  }
+
+  // Whether the anchor of a group reads each element of its input several times, and so computes again what stands in front.
+  bool IsReadAgain(const Group& group) const {
+    static const std::set<std::string>& again = *new std::set<std::string>{"conv2d", "gemm", "matmul", "max_pool", "avg_pool"};
+    return group.anchor >= 0 && again.count(network_.nodes[group.anchor].op) != 0;
+  }
+
+  // Not only moves data.
+  bool Computes(const Group& group) const {
+    return std::any_of(group.nodes.begin(), group.nodes.end(), [&](int n) {
+      const std::string& op = network_.nodes[n].op;
+      return FindOperator(op)->kind == OperatorKind::kElementwise && op != "cast" && op != "where";
+    });
+  }
+
+  // Backwards, so that chains are absorbed whole.
+  void AbsorbProducers() {
+    for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
+      Group& producer = groups_[g];
+      if (producer.anchor >= 0) continue;
+      int reader = OnlyReader(producer.nodes.back());
+      if (reader < 0 || group_of_[reader] < 0 || !MayAbsorb(producer, reader)) continue;
+      Group& into = groups_[group_of_[reader]];
+      if (IsReadAgain(into) && Computes(producer)) result_.forks.push_back({producer.nodes.back(), Way::kApart});
+      if (WayOf(producer.nodes.back()) == Way::kApart) continue;
+      for (int n : producer.nodes) group_of_[n] = group_of_[reader];
+      into.nodes.insert(into.nodes.end(), producer.nodes.begin(), producer.nodes.end());
+      std::sort(into.nodes.begin(), into.nodes.end());
+      producer.nodes.clear();
+    }
+  }
+
+  // Tells the groups what they write, adds those that copy, and puts all in order.
+  void Finish() {
+    for (Group& group : groups_) {
+      if (group.nodes.empty()) continue;
+      group.order = group.nodes.back();
+      group.output = network_.nodes[group.order].output;
+    }
+    for (const auto& [n, parts] : in_place_) {
+      for (const Part& part : parts) {
+        if (part.copied) groups_.push_back({{}, -1, part.tensor, n, -1, {}});
+        Group& group = part.copied ? groups_.back() : groups_[group_of_[producer_[part.tensor]]];
+        group.output = network_.nodes[n].output;
+        group.place = part.place;
+      }
+    }
+    for (Group& group : groups_)
+      if (group.output >= 0) result_.groups.push_back(std::move(group));
+    std::stable_sort(result_.groups.begin(), result_.groups.end(),
+                     [](const Group& a, const Group& b) { return a.order < b.order; });
+  }
+
+  const Network& network_;
+  const Ways& ways_;
+  std::vector<std::vector<int>> consumers_;
+  std::vector<int> producer_;
+  std::vector<int> depth_;  // of a node: anchors on the longest way to it
+  std::vector<int> group_of_;
+  std::vector<Group> groups_;
+  std::map<int, std::vector<Part>> in_place_;  // by concatenation
+  Grouping result_;
+};
+
+// How many kernels there are, then how many elements they write.
+std::pair<int64_t, int64_t> EffortOf(const Network& network, const Ways& ways) {
+  std::pair<int64_t, int64_t> effort;
+  for (const Group& group : GroupNodes(network, ways).groups) {
+    const int written = group.nodes.empty() ? group.copied : network.nodes[group.nodes.back()].output;
+    ++effort.first;
+    effort.second += network.tensors[written].type.elements();
+  }
+  return effort;
+}
+
+}  // namespace
+
+Grouping GroupNodes(const Network& network, const Ways& ways) { return Grouper(network, ways).Run(); }
+
+Ways UsualWays(const Network& network) {
+  Ways ways;
+  for (size_t n = 0; n < network.nodes.size(); ++n) {
+    if (network.nodes[n].op != "concat" || network.nodes[n].inputs.size() < 2) continue;
+    Ways tried = ways;
+    tried[static_cast<int>(n)] = Way::kInPlace;
+    if (EffortOf(network, tried) < EffortOf(network, ways)) ways = std::move(tried);
+  }
+  return ways;
+}
+
+}  // namespace diapason
+

@@ -1,0 +1,53 @@
+// Which nodes of a network become one kernel, and which ways there are: what partition.h makes subgraphs of. For
+// compiler/graph alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "compiler/graph/network.h"
+#include "compiler/tensor/output_place.h"
+
+namespace diapason {
+
+// Nodes that become one kernel. Only the result of the last one is seen outside.
+struct Group {
+  std::vector<int> nodes;  // ascending; none: a copy of the tensor `copied`
+  int anchor = -1;         // node, or -1
+  int copied = -1;
+  int order = 0;           // groups in this order are in an order of execution
+  int output = -1;         // tensor that it writes: that of the last node, or one that this is a part of
+  OutputPlace place;       // in which case: where
+  bool operator==(const Group&) const = default;
+};
+
+// How a node is dealt with where there is a choice.
+enum class Way : uint8_t {
+  kUsual,          // what Groups() prefers
+  kKernel,         // a concatenation: a kernel of its own
+  kInPlace,        // a concatenation: those that make its parts write them there; a kernel where that cannot be
+  kApart,          // an element-wise node joins no group in front of it; a group that ends with it is not computed in its reader
+  kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
+};
+using Ways = std::map<int, Way>;  // by node
+
+// A node that could be dealt with in other ways.
+struct Fork {
+  int node = -1;
+  Way other = Way::kUsual;
+};
+
+struct Grouping {
+  std::vector<Group> groups;    // in order of execution
+  std::map<int, int> alias_of;  // Partition::alias_of
+  std::vector<Fork> forks;      // in order of nodes
+};
+
+// kUsual for a concatenation is kKernel.
+Grouping GroupNodes(const Network& network, const Ways& ways);
+
+// Concatenations in place where that leaves fewer kernels, or as many that write less.
+Ways UsualWays(const Network& network);
+
+}  // namespace diapason

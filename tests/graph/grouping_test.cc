@@ -1,0 +1,177 @@
+#include "compiler/graph/grouping.h"
+
+#include <gtest/gtest.h>
+
+#include "testing.h"
+
+namespace diapason {
+namespace {
+
+struct Builder {
+  Network n;
+  int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
+  int Const(Ints shape) {
+    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
+  }
+  int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
+    auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.ok() ? *id : 0;
+  }
+  int Conv(int x, int64_t in, int64_t out, int64_t kernel = 3) {
+    return Op("conv2d", {x, Const({out, in, kernel, kernel})}, {{"pads", Ints(4, kernel / 2)}});
+  }
+  int Concat(std::vector<int> parts, int64_t axis) { return Op("concat", std::move(parts), {{"axis", axis}}); }
+  Network Out(std::vector<int> outputs) {
+    n.outputs = std::move(outputs);
+    return n;
+  }
+};
+
+// Names of the tasks in order of execution, with their places.
+std::vector<std::string> Kernels(const Network& network) {
+  auto partition = PartitionNetwork(network);
+  EXPECT_TRUE(partition.ok()) << partition.status();
+  std::vector<std::string> names;
+  if (!partition.ok()) return names;
+  for (const Subgraph& subgraph : partition->subgraphs) {
+    const OutputPlace& place = partition->programs[subgraph.program].place;
+    names.push_back(partition->tasks[subgraph.task].name + (place.whole() ? "" : " " + place.ToString()));
+  }
+  return names;
+}
+
+TEST(Concatenation, IsWrittenByThoseThatMakeItsParts) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  int joined = b.Concat({b.Op("relu", {b.Conv(x, 2, 3)}), b.Conv(x, 2, 5, 1)}, 1);
+  Network n = b.Out({b.Conv(joined, 8, 2)});
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_3_relu rows of 48 at 0 of every 128",
+                                                  "conv2d_1x1_s1_2x4x4_5 rows of 80 at 48 of every 128",
+                                                  "conv2d_3x3_s1_8x4x4_2"}));
+  ExpectSameResults(n, n);
+}
+
+TEST(Concatenation, HasItsPartsInRowsOnEveryAxis) {
+  for (int64_t axis : {-4, 0, 1, 2, 3, -1}) {
+    SCOPED_TRACE(axis);
+    Builder b;
+    int x = b.In({2, 3, 4, 5});
+    int parts[] = {b.Op("sigmoid", {x}), b.Op("exp", {b.In({2, 3, 4, 5})}), b.Op("reduce_max", {b.In({2, 3, 4, 5, 6})}, {{"axes", Ints{4}}, {"keepdims", int64_t{0}}})};
+    Network n = b.Out({b.Concat({parts[0], parts[1], parts[2]}, axis), b.Op("tanh", {x})});
+    EXPECT_EQ(Kernels(n).size(), 4u);
+    ExpectSameResults(n, n);
+  }
+}
+
+TEST(Concatenation, CopiesOnePartThatIsReadElsewhere) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  int first = b.Conv(x, 2, 3), second = b.Conv(x, 2, 5, 1);
+  Network read_twice = b.Out({b.Op("softmax", {b.Concat({first, second}, 1)}), b.Op("reduce_max", {first})});
+  EXPECT_EQ(Kernels(read_twice),
+            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_3", "conv2d_1x1_s1_2x4x4_5 rows of 80 at 48 of every 128",
+                                      "copy_3x4x4 rows of 48 at 0 of every 128", "softmax_8x4x4", "reduce_max_3x4x4"}));
+  ExpectSameResults(read_twice, read_twice);
+}
+
+TEST(Concatenation, CopiesAnInputOrAConstantOrWhatIsGivenOut) {
+  for (int which = 0; which < 3; ++which) {
+    SCOPED_TRACE(which);
+    Builder b;
+    int x = b.In({2, 2, 3, 3});
+    int conv = b.Conv(x, 2, 2);
+    int other = which == 0 ? x : which == 1 ? b.Const({2, 2, 3, 3}) : b.Op("sigmoid", {x});
+    int joined = b.Concat({conv, other}, 1);
+    std::vector<int> outputs{joined};
+    if (which == 2) outputs.push_back(other);
+    Network n = b.Out(outputs);
+    std::vector<std::string> kernels = Kernels(n);
+    ASSERT_EQ(kernels.size(), which == 2 ? 3u : 2u);
+    EXPECT_EQ(kernels.back(), "copy_2x2x3x3 rows of 18 at 18 of every 36");
+    ExpectSameResults(n, n);
+  }
+}
+
+TEST(Concatenation, IsAKernelWhereSeveralPartsWouldBeCopied) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4}), y = b.In({1, 2, 4, 4});
+  Network inputs = b.Out({b.Concat({b.Conv(x, 2, 2), x, y}, 1)});
+  EXPECT_EQ(Kernels(inputs), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "concat_6x4x4"}));
+  ExpectSameResults(inputs, inputs);
+  Builder c;
+  int conv = c.Conv(c.In({1, 2, 4, 4}), 2, 2);
+  Network twice = c.Out({c.Concat({conv, conv}, 1)});
+  EXPECT_EQ(Kernels(twice), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "concat_4x4x4"}));
+  ExpectSameResults(twice, twice);
+}
+
+TEST(Concatenation, IsAKernelWhereItsReaderNeedsOneAnyway) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  Network n = b.Out({b.Op("sigmoid", {b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1)})});
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "conv2d_1x1_s1_2x4x4_2", "concat_sigmoid_4x4x4"}));
+  ExpectSameResults(n, n);
+}
+
+TEST(Concatenation, LeavesCheapReadersToTheConvolutionBehind) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  int joined = b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1);
+  Network n = b.Out({b.Conv(b.Op("relu", {joined}), 4, 2)});
+  EXPECT_EQ(Kernels(n),
+            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2 rows of 32 at 0 of every 64",
+                                      "conv2d_1x1_s1_2x4x4_2 rows of 32 at 32 of every 64", "relu_conv2d_3x3_s1_4x4x4_2"}));
+  ExpectSameResults(n, n);
+}
+
+TEST(Concatenation, OfConcatenationsIsOne) {
+  for (int64_t inner_axis : {1, 3}) {
+    SCOPED_TRACE(inner_axis);
+    Builder b;
+    int x = b.In({2, 2, 4, 4});
+    int inner = b.Concat({b.Conv(x, 2, 2), b.Op("sigmoid", {x})}, inner_axis);
+    int beside = inner_axis == 1 ? b.Conv(x, 2, 3, 1) : b.Concat({b.Op("exp", {x}), b.Op("tanh", {x})}, 3);
+    Network n = b.Out({b.Concat({inner, beside}, 1)});
+    // On another axis the rows of the inner one are no rows of the outer one: a kernel that writes its part.
+    ExpectSameResults(n, n);
+    const std::vector<std::string> kernels = Kernels(n);
+    if (inner_axis == 1) {
+      EXPECT_EQ(kernels, (std::vector<std::string>{"conv2d_3x3_s1_2x2x4x4_2 rows of 32 at 0 of every 112",
+                                                   "sigmoid_2x2x4x4 rows of 32 at 32 of every 112",
+                                                   "conv2d_1x1_s1_2x2x4x4_3 rows of 48 at 64 of every 112"}));
+    } else {
+      EXPECT_LE(kernels.size(), 6u);
+    }
+  }
+}
+
+TEST(Concatenation, SeesThroughViews) {
+  Builder b;
+  int x = b.In({2, 2, 4, 4});
+  int first = b.Op("reshape", {b.Conv(x, 2, 3)}, {{"shape", Ints{2, 48}}});
+  int second = b.Op("flatten", {b.Op("sigmoid", {x})});
+  int joined = b.Concat({first, second}, 1);
+  Network n = b.Out({b.Op("reshape", {joined}, {{"shape", Ints{160}}}), b.Op("softmax", {joined})});
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x2x4x4_3 rows of 48 at 0 of every 80",
+                                                  "sigmoid_2x2x4x4 rows of 32 at 48 of every 80", "softmax_2x80"}));
+  ExpectSameResults(n, n);
+}
+
+TEST(Concatenation, EqualPartsShareATaskAndItsWorkload) {
+  Builder b;
+  int x = b.In({1, 2, 4, 4});
+  Network n = b.Out({b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2)}, 1), b.Conv(x, 2, 2)});
+  auto partition = PartitionNetwork(n).value();
+  ASSERT_EQ(partition.tasks.size(), 1u);
+  EXPECT_EQ(partition.tasks[0].weight, 3);
+  ASSERT_EQ(partition.programs.size(), 3u);
+  for (const PlacedTask& placed : partition.programs) EXPECT_EQ(placed.weight, 1);
+  EXPECT_TRUE(partition.programs[2].place.whole());
+  Builder alone;
+  x = alone.In({1, 2, 4, 4});
+  EXPECT_EQ(PartitionNetwork(alone.Out({alone.Conv(x, 2, 2)}))->tasks[0].workload_key, partition.tasks[0].workload_key);
+}
+
+}  // namespace
+}  // namespace diapason
