@@ -24,11 +24,12 @@ PoolPlan::Step PoolPlan::Next(const std::vector<std::string>& ids, int64_t deman
   const int there = static_cast<int>(ids.size());
   step.lost = std::max(0, expected_ - there);
   if (work_at_ < 0 || demand != 0) work_at_ = now;
+  const int most = options_.max_workers - given_up_;
   if (demand > 0) {
     const int64_t useful = (demand + kWorkOfOne - 1) / kWorkOfOne;
-    wanted_ = static_cast<int>(std::clamp<int64_t>(useful, wanted_, options_.max_workers));
+    wanted_ = static_cast<int>(std::clamp<int64_t>(useful, wanted_, std::max(wanted_, most)));
   } else if (now - work_at_ >= options_.shrink_after_seconds) {
-    wanted_ = options_.min_workers;
+    wanted_ = std::min(options_.min_workers, std::max(0, most));
   }
   // What was lost counts against the limit when it is replaced; the first ones do not.
   const int replacing = std::min(step.lost, std::max(0, wanted_ - there));
@@ -36,6 +37,7 @@ PoolPlan::Step PoolPlan::Next(const std::vector<std::string>& ids, int64_t deman
   replaced_ += allowed;
   step.start = std::max(0, wanted_ - there - (replacing - allowed));
   wanted_ -= replacing - allowed;
+  given_up_ += replacing - allowed;
   for (int i = std::max(wanted_, 0); i < there; ++i) step.stop.push_back(ids[i]);
   expected_ = std::min(there, std::max(wanted_, 0));
   return step;

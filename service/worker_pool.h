@@ -44,6 +44,7 @@ class PoolPlan {
  private:
   const WorkerPoolOptions& options_;
   int wanted_ = 0, replaced_ = 0;
+  int given_up_ = 0;     // those that were lost and not replaced: not for the queue's sake either
   int expected_ = 0;     // those that should be there
   double work_at_ = -1;  // when there was work last
 };

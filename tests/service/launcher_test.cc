@@ -182,6 +182,9 @@ TEST(PoolPlan, ReplacesLostOnesUpToALimit) {
   EXPECT_TRUE(plan.exhausted());
   next(Ids(4, 3));
   EXPECT_EQ(next(Ids(4, 2)).start, 0);
+  // Neither for a long queue, nor when there is nothing to do for long.
+  EXPECT_EQ(plan.Next(Ids(4, 2), 1000, 1).start, 0);
+  EXPECT_EQ(plan.Next(Ids(4, 2), 0, 1000).start, 0);
   // Those that an earlier coordinator left are taken over.
   PoolPlan second(options);
   EXPECT_EQ(second.Next(Ids(0, 3), 0, 0).start, 1);
