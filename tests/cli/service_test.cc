@@ -184,6 +184,10 @@ TEST_F(ServiceCli, BadInput) {
               "--state is for the service's own tracker; with --tracker there is none");
   ExpectError(Cli({"build", "gemm", "--target", "cpu", "--history", "a", "--service", address, "--out", Path("p")}),
               "a build reads one history; give either --history or --service");
+  Process full({"serve", "--listen", "127.0.0.1:0", "--history", Path("full.db"), "--unfinished", "1"}, Path("full"));
+  ASSERT_EQ(Cli(Submit(full.Address(), "8")).json()["job"], 1) << full.err();
+  ExpectError(Cli(Submit(full.Address(), "8", "40")),
+              "the service has 1 unfinished jobs and takes no more; cancel some, or wait");
   auto tracker = Tracker();
   ExpectError(Cli({"jobs", "list", "--service", tracker->Address()}),
               "'" + tracker->Address() +

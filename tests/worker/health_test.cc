@@ -5,7 +5,11 @@
 
 #include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
+#include "worker/agent.h"
+#include "worker/client.h"
+#include "worker/fleet_status.h"
 #include "worker/pipeline.h"
+#include "worker/tracker_server.h"
 
 namespace diapason {
 namespace {
@@ -81,6 +85,47 @@ TEST_F(HealthTest, TwoFailedProbesAreAQuarantineThatEndsWithAGoodOne) {
   Recover();
   ASSERT_TRUE(Becomes(v1::DEVICE_STATE_READY));
   EXPECT_TRUE(Measure("").has_timing());
+}
+
+// By agent and tracker: what `fleet status` shows.
+TEST_F(HealthTest, AQuarantineAndItsEndReachTheFleetsStatus) {
+  pipeline_.reset();
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok()) << tracker.status();
+  AgentOptions options;
+  options.tracker = (*tracker)->address();
+  options.worker_id = options.name = "a";
+  options.pipeline = options_;
+  auto agent = WorkerAgent::Start(std::move(options));
+  ASSERT_TRUE(agent.ok()) << agent.status();
+  auto client = MeasureClient::Connect((*tracker)->address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  FleetStatus::Device device;
+  auto becomes = [&](const std::string& state) {
+    for (auto began = std::chrono::steady_clock::now(); SecondsSince(began) < 20;) {
+      const absl::StatusOr<FleetStatus> status = AskFleetStatus((*tracker)->address(), 5);
+      if (status.ok() && !status->devices.empty()) device = status->devices[0];
+      if (device.state == state) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  };
+  ASSERT_TRUE(becomes("ready"));
+  FallSick();
+  Measurement hangs;
+  hangs.id = 1;
+  hangs.workload = std::make_shared<const std::string>(SerializeDag(DoublingDag()));
+  hangs.schedule = FakeSchedule("kernel=hang");
+  hangs.target = "opencl";
+  hangs.run_timeout_s = 0.5;
+  ASSERT_TRUE((*client)->Submit({hangs}).ok());
+  ASSERT_TRUE(becomes("quarantined"));
+  EXPECT_THAT(device.why, HasSubstr("a health probe failed (illegal_access): "));
+  Recover();
+  ASSERT_TRUE(becomes("ready"));
+  EXPECT_EQ(device.why, "");
+  client->reset();
+  (*agent)->Stop();
 }
 
 TEST_F(HealthTest, ARunnerThatIsStoppedIsAFaultOfTheInfrastructure) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -382,6 +383,43 @@ TEST_F(PipelineTest, QuietTimingDoesNotEatTheBuildDeadline) {
   for (uint64_t id = 2; id <= 6; ++id) Submit(FakeRequest(id, "slow"));
   EXPECT_EQ(box_.Wait(1).error().kind(), "run_timeout");
   for (uint64_t id = 2; id <= 6; ++id) EXPECT_TRUE(box_.Wait(id).has_timing()) << box_.Wait(id).DebugString();
+}
+
+TEST_F(PipelineTest, BuildersStandStillWhileTheHostsCoresAreTimed) {
+  PipelineOptions options = FakeOptions(folder_);
+  options.run_timeout_seconds = 3;
+  auto stopped = [] {
+    std::vector<std::string> children = Children();
+    return std::count_if(children.begin(), children.end(), [](const std::string& c) { return c.find(" T ") != std::string::npos; });
+  };
+  for (bool quiet : {true, false}) {
+    options.quiet_timing = quiet;
+    Start(options);
+    const uint64_t id = quiet ? 1 : 2;
+    Submit(FakeRequest(id, "kernel=hang"));
+    const auto began = std::chrono::steady_clock::now();
+    int64_t most = 0;
+    while (box_.count(id) == 0 && SecondsSince(began) < 20) {
+      most = std::max<int64_t>(most, stopped());
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(most, quiet ? 2 : 0);
+    EXPECT_EQ(stopped(), 0);
+  }
+}
+
+// However many wait for it and however many builders there are.
+TEST_F(PipelineTest, ADeviceHasOneMeasurementAtATime) {
+  Start();
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (uint64_t id = 1; id <= 12; ++id) Submit(FakeRequest(id, "kernel=slow"));
+  for (uint64_t id = 1; id <= 12; ++id) {
+    const v1::MeasureResult result = box_.Wait(id);
+    ASSERT_TRUE(result.has_timing()) << result.DebugString();
+    runs.emplace_back(result.times().run_started_at(), result.times().run_ended_at());
+  }
+  std::sort(runs.begin(), runs.end());
+  for (size_t i = 1; i < runs.size(); ++i) EXPECT_LE(runs[i - 1].second, runs[i].first);
 }
 
 TEST_F(PipelineTest, ReplacesBuildersAfterSomeJobs) {
