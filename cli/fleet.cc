@@ -43,7 +43,8 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
     models.AddRow({absl::StrCat(m.kind, m.model.empty() ? " (any)" : " " + m.model), absl::StrCat(m.total),
                    absl::StrCat(m.free), absl::StrCat(m.pending)});
   }
-  TextTable devices({{"worker"},
+  TextTable devices({{"host"},
+                     {"worker"},
                      {"device"},
                      {"model"},
                      {"uuid"},
@@ -54,7 +55,7 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
                      {"errors", true},
                      {"seen", true}});
   for (const auto& d : status.devices) {
-    devices.AddRow({d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d), absl::StrCat(d.leases),
+    devices.AddRow({d.host, d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d), absl::StrCat(d.leases),
                     absl::StrFormat("%.2f", d.trials_per_second), Percent(d.utilisation), Percent(d.error_rate),
                     Ago(d.last_seen_seconds)});
   }
@@ -84,7 +85,8 @@ void PrintJson(std::ostream& out, const FleetStatus& status) {
   for (const auto& d : status.devices) {
     nlohmann::ordered_json labels = nlohmann::ordered_json::object();
     for (const auto& [key, value] : d.labels) labels[key] = value;
-    devices.push_back({{"worker", d.worker},
+    devices.push_back({{"host", d.host},
+                       {"worker", d.worker},
                        {"labels", labels},
                        {"device", d.name},
                        {"target", d.target},

@@ -69,7 +69,8 @@ absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
   if (flags.kube_template.empty() == (flags.engine == "kubernetes"))
     return absl::InvalidArgumentError("--launch kubernetes and --kube-template go together: give both or neither");
   const std::vector<std::string> args = Words(flags.worker_args);
-  if (std::find(args.begin(), args.end(), "--devices") == args.end()) {
+  const auto names_devices = [](const std::string& arg) { return arg == "--devices" || arg.rfind("--devices=", 0) == 0; };
+  if (std::none_of(args.begin(), args.end(), names_devices)) {
     return absl::InvalidArgumentError(
         "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
   }

@@ -336,7 +336,8 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT")
       ->group("Measuring on a fleet");
-  AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a device of the fleet (default 60, with --launch 3600)")
+  AddNumber(command, "--wait", &flags->wait, 0,
+            "Seconds to wait for the tracker, 60 at most, and for a device of the fleet (default 60, with --launch 3600)")
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);

@@ -314,6 +314,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   ASSIGN_OR_RETURN(fleet_options.target, Target::Parse(spec.target));
   fleet_options.device_model = spec.device_model;
   fleet_options.client.name = absl::StrCat("job ", id, " ", work.network);
+  fleet_options.client.job = absl::StrCat(id);
   fleet_options.client.priority = spec.priority;
   fleet_options.client.weight = spec.weight;
   fleet_options.client.labels = {spec.labels.begin(), spec.labels.end()};

@@ -109,7 +109,12 @@ bool Fits(const MeasureDevice& device, const FleetOptions& options) {
 }  // namespace
 
 absl::StatusOr<Fleet> ConnectFleet(const FleetOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<MeasureClient> client, MeasureClient::Connect(options.tracker, options.client));
+  MeasureClientOptions client_options = options.client;
+  client_options.connect_seconds = std::min(options.client.give_up_seconds, options.wait_seconds);
+  client_options.stop = options.stop;
+  absl::StatusOr<std::unique_ptr<MeasureClient>> connected = MeasureClient::Connect(options.tracker, client_options);
+  if (absl::IsCancelled(connected.status())) return absl::CancelledError("stopped while waiting for the tracker");
+  ASSIGN_OR_RETURN(std::unique_ptr<MeasureClient> client, std::move(connected));
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.wait_seconds);
   while (true) {
     std::map<std::string, DeviceFacts> models;

@@ -46,7 +46,7 @@ struct FleetOptions {
   Target target;             // as the user wrote it
   std::string device_model;  // empty: the one that the fleet has
   MeasureClientOptions client;
-  double wait_seconds = 60;  // for a device that fits
+  double wait_seconds = 60;  // for the tracker, though no longer than the client gives up, and for a device that fits
   const std::atomic<bool>* stop = nullptr;
 };
 

@@ -13,6 +13,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
+#include "worker/convert.h"
 #include "worker/log.h"
 #include "worker/tracker.h"
 
@@ -78,6 +79,8 @@ class WorkerAgent::Impl {
     uint64_t handle = 0;  // of the pipeline
     int device = 0;
     int64_t leased_at = 0;
+    std::string job;  // and trial: what logs tell it by
+    uint64_t trial = 0;
   };
 
   void LeaseLoop();
@@ -88,6 +91,8 @@ class WorkerAgent::Impl {
   void Take(const v1::LeaseResponse& response);
   void Begin(const v1::LeaseGrant& grant);
   void OnResult(uint64_t lease, const v1::MeasureResult& result);
+  static void LogTrial(LogLevel level, const std::string& event, uint64_t lease, const Held& held,
+                       std::vector<std::pair<std::string, std::string>> more);
   void Drop(const std::vector<uint64_t>& leases, const std::string& why);
   void EndSession(const std::string& session);
   v1::ReportRequest MakeReport();
@@ -141,6 +146,7 @@ absl::Status WorkerAgent::Impl::Register() {
   request.mutable_protocol()->set_high(kHighestProtocol);
   request.set_worker_id(options_.worker_id);
   request.set_name(options_.name);
+  request.set_host(HostName());
   request.set_program("diapason");
   request.set_builders(static_cast<uint32_t>(pipeline_->builders()));
   request.mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
@@ -243,14 +249,25 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   if (device == devices.end()) return;  // of a session before: the lease will expire
   uint64_t lease = grant.lease();
   int index = static_cast<int>(device - devices.begin());
+  const Held held{0, index, UnixNanos(), grant.job(), grant.request().id()};
   {
     std::lock_guard lock(mutex_);
-    if (!held_.try_emplace(lease, Held{0, index, UnixNanos()}).second) return;  // told twice
+    if (!held_.try_emplace(lease, held).second) return;  // told twice
   }
+  LogTrial(LogLevel::kDebug, "trial_begins", lease, held, {{"device", grant.device()}});
   uint64_t handle = pipeline_->Submit(index, grant.request(),
                                       [this, lease](const v1::MeasureResult& result) { OnResult(lease, result); });
   std::lock_guard lock(mutex_);
-  if (auto held = held_.find(lease); held != held_.end()) held->second.handle = handle;
+  if (auto found = held_.find(lease); found != held_.end()) found->second.handle = handle;
+}
+
+void WorkerAgent::Impl::LogTrial(LogLevel level, const std::string& event, uint64_t lease, const Held& held,
+                                 std::vector<std::pair<std::string, std::string>> more) {
+  if (!Logs(level)) return;
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"job", held.job}, {"trial", std::to_string(held.trial)}, {"lease", std::to_string(lease)}};
+  fields.insert(fields.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  LogEvent(level, event, fields);
 }
 
 void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result) {
@@ -262,6 +279,12 @@ void WorkerAgent::Impl::OnResult(uint64_t lease, const v1::MeasureResult& result
   *outcome.mutable_result() = result;
   outcome.mutable_result()->mutable_times()->set_leased_at(held->second.leased_at);
   if (outcome.result().has_on()) outcome.mutable_result()->mutable_on()->set_worker(options_.name);
+  if (IsInfrastructure(result)) {
+    LogTrial(LogLevel::kWarning, "trial_ends", lease, held->second,
+             {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
+  } else {
+    LogTrial(LogLevel::kDebug, "trial_ends", lease, held->second, {{"outcome", OutcomeName(result)}});
+  }
   outcomes_.push_back(std::move(outcome));
   held_.erase(held);
   changed_.notify_all();
@@ -274,6 +297,7 @@ void WorkerAgent::Impl::Drop(const std::vector<uint64_t>& leases, const std::str
     for (uint64_t lease : leases) {
       if (auto held = held_.find(lease); held != held_.end()) {
         handles.push_back(held->second.handle);
+        LogTrial(LogLevel::kDebug, "trial_dropped", lease, held->second, {{"why", why}});
         held_.erase(held);
       }
     }

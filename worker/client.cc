@@ -12,6 +12,7 @@
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
 #include "worker/convert.h"
+#include "worker/log.h"
 #include "worker/tracker.h"
 
 namespace diapason {
@@ -24,6 +25,7 @@ constexpr std::chrono::milliseconds kNextWait{20000};
 // Sending may wait for room in the queue; each call in it has a deadline of its own.
 constexpr std::chrono::milliseconds kWholeSubmit = std::chrono::hours(1);
 constexpr std::chrono::seconds kSlotsLive{1};
+constexpr std::chrono::milliseconds kStopLook{100};
 constexpr size_t kBytesPerSubmit = 8 << 20;
 
 v1::MeasureRequest ToRequest(const Measurement& m) {
@@ -104,7 +106,11 @@ class MeasureClient::Impl {
   // Calls until it works, is refused, or the tracker was away for give_up_seconds. A queue that is gone is opened anew,
   // with everything unfinished in it; `call` then sees the new one's name.
   template <typename Call>
-  absl::Status Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call);
+  absl::Status Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call) {
+    return Insist(guard, timeout, call, options_.give_up_seconds);
+  }
+  template <typename Call>
+  absl::Status Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call, double give_up_seconds);
   absl::Status Open();
   absl::Status Reopen(const std::string& lost_queue);
   absl::Status Send(const Requests& requests);
@@ -119,7 +125,13 @@ class MeasureClient::Impl {
   }
   bool Sleep(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
-    return !changed_.wait_for(lock, time, [this] { return stopping_; });
+    const Clock::time_point until = Clock::now() + time;
+    // Nothing wakes us when *stop is set.
+    while (!stopping_ && !(connecting_ && options_.stop != nullptr && *options_.stop)) {
+      if (Clock::now() >= until) return true;
+      changed_.wait_until(lock, connecting_ ? std::min(until, Clock::now() + kStopLook) : until);
+    }
+    return false;
   }
 
   const std::string address_;
@@ -132,7 +144,7 @@ class MeasureClient::Impl {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool stopping_ = false;
+  bool stopping_ = false, connecting_ = true;
   absl::Status broken_;  // why no further result will come
   std::string queue_;
   uint64_t acknowledged_ = 0, incarnation_ = 0;
@@ -142,10 +154,11 @@ class MeasureClient::Impl {
 };
 
 template <typename Call>
-absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call) {
+absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::milliseconds timeout, const Call& call,
+                                         double give_up_seconds) {
   Backoff backoff;
-  Clock::time_point give_up = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                                 std::chrono::duration<double>(options_.give_up_seconds));
+  Clock::time_point give_up =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_seconds));
   while (true) {
     std::string used = queue();
     absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
@@ -168,6 +181,7 @@ absl::Status MeasureClient::Impl::Open() {
   request.mutable_protocol()->set_low(kLowestProtocol);
   request.mutable_protocol()->set_high(kHighestProtocol);
   request.set_name(options_.name);
+  request.set_job(options_.job);
   request.set_program("diapason");
   request.set_priority(options_.priority);
   request.set_weight(options_.weight);
@@ -185,9 +199,13 @@ absl::Status MeasureClient::Impl::Open() {
 
 absl::Status MeasureClient::Impl::Connect() {
   CallGuard guard;
-  absl::Status opened =
-      Insist(guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); });
-  if (!opened.ok()) return opened;
+  RETURN_IF_ERROR(Insist(
+      guard, kCallTimeout, [&](grpc::ClientContext&, const std::string&) { return ToGrpc(Open()); },
+      options_.connect_seconds >= 0 ? options_.connect_seconds : options_.give_up_seconds));
+  {
+    std::lock_guard lock(mutex_);
+    connecting_ = false;
+  }
   receiver_ = std::thread([this] { ReceiveLoop(); });
   return absl::OkStatus();
 }
@@ -295,7 +313,15 @@ void MeasureClient::Impl::Receive(const std::string& queue, const v1::NextRespon
   for (const v1::MeasureResult& message : response.results()) {
     if (queue == queue_) acknowledged_ = std::max(acknowledged_, message.sequence());
     // A second one can come after a queue was opened anew.
-    if (pending_.erase(static_cast<int64_t>(message.id())) > 0) results_.push_back(FromMessage(message));
+    if (pending_.erase(static_cast<int64_t>(message.id())) == 0) continue;
+    results_.push_back(FromMessage(message));
+    if (!Logs(LogLevel::kDebug)) continue;
+    LogEvent(LogLevel::kDebug, "trial_answered",
+             {{"job", options_.job.empty() ? options_.name : options_.job},
+              {"trial", std::to_string(message.id())},
+              {"outcome", OutcomeName(message)},
+              {"worker", message.on().worker()},
+              {"device", message.on().device()}});
   }
   changed_.notify_all();
 }

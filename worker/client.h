@@ -5,6 +5,7 @@
 // are lost, answers come twice, or the tracker is restarted meanwhile (what has no result is then submitted again).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -102,17 +103,21 @@ struct MeasureDevice {
 
 struct MeasureClientOptions {
   std::string name = "diapason";  // for people who ask the tracker
+  std::string job;                // what logs call the work; empty: the name
   int priority = 0;
   double weight = 1;
   std::vector<std::pair<std::string, std::string>> labels;  // that workers must carry
   // A tracker that cannot be reached for so long ends the client: what has no result becomes an infrastructure error.
   double give_up_seconds = 60;
+  double connect_seconds = -1;  // the same of Connect alone; below 0: as give_up_seconds
+  // When it is set, Connect ends with Cancelled; what is connected lives on. Null: never.
+  const std::atomic<bool>* stop = nullptr;
   std::shared_ptr<const ClientCredentials> credentials;
 };
 
 class MeasureClient {
  public:
-  // Opens a queue at the tracker `address` (HOST:PORT). Unavailable after `give_up_seconds`, naming the address;
+  // Opens a queue at the tracker `address` (HOST:PORT). Unavailable after `connect_seconds`, naming the address;
   // FailedPrecondition when versions do not fit.
   static absl::StatusOr<std::unique_ptr<MeasureClient>> Connect(const std::string& address,
                                                                 MeasureClientOptions options = {});

@@ -123,4 +123,9 @@ bool IsInfrastructure(const v1::MeasureResult& result) {
   return result.has_error() && result.error().kind() == ErrorKindName(ErrorKind::kInfrastructure);
 }
 
+std::string OutcomeName(const v1::MeasureResult& result) {
+  if (result.has_timing()) return "timing";
+  return result.has_cancelled() ? "cancelled" : ErrorKindName(FromProto(result.error()).kind);
+}
+
 }  // namespace diapason

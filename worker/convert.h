@@ -33,5 +33,7 @@ void SetError(ErrorKind kind, MeasureStage stage, const std::string& text, v1::M
 v1::MeasureResult InfrastructureResult(MeasureStage stage, const std::string& text);
 // Whether the outcome of a result speaks of the candidate (compiler/runtime/outcome.h).
 bool IsInfrastructure(const v1::MeasureResult& result);
+// "timing", "cancelled", or the name of the error's kind: for logs and metrics.
+std::string OutcomeName(const v1::MeasureResult& result);
 
 }  // namespace diapason

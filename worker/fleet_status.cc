@@ -28,6 +28,7 @@ std::string StateText(v1::DeviceState state) {
 FleetStatus::Device DeviceOf(const v1::WorkerStatus& worker, const v1::DeviceDescription& description) {
   FleetStatus::Device device;
   device.worker = worker.name();
+  device.host = worker.host();
   device.labels = {worker.labels().begin(), worker.labels().end()};
   device.name = description.name();
   device.target = description.target();

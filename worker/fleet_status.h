@@ -19,7 +19,7 @@ struct FleetStatus {
     int64_t total = 0, free = 0, pending = 0, quarantined = 0;
   };
   struct Device {
-    std::string worker;
+    std::string worker, host;
     std::map<std::string, std::string> labels;
     std::string name, target, model, uuid;
     std::string state;  // "ready", "restarting", "quarantined"

@@ -49,6 +49,8 @@ std::string TimeText() {
 
 void SetLogLevel(LogLevel level) { g_level = static_cast<int>(level); }
 
+bool Logs(LogLevel level) { return static_cast<int>(level) <= g_level; }
+
 bool ParseLogLevel(const std::string& text, LogLevel& level) {
   for (size_t i = 1; i < kNames.size(); ++i) {
     if (text != kNames[i]) continue;
@@ -67,7 +69,7 @@ std::string LogLine(LogLevel level, const std::string& event,
 
 void LogEvent(LogLevel level, const std::string& event,
               const std::vector<std::pair<std::string, std::string>>& fields) {
-  if (static_cast<int>(level) > g_level) return;
+  if (!Logs(level)) return;
   std::string line = TimeText() + " " + LogLine(level, event, fields) + "\n";
   // One write, so that lines of several threads do not mix.
   if (write(STDERR_FILENO, line.data(), line.size()) < 0) return;

@@ -18,6 +18,8 @@ enum class LogLevel { kNone, kError, kWarning, kInfo, kDebug };
 void SetLogLevel(LogLevel level);
 // "error", "warning", "info", "debug"; false for another text.
 bool ParseLogLevel(const std::string& text, LogLevel& level);
+// Whether a line of this level is written: for events of which there are many.
+bool Logs(LogLevel level);
 void LogEvent(LogLevel level, const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields);
 // The line without time, for tests.
 std::string LogLine(LogLevel level, const std::string& event,

@@ -61,7 +61,7 @@ absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenRespons
   }
   Queue& queue = AddQueue(NewSecret(), request);
   if (store_ != nullptr) store_->PutQueue(queue.id, queue.open);
-  LogEvent(LogLevel::kInfo, "queue_opened", {{"queue", ShortId(queue.id)}, {"name", request.name()}});
+  LogEvent(LogLevel::kInfo, "queue_opened", {{"job", queue.job()}, {"queue", ShortId(queue.id)}, {"name", request.name()}});
   response.set_protocol(protocol);
   response.set_queue(queue.id);
   response.set_max_pending(options_.max_pending);
@@ -221,7 +221,7 @@ void Tracker::Impl::EndQueue(const std::string& id) {
   AnswerNext(queue, absl::NotFoundError("this queue was closed"));
   if (store_ != nullptr) store_->EraseQueue(queue.id);
   LogEvent(LogLevel::kInfo, "queue_closed",
-           {{"queue", ShortId(id)}, {"name", queue.open.name()}, {"done", std::to_string(queue.done.size())}});
+           {{"job", queue.job()}, {"queue", ShortId(id)}, {"name", queue.open.name()}, {"done", std::to_string(queue.done.size())}});
   queues_.erase(found);
 }
 
@@ -249,6 +249,11 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
   result.set_attempts(request->attempts);
   result.mutable_times()->set_queued_seconds(request->waited);
   CountOutcome(result);
+  if (IsInfrastructure(result)) {
+    LogTrial(LogLevel::kWarning, "trial_ends", *request, {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
+  } else {
+    LogTrial(LogLevel::kDebug, "trial_ends", *request, {{"outcome", OutcomeName(result)}});
+  }
   if (store_ != nullptr) {
     store_->EraseRequest(queue.id, result.id());
     store_->PutResult(queue.id, result);
@@ -257,6 +262,17 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
   stored_bytes_ += result.ByteSizeLong();
   queue.results.push_back(std::move(result));
   AnswerNext(queue);
+}
+
+void Tracker::Impl::LogTrial(LogLevel level, const std::string& event, const Request& request,
+                             std::vector<std::pair<std::string, std::string>> more) {
+  if (!Logs(level)) return;
+  std::vector<std::pair<std::string, std::string>> fields = {{"job", request.queue->job()},
+                                                             {"trial", std::to_string(request.message.id())},
+                                                             {"queue", ShortId(request.queue->id)},
+                                                             {"attempt", std::to_string(request.attempts)}};
+  fields.insert(fields.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  LogEvent(level, event, fields);
 }
 
 // ---- time

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/id_set.h"
+#include "worker/log.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
 #include "worker/tracker_writer.h"
@@ -106,6 +107,7 @@ class Tracker::Impl {
     int32_t priority() const { return open.priority(); }
     double weight() const { return open.weight() > 0 ? open.weight() : 1; }
     const Labels& labels() const { return open.labels(); }
+    const std::string& job() const { return open.job().empty() ? open.name() : open.job(); }
     std::map<uint64_t, RequestPtr> unfinished;
     std::map<std::string, std::deque<RequestPtr>> pending;  // by class; a request that is no longer pending is skipped
     IdSet done;
@@ -191,6 +193,9 @@ class Tracker::Impl {
   void ExpireLeases(Session& session, Clock::time_point now);
 
   void CountOutcome(const v1::MeasureResult& result);
+  // An event of one measurement, with what it is told by.
+  static void LogTrial(LogLevel level, const std::string& event, const Request& request,
+                       std::vector<std::pair<std::string, std::string>> more);
   void NoteCounts(Session& session, const v1::DeviceStatistics& total);
   v1::DeviceRates RatesOf(const Session& session, const std::string& device) const;
   // By kind and model: reference times of the devices that have one, the shortest first.

@@ -107,6 +107,8 @@ uint64_t Tracker::Impl::Grant(Session& session, const std::string& device, const
   session.leases[id] = {request, device, Now() + options_.lease, session.batch + 1};
   SaveLease(session, id);
   --session.capacity[device];
+  LogTrial(LogLevel::kDebug, "trial_leased", *request,
+           {{"lease", std::to_string(id)}, {"worker", session.status.name()}, {"device", device}});
   return id;
 }
 

@@ -10,10 +10,7 @@ double StageSeconds(int64_t began, int64_t ended) { return began > 0 ? static_ca
 }  // namespace
 
 void Tracker::Impl::CountOutcome(const v1::MeasureResult& result) {
-  const std::string kind = result.has_timing()      ? "timing"
-                           : result.has_cancelled() ? "cancelled"
-                                                    : ErrorKindName(FromProto(result.error()).kind);
-  ++outcomes_[kind];
+  ++outcomes_[OutcomeName(result)];
   const v1::StageTimes& times = result.times();
   queued_.Add(times.queued_seconds());
   if (times.build_ended_at() > 0) build_.Add(StageSeconds(times.build_started_at(), times.build_ended_at()));

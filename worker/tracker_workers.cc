@@ -73,6 +73,7 @@ Tracker::Impl::Session& Tracker::Impl::AddSession(const std::string& id, const v
   session->worker = worker;
   session->status.set_worker_id(worker.worker_id());
   session->status.set_name(worker.name());
+  session->status.set_host(worker.host());
   session->status.set_program(worker.program());
   *session->status.mutable_labels() = worker.labels();
   *session->status.mutable_devices() = worker.devices();
@@ -158,6 +159,7 @@ void Tracker::Impl::AnswerLease(Session& session, absl::Status status) {
     grant.set_device(lease.device);
     *grant.mutable_request() = lease.request->message;
     grant.set_attempt(lease.request->attempts);
+    grant.set_job(lease.request->queue->job());
   }
   for (uint64_t id : std::exchange(session.revoked, {})) response.add_revoked(id);
   answers_.push_back([reply = std::exchange(session.waiting, nullptr), status = std::move(status),
@@ -186,6 +188,7 @@ absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportR
     // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
     bool no_answer = outcome.result().has_cancelled() || IsInfrastructure(outcome.result());
     if (std::optional<v1::MeasureResult> blamed = Blame(*session, *entry, outcome.result())) {
+      LogTrial(LogLevel::kWarning, "trial_blamed", *entry, {{"why", blamed->error().text()}});
       Finish(entry, *std::move(blamed));
     } else if (no_answer) {
       Retry(entry, outcome.result());
@@ -221,6 +224,9 @@ std::optional<v1::MeasureResult> Tracker::Impl::Blame(Session& session, Request&
 void Tracker::Impl::Retry(const RequestPtr& request, v1::MeasureResult why) {
   uint32_t allowed = request->message.max_attempts() > 0 ? request->message.max_attempts() : kDefaultAttempts;
   if (request->attempts < std::min(allowed, kMaxAttempts)) {
+    const bool fault = IsInfrastructure(why);
+    LogTrial(fault ? LogLevel::kWarning : LogLevel::kInfo, "trial_retried", *request,
+             {{"why", fault ? why.error().text() : why.cancelled().reason()}});
     Enqueue(request, /*in_front=*/true);
     SaveAttempts(*request);
     Dispatch(request->device_class);

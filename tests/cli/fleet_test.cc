@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kUsage = 2;
 
+std::string ThisHost() {
+  char host[256] = {};
+  EXPECT_EQ(gethostname(host, sizeof host - 1), 0);
+  return host;
+}
+
 TEST_F(FleetCli, TunesOnAFleet) {
   auto tracker = Tracker();
   const std::string address = tracker->Address();
@@ -65,6 +71,7 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   EXPECT_EQ(fleet["models"][0]["kind"], "cpu");
   EXPECT_EQ(fleet["models"][0]["total"], 2);
   EXPECT_EQ(fleet["models"][0]["free"], 2);
+  EXPECT_EQ(fleet["devices"][0]["host"], ThisHost());
   EXPECT_EQ(fleet["devices"][0]["worker"], "a");
   EXPECT_EQ(fleet["devices"][0]["labels"]["rack"], "a");
   EXPECT_EQ(fleet["devices"][0]["device"], "cpu:0");
@@ -80,7 +87,7 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   ASSERT_EQ(tune.Wait(), 0) << tune.err();
   const CliResult table = Cli({"fleet", "status", "--tracker", address});
   EXPECT_NE(table.out.find("key"), std::string::npos) << table.out;
-  EXPECT_NE(table.out.find("a       cpu:0"), std::string::npos) << table.out;
+  EXPECT_TRUE(std::regex_search(table.out, std::regex("\n" + ThisHost() + " +a +cpu:0 "))) << table.out;
   b->Kill();
   ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; }));
   tracker->Kill();
@@ -129,8 +136,35 @@ TEST_F(FleetCli, ServesMetrics) {
         "# TYPE diapason_tracker_stage_seconds histogram"}) {
     EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << " is not in\n" << text;
   }
-  EXPECT_NE(text.find("diapason_tracker_outcomes_total{kind=\"timing\"} "), std::string::npos) << text;
+  auto number = [](const std::string& metrics, const std::string& name) {
+    const size_t found = metrics.find("\n" + name + " ");
+    EXPECT_NE(found, std::string::npos) << name << " is not in\n" << metrics;
+    return found == std::string::npos ? -1 : std::stod(metrics.substr(found + name.size() + 2));
+  };
+  // Five trials, and the best one verified once or more.
+  const double leases = number(text, "diapason_tracker_leases_total");
+  EXPECT_GE(leases, 6);
+  EXPECT_EQ(number(text, "diapason_tracker_requests_leased"), 0);
+  double outcomes = 0;
+  for (size_t found = text.find("\ndiapason_tracker_outcomes_total{"); found != std::string::npos;
+       found = text.find("\ndiapason_tracker_outcomes_total{", found + 1)) {
+    outcomes += std::stod(text.substr(text.find("} ", found) + 2));
+  }
+  EXPECT_EQ(outcomes, leases);
+  for (const std::string stage : {"queued", "build", "run"}) {
+    EXPECT_EQ(number(text, "diapason_tracker_stage_seconds_count{stage=\"" + stage + "\"}"), leases);
+    EXPECT_GT(number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}"), 0);
+  }
+  // Of what the last heartbeat told.
+  const std::string utilisation = "diapason_tracker_device_utilisation{worker=\"worker\",device=\"cpu:0\"}";
+  EXPECT_TRUE(WaitFor([&] { return number(Fetch(at(service)), utilisation) > 0; })) << text;
+  EXPECT_LE(number(Fetch(at(service)), utilisation), 1);
   const std::string of_worker = Fetch(at(*worker));
+  EXPECT_EQ(number(of_worker, "diapason_worker_leases"), 0);
+  EXPECT_EQ(number(of_worker, "diapason_worker_waiting_for_runner"), 0);
+  EXPECT_GE(number(of_worker, "diapason_worker_builds_total"), leases);
+  EXPECT_GE(number(of_worker, "diapason_worker_runs_total{device=\"cpu:0\"}"), leases);
+  EXPECT_GT(number(of_worker, "diapason_worker_device_busy_seconds_total{device=\"cpu:0\"}"), 0);
   EXPECT_NE(of_worker.find("\ndiapason_worker_registered 1\n"), std::string::npos) << of_worker;
   EXPECT_NE(of_worker.find("\ndiapason_worker_device_ready{device=\"cpu:0\"} 1\n"), std::string::npos) << of_worker;
   ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", at(*worker)}),
@@ -145,7 +179,7 @@ TEST_F(FleetCli, LaunchesItsWorkers) {
   auto tracker = Tracker();
   const std::string address = tracker->Address();
   const std::vector<std::string> launch = {"--launch", "local", "--workers", "2", "--worker-args",
-                                           "--devices cpu --builders 1 --scratch " + Path("")};
+                                           "--devices=cpu --builders 1 --scratch " + Path("")};
   Process tune(Tune(address, "24", launch), Path("tune"));
   auto workers = [&] {
     std::set<std::string> names;
@@ -180,9 +214,64 @@ TEST_F(FleetCli, NamelessWorkersAreToldApart) {
     for (const auto& device : status["devices"]) names.insert(device["worker"]);
     return status["devices"].size() == 2;
   })) << tracker->err();
-  char host[256] = {};
-  ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
-  EXPECT_EQ(names, (std::set<std::string>{absl::StrCat(host, "-", one.pid()), absl::StrCat(host, "-", two.pid())}));
+  EXPECT_EQ(names, (std::set<std::string>{absl::StrCat(ThisHost(), "-", one.pid()), absl::StrCat(ThisHost(), "-", two.pid())}));
+}
+
+// Who looks for a trial finds it by its job and number in the logs of all that had to do with it.
+TEST_F(FleetCli, ATrialIsFollowedThroughTheLogs) {
+  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--log-level", "debug"}, Path("serve"));
+  auto worker = Worker(service.Address(), "worker", {"--log-level", "debug"});
+  const CliResult done = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
+                              "--trials", "4", "--min-repeat-ms", "1", "--service", service.Address(), "--wait"});
+  ASSERT_EQ(done.code, 0) << done.err << service.err();
+  std::istringstream lines(service.err());
+  const std::regex leased(
+      R"(\S+Z debug trial_leased (job=1 trial=\d+) queue=[0-9a-f]{6} attempt=1 (lease=\d+) worker=worker device=cpu:0)");
+  std::set<std::string> trials;
+  std::smatch found;
+  for (std::string line; std::getline(lines, line);) {
+    if (!std::regex_match(line, found, leased)) continue;
+    const std::string trial = found[1], lease = found[2];
+    EXPECT_TRUE(trials.insert(trial).second) << line;
+    for (const std::string& event : {"trial_begins " + trial + " " + lease + " device=cpu:0\n",
+                                    "trial_ends " + trial + " " + lease + " outcome="}) {
+      EXPECT_NE(worker->err().find(" debug " + event), std::string::npos) << event << worker->err();
+    }
+    EXPECT_NE(service.err().find(" debug trial_ends " + trial + " queue="), std::string::npos) << service.err();
+    EXPECT_NE(service.err().find(" debug trial_answered " + trial + " outcome="), std::string::npos) << service.err();
+  }
+  EXPECT_GE(trials.size(), 5u) << service.err();  // four, and the best one verified
+}
+
+// The agent outlives whatever a driver does, since it has none.
+TEST_F(FleetCli, AWorkersAgentKeepsOffItsDevices) {
+  auto tracker = Tracker();
+  Process worker({"worker", "--tracker", tracker->Address(), "--devices", "opencl:*", "--builders", "1", "--scratch",
+                  Path(""), "--sandbox", "off"},
+                 Path("worker"));
+  ASSERT_TRUE(worker.Says("worker measures on ")) << worker.err();
+  auto has_driver = [](pid_t pid) {
+    return ReadText("/proc/" + std::to_string(pid) + "/maps").find("/libOpenCL.so") != std::string::npos;
+  };
+  int drivers = 0;
+  for (pid_t pid : Descendants(worker.pid())) drivers += has_driver(pid);
+  EXPECT_GE(drivers, 1);  // its runners
+  EXPECT_FALSE(has_driver(worker.pid()));
+}
+
+// Commands give up after a time that can be said, and at once when they are interrupted.
+TEST_F(FleetCli, TuneSaysThatThereIsNoTracker) {
+  const std::string address = Tracker()->Address();
+  ExpectError(Cli(Tune(address, "8", {"--wait", "0.3"})),
+              "the tracker at '" + address +
+                  "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
+                  "network");
+  Process waits(Tune(address, "8"), Path("waits"));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_FALSE(waits.Poll().has_value());
+  waits.Signal(SIGINT);
+  EXPECT_EQ(waits.Wait(10), 130);
+  EXPECT_EQ(waits.err(), "error: stopped while waiting for the tracker\n");
 }
 
 // A worker asks for its tracker for ever.
