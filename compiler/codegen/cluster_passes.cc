@@ -108,7 +108,7 @@ class ClusterSplitter {
       if (Stmt part = MakeSeq(std::move(current))) parts.push_back(part);
       return parts;
     }
-    DIAPASON_CHECK_MSG(stmt->kind == StmtKind::kFor || stmt->kind == StmtKind::kAlloc,
+    DIAPASON_CHECK_MSG(stmt->kind == StmtKind::kFor || stmt->kind == StmtKind::kAlloc || stmt->kind == StmtKind::kLet,
                        kernel_.name + ": a barrier of the cluster under a condition");
     std::vector<Stmt> parts = Parts(stmt->body[0]);
     for (Stmt& part : parts) part = Around(*stmt, part);
@@ -117,6 +117,7 @@ class ClusterSplitter {
 
   Stmt Around(const StmtNode& outer, const Stmt& body) const {
     if (outer.kind == StmtKind::kFor) return MakeFor(outer.for_kind, outer.var, outer.extent, body, outer.unroll);
+    if (outer.kind == StmtKind::kLet) return MakeLet(outer.var, outer.value, body);
     std::set<int> used, stored;
     CollectBuffers(body, &used, &stored);
     return used.count(outer.decl.id) > 0 && remote_.count(outer.decl.id) == 0 ? MakeAlloc(outer.decl, body) : body;

@@ -9,7 +9,7 @@ namespace diapason {
 // would meet, the second does the rest. What blocks read of each other's shared memory lies in a workspace between them: a
 // buffer of the program with the id that the shared buffer had. Programs without clusters come back as they are.
 // REQUIRES: of the lowering's form: a kernel's cluster barriers are statements of one sequence, reached through loops over
-// blocks, ranks and threads and allocations alone, and what one part leaves for the next is in shared memory.
+// blocks, ranks and threads, lets and allocations alone, and what one part leaves for the next is in shared memory.
 LoweredProgram WithoutClusters(const LoweredProgram& program);
 
 }  // namespace diapason

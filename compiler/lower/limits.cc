@@ -27,6 +27,7 @@ Range RangeOf(StepKind kind) {
   switch (kind) {
     case StepKind::kSplit:
     case StepKind::kPack: return {1, kMaxTiles};
+    case StepKind::kGroupBlocks:
     case StepKind::kAlignRows: return {1, kMaxNumber};
     case StepKind::kPadRows:
     case StepKind::kUnroll: return {0, kMaxNumber};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
@@ -115,12 +116,36 @@ Expr NestBuilder::AtomSum(const Terms& terms, int64_t divisor) const {
   return sum;
 }
 
+// Row and column of the last two loops that a loop over blocks was made of, `group` rows at a time. Where there are fewer left
+// a column of the group is shorter.
+void NestBuilder::GroupBlocks(int id, const struct Loop& loop, const Expr& block) {
+  StageContext& c = context_[id];
+  const int row_loop = loop.fused[loop.fused.size() - 2], column_loop = loop.fused.back();
+  const int64_t rows = bounds_.stages[id].extent[row_loop], columns = bounds_.stages[id].extent[column_loop];
+  if (rows == 1 || columns == 1) return;
+  const int64_t group = std::min(loop.group.Eval({}), rows), whole = rows / group, rest = rows % group;
+  const Expr index = FloorMod(block, rows * columns);
+  const Expr number = FloorDiv(index, group * columns), inside = FloorMod(index, group * columns);
+  const auto place = [&](const Expr& in_whole, const Expr& in_rest) {
+    return rest == 0 ? in_whole : Select(Lt(number, IntImm(whole)), in_whole, in_rest);
+  };
+  const int64_t last = std::max<int64_t>(rest, 1);
+  const Expr row = Add(Mul(number, IntImm(group)), place(FloorMod(inside, group), FloorMod(inside, last)));
+  const Expr column = place(FloorDiv(inside, group), FloorDiv(inside, last));
+  for (const auto& [part, value, extent] : {std::tuple(row_loop, row, rows), {column_loop, column, columns}}) {
+    c.value[part] = MakeVar(Identifier(absl::StrCat(state_.stage(id).op.name, "_", state_.stage(id).loops[part].name)));
+    analyzer_.Bind(c.value[part], extent);
+    c.blocks.emplace_back(c.value[part], analyzer_.Simplify(value));
+  }
+}
+
 void NestBuilder::PrepareValues(int id) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
   StageContext& c = context_[id];
   c.value.assign(stage.loops.size(), nullptr);
   c.leaf.assign(stage.order.size(), nullptr);
+  c.blocks.clear();
   for (size_t p = 0; p < stage.order.size(); ++p) {
     const int loop = stage.order[p];
     c.leaf[p] = MakeVar(Identifier(absl::StrCat(stage.op.name, "_", stage.loops[loop].name)));
@@ -131,6 +156,7 @@ void NestBuilder::PrepareValues(int id) {
   }
   for (size_t l = stage.loops.size(); l-- > 0;) {
     const struct Loop& loop = stage.loops[l];
+    if (loop.annotation == Annotation::kBlockX && loop.is_leaf() && loop.group.Eval({}) > 1) GroupBlocks(id, loop, c.value[l]);
     if (!loop.pieces.empty()) {
       Expr value = IntImm(0);
       int64_t stride = 1;
@@ -139,7 +165,7 @@ void NestBuilder::PrepareValues(int id) {
         stride *= b.extent[loop.pieces[p]];
       }
       c.value[l] = analyzer_.Simplify(value);
-    } else if (loop.fused_into >= 0) {
+    } else if (loop.fused_into >= 0 && c.value[l] == nullptr) {
       const std::vector<int>& parts = stage.loops[loop.fused_into].fused;
       int64_t inner = 1;
       for (size_t p = parts.size(); parts[p - 1] != static_cast<int>(l); --p) inner *= b.extent[parts[p - 1]];
@@ -405,6 +431,8 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
     }
     if (extent < threads_) body = MakeIf(Lt(var, IntImm(extent)), body);
   }
+  for (const auto& [var, value] : context_[id].blocks)
+    if (kind == ForKind::kBlockX) body = MakeLet(var, value, body);
   if (extent == 1 && kind != ForKind::kBlockX && kind != ForKind::kThreadX && kind != ForKind::kParallel) return body;
   return MakeFor(kind, var, extent, body);
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,6 +33,7 @@ class NestBuilder {
     std::vector<Expr> leaf;     // loop variable by position
     std::vector<Expr> axis;     // real coordinate by axis
     std::vector<Expr> compact;  // own coordinate in the buffer by spatial axis
+    std::vector<std::pair<Expr, Expr>> blocks;  // row and column of a loop over blocks in groups: variables and what they are
   };
   // What must hold where a stage's statement runs.
   struct Guards {
@@ -39,6 +41,7 @@ class NestBuilder {
   };
 
   void PrepareValues(int id);
+  void GroupBlocks(int id, const struct Loop& loop, const Expr& block);
   Expr AtomSum(const Terms& terms, int64_t divisor) const;
   Expr LowerExpr(int id, const Expr& e, bool* unsafe);
   bool Holds(const Expr& comparison);

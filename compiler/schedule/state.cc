@@ -170,6 +170,7 @@ absl::Status State::Apply(const Step& step) {
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");
       overlap_ = step.factors[0];
       return absl::OkStatus();
+    case StepKind::kGroupBlocks: return GroupBlocks(step);
     case StepKind::kCoreMatrices:
       if (stage.op.axes.size() < 2) return Bad(stage, "core matrices have two dimensions");
       if (!stage.layout_factors.empty()) return Bad(stage, "a packed stage is not laid out again");
@@ -252,6 +253,16 @@ absl::Status State::Fuse(const Step& step) {
   stage.loops.push_back(std::move(fused));
   place = stage.order.erase(place, place + step.loops.size());
   stage.order.insert(place, id);
+  return absl::OkStatus();
+}
+
+absl::Status State::GroupBlocks(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.loops.size() != 1 || step.factors.size() != 1) return Bad(stage, "a group of blocks takes one loop and a number of rows");
+  Loop& loop = stage.loops[step.loops[0]];
+  if (!loop.is_leaf() || loop.origin != Loop::Origin::kFuse || loop.annotation != Annotation::kBlockX)
+    return Bad(stage, "blocks in groups are a loop over blocks that was made of several");
+  loop.group = step.factors[0];
   return absl::OkStatus();
 }
 
@@ -505,6 +516,8 @@ std::string State::ToString() const {
       absl::StrAppend(&text, "  ", AnnotationText(stage.loops[loop].annotation), " ", stage.loops[loop].name);
       if (stage.loops[loop].origin == Loop::Origin::kSplit && stage.loops[loop].level > 0)
         absl::StrAppend(&text, " (", FactorText(stage.loops[loop].factor), ")");
+      if (!stage.loops[loop].group.is_constant() || stage.loops[loop].group.value > 1)
+        absl::StrAppend(&text, " in groups of ", FactorText(stage.loops[loop].group), " rows");
       absl::StrAppend(&text, "\n");
     }
   }

@@ -28,6 +28,7 @@ struct Loop {
   std::vector<int> pieces;    // if split: its pieces, outer to inner
   int fused_into = -1;        // if fused: the loop it went into
   Annotation annotation = Annotation::kNone;
+  Factor group{1};            // kGroupBlocks
 
   bool is_leaf() const { return pieces.empty() && fused_into < 0; }
 };
@@ -102,6 +103,7 @@ class State {
   absl::Status Rfactor(const Step& step);
   absl::Status Pack(const Step& step);
   absl::Status Tensorize(const Step& step);
+  absl::Status GroupBlocks(const Step& step);
   absl::Status CallLibrary(const Step& step);
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);

@@ -30,13 +30,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kOverlap: return "overlap";
     case StepKind::kAlignRows: return "align_rows";
     case StepKind::kCoreMatrices: return "core_matrices";
+    case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kCoreMatrices)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kCoreMatrices)) || kind == static_cast<int>(StepKind::kGroupBlocks) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

@@ -86,6 +86,10 @@ enum class StepKind : uint8_t {
   // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in fours, is outermost: [k / 4][r][k % 4],
   // rows of 4 one after the other and 4 unused elements behind each k / 4. Targets without wgmma lay it out so as well.
   kCoreMatrices = 18,
+  // loops = {the loop over blocks, made of several}; factors = {rows}: of the last two loops that it was made of, rows and columns of
+  // tiles, so many rows are walked together, down each column before the next, instead of one row after the other: blocks
+  // that run at the same time read less that is not the same. The last rows may be fewer.
+  kGroupBlocks = 20,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs to the
   // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
   // holds them so. Comes before all other steps of these stages.

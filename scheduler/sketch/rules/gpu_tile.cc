@@ -1,5 +1,7 @@
 #include "scheduler/sketch/rules/gpu_tile.h"
 
+#include <set>
+
 namespace diapason {
 namespace {
 
@@ -37,7 +39,33 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
   return loops;
 }
 
+// Stages in memory that a stage reads, through those that will be computed where they are copied.
+void CollectRead(const Draft& draft, int stage, std::set<int>* read) {
+  for (int producer : draft.state().Producers(stage)) {
+    if (draft.IsInjective(producer) && !draft.state().stage(producer).prologue) CollectRead(draft, producer, read);
+    else read->insert(producer);
+  }
+}
+
+int64_t BytesRead(const Draft& draft, int stage) {
+  std::set<int> read;
+  CollectRead(draft, stage, &read);
+  int64_t bytes = 0;
+  for (int id : read) bytes += draft.state().stage(id).op.elements() * BytesOf(draft.state().stage(id).op.dtype);
+  return bytes;
+}
+
 }  // namespace
+
+void OfferGroupsOfBlocks(Draft* draft, int stage, int consumer, int blocks, const std::vector<bool>& batch) {
+  const StageState& s = draft->state().stage(stage);
+  const size_t axes = s.op.axes.size();
+  for (size_t a = 0; a < axes; ++a)
+    if ((!batch[a] && s.op.axes[a].extent > 1) != (a + 2 >= axes)) return;
+  if (axes < 2 || BytesRead(*draft, stage) <= draft->context().facts.l2_bytes) return;
+  const Factor rows = draft->OptionHole("raster", {1, 2, 4, 8, 16}, 1);
+  draft->Do({StepKind::kGroupBlocks, consumer, {blocks}, {rows}, -1, {}});
+}
 
 std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<bool>& batch) {
   std::vector<GpuTile> tiles;

@@ -28,4 +28,8 @@ struct ClusterAxis {
 // is reduced.
 int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {});
 
+// Makes a hole of the rows of tiles that the loop over blocks of `consumer`, in which `stage` is computed, walks together, where
+// that may matter: two axes are tiled, and the operands together are more than the last-level cache holds. `batch` are the axes that are not tiled.
+void OfferGroupsOfBlocks(Draft* draft, int stage, int consumer, int blocks, const std::vector<bool>& batch);
+
 }  // namespace diapason

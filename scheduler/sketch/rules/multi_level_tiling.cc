@@ -66,6 +66,7 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   const int blocks = draft->Fuse(consumer, block);
   const int threads = draft->Fuse(consumer, thread);
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
+  OfferGroupsOfBlocks(draft, stage, consumer, blocks, batch);
   draft->Annotate(consumer, threads, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {threads});
@@ -92,6 +93,7 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   const int blocks = draft->Fuse(consumer, loops.outer);
   const int thread = draft->Fuse(consumer, loops.threads());
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
+  OfferGroupsOfBlocks(draft, stage, consumer, blocks, batch);
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {thread});

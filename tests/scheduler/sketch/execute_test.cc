@@ -64,6 +64,7 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(ExecuteTest, CandidatesOfAllKindsOfTasksComputeTheDag) {
   const std::vector<NamedDag> kinds = testing::AllKinds();
+  facts_.l2_bytes = target_.is_gpu() ? 0 : facts_.l2_bytes;  // blocks in groups are a decision
   const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
   const int candidates = settings_.candidates > 0 ? settings_.candidates : 2;
   int64_t run = 0;
