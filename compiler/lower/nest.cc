@@ -346,18 +346,43 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
   return Rebuild(e, args);
 }
 
-// Each block begins with its own share, so that no two ask the same block at once: the order of the sum is that of the ranks,
-// from a start that depends on the element alone, and within a block that of its sets of threads.
+// Of the blocks of a cluster, or of the sets of threads where there is none. Each block begins with its own share, so that no two ask
+// the same block at once: the order of the sum is that of the ranks, from a start that depends on the element alone.
 Expr NestBuilder::SumOfParts(int buffer, DType dtype, const Expr& index) {
   Expr sum;
-  for (int64_t i = 0; i < split_.parts(); ++i) {
-    const Expr at = Add(index, IntImm(i % split_.thread_sets * bounds_.stages[buffer].slot_stride()));
-    std::vector<Expr> place{analyzer_.Simplify(at)};
-    if (split_.blocks > 1) place.push_back(analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i / split_.thread_sets)), split_.blocks)));
+  const auto add = [&](std::vector<Expr> place) {
     const Expr part = Load(buffer, dtype, std::move(place));
     sum = sum ? Combine(state_.stage(split_.reduction).op.combiner, sum, part) : part;
-  }
+  };
+  for (int64_t i = 0; i < split_.blocks && split_.blocks > 1; ++i)
+    add({index, analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i)), split_.blocks))});
+  for (int64_t i = 0; i < split_.thread_sets && split_.blocks == 1; ++i)
+    add({analyzer_.Simplify(Add(index, IntImm(i * bounds_.stages[buffer].slot_stride())))});
   return sum;
+}
+
+// Before other blocks read a tile: the results of the block's sets of threads become one, in the place of the first, by vectors.
+Stmt NestBuilder::SumOfThreadSets() {
+  if (split_.thread_sets == 1) return nullptr;
+  constexpr int64_t kLanes = 4;
+  const DType dtype = state_.stage(split_.tile).op.dtype;
+  const int64_t stride = bounds_.stages[split_.tile].slot_stride(), vectors = stride / kLanes;
+  const int64_t rounds = (vectors + threads_ - 1) / threads_;
+  const Expr thread = MakeVar("thread"), round = MakeVar("round"), lane = MakeVar("lane");
+  for (const auto& [var, extent] : {std::pair(thread, threads_), {round, rounds}, {lane, kLanes}}) analyzer_.Bind(var, extent);
+  const Expr vector = Add(Mul(round, IntImm(threads_)), thread);
+  const Expr index = analyzer_.Simplify(Add(Mul(vector, IntImm(kLanes)), lane));
+  const Combiner combiner = state_.stage(split_.reduction).op.combiner;
+  Expr others;
+  for (int64_t set = 1; set < split_.thread_sets; ++set) {
+    const Expr part = Load(split_.tile, dtype, {Add(index, IntImm(set * stride))});
+    others = others ? Combine(combiner, others, part) : part;
+  }
+  const Expr sum = Combine(combiner, Load(split_.tile, dtype, {index}), others);
+  Stmt work = MakeFor(ForKind::kVectorize, lane, kLanes, MakeStore(split_.tile, index, sum));
+  if (rounds * threads_ > vectors) work = MakeIf(analyzer_.Simplify(Lt(vector, IntImm(vectors))), work);
+  work = MakeFor(ForKind::kThreadX, thread, threads_, MakeFor(ForKind::kSerial, round, rounds, work));
+  return MakeSeq({MakeBarrier(), work});
 }
 
 Expr NestBuilder::StoreIndex(int id) {
@@ -471,6 +496,7 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
                       bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
     all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
+    if (tile) all.push_back(SumOfThreadSets());
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
   }
   all.push_back(AttachedAt(id, position, false));

@@ -49,6 +49,7 @@ class NestBuilder {
   Expr CompactIndex(int id, const Access& access, int dim, const Expr& real) const;
   Expr StoreIndex(int id);
   Expr SumOfParts(int buffer, DType dtype, const Expr& index);
+  Stmt SumOfThreadSets();
   Expr FlatIndex(int id, const std::vector<Expr>& indices) const;
   bool IsPlaced(int id) const { return !place_.whole() && state_.is_output(id); }
   Expr PlacedIndex(int id, const std::vector<Expr>& indices) const;

@@ -430,11 +430,16 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     operations += w.executions * w.operations;
     bytes += w.bytes;
     unique += w.unique_bytes;
-    if (const int64_t parts = kernel.cluster * kernel.thread_sets; id == kernel.root && parts > 1) {
-      // Each element that is written is read from all blocks and their sets of threads first.
-      const double reads = warp_statements * static_cast<double>(parts);
+    if (id == kernel.root && kernel.cluster * kernel.thread_sets > 1) {
+      // Each element that is written is read from all blocks first, or from all sets of threads.
+      const double sets = static_cast<double>(kernel.thread_sets);
+      const double reads = warp_statements * (kernel.cluster > 1 ? static_cast<double>(kernel.cluster) : sets);
       issue += reads * (1 + 1 / w.lanes);
       shared_time += reads / w.lanes;
+      // Those of a block are summed before, by vectors of four.
+      const double within = kernel.cluster > 1 && sets > 1 ? reads * (sets + 1) / 4 : 0;
+      issue += within * 2;
+      shared_time += within;
     }
   }
   const double cycles_fma = per_core * fma / 4, cycles_issue = per_core * issue / 4, cycles_shared = per_core * shared_time;
