@@ -84,6 +84,10 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kGroupSync:
         DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
         return;
+      case StmtKind::kBulkCopy:
+      case StmtKind::kBulkSync:
+        DIAPASON_CHECK_MSG(false, "no shared memory on processors");
+        return;
       case StmtKind::kBarrier:
       case StmtKind::kCommit:
       case StmtKind::kWait:

@@ -263,6 +263,8 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kSmallParts:
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:
+    case StmtKind::kBulkCopy:
+    case StmtKind::kBulkSync:
       break;
   }
   PrintLaneByLane(stmt);

@@ -118,6 +118,26 @@ constexpr Helper kHelpers[] = {
      "  for (int i = 0; i < bytes / 4; ++i) ((unsigned*)to)[i] = valid ? ((const unsigned*)from)[i] : 0u;\n"
      "#endif\n"
      "}"},
+    // Copies of whole tiles by the hardware, each of which arrives at a barrier. Their first waiters see the barriers behind one of the
+    // block.
+    {"bulk_init", nullptr, nullptr,
+     "{T} void bulk_init(int64* arrivals, int count) {\n"
+     "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrivals);\n"
+     "  for (int i = 0; i < count; ++i) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(at + 8 * i) : \"memory\");\n"
+     "  asm volatile(\"fence.mbarrier_init.release.cluster;\\nfence.proxy.async.shared::cta;\" ::: \"memory\");\n"
+     "}"},
+    {"bulk_copy", nullptr, nullptr,
+     "{T} void bulk_copy(void* to, const void* from, unsigned bytes, const int64* arrival) {\n"
+     "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrival);\n"
+     "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \"r\"(at), \"r\"(bytes) : \"memory\");\n"
+     "  asm volatile(\"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\"\n"
+     "               :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(bytes), \"r\"(at) : \"memory\");\n"
+     "}"},
+    {"bulk_wait", nullptr, nullptr,
+     "{T} void bulk_wait(const int64* arrival, int parity) {\n"
+     "  asm volatile(\"{\\n.reg .pred done;\\nagain:\\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\"\n"
+     "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : \"memory\");\n"
+     "}"},
     // Lets the next kernel start, and waits until the one before has ended and its writes are seen.
     {"start_and_wait", nullptr, nullptr,
      "{T} void start_and_wait() {\n"

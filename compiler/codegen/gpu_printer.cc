@@ -64,15 +64,18 @@ SharedLayout LayOut(const Stmt& body) {
   CollectShared(body, buffers);
   SharedLayout layout;
   int64_t end = 0, overlay_end = 0;
-  for (const auto& [id, decl] : buffers) {
-    int64_t& bytes = decl.overlay ? overlay_end : end;
+  const auto place = [&](const BufferDecl& decl, int64_t* bytes) {
     const int64_t alignment = AlignmentOf(decl);
-    const int64_t offset = (bytes + alignment - 1) / alignment * alignment;
+    const int64_t offset = (*bytes + alignment - 1) / alignment * alignment;
     layout.offsets.emplace_back(decl, offset);
-    bytes = offset + decl.elements * BytesOf(decl.dtype);
+    *bytes = offset + decl.elements * BytesOf(decl.dtype);
     layout.overlaid |= decl.overlay;
-  }
+  };
+  for (const auto& [id, decl] : buffers)
+    if (!decl.apart) place(decl, decl.overlay ? &overlay_end : &end);
   layout.bytes = std::max(end, overlay_end);
+  for (const auto& [id, decl] : buffers)
+    if (decl.apart) place(decl, &layout.bytes);
   return layout;
 }
 
@@ -184,6 +187,10 @@ class GpuKernelPrinter : public ExprPrinter {
         return PrintGroupMma(*stmt);
       case StmtKind::kGroupSync:
         return PrintGroupSync(*stmt);
+      case StmtKind::kBulkCopy:
+        return PrintBulkCopy(*stmt);
+      case StmtKind::kBulkSync:
+        return PrintBulkSync(*stmt);
       case StmtKind::kCommit:
         if (cuda_) Line(helpers_.Use("async_commit") + "();");
         return;
@@ -299,6 +306,29 @@ class GpuKernelPrinter : public ExprPrinter {
       case GroupSync::kPublish:
         return Line(helpers_.Use("group_publish") + "();");
     }
+  }
+
+  void PrintBulkCopy(const StmtNode& copy) {
+    const BufferDecl &to = buffers_.at(copy.buffer), &from = buffers_.at(copy.value->buffer);
+    const std::string target = NameOf(to.id) + " + " + Text(copy.index, kSumLevel);
+    const std::string source = NameOf(from.id) + " + " + Text(copy.value->args[0], kSumLevel);
+    if (!copy.operands.empty()) {
+      DIAPASON_CHECK_MSG(cuda_, kernel_.name + " copies in bulk, which OpenCL C does not");
+      return Line(helpers_.Use("bulk_copy") + "(" + target + ", " + source + ", " + std::to_string(copy.extent * BytesOf(to.dtype)) + ", &" +
+                  Text(copy.operands[0]) + ");");
+    }
+    const std::string at = names_.Unique("at"), thread = cuda_ ? "threadIdx.x" : "get_local_id(0)";
+    Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at + " += " +
+         std::to_string(kernel_.threads) + ")");
+    Line("(" + target + ")[" + at + "] = (" + source + ")[" + at + "];");
+    Close();
+  }
+
+  void PrintBulkSync(const StmtNode& sync) {
+    DIAPASON_CHECK_MSG(cuda_, kernel_.name + " copies in bulk, which OpenCL C does not");
+    const bool init = sync.bulk_sync == BulkSync::kInit;
+    Line(helpers_.Use(init ? "bulk_init" : "bulk_wait") + "(&" + Text(sync.operands[0]) + ", " +
+         (init ? std::to_string(sync.extent) : Text(sync.value)) + ");");
   }
 
   void PrintLoadMatrix(const StmtNode& load) {

@@ -45,6 +45,11 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     }
     case StmtKind::kGroupSync:
       return MakeGroupSync(s.sync, s.extent);
+    case StmtKind::kBulkCopy:
+      return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value), s.operands.empty() ? nullptr : fn(s.operands[0]));
+    case StmtKind::kBulkSync:
+      if (s.bulk_sync == BulkSync::kInit) return MakeBulkInit(fn(s.operands[0]), s.extent);
+      return MakeBulkWait(fn(s.operands[0]), fn(s.value));
     case StmtKind::kCommit:
       return MakeCommit();
     case StmtKind::kWait:

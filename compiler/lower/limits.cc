@@ -31,7 +31,8 @@ Range RangeOf(StepKind kind) {
     case StepKind::kAlignRows: return {1, kMaxNumber};
     case StepKind::kPadRows:
     case StepKind::kUnroll: return {0, kMaxNumber};
-    case StepKind::kPipeline: return {1, kMaxSlots};
+    case StepKind::kPipeline:
+    case StepKind::kBulkCopy: return {1, kMaxSlots};
     default: return {INT32_MIN, INT32_MAX};
   }
 }
@@ -126,6 +127,21 @@ bool IsTensorizable(const State& state, int id) {
   return up == stage.lane_stage && stage.lane_m != stage.lane_n;
 }
 
+// What State::BulkCopy made: tiles of a constant, and the copy that reads them alone.
+bool IsImage(const State& state, int id) {
+  const StageState& stage = state.stage(id);
+  const StageState& copy = state.stage(stage.image_of);
+  return stage.prologue && stage.attach == StageState::Attach::kRoot && stage.layout_factors.empty() && !stage.core_matrices &&
+         !stage.op.reduces() && copy.bulk && IsAttached(copy) && copy.op.body && copy.op.body->kind == ExprKind::kLoad && copy.op.body->buffer == id &&
+         state.Consumers(id) == std::vector<int>{stage.image_of};
+}
+
+bool IsBulkCopy(const State& state, int id) {
+  const StageState& stage = state.stage(id);
+  return IsAttached(stage) && stage.memory == Memory::kShared && stage.op.body->kind == ExprKind::kLoad &&
+         state.stage(stage.op.body->buffer).image_of == id;
+}
+
 }  // namespace
 
 absl::Status CheckStructure(const State& state) {
@@ -143,6 +159,8 @@ absl::Status CheckStructure(const State& state) {
       return Wrong(stage, "has a product on tensor cores that is not innermost, or not inside the loops of its lanes");
     if (stage.core_matrices && (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces()))
       return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
+    if (stage.bulk && !IsBulkCopy(state, id)) return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
+    if (stage.image_of >= 0 && !IsImage(state, id)) return Wrong(stage, "holds tiles that nobody copies");
     if (!IsAttached(stage)) continue;
     const StageState& target = state.stage(stage.attach_stage);
     if (!target.computes() || target.library != nullptr)

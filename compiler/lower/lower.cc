@@ -30,7 +30,7 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
 }
 
 // Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
-void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const OutputPlace& place,
+void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const Bounds& bounds, const OutputPlace& place,
                      LoweredProgram* program) {
   const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
   for (int id = 0; id < state.size(); ++id) {
@@ -38,7 +38,7 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
     const bool root = stage.op.placeholder || (stage.computes() && stage.attach == StageState::Attach::kRoot);
     if (!root) continue;
     LoweredProgram::Buffer buffer;
-    buffer.decl = {id, stage.op.name, stage.op.dtype, Scope::kGlobal, StoredElements(stage), !stage.op.placeholder, 0};
+    buffer.decl = {id, stage.op.name, stage.op.dtype, Scope::kGlobal, StoredElements(state, bounds, id), !stage.op.placeholder, 0};
     buffer.valid_min = stage.op.valid_min;
     buffer.valid_max = stage.op.valid_max;
     BufferRole role = stage.prologue ? BufferRole::kPrepared : BufferRole::kWorkspace;
@@ -59,7 +59,7 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
 }
 
 // A stage that a library computes.
-KernelFunc LibraryKernel(const State& state, int id) {
+KernelFunc LibraryKernel(const State& state, const Bounds& bounds, int id) {
   const StageState& stage = state.stage(id);
   LibraryCall call = *stage.library;
   call.algorithm = stage.library_algorithm.Eval({});
@@ -70,7 +70,7 @@ KernelFunc LibraryKernel(const State& state, int id) {
   for (int operand : operands) {
     const StageState& s = state.stage(operand);
     kernel.params.push_back({operand, absl::StrReplaceAll(s.op.name, {{".", "_"}}), s.op.dtype, Scope::kGlobal,
-                             StoredElements(s), operand == id, 0});
+                             StoredElements(state, bounds, operand), operand == id, 0});
   }
   kernel.library = std::make_shared<const LibraryCall>(std::move(call));
   return kernel;
@@ -102,17 +102,17 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
   RETURN_IF_ERROR(CheckStructure(state));
   LoweredProgram program;
   RETURN_IF_ERROR(CheckPlace(state, place));
-  DescribeBuffers(task, view, state, place, &program);
   const Skeleton skeleton(std::move(state));
   Bounds bounds;
   skeleton.Infer({}, &bounds);
   RETURN_IF_ERROR(CheckLoops(skeleton.state(), bounds));
+  DescribeBuffers(task, view, skeleton.state(), bounds, place, &program);
   int next_buffer = skeleton.state().size();
   for (int id : skeleton.state().topological()) {
     const StageState& stage = skeleton.state().stage(id);
     if (!stage.computes() || stage.attach != StageState::Attach::kRoot) continue;
     if (stage.library != nullptr) {
-      program.kernels.push_back(LibraryKernel(skeleton.state(), id));
+      program.kernels.push_back(LibraryKernel(skeleton.state(), bounds, id));
       continue;
     }
     NestBuilder builder(skeleton, bounds, target, place);

@@ -50,20 +50,24 @@ std::string Identifier(std::string name) {
   return name;
 }
 
-int64_t SharedBytes(const Stmt& stmt, bool overlay) {
-  if (!stmt) return 0;
-  int64_t bytes = 0;
-  if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared && stmt->decl.overlay == overlay)
-    bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
-  for (const Stmt& child : stmt->body) bytes += SharedBytes(child, overlay);
-  return bytes;
-}
+// Bytes of shared memory: of buffers side by side, of those in their place, and apart from both.
+struct SharedBytes {
+  int64_t plain = 0, overlay = 0, apart = 0;
+
+  void Add(const Stmt& stmt) {
+    if (!stmt) return;
+    if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared)
+      (stmt->decl.apart ? apart : stmt->decl.overlay ? overlay : plain) += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+    for (const Stmt& child : stmt->body) Add(child);
+  }
+  int64_t all() const { return std::max(plain, overlay) + apart; }
+};
 
 }  // namespace
 
 NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target, const OutputPlace& place)
     : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), place_(place), context_(state_.size()),
-      unrolled_(state_.size()), access_of_(state_.size()), small_parts_(state_.size(), -1), write_slot_(state_.size()),
+      unrolled_(state_.size()), access_of_(state_.size()), arrivals_(state_.size(), -1), small_parts_(state_.size(), -1), write_slot_(state_.size()),
       read_slot_(state_.size()) {}
 
 ForKind NestBuilder::KindOf(int id, size_t position) const {
@@ -243,6 +247,15 @@ Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
     const Expr &row = indices[rank - 2], &k = indices[rank - 1];
     flat = Add(Mul(flat, IntImm((b.buffer.back() + 3) / 4)), FloorDiv(k, 4));
     return Add(Mul(flat, IntImm(b.core_stride())), Add(Mul(row, IntImm(4)), FloorMod(k, 4)));
+  }
+  if (stage.image_of >= 0) {
+    std::vector<Expr> inside;
+    for (size_t d = 0; d < indices.size(); ++d) {
+      const int64_t tile = bounds_.stages[stage.image_of].buffer[d];
+      flat = Add(Mul(flat, IntImm(b.buffer[d] / tile)), FloorDiv(indices[d], tile));
+      inside.push_back(FloorMod(indices[d], tile));
+    }
+    return Add(Mul(flat, IntImm(bounds_.stages[stage.image_of].slot_stride())), FlatIndex(stage.image_of, inside));
   }
   if (stage.layout_factors.empty()) {
     for (size_t d = 0; d < indices.size(); ++d) {
@@ -432,7 +445,7 @@ NestBuilder::Guards NestBuilder::GuardsOf(int id) {
     for (int piece : loop.pieces) covered *= b.extent[piece];
     if (covered > b.extent[l]) add(loop.reduce ? &guards.reduce : &guards.spatial, Lt(c.value[l], IntImm(b.extent[l])));
   }
-  if (stage.attach == StageState::Attach::kAt) {
+  if (stage.attach == StageState::Attach::kAt || stage.image_of >= 0) {
     for (size_t a = 0; a < stage.op.axes.size(); ++a) {
       add(&guards.domain, Le(IntImm(0), c.axis[a]));
       add(&guards.domain, Lt(c.axis[a], IntImm(stage.op.axes[a].extent)));
@@ -481,7 +494,7 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
     const StageState& stage = state_.stage(child);
     if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id) continue;
     if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
-    if ((stage.memory == Memory::kShared) != shared) continue;
+    if ((stage.memory == Memory::kShared) != shared || stage.bulk) continue;
     PrepareValues(child);
     all.push_back(EmitStage(child));
   }
@@ -490,7 +503,7 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
 
 Stmt NestBuilder::EmitAttached(int id, size_t position) {
   std::vector<Stmt> all;
-  if (Stmt shared = AttachedAt(id, position, true)) {
+  if (Stmt shared = MakeSeq({AttachedBulkOnce(id, position, false), AttachedAt(id, position, true)})) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
     const bool tile = split_.blocks > 1 && id == root_ &&
                       bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
@@ -498,6 +511,7 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
     all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
     if (tile) all.push_back(SumOfThreadSets());
     all.push_back(tile ? MakeClusterBarrier() : MakeBarrier());
+    all.push_back(AttachedBulkOnce(id, position, true));
   }
   all.push_back(AttachedAt(id, position, false));
   return MakeSeq(all);
@@ -508,7 +522,7 @@ int64_t NestBuilder::PipelineSlots(int id, size_t position, size_t* last) const 
   for (int child : skeleton_.backwards()) {
     const StageState& stage = state_.stage(child);
     const StageBounds& b = bounds_.stages[child];
-    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || b.slots == 1) continue;
+    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || b.slots == 1 || b.bulk) continue;
     if (skeleton_.PipelineStart(id, b.attach_position) != static_cast<int>(position)) continue;
     *last = b.attach_position;
     return b.slots;
@@ -523,6 +537,11 @@ void NestBuilder::NameSlots(int id) {
     const StageState& copy = state_.stage(child);
     const StageBounds& b = bounds_.stages[child];
     if (copy.attach != StageState::Attach::kAt || copy.attach_stage != id || b.slots == 1) continue;
+    if (b.bulk) {
+      read_slot_[child] = MakeVar("held");
+      analyzer_.Bind(read_slot_[child], b.slots);
+      continue;
+    }
     if (!fill) {
       fill = MakeVar("fill");
       use = MakeVar("use");
@@ -550,11 +569,12 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
     const StageBounds& b = bounds_.stages[child];
     if (copy.attach != StageState::Attach::kAt || copy.attach_stage != id || copy.memory != Memory::kShared) continue;
     if (b.attach_position < static_cast<int>(first) || b.attach_position > static_cast<int>(last)) continue;
-    if (b.attach_position != static_cast<int>(last) || b.slots != slots) {
+    if (b.attach_position != static_cast<int>(last) || (b.slots != slots && !b.bulk)) {
       status_ = absl::InvalidArgumentError(absl::StrCat(
           "stage ", stage.op.name, ": all shared copies of a pipeline are computed at its innermost loop"));
       return nullptr;
     }
+    if (b.bulk) continue;
     fill = write_slot_[child];
     use = read_slot_[child];
   }
@@ -582,10 +602,12 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   ++serial_depth_;
   Stmt work = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
   --serial_depth_;
-  work = at(Max(Sub(step, ahead), IntImm(0)), work);
+  const Expr iteration = Max(Sub(step, ahead), IntImm(0));
+  work = at(iteration, HoldBulk(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
-  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), copies, MakeCommit(), work});
-  return MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1);
+  const BulkPipeline bulk = EmitBulkPipeline(id, last, slots, iterations, step, at);
+  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), bulk.refill, copies, MakeCommit(), work});
+  return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
 }
 
 Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner) {
@@ -822,7 +844,14 @@ Stmt NestBuilder::EmitStage(int id) {
   return EmitLoops(id, 0, stage.order.size(), statement);
 }
 
-int64_t StoredElements(const StageState& stage) {
+int64_t StoredElements(const State& state, const Bounds& bounds, int id) {
+  const StageState& stage = state.stage(id);
+  if (stage.image_of >= 0) {
+    const StageBounds& tile = bounds.stages[stage.image_of];
+    int64_t elements = tile.slot_stride();
+    for (size_t d = 0; d < tile.buffer.size(); ++d) elements *= bounds.stages[id].buffer[d] / tile.buffer[d];
+    return elements;
+  }
   if (stage.layout_factors.empty()) return stage.op.elements();
   int64_t elements = 1;
   for (size_t d = 0; d < stage.layout_factors.size(); ++d) {
@@ -867,6 +896,12 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
       temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
                               target_.is_gpu() ? 16 : 64, id == split_.tile});
+      if (s.bulk) RETURN_IF_ERROR(CheckBulkCopy(id));
+      if (s.bulk && target_.kind == TargetKind::kCuda) {
+        arrivals_[id] = (*next_buffer_)++;
+        temporaries_.push_back({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, bounds_.stages[id].slots, true, 16,
+                                false, true});
+      }
       if (s.core_matrices && target_.kind == TargetKind::kCuda) {
         const StageBounds& b = bounds_.stages[id];
         small_parts_[id] = (*next_buffer_)++;
@@ -882,12 +917,14 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
   for (int id : globals) {
     const StageState& s = state_.stage(id);
     kernel.params.push_back(
-        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, IsPlaced(id) ? place_.elements : StoredElements(s), id == root, 0});
+        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, IsPlaced(id) ? place_.elements : StoredElements(state_, bounds_, id), id == root, 0});
   }
   kernel.blocks = blocks_ * split_.blocks;
   kernel.cluster = split_.blocks;
   kernel.threads = threads_;
-  kernel.shared_bytes = std::max(SharedBytes(kernel.body, false), SharedBytes(kernel.body, true));
+  SharedBytes shared;
+  shared.Add(kernel.body);
+  kernel.shared_bytes = shared.all();
   return kernel;
 }
 

@@ -17,7 +17,7 @@
 namespace diapason {
 
 // Elements of a root stage's buffer, padding of its packed layout included.
-int64_t StoredElements(const StageState& stage);
+int64_t StoredElements(const State& state, const Bounds& bounds, int id);
 
 class NestBuilder {
  public:
@@ -63,6 +63,14 @@ class NestBuilder {
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);
   Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);
+  // Binds the loops of a pipeline's iteration around a statement.
+  using AtIteration = std::function<Stmt(const Expr& iteration, Stmt body)>;
+  struct BulkPipeline {
+    Stmt start;   // before the loop over steps
+    Stmt refill;  // behind the barrier of a step
+  };
+  BulkPipeline EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations, const Expr& step, const AtIteration& at);
+  Stmt HoldBulk(int id, size_t last, const Expr& iteration, Stmt work);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
   // Products on tensor cores, in tensor_products.cc.
@@ -79,6 +87,13 @@ class NestBuilder {
   Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
   Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step, const Expr& fill, const Expr& use,
                          const std::function<Stmt(const Expr&, Stmt)>& at, const std::function<Stmt()>& inner);
+  // Copies a tile at a time, in bulk_copies.cc.
+  std::vector<int> BulkCopiesAt(int id, size_t position) const;
+  absl::Status CheckBulkCopy(int copy);
+  Expr BulkBarrier(int copy, const Expr& slot);
+  Stmt BulkCopyOf(int copy, const Expr& slot);
+  Stmt ByOneThread(int copy, Stmt stmt) const;
+  Stmt AttachedBulkOnce(int id, size_t position, bool wait);
   Stmt Loop(int id, size_t position, Stmt body);
   Stmt OverThreadSets(const Expr& var, int64_t extent, Stmt body);
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
@@ -106,6 +121,7 @@ class NestBuilder {
   Expr rank_;        // of the block in its cluster
   Expr thread_set_;  // of the thread: its number
   int serial_depth_ = 0;
+  std::vector<int> arrivals_;     // by stage: barriers where its tiles arrive (bulk copies on cuda); -1 where there are none
   std::vector<int> small_parts_;  // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
   Expr group_iteration_;          // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
   bool defer_group_ = false;      // the next EmitGroupProducts leaves its end to the pipeline

@@ -92,6 +92,28 @@ Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {
   return Make({.kind = StmtKind::kGroupSync, .extent = unfinished, .sync = sync});
 }
 
+Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival) {
+  DIAPASON_CHECK(value->kind == ExprKind::kLoad && (!arrival || arrival->kind == ExprKind::kLoad));
+  std::vector<Expr> operands;
+  if (arrival) operands.push_back(std::move(arrival));
+  return Make({.kind = StmtKind::kBulkCopy,
+               .extent = elements,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value),
+               .operands = std::move(operands)});
+}
+
+Stmt MakeBulkInit(Expr first, int64_t barriers) {
+  DIAPASON_CHECK(first->kind == ExprKind::kLoad);
+  return Make({.kind = StmtKind::kBulkSync, .extent = barriers, .operands = {std::move(first)}, .bulk_sync = BulkSync::kInit});
+}
+
+Stmt MakeBulkWait(Expr barrier, Expr parity) {
+  DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
+  return Make({.kind = StmtKind::kBulkSync, .value = std::move(parity), .operands = {std::move(barrier)}, .bulk_sync = BulkSync::kWait});
+}
+
 Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
 
 Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .extent = unfinished}); }
@@ -158,7 +180,7 @@ std::string NameOf(GroupSync sync) {
 
 std::string ToString(const BufferDecl& decl) {
   return std::string(NameOf(decl.scope)) + " " + NameOf(decl.dtype) + " " + decl.name + "[" +
-         std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "");
+         std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "") + (decl.apart ? " apart" : "");
 }
 
 // Loops as indented text; buffers by the names of their declarations.
@@ -213,6 +235,13 @@ class Printer {
       }
       case StmtKind::kGroupSync:
         return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : ""));
+      case StmtKind::kBulkCopy:
+        return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) + " from " +
+                               Text(stmt->value) + (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
+      case StmtKind::kBulkSync:
+        if (stmt->bulk_sync == BulkSync::kInit)
+          return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent));
+        return Line(depth, "bulk wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit:
         return Line(depth, "commit");
       case StmtKind::kWait:

@@ -42,6 +42,7 @@ struct BufferDecl {
   bool written = false;  // global: the kernel stores to it
   int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
   bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
+  bool apart = false;    // shared: those in place of others leave it alone
 };
 
 struct StmtNode;
@@ -70,6 +71,16 @@ enum class StmtKind : uint8_t {
   // column in a row, columns one after the other; the next 4 of k are `stride` elements on.
   kGroupMma,
   kGroupSync,  // orders kGroupMma and other accesses: `sync`
+  // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it. operands: none, then all
+  // threads of the block copy together, and see it behind the next barrier; or a load of the barrier in shared memory at which the
+  // copy arrives: the thread that runs this asks for it, and any thread sees it behind its kBulkSync::kWait.
+  kBulkCopy,
+  kBulkSync,  // at barriers where bulk copies arrive: `bulk_sync`
+};
+
+enum class BulkSync : uint8_t {
+  kInit,  // by one thread, before all else: `extent` barriers from the one that operands[0] loads on
+  kWait,  // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value. One copy at a time is under way to each
 };
 
 enum class GroupSync : uint8_t {
@@ -83,17 +94,18 @@ struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
   Expr var{};          // kFor, kLet
-  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync
+  int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kBulkSync
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kSmallParts, kGroupMma
-  Expr index{};        // kStore, kLoadMatrix, kSmallParts, kGroupMma: flat element offset
-  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kSmallParts, kGroupMma, kBulkCopy
+  Expr index{};        // kStore, kLoadMatrix, kSmallParts, kGroupMma, kBulkCopy: flat element offset
+  Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};  // kMma, kGroupMma
+  std::vector<Expr> operands{};  // kMma, kGroupMma, kBulkCopy, kBulkSync
   bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
   int64_t stride = 0;            // kGroupMma
   GroupSync sync = GroupSync::kBegin;  // kGroupSync
+  BulkSync bulk_sync = BulkSync::kInit;  // kBulkSync
   BufferDecl decl{};   // kAlloc
   std::string text{};  // kComment
   std::vector<Stmt> body{};
@@ -113,6 +125,10 @@ Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
 Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero);
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
+// `arrival` may be null: no barrier.
+Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
+Stmt MakeBulkInit(Expr first, int64_t barriers);
+Stmt MakeBulkWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
 Stmt MakeWait(int64_t unfinished);
 

@@ -72,6 +72,14 @@ void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
   }
 }
 
+// Coordinates of whole tiles, as regions that a copy asks for, from 0 on: up to the end of a dimension and of the loops over it.
+int64_t ReachOf(const Region& tile, int64_t extent, const Bounds& all) {
+  int64_t last = tile.full ? 0 : tile.constant_min;
+  if (!tile.full)
+    for (const Term& t : tile.outer) last += t.coefficient * (all.stages[t.stage].extent[t.loop] - 1);
+  return CeilDiv(std::max(extent, last + tile.extent), tile.extent) * tile.extent;
+}
+
 // Widens a run of neighbours to whole vectors; a region with gaps, or of one element, stays as it is.
 void AlignRegion(int64_t alignment, Region* region) {
   if (alignment <= 1 || region->levels.size() != 1 || region->levels[0].unit != 1 || region->extent == 1) return;
@@ -385,6 +393,7 @@ int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bou
   if (first < 0) return 1;
   int64_t iterations = 1;
   for (int p = first; p <= b.attach_position; ++p) iterations *= all.stages[parent].extent[state_.stage(parent).order[p]];
+  if (state_.stage(id).bulk) return std::min(std::max(wanted, state_.stage(id).bulk_tiles.Eval(decisions)), iterations);
   return std::min(wanted, iterations);
 }
 
@@ -404,6 +413,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
     b.core_matrices = stage.core_matrices;
+    b.bulk = stage.bulk;
     b.row_padding = b.core_matrices ? 0 : stage.pad_rows.Eval(decisions);
     b.row_alignment = stage.align_rows.Eval(decisions);
     b.slots = 1;
@@ -427,7 +437,10 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
       FinishRegion(id, all);
       if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, decisions, *all);
     } else {
-      for (size_t d = 0; d < b.buffer.size(); ++d) b.buffer[d] = stage.op.axes[d].extent;
+      for (size_t d = 0; d < b.buffer.size(); ++d) {
+        b.buffer[d] = stage.op.axes[d].extent;
+        if (stage.image_of >= 0) b.buffer[d] = ReachOf(all->stages[stage.image_of].region[d], b.buffer[d], *all);
+      }
     }
     InferLoops(id, decisions, &b);
     InferAxisTerms(id, all);

@@ -65,6 +65,7 @@ struct StageBounds {
   int64_t row_padding = 0;
   int64_t row_alignment = 1;              // of the region along the last dimension
   bool core_matrices = false;             // StepKind::kCoreMatrices; then there is no row_padding
+  bool bulk = false;                      // StepKind::kBulkCopy: all of a slot is copied
   int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
   int64_t thread_sets = 1;                // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
 
@@ -75,7 +76,7 @@ struct StageBounds {
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
   // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the pipeline.
   int64_t small_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
-  int64_t stored() const { return slots * thread_sets > 1 ? slots * thread_sets * slot_stride() : elements(); }
+  int64_t stored() const { return slots * thread_sets > 1 || bulk ? slots * thread_sets * slot_stride() : elements(); }
 };
 
 struct Bounds {

@@ -157,6 +157,7 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kCacheRead: return CacheRead(step);
     case StepKind::kRfactor: return Rfactor(step);
     case StepKind::kPack: return Pack(step);
+    case StepKind::kBulkCopy: return BulkCopy(step);
     case StepKind::kTensorize: return Tensorize(step);
     case StepKind::kLibrary: return CallLibrary(step);
     case StepKind::kPadRows:
@@ -405,18 +406,23 @@ absl::Status State::Rfactor(const Step& step) {
   return absl::OkStatus();
 }
 
+// Readers of a constant read a new stage instead, the last, which holds it in a layout of its own.
+absl::Status State::ReadThrough(int stage, const std::vector<int>& readers, const char* ending) {
+  Step read{StepKind::kCacheRead, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kGlobal)}};
+  read.ints.insert(read.ints.end(), readers.begin(), readers.end());
+  RETURN_IF_ERROR(CacheRead(read));
+  stages_.back().op.name = UniqueName(stages_[stage].op.name + ending);
+  return absl::OkStatus();
+}
+
 absl::Status State::Pack(const Step& step) {
   if (step.target < 0 || step.target >= size() || !stages_[step.target].prologue)
     return Bad(stages_[step.stage], "only a constant can be packed");
   const size_t rank = stages_[step.target].op.axes.size();
   if (step.factors.size() != rank || step.ints.size() != 2 * rank)
     return Bad(stages_[step.target], "a packed layout needs a factor and two places a dimension");
-  const std::vector<int> readers = Consumers(step.target);
-  Step read{StepKind::kCacheRead, step.target, {}, {}, -1, {0}};
-  read.ints.insert(read.ints.end(), readers.begin(), readers.end());
-  RETURN_IF_ERROR(CacheRead(read));
+  RETURN_IF_ERROR(ReadThrough(step.target, Consumers(step.target), ".packed"));
   StageState& packed = stages_.back();
-  packed.op.name = UniqueName(stages_[step.target].op.name + ".packed");
   packed.layout_factors = step.factors;
   packed.layout_order.assign(step.ints.begin(), step.ints.end());
   std::vector<int> sorted = packed.layout_order;
@@ -424,6 +430,22 @@ absl::Status State::Pack(const Step& step) {
   for (size_t i = 0; i < sorted.size(); ++i)
     if (sorted[i] != static_cast<int>(i)) return Bad(packed, "a packed layout must name each piece once");
   UpdatePrologue();
+  return absl::OkStatus();
+}
+
+absl::Status State::BulkCopy(const Step& step) {
+  const StageState& copy = stages_[step.stage];
+  const Expr& body = copy.op.body;
+  bool plain = body && body->kind == ExprKind::kLoad && copy.attach == StageState::Attach::kAt && copy.memory == Memory::kShared &&
+               !copy.bulk && stages_[body->buffer].prologue && stages_[body->buffer].attach == StageState::Attach::kRoot &&
+               body->args.size() == copy.op.axes.size();
+  for (size_t d = 0; plain && d < body->args.size(); ++d) plain = body->args[d] == copy.op.axes[d].var;
+  if (!plain) return Bad(copy, "only a plain copy of a constant in shared memory is made a tile at a time");
+  if (step.factors.size() != 1) return Bad(copy, "one number is needed");
+  RETURN_IF_ERROR(ReadThrough(body->buffer, {step.stage}, ".tiles"));
+  stages_.back().image_of = step.stage;
+  stages_[step.stage].bulk = true;
+  stages_[step.stage].bulk_tiles = step.factors[0];
   return absl::OkStatus();
 }
 

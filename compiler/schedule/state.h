@@ -50,6 +50,9 @@ struct StageState {
   int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage
   int lane_stage = -1, lane_m = -1, lane_n = -1;  // the stage with the thread loops, its lane loops
   bool core_matrices = false;  // kCoreMatrices
+  bool bulk = false;           // kBulkCopy
+  Factor bulk_tiles{1};
+  int image_of = -1;           // kBulkCopy: the copy whose tiles this stage holds
   Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
   // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
   std::vector<Factor> layout_factors;
@@ -102,6 +105,8 @@ class State {
   absl::Status CacheRead(const Step& step);
   absl::Status Rfactor(const Step& step);
   absl::Status Pack(const Step& step);
+  absl::Status BulkCopy(const Step& step);
+  absl::Status ReadThrough(int stage, const std::vector<int>& readers, const char* ending);
   absl::Status Tensorize(const Step& step);
   absl::Status GroupBlocks(const Step& step);
   absl::Status CallLibrary(const Step& step);

@@ -30,6 +30,7 @@ const char* KindName(StepKind kind) {
     case StepKind::kOverlap: return "overlap";
     case StepKind::kAlignRows: return "align_rows";
     case StepKind::kCoreMatrices: return "core_matrices";
+    case StepKind::kBulkCopy: return "bulk_copy";
     case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kLibrary: return "library";
   }
@@ -37,7 +38,7 @@ const char* KindName(StepKind kind) {
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kCoreMatrices)) || kind == static_cast<int>(StepKind::kGroupBlocks) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kGroupBlocks)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

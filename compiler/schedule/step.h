@@ -86,6 +86,10 @@ enum class StepKind : uint8_t {
   // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in fours, is outermost: [k / 4][r][k % 4],
   // rows of 4 one after the other and 4 unused elements behind each k / 4. Targets without wgmma lay it out so as well.
   kCoreMatrices = 18,
+  // factors = {tiles}: the stage, a plain copy of a constant in shared memory, is made a whole tile at a time (bulk copies on
+  // cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no more than there are. A new prologue
+  // stage between the two holds the image of the copy's buffer for each tile, in order of the dimensions, one behind the other.
+  kBulkCopy = 19,
   // loops = {the loop over blocks, made of several}; factors = {rows}: of the last two loops that it was made of, rows and columns of
   // tiles, so many rows are walked together, down each column before the next, instead of one row after the other: blocks
   // that run at the same time read less that is not the same. The last rows may be fewer.

@@ -1,6 +1,7 @@
 #include "scheduler/sketch/draft.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,20 @@ Factor Draft::OptionHole(const std::string& name, std::vector<int32_t> values, i
   if (values.size() == 1) return Factor::Of(values[0]);
   holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred});
   return Factor::Hole(static_cast<int>(holes_.size()) - 1);
+}
+
+void Draft::AtLeast(const Factor& factor, int32_t least) {
+  if (factor.holes[0] < 0) return;
+  Hole& hole = holes_[factor.holes[0]];
+  std::erase_if(hole.values, [&](int32_t value) { return value < least; });
+  DIAPASON_CHECK(!hole.values.empty());
+  hole.preferred = std::max(hole.preferred, least);
+}
+
+bool Draft::HasCapability(int least) const {
+  if (context_.target.kind != TargetKind::kCuda) return true;
+  const std::string& arch = context_.facts.arch;
+  return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= least;
 }
 
 std::vector<int> Draft::Split(int stage, int loop, std::vector<Factor> factors) {

@@ -60,6 +60,8 @@ class Draft {
   const std::vector<Tiling>& tilings() const { return tilings_; }
   const std::string& name() const { return name_; }
   bool gpu() const { return context_.target.is_gpu(); }
+  // On cuda: compute capability of at least that much; other GPUs run the same loops without what needs it.
+  bool HasCapability(int least) const;
 
   // Applies a step and records it. REQUIRES: it applies (rules check before).
   void Do(Step step);
@@ -67,6 +69,8 @@ class Draft {
   // Adds a hole over a tile of a loop of that extent: its divisors, powers of two and 3*2^k, none above `limit`.
   Factor TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
   Factor OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred);
+  // Takes values below `least` from the domain of a factor's hole, which keeps others.
+  void AtLeast(const Factor& factor, int32_t least);
   void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
 
   void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }

@@ -88,6 +88,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
   Resources k;
   k.root = roots_[kernel];
   int64_t tile_bytes = 0;  // of partial results that are summed, in the place of the operands
+  int64_t apart = 0;       // of barriers where tiles arrive
   for (int id : members_[kernel]) {
     const StageState& stage = state.stage(id);
     const StageBounds& b = bounds.stages[id];
@@ -116,6 +117,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
     if (target_.kind == TargetKind::kCuda && stage.core_matrices)
       bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
+    if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
     if (summed_[id] >= 0) {
       tile_bytes += (bytes + 15) / 16 * 16;
     } else if (stage.memory == Memory::kShared) {
@@ -129,7 +131,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     }
   }
   k.blocks *= k.cluster;
-  k.shared_bytes = std::max(k.shared_bytes, tile_bytes);
+  k.shared_bytes = std::max(k.shared_bytes, tile_bytes) + apart;
   return k;
 }
 
@@ -165,7 +167,7 @@ int64_t MetricsModel::PartsOf(const Bounds& bounds, int id) const {
 double MetricsModel::Executions(const Bounds& bounds, int id) const {
   const State& state = skeleton_->state();
   double product = static_cast<double>(PartsOf(bounds, id));
-  bool own_threads = false;
+  bool own_threads = state.stage(id).bulk;  // a block copies them, not each thread
   for (int loop : state.stage(id).order) {
     product *= static_cast<double>(bounds.stages[id].extent[loop]);
     own_threads |= state.stage(id).loops[loop].annotation == Annotation::kThreadX;
@@ -378,6 +380,16 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     const double per_block = w.executions / blocks;
     const double warp_statements = share_[id] * per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
     const bool copy = stage.memory == Memory::kShared;
+    if (stage.bulk) {
+      // One thread asks for a tile, all look whether it has come.
+      const double steps = per_block / static_cast<double>(bounds.stages[id].elements());
+      issue += 6 * steps * warps;
+      shared_time += per_block / 128;
+      rounds = std::max(rounds, steps);
+      bytes += w.bytes;
+      unique += w.unique_bytes;
+      continue;
+    }
     if (copy) slots = std::max(slots, static_cast<double>(bounds.stages[id].slots));
     if (stage.op.reduces()) {
       // A product of 16x8x8 is 32 multiply-adds of each lane: three instructions of 6.2 cycles, as many to cut operands in two, and

@@ -43,16 +43,24 @@ bool PaddingTakesRoom(const Skeleton& skeleton, int id, const Loop& loop) {
   return false;
 }
 
+int64_t LeastOf(const Factor& factor, const std::vector<Hole>& holes) {
+  int64_t least = factor.value;
+  for (int16_t hole : factor.holes)
+    if (hole >= 0) least *= LeastOf(holes[hole]);
+  return least;
+}
+
 // Holes whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3 covers 4,
-// 3 of 3 covers 3), and places of computation.
-std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, size_t holes) {
-  std::vector<uint8_t> uneven(holes, 0);
+// 3 of 3 covers 3), steps of a pipeline of two at least (one step needs one buffer), and places of computation.
+std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, const std::vector<Hole>& holes) {
+  std::vector<uint8_t> uneven(holes.size(), 0);
   for (int id : skeleton.backwards()) {
     const StageState& stage = skeleton.state().stage(id);
     if (stage.attach == StageState::Attach::kAt) AddHoles(stage.attach_choice, &uneven);
     for (const Loop& loop : stage.loops) {
       const bool whole = stage.attach == StageState::Attach::kRoot || loop.reduce;
-      if (loop.pieces.empty() || !whole || !PaddingTakesRoom(skeleton, id, loop)) continue;
+      if (loop.pieces.empty() || !whole) continue;
+      if (!(loop.reduce && LeastOf(stage.pipeline, holes) > 1) && !PaddingTakesRoom(skeleton, id, loop)) continue;
       for (int piece : loop.pieces) AddHoles(stage.loops[piece].factor, &uneven);
     }
   }
@@ -75,7 +83,7 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
-    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline}) AddHoles(*factor, &limiting);
+    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles}) AddHoles(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
   }
@@ -116,7 +124,7 @@ SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
       if (limiting[h]) kernels_of_[h] |= kernel;
     all_kernels_ |= kernel;
   }
-  uneven_ = UnevenHoles(*skeleton_, holes_.size());
+  uneven_ = UnevenHoles(*skeleton_, holes_);
   tilings_of_.resize(holes_.size());
   for (size_t t = 0; t < tilings_.size(); ++t)
     for (int16_t hole : tilings_[t].tile.holes)
@@ -127,9 +135,7 @@ bool SketchSpace::PaddingOk(const Tiling& tiling, absl::Span<const int32_t> deci
   const int64_t tile = tiling.tile.Eval(decisions);
   const int64_t covered = (tiling.extent + tile - 1) / tile * tile;
   // The least tiles of a loop (a vector over three channels) may be all there is.
-  int64_t least = tiling.tile.value;
-  for (int16_t hole : tiling.tile.holes)
-    if (hole >= 0) least *= LeastOf(holes_[hole]);
+  const int64_t least = LeastOf(tiling.tile, holes_);
   const int64_t unavoidable = (tiling.extent + least - 1) / least * least;
   return static_cast<double>(covered) <= kMaxPadding * static_cast<double>(unavoidable);
 }

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <barrier>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -29,12 +32,25 @@ struct ReferenceWarp {
   int64_t rows[32];
 };
 
+// Barriers of a block where bulk copies arrive, by buffer and place.
+struct ReferenceArrivals {
+  struct Barrier {
+    int64_t phase = 0;
+    std::function<void()> copy;  // that is under way
+  };
+  std::mutex mutex;
+  std::condition_variable asked;
+  std::map<std::pair<int, int64_t>, Barrier> barriers;
+};
+
 // One thread of a kernel.
 class ReferenceThread {
  public:
   int64_t block = 0, rank = 0, thread = 0;  // block: of clusters, where the kernel has them
   std::function<void()> barrier, cluster_barrier;
   ReferenceWarp* warp = nullptr;
+  ReferenceArrivals* arrivals = nullptr;
+  int64_t threads = 1;
   std::vector<std::map<int, std::vector<double>>>* blocks = nullptr;  // shared buffers of the cluster's blocks
   std::map<int, std::vector<double>*> memory;  // global and shared buffers
   std::map<int, BufferDecl> decls;
@@ -82,6 +98,10 @@ class ReferenceThread {
         return MultiplyByGroup(*s);
       case StmtKind::kGroupSync:
         return SyncGroup(*s);
+      case StmtKind::kBulkCopy:
+        return BulkCopy(*s);
+      case StmtKind::kBulkSync:
+        return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
       case StmtKind::kComment:
         return;
     }
@@ -223,6 +243,48 @@ class ReferenceThread {
     warp->barrier.arrive_and_wait();
   }
 
+  // What is there is lost at once, what comes is there when someone waits for it.
+  void BulkCopy(const StmtNode& s) {
+    std::vector<double>& to = *memory.at(s.buffer);
+    const std::vector<double>& from = *memory.at(s.value->buffer);
+    const int64_t first = Int(s.index), source = Int(s.value->args[0]);
+    DIAPASON_CHECK_MSG(first >= 0 && first + s.extent <= static_cast<int64_t>(to.size()), "a bulk copy past the end of its buffer");
+    DIAPASON_CHECK_MSG(source >= 0 && source + s.extent <= static_cast<int64_t>(from.size()), "a bulk copy from past the end of a buffer");
+    if (s.operands.empty()) {
+      for (int64_t i = thread; i < s.extent; i += threads) to[first + i] = from[source + i];
+      return;
+    }
+    const std::lock_guard<std::mutex> lock(arrivals->mutex);
+    const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
+    DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a bulk copy to a barrier that is not initialised");
+    DIAPASON_CHECK_MSG(barrier->second.copy == nullptr, "two bulk copies under way to one barrier");
+    std::fill_n(to.begin() + first, s.extent, std::nan(""));
+    barrier->second.copy = [&to, &from, first, source, extent = s.extent] {
+      std::copy_n(from.begin() + source, extent, to.begin() + first);
+    };
+    arrivals->asked.notify_all();
+  }
+
+  void InitArrivals(const StmtNode& s) {
+    const std::lock_guard<std::mutex> lock(arrivals->mutex);
+    const int64_t first = Int(s.operands[0]->args[0]);
+    for (int64_t i = 0; i < s.extent; ++i) arrivals->barriers[{s.operands[0]->buffer, first + i}] = {};
+  }
+
+  // As mbarrier.try_wait.parity: passes while the phase of that parity is not the present one.
+  void AwaitArrival(const StmtNode& s) {
+    std::unique_lock<std::mutex> lock(arrivals->mutex);
+    const auto barrier = arrivals->barriers.find({s.operands[0]->buffer, Int(s.operands[0]->args[0])});
+    DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a wait at a barrier that is not initialised");
+    ReferenceArrivals::Barrier& at = barrier->second;
+    const int64_t parity = Int(s.value);
+    const bool came = arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.copy; });
+    DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy that is waited for");
+    if (at.phase % 2 != parity) return;
+    std::exchange(at.copy, nullptr)();
+    ++at.phase;
+  }
+
   static bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
   }
@@ -249,7 +311,7 @@ class ReferenceThread {
   // The buffer takes the place of the block's other ones.
   void SpoilOthers(int buffer) {
     for (auto& [id, contents] : blocks->at(rank))
-      if (id != buffer) std::fill(contents.begin(), contents.end(), std::nan(""));
+      if (id != buffer && !decls.at(id).apart) std::fill(contents.begin(), contents.end(), std::nan(""));
   }
 
   static double Rounded(const BufferDecl& decl, double value) {
@@ -374,15 +436,18 @@ class NestRunner {
     std::barrier<> cluster_barrier(kernel.cluster * kernel.threads);
     std::vector<std::unique_ptr<std::barrier<>>> barriers;
     std::vector<std::thread> threads;
+    std::deque<ReferenceArrivals> arrivals(kernel.cluster);
     std::deque<ReferenceWarp> warps(kernel.cluster * ((kernel.threads + 31) / 32));
     for (auto& buffers : shared) {
       AllocateShared(kernel.body, buffers);
       barriers.push_back(std::make_unique<std::barrier<>>(kernel.threads));
     }
     start.blocks = &shared;
+    start.threads = kernel.threads;
     start.cluster_barrier = [&] { cluster_barrier.arrive_and_wait(); };
     for (start.rank = 0; start.rank < kernel.cluster; ++start.rank) {
       for (auto& [id, contents] : shared[start.rank]) start.memory[id] = &contents;
+      start.arrivals = &arrivals[start.rank];
       start.barrier = [barrier = barriers[start.rank].get()] { barrier->arrive_and_wait(); };
       for (start.thread = 0; start.thread < kernel.threads; ++start.thread) {
         start.warp = &warps[start.rank * ((kernel.threads + 31) / 32) + start.thread / 32];

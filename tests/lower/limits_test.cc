@@ -56,6 +56,7 @@ TEST(LowerLimitsTest, NumbersOutOfRange) {
   ExpectInvalid({Number(StepKind::kAlignRows, kC, 0)}, "schedule step 0 (align_rows stage 3 factors 0): 0 is out of range");
   ExpectInvalid({Number(StepKind::kUnroll, kC, 65537)}, "schedule step 0 (unroll stage 3 factors 65537): 65537 is out of range");
   ExpectInvalid({Number(StepKind::kPipeline, kC, 65)}, "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
+  ExpectInvalid({Number(StepKind::kBulkCopy, kC, 0)}, "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
   ExpectInvalid({ComputeAt(kC, kY, 0, 1)}, "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }
 

@@ -49,6 +49,12 @@ class CacheReadShared : public SketchRule {
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
     const bool again = !fused && draft.state().stage(stage).computes();
     result.push_back({std::move(next), again});
+    if (MayCopyInBulk(draft, stage, tile)) {
+      Draft bulk = draft;
+      bulk.Name("bulk");
+      const bool inlined = FetchInBulk(&bulk, stage, tile);
+      result.push_back({std::move(bulk), draft.state().stage(stage).computes() && !inlined});
+    }
     if (!tile.gemm_like) {
       Draft through = draft;
       through.Name("cached");
@@ -66,6 +72,31 @@ class CacheReadShared : public SketchRule {
   }
 
  private:
+  // Constants whose tiles tensor cores read with k innermost.
+  static bool MayCopyInBulk(const Draft& draft, int stage, const TileInfo& tile) {
+    const StageState& reader = draft.state().stage(tile.stage);
+    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || reader.tensor != TensorMode::kThreeTf32) return false;
+    bool innermost = false;
+    for (const Expr& operand : reader.op.body->args)
+      innermost |= operand->buffer == stage && operand->args.back() == reader.op.reduce_axes.back().var;
+    return innermost;
+  }
+
+  // Laid out tile by tile at build time, each copied by one instruction. True: the constant's own stage is inlined there.
+  static bool FetchInBulk(Draft* draft, int stage, const TileInfo& tile) {
+    const bool computed = draft->IsInjective(stage) && draft->state().Consumers(stage).size() == 1;
+    const int copy = draft->CacheRead(stage, Memory::kShared, {tile.stage});
+    const std::string name = draft->state().stage(copy).op.name;
+    draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
+    draft->AtLeast(draft->state().stage(tile.stage).pipeline, 2);
+    const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
+    draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
+    const Factor tiles = draft->OptionHole(name + ".tiles", {2, 4, 8, 16, 64}, 4);
+    draft->Do({StepKind::kBulkCopy, copy, {}, {tiles}, -1, {}});
+    if (computed) draft->Do({StepKind::kInline, stage, {}, {}, -1, {}});
+    return computed;
+  }
+
   static void Fetch(Draft* draft, int copy, const TileInfo& tile, bool core_matrices) {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});

@@ -66,12 +66,16 @@ class Counter {
       case StmtKind::kLoadMatrix:
         Reach(stmt->buffer, stmt->index);
         break;
+      case StmtKind::kBulkCopy:
+        counted_->bulk_copies[stmt->buffer] += outer;
+        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
+        break;
       case StmtKind::kAlloc:
         counted_->buffers[stmt->decl.id] = stmt->decl;
         if (stmt->decl.scope == Scope::kShared) {
-          int64_t& bytes = shared_bytes_[stmt->decl.overlay];
+          int64_t& bytes = shared_bytes_[stmt->decl.apart ? 2 : stmt->decl.overlay];
           bytes += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
-          counted_->shared_bytes = std::max(shared_bytes_[0], shared_bytes_[1]);
+          counted_->shared_bytes = std::max(shared_bytes_[0], shared_bytes_[1]) + shared_bytes_[2];
         }
         break;
       default:
@@ -96,9 +100,10 @@ class Counter {
     if (range) reached = std::max(reached, range->max + 1);
   }
 
-  // The share of a pipeline's steps (a loop "step_...") in which the condition holds: "step < n" or "n <= step"; 1 for
+  // The share of a pipeline's steps (a loop "step_...") in which the condition holds: "step < n", "n <= step" or both; 1 for
   // other conditions.
   double ShareOfSteps(const ExprNode& condition) const {
+    if (condition.kind == ExprKind::kAnd) return ShareOfSteps(*condition.args[0]) + ShareOfSteps(*condition.args[1]) - 1;
     for (const auto& [name, extent] : steps_) {
       if (condition.kind == ExprKind::kLt && condition.args[0]->name == name)
         return static_cast<double>(condition.args[1]->value) / extent;
@@ -110,7 +115,7 @@ class Counter {
 
   Counted* counted_;
   Analyzer analyzer_;
-  int64_t shared_bytes_[2] = {0, 0};     // side by side, and of those in their place
+  int64_t shared_bytes_[3] = {0, 0, 0};  // side by side, of those in their place, and apart
   std::map<std::string, double> steps_;  // extents of the loops of pipelines
 };
 
@@ -160,6 +165,9 @@ class Walker {
         Check(stmt->value->buffer, *stmt->value->args[0]);
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(3)));
         break;
+      case StmtKind::kBulkCopy:
+        for (const Expr& operand : stmt->operands) Value(*operand);
+        [[fallthrough]];
       case StmtKind::kSmallParts:
         Check(stmt->buffer, *stmt->index);
         Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent - 1)));
@@ -173,6 +181,11 @@ class Walker {
         // The last element of the last column.
         for (size_t i = 8; i < stmt->operands.size(); ++i)
           Check(stmt->operands[i]->buffer, *Add(stmt->operands[i]->args[0], IntImm(stmt->stride + 4 * stmt->extent - 1)));
+        break;
+      case StmtKind::kBulkSync:
+        Value(*stmt->operands[0]);
+        if (stmt->bulk_sync == BulkSync::kInit)
+          Check(stmt->operands[0]->buffer, *Add(stmt->operands[0]->args[0], IntImm(stmt->extent - 1)));
         break;
       case StmtKind::kMma:
         for (size_t i = 0; i < stmt->operands.size(); ++i) {

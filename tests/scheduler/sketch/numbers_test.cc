@@ -30,11 +30,19 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
     const StageBounds& b = bounds.stages[id];
     EXPECT_EQ(b.stored(), it->second.elements) << stage.op.name;
     // All of the buffer is used, but for the padding behind its rows and between its slots or the results of sets of threads.
-    const int64_t padding = (b.core_matrices ? 4 : b.row_padding) + (b.slots * b.thread_sets > 1 ? b.slot_stride() - b.elements() : 0);
+    const bool whole_slots = b.slots * b.thread_sets > 1 || b.bulk;
+    const int64_t padding = (b.core_matrices ? 4 : b.row_padding) + (whole_slots ? b.slot_stride() - b.elements() : 0);
     EXPECT_GE(counted.reached.at(id) + padding, b.stored())
         << stage.op.name << " is larger than what is put there";
   }
   const double expected = space.model().Executions(bounds, id);
+  if (stage.bulk) {
+    double tile = 1;
+    for (int64_t extent : bounds.stages[id].buffer) tile *= static_cast<double>(extent);
+    ASSERT_TRUE(counted.bulk_copies.count(id)) << stage.op.name << " is not copied";
+    EXPECT_EQ(expected, counted.bulk_copies.at(id) * tile) << stage.op.name;
+    return;
+  }
   if (stage.op.reduces()) {
     const std::vector<Counted::Store> stores = counted.StoresFor(id);
     bool found = std::any_of(stores.begin(), stores.end(),
