@@ -122,7 +122,9 @@ TEST(BulkCopies, BlocksOfAClusterTakeTilesInTurn) {
   const Sketch sketch = Find(dag, "direct/cluster_tensor.bulk");
   for (int32_t cluster : {2, 3, 4})
     for (int32_t tiles : {2, 64}) {
-      const Said said{{".warps", 1}, {"cluster", cluster}, {".r1", 1}, {".r2", 16}, {"stages", 2}, {"w.shared.tiles", tiles}};
+      // With two sets of threads for the same tile, one thread still asks for all.
+      const Said said{{".warps", 1}, {"cluster", cluster}, {"thread_sets", tiles == 2 ? 2 : 1}, {".r1", 1}, {".r2", tiles == 2 ? 8 : 16},
+                      {"stages", 2}, {"w.shared.tiles", tiles}};
       const auto lowered = Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, said, random)), kCuda, kFacts);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << cluster << " " << tiles;
