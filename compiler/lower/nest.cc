@@ -606,7 +606,7 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   work = at(iteration, HoldBulk(id, last, iteration, work));
   work = MakeIf(Le(ahead, step), MakeLet(use, FloorMod(Add(step, IntImm(1)), slots), work));
   const BulkPipeline bulk = EmitBulkPipeline(id, last, slots, iterations, step, at);
-  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), bulk.refill, copies, MakeCommit(), work});
+  Stmt body = MakeSeq({MakeWait(slots - 2), MakeBarrier(), copies, MakeCommit(), bulk.refill, work});
   return MakeSeq({bulk.start, MakeFor(ForKind::kSerial, step, iterations + slots - 1, body, 1)});
 }
 
