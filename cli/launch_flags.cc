@@ -18,6 +18,7 @@
 #include "service/sha256.h"
 #include "service/worker_pool.h"
 #include "worker/fleet_status.h"
+#include "worker/tokens.h"
 
 namespace diapason {
 namespace {
@@ -42,6 +43,32 @@ int64_t First(const LaunchFlags& flags) {
 }
 int64_t Least(const LaunchFlags& flags) { return flags.min_workers >= 0 ? flags.min_workers : First(flags); }
 int64_t Most(const LaunchFlags& flags) { return flags.max_workers > 0 ? flags.max_workers : First(flags); }
+
+// True for "--flag" and "--flag=VALUE".
+bool Names(const std::string& arg, const std::string& flag) { return arg == flag || arg.rfind(flag + "=", 0) == 0; }
+
+// What workers are handed, from the files that flags name.
+absl::StatusOr<std::vector<LaunchSecret>> ReadSecrets(const LaunchFlags& flags) {
+  std::vector<LaunchSecret> secrets;
+  if (!flags.worker_token_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string token, LoadToken(flags.worker_token_file, "--worker-token-file"));
+    secrets.push_back({"--token-file", "worker.token", token + "\n"});
+  }
+  if (flags.worker_tls.given()) {
+    ASSIGN_OR_RETURN(const TlsIdentity tls, LoadTls(flags.worker_tls, "--worker-tls-"));
+    secrets.push_back({"--tls-cert", "worker.crt", tls.cert});
+    secrets.push_back({"--tls-key", "worker.key", tls.key});
+    secrets.push_back({"--tls-ca", "ca.crt", tls.ca});
+  }
+  for (const std::string& arg : Words(flags.worker_args)) {
+    for (const LaunchSecret& secret : secrets) {
+      if (!Names(arg, secret.flag)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("--worker-args names ", secret.flag, ", which --worker-",
+                                                     secret.flag.substr(2), " gives already; leave one out"));
+    }
+  }
+  return secrets;
+}
 
 }  // namespace
 
@@ -69,12 +96,14 @@ absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
   if (flags.kube_template.empty() == (flags.engine == "kubernetes"))
     return absl::InvalidArgumentError("--launch kubernetes and --kube-template go together: give both or neither");
   const std::vector<std::string> args = Words(flags.worker_args);
-  const auto names_devices = [](const std::string& arg) { return arg == "--devices" || arg.rfind("--devices=", 0) == 0; };
+  const auto names_devices = [](const std::string& arg) { return Names(arg, "--devices"); };
   if (std::none_of(args.begin(), args.end(), names_devices)) {
     return absl::InvalidArgumentError(
         "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
   }
-  return absl::OkStatus();
+  if (!flags.worker_secrets.empty() && flags.engine == "kubernetes")
+    return absl::InvalidArgumentError("--worker-secrets is for local and slurm; kubernetes keeps a secret of its own");
+  return ReadSecrets(flags).status();
 }
 
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
@@ -99,13 +128,27 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
       ->group(kGroup);
   command
       ->add_option("--worker-args", flags->worker_args,
-                   "Flags of the workers, for example \"--devices cuda:* --token-file F\"; secrets only as files")
+                   "Flags of the workers, for example \"--devices cuda:* --builders 8\"")
       ->type_name("TEXT")
       ->group(kGroup);
   command
       ->add_option("--worker-program", flags->worker_program,
                    "Path of diapason where the workers run (default: that of this program)")
       ->type_name("FILE")
+      ->group(kGroup);
+  auto file = [&](const std::string& name, std::string* value, const std::string& help) {
+    command->add_option(name, *value, help)->type_name("FILE")->group(kGroup);
+  };
+  file("--worker-token-file", &flags->worker_token_file,
+       "File with the workers' token, which they get as a file of mode 600 or a secret");
+  file("--worker-tls-cert", &flags->worker_tls.cert, "Certificate (PEM) that workers get in the same way");
+  file("--worker-tls-key", &flags->worker_tls.key, "Its private key");
+  file("--worker-tls-ca", &flags->worker_tls.ca, "Certificate of the authority that vouches for their tracker");
+  command
+      ->add_option("--worker-secrets", flags->worker_secrets,
+                   "With slurm, a folder for these that its nodes see too (default: the current one); with local, any "
+                   "(default: that of temporary files)")
+      ->type_name("DIR")
       ->group(kGroup);
   command->add_option("--slurm-args", flags->slurm_args, "For sbatch, for example \"-p gpu --gres=gpu:1\"")
       ->type_name("TEXT")
@@ -127,6 +170,8 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
   launch.program = flags.worker_program;
   launch.slurm_args = Words(flags.slurm_args);
   launch.command = {"worker", "--tracker", tracker};
+  ASSIGN_OR_RETURN(launch.secrets, ReadSecrets(flags));
+  launch.secrets_base = flags.worker_secrets;
   for (const std::string& word : Words(flags.worker_args)) launch.command.push_back(word);
   if (!flags.kube_template.empty()) {
     std::ifstream file(flags.kube_template);

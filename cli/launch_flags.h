@@ -18,6 +18,9 @@ class WorkerPool;
 
 struct LaunchFlags {
   std::string engine, slurm_args, kube_template, worker_args, worker_program;
+  // What workers show: read here, and handed to them as files.
+  std::string worker_token_file, worker_secrets;
+  TlsFiles worker_tls;
   int64_t workers = 0, max_workers = 0;  // 0: not given
   int64_t min_workers = -1;              // below 0: not given
   int64_t max_replaced = 32;
@@ -27,7 +30,8 @@ struct LaunchFlags {
 
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
 
-// InvalidArgument names the flag that does not fit, or is missing.
+// InvalidArgument names the flag that does not fit, or is missing. Other errors: of the workers' certificate and token
+// (worker/security.h).
 absl::Status CheckLaunchFlags(const LaunchFlags& flags);
 
 // What the workers of a command about one file of this host are for.

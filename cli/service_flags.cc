@@ -124,11 +124,6 @@ absl::Status CheckAddress(const std::string& flag, const std::string& address) {
                    " is not understood; write it as HOST:PORT, for example 127.0.0.1:9190"));
 }
 
-bool IsLoopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
-}
-
 absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
                                                                   const SecurityFlags& flags) {
   RETURN_IF_ERROR(CheckAddress(flag, address));

@@ -3,6 +3,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -13,20 +14,27 @@
 namespace diapason {
 namespace {
 
+// What a template's pods mount when the command has no credentials for them.
+constexpr char kUsersSecret[] = "diapason-worker";
+
 class KubernetesLauncher final : public Launcher {
  public:
-  explicit KubernetesLauncher(LaunchOptions options) : options_(std::move(options)) {}
+  explicit KubernetesLauncher(LaunchOptions options)
+      : options_(std::move(options)),
+        secret_(options_.secrets.empty() ? kUsersSecret : absl::StrCat("diapason-", options_.label)) {}
 
   absl::Status Start(int count) override {
+    RETURN_IF_ERROR(HandOverSecrets());
     std::string manifests;
     for (int i = 0; i < count; ++i) {
       const std::string name = absl::StrCat("diapason-", options_.label, "-", NewSuffix());
-      nlohmann::json args = options_.command;
+      nlohmann::json args = CommandWithSecrets(options_, kPodSecrets);
       args.push_back("--name");
       args.push_back(name);
       absl::StrAppend(&manifests, "---\n",
                       absl::StrReplaceAll(options_.kube_template, {{"{{name}}", name},
                                                                    {"{{label}}", options_.label},
+                                                                   {"{{secret}}", secret_},
                                                                    {"{{args}}", args.dump()}}),
                       "\n");
     }
@@ -53,7 +61,22 @@ class KubernetesLauncher final : public Launcher {
     return RunCommand(args).status();
   }
 
+  absl::Status Release() override {
+    const absl::Status removed =
+        RunCommand({"kubectl", "delete", "secret", "--ignore-not-found", absl::StrCat("diapason-", options_.label)}).status();
+    // Without any of ours there may be one that an earlier command left, and no right to look.
+    return options_.secrets.empty() ? absl::OkStatus() : removed;
+  }
+
  private:
+  // On kubectl's stdin. Again with each start: the same is no change for the cluster.
+  absl::Status HandOverSecrets() {
+    if (options_.secrets.empty()) return absl::OkStatus();
+    nlohmann::json manifest = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"type", "Opaque"}};
+    manifest["metadata"] = {{"name", secret_}, {"labels", {{"app", "diapason-worker"}, {"diapason-fleet", options_.label}}}};
+    for (const LaunchSecret& secret : options_.secrets) manifest["data"][secret.file] = absl::Base64Escape(secret.text);
+    return RunCommand({"kubectl", "apply", "-f", "-"}, manifest.dump()).status();
+  }
   // A pod that has ended keeps its name until it is deleted: each gets one of its own.
   std::string NewSuffix() {
     std::string suffix;
@@ -62,6 +85,7 @@ class KubernetesLauncher final : public Launcher {
   }
 
   const LaunchOptions options_;
+  const std::string secret_;  // that pods mount
   std::random_device random_;
 };
 

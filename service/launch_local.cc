@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
 #include "service/launcher.h"
+#include "service/secret_folder.h"
 
 namespace diapason {
 namespace {
@@ -25,19 +26,12 @@ constexpr std::chrono::seconds kGrace{10};
 
 class LocalLauncher final : public Launcher {
  public:
-  explicit LocalLauncher(LaunchOptions options) : options_(std::move(options)) {}
-  ~LocalLauncher() override {
-    for (pid_t pid : pids_) Ask(pid);
-    const auto until = std::chrono::steady_clock::now() + kGrace;
-    while (!pids_.empty()) {
-      if (std::chrono::steady_clock::now() > until)
-        for (pid_t pid : pids_) kill(pid, SIGKILL);
-      Bury();
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
+  explicit LocalLauncher(LaunchOptions options)
+      : options_(std::move(options)), secrets_(options_.secrets_base, options_.label) {}
+  ~LocalLauncher() override { EndAll(); }
 
   absl::Status Start(int count) override {
+    RETURN_IF_ERROR(secrets_.Write(options_.secrets));
     for (int i = 0; i < count; ++i) RETURN_IF_ERROR(StartOne());
     return absl::OkStatus();
   }
@@ -54,15 +48,29 @@ class LocalLauncher final : public Launcher {
     }
     return absl::OkStatus();
   }
+  absl::Status Release() override {
+    EndAll();  // one that has just been started would miss its files, and say so
+    return secrets_.Remove();
+  }
 
  private:
+  void EndAll() {
+    for (pid_t pid : pids_) Ask(pid);
+    const auto until = std::chrono::steady_clock::now() + kGrace;
+    while (!pids_.empty()) {
+      if (std::chrono::steady_clock::now() > until)
+        for (pid_t pid : pids_) kill(pid, SIGKILL);
+      Bury();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
   // Once: a second SIGTERM ends a worker before it has given back what it holds.
   void Ask(pid_t pid) {
     if (asked_.insert(pid).second) kill(pid, SIGTERM);
   }
   absl::Status StartOne() {
     std::vector<std::string> args = {"diapason"};
-    args.insert(args.end(), options_.command.begin(), options_.command.end());
+    for (std::string& arg : CommandWithSecrets(options_, secrets_.path())) args.push_back(std::move(arg));
     args.insert(args.end(), {"--name", absl::StrCat("local-", options_.label, "-", ++number_)});
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
@@ -94,6 +102,7 @@ class LocalLauncher final : public Launcher {
   }
 
   const LaunchOptions options_;
+  const SecretFolder secrets_;
   std::vector<pid_t> pids_;
   std::set<pid_t> asked_;  // to end
   int number_ = 0;

@@ -7,6 +7,7 @@
 #include "compiler/tensor/check.h"
 #include "service/command.h"
 #include "service/launcher.h"
+#include "service/secret_folder.h"
 
 namespace diapason {
 namespace {
@@ -20,12 +21,16 @@ bool Ends(const std::string& state) {
 
 class SlurmLauncher final : public Launcher {
  public:
-  explicit SlurmLauncher(LaunchOptions options) : options_(std::move(options)), name_("diapason-" + options_.label) {}
+  explicit SlurmLauncher(LaunchOptions options)
+      : options_(std::move(options)),
+        name_("diapason-" + options_.label),
+        secrets_(options_.secrets_base, options_.label) {}
 
   absl::Status Start(int count) override {
+    RETURN_IF_ERROR(secrets_.Write(options_.secrets));
     // exec: Slurm's SIGTERM reaches the worker itself, which then drains.
     std::string script = "exec " + ShellWord(options_.program);
-    for (const std::string& arg : options_.command) absl::StrAppend(&script, " ", ShellWord(arg));
+    for (const std::string& arg : CommandWithSecrets(options_, secrets_.path())) absl::StrAppend(&script, " ", ShellWord(arg));
     script += " --name \"slurm-$SLURM_JOB_ID\"";
     std::vector<std::string> args = {"sbatch", "--parsable", "--job-name", name_, "--array", absl::StrCat("1-", count)};
     args.insert(args.end(), options_.slurm_args.begin(), options_.slurm_args.end());
@@ -51,9 +56,12 @@ class SlurmLauncher final : public Launcher {
     return RunCommand(args).status();
   }
 
+  absl::Status Release() override { return secrets_.Remove(); }
+
  private:
   const LaunchOptions options_;
   const std::string name_;
+  const SecretFolder secrets_;
 };
 
 }  // namespace

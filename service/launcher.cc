@@ -7,10 +7,24 @@
 
 namespace diapason {
 
+std::vector<std::string> CommandWithSecrets(const LaunchOptions& options, const std::string& folder) {
+  std::vector<std::string> command = options.command;
+  for (const LaunchSecret& secret : options.secrets) {
+    command.push_back(secret.flag);
+    command.push_back(absl::StrCat(folder, "/", secret.file));
+  }
+  return command;
+}
+
 absl::StatusOr<std::unique_ptr<Launcher>> MakeLauncher(LaunchOptions options) {
   if (options.program.empty()) {
     std::error_code ignored;
     options.program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  }
+  if (options.secrets_base.empty()) {
+    std::error_code ignored;
+    options.secrets_base = options.engine == "local" ? std::filesystem::temp_directory_path(ignored)
+                                                     : std::filesystem::current_path(ignored);
   }
   if (options.engine == "local") return MakeLocalLauncher(std::move(options));
   if (options.engine == "slurm") return MakeSlurmLauncher(std::move(options));
@@ -18,7 +32,9 @@ absl::StatusOr<std::unique_ptr<Launcher>> MakeLauncher(LaunchOptions options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--launch ", options.engine, " is not understood; give local, slurm or kubernetes"));
   }
-  for (const char* place : {"{{name}}", "{{label}}", "{{args}}"}) {
+  std::vector<const char*> places = {"{{name}}", "{{label}}", "{{args}}"};
+  if (!options.secrets.empty()) places.insert(places.end(), {"{{secret}}", kPodSecrets});
+  for (const char* place : places) {
     if (options.kube_template.find(place) == std::string::npos) {
       return absl::InvalidArgumentError(absl::StrCat(
           "the manifest of --kube-template has no ", place, ": start from deploy/kubernetes/worker-pod.yaml"));

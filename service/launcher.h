@@ -23,21 +23,43 @@ class Launcher {
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
   // Ends them: they give back what they hold. Unknown ids are ignored.
   virtual absl::Status Stop(const std::vector<std::string>& ids) = 0;
+  // Removes the credentials that were handed to workers, also those that an earlier coordinator left. To be called when
+  // no worker is wanted any more.
+  virtual absl::Status Release() = 0;
+};
+
+// A credential of workers. They get it as a file, whose path they find behind a flag: its text is in no argument,
+// environment, script or log.
+struct LaunchSecret {
+  std::string flag;  // "--token-file"
+  std::string file;  // name of the file, letters and '.'
+  std::string text;
 };
 
 struct LaunchOptions {
   std::string engine;  // "local", "slurm", "kubernetes"
-  // What a worker is started with, without its name: {"worker", "--tracker", ...}. Secrets are in files that it names.
+  // What a worker is started with, without its name and its secrets: {"worker", "--tracker", ...}.
   std::vector<std::string> command;
+  std::vector<LaunchSecret> secrets;
+  // local and slurm: where a folder "diapason-LABEL" for the secrets is made (service/secret_folder.h), which jobs of
+  // slurm see too. Empty: this process' folder with slurm, that of temporary files with local.
+  std::string secrets_base;
   std::string label;    // letters, digits and '-'
   std::string program;  // path of diapason where the workers run; empty: of this process
   std::vector<std::string> slurm_args;  // for sbatch: {"-p", "gpu"}
-  // Text of a manifest of a pod, with {{name}}, {{label}} and {{args}} (a JSON list) in the places where they belong.
+  // Text of a manifest of a pod, with {{name}}, {{label}} and {{args}} (a JSON list) in the places where they belong, and
+  // with {{secret}} as the name of the secret that is mounted at /etc/diapason.
   std::string kube_template;
 };
 
 // InvalidArgument for an engine that there is not, or a template without its places.
 absl::StatusOr<std::unique_ptr<Launcher>> MakeLauncher(LaunchOptions options);
+
+// Where pods have the secret's files.
+inline constexpr char kPodSecrets[] = "/etc/diapason";
+
+// The worker's command with the secrets as files of `folder`.
+std::vector<std::string> CommandWithSecrets(const LaunchOptions& options, const std::string& folder);
 
 // For MakeLauncher.
 std::unique_ptr<Launcher> MakeLocalLauncher(LaunchOptions options);

@@ -96,6 +96,8 @@ void WorkerPool::Loop() {
   lock.unlock();
   const absl::StatusOr<std::vector<std::string>> ids = launcher->List();
   if (ids.ok()) launcher->Stop(*ids).IgnoreError();
+  if (const absl::Status released = launcher->Release(); !released.ok())
+    LogEvent(LogLevel::kError, "credentials_not_removed", {{"why", std::string(released.message())}});
 }
 
 }  // namespace diapason

@@ -54,7 +54,7 @@ class WorkerPool {
   // Starts the thread that asks for workers, `first_workers` at first. Those with the launcher's label that an earlier
   // coordinator left are taken over. The launcher is made and used on that thread alone.
   WorkerPool(std::function<std::unique_ptr<Launcher>()> make_launcher, WorkerPoolOptions options);
-  // Ends all workers.
+  // Ends all workers, and removes what was handed to them.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;

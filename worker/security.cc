@@ -67,28 +67,29 @@ absl::Status CheckDates(const std::string& path, const X509* cert) {
 
 }  // namespace
 
-absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files) {
+absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const std::string& flags) {
   if (files.cert.empty() || files.key.empty() || files.ca.empty()) {
-    return absl::InvalidArgumentError("--tls-cert, --tls-key and --tls-ca go together: give all three or none");
+    return absl::InvalidArgumentError(flags + "cert, " + flags + "key and " + flags +
+                                      "ca go together: give all three or none");
   }
   TlsIdentity identity;
-  ASSIGN_OR_RETURN(identity.cert, ReadFile("--tls-cert", files.cert));
-  ASSIGN_OR_RETURN(identity.key, ReadSecretFile("--tls-key", files.key));
-  ASSIGN_OR_RETURN(identity.ca, ReadFile("--tls-ca", files.ca));
+  ASSIGN_OR_RETURN(identity.cert, ReadFile(flags + "cert", files.cert));
+  ASSIGN_OR_RETURN(identity.key, ReadSecretFile(flags + "key", files.key));
+  ASSIGN_OR_RETURN(identity.ca, ReadFile(flags + "ca", files.ca));
   const Owned<X509> cert = ParseCertificate(identity.cert);
   if (cert == nullptr) {
-    return absl::InvalidArgumentError("--tls-cert '" + files.cert + "' holds no certificate in PEM form");
+    return absl::InvalidArgumentError(flags + "cert '" + files.cert + "' holds no certificate in PEM form");
   }
   if (ParseCertificate(identity.ca) == nullptr) {
-    return absl::InvalidArgumentError("--tls-ca '" + files.ca + "' holds no certificate in PEM form");
+    return absl::InvalidArgumentError(flags + "ca '" + files.ca + "' holds no certificate in PEM form");
   }
   const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(Memory(identity.key).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr) {
-    return absl::InvalidArgumentError("--tls-key '" + files.key +
+    return absl::InvalidArgumentError(flags + "key '" + files.key +
                                       "' holds no private key in PEM form without a password");
   }
   if (X509_check_private_key(cert.get(), key.get()) != 1) {
-    return absl::InvalidArgumentError("--tls-key '" + files.key + "' is not the key of the certificate '" +
+    return absl::InvalidArgumentError(flags + "key '" + files.key + "' is not the key of the certificate '" +
                                       files.cert + "': give those that belong together");
   }
   RETURN_IF_ERROR(CheckDates(files.cert, cert.get()));

@@ -24,8 +24,8 @@ struct TlsIdentity {
 
 // Reads them and finds what a handshake would only hint at: a file that is missing or of no certificate, a key that is
 // another certificate's or readable by others, a certificate that has expired or is not valid yet. Each error names the
-// file and the mend.
-absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files);
+// file, its flag (`flags` and cert, key or ca) and the mend.
+absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const std::string& flags = "--tls-");
 
 // Of a process that dials. Without TLS: plain text.
 struct ClientCredentials {

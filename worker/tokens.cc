@@ -143,12 +143,12 @@ absl::Status Authority::Check(const std::string& token, Role needed) {
                                      ": ask for a token of that role");
 }
 
-absl::StatusOr<std::string> LoadToken(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadSecretFile("--token-file", path));
+absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag) {
+  ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(flag, path));
   std::istringstream words(text);
   std::string token, more;
   if (!(words >> token) || words >> more || !IsToken(token)) {
-    return absl::InvalidArgumentError("--token-file '" + path +
+    return absl::InvalidArgumentError(flag + " '" + path +
                                       "' is to hold one token, of at least 16 letters and digits, and nothing else");
   }
   return token;

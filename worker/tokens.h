@@ -59,8 +59,8 @@ class Authority {
   int64_t looked_at_ = 0;                // steady seconds
 };
 
-// The only token of a file, for who dials. Errors as Authority::Load.
-absl::StatusOr<std::string> LoadToken(const std::string& path);
+// The only token of a file, for who dials. Errors as Authority::Load; they name `flag`.
+absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag = "--token-file");
 
 // A file that is a secret: NotFound, or PermissionDenied when others than its owner may read it. `what`: how messages
 // begin.

@@ -427,6 +427,25 @@ TEST_F(FleetCli, BadInput) {
               "--min-workers 5 is more than --max-workers 4");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2"})),
               "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
+  const std::vector<std::string> launch = {"--launch", "local", "--workers", "1", "--worker-args",
+                                           "--devices cpu --token-file F"};
+  const auto with = [&](const std::string& flag, const std::string& file) {
+    std::vector<std::string> more = launch;
+    more.insert(more.end(), {flag, Path(file)});
+    return Tune(address, "8", more);
+  };
+  ExpectError(Cli(with("--worker-token-file", "none")),
+              "cannot read --worker-token-file '" + Path("none") + "' (No such file or directory)");
+  std::ofstream(Path("token")) << "q3Zf0nYwK1bXc8aRt5sVu2eJ\n";
+  std::filesystem::permissions(Path("token"), std::filesystem::perms(0644));
+  ExpectError(Cli(with("--worker-token-file", "token")), "--worker-token-file '" + Path("token") +
+                                                             "' may be read by others than its owner: chmod 600 " +
+                                                             Path("token"));
+  std::filesystem::permissions(Path("token"), std::filesystem::perms(0600));
+  ExpectError(Cli(with("--worker-token-file", "token")),
+              "--worker-args names --token-file, which --worker-token-file gives already; leave one out");
+  ExpectError(Cli(with("--worker-tls-key", "token")),
+              "--worker-tls-cert, --worker-tls-key and --worker-tls-ca go together: give all three or none");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--device", "X"}),
               "--device chooses among the devices of a fleet; name its tracker with --tracker");
   EXPECT_FALSE(std::filesystem::exists(Path("h.db")));

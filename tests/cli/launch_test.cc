@@ -123,5 +123,95 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   ExpectEachOnce(64);
 }
 
+// Tokens and keys of workers, through each engine.
+class LaunchSecrets : public LaunchCli, public testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    LaunchCli::SetUp();
+    ASSERT_EQ(std::system(("bash " DIAPASON_MAKE_CERTS " " + Path("certs") + " tracker worker client >/dev/null").c_str()), 0);
+    std::filesystem::create_directories(Base());
+  }
+  bool InPods() const { return std::string(GetParam()) == "kubernetes"; }
+  std::string Base() const { return Path(InPods() ? "engine/secrets" : "shared"); }
+  // Of workers or, with another `prefix`, of the command itself.
+  std::vector<std::string> Tls(const std::string& peer, const std::string& prefix) const {
+    return {prefix + "cert", Path("certs/" + peer + ".crt"), prefix + "key", Path("certs/" + peer + ".key"),
+            prefix + "ca",   Path("certs/ca.crt")};
+  }
+  std::vector<std::string> TuneArgs(const std::string& tracker) {
+    std::vector<std::string> more = Launch(GetParam(), "1");
+    for (const auto& args : {Tls("client", "--tls-"), Tls("worker", "--worker-tls-")})
+      more.insert(more.end(), args.begin(), args.end());
+    more.insert(more.end(), {"--token-file", Path("certs/submitter.token"), "--worker-token-file", Path("certs/worker.token")});
+    const std::vector<std::string> where = InPods()
+        ? std::vector<std::string>{"--kube-template", DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"}
+        : std::vector<std::string>{"--worker-secrets", Base()};
+    more.insert(more.end(), where.begin(), where.end());
+    return Tune(tracker, "32", more);
+  }
+  // A token, and a line of a key.
+  std::vector<std::string> Secret() const {
+    std::istringstream key(ReadText(Path("certs/worker.key"))), token(ReadText(Path("certs/worker.token")));
+    std::vector<std::string> texts(2);
+    std::getline(token, texts[0]);
+    std::getline(key, texts[1]);  // -----BEGIN
+    std::getline(key, texts[1]);
+    return texts;
+  }
+  void ExpectNoSecretIn(const std::string& path) const {
+    const std::string text = ReadText(path);
+    for (const std::string& secret : Secret()) EXPECT_EQ(text.find(secret), std::string::npos) << path;
+  }
+  std::vector<std::filesystem::path> HandedOver() const {
+    std::vector<std::filesystem::path> folders;
+    for (const auto& entry : std::filesystem::directory_iterator(Base())) folders.push_back(entry.path());
+    return folders;
+  }
+  static int ModeOf(const std::string& path) {
+    return static_cast<int>(std::filesystem::status(path).permissions() & std::filesystem::perms::mask);
+  }
+};
+
+TEST_P(LaunchSecrets, ReachWorkersAndAreRemovedAlsoAfterACrash) {
+  std::vector<std::string> listens = Tls("tracker", "--tls-");
+  listens.insert(listens.end(), {"--tokens", Path("certs/tokens")});
+  auto tracker = Tracker("127.0.0.1:0", listens);
+  const std::vector<std::string> args = TuneArgs(tracker->Address());
+  auto tune = std::make_unique<Process>(args, Path("tune1"));
+  ASSERT_TRUE(WaitFor([&] { return Records() >= 4; })) << tune->err() << ReadText(Path("engine/workers.log"));
+
+  ASSERT_EQ(HandedOver().size(), 1u);
+  const std::string folder = HandedOver()[0];
+  if (!InPods()) {
+    EXPECT_EQ(ModeOf(folder), 0700);
+  }
+  for (const char* name : {"worker.token", "worker.crt", "worker.key", "ca.crt"}) {
+    EXPECT_EQ(ReadText(folder + "/" + name), ReadText(Path(std::string("certs/") + name))) << name;
+    EXPECT_EQ(ModeOf(folder + "/" + name), 0600) << name;
+  }
+  std::vector<pid_t> processes = Descendants(tune->pid());
+  for (pid_t job : Jobs()) {
+    processes.push_back(job);
+    for (pid_t below : Descendants(job)) processes.push_back(below);
+  }
+  EXPECT_GE(processes.size(), 3u);  // a worker, its builder and its runner
+  for (pid_t pid : processes)
+    for (const char* shown : {"/cmdline", "/environ"}) ExpectNoSecretIn("/proc/" + std::to_string(pid) + shown);
+
+  tune->Kill();
+  EXPECT_EQ(HandedOver().size(), 1u);  // a job that is requeued reads them again
+  Process again(args, Path("tune2"));
+  ASSERT_EQ(again.Wait(), 0) << again.err();
+  EXPECT_TRUE(HandedOver().empty());
+  EXPECT_TRUE(WaitFor([&] { return Jobs().empty(); }, 20));
+  ExpectEachOnce(32);
+  for (const char* log : {"tune1.err", "tune1.out", "tune2.err", "tune2.out", "tracker1.err", "engine/calls",
+                          "engine/workers.log", "h.db", "h.db.rounds"})
+    ExpectNoSecretIn(Path(log));
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, LaunchSecrets, testing::Values("local", "slurm", "kubernetes"),
+                         [](const auto& info) { return std::string(info.param); });
+
 }  // namespace
 }  // namespace diapason

@@ -10,8 +10,9 @@ import yaml
 FOLDER = pathlib.Path(os.environ["DIAPASON_DEPLOY"]) / "kubernetes"
 VERSIONS = {"PersistentVolumeClaim": "v1", "Service": "v1", "Pod": "v1", "Deployment": "apps/v1", "DaemonSet": "apps/v1"}
 TEMPLATE = "worker-pod.yaml"
-# What --worker-args of docs/fleet.md would become.
+# What the flags of docs/fleet.md would become.
 FILLED = {"{{name}}": "diapason-0a1b-x", "{{label}}": "0a1b",
+          "{{secret}}": "diapason-0a1b",
           "{{args}}": '["worker", "--tracker", "diapason-tracker:9190", "--devices", "cuda:0", "--token-file", '
                       '"/etc/diapason/worker.token"]'}
 
@@ -105,7 +106,7 @@ class Manifests(unittest.TestCase):
             secrets = [v["secret"] for v in pod["volumes"] if "secret" in v]
             self.assertEqual([secret["defaultMode"] for secret in secrets], [0o400], name)
             if name == TEMPLATE:
-                continue  # the secret is that of the daemon set
+                continue  # Diapason makes the secret
             comment = re.sub(r"\\\n#", " ", text)
             made = re.search(r"kubectl create secret generic (\S+)(.*)", comment)
             self.assertEqual(made[1], secrets[0]["secretName"], name)

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -128,6 +130,101 @@ TEST_F(LauncherTest, KubernetesGetsAPodForEachWorker) {
                 "the manifest of --kube-template has no {{label}}: start from deploy/kubernetes/worker-pod.yaml"));
   EXPECT_EQ(MakeLauncher(Options("lsf")).status(),
             absl::InvalidArgumentError("--launch lsf is not understood; give local, slurm or kubernetes"));
+}
+
+int ModeOf(const std::string& path) {
+  return static_cast<int>(std::filesystem::status(path).permissions() & std::filesystem::perms::mask);
+}
+
+constexpr char kToken[] = "q3Zf0nYwK1bXc8aRt5sVu2eJ";
+
+TEST_F(LauncherTest, SlurmsWorkersGetSecretsAsFilesOfAPrivateFolder) {
+  Plays("sbatch", "env >\"$PLAYED/sbatch.env\"\necho 42\n");
+  LaunchOptions options = Options("slurm");
+  options.secrets = {{"--token-file", "worker.token", kToken}};
+  options.secrets_base = folder_;
+  const std::string path = folder_ + "/diapason-0a1b";
+  const auto launcher = MakeLauncher(options).value();
+  EXPECT_FALSE(std::filesystem::exists(path));
+  const mode_t before = umask(0);
+  ASSERT_TRUE(launcher->Start(1).ok());
+  umask(before);
+  EXPECT_EQ(ModeOf(path), 0700);
+  EXPECT_EQ(ModeOf(path + "/worker.token"), 0600);
+  EXPECT_EQ(Read("diapason-0a1b/worker.token"), kToken);
+  EXPECT_NE(Read("sbatch.args").find("'cuda:*' '--token-file' '" + path + "/worker.token' --name"), std::string::npos)
+      << Read("sbatch.args");
+  EXPECT_EQ((Read("sbatch.args") + Read("sbatch.env")).find(kToken), std::string::npos);
+  // Again, after somebody opened it, and with another text.
+  std::filesystem::permissions(path, std::filesystem::perms::all);
+  options.secrets[0].text = "another";
+  ASSERT_TRUE(MakeLauncher(options).value()->Start(1).ok());
+  EXPECT_EQ(ModeOf(path), 0700);
+  EXPECT_EQ(Read("diapason-0a1b/worker.token"), "another");
+  // Who comes after a crash removes it, even without secrets of its own.
+  options.secrets.clear();
+  const auto next = MakeLauncher(options).value();
+  ASSERT_TRUE(next->Start(1).ok());
+  EXPECT_EQ(next->Release(), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(next->Release(), absl::OkStatus());
+}
+
+TEST_F(LauncherTest, SecretsAreNotWrittenToWhatIsNotTheirFolder) {
+  Plays("sbatch", "");
+  LaunchOptions options = Options("slurm");
+  options.secrets = {{"--token-file", "worker.token", kToken}};
+  options.secrets_base = folder_;
+  const std::string path = folder_ + "/diapason-0a1b";
+  std::filesystem::create_directory(folder_ + "/elsewhere");
+  std::filesystem::create_symlink(folder_ + "/elsewhere", path);
+  EXPECT_EQ(MakeLauncher(options).value()->Start(1),
+            absl::FailedPreconditionError("cannot keep the workers' credentials in '" + path +
+                                          "' (Not a directory); name another folder with --worker-secrets"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/elsewhere"));
+  EXPECT_EQ(Read("sbatch.args"), "");  // no worker without them
+  options.secrets_base = folder_ + "/none";
+  EXPECT_EQ(MakeLauncher(options).value()->Start(1),
+            absl::FailedPreconditionError("cannot keep the workers' credentials in '" + folder_ +
+                                          "/none/diapason-0a1b' (No such file or directory); name another folder with "
+                                          "--worker-secrets"));
+  if (geteuid() == 0) {
+    std::filesystem::remove(path);
+    std::filesystem::create_directory(path);
+    ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
+    options.secrets_base = folder_;
+    EXPECT_EQ(MakeLauncher(options).value()->Start(1),
+              absl::PermissionDeniedError("the folder '" + path +
+                                          "' for the workers' credentials belongs to somebody else; name another place "
+                                          "for it with --worker-secrets"));
+  }
+}
+
+TEST_F(LauncherTest, PodsMountASecretThatKubectlReadsFromStdin) {
+  Plays("kubectl", "printf '%s\\n' \"$@\" >>\"$PLAYED/all\"\n[ $1 = apply ] && cat >>\"$PLAYED/applied\"; true\n");
+  LaunchOptions options = Options("kubernetes");
+  std::ifstream file(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml");
+  std::ostringstream manifest;
+  manifest << file.rdbuf();
+  options.kube_template = manifest.str();
+  options.secrets = {{"--token-file", "worker.token", kToken}};
+  const auto launcher = MakeLauncher(options).value();
+  ASSERT_TRUE(launcher->Start(1).ok());
+  const std::string applied = Read("applied");
+  const size_t pod = applied.find("---\n");
+  EXPECT_EQ(nlohmann::json::parse(applied.substr(0, pod)),
+            nlohmann::json::parse(R"({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+                "metadata": {"name": "diapason-0a1b", "labels": {"app": "diapason-worker", "diapason-fleet": "0a1b"}},
+                "data": {"worker.token": "cTNaZjBuWXdLMWJYYzhhUnQ1c1Z1MmVK"}})"));
+  EXPECT_NE(applied.find("        secretName: \"diapason-0a1b\"\n", pod), std::string::npos) << applied;
+  EXPECT_NE(applied.find("\"--token-file\",\"/etc/diapason/worker.token\"", pod), std::string::npos) << applied;
+  ASSERT_TRUE(launcher->Release().ok());
+  EXPECT_EQ(Read("all"), "apply\n-f\n-\napply\n-f\n-\ndelete\nsecret\n--ignore-not-found\ndiapason-0a1b\n");
+
+  options.kube_template = "{{name}} {{label}} {{args}} /etc/diapason";
+  EXPECT_EQ(MakeLauncher(options).status(),
+            absl::InvalidArgumentError(
+                "the manifest of --kube-template has no {{secret}}: start from deploy/kubernetes/worker-pod.yaml"));
 }
 
 std::vector<std::string> Ids(int first, int count) {
