@@ -126,13 +126,14 @@ ProgressSnapshot SnapshotOf(const v1::Job& job) {
   return s;
 }
 
-// The workers of --launch for a job, until this is gone. A command about the same job finds them again, on whatever host.
-absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const ServiceClient& client, const JobFlags& flags) {
+// The workers of --launch for a job, until this is gone; *used_up becomes true when none is left. A command about the same job finds them again, on whatever host.
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const ServiceClient& client, const JobFlags& flags,
+                                                       std::atomic<bool>* used_up) {
   if (!flags.launch.given()) return nullptr;
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--service", client.tracker(), flags.security));
   StartLog({});
   return StartWorkers(flags.launch, client.tracker(), client.tracker(), credentials,
-                      absl::StrCat("job ", job, " of ", flags.service));
+                      absl::StrCat("job ", job, " of ", flags.service), [used_up] { *used_up = true; });
 }
 
 // How a job ended, as the exit of the command that followed it.
@@ -147,8 +148,9 @@ absl::Status Verdict(const v1::Job& job) {
   return absl::OkStatus();
 }
 
-// Follows a job to its end, or until Ctrl-C, which leaves the job alone.
-absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, Session& session) {
+// Follows a job to its end, or until Ctrl-C or the end of the command's own workers, which leave the job alone.
+absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, const std::atomic<bool>& used_up,
+                   Session& session) {
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   ProgressView view(shown_on, live, session.environment.terminal_size);
@@ -156,7 +158,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, Ses
   InterruptGuard interrupt(&stop);
   v1::Job job;
   std::string told;
-  while (!stop) {
+  while (!stop && !used_up) {
     ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
     if (!job.text().empty() && job.text() != told && !HasEnded(job)) Warn(session, job.text());
     told = job.text();
@@ -165,6 +167,11 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, Ses
   }
   if (job.has_progress()) view.Finish(SnapshotOf(job));
   if (flags.json) session.out << JobJson(job).dump(2) << "\n";
+  if (!HasEnded(job) && !stop) {
+    return NoWorkerLeft(flags.launch,
+                        absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
+                                     "` with the same flags brings workers again"));
+  }
   if (!HasEnded(job)) {
     return absl::CancelledError(
         absl::StrCat("no longer watched; job ", id, " goes on, and `diapason jobs watch ", id, "` shows it again"));
@@ -185,8 +192,9 @@ absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const int64_t id, client->Submit(spec));
   if (flags.wait) {
     if (!flags.job.json) session.out << "job " << id << "\n" << std::flush;
-    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(id, *client, flags.job));
-    return Watch(*client, id, flags.job, session);
+    std::atomic<bool> used_up{false};
+    ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(id, *client, flags.job, &used_up));
+    return Watch(*client, id, flags.job, used_up, session);
   }
   if (flags.job.json) {
     session.out << nlohmann::ordered_json{{"job", id}}.dump(2) << "\n";
@@ -228,8 +236,9 @@ absl::Status RunWatch(const JobFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
   RETURN_IF_ERROR(client->Get(flags.job).status());  // before anything is started for it
-  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(flags.job, *client, flags));
-  return Watch(*client, flags.job, flags, session);
+  std::atomic<bool> used_up{false};
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool, WorkersFor(flags.job, *client, flags, &used_up));
+  return Watch(*client, flags.job, flags, used_up, session);
 }
 
 absl::Status TellState(const v1::Job& job, const JobFlags& flags, Session& session) {

@@ -158,10 +158,16 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
       ->group(kGroup);
 }
 
+absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend) {
+  return absl::UnavailableError(absl::StrCat("no worker is left: all that were launched are lost, and --max-replaced ",
+                                             flags.max_replaced, " allows no more; see in their output what ends them, ",
+                                             mend));
+}
+
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
                                                          const std::string& ask,
                                                          std::shared_ptr<const ClientCredentials> credentials,
-                                                         const std::string& owner) {
+                                                         const std::string& owner, std::function<void()> used_up) {
   RETURN_IF_ERROR(CheckLaunchFlags(flags));
   if (!flags.given()) return nullptr;
   LaunchOptions launch;
@@ -196,6 +202,11 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
     for (const FleetStatus::Queue& queue : status.queues) demand += queue.pending + queue.leased;
     return demand;
   };
+  pool.others = [ask, credentials]() -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(ask, 1, credentials));
+    return !status.devices.empty();
+  };
+  pool.used_up = std::move(used_up);
   return std::make_unique<WorkerPool>([launch] { return MakeLauncher(launch).value(); }, std::move(pool));
 }
 

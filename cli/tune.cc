@@ -285,14 +285,23 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(history->LinkNetwork(work.links));
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
+  std::atomic<bool> used_up{false};
+  const auto no_worker_left = [&] {
+    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
+  };
   std::unique_ptr<WorkerPool> pool;
   if (flags.launch.given()) {
     ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
     StartLog({});
     ASSIGN_OR_RETURN(pool, StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials,
-                                        OwnerOfFile(flags.history)));
+                                        OwnerOfFile(flags.history), [&] {
+                                          used_up = true;
+                                          stop = true;
+                                        }));
   }
-  ASSIGN_OR_RETURN(const Fleet fleet, StartMeasuring(flags, spec, work.network, &stop));
+  absl::StatusOr<Fleet> measuring = StartMeasuring(flags, spec, work.network, &stop);
+  if (!measuring.ok() && used_up) return no_worker_left();
+  ASSIGN_OR_RETURN(const Fleet fleet, std::move(measuring));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
   if (flags.tracker.empty()) LeaveOutMissingLibraries(options, session);
   options.command_line = session.command_line;
@@ -316,6 +325,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));
   }
+  if (used_up) return no_worker_left();
   return absl::OkStatus();
 }
 

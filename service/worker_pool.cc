@@ -40,6 +40,8 @@ PoolPlan::Step PoolPlan::Next(const std::vector<std::string>& ids, int64_t deman
   given_up_ += replacing - allowed;
   for (int i = std::max(wanted_, 0); i < there; ++i) step.stop.push_back(ids[i]);
   expected_ = std::min(there, std::max(wanted_, 0));
+  const bool none = there == 0 && step.start == 0;
+  used_up_ = none && exhausted() && (used_up_ || step.lost > 0);
   return step;
 }
 
@@ -71,6 +73,7 @@ absl::Status WorkerPool::Step(Launcher& launcher) {
     LogEvent(LogLevel::kError, "workers_not_replaced",
              {{"why", std::to_string(options_.max_replaced) + " were lost already"}});
   }
+  if (plan_.used_up() && !told_used_up_) TellUsedUp();
   if (step.start > 0) {
     LogEvent(LogLevel::kInfo, "workers_start", {{"workers", std::to_string(step.start)}});
     RETURN_IF_ERROR(launcher.Start(step.start));
@@ -79,6 +82,14 @@ absl::Status WorkerPool::Step(Launcher& launcher) {
   if (step.stop.empty()) return absl::OkStatus();
   LogEvent(LogLevel::kInfo, "workers_stop", {{"workers", std::to_string(step.stop.size())}});
   return launcher.Stop(step.stop);
+}
+
+void WorkerPool::TellUsedUp() {
+  const absl::StatusOr<bool> others = options_.others ? options_.others() : false;
+  if (!others.ok() || *others) return;
+  told_used_up_ = true;
+  LogEvent(LogLevel::kError, "no_worker_left", {});
+  if (options_.used_up) options_.used_up();
 }
 
 void WorkerPool::Loop() {

@@ -24,6 +24,10 @@ struct WorkerPoolOptions {
   double poll_seconds = 2;
   // Measurements that wait or run. An error (no tracker): as before.
   std::function<absl::StatusOr<int64_t>()> demand;
+  // Whether others than these workers measure too. An error: not known.
+  std::function<absl::StatusOr<bool>()> others;
+  // Called once, on the pool's thread, when all workers are lost, no more are replaced, and no others measure: nobody will.
+  std::function<void()> used_up;
 };
 
 // What should be, from what is: apart from the thread, for tests.
@@ -40,6 +44,8 @@ class PoolPlan {
   // So many were asked for.
   void Started(int count) { expected_ += count; }
   bool exhausted() const { return replaced_ >= options_.max_replaced; }
+  // The last one was lost, and none comes in its place.
+  bool used_up() const { return used_up_; }
 
  private:
   const WorkerPoolOptions& options_;
@@ -47,6 +53,7 @@ class PoolPlan {
   int given_up_ = 0;     // those that were lost and not replaced: not for the queue's sake either
   int expected_ = 0;     // those that should be there
   double work_at_ = -1;  // when there was work last
+  bool used_up_ = false;
 };
 
 class WorkerPool {
@@ -65,12 +72,13 @@ class WorkerPool {
  private:
   void Loop();
   absl::Status Step(Launcher& launcher);
+  void TellUsedUp();
 
   const std::function<std::unique_ptr<Launcher>()> make_launcher_;
   const WorkerPoolOptions options_;
   PoolPlan plan_;
-  bool told_exhausted_ = false;  // of the thread
-  std::mutex mutex_;             // guards all below
+  bool told_exhausted_ = false, told_used_up_ = false;  // of the thread
+  std::mutex mutex_;                                    // guards all below
   std::condition_variable changed_;
   bool stopping_ = false;
   absl::Status status_;

@@ -123,6 +123,41 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   ExpectEachOnce(64);
 }
 
+// Workers that cannot start: the tuner ends when no more are replaced, not after the hour that it waits for a first one.
+TEST_F(LaunchCli, ATunerWithoutWorkersSaysSoAndCanGoOn) {
+  auto tracker = Tracker();
+  const std::string address = tracker->Address();
+  std::vector<std::string> args = {"--launch", "local", "--workers", "1", "--max-replaced", "1", "--worker-args",
+                                   "--devices nothing"};
+  const std::string no_worker_left =
+      "error: no worker is left: all that were launched are lost, and --max-replaced 1 allows no more; see in their output "
+      "what ends them, all trials are in " + Path("h.db") + ", the same command goes on from there\n";
+  Process early(Tune(address, "24", args), Path("early"));
+  EXPECT_EQ(early.Wait(30), 1);
+  EXPECT_NE(early.err().find(no_worker_left), std::string::npos) << early.err();
+  // The last one is lost half-way.
+  args.back() = "--devices cpu --builders 1 --scratch " + Path("");
+  Process tune(Tune(address, "48", args), Path("tune"));
+  const auto worker = [&] {
+    for (pid_t pid : Descendants(tune.pid())) {
+      const std::string line = ReadText("/proc/" + std::to_string(pid) + "/cmdline");
+      if (line.find(std::string("--name\0local-", 13)) != std::string::npos) return pid;
+    }
+    return pid_t{0};
+  };
+  for (int64_t records : {4, 8}) {
+    ASSERT_TRUE(WaitFor([&] { return Records() >= records && worker() != 0; })) << tune.err();
+    kill(worker(), SIGKILL);
+    ASSERT_TRUE(WaitFor([&] { return tune.err().find("workers_lost") != std::string::npos; }));
+  }
+  EXPECT_EQ(tune.Wait(60), 1) << tune.err();
+  EXPECT_NE(tune.err().find(no_worker_left), std::string::npos) << tune.err();
+  ASSERT_LT(Records(), 48);
+  Process again(Tune(address, "48", args), Path("again"));
+  ASSERT_EQ(again.Wait(), 0) << again.err();
+  ExpectEachOnce(48);
+}
+
 // Tokens and keys of workers, through each engine.
 class LaunchSecrets : public LaunchCli, public testing::WithParamInterface<const char*> {
  protected:

@@ -282,6 +282,10 @@ TEST(PoolPlan, ReplacesLostOnesUpToALimit) {
   // Neither for a long queue, nor when there is nothing to do for long.
   EXPECT_EQ(plan.Next(Ids(4, 2), 1000, 1).start, 0);
   EXPECT_EQ(plan.Next(Ids(4, 2), 0, 1000).start, 0);
+  // Only when the last is gone is nobody left.
+  EXPECT_FALSE(plan.used_up());
+  EXPECT_EQ(plan.Next({}, 0, 1001).lost, 2);
+  EXPECT_TRUE(plan.used_up());
   // Those that an earlier coordinator left are taken over.
   PoolPlan second(options);
   EXPECT_EQ(second.Next(Ids(0, 3), 0, 0).start, 1);
