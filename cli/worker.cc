@@ -67,7 +67,7 @@ absl::Status RunWorker(const WorkerFlags& flags, Session& session) {
   absl::Status refused;
   WaitForStop([&] {
     refused = agent->Refusal();
-    return !refused.ok() || agent->drained();
+    return !refused.ok();
   });
   if (refused.ok()) {
     LogEvent(LogLevel::kInfo, "worker_drains", {});

@@ -69,10 +69,6 @@ class WorkerAgent::Impl {
     // A device that another worker has may be free soon.
     return IsRefusal(last_status_) && !absl::IsAlreadyExists(last_status_) ? last_status_ : absl::OkStatus();
   }
-  bool drained() {
-    std::lock_guard lock(mutex_);
-    return draining_ && held_.empty() && outcomes_.empty();
-  }
 
  private:
   struct Held {
@@ -237,7 +233,6 @@ void WorkerAgent::Impl::Take(const v1::LeaseResponse& response) {
   {
     std::lock_guard lock(mutex_);
     batch_ = response.batch();
-    draining_ = draining_ || response.drain();
   }
   Drop({response.revoked().begin(), response.revoked().end()}, "its lease was revoked");
   for (const v1::LeaseGrant& grant : response.grants()) Begin(grant);
@@ -389,7 +384,6 @@ void WorkerAgent::Impl::OnReported(const v1::ReportRequest& request, const v1::R
     }
     // New ones were added behind; the first ones are those that were told.
     for (int i = 0; i < request.outcomes_size(); ++i) outcomes_.pop_front();
-    draining_ = draining_ || response.drain();
     changed_.notify_all();
   }
   Drop({response.over().begin(), response.over().end()}, "its lease is over");
@@ -489,7 +483,6 @@ void WorkerAgent::Stop() { impl_->Stop(); }
 std::vector<Metric> WorkerAgent::Metrics() { return impl_->Metrics(); }
 Pipeline& WorkerAgent::pipeline() { return impl_->pipeline(); }
 absl::Status WorkerAgent::Refusal() { return impl_->Refusal(); }
-bool WorkerAgent::drained() { return impl_->drained(); }
 std::vector<std::string> WorkerAgent::pipeline_devices() {
   std::vector<std::string> devices;
   for (const v1::DeviceDescription& device : pipeline().devices())

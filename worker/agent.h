@@ -48,8 +48,6 @@ class WorkerAgent {
 
   // Why the tracker will never take this worker in (versions that do not fit, wrong credentials); OK while it may.
   absl::Status Refusal();
-  // The tracker wants no more of this worker, and all that it held is reported.
-  bool drained();
 
   Pipeline& pipeline();
   // For MetricsServer; safe from any thread.
