@@ -1,5 +1,6 @@
 // diapason build: applies the best record of each task and makes a runnable package.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <map>
@@ -23,6 +24,7 @@
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
+#include "scheduler/objective.h"
 #include "scheduler/space.h"
 #include "service/records.h"
 #include "service/service_client.h"
@@ -83,6 +85,37 @@ void ChooseRecord(const std::map<std::string, TuningRecord>& records, const Targ
     build->warnings.push_back(absl::StrCat("there is no record of ", WorkloadText(task, target),
                                            "; the default schedule is used, which may be slow"));
   }
+}
+
+// How the network is cut.
+struct CutChoice {
+  std::vector<int> ways;                                   // by boundary
+  std::vector<std::pair<std::string, std::string>> other;  // boundaries that are not cut in the usual way, and how they are
+};
+
+// At each boundary the way whose records take least time together; the usual one where the records do not say. Libraries write
+// no parts of larger tensors.
+CutChoice ChooseCut(const Cuts& cuts, const std::map<std::string, TuningRecord>& records) {
+  std::vector<double> seconds;
+  std::vector<bool> by_library;
+  for (const Task& task : cuts.partition.tasks) {
+    const auto record = records.find(task.workload_key);
+    const bool there = record != records.end() && record->second.verified == Verified::kOk;
+    seconds.push_back(there ? MedianSeconds(*record->second.timing()) : 0);
+    const absl::StatusOr<Schedule> schedule =
+        there ? ParseSchedule(record->second.schedule) : absl::StatusOr<Schedule>(absl::NotFoundError("no record"));
+    by_library.push_back(schedule.ok() && schedule->sketch.rfind("library/", 0) == 0);
+  }
+  CutChoice choice;
+  choice.ways = BestWays(cuts, seconds, kWorthAnotherWay, [&](const CutWay& way) {
+    return !way.writes_in_place ||
+           std::none_of(way.tasks.begin(), way.tasks.end(), [&](const auto& one) { return by_library[one.first]; });
+  });
+  for (size_t b = 0; b < choice.ways.size(); ++b) {
+    const Boundary& boundary = cuts.boundaries[b];
+    if (choice.ways[b] != 0) choice.other.emplace_back(boundary.name, boundary.ways[choice.ways[b]].name);
+  }
+  return choice;
 }
 
 // How and for what programs are compiled.
@@ -158,7 +191,7 @@ std::vector<Library> LibrariesOf(const std::vector<TaskBuild>& builds) {
 }
 
 void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& partition, const ResolvedTarget& resolved,
-               const std::vector<TaskBuild>& builds) {
+               const std::vector<TaskBuild>& builds, const CutChoice& cut) {
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
   for (size_t i = 0; i < builds.size(); ++i) {
     const TaskKernels& kernels = builds[i].kernels;
@@ -175,12 +208,19 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& part
   }
   nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
   for (Library library : LibrariesOf(builds)) libraries.push_back(NameOf(library));
-  out << nlohmann::ordered_json{{"out", flags.out}, {"target", resolved.target.ToString()}, {"libraries", libraries}, {"tasks", tasks}}
+  nlohmann::ordered_json other = nlohmann::ordered_json::array();
+  for (const auto& [boundary, way] : cut.other) other.push_back({{"boundary", boundary}, {"way", way}});
+  out << nlohmann::ordered_json{{"out", flags.out},
+                                {"target", resolved.target.ToString()},
+                                {"libraries", libraries},
+                                {"other_ways", other},
+                                {"tasks", tasks}}
              .dump(2)
       << "\n";
 }
 
-void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds) {
+void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds,
+               const CutChoice& cut) {
   double seconds = 0;
   std::set<int> defaults;
   for (size_t i = 0; i < builds.size(); ++i) {
@@ -193,6 +233,8 @@ void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& part
   if (defaults.empty()) out << "; estimated latency " << Duration(seconds);
   for (Library library : LibrariesOf(builds)) out << "; needs " << TitleOf(library) << " where it runs";
   out << "\n";
+  for (const auto& [boundary, way] : cut.other)
+    out << "cut at " << boundary << ": " << way << ", which the history says is faster than the usual way\n";
 }
 
 absl::Status RunBuild(const BuildFlags& flags, Session& session) {
@@ -200,22 +242,24 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
   }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndPartition(flags.model));
-  const std::vector<Task>& tasks = loaded.partition.tasks;
-  const std::vector<PlacedTask>& programs = loaded.partition.programs;
-  std::vector<TaskBuild> builds(programs.size());
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndCut(flags.model));
   std::map<std::string, TuningRecord> records;
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
     Warn(session, absl::StrCat("there is no history ", flags.history, "; make one with `diapason tune`"));
   }
   if (from_file || !flags.service.empty()) {
-    ASSIGN_OR_RETURN(records, ReadRecords(flags, resolved, tasks));
+    ASSIGN_OR_RETURN(records, ReadRecords(flags, resolved, loaded.cuts.partition.tasks));
   }
+  const CutChoice cut = ChooseCut(loaded.cuts, records);
+  ASSIGN_OR_RETURN(const Partition partition, PartitionAs(loaded.network, loaded.cuts, cut.ways));
+  const std::vector<Task>& tasks = partition.tasks;
+  const std::vector<PlacedTask>& programs = partition.programs;
+  std::vector<TaskBuild> builds(programs.size());
   for (size_t i = 0; i < programs.size(); ++i)
     ChooseRecord(records, resolved.target, tasks[programs[i].task], &builds[i]);
-  CompileAll(loaded.partition, {resolved, flags.build_timeout}, builds);
-  PackageRequest request{loaded.network, loaded.partition, resolved.target, resolved.facts, {}};
+  CompileAll(partition, {resolved, flags.build_timeout}, builds);
+  PackageRequest request{loaded.network, partition, resolved.target, resolved.facts, {}};
   std::set<std::string> warned;  // a task may be there in several places
   for (const TaskBuild& build : builds) {
     for (const std::string& warning : build.warnings)
@@ -224,8 +268,8 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     request.tasks.push_back(build.kernels);
   }
   RETURN_IF_ERROR(BuildPackage(flags.out, request));
-  flags.json ? PrintJson(session.out, flags, loaded.partition, resolved, builds)
-             : PrintText(session.out, flags, loaded.partition, builds);
+  flags.json ? PrintJson(session.out, flags, partition, resolved, builds, cut)
+             : PrintText(session.out, flags, partition, builds, cut);
   return absl::OkStatus();
 }
 
@@ -234,7 +278,9 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
 void AddBuild(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
   command->footer(
-      "A task without a verified record gets the default schedule and a warning. No device is needed: cuda packages can be "
+      "A task without a verified record gets the default schedule and a warning. Where a network can be cut in several ways (a "
+      "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take least time "
+      "together is built. No device is needed: cuda packages can be "
       "built where there is no GPU.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);

@@ -175,11 +175,11 @@ absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
   return options;
 }
 
-absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags) {
+absl::StatusOr<LoadedModel> LoadAndCut(const ModelFlags& flags) {
   ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
   LoadedModel loaded;
   ASSIGN_OR_RETURN(loaded.network, LoadOptimized(flags.model, options));
-  ASSIGN_OR_RETURN(loaded.partition, PartitionNetwork(loaded.network));
+  ASSIGN_OR_RETURN(loaded.cuts, FindCuts(loaded.network));
   return loaded;
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
-#include "compiler/graph/partition.h"
 #include "compiler/tensor/target.h"
 
 namespace CLI {
@@ -32,7 +32,7 @@ struct ModelFlags {
 // A model ready for tuning or building.
 struct LoadedModel {
   Network network;  // optimized
-  Partition partition;
+  Cuts cuts;
 };
 
 void AddModelFlags(CLI::App* command, ModelFlags* flags);
@@ -45,8 +45,8 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
 
 // InvalidArgument names the flag that is malformed.
 absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
-// Loads, optimizes and cuts the model.
-absl::StatusOr<LoadedModel> LoadAndPartition(const ModelFlags& flags);
+// Loads and optimizes the model, and finds the ways to cut it.
+absl::StatusOr<LoadedModel> LoadAndCut(const ModelFlags& flags);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);

@@ -1,5 +1,6 @@
 // diapason tasks: the tuning tasks of a network.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -27,9 +28,12 @@ struct TaskLine {
   std::vector<std::string> sketches;
 };
 
-absl::StatusOr<std::vector<TaskLine>> TaskLines(const Partition& partition, const ResolvedTarget& resolved) {
+// The tasks that `tune` knows, in its order.
+absl::StatusOr<std::vector<TaskLine>> TaskLines(const Cuts& cuts, const ResolvedTarget& resolved) {
   std::vector<TaskLine> lines;
-  for (const Task& task : partition.tasks) {
+  const size_t count = resolved.target.libs.empty() ? cuts.worthwhile_tasks : cuts.partition.tasks.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Task& task = cuts.partition.tasks[i];
     ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> space, TaskSpace::Create(task.dag, resolved.target, resolved.facts));
     TaskLine line{&task, {}};
     for (int i = 0; i < space->size(); ++i) line.sketches.push_back(space->space(i).name());
@@ -62,14 +66,18 @@ void PrintText(std::ostream& out, const std::vector<TaskLine>& lines) {
     table.AddRow({absl::StrCat(i + 1), task.name, absl::StrCat(task.weight), absl::StrFormat("%.4f", task.dag.flops() / 1e9),
                   absl::StrCat(lines[i].sketches.size()), task.workload_key});
   }
-  out << table.ToString() << Count(lines.size(), "task") << ", " << absl::StrFormat("%.3f", total / 1e9)
+  const auto other = std::count_if(lines.begin(), lines.end(), [](const TaskLine& line) { return line.task->weight == 0; });
+  out << table.ToString() << Count(lines.size() - other, "task") << ", " << absl::StrFormat("%.3f", total / 1e9)
       << " GFLOP in all with their weights\n";
+  if (other > 0)
+    out << Count(other, "task") << " of weight 0 " << (other == 1 ? "is" : "are")
+        << " for other ways to cut the network, and used where a history says that these are faster\n";
 }
 
 absl::Status RunTasks(const TasksFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndPartition(flags.model));
-  ASSIGN_OR_RETURN(const std::vector<TaskLine> lines, TaskLines(loaded.partition, resolved));
+  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndCut(flags.model));
+  ASSIGN_OR_RETURN(const std::vector<TaskLine> lines, TaskLines(loaded.cuts, resolved));
   flags.json ? PrintJson(session.out, resolved.target, lines) : PrintText(session.out, lines);
   return absl::OkStatus();
 }

@@ -128,7 +128,23 @@ nlohmann::ordered_json WorkersJson(MeasureClient& client) {
           {"runner_restarts", s->runner_restarts}};
 }
 
-void PrintJson(std::ostream& out, const TuneReport& report, const Partition& partition, MeasureClient& client) {
+nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& work) {
+  nlohmann::ordered_json boundaries = nlohmann::ordered_json::array();
+  for (size_t b = 0; b < work.boundaries.size(); ++b) {
+    nlohmann::ordered_json ways = nlohmann::ordered_json::array();
+    for (int w : work.tried[b]) {
+      nlohmann::ordered_json ids = nlohmann::ordered_json::array();
+      for (const auto& [task, times] : work.boundaries[b].ways[w].tasks) ids.push_back(task + 1);
+      ways.push_back({{"name", work.boundaries[b].ways[w].name}, {"tasks", ids}});
+    }
+    const int best = work.tried[b][report.ways[b]];
+    boundaries.push_back({{"name", work.boundaries[b].name}, {"ways", ways}, {"best", work.boundaries[b].ways[best].name}});
+  }
+  return boundaries;
+}
+
+void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client) {
+  const Partition& partition = work.partition;
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
   for (const TaskReport& task : report.tasks) {
     tasks.push_back({{"id", task.id + 1},
@@ -157,6 +173,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const Partition& par
                                 {"estimated_us", Number(report.estimated_us)},
                                 {"estimated_default_us", Number(report.estimated_default_us)},
                                 {"tasks", tasks},
+                                {"boundaries", BoundariesJson(report, work)},
                                 {"stages",
                                  {{"search_s", s.search_s},
                                   {"build_s", s.build_s},
@@ -185,7 +202,18 @@ std::string WinnersText(const TuneReport& report) {
   return absl::StrJoin(sorted, ", ", [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, " ", one.second); });
 }
 
-void PrintText(std::ostream& out, const TuneReport& report) {
+// "cut in the usual way at 6 of 8 places, else: layer1.0.add: add apart, ...".
+std::string CutText(const TuneReport& report, const TuneWork& work) {
+  const std::vector<WonBoundary> won = OtherWaysThatWon(work, report);
+  const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "place");
+  if (won.empty()) return absl::StrCat("cut in the usual way at all of ", boundaries);
+  return absl::StrCat("cut in the usual way at ", work.boundaries.size() - won.size(), " of ", boundaries, ", else: ",
+                      absl::StrJoin(won, ", ", [](std::string* out, const WonBoundary& one) {
+                        absl::StrAppend(out, one.boundary, ": ", one.way);
+                      }));
+}
+
+void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work) {
   TextTable table({{"id", true},
                    {"task"},
                    {"weight", true},
@@ -206,6 +234,7 @@ void PrintText(std::ostream& out, const TuneReport& report) {
   }
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
+  if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
   out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
   if (report.estimated_default_us.has_value())
     out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
@@ -319,8 +348,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
                                                                      fleet.measurer.get(), history.get(), &listener));
   ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&stop));
-  flags.json ? PrintJson(session.out, report, work.partition, fleet.measurer->client())
-             : PrintText(session.out, report);
+  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client()) : PrintText(session.out, report, work);
   if (interrupt.requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));

@@ -32,10 +32,33 @@ absl::Status Refuse(const std::string& text, const std::string& why) {
       "the objective '", text, "' ", why, ": write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms"));
 }
 
+using Way = std::vector<std::pair<int, double>>;
+
+// A way that takes longer than the best by this factor after a first round will not become the best by more of them.
+constexpr double kClearlyBehind = 1.25;
+
+double TimesIn(const Way& way, int task) {
+  double times = 0;
+  for (const auto& [member, count] : way)
+    if (member == task) times += count;
+  return times;
+}
+
+// 0 where a task has no time yet.
+double TimeOf(const Way& way, absl::Span<const double> seconds) {
+  double sum = 0;
+  for (const auto& [task, times] : way) {
+    if (seconds[task] <= 0) return 0;
+    sum += times * seconds[task];
+  }
+  return sum;
+}
+
 }  // namespace
 
 absl::StatusOr<Objective> Objective::Parse(const std::string& text,
-                                           const std::vector<std::vector<NetworkWeight>>& weights) {
+                                           const std::vector<std::vector<NetworkWeight>>& weights,
+                                           const std::vector<NetworkChoice>& choices) {
   Objective objective;
   for (int task = 0; task < static_cast<int>(weights.size()); ++task) {
     for (const NetworkWeight& weight : weights[task]) {
@@ -43,11 +66,19 @@ absl::StatusOr<Objective> Objective::Parse(const std::string& text,
       auto found = std::find_if(networks.begin(), networks.end(),
                                 [&](const Network& network) { return network.name == weight.network; });
       if (found == networks.end()) {
-        networks.push_back({weight.network, 0, {}});
+        networks.push_back({weight.network, 0, {}, {}});
         found = networks.end() - 1;
       }
       found->weights.push_back({task, weight.weight});
     }
+  }
+  objective.choices_ = choices;
+  for (size_t c = 0; c < choices.size(); ++c) {
+    const auto network = std::find_if(objective.networks_.begin(), objective.networks_.end(),
+                                      [&](const Network& n) { return n.name == choices[c].network; });
+    DIAPASON_CHECK(network != objective.networks_.end() && !choices[c].ways.empty());
+    network->choices.push_back(static_cast<int>(c));
+    for (auto& [task, weight] : network->weights) weight -= TimesIn(choices[c].ways[0], task);
   }
   if (text == "sum") return objective;
   if (text.rfind(kTargets, 0) != 0) return Refuse(text, "is not known");
@@ -71,26 +102,75 @@ absl::StatusOr<Objective> Objective::Parse(const std::string& text,
   return objective;
 }
 
-double Objective::Network::Latency(absl::Span<const double> seconds) const {
+int Objective::BestWay(const NetworkChoice& choice, absl::Span<const double> seconds) const {
+  int best = 0;
+  double least = 0;
+  for (size_t w = 0; w < choice.ways.size(); ++w) {
+    const double time = TimeOf(choice.ways[w], seconds) * (w == 0 ? kWorthAnotherWay : 1);
+    if (time == 0 || (least > 0 && time >= least)) continue;
+    best = static_cast<int>(w);
+    least = time;
+  }
+  return best;
+}
+
+std::vector<int> Objective::BestWays(absl::Span<const double> seconds) const {
+  std::vector<int> best;
+  for (const NetworkChoice& choice : choices_) best.push_back(BestWay(choice, seconds));
+  return best;
+}
+
+double Objective::Latency(const Network& network, absl::Span<const double> seconds) const {
   double sum = 0;
-  for (const auto& [task, weight] : weights) sum += weight * seconds[task];
+  for (const auto& [task, weight] : network.weights) sum += weight * seconds[task];
+  for (int c : network.choices)
+    for (const auto& [task, times] : choices_[c].ways[BestWay(choices_[c], seconds)]) sum += times * seconds[task];
   return sum;
 }
 
 double Objective::Value(absl::Span<const double> seconds) const {
   double sum = 0;
-  for (const Network& network : networks_) sum += std::max(network.target, network.Latency(seconds));
+  for (const Network& network : networks_) sum += std::max(network.target, Latency(network, seconds));
   return sum;
 }
 
 double Objective::Slope(int task, absl::Span<const double> seconds) const {
   double slope = 0;
   for (const Network& network : networks_) {
-    if (network.target > 0 && network.Latency(seconds) <= network.target) continue;
-    for (const auto& [member, weight] : network.weights)
-      if (member == task) slope += weight;
+    if (network.target > 0 && Latency(network, seconds) <= network.target) continue;
+    slope += TimesIn(network.weights, task);
+    for (int c : network.choices) {
+      const NetworkChoice& choice = choices_[c];
+      const double best = TimeOf(choice.ways[BestWay(choice, seconds)], seconds);
+      double most = 0;
+      for (const Way& way : choice.ways) {
+        const double time = TimeOf(way, seconds);
+        if (best == 0 || (time > 0 && time <= kClearlyBehind * best)) most = std::max(most, TimesIn(way, task));
+      }
+      slope += most;
+    }
   }
   return slope;
+}
+
+double Objective::Weight(int task, absl::Span<const double> seconds) const {
+  double weight = 0;
+  for (const Network& network : networks_) {
+    weight += TimesIn(network.weights, task);
+    for (int c : network.choices) weight += TimesIn(choices_[c].ways[BestWay(choices_[c], seconds)], task);
+  }
+  return weight;
+}
+
+bool Objective::IsOptional(int task) const {
+  for (const Network& network : networks_)
+    if (TimesIn(network.weights, task) > 0) return false;
+  bool other = false;
+  for (const NetworkChoice& choice : choices_) {
+    if (TimesIn(choice.ways[0], task) > 0) return false;
+    for (const Way& way : choice.ways) other = other || TimesIn(way, task) > 0;
+  }
+  return other;
 }
 
 }  // namespace diapason

@@ -14,7 +14,7 @@ namespace diapason {
 struct TaskReport {
   int id = 0;  // position in the list of tasks
   std::string name;
-  double weight = 1;
+  double weight = 1;   // times it runs when each network is cut in the way that is best so far
   int64_t trials = 0;  // of the history's too
   int64_t failed = 0;  // of these; those whose result was wrong included
   int64_t in_flight = 0;
@@ -47,7 +47,8 @@ struct TuneReport {
   int64_t in_flight = 0;
   // Sum of weight times best, of all tasks; nothing while one has no result.
   std::optional<double> estimated_us;
-  std::optional<double> estimated_default_us;
+  std::optional<double> estimated_default_us;  // of the usual ways
+  std::vector<int> ways;                       // by TunerOptions::choices: the best so far
   std::vector<TaskReport> tasks;
   StageReport stages;
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind, most frequent first

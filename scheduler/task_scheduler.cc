@@ -38,6 +38,7 @@ TaskScheduler::TaskScheduler(std::vector<ScheduledTask> tasks, Objective objecti
       options_(options),
       states_(tasks_.size()) {
   DIAPASON_CHECK(options_.round_size >= 1);
+  for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) optional_.push_back(objective_.IsOptional(task));
 }
 
 void TaskScheduler::AddTrial(int task, double best) {
@@ -57,8 +58,9 @@ void TaskScheduler::CheckDone(int task) {
 }
 
 void TaskScheduler::AddMoment() {
-  const bool complete =
-      std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0 || s.done; });
+  bool complete = true;
+  for (size_t task = 0; task < states_.size(); ++task)
+    complete = complete && (optional_[task] || states_[task].best > 0 || states_[task].done);
   if (complete) values_.push_back({trials_, objective_.Value(Latencies())});
 }
 
@@ -109,15 +111,39 @@ std::vector<double> TaskScheduler::Latencies() const {
   return latencies;
 }
 
+// Every task that the usual way needs has a result.
+bool TaskScheduler::Complete() const {
+  for (size_t task = 0; task < states_.size(); ++task)
+    if (!optional_[task] && states_[task].best == 0) return false;
+  return true;
+}
+
 std::optional<double> TaskScheduler::Value() const {
-  for (const State& state : states_)
-    if (state.best == 0) return std::nullopt;
-  return objective_.Value(Latencies());
+  return Complete() ? std::optional<double>(objective_.Value(Latencies())) : std::nullopt;
+}
+
+// Whether a task of another way than the usual may have trials: first rounds within their share, later ones while the way may
+// still win.
+bool TaskScheduler::MayGoOn(int task, const std::vector<double>& latencies) const {
+  constexpr int64_t kShare = 8;  // of the trials, one in so many
+  if (Had(task) >= options_.round_size) return states_[task].best > 0 && objective_.Slope(task, latencies) > 0;
+  int64_t first_rounds = 0;
+  bool usual_goes_on = false;
+  for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {
+    if (optional_[other]) {
+      first_rounds += std::min<int64_t>(Had(other), options_.round_size);
+    } else if (!states_[other].done) {
+      if (states_[other].trials < options_.round_size) return false;
+      usual_goes_on = true;
+    }
+  }
+  if (!usual_goes_on || Had(task) > 0) return true;
+  return kShare * (first_rounds + options_.round_size) <= trials_ + in_flight_;
 }
 
 double TaskScheduler::ExpectedGain() const {
   int64_t live = 0;
-  for (const State& state : states_) live += state.done ? 0 : 1;
+  for (size_t task = 0; task < states_.size(); ++task) live += states_[task].done || optional_[task] ? 0 : 1;
   const int64_t window = std::max(trials_ / 10, live * options_.round_size);
   const Moment* before = nullptr;
   for (const Moment& moment : values_)
@@ -220,12 +246,14 @@ std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {
     return Round{task, static_cast<int>(taken)};
   };
 
+  const std::vector<double> latencies = Latencies();
   std::vector<int> live, open;
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
     const State& state = states_[task];
-    if (state.done) continue;
+    if (state.done || (optional_[task] && !MayGoOn(task, latencies))) continue;
     live.push_back(task);
     if (state.trials + state.in_flight == 0) return start(task, 1);  // its default schedule
+    if (optional_[task] && Had(task) < options_.round_size) continue;
     if (state.in_flight == 0 || state.in_flight + options_.round_size <= max_in_flight) open.push_back(task);
   }
   if (live.empty()) return in_flight_ == 0 ? End(StopReason::kTasksDone) : std::nullopt;
@@ -234,15 +262,13 @@ std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {
     const int64_t had = states_[task].trials + states_[task].in_flight;
     if (had >= options_.round_size) continue;
     if (states_[task].trials > 0) return start(task, options_.round_size - had);
-    waits = true;
+    waits = waits || !optional_[task];
   }
   if (waits) return std::nullopt;
 
-  const std::vector<double> latencies = Latencies();
-  const bool complete = std::all_of(states_.begin(), states_.end(), [](const State& s) { return s.best > 0; });
   const bool sloping =
       std::any_of(live.begin(), live.end(), [&](int task) { return objective_.Slope(task, latencies) > 0; });
-  if (complete && !sloping) return End(StopReason::kTargets);
+  if (Complete() && !sloping) return End(StopReason::kTargets);
   if (options_.early_stop > 0 && ExpectedGain() < options_.early_stop) return End(StopReason::kNoGain);
   if (open.empty()) return std::nullopt;
   const std::optional<int> task = Choose(open);

@@ -10,7 +10,9 @@
 //     spread over the run, then it is given up;
 //   - the histories of a run before this one are restored, so the backward term goes on;
 //   - similar tasks are told by kind and size of their anchor, not by an attribute that nobody sets;
-//   - the run ends when the gain expected of the next trials is small.
+//   - the run ends when the gain expected of the next trials is small;
+//   - tasks of other ways to cut a network get a first round when those of the usual way have had theirs, and all their first
+//     rounds together no more than a share of the trials; after that a way that is clearly behind gets no more.
 // Not safe from several threads.
 #pragma once
 
@@ -82,8 +84,11 @@ class TaskScheduler {
   int64_t in_flight() const { return in_flight_; }
   int64_t task_trials(int task) const { return states_[task].trials; }
   double best(int task) const { return states_[task].best; }
+  // How often the networks run it when each is cut in the way that is best so far; by choice, that way.
+  double Weight(int task) const { return objective_.Weight(task, Latencies()); }
+  std::vector<int> BestWays() const { return objective_.BestWays(Latencies()); }
   bool done(int task) const { return states_[task].done; }
-  // Value of the objective; nothing while a task that is not given up has no result.
+  // Value of the objective; nothing while a task of the usual way has no result.
   std::optional<double> Value() const;
   // Expected relative fall of the objective over the next tenth of the trials; 1 while unknown.
   double ExpectedGain() const;
@@ -112,10 +117,14 @@ class TaskScheduler {
   std::optional<int> Needy(const std::vector<int>& open) const;
   int Group(int task) const;
   std::optional<Round> End(StopReason reason);
+  int64_t Had(int task) const { return states_[task].trials + states_[task].in_flight; }
+  bool Complete() const;
+  bool MayGoOn(int task, const std::vector<double>& latencies) const;
 
   const std::vector<ScheduledTask> tasks_;
   const Objective objective_;
   const TaskSchedulerOptions options_;
+  std::vector<bool> optional_;  // by task
   std::vector<State> states_;
   std::vector<Moment> values_;  // of the objective, after each trial since all tasks have a result
   int64_t trials_ = 0, in_flight_ = 0;

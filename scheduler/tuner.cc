@@ -37,6 +37,9 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
   for (int id = 0; id < static_cast<int>(tasks.size()); ++id)
     if (only.empty() || only.count(id) > 0) selected_.push_back(id);
 
+  for (const TuningTask& task : tasks)
+    usual_.push_back(std::any_of(task.weights.begin(), task.weights.end(),
+                                 [](const NetworkWeight& weight) { return weight.weight > 0; }));
   const int round_size = RoundSize();
   options_.evolution.population = std::min(options_.evolution.population, std::max(1024, 64 * round_size));
   for (int id = 0; id < static_cast<int>(tasks.size()); ++id) {
@@ -50,7 +53,7 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
     scheduled.push_back({tasks_[id]->flops(), KindOf(tasks_[id]->task().dag)});
     weights.push_back(tasks_[id]->task().weights);
   }
-  ASSIGN_OR_RETURN(Objective objective, Objective::Parse(options_.objective, weights));
+  ASSIGN_OR_RETURN(Objective objective, Objective::Parse(options_.objective, weights, ScheduledChoices()));
   TaskSchedulerOptions scheduling;
   scheduling.trials = options_.trials;
   scheduling.round_size = round_size;
@@ -75,6 +78,24 @@ absl::Status Tuner::Impl::Prepare(std::vector<TuningTask> tasks) {
   next_trial_.resize(tasks_.size());
   to_replay_.resize(tasks_.size());
   return absl::OkStatus();
+}
+
+// The choices that can be made, by tasks as the scheduler knows them.
+std::vector<NetworkChoice> Tuner::Impl::ScheduledChoices() {
+  std::vector<NetworkChoice> scheduled;
+  for (size_t c = 0; c < options_.choices.size(); ++c) {
+    NetworkChoice choice = options_.choices[c];
+    bool tuned = true;
+    for (auto& way : choice.ways)
+      for (auto& [task, times] : way) {
+        task = scheduled_as_[task];
+        tuned = tuned && task >= 0;
+      }
+    if (!tuned) continue;
+    scheduled.push_back(std::move(choice));
+    choices_.push_back(static_cast<int>(c));
+  }
+  return scheduled;
 }
 
 absl::Status Tuner::Impl::Start() {
@@ -151,7 +172,7 @@ bool Tuner::Impl::OutOfTime(double reserve) const {
 
 bool Tuner::Impl::OutOfPatience() const {
   if (options_.patience <= 0 || measured_ - gain_at_ < options_.patience) return false;
-  return std::all_of(selected_.begin(), selected_.end(), [this](int id) { return tasks_[id]->BestSeconds() > 0; });
+  return scheduler_->Value().has_value();
 }
 
 // Verifications without an answer may be asked for anew. A trial that still answers is stored.

@@ -69,6 +69,7 @@ class Tuner::Impl {
 
  private:
   int RoundSize() const;
+  std::vector<NetworkChoice> ScheduledChoices();
   absl::Status Start();
   absl::Status Loop(const std::atomic<bool>* stop);
   absl::Status Drain(const std::atomic<bool>* stop);
@@ -158,6 +159,8 @@ class Tuner::Impl {
   std::vector<std::unique_ptr<TaskState>> tasks_;
   std::vector<int> selected_;      // tasks that are tuned, in order
   std::vector<int> scheduled_as_;  // index of a task in the scheduler; -1: not tuned
+  std::vector<bool> usual_;        // by task: it has a weight, whatever way is best
+  std::vector<int> choices_;       // of options_.choices, those that the scheduler knows
   std::unique_ptr<TaskScheduler> scheduler_;
   std::unique_ptr<XgbCostModel> model_;
   std::vector<TunedWorkload> tuned_before_;  // no tasks of this run

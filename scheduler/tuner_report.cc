@@ -9,7 +9,7 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   TaskReport report;
   report.id = task.id();
   report.name = task.task().name;
-  report.weight = task.weight();
+  report.weight = scheduled_as_[task.id()] >= 0 ? scheduler_->Weight(scheduled_as_[task.id()]) : task.weight();
   // Those that are still to be replayed are in the history too.
   report.trials = static_cast<int64_t>(task.results().size()) + to_replay_[task.id()];
   report.failed = task.failed();
@@ -37,14 +37,17 @@ TuneReport Tuner::Impl::Report() const {
   for (const auto& task : tasks_) {
     report.tasks.push_back(ReportOf(*task));
     const TaskReport& one = report.tasks.back();
-    all_best = all_best && one.best_us;
-    all_default = all_default && one.default_us;
+    all_best = all_best && (one.best_us || one.weight == 0);
+    all_default = all_default && (one.default_us || task->weight() == 0);
     best += one.weight * one.best_us.value_or(0);
-    before += one.weight * one.default_us.value_or(0);
+    before += task->weight() * one.default_us.value_or(0);
     if (!one.selected) continue;
     report.trials += one.trials;
     report.failed += one.failed;
   }
+  report.ways.assign(options_.choices.size(), 0);
+  const std::vector<int> ways = scheduler_->BestWays();
+  for (size_t c = 0; c < ways.size(); ++c) report.ways[choices_[c]] = ways[c];
   if (all_best) report.estimated_us = best;
   if (all_default) report.estimated_default_us = before;
   report.measured = measured_ - replays_;

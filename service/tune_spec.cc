@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -35,10 +36,32 @@ absl::StatusOr<std::vector<int>> ParseTasks(const std::string& text, size_t coun
   return positions;
 }
 
-absl::Status CheckObjective(const std::string& text, const std::vector<TuningTask>& tasks) {
+absl::Status CheckObjective(const std::string& text, const std::vector<TuningTask>& tasks,
+                            const std::vector<NetworkChoice>& choices) {
   std::vector<std::vector<NetworkWeight>> weights;
   for (const TuningTask& task : tasks) weights.push_back(task.weights);
-  return Objective::Parse(text, weights).status();
+  return Objective::Parse(text, weights, choices).status();
+}
+
+// The boundaries at which ways are tuned against each other. Calls of libraries write no parts of larger tensors: with them, ways
+// that run more may win too.
+void AddChoices(Cuts& cuts, const std::string& target_text, TuneWork& work) {
+  const absl::StatusOr<Target> target = Target::Parse(target_text);
+  const bool libraries = target.ok() && !target->libs.empty();
+  if (!libraries) cuts.partition.tasks.resize(cuts.worthwhile_tasks);
+  for (Boundary& boundary : cuts.boundaries) {
+    std::vector<int> tried = WaysThatMayWin(boundary);
+    if (libraries) {
+      tried.resize(boundary.ways.size());
+      std::iota(tried.begin(), tried.end(), 0);
+    }
+    if (tried.size() < 2) continue;
+    NetworkChoice choice{work.network, {}};
+    for (int w : tried) choice.ways.emplace_back(boundary.ways[w].tasks.begin(), boundary.ways[w].tasks.end());
+    work.choices.push_back(std::move(choice));
+    work.tried.push_back(std::move(tried));
+    work.boundaries.push_back(std::move(boundary));
+  }
 }
 
 // As the flags of `tune` check; who writes to the service without our program gets the same answer.
@@ -84,15 +107,26 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
   TuneWork work;
   work.network = NetworkName(spec.model);
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(path, spec.options));
-  ASSIGN_OR_RETURN(work.partition, PartitionNetwork(network));
+  ASSIGN_OR_RETURN(Cuts cuts, FindCuts(network));
+  AddChoices(cuts, spec.target, work);
+  work.partition = std::move(cuts.partition);
   for (const Task& task : work.partition.tasks) {
     const double weight = static_cast<double>(task.weight);
     work.tasks.push_back({task.name, task.dag, task.workload_key, {{work.network, weight}}});
     work.links.push_back({work.network, task.workload_key, SerializeDag(task.dag), task.name, weight});
   }
   ASSIGN_OR_RETURN(work.only, ParseTasks(spec.tasks, work.tasks.size()));
-  RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks));
+  RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks, work.choices));
   return work;
+}
+
+std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report) {
+  std::vector<WonBoundary> won;
+  for (size_t b = 0; b < work.boundaries.size() && b < report.ways.size(); ++b) {
+    const int way = work.tried[b][report.ways[b]];
+    if (way != 0) won.push_back({work.boundaries[b].name, work.boundaries[b].ways[way].name});
+  }
+  return won;
 }
 
 TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target) {
@@ -103,6 +137,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.trials = spec.trial_limit().value_or(kUnlimitedTrials);
   options.seconds = spec.seconds;
   options.only = work.only;
+  options.choices = work.choices;
   options.seed = spec.seed;
   options.trials_per_round = static_cast<int>(spec.trials_per_round);
   options.measure = spec.measure;

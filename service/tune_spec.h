@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
-#include "compiler/graph/partition.h"
 #include "scheduler/tuner.h"
 #include "service/target.h"
 
@@ -60,7 +60,11 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message);
 // A model cut into tasks, ready for the tuner.
 struct TuneWork {
   std::string network;  // the name that a history knows it by
+  // Its tasks are those of the list: the usual ones, then those of other ways to cut the network that may win, of weight 0.
   Partition partition;
+  std::vector<Boundary> boundaries;     // where there are such ways
+  std::vector<NetworkChoice> choices;   // by boundary: the ways that are tuned
+  std::vector<std::vector<int>> tried;  // by boundary: which ones of its ways these are
   std::vector<TuningTask> tasks;
   std::vector<NetworkTask> links;
   std::vector<int> only;  // positions of the tasks to tune; empty: all
@@ -68,6 +72,11 @@ struct TuneWork {
 
 // Loads the model from `path` (or the built-in network of that name) and checks the options that depend on it.
 absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path);
+// How a network is best cut so far, for people: the boundaries where another way than the usual is best, with that way.
+struct WonBoundary {
+  std::string boundary, way;
+};
+std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report);
 // All but the seed of evolution, the model's path and what is told of the run.
 TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target);
 

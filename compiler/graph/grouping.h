@@ -1,5 +1,5 @@
-// Which nodes of a network become one kernel, and which ways there are: what partition.h makes subgraphs of. For
-// compiler/graph alone.
+// Which nodes of a network become one kernel, and which ways there are: what partition.h makes subgraphs of, and cuts.h
+// chooses among.
 #pragma once
 
 #include <cstdint>

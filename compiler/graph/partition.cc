@@ -3,50 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "compiler/graph/cuts.h"
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_name.h"
+#include "compiler/graph/task_table.h"
 #include "compiler/tensor/check.h"
-#include "compiler/tensor/serialize.h"
 
 namespace diapason {
 namespace {
-
-// The bytes of a dag but for the names of its stages: those say which operators it was made of (a clip at 0 is a relu).
-std::string BytesWithoutNames(const ComputeDag& dag) {
-  std::vector<Stage> stages = dag.stages();
-  for (size_t i = 0; i < stages.size(); ++i) stages[i].name = absl::StrCat("s", i);
-  return SerializeDag(ComputeDag::Create(std::move(stages), dag.outputs()).value());
-}
-
-// Finds or makes the task of a subgraph. Equal keys with other numbers of stages would bind wrong buffers.
-void AssignTask(Partition& partition, Subgraph& subgraph, const std::string& name, std::map<std::string, int>& by_key,
-                std::map<std::string, int>& names) {
-  std::string key = subgraph.dag.workload_key();
-  auto [it, fresh] = by_key.emplace(key, static_cast<int>(partition.tasks.size()));
-  if (fresh) {
-    int count = ++names[name];
-    std::string unique = count == 1 ? name : absl::StrCat(name, "_v", count);
-    partition.tasks.push_back({unique, subgraph.dag, 0, key});
-  }
-  subgraph.task = it->second;
-  Task& task = partition.tasks[subgraph.task];
-  DIAPASON_CHECK_MSG(fresh || BytesWithoutNames(task.dag) == BytesWithoutNames(subgraph.dag),
-                     "equal workloads with different stages: " + key);
-  subgraph.dag = task.dag;
-  ++task.weight;
-}
-
-absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group) {
-  if (group.nodes.empty()) return CopySubgraph(network, group.copied);
-  return BuildSubgraph(network, group.nodes);
-}
-
-std::string NameOf(const Network& network, const Group& group) {
-  if (!group.nodes.empty()) return TaskName(network, group.nodes, group.anchor);
-  return CopyName(network, group.copied);
-}
 
 // Programs by task, with the subgraphs pointing to them.
 void AssignPrograms(Partition& partition, const std::vector<Group>& groups) {
@@ -74,19 +39,35 @@ void AssignPrograms(Partition& partition, const std::vector<Group>& groups) {
 
 }  // namespace
 
-absl::StatusOr<Partition> PartitionNetwork(const Network& network) {
+absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group) {
+  absl::StatusOr<Subgraph> subgraph =
+      group.nodes.empty() ? CopySubgraph(network, group.copied) : BuildSubgraph(network, group.nodes);
+  if (subgraph.ok()) subgraph->outputs = {group.output};
+  return subgraph;
+}
+
+std::string NameOf(const Network& network, const Group& group) {
+  if (!group.nodes.empty()) return TaskName(network, group.nodes, group.anchor);
+  return CopyName(network, group.copied);
+}
+
+absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& ways) {
   Partition partition;
-  std::map<std::string, int> by_key, names;
-  Grouping grouping = GroupNodes(network, UsualWays(network));
+  TaskTable table(&partition.tasks);
+  Grouping grouping = GroupNodes(network, ways);
   for (const Group& group : grouping.groups) {
     ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network, group));
-    subgraph.outputs = {group.output};
-    AssignTask(partition, subgraph, NameOf(network, group), by_key, names);
+    table.Assign(subgraph, NameOf(network, group));
+    ++partition.tasks[subgraph.task].weight;
     partition.subgraphs.push_back(std::move(subgraph));
   }
   partition.alias_of = std::move(grouping.alias_of);
   AssignPrograms(partition, grouping.groups);
   return partition;
+}
+
+absl::StatusOr<Partition> PartitionNetwork(const Network& network) {
+  return PartitionInWays(network, UsualWays(network));
 }
 
 }  // namespace diapason

@@ -1,9 +1,11 @@
 // The ComputeDag of a group of nodes, in canonical order.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/grouping.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
 
@@ -16,5 +18,9 @@ absl::StatusOr<Subgraph> BuildSubgraph(const Network& network, const std::vector
 
 // A copy of a tensor.
 absl::StatusOr<Subgraph> CopySubgraph(const Network& network, int tensor);
+
+// Either, as the group says; its output is what the group writes. NameOf: of its task.
+absl::StatusOr<Subgraph> SubgraphOf(const Network& network, const Group& group);
+std::string NameOf(const Network& network, const Group& group);
 
 }  // namespace diapason

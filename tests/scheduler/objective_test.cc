@@ -26,6 +26,31 @@ TEST(Objective, ANetworkAtItsTargetGainsNothing) {
   EXPECT_DOUBLE_EQ(targets.Slope(0, {6, 10, 100}), 2);
 }
 
+// Task 0 once; then either task 1 twice, which is usual, or task 2 and task 3.
+const std::vector<std::vector<NetworkWeight>> kChoiceWeights = {{{"a", 1}}, {{"a", 2}}, {{"a", 0}}, {{"a", 0}}};
+const std::vector<NetworkChoice> kChoice = {{"a", {{{1, 2}}, {{2, 1}, {3, 1}}}}};
+
+TEST(Objective, CountsTheWayOfLeastTime) {
+  const Objective sum = Objective::Parse("sum", kChoiceWeights, kChoice).value();
+  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 5}), 1 + 13);
+  EXPECT_EQ(sum.BestWays({1, 10, 8, 5}), std::vector<int>{1});
+  EXPECT_DOUBLE_EQ(sum.Weight(1, {1, 10, 8, 5}), 0);
+  EXPECT_DOUBLE_EQ(sum.Weight(2, {1, 10, 8, 5}), 1);
+  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 8, 0}), 1 + 20) << "a way without a time for each task does not count";
+  EXPECT_DOUBLE_EQ(sum.Value({1, 10, 15, 4.9}), 1 + 20) << "hardly faster is not worth another way";
+  EXPECT_FALSE(sum.IsOptional(0) || sum.IsOptional(1));
+  EXPECT_TRUE(sum.IsOptional(2) && sum.IsOptional(3));
+}
+
+TEST(Objective, GainsNothingByAWayThatIsClearlyBehind) {
+  const Objective sum = Objective::Parse("sum", kChoiceWeights, kChoice).value();
+  EXPECT_DOUBLE_EQ(sum.Slope(1, {1, 10, 15, 8}), 2);
+  EXPECT_DOUBLE_EQ(sum.Slope(2, {1, 10, 15, 8}), 1) << "23 against 20 may still win";
+  EXPECT_DOUBLE_EQ(sum.Slope(2, {1, 10, 15, 11}), 0) << "26 may not";
+  EXPECT_DOUBLE_EQ(sum.Slope(1, {1, 10, 8, 5}), 0) << "nor may the usual way with 20 against 13";
+  EXPECT_DOUBLE_EQ(sum.Slope(0, {1, 10, 8, 5}), 1);
+}
+
 TEST(Objective, ReadsUnits) {
   const Objective targets = Objective::Parse("targets:a=5ms,b=800us", kWeights).value();
   EXPECT_DOUBLE_EQ(targets.Value({0, 0, 0}), 5.8e-3);

@@ -22,7 +22,8 @@ struct Curve {
 };
 
 struct Fixture {
-  Fixture(std::vector<Curve> of, TaskSchedulerOptions options, const std::string& objective = "sum")
+  Fixture(std::vector<Curve> of, TaskSchedulerOptions options, const std::string& objective = "sum",
+          const std::vector<NetworkChoice>& choices = {})
       : curves(std::move(of)) {
     std::vector<ScheduledTask> tasks;
     std::vector<std::vector<NetworkWeight>> weights;
@@ -30,7 +31,7 @@ struct Fixture {
       tasks.push_back({curve.flops, curve.kind});
       weights.push_back({{"net", curve.weight}});
     }
-    scheduler = std::make_unique<TaskScheduler>(tasks, Objective::Parse(objective, weights).value(), options);
+    scheduler = std::make_unique<TaskScheduler>(tasks, Objective::Parse(objective, weights, choices).value(), options);
   }
   // One round from proposal to the last result; false at the end.
   bool Step() {
@@ -292,6 +293,49 @@ TEST(TaskScheduler, ReproducesItsOrderFromTheSeed) {
   };
   EXPECT_EQ(run(1), run(1));
   EXPECT_NE(run(1), run(2));
+}
+
+// Two tasks of the usual way, and two of another way at one place.
+Fixture WithAnotherWay(double floor, int64_t trials) {
+  TaskSchedulerOptions options;
+  options.trials = trials;
+  options.round_size = 10;
+  options.epsilon = 0;
+  return Fixture({{.weight = 1}, {.weight = 1}, {.weight = 0, .start = 5e-3, .floor = floor}, {.weight = 0, .start = 5e-3, .floor = floor}},
+                 options, "sum", {{"net", {{{1, 1}}, {{2, 1}, {3, 1}}}}});
+}
+
+TEST(TaskScheduler, TriesOtherWaysWithinAShareOfTheTrials) {
+  Fixture f = WithAnotherWay(0.4e-3, 400);
+  const auto tried = [&] { return f.scheduler->task_trials(2) + f.scheduler->task_trials(3); };
+  while (f.scheduler->trials() < 70) ASSERT_TRUE(f.Step());
+  EXPECT_EQ(tried(), 0) << "a first round is more than an eighth of these";
+  while (f.scheduler->trials() < 120) ASSERT_TRUE(f.Step());
+  EXPECT_EQ(tried(), 10);
+  f.RunAll();
+  EXPECT_EQ(f.scheduler->trials(), 400);
+  EXPECT_GE(tried(), 20);
+}
+
+TEST(TaskScheduler, AWayThatIsClearlyBehindGetsNoMoreThanItsFirstRounds) {
+  Fixture f = WithAnotherWay(5e-3, 600);
+  f.RunAll();
+  EXPECT_EQ(f.scheduler->task_trials(2), 10);
+  EXPECT_EQ(f.scheduler->task_trials(3), 10);
+  EXPECT_EQ(f.scheduler->trials(), 600);
+  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{0});
+  EXPECT_DOUBLE_EQ(*f.scheduler->Value(), f.best[0] + f.best[1]);
+}
+
+TEST(TaskScheduler, AWayThatWinsGetsTheTrialsInsteadOfTheUsualOne) {
+  Fixture f = WithAnotherWay(0.1e-3, 600);
+  f.curves[1].start = f.curves[1].floor = 20e-3;
+  f.RunAll();
+  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{1});
+  EXPECT_DOUBLE_EQ(f.scheduler->Weight(1), 0);
+  EXPECT_DOUBLE_EQ(f.scheduler->Weight(2), 1);
+  EXPECT_GT(f.scheduler->task_trials(2), 30);
+  EXPECT_DOUBLE_EQ(*f.scheduler->Value(), f.best[0] + f.best[2] + f.best[3]);
 }
 
 }  // namespace

@@ -1,0 +1,235 @@
+#include "compiler/graph/cuts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/subgraph_dag.h"
+#include "compiler/graph/task_table.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+constexpr size_t kMaxWays = 6;  // of a boundary; forks that would make more of them are left out
+
+// A set of forks taken together, and what it changes.
+struct Change {
+  std::string name;
+  Ways ways;
+  std::vector<Group> removed, added;
+};
+
+// Forks whose changes meet.
+struct Region {
+  int node = -1;
+  std::vector<Change> changes;
+  std::set<int> nodes;
+};
+
+std::string NameOfWay(const Network& network, const Fork& fork) {
+  const std::string& op = network.nodes[fork.node].op;
+  switch (fork.other) {
+    case Way::kUsual: break;
+    case Way::kKernel: return absl::StrCat(op, " by a kernel");
+    case Way::kInPlace: return absl::StrCat(op, " in place");
+    case Way::kApart: return absl::StrCat(op, " apart");
+    case Way::kShorterBranch: return absl::StrCat(op, " in the shorter branch");
+  }
+  return "usual";
+}
+
+std::vector<Group> Without(const std::vector<Group>& all, const std::vector<Group>& less) {
+  std::vector<Group> left;
+  for (const Group& group : all)
+    if (std::find(less.begin(), less.end(), group) == less.end()) left.push_back(group);
+  return left;
+}
+
+class CutFinder {
+ public:
+  explicit CutFinder(const Network& network) : network_(network) {}
+
+  absl::StatusOr<Cuts> Find() {
+    cuts_.usual = UsualWays(network_);
+    ASSIGN_OR_RETURN(cuts_.partition, PartitionInWays(network_, cuts_.usual));
+    usual_ = GroupNodes(network_, cuts_.usual);
+    FindRegions();
+    std::vector<Task> tasks;
+    TaskTable table(&tasks);
+    // In the partition's order, so that its tasks get the numbers that they have there.
+    for (size_t s = 0; s < usual_.groups.size(); ++s) {
+      Subgraph copy = cuts_.partition.subgraphs[s];
+      table.Assign(copy, NameOf(network_, usual_.groups[s]));
+      DIAPASON_CHECK(copy.task == cuts_.partition.subgraphs[s].task);
+    }
+    cuts_.usual_tasks = tasks.size();
+    for (const Region& region : regions_) RETURN_IF_ERROR(AddBoundary(region, table));
+    AddTasks(std::move(tasks));
+    CountFixed();
+    return std::move(cuts_);
+  }
+
+ private:
+  Change ChangeBy(std::string name, Ways differing) const {
+    Change change{std::move(name), std::move(differing), {}, {}};
+    Ways all = cuts_.usual;
+    for (const auto& [node, way] : change.ways) all[node] = way;
+    const Grouping other = GroupNodes(network_, all);
+    change.removed = Without(usual_.groups, other.groups);
+    change.added = Without(other.groups, usual_.groups);
+    return change;
+  }
+
+  static std::set<int> NodesOf(const std::vector<Change>& changes) {
+    std::set<int> nodes;
+    for (const Change& change : changes)
+      for (const auto* groups : {&change.removed, &change.added})
+        for (const Group& group : *groups) {
+          nodes.insert(group.nodes.begin(), group.nodes.end());
+          if (group.nodes.empty()) nodes.insert(group.order);
+        }
+    return nodes;
+  }
+
+  void FindRegions() {
+    std::map<int, Region> by_node;
+    for (const Fork& fork : usual_.forks) {
+      Change change = ChangeBy(NameOfWay(network_, fork), {{fork.node, fork.other}});
+      if (change.added.empty()) continue;
+      Region& region = by_node[fork.node];
+      region.node = fork.node;
+      region.changes.push_back(std::move(change));
+    }
+    for (auto& [node, region] : by_node) {
+      region.nodes = NodesOf(region.changes);
+      Insert(std::move(region));
+    }
+  }
+
+  static bool Meet(const Region& a, const Region& b) {
+    return std::any_of(a.nodes.begin(), a.nodes.end(), [&](int n) { return b.nodes.count(n) > 0; });
+  }
+
+  // Regions that meet become one, of the ways of both.
+  void Insert(Region region) {
+    for (size_t r = 0; r < regions_.size(); ++r) {
+      if (!Meet(regions_[r], region)) continue;
+      const Region met = regions_[r];
+      if ((met.changes.size() + 1) * (region.changes.size() + 1) > kMaxWays) return;
+      Region both{met.node, met.changes, {}};
+      both.changes.insert(both.changes.end(), region.changes.begin(), region.changes.end());
+      for (const Change& a : met.changes)
+        for (const Change& b : region.changes) {
+          Ways ways = a.ways;
+          ways.insert(b.ways.begin(), b.ways.end());
+          both.changes.push_back(ChangeBy(absl::StrCat(a.name, ", ", b.name), std::move(ways)));
+        }
+      both.nodes = NodesOf(both.changes);
+      regions_.erase(regions_.begin() + static_cast<int64_t>(r));
+      return Insert(std::move(both));
+    }
+    regions_.push_back(std::move(region));
+  }
+
+  absl::Status AddBoundary(const Region& region, TaskTable& table) {
+    std::vector<Group> usual;
+    for (const Group& group : usual_.groups)
+      for (const Change& change : region.changes)
+        if (std::find(change.removed.begin(), change.removed.end(), group) != change.removed.end()) {
+          usual.push_back(group);
+          break;
+        }
+    Boundary boundary{network_.nodes[region.node].name, {}};
+    RETURN_IF_ERROR(AddWay({"usual", {}, {}, {}}, usual, table, boundary));
+    for (const Change& change : region.changes) RETURN_IF_ERROR(AddWay(change, usual, table, boundary));
+    for (const auto& [task, count] : boundary.ways[0].tasks) in_boundaries_[task] += count;
+    cuts_.boundaries.push_back(std::move(boundary));
+    return absl::OkStatus();
+  }
+
+  absl::Status AddWay(const Change& change, const std::vector<Group>& usual, TaskTable& table, Boundary& boundary) {
+    std::vector<Group> groups = Without(usual, change.removed);
+    groups.insert(groups.end(), change.added.begin(), change.added.end());
+    std::map<int, int> count;
+    CutWay way{change.name, change.ways, {}, false};
+    for (const Group& group : groups) {
+      ASSIGN_OR_RETURN(Subgraph subgraph, SubgraphOf(network_, group));
+      table.Assign(subgraph, NameOf(network_, group));
+      ++count[subgraph.task];
+      way.writes_in_place = way.writes_in_place || !group.place.whole();
+    }
+    way.tasks.assign(count.begin(), count.end());
+    boundary.ways.push_back(std::move(way));
+    return absl::OkStatus();
+  }
+
+  // Those of ways that may win in front of the others.
+  void AddTasks(std::vector<Task> tasks) {
+    std::set<int> worthwhile;
+    for (const Boundary& boundary : cuts_.boundaries)
+      for (int w : WaysThatMayWin(boundary))
+        for (const auto& [task, count] : boundary.ways[w].tasks) worthwhile.insert(task);
+    const int usual = static_cast<int>(cuts_.usual_tasks), all = static_cast<int>(tasks.size());
+    std::vector<int> number(tasks.size());
+    for (int t = 0; t < usual; ++t) number[t] = t;
+    for (bool wanted : {true, false}) {
+      for (int t = usual; t < all; ++t) {
+        if ((worthwhile.count(t) > 0) != wanted) continue;
+        number[t] = static_cast<int>(cuts_.partition.tasks.size());
+        cuts_.partition.tasks.push_back(std::move(tasks[t]));
+      }
+      if (wanted) cuts_.worthwhile_tasks = cuts_.partition.tasks.size();
+    }
+    for (Boundary& boundary : cuts_.boundaries)
+      for (CutWay& way : boundary.ways) {
+        for (auto& [task, count] : way.tasks) task = number[task];
+        std::sort(way.tasks.begin(), way.tasks.end());
+      }
+  }
+
+  void CountFixed() {
+    for (size_t t = 0; t < cuts_.partition.tasks.size(); ++t)
+      cuts_.fixed.push_back(cuts_.partition.tasks[t].weight - in_boundaries_[static_cast<int>(t)]);
+  }
+
+  const Network& network_;
+  Cuts cuts_;
+  Grouping usual_;
+  std::vector<Region> regions_;
+  std::map<int, int> in_boundaries_;  // by task: occurrences in the usual ways of boundaries
+};
+
+// A way that runs all that another one runs, and more.
+bool RunsMore(const CutWay& way, const CutWay& other) {
+  const std::map<int, int> mine(way.tasks.begin(), way.tasks.end());
+  return way.tasks != other.tasks && std::all_of(other.tasks.begin(), other.tasks.end(), [&](const auto& one) {
+           const auto it = mine.find(one.first);
+           return it != mine.end() && it->second >= one.second;
+         });
+}
+
+}  // namespace
+
+absl::StatusOr<Cuts> FindCuts(const Network& network) { return CutFinder(network).Find(); }
+
+std::vector<int> WaysThatMayWin(const Boundary& boundary) {
+  std::vector<int> may;
+  for (int w = 0; w < static_cast<int>(boundary.ways.size()); ++w) {
+    const bool behind = std::any_of(boundary.ways.begin(), boundary.ways.end(),
+                                    [&](const CutWay& other) { return RunsMore(boundary.ways[w], other); });
+    if (w == 0 || !behind) may.push_back(w);
+  }
+  return may;
+}
+
+absl::StatusOr<Partition> PartitionAs(const Network& network, const Cuts& cuts, const std::vector<int>& chosen) {
+  DIAPASON_CHECK(chosen.size() == cuts.boundaries.size());
+  Ways ways = cuts.usual;
+  for (size_t b = 0; b < chosen.size(); ++b)
+    for (const auto& [node, way] : cuts.boundaries[b].ways[chosen[b]].ways) ways[node] = way;
+  return PartitionInWays(network, ways);
+}
+
+}  // namespace diapason

@@ -1,0 +1,151 @@
+#include "compiler/graph/cuts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "compiler/graph/model.h"
+#include "testing.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// A residual block with a convolution in the shortcut, one without, and a concatenation behind them.
+Network Blocks() {
+  Network n;
+  const auto constant = [&](Ints shape) {
+    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
+  };
+  const auto conv = [&](int x, int64_t in, int64_t out, int64_t kernel) {
+    return n.AddNode("conv2d", {x, constant({out, in, kernel, kernel})}, {{"pads", Ints(4, kernel / 2)}}).value();
+  };
+  const int x = n.AddInput("x", {DType::kFloat32, {1, 2, 4, 4}});
+  const int first = n.AddNode("add", {conv(x, 2, 4, 3), conv(x, 2, 4, 1)}, {}, "first").value();
+  const int second = n.AddNode("add", {conv(first, 4, 4, 3), first}, {}, "second").value();
+  const int relu = n.AddNode("relu", {second}).value();
+  n.outputs = {n.AddNode("concat", {conv(relu, 4, 2, 1), conv(relu, 4, 3, 1)}, {{"axis", int64_t{1}}}, "joined").value()};
+  return n;
+}
+
+std::vector<std::string> WayNames(const Boundary& boundary) {
+  std::vector<std::string> names;
+  for (const CutWay& way : boundary.ways) names.push_back(way.name);
+  return names;
+}
+
+std::multiset<std::string> TaskNamesOf(const Cuts& cuts, const CutWay& way) {
+  std::multiset<std::string> names;
+  for (const auto& [task, count] : way.tasks)
+    for (int i = 0; i < count; ++i) names.insert(cuts.partition.tasks[task].name);
+  return names;
+}
+
+TEST(Cuts, OfferResidualsInEitherBranchOrApartAndConcatenationsByAKernel) {
+  const Cuts cuts = FindCuts(Blocks()).value();
+  ASSERT_EQ(cuts.boundaries.size(), 3u);
+  EXPECT_EQ(cuts.boundaries[0].name, "first");
+  EXPECT_THAT(WayNames(cuts.boundaries[0]), ElementsAre("usual", "add apart", "add in the shorter branch"));
+  EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[0]),
+              ElementsAre("conv2d_1x1_s1_2x4x4_4", "conv2d_3x3_s1_2x4x4_4_add"));
+  EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[1]),
+              ElementsAre("add_4x4x4", "conv2d_1x1_s1_2x4x4_4", "conv2d_3x3_s1_2x4x4_4"));
+  EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[2]),
+              ElementsAre("conv2d_1x1_s1_2x4x4_4_add", "conv2d_3x3_s1_2x4x4_4"));
+  EXPECT_THAT(WayNames(cuts.boundaries[1]), ElementsAre("usual", "add apart"));
+  EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[1].ways[1]), ElementsAre("add_relu_4x4x4", "conv2d_3x3_s1_4x4x4_4"));
+  EXPECT_THAT(WayNames(cuts.boundaries[2]), ElementsAre("usual", "concat by a kernel"));
+  EXPECT_TRUE(cuts.boundaries[2].ways[0].writes_in_place);
+  EXPECT_FALSE(cuts.boundaries[2].ways[1].writes_in_place);
+  EXPECT_THAT(WaysThatMayWin(cuts.boundaries[0]), ElementsAre(0, 1, 2));
+  EXPECT_THAT(WaysThatMayWin(cuts.boundaries[2]), ElementsAre(0)) << "the kernel comes on top";
+}
+
+TEST(Cuts, TheUsualTasksKeepTheirNumbersAndOthersFollow) {
+  const Network n = Blocks();
+  const Cuts cuts = FindCuts(n).value();
+  const Partition usual = PartitionNetwork(n).value();
+  ASSERT_EQ(cuts.usual_tasks, usual.tasks.size());
+  ASSERT_EQ(cuts.fixed.size(), cuts.partition.tasks.size());
+  for (size_t t = 0; t < cuts.partition.tasks.size(); ++t) {
+    const Task& task = cuts.partition.tasks[t];
+    if (t < usual.tasks.size()) EXPECT_EQ(task.workload_key, usual.tasks[t].workload_key);
+    EXPECT_EQ(task.weight, t < usual.tasks.size() ? usual.tasks[t].weight : 0);
+    int in_usual_ways = 0;
+    for (const Boundary& boundary : cuts.boundaries)
+      for (const auto& [member, count] : boundary.ways[0].tasks) in_usual_ways += member == static_cast<int>(t) ? count : 0;
+    EXPECT_EQ(cuts.fixed[t] + in_usual_ways, task.weight);
+  }
+  EXPECT_EQ(cuts.partition.tasks.back().name, "concat_5x4x4") << "of no way that may win";
+  EXPECT_EQ(cuts.worthwhile_tasks, cuts.partition.tasks.size() - 1);
+}
+
+// Each combination computes the network, and has the tasks that its ways say.
+TEST(Cuts, AllCombinationsComputeTheSame) {
+  const Network n = Blocks();
+  const Cuts cuts = FindCuts(n).value();
+  const std::vector<Array> inputs = RandomInputs(n, 3);
+  const Array want = EvaluateNetwork(n, inputs).value()[0];
+  for (int a = 0; a < 3; ++a) {
+    for (int b = 0; b < 2; ++b) {
+      for (int c = 0; c < 2; ++c) {
+        const Partition partition = PartitionAs(n, cuts, {a, b, c}).value();
+        ExpectNear(EvaluatePartition(n, partition, inputs).value()[0], want, 1e-5);
+        std::map<std::string, int> expected, got;
+        for (size_t t = 0; t < cuts.fixed.size(); ++t)
+          if (cuts.fixed[t] > 0) expected[cuts.partition.tasks[t].workload_key] += cuts.fixed[t];
+        const int chosen[] = {a, b, c};
+        for (int i = 0; i < 3; ++i)
+          for (const auto& [task, count] : cuts.boundaries[i].ways[chosen[i]].tasks)
+            expected[cuts.partition.tasks[task].workload_key] += count;
+        for (const Task& task : partition.tasks) got[task.workload_key] += task.weight;
+        EXPECT_EQ(got, expected) << a << b << c;
+      }
+    }
+  }
+}
+
+TEST(Cuts, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
+  Network n;
+  const int x = n.AddInput("x", {DType::kFloat32, {1, 2, 4, 4}});
+  const int relu = n.AddNode("relu", {n.AddNode("mul", {x, n.AddConstant("c", RandomArray({DType::kFloat32, {2, 1, 1}}, 1))}).value()}, {}, "r").value();
+  const int w = n.AddConstant("w", RandomArray({DType::kFloat32, {3, 2, 3, 3}}, 2));
+  n.outputs = {n.AddNode("conv2d", {relu, w}).value()};
+  const Cuts cuts = FindCuts(n).value();
+  ASSERT_EQ(cuts.boundaries.size(), 1u);
+  EXPECT_THAT(WayNames(cuts.boundaries[0]), ElementsAre("usual", "relu apart"));
+  EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[1]), ElementsAre("conv2d_3x3_s1_2x4x4_3", "mul_relu_2x4x4"));
+}
+
+TEST(Cuts, PlainNetworksHaveOneWay) {
+  EXPECT_THAT(FindCuts(LoadOptimized("mobilenet", {}).value())->boundaries, IsEmpty());
+}
+
+TEST(Cuts, TheBestWayIsTheOneOfLeastKnownTime) {
+  const Cuts cuts = FindCuts(Blocks()).value();
+  const auto number = [&](const std::string& name) {
+    for (size_t t = 0; t < cuts.partition.tasks.size(); ++t)
+      if (cuts.partition.tasks[t].name == name) return t;
+    ADD_FAILURE() << name;
+    return size_t{0};
+  };
+  const auto able = [](const CutWay&) { return true; };
+  std::vector<double> seconds(cuts.partition.tasks.size(), 0);
+  EXPECT_THAT(BestWays(cuts, seconds, 1, able), ElementsAre(0, 0, 0)) << "nothing is known";
+  seconds[number("conv2d_1x1_s1_2x4x4_4_add")] = 2;
+  seconds[number("conv2d_3x3_s1_2x4x4_4")] = 5;
+  EXPECT_THAT(BestWays(cuts, seconds, 1, able), ElementsAre(2, 0, 0)) << "the only one that is known";
+  seconds[number("conv2d_1x1_s1_2x4x4_4")] = 1;
+  seconds[number("conv2d_3x3_s1_2x4x4_4_add")] = 6;
+  EXPECT_THAT(BestWays(cuts, seconds, 1, able), ElementsAre(0, 0, 0)) << "7 as well as 7";
+  seconds[number("add_4x4x4")] = 0.9;
+  EXPECT_THAT(BestWays(cuts, seconds, 1, able), ElementsAre(1, 0, 0)) << "6.9";
+  EXPECT_THAT(BestWays(cuts, seconds, 0.97, able), ElementsAre(0, 0, 0)) << "not worth it";
+  EXPECT_THAT(BestWays(cuts, seconds, 1, [](const CutWay& way) { return !way.writes_in_place; }), ElementsAre(1, 0, 1));
+}
+
+}  // namespace
+}  // namespace diapason
