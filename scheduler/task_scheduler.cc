@@ -123,22 +123,26 @@ std::optional<double> TaskScheduler::Value() const {
 }
 
 // Whether a task of another way than the usual may have trials: first rounds within their share, later ones while the way may
-// still win.
+// still win, and all of ways that do not win within that share too.
 bool TaskScheduler::MayGoOn(int task, const std::vector<double>& latencies) const {
   constexpr int64_t kShare = 8;  // of the trials, one in so many
-  if (Had(task) >= options_.round_size) return states_[task].best > 0 && objective_.Slope(task, latencies) > 0;
-  int64_t first_rounds = 0;
+  const bool first = Had(task) < options_.round_size;
+  if (!first && (states_[task].best == 0 || objective_.Slope(task, latencies) == 0)) return false;
+  int64_t had = 0;
   bool usual_goes_on = false;
   for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {
-    if (optional_[other]) {
-      first_rounds += std::min<int64_t>(Had(other), options_.round_size);
-    } else if (!states_[other].done) {
-      if (states_[other].trials < options_.round_size) return false;
+    if (!optional_[other]) {
+      if (states_[other].done) continue;
+      if (first && states_[other].trials < options_.round_size) return false;
       usual_goes_on = true;
+    } else if (first) {
+      had += std::min<int64_t>(Had(other), options_.round_size);
+    } else if (objective_.Weight(other, latencies) == 0) {
+      had += Had(other);
     }
   }
-  if (!usual_goes_on || Had(task) > 0) return true;
-  return kShare * (first_rounds + options_.round_size) <= trials_ + in_flight_;
+  if (!usual_goes_on || (first ? Had(task) > 0 : objective_.Weight(task, latencies) > 0)) return true;
+  return kShare * (had + options_.round_size) <= trials_ + in_flight_;
 }
 
 double TaskScheduler::ExpectedGain() const {

@@ -327,6 +327,22 @@ TEST(TaskScheduler, AWayThatIsClearlyBehindGetsNoMoreThanItsFirstRounds) {
   EXPECT_DOUBLE_EQ(*f.scheduler->Value(), f.best[0] + f.best[1]);
 }
 
+TEST(TaskScheduler, AWayThatIsALittleBehindGetsNoMoreThanAShareOfTheTrials) {
+  Fixture f = WithAnotherWay(0, 800);
+  for (int task = 0; task < 4; ++task) {
+    const double behind = task < 2 ? 1 : 0.55;  // two of them are the other way
+    f.curves[task].start = behind * 1e-3;
+    f.curves[task].floor = behind * 0.5e-3;
+    f.curves[task].half = 400;
+  }
+  f.RunAll();
+  EXPECT_EQ(f.scheduler->trials(), 800);
+  EXPECT_EQ(f.scheduler->BestWays(), std::vector<int>{0});
+  const int64_t tried = f.scheduler->task_trials(2) + f.scheduler->task_trials(3);
+  EXPECT_GT(tried, 20);
+  EXPECT_LE(tried, 800 / 8);
+}
+
 TEST(TaskScheduler, AWayThatWinsGetsTheTrialsInsteadOfTheUsualOne) {
   Fixture f = WithAnotherWay(0.1e-3, 600);
   f.curves[1].start = f.curves[1].floor = 20e-3;
