@@ -7,27 +7,6 @@
 namespace diapason {
 namespace {
 
-struct Builder {
-  Network n;
-  int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
-  int Const(Ints shape) {
-    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
-  }
-  int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
-    auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
-    EXPECT_TRUE(id.ok()) << id.status();
-    return id.ok() ? *id : 0;
-  }
-  int Conv(int x, int64_t in, int64_t out, int64_t kernel = 3) {
-    return Op("conv2d", {x, Const({out, in, kernel, kernel})}, {{"pads", Ints(4, kernel / 2)}});
-  }
-  int Concat(std::vector<int> parts, int64_t axis) { return Op("concat", std::move(parts), {{"axis", axis}}); }
-  Network Out(std::vector<int> outputs) {
-    n.outputs = std::move(outputs);
-    return n;
-  }
-};
-
 // Names of the tasks in order of execution, with their places.
 std::vector<std::string> Kernels(const Network& network) {
   auto partition = PartitionNetwork(network);
@@ -42,7 +21,7 @@ std::vector<std::string> Kernels(const Network& network) {
 }
 
 TEST(Concatenation, IsWrittenByThoseThatMakeItsParts) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   int joined = b.Concat({b.Op("relu", {b.Conv(x, 2, 3)}), b.Conv(x, 2, 5, 1)}, 1);
   Network n = b.Out({b.Conv(joined, 8, 2)});
@@ -55,7 +34,7 @@ TEST(Concatenation, IsWrittenByThoseThatMakeItsParts) {
 TEST(Concatenation, HasItsPartsInRowsOnEveryAxis) {
   for (int64_t axis : {-4, 0, 1, 2, 3, -1}) {
     SCOPED_TRACE(axis);
-    Builder b;
+    GraphBuilder b;
     int x = b.In({2, 3, 4, 5});
     int parts[] = {b.Op("sigmoid", {x}), b.Op("exp", {b.In({2, 3, 4, 5})}), b.Op("reduce_max", {b.In({2, 3, 4, 5, 6})}, {{"axes", Ints{4}}, {"keepdims", int64_t{0}}})};
     Network n = b.Out({b.Concat({parts[0], parts[1], parts[2]}, axis), b.Op("tanh", {x})});
@@ -65,7 +44,7 @@ TEST(Concatenation, HasItsPartsInRowsOnEveryAxis) {
 }
 
 TEST(Concatenation, CopiesOnePartThatIsReadElsewhere) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   int first = b.Conv(x, 2, 3), second = b.Conv(x, 2, 5, 1);
   Network read_twice = b.Out({b.Op("softmax", {b.Concat({first, second}, 1)}), b.Op("reduce_max", {first})});
@@ -78,7 +57,7 @@ TEST(Concatenation, CopiesOnePartThatIsReadElsewhere) {
 TEST(Concatenation, CopiesAnInputOrAConstantOrWhatIsGivenOut) {
   for (int which = 0; which < 3; ++which) {
     SCOPED_TRACE(which);
-    Builder b;
+    GraphBuilder b;
     int x = b.In({2, 2, 3, 3});
     int conv = b.Conv(x, 2, 2);
     int other = which == 0 ? x : which == 1 ? b.Const({2, 2, 3, 3}) : b.Op("sigmoid", {x});
@@ -94,12 +73,12 @@ TEST(Concatenation, CopiesAnInputOrAConstantOrWhatIsGivenOut) {
 }
 
 TEST(Concatenation, IsAKernelWhereSeveralPartsWouldBeCopied) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4}), y = b.In({1, 2, 4, 4});
   Network inputs = b.Out({b.Concat({b.Conv(x, 2, 2), x, y}, 1)});
   EXPECT_EQ(Kernels(inputs), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "concat_6x4x4"}));
   ExpectSameResults(inputs, inputs);
-  Builder c;
+  GraphBuilder c;
   int conv = c.Conv(c.In({1, 2, 4, 4}), 2, 2);
   Network twice = c.Out({c.Concat({conv, conv}, 1)});
   EXPECT_EQ(Kernels(twice), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "concat_4x4x4"}));
@@ -107,7 +86,7 @@ TEST(Concatenation, IsAKernelWhereSeveralPartsWouldBeCopied) {
 }
 
 TEST(Concatenation, IsAKernelWhereItsReaderNeedsOneAnyway) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   Network n = b.Out({b.Op("sigmoid", {b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1)})});
   EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "conv2d_1x1_s1_2x4x4_2", "concat_sigmoid_4x4x4"}));
@@ -115,7 +94,7 @@ TEST(Concatenation, IsAKernelWhereItsReaderNeedsOneAnyway) {
 }
 
 TEST(Concatenation, LeavesCheapReadersToTheConvolutionBehind) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   int joined = b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1);
   Network n = b.Out({b.Conv(b.Op("relu", {joined}), 4, 2)});
@@ -128,7 +107,7 @@ TEST(Concatenation, LeavesCheapReadersToTheConvolutionBehind) {
 TEST(Concatenation, OfConcatenationsIsOne) {
   for (int64_t inner_axis : {1, 3}) {
     SCOPED_TRACE(inner_axis);
-    Builder b;
+    GraphBuilder b;
     int x = b.In({2, 2, 4, 4});
     int inner = b.Concat({b.Conv(x, 2, 2), b.Op("sigmoid", {x})}, inner_axis);
     int beside = inner_axis == 1 ? b.Conv(x, 2, 3, 1) : b.Concat({b.Op("exp", {x}), b.Op("tanh", {x})}, 3);
@@ -147,7 +126,7 @@ TEST(Concatenation, OfConcatenationsIsOne) {
 }
 
 TEST(Concatenation, SeesThroughViews) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({2, 2, 4, 4});
   int first = b.Op("reshape", {b.Conv(x, 2, 3)}, {{"shape", Ints{2, 48}}});
   int second = b.Op("flatten", {b.Op("sigmoid", {x})});
@@ -159,7 +138,7 @@ TEST(Concatenation, SeesThroughViews) {
 }
 
 TEST(Concatenation, EqualPartsShareATaskAndItsWorkload) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   Network n = b.Out({b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2)}, 1), b.Conv(x, 2, 2)});
   auto partition = PartitionNetwork(n).value();
@@ -168,7 +147,7 @@ TEST(Concatenation, EqualPartsShareATaskAndItsWorkload) {
   ASSERT_EQ(partition.programs.size(), 3u);
   for (const PlacedTask& placed : partition.programs) EXPECT_EQ(placed.weight, 1);
   EXPECT_TRUE(partition.programs[2].place.whole());
-  Builder alone;
+  GraphBuilder alone;
   x = alone.In({1, 2, 4, 4});
   EXPECT_EQ(PartitionNetwork(alone.Out({alone.Conv(x, 2, 2)}))->tasks[0].workload_key, partition.tasks[0].workload_key);
 }

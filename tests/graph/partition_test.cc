@@ -26,28 +26,8 @@ std::vector<std::string> TaskNames(const Partition& partition) {
   return names;
 }
 
-struct Builder {
-  Network n;
-  int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
-  int Const(Ints shape) {
-    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
-  }
-  int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
-    auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
-    EXPECT_TRUE(id.ok()) << id.status();
-    return id.ok() ? *id : 0;
-  }
-  int Conv(int x, int64_t in, int64_t out, int64_t kernel = 3) {
-    return Op("conv2d", {x, Const({out, in, kernel, kernel})}, {{"pads", Ints(4, kernel / 2)}});
-  }
-  Network Out(std::vector<int> outputs) {
-    n.outputs = std::move(outputs);
-    return n;
-  }
-};
-
 TEST(Partition, FusesEpiloguesIntoTheLargerOfTwoConvolutions) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 4, 4, 4});
   int first = b.Conv(x, 4, 4, 1);
   int second = b.Conv(x, 4, 4);
@@ -58,7 +38,7 @@ TEST(Partition, FusesEpiloguesIntoTheLargerOfTwoConvolutions) {
 }
 
 TEST(Partition, KeepsAResultThatSeveralReadOrTheNetworkGivesOut) {
-  Builder b;
+  GraphBuilder b;
   int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
   int relu = b.Op("relu", {conv});
   Network read_twice = b.Out({relu, b.Op("reduce_max", {conv})});
@@ -66,14 +46,14 @@ TEST(Partition, KeepsAResultThatSeveralReadOrTheNetworkGivesOut) {
   ASSERT_EQ(partition.subgraphs.size(), 3u);
   EXPECT_EQ(partition.subgraphs[0].outputs, std::vector<int>{conv});
   ExpectSameResults(read_twice, read_twice);
-  Builder c;
+  GraphBuilder c;
   conv = c.Conv(c.In({1, 2, 4, 4}), 2, 2);
   Network given_out = c.Out({c.Op("relu", {conv}), conv});
   EXPECT_EQ(PartitionOf(given_out).subgraphs.size(), 2u);
 }
 
 TEST(Partition, FusesBranchesThatMeetAgain) {
-  Builder b;
+  GraphBuilder b;
   int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
   int hard = b.Op("clip", {b.Op("add", {conv, b.Const({})})}, {{"min", 0.0}, {"max", 6.0}});
   int swish = b.Op("mul", {conv, hard});
@@ -83,7 +63,7 @@ TEST(Partition, FusesBranchesThatMeetAgain) {
 }
 
 TEST(Partition, DoesNotFuseBranchesThroughAnAnchor) {
-  Builder b;
+  GraphBuilder b;
   int conv = b.Conv(b.In({1, 2, 4, 4}), 2, 2);
   int gate = b.Op("sigmoid", {b.Op("reduce_mean", {conv}, {{"axes", Ints{2, 3}}})});
   Network n = b.Out({b.Op("mul", {conv, gate})});
@@ -93,7 +73,7 @@ TEST(Partition, DoesNotFuseBranchesThroughAnAnchor) {
 }
 
 TEST(Partition, FusesCheapProducersInFront) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   int relu = b.Op("relu", {b.Op("mul", {x, b.Const({2, 1, 1})})});
   int wide = b.Op("pad", {relu}, {{"pads", Ints{0, 0, 1, 1, 0, 0, 1, 1}}, {"mode", std::string("edge")}});
@@ -103,14 +83,14 @@ TEST(Partition, FusesCheapProducersInFront) {
 }
 
 TEST(Partition, DoesNotRepeatCostlyProducersInTheirReader) {
-  Builder b;
+  GraphBuilder b;
   int x = b.Op("sigmoid", {b.In({1, 2, 4, 4})});
   Network n = b.Out({b.Conv(x, 2, 3)});
   EXPECT_EQ(TaskNames(PartitionOf(n)), (std::vector<std::string>{"sigmoid_2x4x4", "conv2d_3x3_s1_2x4x4_3"}));
 }
 
 TEST(Partition, ViewsShareMemoryAndMakeNoTask) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 2, 2});
   int conv = b.Conv(x, 2, 2);
   int flat = b.Op("flatten", {conv});
@@ -126,7 +106,7 @@ TEST(Partition, ViewsShareMemoryAndMakeNoTask) {
 }
 
 TEST(Partition, EqualSubgraphsAreOneTaskWithBindingsByPosition) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 4, 4, 4});
   // The same block twice, with the operands of the addition exchanged.
   int y = b.Op("add", {b.Conv(x, 4, 4), x});
@@ -142,7 +122,7 @@ TEST(Partition, EqualSubgraphsAreOneTaskWithBindingsByPosition) {
 }
 
 TEST(Partition, WorkloadsAreEqualWhateverOperatorsTheyAreMadeOf) {
-  Builder b;
+  GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   int first = b.Op("relu", {b.Conv(x, 2, 2)});
   // The same with padding and relu by other operators.

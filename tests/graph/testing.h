@@ -23,6 +23,28 @@ inline Array RandomArray(const TensorType& type, uint64_t seed) {
   return array;
 }
 
+// A network, operator by operator; weights are random.
+struct GraphBuilder {
+  Network n;
+  int In(Ints shape) { return n.AddInput("x" + std::to_string(n.inputs.size()), {DType::kFloat32, std::move(shape)}); }
+  int Const(Ints shape) {
+    return n.AddConstant("c", RandomArray({DType::kFloat32, std::move(shape)}, n.tensors.size()));
+  }
+  int Op(const std::string& op, std::vector<int> inputs, Attributes attributes = {}) {
+    auto id = n.AddNode(op, std::move(inputs), std::move(attributes));
+    EXPECT_TRUE(id.ok()) << id.status();
+    return id.ok() ? *id : 0;
+  }
+  int Conv(int x, int64_t in, int64_t out, int64_t kernel = 3) {
+    return Op("conv2d", {x, Const({out, in, kernel, kernel})}, {{"pads", Ints(4, kernel / 2)}});
+  }
+  int Concat(std::vector<int> parts, int64_t axis) { return Op("concat", std::move(parts), {{"axis", axis}}); }
+  Network Out(std::vector<int> outputs) {
+    n.outputs = std::move(outputs);
+    return n;
+  }
+};
+
 // 1, 2, 3, ... in row-major order.
 inline Array Counting(std::vector<int64_t> shape, DType dtype = DType::kFloat32) {
   Array array(dtype, std::move(shape));

@@ -56,12 +56,14 @@ class LauncherTest : public testing::Test {
     std::ofstream(folder_ + "/" + name) << "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$PLAYED/" << name << ".args\"\n" << more;
     std::filesystem::permissions(folder_ + "/" + name, std::filesystem::perms::owner_all);
   }
-  std::string Read(const std::string& name) const {
-    std::ifstream file(folder_ + "/" + name);
+  static std::string ReadFile(const std::string& path) {
+    std::ifstream file(path);
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
   }
+  std::string Read(const std::string& name) const { return ReadFile(folder_ + "/" + name); }
+  static std::string PodTemplate() { return ReadFile(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"); }
   static LaunchOptions Options(const std::string& engine) {
     LaunchOptions options;
     options.engine = engine;
@@ -98,10 +100,7 @@ TEST_F(LauncherTest, SlurmGetsAnArrayAndItsListIsRead) {
 TEST_F(LauncherTest, KubernetesGetsAPodForEachWorker) {
   Plays("kubectl", "case $1 in apply) cat >\"$PLAYED/applied\";; get) cat \"$PLAYED/pods\";; esac\n");
   LaunchOptions options = Options("kubernetes");
-  std::ifstream file(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml");
-  std::ostringstream manifest;
-  manifest << file.rdbuf();
-  options.kube_template = manifest.str();
+  options.kube_template = PodTemplate();
   const auto launcher = MakeLauncher(options).value();
   ASSERT_TRUE(launcher->Start(2).ok());
   EXPECT_EQ(Read("kubectl.args"), "apply\n-f\n-\n");
@@ -203,10 +202,7 @@ TEST_F(LauncherTest, SecretsAreNotWrittenToWhatIsNotTheirFolder) {
 TEST_F(LauncherTest, PodsMountASecretThatKubectlReadsFromStdin) {
   Plays("kubectl", "printf '%s\\n' \"$@\" >>\"$PLAYED/all\"\n[ $1 = apply ] && cat >>\"$PLAYED/applied\"; true\n");
   LaunchOptions options = Options("kubernetes");
-  std::ifstream file(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml");
-  std::ostringstream manifest;
-  manifest << file.rdbuf();
-  options.kube_template = manifest.str();
+  options.kube_template = PodTemplate();
   options.secrets = {{"--token-file", "worker.token", kToken}};
   const auto launcher = MakeLauncher(options).value();
   ASSERT_TRUE(launcher->Start(1).ok());

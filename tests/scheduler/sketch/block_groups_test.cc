@@ -13,11 +13,15 @@
 #include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/sketch_space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
 #include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
 namespace {
+
+using testing::Decide;
+using testing::HoleOf;
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 const Target kOpenCl = Target::Parse("opencl").value();
@@ -26,25 +30,6 @@ DeviceFacts WithoutCache(const Target& target) {
   DeviceFacts facts = DefaultFacts(target);
   facts.l2_bytes = 0;
   return facts;
-}
-
-int HoleOf(const Space& space, const std::string& name) {
-  for (int h = 0; h < space.size(); ++h)
-    if (space.hole_name(h) == name) return h;
-  return -1;
-}
-
-// Decisions as small as can be, with some said.
-std::vector<int32_t> Decide(const Space& space, const std::map<std::string, int32_t>& said) {
-  std::vector<int32_t> decisions(space.size()), values;
-  for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
-    const auto wanted = said.find(space.hole_name(h));
-    const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
-    EXPECT_EQ(legal, wanted != said.end()) << space.hole_name(h);
-    decisions[h] = legal ? wanted->second : values[0];
-  }
-  return decisions;
 }
 
 // Row and column of each block's tile in the order of the blocks, as the kernel computes them.

@@ -14,12 +14,15 @@
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/sketch_space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
 #include "tests/scheduler/sketch/run_nest.h"
 #include "tests/scheduler/sketch/guard.h"
 
 namespace diapason {
 namespace {
+
+using testing::HoleOf;
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 const Target kOpenCl = Target::Parse("opencl").value();
@@ -36,12 +39,6 @@ std::vector<const Space*> ClusterSpaces(const TaskSpace& task, const std::string
     if (name.find("cluster") != std::string::npos && name.rfind(view, 0) == 0) result.push_back(&task.space(i));
   }
   return result;
-}
-
-int HoleOf(const Space& space, const std::string& name) {
-  for (int h = 0; h < space.size(); ++h)
-    if (space.hole_name(h) == name) return h;
-  return -1;
 }
 
 std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {

@@ -13,11 +13,14 @@
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/sketch_space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
 #include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
 namespace {
+
+using testing::Decide;
 
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 const Target kOpenCl = Target::Parse("opencl").value();
@@ -30,19 +33,6 @@ std::vector<const Space*> SpacesOf(const TaskSpace& task) {
   for (const char* name : {"direct/cluster", "direct/cluster_tensor"})
     if (const int found = task.Find(name); found >= 0) result.push_back(&task.space(found));
   return result;
-}
-
-// Decisions from the first hole to the last: said ones, others drawn, or with no `random` as small as can be.
-std::vector<int32_t> Decide(const Space& space, const Said& said, std::mt19937* random) {
-  std::vector<int32_t> decisions(space.size()), values;
-  for (int h = 0; h < space.size(); ++h) {
-    space.Domain(h, decisions, &values);
-    const auto wanted = said.find(space.hole_name(h));
-    const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
-    EXPECT_EQ(legal, wanted != said.end()) << space.hole_name(h);
-    decisions[h] = legal ? wanted->second : values[random == nullptr ? 0 : (*random)() % values.size()];
-  }
-  return decisions;
 }
 
 LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions, const Target& target = kCuda) {
@@ -95,7 +85,7 @@ TEST(ThreadSets, MultiplyTheThreadsOfATile) {
   for (int32_t sets : {1, 2, 4}) {
     const KernelFunc kernel =
         Lowered(dag, space,
-                Decide(space, {{"i0.warps", 2}, {"i0.tiles", 2}, {"i1.warps", 1}, {"i1.tiles", 4}, {"cluster", 2}, {"thread_sets", sets}}, nullptr))
+                Decide(space, {{"i0.warps", 2}, {"i0.tiles", 2}, {"i1.warps", 1}, {"i1.tiles", 4}, {"cluster", 2}, {"thread_sets", sets}}))
             .kernels.at(0);
     EXPECT_EQ(kernel.threads, 64 * sets);
     EXPECT_EQ(kernel.cluster, 2);
@@ -114,7 +104,7 @@ TEST(ThreadSets, MeetInTheirBlockAndThenInTheCluster) {
     int barriers[2] = {};
     for (int32_t blocks : {1, 2}) {
       for (int32_t sets : {1, 4}) {
-        const KernelFunc kernel = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}}, nullptr)).kernels.at(0);
+        const KernelFunc kernel = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}})).kernels.at(0);
         EXPECT_EQ(Count(kernel, StmtKind::kClusterBarrier), blocks == 1 ? 0 : 2);
         int& count = barriers[blocks - 1];
         if (sets == 1) count = Count(kernel, StmtKind::kBarrier);
@@ -134,7 +124,7 @@ TEST(ThreadSets, RunOnOpenClInTheSameOrder) {
   ASSERT_EQ(SpacesOf(*task).size(), 2u);
   for (const Space* space : SpacesOf(*task)) {
     for (int32_t blocks : {1, 3}) {
-      const LoweredProgram lowered = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}, nullptr), kOpenCl);
+      const LoweredProgram lowered = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}), kOpenCl);
       const Program program = CompileProgram(lowered, kOpenCl).value();
       EXPECT_EQ(program.kernels.size(), blocks == 1 ? 1u : 2u) << "a cluster is two kernels, threads are not";
       EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 1e-5), "") << program.source;
@@ -147,7 +137,7 @@ TEST(ThreadSets, BecomeACubin) {
   const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
   for (const Space* space : SpacesOf(*task)) {
     for (int32_t blocks : {1, 8}) {
-      std::vector<int32_t> decisions = Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}, nullptr);
+      std::vector<int32_t> decisions = Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}});
       const LoweredProgram lowered = Lowered(dag, *space, decisions);
       const absl::StatusOr<Program> program = CompileProgram(lowered, kCuda);
       if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status();
@@ -172,7 +162,7 @@ class ThreadSetsRefused : public ::testing::Test {
   const ComputeDag dag_ = testing::MatMul(64, 64, 512, true);
   const std::unique_ptr<TaskSpace> task_ = TaskSpace::Create(dag_, kCuda, DefaultFacts(kCuda)).value();
   const Space& space_ = task_->space(task_->Find("direct/cluster"));
-  Schedule schedule_ = space_.Instantiate(Decide(space_, {{"cluster", 2}, {"thread_sets", 4}, {"i0.threads", 8}, {"i1.threads", 8}, {"r0.r1", 2}}, nullptr));
+  Schedule schedule_ = space_.Instantiate(Decide(space_, {{"cluster", 2}, {"thread_sets", 4}, {"i0.threads", 8}, {"i1.threads", 8}, {"r0.r1", 2}}));
   size_t annotation_ = 0;
 };
 

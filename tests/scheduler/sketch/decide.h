@@ -1,0 +1,38 @@
+// Decisions of a space by the names of its holes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "scheduler/space.h"
+
+namespace diapason::testing {
+
+// -1 where the space has none of that name.
+inline int HoleOf(const Space& space, const std::string& name) {
+  for (int h = 0; h < space.size(); ++h)
+    if (space.hole_name(h) == name) return h;
+  return -1;
+}
+
+// From the first hole to the last: said ones, others drawn, or with no `random` as small as can be.
+inline std::vector<int32_t> Decide(const Space& space, const std::map<std::string, int32_t>& said,
+                                   std::mt19937* random = nullptr) {
+  std::vector<int32_t> decisions(space.size()), values;
+  for (int h = 0; h < space.size(); ++h) {
+    space.Domain(h, decisions, &values);
+    const auto wanted = said.find(space.hole_name(h));
+    const bool legal = wanted != said.end() && std::find(values.begin(), values.end(), wanted->second) != values.end();
+    EXPECT_EQ(legal, wanted != said.end()) << space.hole_name(h);
+    decisions[h] = legal ? wanted->second : values[random == nullptr ? 0 : (*random)() % values.size()];
+  }
+  return decisions;
+}
+
+}  // namespace diapason::testing
