@@ -22,6 +22,10 @@ double Seconds() {
 PoolPlan::Step PoolPlan::Next(const std::vector<std::string>& ids, int64_t demand, double now) {
   Step step;
   const int there = static_cast<int>(ids.size());
+  if (!std::exchange(begun_, true)) {
+    const int first = options_.first_workers;
+    wanted_ = std::clamp(there, first, std::max(first, options_.max_workers));
+  }
   step.lost = std::max(0, expected_ - there);
   if (work_at_ < 0 || demand != 0) work_at_ = now;
   const int most = options_.max_workers - given_up_;

@@ -30,7 +30,8 @@ struct WorkerPoolOptions {
   std::function<void()> used_up;
 };
 
-// What should be, from what is: apart from the thread, for tests.
+// What should be, from what is: apart from the thread, for tests. What is there at the first step was left by an earlier
+// coordinator: it stays, up to max_workers, as what this plan grew to.
 class PoolPlan {
  public:
   explicit PoolPlan(const WorkerPoolOptions& options) : options_(options), wanted_(options.first_workers) {}
@@ -49,6 +50,7 @@ class PoolPlan {
 
  private:
   const WorkerPoolOptions& options_;
+  bool begun_ = false;  // there was a first step
   int wanted_ = 0, replaced_ = 0;
   int given_up_ = 0;     // those that were lost and not replaced: not for the queue's sake either
   int expected_ = 0;     // those that should be there

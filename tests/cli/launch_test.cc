@@ -78,7 +78,7 @@ TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
   const std::string address = service.Address();
   std::vector<std::string> args = {"submit",   "gemm", "--m",       "32",    "--n",  "48",    "--k",
                                    "64",       "--target", "cpu -num-cores=1", "--trials", "48",
-                                   "--min-repeat-ms", "1", "--service", address};
+                                   "--min-repeat-ms", "20", "--service", address};  // a queue that lasts
   std::vector<std::string> launch = Launch("kubernetes", "1");
   launch.insert(launch.end(), {"--max-workers", "2", "--kube-template", DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"});
   args.insert(args.end(), launch.begin(), launch.end());

@@ -282,9 +282,24 @@ TEST(PoolPlan, ReplacesLostOnesUpToALimit) {
   EXPECT_FALSE(plan.used_up());
   EXPECT_EQ(plan.Next({}, 0, 1001).lost, 2);
   EXPECT_TRUE(plan.used_up());
-  // Those that an earlier coordinator left are taken over.
-  PoolPlan second(options);
-  EXPECT_EQ(second.Next(Ids(0, 3), 0, 0).start, 1);
+}
+
+TEST(PoolPlan, TakesOverWhatAnEarlierCoordinatorLeft) {
+  WorkerPoolOptions options;
+  options.first_workers = options.min_workers = 2;
+  options.max_workers = 4;
+  options.shrink_after_seconds = 60;
+  EXPECT_EQ(PoolPlan(options).Next(Ids(0, 1), 0, 0).start, 1);
+  // More than to begin with: the queue may be short just now. They go as those do that this plan asked for.
+  for (int64_t demand : {-1, 0, 1}) {
+    PoolPlan plan(options);
+    EXPECT_THAT(plan.Next(Ids(0, 4), demand, 0).stop, IsEmpty()) << demand;
+    EXPECT_EQ(plan.Next(Ids(0, 4), 1000, 2).start, 0) << demand;
+    EXPECT_THAT(plan.Next(Ids(0, 4), 0, 61).stop, IsEmpty()) << demand;
+    EXPECT_EQ(plan.Next(Ids(0, 4), 0, 62).stop, Ids(2, 2)) << demand;
+  }
+  // Never more than the most.
+  EXPECT_EQ(PoolPlan(options).Next(Ids(0, 6), 1000, 0).stop, Ids(4, 2));
 }
 
 }  // namespace
