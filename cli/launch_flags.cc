@@ -70,6 +70,26 @@ absl::StatusOr<std::vector<LaunchSecret>> ReadSecrets(const LaunchFlags& flags) 
   return secrets;
 }
 
+// All but who the workers dial and what they are for.
+absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
+  LaunchOptions options;
+  options.engine = flags.engine;
+  options.program = flags.worker_program;
+  options.slurm_args = Words(flags.slurm_args);
+  ASSIGN_OR_RETURN(options.secrets, ReadSecrets(flags));
+  options.secrets_base = flags.worker_secrets;
+  if (flags.kube_template.empty()) return options;
+  std::ifstream file(flags.kube_template);
+  if (!file) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", std::strerror(errno), ")"));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  options.kube_template = text.str();
+  return options;
+}
+
 }  // namespace
 
 std::string OwnerOfFile(const std::string& path) {
@@ -103,7 +123,9 @@ absl::Status CheckLaunchFlags(const LaunchFlags& flags) {
   }
   if (!flags.worker_secrets.empty() && flags.engine == "kubernetes")
     return absl::InvalidArgumentError("--worker-secrets is for local and slurm; kubernetes keeps a secret of its own");
-  return ReadSecrets(flags).status();
+  ASSIGN_OR_RETURN(const LaunchOptions options, OptionsOf(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Launcher> launcher, MakeLauncher(options));
+  return launcher->Check();
 }
 
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
@@ -170,26 +192,12 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
                                                          const std::string& owner, std::function<void()> used_up) {
   RETURN_IF_ERROR(CheckLaunchFlags(flags));
   if (!flags.given()) return nullptr;
-  LaunchOptions launch;
-  launch.engine = flags.engine;
+  ASSIGN_OR_RETURN(LaunchOptions launch, OptionsOf(flags));
   launch.label = LabelOf(owner);
-  launch.program = flags.worker_program;
-  launch.slurm_args = Words(flags.slurm_args);
   launch.command = {"worker", "--tracker", tracker};
-  ASSIGN_OR_RETURN(launch.secrets, ReadSecrets(flags));
-  launch.secrets_base = flags.worker_secrets;
   for (const std::string& word : Words(flags.worker_args)) launch.command.push_back(word);
-  if (!flags.kube_template.empty()) {
-    std::ifstream file(flags.kube_template);
-    if (!file) {
-      return absl::NotFoundError(
-          absl::StrCat("cannot read --kube-template '", flags.kube_template, "' (", std::strerror(errno), ")"));
-    }
-    std::ostringstream text;
-    text << file.rdbuf();
-    launch.kube_template = text.str();
-  }
-  RETURN_IF_ERROR(MakeLauncher(launch).status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Launcher> launcher, MakeLauncher(launch));
+  RETURN_IF_ERROR(launcher->Check());  // with the label
   WorkerPoolOptions pool;
   pool.first_workers = static_cast<int>(First(flags));
   pool.min_workers = static_cast<int>(Least(flags));

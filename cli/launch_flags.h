@@ -31,8 +31,8 @@ struct LaunchFlags {
 
 void AddLaunchFlags(CLI::App* command, LaunchFlags* flags);
 
-// InvalidArgument names the flag that does not fit, or is missing. Other errors: of the workers' certificate and token
-// (worker/security.h).
+// What can be told before a worker is asked for. InvalidArgument names the flag that does not fit, or is missing. Other
+// errors: of the workers' certificate and token (worker/security.h), of Launcher::Check.
 absl::Status CheckLaunchFlags(const LaunchFlags& flags);
 
 // What the workers of a command about one file of this host are for.
@@ -44,7 +44,7 @@ absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend);
 // Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the workers
 // are for; their label is told by it, so that the next command with the same one finds them again. Null without
 // --launch. `used_up` is called once, on a thread of the pool, when all of them are lost, --max-replaced allows no more, and
-// the tracker knows no other worker. InvalidArgument names the flag that does not fit.
+// the tracker knows no other worker. Errors: those of CheckLaunchFlags.
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
                                                          const std::string& ask,
                                                          std::shared_ptr<const ClientCredentials> credentials,

@@ -23,6 +23,7 @@ class KubernetesLauncher final : public Launcher {
       : options_(std::move(options)),
         secret_(options_.secrets.empty() ? kUsersSecret : absl::StrCat("diapason-", options_.label)) {}
 
+  absl::Status Check() override { return CheckCommands("kubernetes", {"kubectl"}); }
   absl::Status Start(int count) override {
     RETURN_IF_ERROR(HandOverSecrets());
     std::string manifests;

@@ -30,6 +30,13 @@ class LocalLauncher final : public Launcher {
       : options_(std::move(options)), secrets_(options_.secrets_base, options_.label) {}
   ~LocalLauncher() override { EndAll(); }
 
+  absl::Status Check() override {
+    if (access(options_.program.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat("the workers' program '", options_.program, "' cannot be run (",
+                                              std::strerror(errno), "); name another with --worker-program"));
+    }
+    return options_.secrets.empty() ? absl::OkStatus() : secrets_.Check();
+  }
   absl::Status Start(int count) override {
     RETURN_IF_ERROR(secrets_.Write(options_.secrets));
     for (int i = 0; i < count; ++i) RETURN_IF_ERROR(StartOne());
@@ -38,7 +45,8 @@ class LocalLauncher final : public Launcher {
   absl::StatusOr<std::vector<std::string>> List() override {
     Bury();
     std::vector<std::string> ids;
-    for (pid_t pid : pids_) ids.push_back(absl::StrCat(pid));
+    for (pid_t pid : pids_)
+      if (!asked_.contains(pid)) ids.push_back(absl::StrCat(pid));
     return ids;
   }
   absl::Status Stop(const std::vector<std::string>& ids) override {

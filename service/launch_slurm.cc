@@ -26,6 +26,10 @@ class SlurmLauncher final : public Launcher {
         name_("diapason-" + options_.label),
         secrets_(options_.secrets_base, options_.label) {}
 
+  absl::Status Check() override {
+    RETURN_IF_ERROR(CheckCommands("slurm", {"sbatch", "squeue", "scancel"}));
+    return options_.secrets.empty() ? absl::OkStatus() : secrets_.Check();
+  }
   absl::Status Start(int count) override {
     RETURN_IF_ERROR(secrets_.Write(options_.secrets));
     // exec: Slurm's SIGTERM reaches the worker itself, which then drains.

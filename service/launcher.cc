@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "service/command.h"
 
 namespace diapason {
 
@@ -14,6 +15,15 @@ std::vector<std::string> CommandWithSecrets(const LaunchOptions& options, const 
     command.push_back(absl::StrCat(folder, "/", secret.file));
   }
   return command;
+}
+
+absl::Status CheckCommands(const std::string& engine, const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) {
+    if (IsInPath(program)) continue;
+    return absl::NotFoundError(absl::StrCat("--launch ", engine, " needs the program '", program,
+                                            "', which is not on this host; start the command on one that has it"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Launcher>> MakeLauncher(LaunchOptions options) {

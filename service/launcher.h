@@ -17,9 +17,12 @@ namespace diapason {
 class Launcher {
  public:
   virtual ~Launcher() = default;
+  // What this host can tell before anything is asked for: NotFound names a program that is not here, and credentials
+  // that could not be kept are the errors of SecretFolder::Check. Nothing is left behind.
+  virtual absl::Status Check() = 0;
   // Asks for so many workers more; they come when the engine has a place for them.
   virtual absl::Status Start(int count) = 0;
-  // Ids of those with the label that wait for a place or run.
+  // Ids of those with the label that wait for a place or run; not of those that were told to end.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
   // Ends them: they give back what they hold. Unknown ids are ignored.
   virtual absl::Status Stop(const std::vector<std::string>& ids) = 0;
@@ -60,6 +63,9 @@ inline constexpr char kPodSecrets[] = "/etc/diapason";
 
 // The worker's command with the secrets as files of `folder`.
 std::vector<std::string> CommandWithSecrets(const LaunchOptions& options, const std::string& folder);
+
+// For launchers: NotFound names the first of the engine's commands that this host does not have.
+absl::Status CheckCommands(const std::string& engine, const std::vector<std::string>& programs);
 
 // For MakeLauncher.
 std::unique_ptr<Launcher> MakeLocalLauncher(LaunchOptions options);

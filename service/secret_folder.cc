@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -37,6 +38,13 @@ bool IsOurs(int folder) {
   return fstat(folder, &info) == 0 && info.st_uid == geteuid();
 }
 
+absl::Status NotOurs(const std::string& path) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("the folder '", path,
+                   "' for the workers' credentials belongs to somebody else; name another place for it with "
+                   "--worker-secrets"));
+}
+
 absl::Status WriteFile(int folder, const LaunchSecret& secret, const std::string& path) {
   const std::string unfinished = secret.file + ".new";
   unlinkat(folder, unfinished.c_str(), 0);
@@ -57,19 +65,25 @@ absl::Status WriteFile(int folder, const LaunchSecret& secret, const std::string
 }  // namespace
 
 SecretFolder::SecretFolder(const std::string& base, const std::string& label)
-    : path_((std::filesystem::absolute(base) / ("diapason-" + label)).lexically_normal().string()) {}
+    : base_(std::filesystem::absolute(base).lexically_normal().string()),
+      path_((std::filesystem::path(base_) / ("diapason-" + label)).string()) {}
+
+absl::Status SecretFolder::Check() const {
+  // Whoever may make a folder of another name there may make this one.
+  std::string another = (std::filesystem::path(base_) / "diapason-check-XXXXXX").string();
+  if (mkdtemp(another.data()) == nullptr) return Failed("keep", base_, errno);
+  rmdir(another.c_str());
+  const Fd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.fd < 0) return errno == ENOENT ? absl::OkStatus() : Failed("keep", path_, errno);
+  return IsOurs(folder.fd) ? absl::OkStatus() : NotOurs(path_);
+}
 
 absl::Status SecretFolder::Write(const std::vector<LaunchSecret>& secrets) const {
   if (secrets.empty()) return absl::OkStatus();
   if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) return Failed("keep", path_, errno);
   const Fd folder(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (folder.fd < 0) return Failed("keep", path_, errno);
-  if (!IsOurs(folder.fd)) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the folder '", path_,
-                     "' for the workers' credentials belongs to somebody else; name another place for it with "
-                     "--worker-secrets"));
-  }
+  if (!IsOurs(folder.fd)) return NotOurs(path_);
   if (fchmod(folder.fd, 0700) != 0) return Failed("keep", path_, errno);
   for (const LaunchSecret& secret : secrets) RETURN_IF_ERROR(WriteFile(folder.fd, secret, path_));
   return absl::OkStatus();

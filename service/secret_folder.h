@@ -19,13 +19,15 @@ class SecretFolder {
   SecretFolder(const std::string& base, const std::string& label);
   const std::string& path() const { return path_; }
 
+  // Whether Write can make the folder, or use the one that is there. Nothing changes.
+  absl::Status Check() const;
   // Writes a file for each, in place of what is there; no reader sees half of one. Without secrets: does nothing.
   absl::Status Write(const std::vector<LaunchSecret>& secrets) const;
   // The folder and its files; OK when there is none of ours.
   absl::Status Remove() const;
 
  private:
-  const std::string path_;
+  const std::string base_, path_;
 };
 
 }  // namespace diapason

@@ -96,8 +96,55 @@ TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
   ASSERT_EQ(again.Wait(), 0) << again.err();
   EXPECT_NE(again.out().find("job 1 is done: all trials are done\n"), std::string::npos) << again.out();
   EXPECT_TRUE(WaitFor([&] { return Jobs().empty(); }, 20));
-  EXPECT_LE(Calls("kubectl apply"), 2);  // the first, and the one that grew
+  EXPECT_LE(Calls("kubectl apply"), 2) << ReadText(Path("engine/calls"));  // the first, and the one that grew
   ExpectEachOnce(48);
+}
+
+// Before a job is submitted, a history made or a worker asked for.
+TEST_F(LaunchCli, WhatThisHostCanTellIsAnErrorAtTheStart) {
+  std::ofstream(Path("token")) << "q3Zf0nYwK1bXc8aRt5sVu2eJ\n";
+  std::filesystem::permissions(Path("token"), std::filesystem::perms(0600));
+  const auto all = [&](const std::vector<std::string>& flags, const std::string& sentence) {
+    const std::vector<std::string> commands[] = {
+        Tune("127.0.0.1:1", "8"),
+        {"submit", "gemm", "--target", "cpu", "--service", "127.0.0.1:1", "--wait"},
+        {"jobs", "watch", "1", "--service", "127.0.0.1:1"},
+        {"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db")},
+    };
+    for (std::vector<std::string> args : commands) {
+      args.insert(args.end(), flags.begin(), flags.end());
+      ExpectError(Cli(args), sentence);
+    }
+  };
+  const auto launch = [&](const std::string& engine, const std::vector<std::string>& more) {
+    std::vector<std::string> flags = Launch(engine, "1");
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  };
+  for (const char* engine : {"local", "slurm"}) {
+    const auto secrets = [&](const std::string& folder) {
+      return launch(engine, {"--worker-token-file", Path("token"), "--worker-secrets", folder});
+    };
+    for (const auto& [name, why] : {std::pair{"none", "No such file or directory"}, {"token", "Not a directory"}}) {
+      const std::string folder = std::filesystem::path(Path(name)).lexically_normal();
+      all(secrets(folder), "cannot keep the workers' credentials in '" + folder + "' (" + why +
+                               "); name another folder with --worker-secrets");
+    }
+  }
+  all(launch("local", {"--worker-program", Path("none")}),
+      "the workers' program '" + Path("none") + "' cannot be run (No such file or directory); name another with "
+      "--worker-program");
+  all(launch("kubernetes", {"--kube-template", Path("none")}),
+      "cannot read --kube-template '" + Path("none") + "' (No such file or directory)");
+  all(launch("kubernetes", {"--kube-template", Path("token")}),
+      "the manifest of --kube-template has no {{name}}: start from deploy/kubernetes/worker-pod.yaml");
+  all(launch("lsf", {}), "--launch lsf is not understood; give local, slurm or kubernetes");
+  std::filesystem::remove(Path("bin/scancel"));
+  setenv("PATH", Path("bin").c_str(), 1);
+  all(launch("slurm", {}),
+      "--launch slurm needs the program 'scancel', which is not on this host; start the command on one that has it");
+  EXPECT_FALSE(std::filesystem::exists(Path("h.db")));
+  EXPECT_FALSE(std::filesystem::exists(Path("engine/calls")));
 }
 
 // A service has some while it waits, more with its queue, and replaces what is lost.

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,6 +198,83 @@ TEST_F(LauncherTest, SecretsAreNotWrittenToWhatIsNotTheirFolder) {
                                           "' for the workers' credentials belongs to somebody else; name another place "
                                           "for it with --worker-secrets"));
   }
+}
+
+// What this host can tell before a worker is asked for.
+TEST_F(LauncherTest, ChecksItsCommandsAndItsFolder) {
+  LaunchOptions options = Options("local");
+  const auto check = [&] { return MakeLauncher(options).value()->Check(); };
+  EXPECT_EQ(check(), absl::NotFoundError("the workers' program '/opt/my programs/diapason' cannot be run (No such file or "
+                                         "directory); name another with --worker-program"));
+  setenv("PATH", folder_.c_str(), 1);  // the tear-down brings back the other
+  options.engine = "slurm";
+  for (const char* name : {"sbatch", "squeue", "scancel"}) {
+    EXPECT_EQ(check(), absl::NotFoundError(std::string("--launch slurm needs the program '") + name +
+                                           "', which is not on this host; start the command on one that has it"));
+    Plays(name, "");
+  }
+  EXPECT_EQ(check(), absl::OkStatus());
+  options.engine = "kubernetes";
+  options.kube_template = PodTemplate();
+  std::filesystem::create_directory(folder_ + "/kubectl");
+  EXPECT_EQ(check(), absl::NotFoundError("--launch kubernetes needs the program 'kubectl', which is not on this host; start "
+                                         "the command on one that has it"));
+  std::filesystem::remove(folder_ + "/kubectl");
+  Plays("kubectl", "");
+  EXPECT_EQ(check(), absl::OkStatus());
+
+  options.engine = "slurm";
+  options.secrets = {{"--token-file", "worker.token", kToken}};
+  const auto cannot = [](const std::string& folder, const std::string& why) {
+    return absl::FailedPreconditionError("cannot keep the workers' credentials in '" + folder + "' (" + why +
+                                         "); name another folder with --worker-secrets");
+  };
+  options.secrets_base = folder_ + "/none";
+  EXPECT_EQ(check(), cannot(folder_ + "/none", "No such file or directory"));
+  options.secrets_base = folder_ + "/sbatch";
+  EXPECT_EQ(check(), cannot(folder_ + "/sbatch", "Not a directory"));
+  options.secrets_base = folder_ + "/keeps";
+  std::filesystem::create_directory(options.secrets_base);
+  EXPECT_EQ(check(), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::is_empty(options.secrets_base));
+  std::filesystem::create_symlink("/", folder_ + "/keeps/diapason-0a1b");
+  EXPECT_EQ(check(), cannot(folder_ + "/keeps/diapason-0a1b", "Not a directory"));
+  std::filesystem::remove(folder_ + "/keeps/diapason-0a1b");
+  // As somebody who may not write there.
+  const bool root = geteuid() == 0;
+  std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+  std::filesystem::permissions(options.secrets_base, std::filesystem::perms(0555));
+  if (root) {
+    ASSERT_EQ(seteuid(65534), 0);
+  }
+  const absl::Status denied = check();
+  if (root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
+  EXPECT_EQ(denied, cannot(options.secrets_base, "Permission denied"));
+  std::filesystem::permissions(options.secrets_base, std::filesystem::perms(0755));
+}
+
+// One that was told to end drains for a while: nobody counts on it, and it is not lost when it ends.
+TEST_F(LauncherTest, LocalWorkersThatDrainAreNotListed) {
+  Plays("worker", "trap 'touch \"$PLAYED/asked\"; while ! [ -e \"$PLAYED/end\" ]; do sleep 0.01; done; exit' TERM\n"
+                  "touch \"$PLAYED/$$\"\nwhile :; do sleep 0.01; done\n");
+  LaunchOptions options = Options("local");
+  options.program = folder_ + "/worker";
+  const auto launcher = MakeLauncher(options).value();
+  ASSERT_TRUE(launcher->Start(2).ok());
+  const std::vector<std::string> both = launcher->List().value();
+  ASSERT_EQ(both.size(), 2u);
+  const auto wait_for = [&](const std::string& name) {
+    for (int i = 0; i < 1000 && !std::filesystem::exists(folder_ + "/" + name); ++i) usleep(10000);
+    return std::filesystem::exists(folder_ + "/" + name);
+  };
+  for (const std::string& id : both) ASSERT_TRUE(wait_for(id));  // they heed SIGTERM now
+  ASSERT_TRUE(launcher->Stop({both[0]}).ok());
+  ASSERT_TRUE(wait_for("asked"));
+  EXPECT_EQ(kill(std::stoi(both[0]), 0), 0);
+  EXPECT_THAT(launcher->List().value(), ElementsAre(both[1]));
+  std::ofstream(folder_ + "/end") << "";
 }
 
 TEST_F(LauncherTest, PodsMountASecretThatKubectlReadsFromStdin) {
