@@ -42,8 +42,10 @@ absl::StatusOr<cl_device_id> FindDevice(const OpenClLibrary& cl, const Target& t
         "target 'opencl': no OpenCL device on this machine; install a driver (Debian: pocl-opencl-icd, or the GPU "
         "vendor's)");
   if (target.device < 0 || target.device >= static_cast<int>(devices.size()))
-    return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': there are ", devices.size(),
-                                               " OpenCL devices here; give -device=0 to -device=", devices.size() - 1));
+    return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': there ",
+                                               devices.size() == 1 ? "is 1 OpenCL device"
+                                                                   : absl::StrCat("are ", devices.size(), " OpenCL devices"),
+                                               " here; give a -device from 0 to ", devices.size() - 1));
   return devices[target.device];
 }
 

@@ -154,7 +154,8 @@ TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
   auto worker = Worker(address, "worker", Tls("client", "certs", "other"));
   ASSERT_TRUE(WaitFor([&] {
     return worker->err().find("worker_not_registered tracker=" + address + " worker=worker why=\"" + at +
-                              "shows a certificate that the authority in --tls-ca did not sign") != std::string::npos;
+                              "shows a certificate that the authority in --tls-ca did not sign: give the certificate of "
+                              "the authority that did\"\n") != std::string::npos;
   })) << worker->err();
   EXPECT_FALSE(worker->Poll().has_value());
 
