@@ -40,6 +40,7 @@ ErrorKind KindOf(const absl::Status& status) {
       return ErrorKind::kIllegalAccess;
     case absl::StatusCode::kResourceExhausted:
       return ErrorKind::kOutOfMemory;
+    case absl::StatusCode::kUnknown:
     case absl::StatusCode::kUnavailable:
       return ErrorKind::kInfrastructure;
     case absl::StatusCode::kDeadlineExceeded:
@@ -48,6 +49,9 @@ ErrorKind KindOf(const absl::Status& status) {
       return ErrorKind::kLaunchFailure;
   }
 }
+
+// The device: after a kernel's fault, and after one of its own.
+bool IsLost(const absl::Status& status) { return absl::IsAborted(status) || absl::IsUnknown(status); }
 
 bool HasFloat16(const ComputeDag& dag) {
   return std::any_of(dag.stages().begin(), dag.stages().end(),
@@ -107,7 +111,7 @@ class CandidateRunner::Job {
     return false;
   }
   bool Fail(const absl::Status& status) {
-    if (absl::IsAborted(status)) reply_.set_device_lost(true);
+    if (IsLost(status)) reply_.set_device_lost(true);
     return Fail(KindOf(status), std::string(status.message()));
   }
   void ReportSeconds();
@@ -370,7 +374,7 @@ bool CandidateRunner::Job::Verify() {
   StageClock clock(&seconds_.verify);
   const auto broken = [&](const absl::Status& naive) {
     // Not the candidate's doing; a device that it broke shows when the candidate runs.
-    reply_.set_device_lost(absl::IsAborted(naive));
+    reply_.set_device_lost(IsLost(naive));
     return Fail(ErrorKind::kInfrastructure, "the naive evaluation failed: " + std::string(naive.message()));
   };
   if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);

@@ -130,6 +130,9 @@ void Pipeline::Impl::OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now)
   if (reply.has_verification()) *job->result.mutable_verification() = std::move(*reply.mutable_verification());
   if (reply.has_clocks()) *job->result.mutable_on()->mutable_clocks() = reply.clocks();
   if (reply.has_error()) {
+    // A device that was reset, say: perhaps by the candidate, as when its process is killed.
+    const bool infrastructure = reply.error().kind() == ErrorKindName(ErrorKind::kInfrastructure);
+    job->result.set_runner_lost(infrastructure && reply.device_lost() && place.stage != MeasureStage::kVerify);
     *job->result.mutable_error() = std::move(*reply.mutable_error());
   } else {
     *job->result.mutable_timing() = std::move(*reply.mutable_timing());

@@ -68,8 +68,9 @@ struct CudaLibrary {
   // "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)"
   std::string ErrorText(CUresult result) const;
   // Out of memory is ResourceExhausted; a launch that the driver refuses, or a binary for another architecture,
-  // FailedPrecondition; a fault of a kernel, and all that follows it, Aborted; a bad binary InvalidArgument; no device
-  // Unavailable; others Internal. The text is "<doing>: <CUDA name and words>".
+  // FailedPrecondition; a fault of a kernel, and all that follows it, Aborted; one of the device, which was reset or is
+  // broken, Unknown; a bad binary InvalidArgument; no device Unavailable; others Internal. The text is "<doing>: <CUDA
+  // name and words>".
   absl::Status ToStatus(CUresult result, const std::string& doing) const;
 };
 

@@ -52,7 +52,7 @@ struct Launch {
 class Plan {
  public:
   virtual ~Plan() = default;
-  // Runs once and waits. A fault of a kernel (illegal access, ...) is Aborted; the device is unusable after it (cuda).
+  // Runs once and waits. Aborted: a kernel's fault; Unknown, of any call: the device's. Unusable after both (cuda).
   virtual absl::Status Run() = 0;
   // Runs `times` times back to back and returns the seconds between start and end, by events on cuda, a steady clock on
   // cpu and opencl (with the queue finished).

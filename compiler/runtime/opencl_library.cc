@@ -108,6 +108,8 @@ absl::Status OpenClStatus(cl_int error, const std::string& doing) {
     case CL_INVALID_WORK_ITEM_SIZE:
     case CL_INVALID_GLOBAL_WORK_SIZE:
       return absl::FailedPreconditionError(text);
+    case CL_DEVICE_NOT_AVAILABLE:
+      return absl::UnknownError(text);
     default:
       return absl::AbortedError(text);
   }

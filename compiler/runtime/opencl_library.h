@@ -36,8 +36,8 @@ struct OpenClLibrary {
 
 // "CL_INVALID_WORK_GROUP_SIZE"; "OpenCL error -1234" for one without a name here.
 std::string OpenClErrorName(cl_int error);
-// Memory errors are ResourceExhausted, refused launches FailedPrecondition, the rest Aborted; the text is
-// "<doing>: <error name>".
+// Memory errors are ResourceExhausted, refused launches FailedPrecondition, a lost device Unknown, the rest Aborted; the
+// text is "<doing>: <error name>".
 absl::Status OpenClStatus(cl_int error, const std::string& doing);
 
 }  // namespace diapason

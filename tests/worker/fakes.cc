@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -209,6 +210,8 @@ class FakePlan : public Plan {
   static absl::Status RunKernel(const Launch& launch) {
     const std::string& name = launch.kernel.name;
     if (g_may_be_sick && IsSick() && name == "double") return absl::AbortedError("uncorrectable error of its memory");
+    if (name == "reset" || (name == "reset_once" && mkdir(Setting("DIAPASON_FAKE_RESET").c_str(), 0700) == 0))
+      return absl::UnknownError("the driver was reset");
     if (name == "lose") return absl::AbortedError("illegal memory access at 0x10");
     if (name == "skip") return absl::OkStatus();
     if (name == "look_around") return absl::InvalidArgumentError(LookAround());

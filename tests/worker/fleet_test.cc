@@ -207,6 +207,34 @@ TEST_F(FleetTest, KilledRunnersCostNothing) {
   for (const auto& [id, result] : Collect(*client, 30)) EXPECT_TRUE(Timed(result)) << id;
 }
 
+// What is lost with a runner or a device runs elsewhere; what takes those of two workers with it is to blame itself.
+TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
+  const std::string flag = folder_.path() + "/reset";
+  setenv("DIAPASON_FAKE_RESET", flag.c_str(), 1);
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok()) << tracker.status();
+  auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
+  auto client = MeasureClient::Connect((*tracker)->address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE((*client)->Submit({Fake(1, "kernel=reset_once"), Fake(2, "kernel=reset"), Fake(3, "kernel=suicide")}).ok());
+  const auto results = Collect(**client, 3);
+  EXPECT_TRUE(std::filesystem::exists(flag));
+  EXPECT_TRUE(Timed(results.at(1)));
+  const auto blamed = [](const std::string& said) {
+    return Outcome(MeasureError{ErrorKind::kRunCrash, MeasureStage::kRun,
+                                "two workers lost their runners to it: worker 'a': " + said + "; worker 'b': " + said});
+  };
+  EXPECT_EQ(results.at(2).outcome, blamed("the driver was reset"));
+  EXPECT_EQ(results.at(3).outcome, blamed("runner: the process died of signal 9 (Killed)"));
+  // Both devices are in use again.
+  ASSERT_TRUE((*client)->Submit({Fake(4), Fake(5), Fake(6), Fake(7)}).ok());
+  for (const auto& [id, result] : Collect(**client, 4)) EXPECT_TRUE(Timed(result)) << id;
+  a->Stop();
+  b->Stop();
+  unsetenv("DIAPASON_FAKE_RESET");
+  std::filesystem::remove(flag);
+}
+
 // Workers and clients find a tracker that was restarted, and nothing is lost or doubled.
 TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
   auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});

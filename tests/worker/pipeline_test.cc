@@ -92,6 +92,7 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
       {"kernel=load_crash", "run_crash", "load", "runner: the process died of signal 11 (Segmentation fault)"},
       {"kernel=hang", "run_timeout", "run", "not finished within 3 s"},
       {"kernel=suicide", "infrastructure", "run", "runner: the process died of signal 9 (Killed)"},
+      {"kernel=reset", "infrastructure", "run", "the driver was reset"},
       {"kernel=lose", "illegal_access", "run", "illegal memory access at 0x10"},
       {"kernel=refuse_load", "launch_failure", "load", "too many registers"},
       {"kernel=skip", "wrong_result", "run",
