@@ -14,7 +14,7 @@ namespace diapason {
 
 // The views that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has spatial axes of either
 // operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights; rows for
-// dense convolutions of few channels in NHWC and float32.
+// dense convolutions of few channels in NHWC and float32; strassen(1) and strassen(2) for products so large that they may pay.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
 // gemm or winograd with the weights laid out at build time such that k is innermost, as tensor cores read them (ldmatrix):
@@ -45,6 +45,8 @@ std::optional<View> WithWeightsAlongK(const ComputeDag& dag, const View& view);
 //
 // rows: C[n, y, x, co] = sum over window rows r and elements j of such a row of X'[n, sh*y + r, sw*ci*x + first + j] * W'[r, j, co],
 // with rows of the input as runs of w*ci elements. (view_rows.h)
+//
+// strassen(levels): the gemm view's product as 7 or 49 products of halves or quarters of the operands. (view_strassen.h)
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
 
 }  // namespace diapason

@@ -19,4 +19,43 @@ const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution) 
   return nullptr;
 }
 
+Axis MakeAxis(const char* name, int64_t extent) { return Axis{MakeVar(name), extent}; }
+
+Stage SumOver(std::string name, std::vector<Axis> axes, Axis reduce, Expr body) {
+  Stage stage;
+  stage.name = std::move(name);
+  stage.axes = std::move(axes);
+  stage.reduce_axes = {std::move(reduce)};
+  stage.combiner = Combiner::kSum;
+  stage.body = std::move(body);
+  return stage;
+}
+
+Expr AbsentTerm() { return FloatImm(-0.0); }
+
+Expr TimesEntry(const Matrix& matrix, const Expr& row, size_t column, const Expr& value) {
+  Expr result = AbsentTerm();
+  for (size_t r = matrix.size(); r-- > 0;)
+    if (matrix[r][column] != 0)
+      result = Select(Eq(row, IntImm(static_cast<int64_t>(r))), Mul(value, FloatImm(matrix[r][column])), result);
+  return result;
+}
+
+Expr TimesEntry(const Matrix& matrix, const Expr& row, const Expr& column, const Expr& value) {
+  Expr present = IntImm(0, DType::kBool), factor = FloatImm(0);
+  for (size_t c = matrix[0].size(); c-- > 0;) {
+    Expr present_in_column = IntImm(0, DType::kBool), factor_in_column = FloatImm(0);
+    for (size_t r = matrix.size(); r-- > 0;) {
+      if (matrix[r][c] == 0) continue;
+      const Expr here = Eq(row, IntImm(static_cast<int64_t>(r)));
+      present_in_column = Or(here, present_in_column);
+      factor_in_column = Select(here, FloatImm(matrix[r][c]), factor_in_column);
+    }
+    const Expr here = Eq(column, IntImm(static_cast<int64_t>(c)));
+    present = Select(here, present_in_column, present);
+    factor = Select(here, factor_in_column, factor);
+  }
+  return Select(present, Mul(value, factor), AbsentTerm());
+}
+
 }  // namespace diapason

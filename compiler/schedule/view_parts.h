@@ -1,6 +1,8 @@
 // What the rewriters of views have in common.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "compiler/tensor/compute_dag.h"
@@ -14,5 +16,23 @@ Expr Renumbered(const Expr& body, const std::vector<int>& new_id);
 // Null if the load, of the weights of a 2-D convolution [n, h, w, co] over three reduce axes, is indexed by each of these and co alone, in any
 // order; else what is wrong.
 const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution);
+
+Axis MakeAxis(const char* name, int64_t extent);
+
+// A float32 stage that sums `body` over one axis.
+Stage SumOver(std::string name, std::vector<Axis> axes, Axis reduce, Expr body);
+
+// The small constant matrices of fast algorithms. Loops over their rows and columns are unrolled whole (Stage::unroll_axes),
+// so that every choice below is decided and what is zero vanishes.
+using Matrix = std::vector<std::vector<double>>;
+
+// What an absent term of a sum is: x + -0.0 is x for every x, so compilers drop it (x + 0.0 they may not, for x = -0.0).
+Expr AbsentTerm();
+
+// matrix[row][column] * value where the row is known when loops are unrolled: one choice a row with a non-zero entry.
+Expr TimesEntry(const Matrix& matrix, const Expr& row, size_t column, const Expr& value);
+
+// The same with row and column both known when loops are unrolled; `value`, which may be long, is written once.
+Expr TimesEntry(const Matrix& matrix, const Expr& row, const Expr& column, const Expr& value);
 
 }  // namespace diapason

@@ -10,8 +10,6 @@
 namespace diapason {
 namespace {
 
-using Matrix = std::vector<std::vector<double>>;
-
 // The matrices of F(m, 3): y = A^T [(G g) * (B^T d)], from the interpolation points 0, 1, -1 (and 2, -2 for m = 4).
 struct Transforms {
   Matrix bt;  // (m+2) x (m+2)
@@ -44,38 +42,6 @@ const Transforms& TransformsOf(int64_t m) {
 }
 
 absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no winograd view: ", why)); }
-
-// What an absent term of a sum is: x + -0.0 is x for every x, so compilers drop it (x + 0.0 they may not, for x = -0.0).
-Expr Nothing() { return FloatImm(-0.0); }
-
-// matrix[row][column] * value where the row is known when loops are unrolled: one choice a row with a non-zero entry.
-Expr TimesEntry(const Matrix& matrix, const Expr& row, size_t column, const Expr& value) {
-  Expr result = Nothing();
-  for (size_t r = matrix.size(); r-- > 0;)
-    if (matrix[r][column] != 0)
-      result = Select(Eq(row, IntImm(static_cast<int64_t>(r))), Mul(value, FloatImm(matrix[r][column])), result);
-  return result;
-}
-
-// The same with row and column both known when loops are unrolled; `value`, which may be long, is written once.
-Expr TimesEntry(const Matrix& matrix, const Expr& row, const Expr& column, const Expr& value) {
-  Expr present = IntImm(0, DType::kBool), factor = FloatImm(0);
-  for (size_t c = matrix[0].size(); c-- > 0;) {
-    Expr present_in_column = IntImm(0, DType::kBool), factor_in_column = FloatImm(0);
-    for (size_t r = matrix.size(); r-- > 0;) {
-      if (matrix[r][c] == 0) continue;
-      const Expr here = Eq(row, IntImm(static_cast<int64_t>(r)));
-      present_in_column = Or(here, present_in_column);
-      factor_in_column = Select(here, FloatImm(matrix[r][c]), factor_in_column);
-    }
-    const Expr here = Eq(column, IntImm(static_cast<int64_t>(c)));
-    present = Select(here, present_in_column, present);
-    factor = Select(here, factor_in_column, factor);
-  }
-  return Select(present, Mul(value, factor), Nothing());
-}
-
-Axis MakeAxis(const char* name, int64_t extent) { return Axis{MakeVar(name), extent}; }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -209,7 +175,7 @@ class WinogradRewriter {
     const Axis t = MakeAxis("t", tile() * tile()), ci = MakeAxis("ci", channels_in()), co = MakeAxis("co", channels_out());
     const Axis column = MakeAxis("rw", 3);
     const Matrix& g = TransformsOf(m_).g;
-    Expr sum = Nothing();
+    Expr sum = AbsentTerm();
     for (int64_t row = 0; row < 3; ++row) {
       const VarMap map = {{row_->var.get(), IntImm(row)},
                           {column_->var.get(), column.var},
@@ -220,7 +186,7 @@ class WinogradRewriter {
       sum = Add(sum, TimesEntry(g, FloorDiv(t.var, tile()), static_cast<size_t>(row),
                                 Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices))));
     }
-    Stage stage = Reduction(dag_.stage(weights_->buffer).name + ".winograd",
+    Stage stage = SumOver(dag_.stage(weights_->buffer).name + ".winograd",
                             k_innermost_ ? std::vector<Axis>{t, co, ci} : std::vector<Axis>{t, ci, co}, column,
                             TimesEntry(g, FloorMod(t.var, tile()), column.var, sum));
     stage.unroll_axes = {t.var->name, column.var->name};
@@ -261,11 +227,11 @@ class WinogradRewriter {
     const Axis x = MakeAxis("x", tile());
     const Matrix& bt = TransformsOf(m_).bt;
     // The sum over rows is written out: it is the same for all columns of the result, and compilers compute it once.
-    Expr sum = Nothing();
+    Expr sum = AbsentTerm();
     for (int64_t y = 0; y < tile(); ++y)
       sum = Add(sum, TimesEntry(bt, FloorDiv(t.var, tile()), static_cast<size_t>(y),
                                 Load(tiles_id, DType::kFloat32, {p.var, IntImm(y), x.var, ci.var})));
-    Stage stage = Reduction(dag_.stage(input_->buffer).name + ".winograd", {t, p, ci}, x,
+    Stage stage = SumOver(dag_.stage(input_->buffer).name + ".winograd", {t, p, ci}, x,
                             TimesEntry(bt, FloorMod(t.var, tile()), x.var, sum));
     stage.unroll_axes = {t.var->name, x.var->name};
     return AddStage(std::move(stage));
@@ -274,7 +240,7 @@ class WinogradRewriter {
   int EmitProduct(int input, int weights) {
     const Axis t = MakeAxis("t", tile() * tile()), p = MakeAxis("p", tiles()), co = MakeAxis("co", channels_out());
     const Axis ci = MakeAxis("ci", channels_in());
-    return AddStage(Reduction(conv().name, {t, p, co}, ci,
+    return AddStage(SumOver(conv().name, {t, p, co}, ci,
                               Mul(Load(input, DType::kFloat32, {t.var, p.var, ci.var}),
                                   Load(weights, DType::kFloat32,
                                        {t.var, k_innermost_ ? co.var : ci.var, k_innermost_ ? ci.var : co.var}))));
@@ -301,13 +267,13 @@ class WinogradRewriter {
     Expr p = Add(Mul(axes[first].var, IntImm(tiles_across())), axes[first + 2].var);
     if (first > 0) p = Add(Mul(axes[0].var, IntImm(tiles_down() * tiles_across())), p);
     const Matrix& at = TransformsOf(m_).at;
-    Expr sum = Nothing();
+    Expr sum = AbsentTerm();
     for (int64_t y = 0; y < tile(); ++y)
       sum = Add(sum, TimesEntry(at, axes[first + 1].var, static_cast<size_t>(y),
                                 Load(product, DType::kFloat32,
                                      {Add(x.var, IntImm(y * tile())), p, axes[first + 4].var})));
     Stage stage =
-        Reduction(conv().name + ".inverse", axes, x, TimesEntry(at, axes[first + 3].var, x.var, sum));
+        SumOver(conv().name + ".inverse", axes, x, TimesEntry(at, axes[first + 3].var, x.var, sum));
     stage.unroll_axes = {axes[first + 1].var->name, axes[first + 3].var->name, x.var->name};
     return AddStage(std::move(stage));
   }
@@ -351,16 +317,6 @@ class WinogradRewriter {
       return Load(new_id_[e->buffer], e->dtype, after_[e->buffer] ? point : e->args);
     }));
     new_id_[id] = AddStage(std::move(stage));
-  }
-
-  static Stage Reduction(std::string name, std::vector<Axis> axes, Axis reduce, Expr body) {
-    Stage stage;
-    stage.name = std::move(name);
-    stage.axes = std::move(axes);
-    stage.reduce_axes = {std::move(reduce)};
-    stage.combiner = Combiner::kSum;
-    stage.body = std::move(body);
-    return stage;
   }
 
   int AddStage(Stage stage) {

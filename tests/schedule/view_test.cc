@@ -152,7 +152,7 @@ TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
   EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
             "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, gemm_k, winograd(2), "
-            "winograd(4), winograd_k(2), winograd_k(4), rows and library");
+            "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2) and library");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
@@ -225,6 +225,74 @@ TEST(WinogradView, SavesMultiplicationsAndTransformsWeightsAtBuildTime) {
     EXPECT_EQ(prologue, 1);
     EXPECT_DOUBLE_EQ(dag.flops() / products, saving);
   }
+}
+
+// x * w, with a residual, bias and relu after it if they are wanted.
+ComputeDag Product(int64_t m, int64_t n, int64_t k, bool constant, bool epilogue, DType dtype = DType::kFloat32) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k}, dtype);
+  const int w = constant ? b.Constant("w", {k, n}, dtype) : b.Placeholder("w", {k, n}, dtype);
+  int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum,
+                   [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]})); });
+  if (!epilogue) return b.Build({c}).value();
+  const int other = b.Placeholder("other", {m, n}, dtype), bias = b.Constant("bias", {n}, dtype);
+  c = b.Compute("sum", {m, n}, [&](auto& i) { return Add(Add(b.At(c, i), b.At(other, i)), b.At(bias, {i[1]})); });
+  c = b.Compute("relu", {m, n}, [&](auto& i) { return Max(b.At(c, i), FloatImm(0)); });
+  return b.Build({c}).value();
+}
+
+TEST(StrassenView, ComputesTheSameAsTheDag) {
+  for (bool constant : {false, true})
+    for (bool epilogue : {false, true})
+      for (int64_t levels : {1, 2}) ExpectSameResults(Product(8, 12, 20, constant, epilogue), View{"strassen", {levels}}, 1e-5);
+  ExpectSameResults(Product(6, 10, 2, false, true), View{"strassen", {1}}, 1e-5);
+  // Rows that are computed (im2col), and columns that are made at build time.
+  ExpectSameResults(Convolution({.height = 6, .width = 6, .ci = 4, .residual = true}), View{"strassen", {2}}, 1e-5);
+  ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}), View{"strassen", {1}}, 1e-5);
+}
+
+TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
+  const ComputeDag dag = Product(64, 64, 64, true, false);
+  for (const auto& [levels, left] : std::vector<std::pair<int64_t, double>>{{1, 7.0 / 8}, {2, 49.0 / 64}}) {
+    const ComputeDag view = ApplyView(dag, View{"strassen", {levels}}).value();
+    double products = 0;
+    int prologue = 0;
+    for (int id = 0; id < view.size(); ++id) {
+      const Stage& stage = view.stage(id);
+      prologue += view.is_prologue(id) && stage.reduces();
+      if (!view.is_prologue(id) && stage.reduces() && stage.unroll_axes.empty())
+        products = 2.0 * static_cast<double>(stage.elements() * stage.terms());
+    }
+    EXPECT_EQ(prologue, 1);  // the sums of w
+    EXPECT_DOUBLE_EQ(products / dag.flops(), left);
+  }
+}
+
+TEST(StrassenView, IsOfferedWhereItMayPay) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(NamesOf(ViewsOf(Product(4096, 4096, 4096, false, false))), (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Product(1024, 1024, 1024, false, false))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Product(16384, 256, 256, true, false))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Product(4095, 4096, 4096, false, false))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Product(4094, 4096, 4096, false, false))), (Names{"direct", "gemm", "strassen(1)"}));
+}
+
+TEST(StrassenView, RefusesWhatItCannotCut) {
+  auto why = [](const ComputeDag& dag, std::vector<int64_t> levels) { return ApplyView(dag, View{"strassen", levels}).status().ToString(); };
+  EXPECT_EQ(why(Product(8, 8, 8, false, false), {3}), "INVALID_ARGUMENT: no strassen view: levels are 1 or 2, not 3");
+  EXPECT_EQ(why(Product(8, 10, 8, false, false), {2}), "INVALID_ARGUMENT: no strassen view: 4 does not divide its n of 10");
+  EXPECT_EQ(why(Product(8, 8, 8, false, false, DType::kFloat64), {1}), "INVALID_ARGUMENT: no strassen view: a factor is not in float32");
+  DagBuilder b;
+  const int x = b.Placeholder("x", {2, 4, 4}), w = b.Placeholder("w", {2, 4, 4});
+  const int c = b.Reduce("c", {2, 4, 4}, {4}, Combiner::kSum,
+                         [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], i[1], r[0]}), b.At(w, {i[0], r[0], i[2]})); });
+  EXPECT_EQ(why(b.Build({c}).value(), {1}), "INVALID_ARGUMENT: no strassen view: the product has a batch");
+  const ComputeDag pool = [] {
+    DagBuilder d;
+    const int v = d.Placeholder("v", {8, 8});
+    return d.Build({d.Reduce("m", {8}, {8}, Combiner::kMax, [&](auto& i, auto& r) { return d.At(v, {i[0], r[0]}); })}).value();
+  }();
+  EXPECT_EQ(why(pool, {1}), "INVALID_ARGUMENT: no strassen view: no gemm view: the reduction is no sum of products");
 }
 
 }  // namespace
