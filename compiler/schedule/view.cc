@@ -15,7 +15,7 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
     if (WinogradView(dag, m).ok()) views.push_back(View{"winograd", {m}});
   if (RowsView(dag).ok()) views.push_back(View{"rows", {}});
   for (int64_t levels : {1, 2})
-    if (StrassenMayPay(dag, levels)) views.push_back(View{"strassen", {levels}});
+    if (StrassenView(dag, levels).ok()) views.push_back(View{"strassen", {levels}});
   return views;
 }
 

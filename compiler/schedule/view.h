@@ -14,7 +14,8 @@ namespace diapason {
 
 // The views that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has spatial axes of either
 // operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights; rows for
-// dense convolutions of few channels in NHWC and float32; strassen(1) and strassen(2) for products so large that they may pay.
+// dense convolutions of few channels in NHWC and float32; strassen(1) and strassen(2) where there is a gemm
+// view whose extents are even, or multiples of 4.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
 // gemm or winograd with the weights laid out at build time such that k is innermost, as tensor cores read them (ldmatrix):

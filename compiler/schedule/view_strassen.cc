@@ -39,7 +39,7 @@ int64_t Power(int64_t base, int64_t exponent) {
 
 absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no strassen view: ", why)); }
 
-// A 2x2 block within a 2x2 block where there are two levels, the outer one first: rows and columns of what is 2^levels x 2^levels.
+// A block by its number (0 to 3) at each level, the outer one first: row and column of it among 2^levels x 2^levels.
 struct Block {
   Expr row, column;
 };
@@ -127,12 +127,10 @@ class StrassenRewriter {
     const int blocks = dag_.is_prologue(id) ? -1 : EmitBlocks(id, row, column);
     Analyzer analyzer;
     for (const Axis& axis : {p, q, y, x}) analyzer.Bind(axis.var, axis.extent);
-    auto block_at = [&](std::vector<Expr> by_level) -> Expr {
-      if (blocks >= 0) {
-        by_level.insert(by_level.end(), {y.var, x.var});
-        return Load(blocks, DType::kFloat32, std::move(by_level));
-      }
+    auto block_at = [&](const std::vector<Expr>& by_level) -> Expr {
       const Block at = BlockAt(by_level);
+      if (blocks >= 0)
+        return Load(blocks, DType::kFloat32, {analyzer.Simplify(at.row), analyzer.Simplify(at.column), y.var, x.var});
       return OperandAt(id, {Add(Mul(at.row, IntImm(y.extent)), y.var), Add(Mul(at.column, IntImm(x.extent)), x.var)}, &analyzer);
     };
     Stage stage = SumOver(dag_.stage(id).name + ".strassen", {p, y, x}, q,
@@ -154,20 +152,14 @@ class StrassenRewriter {
   }
 
   int EmitBlocks(int id, std::pair<const char*, int64_t> row, std::pair<const char*, int64_t> column) {
-    std::vector<Axis> axes;
-    std::vector<Expr> by_level;
-    for (int64_t level = 0; level < levels_; ++level) {
-      axes.push_back(MakeAxis(level == 0 ? "q" : "r", kBlocks));
-      by_level.push_back(axes.back().var);
-    }
-    const Axis y = MakeAxis(row.first, row.second), x = MakeAxis(column.first, column.second);
-    axes.insert(axes.end(), {y, x});
+    std::vector<Axis> axes = {MakeAxis("i", halves()), MakeAxis("j", halves()), MakeAxis(row.first, row.second),
+                              MakeAxis(column.first, column.second)};
     Analyzer analyzer;
     for (const Axis& axis : axes) analyzer.Bind(axis.var, axis.extent);
-    const Block at = BlockAt(by_level);
+    auto index = [&](int block, int within) { return Add(Mul(axes[block].var, IntImm(axes[within].extent)), axes[within].var); };
     Stage stage;
     stage.name = dag_.stage(id).name + ".blocks";
-    stage.body = OperandAt(id, {Add(Mul(at.row, IntImm(y.extent)), y.var), Add(Mul(at.column, IntImm(x.extent)), x.var)}, &analyzer);
+    stage.body = OperandAt(id, {index(0, 2), index(1, 3)}, &analyzer);
     stage.axes = std::move(axes);
     return AddStage(std::move(stage));
   }
@@ -248,10 +240,9 @@ absl::StatusOr<ComputeDag> StrassenView(const ComputeDag& dag, int64_t levels) {
   return StrassenRewriter(*gemm, levels).Run();
 }
 
-bool StrassenMayPay(const ComputeDag& dag, int64_t levels) {
+bool StrassenMayPay(const ComputeDag& dag, int64_t levels, double operations_per_byte) {
   const absl::StatusOr<ComputeDag> view = StrassenView(dag, levels);
   if (!view.ok()) return false;
-  constexpr double kOperationsPerByte = 10;
   double operations = 0, elements = 0;  // of one block of each matrix
   for (int id = 0; id < view->size(); ++id) {
     const Stage& product = view->stage(id);
@@ -264,7 +255,7 @@ bool StrassenMayPay(const ComputeDag& dag, int64_t levels) {
   }
   // Of each matrix its blocks and what they are made into (or made of).
   const double bytes = 4 * elements * static_cast<double>(Power(kBlocks, levels) + Power(kProducts, levels));
-  return operations >= kOperationsPerByte * bytes;
+  return operations >= operations_per_byte * bytes;
 }
 
 }  // namespace diapason

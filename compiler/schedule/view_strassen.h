@@ -18,14 +18,13 @@ namespace diapason {
 // followed by the epilogue, over Y's shape (the same memory as [m, n]).
 //
 // Every product is still a multiply-add in float32, but sums and differences come first, so that rounding errors relate to the largest blocks
-// rather than to each element: on random matrices in [-1, 1) the largest error is 2 to 3 times that of the plain product a level
-// (docs/space.md; Higham, "Accuracy and Stability of Numerical Algorithms", 23.2.2, has the bound).
+// rather than to each element (Higham, "Accuracy and Stability of Numerical Algorithms", 23.2.2, has the bound; docs/space.md what was measured).
 //
 // InvalidArgument, saying why, unless the gemm view applies without a batch and in float32, levels is 1 or 2, and h divides m, n and k.
 absl::StatusOr<ComputeDag> StrassenView(const ComputeDag& dag, int64_t levels);
 
-// Whether StrassenView applies and saves at least ten operations for every byte that its sums move to memory and back, about what
-// processors and GPUs do in the time of a byte: products of 2048 and more, by and large.
-bool StrassenMayPay(const ComputeDag& dag, int64_t levels);
+// Whether StrassenView applies and saves at least so many operations for every byte that its sums move to memory and back: a device's peak over
+// its bandwidth. With 14 of them (an H200) products of 2048 and more do, by and large.
+bool StrassenMayPay(const ComputeDag& dag, int64_t levels, double operations_per_byte);
 
 }  // namespace diapason

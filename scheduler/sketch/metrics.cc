@@ -42,6 +42,23 @@ double OperationsOf(const StageState& stage) {
   return count + (stage.op.reduces() ? 1 : 0);
 }
 
+// Accesses of a body, each kind once: a choice between multiples of an element has it written once a multiple, and compilers load it once.
+std::vector<int> DistinctAccesses(const std::vector<Access>& accesses) {
+  auto same = [](const Access& a, const Access& b) {
+    if (a.producer != b.producer) return false;
+    for (size_t d = 0; d < a.dims.size(); ++d) {
+      const Access::Dim &x = a.dims[d], &y = b.dims[d];
+      if (!x.affine || !y.affine || x.constant != y.constant || x.axes != y.axes) return false;
+    }
+    return true;
+  };
+  std::vector<int> distinct;
+  for (size_t i = 0; i < accesses.size(); ++i)
+    if (std::none_of(distinct.begin(), distinct.end(), [&](int j) { return same(accesses[i], accesses[j]); }))
+      distinct.push_back(static_cast<int>(i));
+  return distinct;
+}
+
 bool Unrolled(const StageState& stage, size_t position) {
   const Annotation a = stage.loops[stage.order[position]].annotation;
   return a == Annotation::kUnroll || a == Annotation::kVectorize;
@@ -63,6 +80,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
   share_.assign(state.size(), 1);
   summed_.assign(state.size(), -1);
   held_.assign(state.size(), 0);
+  distinct_.resize(state.size());
   for (int id : state.topological()) {
     const StageState& stage = state.stage(id);
     if (!stage.computes()) continue;
@@ -72,6 +90,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
         summed_[stage.attach_stage] = id;
     }
     operations_[id] = OperationsOf(stage);
+    distinct_[id] = DistinctAccesses(skeleton_->accesses(id));
     if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
       for (int producer : state.Producers(id)) held_[id] |= state.stage(producer).memory == Memory::kShared;
     share_[id] = ShareOfIterations(stage);
@@ -318,7 +337,9 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     vector_loop = stage.order.back();
     work->lanes = static_cast<double>(b.extent[vector_loop]);
   }
-  for (const Access& access : skeleton_->accesses(id)) {
+  int last = -1;  // producer of the access before: parts of it that are read apart are all of it together
+  for (int a : distinct_[id]) {
+    const Access& access = skeleton_->accesses(id)[a];
     const StageState& producer = state.stage(access.producer);
     const double touched = Footprint(bounds, access, body);
     work->operand_loads += touched;
@@ -337,7 +358,8 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
       work->other_loads += touched;
       const double bytes = BytesOf(producer.op.dtype);
       work->bytes += work->executions / std::max(1.0, work->body) * touched * bytes;
-      work->unique_bytes += static_cast<double>(producer.op.elements()) * bytes;
+      if (access.producer != last) work->unique_bytes += static_cast<double>(producer.op.elements()) * bytes;
+      last = access.producer;
     }
     if (vector_loop < 0) continue;
     // Lane stride: 0 a broadcast, 1 a vector load, else a gather.
@@ -442,6 +464,11 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
     operations += w.executions * w.operations;
     bytes += w.bytes;
     unique += w.unique_bytes;
+    if (id == kernel.root) {
+      const double written = static_cast<double>(stage.op.elements() * BytesOf(stage.op.dtype));
+      bytes += written;
+      unique += written;
+    }
     if (id == kernel.root && kernel.cluster * kernel.thread_sets > 1) {
       // Each element that is written is read from all blocks first, or from all sets of threads.
       const double sets = static_cast<double>(kernel.thread_sets);
@@ -491,8 +518,10 @@ double MetricsModel::CacheTraffic(const Bounds& bounds, int id, double capacity)
   for (int from = static_cast<int>(stage.order.size()); from >= 0; --from) {
     if (from < static_cast<int>(stage.order.size())) inner *= static_cast<double>(bounds.stages[id].extent[stage.order[from]]);
     double footprint = 0;
-    for (const Access& access : skeleton_->accesses(id))
+    for (int a : distinct_[id]) {
+      const Access& access = skeleton_->accesses(id)[a];
       footprint += Footprint(bounds, access, from) * BytesOf(state.stage(access.producer).op.dtype);
+    }
     if (footprint > capacity && from < static_cast<int>(stage.order.size())) break;
     traffic = total / inner * footprint;
   }

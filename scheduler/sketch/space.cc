@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/view.h"
+#include "compiler/schedule/view_strassen.h"
 #include "compiler/tensor/check.h"
 #include "scheduler/sketch/library_space.h"
 #include "scheduler/sketch/rule.h"
@@ -46,6 +47,7 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
+    if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
     RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));
     const std::optional<View> along_k = target.is_gpu() ? WithWeightsAlongK(dag, view) : std::nullopt;
     if (along_k) RETURN_IF_ERROR(AddSketches(dag, *along_k, context, rules, ReadsAlongK, &spaces));

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "compiler/schedule/view_strassen.h"
 #include "compiler/tensor/interpret.h"
 #include "compiler/tensor/serialize.h"
 
@@ -122,7 +123,7 @@ TEST(View, ComputesTheSameAsTheDag) {
     const ComputeDag dag = Convolution(shape);
     SCOPED_TRACE(dag.ToString());
     for (const View& view : ViewsOf(dag)) {
-      const double tolerance = view.name == "winograd" ? 1e-5 : 1e-6;
+      const double tolerance = view.name == "winograd" || view.name == "strassen" ? 1e-5 : 1e-6;
       ExpectSameResults(dag, view, tolerance);
       const std::optional<View> along_k = WithWeightsAlongK(dag, view);
       EXPECT_EQ(along_k.has_value(), shape.constant && (view.name == "gemm" || view.name == "winograd"));
@@ -133,15 +134,18 @@ TEST(View, ComputesTheSameAsTheDag) {
 
 TEST(View, ListsThoseThatApply) {
   using Names = std::vector<std::string>;
-  const Names all{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}, no_winograd{"direct", "gemm", "rows"};
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), all);
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))), all);
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), no_winograd);
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
+  // An even number of channels makes whole blocks, four of them blocks of blocks.
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 2}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows", "strassen(1)"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), (Names{"direct", "gemm", "rows"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), (Names{"direct", "gemm"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), no_winograd);
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), no_winograd);
-  // Four channels, or many, are vectors without it.
-  for (int64_t ci : {4, 8, 9}) EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))), (Names{"direct", "gemm"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), (Names{"direct", "gemm", "rows"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), (Names{"direct", "gemm", "rows"}));
+  // Four channels, or many, are vectors without rows.
+  for (int64_t ci : {4, 8})
+    EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))), (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 9, .stride = 2}))), (Names{"direct", "gemm"}));
   DagBuilder b;
   const int x = b.Placeholder("x", {8});
   const int y = b.Compute("y", {8}, [&](auto& i) { return Call("exp", {b.At(x, i)}); });
@@ -268,13 +272,17 @@ TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
   }
 }
 
-TEST(StrassenView, IsOfferedWhereItMayPay) {
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(NamesOf(ViewsOf(Product(4096, 4096, 4096, false, false))), (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Product(1024, 1024, 1024, false, false))), (Names{"direct", "gemm"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Product(16384, 256, 256, true, false))), (Names{"direct", "gemm"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Product(4095, 4096, 4096, false, false))), (Names{"direct", "gemm"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Product(4094, 4096, 4096, false, false))), (Names{"direct", "gemm", "strassen(1)"}));
+TEST(StrassenView, MayPayWhereProductsAreLarge) {
+  constexpr double kH200 = 14;
+  EXPECT_TRUE(StrassenMayPay(Product(2048, 2048, 2048, false, false), 1, kH200));
+  EXPECT_TRUE(StrassenMayPay(Product(2048, 2048, 2048, false, true), 2, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product(1024, 1024, 1024, false, false), 1, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product(1024, 1024, 1024, false, false), 2, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product(16384, 256, 256, true, false), 1, kH200));
+  EXPECT_FALSE(StrassenMayPay(Product(4095, 4096, 4096, false, false), 1, kH200)) << "does not apply";
+  // The sums of constants cost nothing at run time.
+  EXPECT_FALSE(StrassenMayPay(Product(1024, 2048, 2048, false, false), 1, kH200));
+  EXPECT_TRUE(StrassenMayPay(Product(1024, 2048, 2048, true, false), 1, kH200));
 }
 
 TEST(StrassenView, RefusesWhatItCannotCut) {

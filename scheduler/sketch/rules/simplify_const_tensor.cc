@@ -44,10 +44,13 @@ class SimplifyConstTensor : public SketchRule {
     std::vector<int> rest;
     for (int axis : next.SpatialAxes(reduction)) (whole[axis] ? order : rest).push_back(axis);
     for (int axis : next.ReduceAxes(reduction)) order.push_back(axis);
-    for (int axis : order) next.Annotate(reduction, axis, Annotation::kUnroll);
+    // What is left of the other axes is one point, or a vector.
     order.insert(order.end(), rest.begin(), rest.end());
     next.Reorder(reduction, order);
-    if (!next.gpu() && !rest.empty()) next.Annotate(reduction, rest.back(), Annotation::kVectorize);
+    for (int axis : order) {
+      const bool vector = !next.gpu() && !rest.empty() && axis == rest.back();
+      next.Annotate(reduction, axis, vector ? Annotation::kVectorize : Annotation::kUnroll);
+    }
     TileInfo info;
     info.stage = reduction;
     info.consumer = consumer;

@@ -86,6 +86,15 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
   return b.Build({y}).value();
 }
 
+// A product of two inputs.
+inline ComputeDag Product(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k}), y = b.Placeholder("y", {k, n});
+  return b.Build({b.Reduce("product", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(y, {r[0], i[1]}));
+  })}).value();
+}
+
 inline ComputeDag MaxPool(int64_t size, int64_t channels) {
   DagBuilder b;
   const int64_t out = (size + 2 - 3) / 2 + 1;
@@ -158,6 +167,14 @@ inline std::vector<NamedDag> LargerProducts() {
       {"gemm", MatMul(150, 136, 96, false)},
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
+  };
+}
+
+// Products whose halves and quarters are whole.
+inline std::vector<NamedDag> EvenProducts() {
+  return {
+      {"product", Product(24, 40, 32)},
+      {"conv3x3", Convolution({8, 6, 8, 16, 3, 1, 1}, true)},
   };
 }
 

@@ -52,6 +52,22 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
     Compare(task.task->dag, space, decisions, reference);
   }
 
+  // Candidates of the sketches that have `part` in their names, of all these tasks.
+  void RunSketches(const std::vector<NamedDag>& kinds, const std::string& part) {
+    testing::GuardSettings settings = settings_;
+    settings.sketch = part;
+    const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+    int64_t run = 0;
+    for (const GuardTask& task : tasks) {
+      const Reference reference = testing::MakeReference(task.task->dag, kInputs);
+      for (int sketch : task.sketches)
+        for (int n = 0; n < (settings_.candidates > 0 ? settings_.candidates : 2) && !Enough(); ++n, ++run)
+          RunCandidate(task, sketch, n, reference);
+    }
+    if (settings_.whole()) EXPECT_GT(run, 0) << "no sketch has " << part;
+    testing::PrintSummary("execution of " + part + ",", GetParam(), tasks, run);
+  }
+
   bool Enough() const { return wrong_ >= kMaxWrong || HasFatalFailure() || clock_.Over(); }
 
   const testing::GuardSettings settings_ = testing::GuardSettings::FromEnvironment();
@@ -132,19 +148,12 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsComputeTheDag) {
   if (GetParam() == "cpu") return;
   if (target_.kind == TargetKind::kCuda && facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
   facts_.num_cores = 1;
-  testing::GuardSettings settings = settings_;
-  settings.sketch = "wgmma";
-  const std::vector<NamedDag> kinds = testing::LargerProducts();
-  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
-  int64_t run = 0;
-  for (const GuardTask& task : tasks) {
-    const Reference reference = testing::MakeReference(task.task->dag, kInputs);
-    for (int sketch : task.sketches)
-      for (int n = 0; n < (settings_.candidates > 0 ? settings_.candidates : 2) && !Enough(); ++n, ++run)
-        RunCandidate(task, sketch, n, reference);
-  }
-  if (settings_.whole()) EXPECT_GT(run, 0) << "no sketch has warpgroups";
-  testing::PrintSummary("execution of warpgroups,", GetParam(), tasks, run);
+  RunSketches(testing::LargerProducts(), "wgmma");
+}
+
+TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
+  facts_.bandwidth = 1e30;  // pays for products of any size
+  RunSketches(testing::EvenProducts(), "strassen");
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),

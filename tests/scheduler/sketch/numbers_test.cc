@@ -153,6 +153,17 @@ TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
   testing::PrintSummary("numbers of warpgroups,", KindOf(GetParam()), tasks, compared);
 }
 
+TEST_P(NumbersTest, AgreeForStrassensProducts) {
+  facts_.bandwidth = 1e30;  // pays for products of any size
+  testing::GuardSettings settings = settings_;
+  settings.sketch = "strassen";
+  const std::vector<NamedDag> kinds = testing::EvenProducts();
+  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 10);
+  if (settings_.whole()) EXPECT_GE(compared, 30);
+  testing::PrintSummary("numbers of Strassen's products,", KindOf(GetParam()), tasks, compared);
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
                          [](const auto& info) { return KindOf(info.param); });
 

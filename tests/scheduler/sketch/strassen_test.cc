@@ -1,0 +1,84 @@
+// Products in Strassen's way: which tasks are offered them, and how precise they are. numbers_test.cc and execute_test.cc go over their
+// candidates.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/execute.h"
+
+namespace diapason {
+namespace {
+
+// Views of the task's sketches.
+std::set<std::string> ViewsOf(const TaskSpace& task) {
+  std::set<std::string> views;
+  for (int i = 0; i < task.size(); ++i) views.insert(task.space(i).name().substr(0, task.space(i).name().find('/')));
+  return views;
+}
+
+TEST(Strassen, IsOfferedWhereItPaysOnTheDevice) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  DeviceFacts facts = DefaultFacts(target);
+  facts.flops = 67e12, facts.bandwidth = 4.8e12;
+  auto views = [&](int64_t size) { return ViewsOf(*TaskSpace::Create(testing::Product(size, size, size), target, facts).value()); };
+  EXPECT_EQ(views(4096), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+  EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm"}));
+  facts.bandwidth *= 4;
+  EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+}
+
+// One kernel each for the sums of the left and the right operand, the products and the result.
+TEST(Strassen, TakesAKernelForSumsOfEachMatrix) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  DeviceFacts facts = DefaultFacts(target);
+  facts.bandwidth = 1e30;
+  for (const auto& [dag, kernels] : {std::pair(testing::Product(256, 256, 256), 4), {testing::MatMul(256, 256, 256, true), 3}}) {
+    const auto task = TaskSpace::Create(dag, target, facts).value();
+    const Space& space = task->space(task->Find("strassen(2)/tile"));
+    const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, facts).value();
+    EXPECT_EQ(static_cast<int>(lowered.kernels.size()), kernels);
+    EXPECT_EQ(lowered.prologue.empty(), kernels == 4) << "sums of constants are made when the package is loaded";
+  }
+}
+
+TEST(Strassen, IsNearlyAsPreciseAsPlainProducts) {
+  constexpr int64_t kSize = 384;
+  const Target target = Target::Parse("cpu").value();
+  const auto device = OpenDevice(target).value();
+  DeviceFacts facts = device->facts();
+  facts.bandwidth = 1e30;
+  const ComputeDag dag = testing::Product(kSize, kSize, kSize);
+  const auto reference = testing::MakeReferenceOnDevice(*device, target, dag, 7).value();
+  const Array &x = reference.inputs.at(0), &y = reference.inputs.at(1);
+  std::vector<double> exact(kSize * kSize, 0);
+  for (int64_t i = 0; i < kSize; ++i)
+    for (int64_t k = 0; k < kSize; ++k)
+      for (int64_t j = 0; j < kSize; ++j) exact[i * kSize + j] += x.at(i * kSize + k) * y.at(k * kSize + j);
+  const auto task = TaskSpace::Create(dag, target, facts).value();
+  auto error_of = [&](const std::string& view) -> double {
+    for (int s = 0; s < task->size(); ++s) {
+      const Space& space = task->space(s);
+      if (space.name().rfind(view + "/", 0) != 0) continue;
+      const auto program = CompileProgram(Lower(dag, space.Instantiate(space.Default()), target, facts).value(), target).value();
+      const Array output = testing::RunOnDevice(*device, program, dag, reference.inputs).value().at(0);
+      double error = 0;
+      for (int64_t i = 0; i < kSize * kSize; ++i) error = std::max(error, std::abs(output.at(i) - exact[i]));
+      return error;
+    }
+    ADD_FAILURE() << "no sketch of " << view;
+    return INFINITY;
+  };
+  const double plain = error_of("gemm"), once = error_of("strassen(1)"), twice = error_of("strassen(2)");
+  std::printf("largest error: %.2e plain, %.2e once, %.2e twice\n", plain, once, twice);
+  EXPECT_LE(once, 3 * plain);
+  EXPECT_LE(twice, 6 * plain);
+}
+
+}  // namespace
+}  // namespace diapason
