@@ -332,6 +332,8 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   options.rounds_run = name;
   JobListener listener(work.partition, [&](const v1::JobProgress& progress) {
     std::lock_guard lock(mutex_);
+    // One that begins again, or cannot, knows less than the one before.
+    if (progress.measured() == 0 && progress.trials() < entry.job.progress().trials()) return;
     *entry.job.mutable_progress() = progress;
     Changed(entry);
     if (Clock::now() - entry.saved >= kSaveEvery) Save(entry).IgnoreError();

@@ -1,4 +1,6 @@
 // A service with its jobs: submitted, watched, cancelled, resumed, and killed in between.
+#include <sys/resource.h>
+
 #include <filesystem>
 
 #include "tests/cli/fleet_fixture.h"
@@ -120,6 +122,36 @@ TEST_F(ServiceCli, AKilledServiceStillKnowsHowFarItsJobsWere) {
   service = Serve(address, {"--tracker", tracker->Address()});
   ASSERT_EQ(service->Address(), address) << service->err();
   EXPECT_GE(Jobs(address)[0]["trials"], 4);
+}
+
+// A limit of file sizes stands for a full disk. The job waits, says why, and goes on by itself when there is room.
+TEST_F(ServiceCli, AFullDiskHoldsUpAJobAndLosesNothing) {
+  auto service = Serve();
+  const std::string address = service->Address();
+  auto worker = Worker(address, "worker");
+  ASSERT_EQ(Cli(Submit(address, "60")).json()["job"], 1) << service->err();
+  ASSERT_TRUE(WaitFor([&] { return Jobs(address)[0]["trials"] >= 4; })) << service->err();
+  rlimit unlimited{}, full{};
+  ASSERT_EQ(prlimit(service->pid(), RLIMIT_FSIZE, nullptr, &unlimited), 0);
+  full = {static_cast<rlim_t>(std::filesystem::file_size(Path("h.db-wal"))), unlimited.rlim_max};
+  ASSERT_EQ(prlimit(service->pid(), RLIMIT_FSIZE, &full, nullptr), 0);
+  const std::string why = "there is no room to write history '" + Path("h.db") +
+                          "'; free space on its disk and try again: everything reported before is kept";
+  ASSERT_TRUE(WaitFor([&] { return Jobs(address)[0].value("text", "") == why; })) << service->err();
+  const int64_t records = Records();
+  EXPECT_GE(records, 4);
+  // It is tried now and then, to no avail.
+  ASSERT_TRUE(WaitFor([&] {
+    const std::string log = service->err();
+    const size_t first = log.find(" job_ends job=1 state=JOB_STATE_QUEUED why=\"" + why);
+    return first != std::string::npos && log.find(" job_ends job=1 state=JOB_STATE_QUEUED", first + 1) != std::string::npos;
+  })) << service->err();
+  EXPECT_GE(Jobs(address)[0]["trials"], records);  // with those that were not stored in time
+  EXPECT_EQ(Jobs(address)[0]["state"], "queued");
+  EXPECT_EQ(Records(), records);
+  ASSERT_EQ(prlimit(service->pid(), RLIMIT_FSIZE, &unlimited, nullptr), 0);
+  EXPECT_EQ(Cli({"jobs", "watch", "1", "--service", address}).code, 0) << service->err();
+  ExpectEachOnce(60);
 }
 
 TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {

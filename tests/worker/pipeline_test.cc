@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 
 #include "diapason/v1/tracker.pb.h"
@@ -115,6 +117,21 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
 TEST_F(PipelineTest, BuildersGiveWay) {
   Start();
   EXPECT_EQ(Measure("niceness").error().text(), std::to_string(std::min(19, getpriority(PRIO_PROCESS, 0) + 5)));
+}
+
+TEST_F(PipelineTest, ProcessesHaveASessionOfTheirOwnAndNoNewPrivileges) {
+  Start();
+  ExpectWorks();
+  const std::vector<std::string> children = Children();
+  EXPECT_GE(children.size(), 2u);  // a builder and a runner
+  for (const std::string& child : children) {
+    const pid_t pid = std::atoi(child.c_str());
+    EXPECT_EQ(getsid(pid), pid);
+    EXPECT_EQ(getpgid(pid), pid);
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    const std::string status((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    EXPECT_NE(status.find("\nNoNewPrivs:\t1\n"), std::string::npos) << status;
+  }
 }
 
 TEST_F(PipelineTest, ReportsExceptionsWithTheirText) {
