@@ -210,12 +210,16 @@ double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int f
   const State& state = skeleton_->state();
   const StageBounds& reader = bounds.stages[access.reader];
   const StageState& producer = state.stage(access.producer);
-  double product = 1;
+  const StageState& stage = state.stage(access.reader);
+  double iterations = 1, product = 1;
+  for (size_t p = std::max(from, 0); p < stage.order.size(); ++p) iterations *= static_cast<double>(reader.extent[stage.order[p]]);
   for (size_t d = 0; d < access.dims.size(); ++d) {
-    const int64_t whole = producer.op.axes[d].extent;
+    const double whole = static_cast<double>(producer.op.axes[d].extent);
     const Access::Dim& dim = access.dims[d];
-    double span = 1, count = 1;
+    // floordiv and floormod of fused axes: no more than the iterations, nor than the dimension.
+    double span = whole, count = iterations;
     if (dim.affine) {
+      span = count = 1;
       for (const auto& [axis, coefficient] : dim.axes) {
         for (const Term& t : reader.axis_terms[axis]) {
           if (t.stage != access.reader || skeleton_->position(t.stage, t.loop) < from) continue;
@@ -224,17 +228,11 @@ double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int f
           count *= steps + 1;
         }
       }
-    } else {
-      // floordiv and floormod of fused axes: no more than the iterations, nor than the dimension.
-      const StageState& stage = state.stage(access.reader);
-      count = 1;
-      for (size_t p = std::max(from, 0); p < stage.order.size(); ++p)
-        count *= static_cast<double>(reader.extent[stage.order[p]]);
-      span = static_cast<double>(whole);
     }
-    product *= std::min({span, count, static_cast<double>(whole)});
+    product *= std::min({span, count, whole});
   }
-  return product;
+  // Each iteration reads one element, whatever each dimension by itself allows.
+  return std::min(product, iterations);
 }
 
 // Neighbours along the last dimension that one load instruction of a body can bring: 1, 2 or 4.
