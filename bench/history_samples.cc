@@ -1,12 +1,11 @@
 #include "bench/history_samples.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/graph/builtin.h"
-#include "compiler/graph/partition.h"
-#include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "scheduler/task_state.h"
 
@@ -24,13 +23,14 @@ absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& p
                                                             const Target& target, size_t least) {
   ASSIGN_OR_RETURN(auto history, History::Open(path, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
-  ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, {}));
-  ASSIGN_OR_RETURN(network, Optimize(std::move(network), {}));
-  ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
+  ASSIGN_OR_RETURN(const std::vector<NetworkTask> linked, history->NetworkTasks(name == "-" ? "" : name));
   const TunerOptions options = OptionsOf(target);
   std::vector<MeasuredTask> tasks;
-  for (const Task& task : partition.tasks) {
-    const TuningTask tuning{task.name, task.dag, task.workload_key, {{name, static_cast<double>(task.weight)}}};
+  for (const NetworkTask& task : linked) {
+    auto same = [&](const MeasuredTask& other) { return other.task.workload_key == task.workload_key; };
+    if (std::any_of(tasks.begin(), tasks.end(), same)) continue;  // of two networks
+    ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(task.workload));
+    const TuningTask tuning{task.task_name, dag, task.workload_key, {{name, task.weight}}};
     ASSIGN_OR_RETURN(const auto state, TaskState::Create(0, tuning, options));
     MeasuredTask measured{tuning, nullptr, {}};
     for (const auto& device : info.devices) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& p
       for (const TuningRecord& record : records) state->Restore(record, &measured.samples);
     }
     if (measured.samples.size() < least) continue;
-    ASSIGN_OR_RETURN(measured.space, TaskSpace::Create(task.dag, options.target, options.facts));
+    ASSIGN_OR_RETURN(measured.space, TaskSpace::Create(dag, options.target, options.facts));
     tasks.push_back(std::move(measured));
   }
   if (tasks.empty())
