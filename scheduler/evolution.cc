@@ -26,8 +26,8 @@ constexpr int kEnumerationLimit = 4096;
 constexpr int kFloorShare = 3;
 // Tries of a failing space before it only gets a token share of the samples.
 constexpr int kFailuresToGiveUp = 8;
-// The unguided part of a round changes one of so many best measured candidates.
-constexpr uint32_t kParents = 8;
+// The unguided part of a round changes one of so many best measured candidates, or of so many of one space.
+constexpr uint32_t kParents = 8, kParentsOfSpace = 3;
 // Picks of a round that may differ from each other in one hole only.
 constexpr int kNeighbours = 3;
 
@@ -36,6 +36,7 @@ struct SpaceState {
   int measured = 0;  // proposed ones included
   int failed = 0;
   double best_seconds = 0;  // 0: none ran
+  std::vector<int> best;    // its fastest, up to kParentsOfSpace of them: places in the ranking
   bool listed = false;      // `all` holds every candidate
   bool large = false;       // more than kEnumerationLimit
   std::vector<int32_t> all;
@@ -141,6 +142,7 @@ class TaskSearch::Impl {
   void TakeBest(const std::vector<int>& open, size_t places, Picks* picks) const;
   void TakeRandom(const std::vector<int>& open, size_t places, Picks* picks) const;
   std::vector<int> Pick(int k) const;
+  const Measured& ParentElsewhere(Random* random) const;
   void AddUnguided(int count, const Ranker* ranker);
 
   const TaskSpace* const space_;
@@ -170,7 +172,7 @@ void TaskSearch::Impl::Summarise() {
   if (!summary_is_old_) return;
   summary_is_old_ = false;
   ranking_.clear();
-  for (SpaceState& state : states_) state.failed = 0, state.best_seconds = 0;
+  for (SpaceState& state : states_) state.failed = 0, state.best_seconds = 0, state.best.clear();
   for (const auto& [hash, measured] : measured_) {
     SpaceState& state = states_[measured.space];
     if (measured.seconds <= 0) {
@@ -183,6 +185,8 @@ void TaskSearch::Impl::Summarise() {
   std::sort(ranking_.begin(), ranking_.end(), [](const Measured* a, const Measured* b) {
     return std::make_pair(a->seconds, a->hash) < std::make_pair(b->seconds, b->hash);
   });
+  for (size_t i = 0; i < ranking_.size(); ++i)
+    if (SpaceState& state = states_[ranking_[i]->space]; state.best.size() < kParentsOfSpace) state.best.push_back(static_cast<int>(i));
   best_seconds_ = ranking_.empty() ? 0 : ranking_.front()->seconds;
 }
 
@@ -320,8 +324,26 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
   stats_.evaluated += population_.size() - base;
 }
 
+// One of the best of a space that is drawn by how near its best comes to the best of the task: one half as fast has a sixteenth of the chances.
+const Measured& TaskSearch::Impl::ParentElsewhere(Random* random) const {
+  auto chances = [&](const SpaceState& state) {
+    return state.best.empty() ? 0.0 : std::pow(best_seconds_ / state.best_seconds, 4);
+  };
+  double sum = 0;
+  for (const SpaceState& state : states_) sum += chances(state);
+  double left = random->Uniform() * sum;
+  const SpaceState* drawn = nullptr;
+  for (const SpaceState& state : states_) {
+    if (state.best.empty()) continue;
+    drawn = &state;
+    if ((left -= chances(state)) < 0) break;
+  }
+  return *ranking_[drawn->best[random->Below(static_cast<uint32_t>(drawn->best.size()))]];
+}
+
 // Changes of the best measured candidates in one hole or two, whatever the model thinks of them: a model that is
-// trained on what it chose itself never learns that it is wrong elsewhere.
+// trained on what it chose itself never learns that it is wrong elsewhere. Every second one is of a space by itself, since the best of all
+// are soon of one space, and what another space could do with more trials is never seen.
 void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
   first_unguided_ = population_.size();
   if (ranking_.empty()) return;
@@ -331,7 +353,7 @@ void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
   const auto parents = std::min(kParents, static_cast<uint32_t>(ranking_.size()));
   for (int i = 0; i < count; ++i) {
     for (int attempt = 0; attempt < 8; ++attempt) {
-      const Measured& parent = *ranking_[random.Below(parents)];
+      const Measured& parent = i % 2 == 1 ? ParentElsewhere(&random) : *ranking_[random.Below(parents)];
       const Space& space = space_->space(parent.space);
       child = parent.decisions;
       for (uint32_t changes = 1 + random.Below(2); changes > 0; --changes)
