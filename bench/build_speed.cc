@@ -2,7 +2,7 @@
 //
 //   build_speed HISTORY NETWORK TARGET [COUNT]
 //
-// COUNT records (200), evenly spaced in the order of measurement. No device is needed. Prints milliseconds of lowering, and of
+// NETWORK -: all of the history's. COUNT records (200), evenly spaced in the order of measurement. No device is needed. Prints milliseconds of lowering, and of
 // printing and compiling: mean, median and the mean of each kind of sketch.
 #include <algorithm>
 #include <chrono>

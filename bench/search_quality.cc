@@ -1,7 +1,7 @@
 // How well cost models would have ranked what a history holds: trained on the first part of each task's trials, judged
 // on the rest.
 //
-//   search_quality HISTORY NETWORK TARGET
+//   search_quality HISTORY NETWORK TARGET        NETWORK -: all of the history's
 //
 // Two figures for each model: the share of pairs of a task's candidates, more than 10% apart, that it puts in the right
 // order, and how near the fastest of its first eight comes to the fastest of all (1: the same). Lines "others": each task is
