@@ -8,6 +8,8 @@
 // The simulated device answers by a model that was trained on all trials of the history (more trees than a search has, and 3% of
 // noise that is the same for the same candidate), so that thousands of trials take minutes of a processor. Prints the sum of
 // the tuned tasks in microseconds, with their weights, after so many trials, means over the seeds.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -164,7 +166,7 @@ absl::Status KnowHalf(const std::string& from, const std::vector<MeasuredTask>& 
 
 absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks, const SimulatedDevice& device, TunerOptions options,
                                          const std::vector<int64_t>& at, const std::string& half_of) {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / absl::StrCat("search_curves.", std::rand(), ".db");
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / absl::StrCat("search_curves.", getpid(), ".", std::rand(), ".db");
   Curve curve(at);
   absl::Status status;
   {

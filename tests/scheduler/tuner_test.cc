@@ -779,7 +779,8 @@ TEST_F(TunerTest, VerifiesTheBestsWithinTheTime) {
     const auto report = Tune(network, options, &measurer);
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->stopped, "the time is over");
-    EXPECT_LE(clock.Now() - start, 205);
+    // The trials that run at the end may bring new bests, with 5 s of verification each.
+    EXPECT_LE(clock.Now() - start, 215);
     EXPECT_GE(clock.Now() - start, 160);
     for (const TaskReport& task : report->tasks) EXPECT_TRUE(task.verified) << task.name;
   }
