@@ -3,9 +3,9 @@
 // Ansor's evolutionary search (OSDI 2020, section 5.1) on decision vectors: each round samples all spaces, joins the
 // best measured candidates, evolves by mutation and crossover under the model's score, and proposes the best that were
 // not measured, with a share of random ones and of neighbours of the best that the model has no say in. Differences:
-// crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards;
-// no more than a few near-identical candidates a round; a space that is small is enumerated, so that the search of a
-// tiny task ends.
+// crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards, the
+// larger the fewer its measurements; no more than a few near-identical candidates a round; a space that is small is
+// enumerated, so that the search of a tiny task ends.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,8 @@ struct EvolutionOptions {
   // Share of a round that are changes of the best measured candidates which the model did not choose; three times as
   // many when the model expects nothing better than what was measured.
   double unguided = 0.15;
+  // Share of what the model chooses for which a space counts the more the fewer measurements it has: as fast as it may still become.
+  double hopeful = 0.5;
   double measured_share = 0.2;  // of the first generation that are the best measured candidates
   int floor_measurements = 3;   // a space with fewer has a claim on a place in the round
   int threads = 1;              // the result does not depend on it

@@ -199,6 +199,30 @@ TEST(Evolution, KeepsEverySpaceAliveAtFirstAndGoesForTheBestAfterwards) {
   EXPECT_GT(late[1], 40);
 }
 
+TEST(Evolution, ASpaceThatMayStillOvertakeGetsTrialsBesideTheLeaderAndAFarOneHardlyAny) {
+  std::vector<FakeSpace::Options> spaces = {Named("leads"), Named("near"), Named("far")};
+  spaces[1].scale = 1.05e-4;
+  spaces[2].scale = 3e-4;
+  const auto space = SpaceOf(spaces);
+  const auto late = [&](double hopeful) {
+    EvolutionOptions options = Small();
+    options.hopeful = hopeful;
+    TaskSearch search(space.get(), 5, options);
+    std::vector<int> trials(3);
+    for (int round = 0; round < 12; ++round)
+      for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
+        if (round >= 4) ++trials[candidate.space];
+        search.AddMeasured(candidate.space, candidate.decisions, Fake(*space, candidate.space).Seconds(candidate.decisions));
+      }
+    return trials;
+  };
+  const std::vector<int> without = late(0), with = late(0.5);
+  EXPECT_GE(with[1], 2 * without[1]);
+  EXPECT_GE(with[1], 12) << "of 128";
+  EXPECT_GT(with[0], 64);
+  EXPECT_LT(with[2], with[1] / 2);
+}
+
 TEST(Evolution, ASpaceWhoseEstimateIsTooDarkIsTriedAllTheSame) {
   // The estimate says that `b` is ten times slower; really it is the fastest.
   class Dark : public FakeSpace {
