@@ -99,6 +99,8 @@ class NestBuilder {
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
   bool HasReduction(int id, size_t from) const;
+  bool OnTensorCores(int id) const;
+  bool OnWarpgroups(int id) const;
   Stmt WithAllocations(Stmt body);
   ForKind KindOf(int id, size_t position) const;
   bool EndsOuter(int id, size_t position) const;

@@ -1,5 +1,6 @@
 #include "compiler/lower/stmt.h"
 
+#include <cctype>
 #include <utility>
 
 #include "compiler/tensor/check.h"
@@ -21,6 +22,12 @@ void Flatten(std::vector<Stmt> body, std::vector<Stmt>& out) {
 }
 
 }  // namespace
+
+std::string Identifier(std::string name) {
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return name;
+}
 
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll) {
   DIAPASON_CHECK(var->kind == ExprKind::kVar);

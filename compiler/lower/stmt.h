@@ -111,6 +111,9 @@ struct StmtNode {
   std::vector<Stmt> body{};
 };
 
+// The name with '_' for what no identifier may have: names of kernels, buffers and variables.
+std::string Identifier(std::string name);
+
 Stmt MakeFor(ForKind kind, Expr var, int64_t extent, Stmt body, int unroll = 0);
 Stmt MakeSeq(std::vector<Stmt> body);  // flattens nested sequences, drops nulls
 Stmt MakeStore(int buffer, Expr index, Expr value, bool async = false);

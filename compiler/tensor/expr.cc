@@ -223,6 +223,12 @@ Expr And(Expr a, Expr b) {
   return Node(ExprKind::kAnd, DType::kBool, {std::move(a), std::move(b)});
 }
 
+Expr And(const std::vector<Expr>& conditions) {
+  Expr result = IntImm(1, DType::kBool);
+  for (const Expr& condition : conditions) result = And(result, condition);
+  return result;
+}
+
 Expr Or(Expr a, Expr b) {
   CheckBool(a);
   CheckBool(b);

@@ -75,6 +75,7 @@ Expr Le(Expr a, Expr b);
 Expr Eq(Expr a, Expr b);
 Expr Ne(Expr a, Expr b);
 Expr And(Expr a, Expr b);
+Expr And(const std::vector<Expr>& conditions);  // true if there are none
 Expr Or(Expr a, Expr b);
 Expr Not(Expr a);
 

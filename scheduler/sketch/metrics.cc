@@ -10,8 +10,6 @@
 namespace diapason {
 namespace {
 
-double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
-
 // A choice among literals by loop variables (a constant matrix): it vanishes when the loops are unrolled.
 bool IsConstantTable(const ExprNode& e) {
   if (e.kind == ExprKind::kFloatImm) return true;
@@ -62,13 +60,6 @@ std::vector<int> DistinctAccesses(const std::vector<Access>& accesses) {
 bool Unrolled(const StageState& stage, size_t position) {
   const Annotation a = stage.loops[stage.order[position]].annotation;
   return a == Annotation::kUnroll || a == Annotation::kVectorize;
-}
-
-// Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
-int BodyPosition(const StageState& stage) {
-  int position = static_cast<int>(stage.order.size());
-  while (position > 0 && Unrolled(stage, position - 1)) --position;
-  return position;
 }
 
 }  // namespace
@@ -322,6 +313,12 @@ MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Acce
   return {static_cast<double>(worst), static_cast<double>(different)};
 }
 
+int MetricsModel::BodyPosition(const StageState& stage) {
+  int position = static_cast<int>(stage.order.size());
+  while (position > 0 && Unrolled(stage, position - 1)) --position;
+  return position;
+}
+
 void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
   const State& state = skeleton_->state();
   const StageState& stage = state.stage(id);
@@ -375,220 +372,6 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
     if (other) work->vector_ok = 0;
   }
   if (!stage.op.axes.empty()) work->contiguous = static_cast<double>(b.buffer.back());
-}
-
-double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, float* f) const {
-  const State& state = skeleton_->state();
-  const double registers = 32 + static_cast<double>(kernel.local_elements) * 1.15;
-  const double by_threads = std::floor(static_cast<double>(facts_.max_threads_per_core) / std::max<int64_t>(32, kernel.threads));
-  const double by_registers = std::floor(facts_.registers_per_core / (registers * static_cast<double>(std::max<int64_t>(32, kernel.threads))));
-  const double by_shared = std::floor(static_cast<double>(facts_.shared_bytes_per_core) / (static_cast<double>(kernel.shared_bytes) + 1024));
-  const double resident = std::max(1.0, std::min({32.0, by_threads, by_registers, by_shared}));
-  const double blocks = static_cast<double>(kernel.blocks);
-  const double per_core = std::ceil(blocks / facts_.num_cores);
-  const double active = std::min(resident, per_core);
-  const double warps = std::ceil(static_cast<double>(kernel.threads) / 32.0);
-  const double active_warps = active * warps;
-
-  double depth = 0;  // of a step of products by warpgroups; 0: there are none
-  double issue = 0, fma = 0, shared_time = 0, latency = 0, bytes = 0, unique = 0, loads_per_op = 0, ilp = 1, conflict = 1;
-  double copy_rounds = 0, slots = 1, rounds = 1, contiguous = 1, lanes = 1, operations = 0, body = 1;
-  for (int id : members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()]) {
-    const StageState& stage = state.stage(id);
-    Work w;
-    StageWork(bounds, id, &w);
-    const double per_block = w.executions / blocks;
-    const double warp_statements = share_[id] * per_block / std::max(1.0, std::min(32.0, static_cast<double>(kernel.threads)));
-    const bool copy = stage.memory == Memory::kShared;
-    if (stage.bulk) {
-      // One thread asks for a tile, all look whether it has come.
-      const double steps = per_block / static_cast<double>(bounds.stages[id].elements());
-      issue += 6 * steps * warps;
-      shared_time += per_block / 128;
-      rounds = std::max(rounds, steps);
-      bytes += w.bytes;
-      unique += w.unique_bytes;
-      continue;
-    }
-    if (copy) slots = std::max(slots, static_cast<double>(bounds.stages[id].slots));
-    if (stage.op.reduces()) {
-      // A product of 16x8x8 is 32 multiply-adds of each lane: three instructions of 6.2 cycles, as many to cut operands in two, and
-      // a quarter of the loads.
-      const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
-      const double arithmetic = warp_statements * std::max(1.0, w.operations / 2);
-      const bool group = tensor && stage.tensor == TensorMode::kGroupThreeTf32;
-      if (group) {
-        // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums.
-        const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
-        depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
-        fma += arithmetic * 0.4;
-        issue += arithmetic * (0.03 + 4.5 / columns);
-        shared_time += arithmetic * (0.047 + 1 / columns);
-        operations += w.executions * w.operations;
-        bytes += w.bytes;
-        unique += w.unique_bytes;
-        continue;
-      }
-      fma += arithmetic * (tensor ? 0.58 : 1);
-      const double loads = warp_statements / w.body * w.operand_loads * (tensor ? 0.25 : 1);
-      // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
-      const double bodies = warp_statements / w.body;
-      const bool counted = w.wavefronts > 0 && !tensor;
-      issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
-      shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
-      loads_per_op = std::max(loads_per_op, w.operand_loads / w.body);
-      body = std::max(body, w.body);
-      conflict = std::max(conflict, w.conflict);
-      ilp = std::max(ilp, std::min(w.body, static_cast<double>(kernel.local_elements)));
-    } else if (held_[id]) {
-      issue += warp_statements / w.body * w.shared_loads;
-      shared_time += warp_statements / w.body * w.wavefronts;
-    } else {
-      issue += warp_statements * (copy ? 12.0 / w.lanes + 2 : 4 + w.operations);
-      if (copy) {
-        shared_time += warp_statements / w.lanes;
-        if (stage.core_matrices && target_.kind == TargetKind::kCuda) {
-          // What was copied is read again, cut and stored.
-          issue += warp_statements * (3 + 3 / w.lanes);
-          shared_time += warp_statements * 2 / w.lanes;
-        }
-        const double each = static_cast<double>(bounds.stages[id].elements()) / std::max(1.0, static_cast<double>(kernel.threads) * w.lanes);
-        copy_rounds = std::max(copy_rounds, std::ceil(each));
-        contiguous = std::max(contiguous, w.contiguous);
-        lanes = std::max(lanes, w.lanes);
-        rounds = std::max(rounds, per_block / std::max(1.0, static_cast<double>(bounds.stages[id].elements())));
-      }
-    }
-    operations += w.executions * w.operations;
-    bytes += w.bytes;
-    unique += w.unique_bytes;
-    if (id == kernel.root) {
-      const double written = static_cast<double>(stage.op.elements() * BytesOf(stage.op.dtype));
-      bytes += written;
-      unique += written;
-    }
-    if (id == kernel.root && kernel.cluster * kernel.thread_sets > 1) {
-      // Each element that is written is read from all blocks first, or from all sets of threads.
-      const double sets = static_cast<double>(kernel.thread_sets);
-      const double reads = warp_statements * (kernel.cluster > 1 ? static_cast<double>(kernel.cluster) : sets);
-      issue += reads * (1 + 1 / w.lanes);
-      shared_time += reads / w.lanes;
-      // Those of a block are summed before, by vectors of four.
-      const double within = kernel.cluster > 1 && sets > 1 ? reads * (sets + 1) / 4 : 0;
-      issue += within * 2;
-      shared_time += within;
-    }
-  }
-  const double cycles_fma = per_core * fma / 4, cycles_issue = per_core * issue / 4, cycles_shared = per_core * shared_time;
-  // One outer reduce step: copies come from L2, everyone waits, then the products; other resident blocks fill the gap.
-  const double step = rounds > 1 || copy_rounds > 0 ? 700.0 + 30 * copy_rounds : 400.0;
-  const double hide = std::max(1.0, std::min(active_warps / 4, 16.0));
-  const double waves = std::ceil(per_core / resident);
-  // With several slots the copies of a step were started some steps before.
-  latency = waves * (rounds * std::max(step / slots, 150.0) + 1200);
-  // Two barriers and reading from each block in turn: 1.1 to 1.4 us with 8 blocks, 3 us with 16, in hand-written kernels on an H200.
-  if (kernel.cluster > 1) latency += 600 + 200.0 * static_cast<double>(kernel.cluster);
-  // Warpgroups wait for their sums at the end of each step, where others may go on; with two slots for the next step's copies too.
-  const double groups = std::max(1.0, active_warps / 4);
-  const double exposed = depth > 0 ? 1.2 + 0.4 / groups * std::max(1.0, 32 / depth) + (slots < 3 ? 0.4 : 0) : std::max(1.0, 8.0 / (std::max(1.0, active_warps / 4) * std::min(ilp, 16.0) / 4));
-  // Of what hardware could do at once little is: kernels of microseconds have too few warps for it. The shares were fitted to 26,000 trials of nine
-  // histories of an H200 (docs/benchmarks.md, "What the model and the warm start are worth"): against the longest of these they put more pairs in order in each.
-  const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) + 1.2 * cycles_shared + 0.36 * latency;
-  const double memory = std::max(bytes / facts_.l2_bandwidth, unique / facts_.bandwidth);
-  const double seconds = facts_.launch_seconds + std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
-  const double values[] = {Log2(blocks), Log2(kernel.threads), Log2(kernel.shared_bytes), Log2(kernel.local_elements), resident,
-                       blocks / (facts_.num_cores * resident), per_core * facts_.num_cores / blocks, active_warps,
-                       Log2(cycles_fma), Log2(cycles_issue), Log2(cycles_shared), Log2(latency), exposed, Log2(bytes),
-                       Log2(unique), loads_per_op, Log2(ilp), conflict, Log2(copy_rounds), Log2(rounds), contiguous, lanes,
-                       Log2(operations), Log2(body), operations / std::max(1.0, bytes), Log2(kernel.unrolled),
-                       Log2(seconds * 1e9), Log2(memory * 1e9)};
-  static_assert(std::size(values) == std::size(kGpuFeatureNames));
-  std::copy(std::begin(values), std::end(values), f);
-  return seconds;
-}
-
-// Bytes that a stage's operands bring into a cache of that capacity: the loops whose footprint fits run from the cache, each
-// pass over them fetches it anew.
-double MetricsModel::CacheTraffic(const Bounds& bounds, int id, double capacity) const {
-  const State& state = skeleton_->state();
-  const StageState& stage = state.stage(id);
-  const double total = Executions(bounds, id);
-  double inner = 1, traffic = 0;
-  for (int from = static_cast<int>(stage.order.size()); from >= 0; --from) {
-    if (from < static_cast<int>(stage.order.size())) inner *= static_cast<double>(bounds.stages[id].extent[stage.order[from]]);
-    double footprint = 0;
-    for (int a : distinct_[id]) {
-      const Access& access = skeleton_->accesses(id)[a];
-      footprint += Footprint(bounds, access, from) * BytesOf(state.stage(access.producer).op.dtype);
-    }
-    if (footprint > capacity && from < static_cast<int>(stage.order.size())) break;
-    traffic = total / inner * footprint;
-  }
-  return traffic;
-}
-
-double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, float* f) const {
-  const State& state = skeleton_->state();
-  const double cores = std::max(1, facts_.num_cores);
-  const double native = facts_.vector_bytes / 4.0;
-  const double fma_per_cycle = std::max(0.25, facts_.flops / cores / facts_.clock_hz / 2 / native);
-  const double blocks = static_cast<double>(kernel.blocks);
-  const double balance = std::ceil(blocks / cores) * cores / blocks;
-  double cycles = 0, compute = 0, loads = 0, l1 = 0, l2 = 0, operations = 0, unique = 0, accumulators = 0, loads_per_op = 0;
-  double scalar = 0, body = 1, overhead = 0, vector = 1;
-  const size_t index = std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin();
-  for (int id : members_[index]) {
-    const StageState& stage = state.stage(id);
-    Work w;
-    StageWork(bounds, id, &w);
-    const double lanes = std::max(1.0, w.lanes);
-    const double vectors = w.executions / lanes * std::ceil(lanes / native);
-    const double ops = std::max(1.0, stage.op.reduces() ? w.operations / 2 : w.operations);
-    double stage_compute = vectors * ops / fma_per_cycle;
-    const double passes = w.executions / w.body;
-    double body_loads = w.vector_loads * std::ceil(lanes / native) + std::max(0.0, w.operand_loads - w.vector_loads * lanes);
-    double stage_loads = passes * body_loads / 2;
-    if (!w.vector_ok || w.lanes <= 1) {
-      stage_compute = w.executions * ops / 2;
-      stage_loads = w.executions;
-      scalar += w.executions;
-    }
-    if (stage.op.reduces()) {
-      double held = w.body / lanes * std::ceil(lanes / native);
-      // Accumulators of the body stay in registers if they fit beside the operands.
-      for (size_t p = BodyPosition(stage); p < stage.order.size(); ++p)
-        if (stage.loops[stage.order[p]].reduce) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
-      accumulators = std::max(accumulators, held);
-      if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * 2 * (1 - (facts_.num_vector_registers - 3) / held);
-      // Every pass over the innermost reduce loops brings the accumulators in and out, unless it is the only one.
-      double chain = w.body;
-      int p = BodyPosition(stage);
-      while (p > 0 && stage.loops[stage.order[p - 1]].reduce) chain *= static_cast<double>(bounds.stages[id].extent[stage.order[--p]]);
-      stage_loads += w.executions / chain * held;
-      // A short chain of dependent additions cannot fill the pipeline of latency 4.
-      stage_compute *= std::max(1.0, 4 * fma_per_cycle / std::max(1.0, held));
-      loads_per_op = std::max(loads_per_op, body_loads / std::max(1.0, w.body / lanes));
-      body = std::max(body, w.body / lanes);
-      vector = std::max(vector, lanes);
-    }
-    overhead += passes * 3;
-    const double bytes1 = CacheTraffic(bounds, id, facts_.l1_bytes * 0.7), bytes2 = CacheTraffic(bounds, id, facts_.l2_bytes * 0.7);
-    l1 += bytes1;
-    l2 += bytes2;
-    cycles += std::max({stage_compute * share_[id], stage_loads * share_[id], bytes1 / 24, bytes2 / 10}) + passes * 2;
-    compute += stage_compute;
-    loads += stage_loads;
-    operations += w.executions * w.operations;
-    unique += w.unique_bytes;
-  }
-  const double seconds = 3e-6 + cycles / facts_.clock_hz / cores * balance;
-  const double values[] = {Log2(blocks), balance, Log2(compute), Log2(loads), Log2(l1), Log2(l2), Log2(operations), Log2(unique),
-                       accumulators, loads_per_op, Log2(scalar), Log2(body), Log2(overhead), vector,
-                       Log2(kernel.local_bytes), Log2(kernel.unrolled), Log2(seconds * 1e9), Log2(cycles),
-                       operations / std::max(1.0, cycles), l1 / std::max(1.0, operations), l2 / std::max(1.0, operations)};
-  static_assert(std::size(values) == std::size(kCpuFeatureNames));
-  std::copy(std::begin(values), std::end(values), f);
-  return seconds;
 }
 
 void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,

@@ -2,6 +2,8 @@
 // model (docs/architecture.md, decision 11). Everything comes from Bounds; no IR is built.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "compiler/schedule/bounds.h"
@@ -40,6 +42,9 @@ class MetricsModel {
                 Metrics* metrics) const;
 
  private:
+  static double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
+  // Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
+  static int BodyPosition(const StageState& stage);
   struct Work {
     double executions = 0;          // of the statement
     double operations = 0;          // arithmetic operations of one execution
@@ -65,7 +70,16 @@ class MetricsModel {
   WarpLoad LoadOfWarp(const Bounds& bounds, const Access& access) const;
   WarpLoad LoadOfFragment(const Bounds& bounds, const Access& access) const;
   double LanesOfLoad(const Bounds& bounds, const Access& access, int body) const;
+  // In metrics_gpu.cc.
+  struct GpuWork;
+  void AddReduction(const Bounds& bounds, const Resources& kernel, int stage, const Work& work, GpuWork* sum) const;
+  void AddCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
+  void AddBulkCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
+  void AddSumOfParts(const Resources& kernel, const Work& work, double warp_statements, GpuWork* sum) const;
+  GpuWork GpuWorkOf(const Bounds& bounds, const Resources& kernel) const;
+  double ResidentBlocks(const Resources& kernel) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
+  // In metrics_cpu.cc.
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   int64_t PartsOf(const Bounds& bounds, int stage) const;
   double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;

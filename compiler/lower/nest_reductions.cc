@@ -1,0 +1,225 @@
+// Reductions: into registers, across the threads of a block, on tensor cores.
+#include "compiler/lower/nest.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+// Other targets run the loops as they stand.
+bool NestBuilder::OnTensorCores(int id) const {
+  return state_.stage(id).tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
+}
+
+bool NestBuilder::OnWarpgroups(int id) const {
+  return OnTensorCores(id) && state_.stage(id).tensor == TensorMode::kGroupThreeTf32;
+}
+
+// Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in registers.
+size_t NestBuilder::RegisterPosition(int id, size_t first) const {
+  const StageState& stage = state_.stage(id);
+  size_t position = stage.order.size();
+  while (position > first) {
+    const ForKind kind = KindOf(id, position - 1);
+    const bool reduce = stage.loops[stage.order[position - 1]].reduce;
+    const bool single = bounds_.stages[id].extent[stage.order[position - 1]] == 1;
+    if (!reduce && !single && kind != ForKind::kUnroll && kind != ForKind::kVectorize) break;
+    --position;
+  }
+  return position;
+}
+
+Stmt NestBuilder::EmitReduction(int id) {
+  const StageState& stage = state_.stage(id);
+  const bool root = stage.attach == StageState::Attach::kRoot;
+  size_t first = 0;
+  while (!stage.loops[stage.order[first]].reduce) ++first;
+  for (size_t p = first; p < stage.order.size(); ++p)
+    if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX && stage.loops[stage.order[p]].reduce)
+      return EmitCrossThread(id);
+  NameSlots(id);
+  const Expr index = StoreIndex(id);
+  bool unsafe = false;
+  const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const Guards guards = GuardsOf(id);
+  std::vector<Expr> update_guards;
+  if (root || unsafe) update_guards = guards.spatial;
+  if (unsafe) update_guards.insert(update_guards.end(), guards.domain.begin(), guards.domain.end());
+  if (unsafe || !PaddingIsHarmless(id))
+    update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
+  const std::vector<Expr> stored = root ? guards.spatial : std::vector<Expr>{};
+  const size_t held = RegisterPosition(id, first);
+  const bool promote = (held > first || root) && HasReduction(id, held);
+  int buffer = id;
+  Expr place = index;
+  if (promote) {
+    buffer = (*next_buffer_)++;
+    int64_t elements = 1;
+    place = IntImm(0);
+    for (size_t p = held; p < stage.order.size(); ++p) {
+      if (stage.loops[stage.order[p]].reduce) continue;
+      const int64_t extent = bounds_.stages[id].extent[stage.order[p]];
+      if (extent > 1) place = Add(Mul(place, IntImm(extent)), context_[id].leaf[p]);
+      elements *= extent;
+    }
+    place = analyzer_.Simplify(place);
+    temporaries_.push_back({buffer, absl::StrCat("reg", buffer), stage.op.dtype, Scope::kLocal, elements, true,
+                            target_.is_gpu() ? 16 : 64});
+  }
+  auto update = [&] {
+    const Expr old = Load(buffer, stage.op.dtype, {place});
+    return MakeIf(And(update_guards), MakeStore(buffer, place, Combine(stage.op.combiner, old, value)));
+  };
+  auto copy = [&](bool in) {
+    return SpatialNest(id, held, [&](const VarMap& fresh) {
+      const Expr outside = Substitute(index, fresh), inside = Substitute(place, fresh);
+      std::vector<Expr> conditions;
+      for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
+      return MakeIf(And(conditions), in ? MakeStore(buffer, inside, Load(id, stage.op.dtype, {outside}))
+                                        : MakeStore(id, outside, Load(buffer, stage.op.dtype, {inside})));
+    });
+  };
+  auto reduce = [&]() -> Stmt {
+    Stmt loops;
+    if (OnTensorCores(id)) {
+      if (root || stage.memory != Memory::kLocal || !update_guards.empty() || held + 3 > stage.order.size()) {
+        status_ = absl::InvalidArgumentError(absl::StrCat(
+            "stage ", stage.op.name, ": a product on tensor cores has its sums in registers and no predicates"));
+        return nullptr;
+      }
+      size_t tiles = stage.order.size() - 3;
+      while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
+      loops = EmitLoops(id, held, tiles, [&] {
+        return OnWarpgroups(id) ? EmitGroupProducts(id, tiles, buffer, place) : EmitProducts(id, tiles, buffer, place);
+      });
+    } else {
+      loops = EmitLoops(id, held, stage.order.size(), update);
+    }
+    return promote ? MakeSeq({copy(true), loops, copy(false)}) : loops;
+  };
+  auto rest = [&]() -> Stmt {
+    const Expr identity = IdentityOf(stage.op.combiner, stage.op.dtype);
+    Stmt init = SpatialNest(id, first, [&](const VarMap& fresh) {
+      std::vector<Expr> conditions;
+      for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
+      return MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
+    });
+    return MakeSeq({init, EmitLoops(id, first, held, reduce)});
+  };
+  return EmitLoops(id, 0, first, rest);
+}
+
+bool NestBuilder::HasReduction(int id, size_t from) const {
+  const StageState& stage = state_.stage(id);
+  for (size_t p = from; p < stage.order.size(); ++p)
+    if (stage.loops[stage.order[p]].reduce && bounds_.stages[id].extent[stage.order[p]] > 1) return true;
+  return false;
+}
+
+// Of the blocks of a cluster, or of the sets of threads where there is none. Each block begins with its own share, so that no two ask
+// the same block at once: the order of the sum is that of the ranks, from a start that depends on the element alone.
+Expr NestBuilder::SumOfParts(int buffer, DType dtype, const Expr& index) {
+  Expr sum;
+  const auto add = [&](std::vector<Expr> place) {
+    const Expr part = Load(buffer, dtype, std::move(place));
+    sum = sum ? Combine(state_.stage(split_.reduction).op.combiner, sum, part) : part;
+  };
+  for (int64_t i = 0; i < split_.blocks && split_.blocks > 1; ++i)
+    add({index, analyzer_.Simplify(FloorMod(Add(rank_, IntImm(i)), split_.blocks))});
+  for (int64_t i = 0; i < split_.thread_sets && split_.blocks == 1; ++i)
+    add({analyzer_.Simplify(Add(index, IntImm(i * bounds_.stages[buffer].slot_stride())))});
+  return sum;
+}
+
+// Before other blocks read a tile: the results of the block's sets of threads become one, in the place of the first, by vectors.
+Stmt NestBuilder::SumOfThreadSets() {
+  if (split_.thread_sets == 1) return nullptr;
+  constexpr int64_t kLanes = 4;
+  const DType dtype = state_.stage(split_.tile).op.dtype;
+  const int64_t stride = bounds_.stages[split_.tile].slot_stride(), vectors = stride / kLanes;
+  const int64_t rounds = (vectors + threads_ - 1) / threads_;
+  const Expr thread = MakeVar("thread"), round = MakeVar("round"), lane = MakeVar("lane");
+  for (const auto& [var, extent] : {std::pair(thread, threads_), {round, rounds}, {lane, kLanes}}) analyzer_.Bind(var, extent);
+  const Expr vector = Add(Mul(round, IntImm(threads_)), thread);
+  const Expr index = analyzer_.Simplify(Add(Mul(vector, IntImm(kLanes)), lane));
+  const Combiner combiner = state_.stage(split_.reduction).op.combiner;
+  Expr others;
+  for (int64_t set = 1; set < split_.thread_sets; ++set) {
+    const Expr part = Load(split_.tile, dtype, {Add(index, IntImm(set * stride))});
+    others = others ? Combine(combiner, others, part) : part;
+  }
+  const Expr sum = Combine(combiner, Load(split_.tile, dtype, {index}), others);
+  Stmt work = MakeFor(ForKind::kVectorize, lane, kLanes, MakeStore(split_.tile, index, sum));
+  if (rounds * threads_ > vectors) work = MakeIf(analyzer_.Simplify(Lt(vector, IntImm(vectors))), work);
+  work = MakeFor(ForKind::kThreadX, thread, threads_, MakeFor(ForKind::kSerial, round, rounds, work));
+  return MakeSeq({MakeBarrier(), work});
+}
+
+// Each thread reduces its share into a register, the shares meet in shared memory as a tree, and every thread reads the
+// result. REQUIRES: all spatial loops are outside all reduce loops, the thread loop is the innermost.
+Stmt NestBuilder::EmitCrossThread(int id) {
+  const StageState& stage = state_.stage(id);
+  size_t first = 0;
+  while (!stage.loops[stage.order[first]].reduce) ++first;
+  const size_t last = stage.order.size() - 1;
+  for (size_t p = first; p <= last; ++p) {
+    const bool thread = stage.loops[stage.order[p]].annotation == Annotation::kThreadX;
+    if (!stage.loops[stage.order[p]].reduce || thread != (p == last)) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "stage ", stage.op.name, ": a cross-thread reduction has its spatial loops outside and its thread loop innermost"));
+      return nullptr;
+    }
+  }
+  const int64_t width = bounds_.stages[id].extent[stage.order[last]];
+  const DType dtype = stage.op.dtype;
+  const int part = (*next_buffer_)++, tree = (*next_buffer_)++;
+  temporaries_.push_back({part, absl::StrCat("part", part), dtype, Scope::kLocal, 1, true, 0});
+  temporaries_.push_back({tree, absl::StrCat("tree", tree), dtype, Scope::kShared, width, true, 0});
+  bool unsafe = false;
+  const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const Guards guards = GuardsOf(id);
+  std::vector<Expr> conditions = guards.spatial;
+  conditions.insert(conditions.end(), guards.reduce.begin(), guards.reduce.end());
+  if (unsafe) conditions.insert(conditions.end(), guards.domain.begin(), guards.domain.end());
+  const Expr zero = IntImm(0), thread = context_[id].leaf[last];
+  const Expr part_value = Load(part, dtype, {zero});
+
+  Stmt share = MakeIf(And(conditions), MakeStore(part, zero, Combine(stage.op.combiner, part_value, value)));
+  for (size_t p = last; p-- > first;) share = Loop(id, p, share);
+  std::vector<Stmt> steps{MakeStore(part, zero, IdentityOf(stage.op.combiner, dtype)), share,
+                          MakeStore(tree, thread, part_value)};
+  int64_t half = 1;
+  while (half * 2 < width) half *= 2;
+  std::vector<Stmt> meet;
+  for (; half >= 1 && width > 1; half /= 2) {
+    Expr mine = Load(tree, dtype, {thread}), other = Load(tree, dtype, {Add(thread, IntImm(half))});
+    std::vector<Expr> active{Lt(thread, IntImm(half))};
+    if (!analyzer_.Proves(Lt(IntImm(2 * half - 1), IntImm(width)))) active.push_back(Lt(Add(thread, IntImm(half)), IntImm(width)));
+    meet.push_back(MakeBarrier());
+    meet.push_back(MakeFor(ForKind::kThreadX, thread, width,
+                           MakeIf(And(active), MakeStore(tree, thread, Combine(stage.op.combiner, mine, other)))));
+  }
+  meet.push_back(MakeBarrier());
+  const bool root = stage.attach == StageState::Attach::kRoot;
+  Stmt result = MakeStore(id, StoreIndex(id), Load(tree, dtype, {zero}));
+  std::vector<Expr> store_guards = guards.spatial;
+  if (root) {
+    result = MakeFor(ForKind::kThreadX, thread, width, MakeIf(Eq(thread, zero), result));
+  }
+  result = MakeIf(And(store_guards), result);
+  Stmt work = MakeFor(ForKind::kThreadX, thread, width, MakeSeq(steps));
+  if (width < threads_) {
+    work = MakeFor(ForKind::kThreadX, thread, threads_, MakeIf(Lt(thread, IntImm(width)), MakeSeq(steps)));
+    for (Stmt& s : meet)
+      if (s->kind == StmtKind::kFor) s = MakeFor(ForKind::kThreadX, thread, threads_, s->body[0]);
+  }
+  std::vector<Stmt> all{work};
+  all.insert(all.end(), meet.begin(), meet.end());
+  all.push_back(result);
+  all.push_back(MakeBarrier());
+  Stmt inner = MakeSeq(all);
+  return EmitLoops(id, 0, first, [&] { return inner; });
+}
+
+}  // namespace diapason
