@@ -1,5 +1,5 @@
 // The places of the features that MetricsModel::Evaluate fills, and what they are called. One table a kind of target; the
-// lists of values in metrics.cc have the same order and are checked against these for their length.
+// lists of values in metrics.cc, metrics_gpu.cc and metrics_cpu.cc have the same order and are checked against these for their length.
 //
 //   [0, 28)   the slowest kernel of the candidate
 //   [28, 56)  the second slowest
