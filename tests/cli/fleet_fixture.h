@@ -14,7 +14,7 @@ namespace diapason {
 
 class FleetCli : public CliTest {
  protected:
-  std::unique_ptr<Process> Tracker(const std::string& listen = "127.0.0.1:0", std::vector<std::string> more = {}) {
+  std::unique_ptr<Process> Tracker(const std::string& listen = OwnLoopback(), std::vector<std::string> more = {}) {
     std::vector<std::string> args = {
         "tracker",   "--listen", listen,    "--state", Path("state.db"), "--heartbeat", "0.2",
         "--session", "2",        "--lease", "2"};

@@ -66,6 +66,15 @@ inline std::vector<pid_t> Descendants(pid_t root) {
   return all;
 }
 
+// Where to listen, at a port of the system's choice, on an address of this process alone: what starts again where it listened
+// before finds its port free, though other tests took any that were free on 127.0.0.1 meanwhile.
+inline std::string OwnLoopback() {
+  const pid_t pid = getpid();
+  std::ostringstream address;
+  address << "127." << 1 + (pid >> 16) << "." << (pid >> 8 & 255) << "." << (pid & 255) << ":0";
+  return address.str();
+}
+
 // `diapason ARGS`, its output in the files LOG.out and LOG.err. Killed at the end at the latest.
 class Process {
  public:

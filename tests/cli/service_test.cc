@@ -12,7 +12,7 @@ constexpr int kUsage = 2;
 
 class ServiceCli : public FleetCli {
  protected:
-  std::unique_ptr<Process> Serve(const std::string& listen = "127.0.0.1:0", std::vector<std::string> more = {}) {
+  std::unique_ptr<Process> Serve(const std::string& listen = OwnLoopback(), std::vector<std::string> more = {}) {
     std::vector<std::string> args = {"serve", "--listen", listen, "--history", Path("h.db")};
     args.insert(args.end(), more.begin(), more.end());
     return std::make_unique<Process>(args, Path("serve" + std::to_string(++services_)));
@@ -90,7 +90,7 @@ TEST_F(ServiceCli, TunesBuildsAndAnswersForItsHistory) {
 TEST_F(ServiceCli, AKilledServiceGoesOnWithItsJobs) {
   auto tracker = Tracker();
   auto worker = Worker(tracker->Address(), "worker");
-  auto service = Serve("127.0.0.1:0", {"--tracker", tracker->Address()});
+  auto service = Serve(OwnLoopback(), {"--tracker", tracker->Address()});
   const std::string address = service->Address();
   ASSERT_EQ(Cli(Submit(address, "30")).json()["job"], 1) << service->err();
   ASSERT_EQ(Cli(Submit(address, "30", "40", {"--priority", "1"})).json()["job"], 2) << service->err();
@@ -112,7 +112,7 @@ TEST_F(ServiceCli, AKilledServiceGoesOnWithItsJobs) {
 TEST_F(ServiceCli, AKilledServiceStillKnowsHowFarItsJobsWere) {
   auto tracker = Tracker();
   auto worker = Worker(tracker->Address(), "worker");
-  auto service = Serve("127.0.0.1:0", {"--tracker", tracker->Address()});
+  auto service = Serve(OwnLoopback(), {"--tracker", tracker->Address()});
   const std::string address = service->Address();
   ASSERT_EQ(Cli(Submit(address, "100000")).json()["job"], 1) << service->err();
   ASSERT_TRUE(WaitFor([&] { return Jobs(address)[0]["trials"] >= 4; })) << service->err();
@@ -155,7 +155,7 @@ TEST_F(ServiceCli, AFullDiskHoldsUpAJobAndLosesNothing) {
 }
 
 TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
-  auto service = Serve("127.0.0.1:0", {"--running", "1"});
+  auto service = Serve(OwnLoopback(), {"--running", "1"});
   const std::string address = service->Address();
   auto submit = [&](std::vector<std::string> more) {
     std::vector<std::string> args = {"submit", DIAPASON_ONNX_TESTDATA "/node/test_matmul_2d/model.onnx", "--target",

@@ -41,8 +41,8 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
 
   void SetUp() override {
     FleetCli::SetUp();
-    tracker_ = StartTracker("127.0.0.1:0")->Address();
-    service_ = StartService("127.0.0.1:0")->Address();
+    tracker_ = StartTracker(OwnLoopback())->Address();
+    service_ = StartService(OwnLoopback())->Address();
     posts_.push_back({"tracker", [this] { return StartTracker(tracker_); }, nullptr, {}});
     posts_.push_back({"service", [this] { return StartService(service_); }, nullptr, {}});
     for (int i = 0; i < kWorkers; ++i) {
