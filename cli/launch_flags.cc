@@ -190,7 +190,6 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flag
                                                          const std::string& ask,
                                                          std::shared_ptr<const ClientCredentials> credentials,
                                                          const std::string& owner, std::function<void()> used_up) {
-  RETURN_IF_ERROR(CheckLaunchFlags(flags));
   if (!flags.given()) return nullptr;
   ASSIGN_OR_RETURN(LaunchOptions launch, OptionsOf(flags));
   launch.label = LabelOf(owner);

@@ -10,12 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 
 extern char** environ;
 
@@ -113,16 +110,6 @@ absl::StatusOr<std::string> RunCommand(const std::vector<std::string>& args, con
   const std::string how = WIFEXITED(status) ? absl::StrCat("status ", WEXITSTATUS(status))
                                             : absl::StrCat("signal ", WTERMSIG(status));
   return absl::UnknownError(absl::StrCat("'", name, "' failed with ", how, ": ", LastLine(complaint)));
-}
-
-bool IsInPath(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  const std::vector<std::string> folders = absl::StrSplit(path == nullptr ? "/bin:/usr/bin" : path, ':');
-  return std::any_of(folders.begin(), folders.end(), [&](const std::string& folder) {
-    const std::string file = absl::StrCat(folder.empty() ? "." : folder, "/", program);
-    std::error_code ignored;
-    return std::filesystem::is_regular_file(file, ignored) && access(file.c_str(), X_OK) == 0;
-  });
 }
 
 std::string ShellWord(const std::string& text) {

@@ -14,9 +14,6 @@ namespace diapason {
 absl::StatusOr<std::string> RunCommand(const std::vector<std::string>& args, const std::string& input = "",
                                        double timeout_seconds = 60);
 
-// Whether RunCommand finds the program in PATH.
-bool IsInPath(const std::string& program);
-
 // The text as one word of a POSIX shell.
 std::string ShellWord(const std::string& text);
 

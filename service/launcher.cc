@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "service/command.h"
+#include "worker/child_process.h"
 
 namespace diapason {
 
@@ -19,7 +19,7 @@ std::vector<std::string> CommandWithSecrets(const LaunchOptions& options, const 
 
 absl::Status CheckCommands(const std::string& engine, const std::vector<std::string>& programs) {
   for (const std::string& program : programs) {
-    if (IsInPath(program)) continue;
+    if (!FindOnPath(program, "/bin:/usr/bin").empty()) continue;  // as execvp looks for it
     return absl::NotFoundError(absl::StrCat("--launch ", engine, " needs the program '", program,
                                             "', which is not on this host; start the command on one that has it"));
   }

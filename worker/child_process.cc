@@ -18,9 +18,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <new>
+#include <sstream>
 #include <thread>
 
 extern char** environ;
@@ -372,6 +374,17 @@ std::string DescribeWaitStatus(int status) {
     return "died of signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   }
   return "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+std::string FindOnPath(const std::string& name, const std::string& otherwise) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? otherwise : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = (folder.empty() ? "." : folder) + "/" + name;
+    std::error_code ignored;
+    if (access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file, ignored)) return file;
+  }
+  return "";
 }
 
 int64_t SystemOutOfMemoryKills() {

@@ -101,6 +101,9 @@ inline constexpr int kExitOutOfMemory = 86;
 // "died of signal 11 (Segmentation fault)", "exited with status 1".
 std::string DescribeWaitStatus(int status);
 
+// The program of that name in the folders of PATH, of `otherwise` where that is not set; empty if there is none.
+std::string FindOnPath(const std::string& name, const std::string& otherwise = "");
+
 // Processes that the kernel has killed so far on this machine because memory was out; 0 if it does not tell.
 int64_t SystemOutOfMemoryKills();
 

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -23,17 +22,6 @@ namespace fs = std::filesystem;
 constexpr char kProgram[] = "bwrap";
 constexpr std::chrono::seconds kTrialTimeout{10};
 constexpr char kMend[] = ", or say --sandbox off to go without";
-
-std::string FindOnPath(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = (folder.empty() ? "." : folder) + "/" + name;
-    std::error_code ignored;
-    if (access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, ignored)) return file;
-  }
-  return "";
-}
 
 // Of NVIDIA (with those of its capabilities), of Mesa and AMD, of Windows' Linux.
 std::vector<std::string> DeviceNodes() {

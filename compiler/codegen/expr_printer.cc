@@ -313,8 +313,7 @@ std::string Helpers::Text() const {
 }
 
 std::string Names::Unique(const std::string& wanted) {
-  std::string base;
-  for (char c : wanted) base += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  std::string base = Identifier(wanted);
   if (base.empty() || std::isdigit(static_cast<unsigned char>(base[0])) != 0) base = "v" + base;
   if (IsReserved(base, dialect_)) base += "_";
   std::string name = base;

@@ -33,9 +33,7 @@ class GemmRewriter {
     RETURN_IF_ERROR(CheckEpilogue());
     if (k_innermost_ && !dag_.is_prologue(load_[1]->buffer)) return No("the columns are no constants");
     for (int id = 0; id < dag_.size(); ++id) RETURN_IF_ERROR(Emit(id));
-    std::vector<int> outputs;
-    for (int id : dag_.outputs()) outputs.push_back(new_id_[id]);
-    return ComputeDag::Create(std::move(stages_), outputs);
+    return Rewritten(dag_, std::move(stages_), new_id_);
   }
 
  private:

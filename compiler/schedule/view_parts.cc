@@ -1,6 +1,9 @@
 #include "compiler/schedule/view_parts.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "compiler/tensor/simplify.h"
 
 namespace diapason {
 
@@ -8,6 +11,27 @@ Expr Renumbered(const Expr& body, const std::vector<int>& new_id) {
   return Rewrite(body, [&](const Expr& e) {
     return e->kind == ExprKind::kLoad ? Load(new_id[e->buffer], e->dtype, e->args) : e;
   });
+}
+
+absl::StatusOr<ComputeDag> Rewritten(const ComputeDag& dag, std::vector<Stage> stages, const std::vector<int>& new_id) {
+  std::vector<int> outputs;
+  for (int id : dag.outputs()) outputs.push_back(new_id[id]);
+  return ComputeDag::Create(std::move(stages), outputs);
+}
+
+Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id, const std::vector<bool>& alike) {
+  std::vector<Expr> point;
+  Analyzer analyzer;
+  for (const Axis& axis : axes) {
+    point.push_back(axis.var);
+    analyzer.Bind(axis.var, axis.extent);
+  }
+  stage.axes = axes;
+  stage.body = analyzer.Simplify(Rewrite(Substitute(stage.body, map), [&](const Expr& e) -> Expr {
+    if (e->kind != ExprKind::kLoad) return e;
+    return Load(new_id[e->buffer], e->dtype, alike[e->buffer] ? point : e->args);
+  }));
+  return stage;
 }
 
 const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/expr.h"
 
@@ -12,6 +13,13 @@ namespace diapason {
 
 // The body with loads of stages by their new ids, `new_id` by old id.
 Expr Renumbered(const Expr& body, const std::vector<int>& new_id);
+
+// The dag of the stages, with the outputs of `dag` by their new ids.
+absl::StatusOr<ComputeDag> Rewritten(const ComputeDag& dag, std::vector<Stage> stages, const std::vector<int>& new_id);
+
+// The stage over other axes: `map` gives its own by these. Loads are by new ids; of stages that have these axes too (`alike`, by old id) they
+// are of the same point.
+Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id, const std::vector<bool>& alike);
 
 // Null if the load, of the weights of a 2-D convolution [n, h, w, co] over three reduce axes, is indexed by each of these and co alone, in any
 // order; else what is wrong.

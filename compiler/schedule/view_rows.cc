@@ -27,9 +27,7 @@ class RowsRewriter {
     RETURN_IF_ERROR(FindConvolution());
     Measure();
     for (int id = 0; id < dag_.size(); ++id) Emit(id);
-    std::vector<int> outputs;
-    for (int id : dag_.outputs()) outputs.push_back(new_id_[id]);
-    return ComputeDag::Create(std::move(stages_), outputs);
+    return Rewritten(dag_, std::move(stages_), new_id_);
   }
 
  private:

@@ -59,9 +59,7 @@ class StrassenRewriter {
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindProduct());
     for (int id = 0; id < dag_.size(); ++id) Emit(id);
-    std::vector<int> outputs;
-    for (int id : dag_.outputs()) outputs.push_back(new_id_[id]);
-    return ComputeDag::Create(std::move(stages_), outputs);
+    return Rewritten(dag_, std::move(stages_), new_id_);
   }
 
  private:
@@ -200,22 +198,11 @@ class StrassenRewriter {
   }
 
   void EmitEpilogue(int id) {
-    Stage stage = dag_.stage(id);
+    const Stage& stage = dag_.stage(id);
     const std::vector<Axis> axes = BlockedAxes();
     const VarMap map = {{stage.axes[0].var.get(), Add(Mul(axes[0].var, IntImm(rows())), axes[1].var)},
                         {stage.axes[1].var.get(), Add(Mul(axes[2].var, IntImm(columns())), axes[3].var)}};
-    Analyzer analyzer;
-    std::vector<Expr> point;
-    for (const Axis& axis : axes) {
-      analyzer.Bind(axis.var, axis.extent);
-      point.push_back(axis.var);
-    }
-    stage.body = analyzer.Simplify(Rewrite(Substitute(stage.body, map), [&](const Expr& e) -> Expr {
-      if (e->kind != ExprKind::kLoad) return e;
-      return Load(new_id_[e->buffer], e->dtype, after_[e->buffer] ? point : e->args);
-    }));
-    stage.axes = axes;
-    new_id_[id] = AddStage(std::move(stage));
+    new_id_[id] = AddStage(OverAxes(stage, axes, map, new_id_, after_));
   }
 
   int AddStage(Stage stage) {

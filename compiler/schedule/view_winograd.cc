@@ -57,9 +57,7 @@ class WinogradRewriter {
     RETURN_IF_ERROR(CheckInput());
     RETURN_IF_ERROR(CheckEpilogue());
     for (int id = 0; id < dag_.size(); ++id) Emit(id);
-    std::vector<int> outputs;
-    for (int id : dag_.outputs()) outputs.push_back(new_id_[id]);
-    return ComputeDag::Create(std::move(stages_), outputs);
+    return Rewritten(dag_, std::move(stages_), new_id_);
   }
 
  private:
@@ -305,18 +303,7 @@ class WinogradRewriter {
     }
     VarMap map;
     const std::vector<Axis> axes = TiledAxes(stage.axes, &map);
-    std::vector<Expr> point;
-    Analyzer analyzer;
-    for (const Axis& axis : axes) {
-      point.push_back(axis.var);
-      analyzer.Bind(axis.var, axis.extent);
-    }
-    stage.axes = axes;
-    stage.body = analyzer.Simplify(Rewrite(Substitute(stage.body, map), [&](const Expr& e) -> Expr {
-      if (e->kind != ExprKind::kLoad) return e;
-      return Load(new_id_[e->buffer], e->dtype, after_[e->buffer] ? point : e->args);
-    }));
-    new_id_[id] = AddStage(std::move(stage));
+    new_id_[id] = AddStage(OverAxes(stage, axes, map, new_id_, after_));
   }
 
   int AddStage(Stage stage) {

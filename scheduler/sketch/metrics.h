@@ -42,11 +42,15 @@ class MetricsModel {
                 Metrics* metrics) const;
 
  private:
+  const std::vector<int>& MembersOf(const Resources& kernel) const {
+    return members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()];
+  }
   static double Log2(double x) { return std::log2(1.0 + std::max(0.0, x)); }
   // Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
   static int BodyPosition(const StageState& stage);
   struct Work {
     double executions = 0;          // of the statement
+    double warp_executions = 0;     // gpu: by the warps of one block, less what is folded away
     double operations = 0;          // arithmetic operations of one execution
     double body = 1;                // executions of one pass over the unrolled body
     double operand_loads = 0;       // distinct elements that one pass over the body reads
@@ -75,7 +79,7 @@ class MetricsModel {
   void AddReduction(const Bounds& bounds, const Resources& kernel, int stage, const Work& work, GpuWork* sum) const;
   void AddCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
   void AddBulkCopy(const Bounds& bounds, int stage, const Work& work, GpuWork* sum) const;
-  void AddSumOfParts(const Resources& kernel, const Work& work, double warp_statements, GpuWork* sum) const;
+  void AddSumOfParts(const Resources& kernel, const Work& work, GpuWork* sum) const;
   GpuWork GpuWorkOf(const Bounds& bounds, const Resources& kernel) const;
   double ResidentBlocks(const Resources& kernel) const;
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;

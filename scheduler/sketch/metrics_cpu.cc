@@ -37,8 +37,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double balance = std::ceil(blocks / cores) * cores / blocks;
   double cycles = 0, compute = 0, loads = 0, l1 = 0, l2 = 0, operations = 0, unique = 0, accumulators = 0, loads_per_op = 0;
   double scalar = 0, body = 1, overhead = 0, vector = 1;
-  const size_t index = std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin();
-  for (int id : members_[index]) {
+  for (int id : MembersOf(kernel)) {
     const StageState& stage = state.stage(id);
     Work w;
     StageWork(bounds, id, &w);

@@ -17,9 +17,6 @@ struct MetricsModel::GpuWork {
   double slots = 1, rounds = 1;   // of copies of shared memory: buffers each, steps
   double copy_rounds = 0;         // most vectors that a thread copies in a step
   double loads_per_op = 0, ilp = 1, conflict = 1, contiguous = 1, lanes = 1, body = 1;
-
-  // Executions of a stage's statement by a warp, of one block.
-  double WarpStatements(double executions) const { return executions / blocks / std::max(1.0, std::min(32.0, threads)); }
 };
 
 // One thread asks for a tile, all look whether it has come.
@@ -36,8 +33,7 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
   // A product of 16x8x8 is 32 multiply-adds of each lane: three instructions of 6.2 cycles, as many to cut operands in two, and
   // a quarter of the loads.
   const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
-  const double warp_statements = share_[id] * sum->WarpStatements(w.executions);
-  const double arithmetic = warp_statements * std::max(1.0, w.operations / 2);
+  const double arithmetic = w.warp_executions * std::max(1.0, w.operations / 2);
   if (tensor && stage.tensor == TensorMode::kGroupThreeTf32) {
     // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums.
     const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
@@ -48,7 +44,7 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
     return;
   }
   sum->fma += arithmetic * (tensor ? 0.58 : 1);
-  const double bodies = warp_statements / w.body;
+  const double bodies = w.warp_executions / w.body;
   const double loads = bodies * w.operand_loads * (tensor ? 0.25 : 1);
   // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
   const bool counted = w.wavefronts > 0 && !tensor;
@@ -63,14 +59,13 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
 // Of elements into shared memory by the threads of a block.
 void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork* sum) const {
   const StageState& stage = skeleton_->state().stage(id);
-  const double warp_statements = share_[id] * sum->WarpStatements(w.executions);
   const auto elements = static_cast<double>(bounds.stages[id].elements());
-  sum->issue += warp_statements * (12.0 / w.lanes + 2);
-  sum->shared_time += warp_statements / w.lanes;
+  sum->issue += w.warp_executions * (12.0 / w.lanes + 2);
+  sum->shared_time += w.warp_executions / w.lanes;
   if (stage.core_matrices && target_.kind == TargetKind::kCuda) {
     // What was copied is read again, cut and stored.
-    sum->issue += warp_statements * (3 + 3 / w.lanes);
-    sum->shared_time += warp_statements * 2 / w.lanes;
+    sum->issue += w.warp_executions * (3 + 3 / w.lanes);
+    sum->shared_time += w.warp_executions * 2 / w.lanes;
   }
   sum->copy_rounds = std::max(sum->copy_rounds, std::ceil(elements / std::max(1.0, sum->threads * w.lanes)));
   sum->contiguous = std::max(sum->contiguous, w.contiguous);
@@ -79,9 +74,9 @@ void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork*
 }
 
 // Each element that is written is read from all blocks of a cluster first, or from all sets of threads.
-void MetricsModel::AddSumOfParts(const Resources& kernel, const Work& w, double warp_statements, GpuWork* sum) const {
+void MetricsModel::AddSumOfParts(const Resources& kernel, const Work& w, GpuWork* sum) const {
   const double sets = static_cast<double>(kernel.thread_sets);
-  const double reads = warp_statements * (kernel.cluster > 1 ? static_cast<double>(kernel.cluster) : sets);
+  const double reads = w.warp_executions * (kernel.cluster > 1 ? static_cast<double>(kernel.cluster) : sets);
   sum->issue += reads * (1 + 1 / w.lanes);
   sum->shared_time += reads / w.lanes;
   // Those of a block are summed before, by vectors of four.
@@ -93,11 +88,11 @@ void MetricsModel::AddSumOfParts(const Resources& kernel, const Work& w, double 
 MetricsModel::GpuWork MetricsModel::GpuWorkOf(const Bounds& bounds, const Resources& kernel) const {
   const auto threads = static_cast<double>(kernel.threads);
   GpuWork sum{.blocks = static_cast<double>(kernel.blocks), .threads = threads, .warps = std::ceil(threads / 32.0)};
-  for (int id : members_[std::find(roots_.begin(), roots_.end(), kernel.root) - roots_.begin()]) {
+  for (int id : MembersOf(kernel)) {
     const StageState& stage = skeleton_->state().stage(id);
     Work w;
     StageWork(bounds, id, &w);
-    const double warp_statements = share_[id] * sum.WarpStatements(w.executions);
+    w.warp_executions = share_[id] * (w.executions / sum.blocks / std::max(1.0, std::min(32.0, threads)));
     sum.bytes += w.bytes;
     sum.unique += w.unique_bytes;
     if (stage.bulk) {
@@ -110,18 +105,18 @@ MetricsModel::GpuWork MetricsModel::GpuWorkOf(const Bounds& bounds, const Resour
     if (stage.op.reduces()) {
       AddReduction(bounds, kernel, id, w, &sum);
     } else if (held_[id]) {
-      sum.issue += warp_statements / w.body * w.shared_loads;
-      sum.shared_time += warp_statements / w.body * w.wavefronts;
+      sum.issue += w.warp_executions / w.body * w.shared_loads;
+      sum.shared_time += w.warp_executions / w.body * w.wavefronts;
     } else if (copy) {
       AddCopy(bounds, id, w, &sum);
     } else {
-      sum.issue += warp_statements * (4 + w.operations);
+      sum.issue += w.warp_executions * (4 + w.operations);
     }
     if (id != kernel.root) continue;
     const double written = static_cast<double>(stage.op.elements() * BytesOf(stage.op.dtype));
     sum.bytes += written;
     sum.unique += written;
-    if (kernel.cluster * kernel.thread_sets > 1) AddSumOfParts(kernel, w, warp_statements, &sum);
+    if (kernel.cluster * kernel.thread_sets > 1) AddSumOfParts(kernel, w, &sum);
   }
   return sum;
 }

@@ -124,6 +124,16 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
     }
     return compared;
   }
+
+  // So many candidates of each sketch that has `part` in its name, of all these tasks: 30 at least.
+  void CompareSketches(const std::vector<NamedDag>& kinds, const std::string& part, int candidates) {
+    testing::GuardSettings settings = settings_;
+    settings.sketch = part;
+    const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+    const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : candidates);
+    if (settings_.whole()) EXPECT_GE(compared, 30);
+    testing::PrintSummary("numbers of " + part + ",", KindOf(GetParam()), tasks, compared);
+  }
 };
 
 TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfAllKindsOfTasks) {
@@ -144,24 +154,12 @@ TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfTheBuiltInTasks) {
 TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
   if (!target_.is_gpu()) return;
   facts_.num_cores = 1;
-  testing::GuardSettings settings = settings_;
-  settings.sketch = "wgmma";
-  const std::vector<NamedDag> kinds = testing::LargerProducts();
-  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
-  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 30);
-  if (settings_.whole()) EXPECT_GE(compared, 30);
-  testing::PrintSummary("numbers of warpgroups,", KindOf(GetParam()), tasks, compared);
+  CompareSketches(testing::LargerProducts(), "wgmma", 30);
 }
 
 TEST_P(NumbersTest, AgreeForStrassensProducts) {
   facts_.bandwidth = 1e30;  // pays for products of any size
-  testing::GuardSettings settings = settings_;
-  settings.sketch = "strassen";
-  const std::vector<NamedDag> kinds = testing::EvenProducts();
-  const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
-  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 10);
-  if (settings_.whole()) EXPECT_GE(compared, 30);
-  testing::PrintSummary("numbers of Strassen's products,", KindOf(GetParam()), tasks, compared);
+  CompareSketches(testing::EvenProducts(), "strassen", 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
