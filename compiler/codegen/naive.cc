@@ -29,6 +29,8 @@ constexpr char kCPrelude[] = R"(typedef long long i64;
 typedef double real;
 #define INLINE static inline
 double exp(double), log(double), sqrt(double), tanh(double), erf(double), pow(double, double);
+double sin(double), cos(double), tan(double), asin(double), acos(double), atan(double);
+double sinh(double), cosh(double), asinh(double), acosh(double), atanh(double);
 double fabs(double), floor(double), ceil(double), rint(double);
 INLINE double load_half(const unsigned short* p, i64 i) {
   const unsigned h = p[i], sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31, fraction = h & 1023;

@@ -17,13 +17,19 @@ struct Value {
   int64_t i = 0;
 };
 
-enum class Function { kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kErf, kPow, kAbs, kFloor, kCeil, kRound };
+enum class Function {
+  kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kErf, kPow, kAbs, kFloor, kCeil, kRound,
+  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh
+};
 
 Function FunctionOf(const std::string& name) {
   static const auto& functions = *new std::unordered_map<std::string, Function>{
       {"exp", Function::kExp},         {"log", Function::kLog}, {"sqrt", Function::kSqrt},   {"rsqrt", Function::kRsqrt},
       {"tanh", Function::kTanh},       {"erf", Function::kErf}, {"pow", Function::kPow},     {"abs", Function::kAbs},
-      {"sigmoid", Function::kSigmoid}, {"ceil", Function::kCeil}, {"floor", Function::kFloor}, {"round", Function::kRound}};
+      {"sigmoid", Function::kSigmoid}, {"ceil", Function::kCeil}, {"floor", Function::kFloor}, {"round", Function::kRound},
+      {"sin", Function::kSin},         {"cos", Function::kCos},   {"tan", Function::kTan},     {"asin", Function::kAsin},
+      {"acos", Function::kAcos},       {"atan", Function::kAtan}, {"sinh", Function::kSinh},   {"cosh", Function::kCosh},
+      {"asinh", Function::kAsinh},     {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh}};
   return functions.at(name);
 }
 
@@ -41,6 +47,17 @@ double Apply(Function function, double a, double b) {
     case Function::kFloor: return std::floor(a);
     case Function::kCeil: return std::ceil(a);
     case Function::kRound: return std::nearbyint(a);
+    case Function::kSin: return std::sin(a);
+    case Function::kCos: return std::cos(a);
+    case Function::kTan: return std::tan(a);
+    case Function::kAsin: return std::asin(a);
+    case Function::kAcos: return std::acos(a);
+    case Function::kAtan: return std::atan(a);
+    case Function::kSinh: return std::sinh(a);
+    case Function::kCosh: return std::cosh(a);
+    case Function::kAsinh: return std::asinh(a);
+    case Function::kAcosh: return std::acosh(a);
+    case Function::kAtanh: return std::atanh(a);
   }
   return 0;
 }

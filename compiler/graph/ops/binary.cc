@@ -1,4 +1,6 @@
-// Elementwise arithmetic of two tensors with numpy broadcasting.
+// Elementwise arithmetic, comparisons and logic of two tensors with numpy broadcasting.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
@@ -6,7 +8,7 @@
 namespace diapason::ops {
 namespace {
 
-absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+absl::StatusOr<TensorType> InferSame(const OperatorArgs& args) {
   const TensorType &a = args.inputs[0], &b = args.inputs[1];
   if (a.dtype != b.dtype) {
     return absl::InvalidArgumentError(
@@ -14,6 +16,26 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   }
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(a.shape, b.shape));
   return TensorType{a.dtype, shape};
+}
+
+absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireNumber(args));
+  return InferSame(args);
+}
+
+absl::StatusOr<TensorType> InferEqual(const OperatorArgs& args) {
+  ASSIGN_OR_RETURN(TensorType type, InferSame(args));
+  return TensorType{DType::kBool, type.shape};
+}
+
+absl::StatusOr<TensorType> InferOrder(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireNumber(args));
+  return InferEqual(args);
+}
+
+absl::StatusOr<TensorType> InferLogic(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireBool(args));
+  return InferSame(args);
 }
 
 absl::StatusOr<TensorType> InferFloat(const OperatorArgs& args) {
@@ -28,6 +50,19 @@ Expr Divide(Expr a, Expr b) {
   return diapason::Cast(a->dtype, Select(Lt(quotient, FloatImm(0, DType::kFloat64)), Call("ceil", {quotient}),
                                          Call("floor", {quotient})));
 }
+
+// What is left of a division that rounds down (mod: the sign of the divisor) or towards zero (fmod: of the dividend).
+// Integers beyond 2^53 are not exact.
+Expr Remainder(Expr a, Expr b, bool truncated) {
+  DType type = a->dtype, work = IsFloat(type) ? type : DType::kFloat64;
+  Expr x = type == work ? a : diapason::Cast(work, a), y = type == work ? b : diapason::Cast(work, b);
+  Expr quotient = Div(x, y), down = Call("floor", {quotient});
+  if (truncated) down = Select(Lt(quotient, FloatImm(0, work)), Call("ceil", {quotient}), down);
+  Expr left = Sub(x, Mul(down, y));
+  return type == work ? left : diapason::Cast(type, left);
+}
+Expr Mod(Expr a, Expr b) { return Remainder(std::move(a), std::move(b), false); }
+Expr Fmod(Expr a, Expr b) { return Remainder(std::move(a), std::move(b), true); }
 
 Expr Power(Expr a, Expr b) { return Call("pow", {a, b}); }
 
@@ -55,7 +90,11 @@ std::vector<Operator> Binary() {
       DIAPASON_BINARY("add", Infer, Add, true),         DIAPASON_BINARY("sub", Infer, Sub, false),
       DIAPASON_BINARY("mul", Infer, Mul, true),         DIAPASON_BINARY("div", Infer, Divide, false),
       DIAPASON_BINARY("maximum", Infer, Max, true),     DIAPASON_BINARY("minimum", Infer, Min, true),
-      DIAPASON_BINARY("pow", InferFloat, Power, false),
+      DIAPASON_BINARY("pow", InferFloat, Power, false), DIAPASON_BINARY("mod", Infer, Mod, false),
+      DIAPASON_BINARY("fmod", Infer, Fmod, false),      DIAPASON_BINARY("equal", InferEqual, Eq, true),
+      DIAPASON_BINARY("less", InferOrder, Lt, false),   DIAPASON_BINARY("less_equal", InferOrder, Le, false),
+      DIAPASON_BINARY("and", InferLogic, And, true),    DIAPASON_BINARY("or", InferLogic, Or, true),
+      DIAPASON_BINARY("xor", InferLogic, Ne, true),
   };
 }
 

@@ -67,7 +67,7 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   const std::vector<int64_t>& x = args.inputs[0].shape;
   Weights w = WeightsOf(args.inputs[1].shape, axes);
   std::vector<Window> windows = WindowsOf(*args.attributes, {x[axes.h], x[axes.w]}, {w.kh, w.kw}).value();
-  int padded = EmitImagePad(b, stages[0], axes, windows, Literal(0, b.stage(stages[0]).dtype));
+  int padded = EmitImagePad(b, stages[0], axes.spatial(), windows, Literal(0, b.stage(stages[0]).dtype));
   int result = EmitProduct(b, args, padded, stages[1], axes, w, windows);
   if (stages.size() < 3) return result;
   return b.Compute("bias", args.output.shape,

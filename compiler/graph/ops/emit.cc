@@ -71,6 +71,22 @@ absl::Status RequireFloat(const OperatorArgs& args) {
       absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
 }
 
+absl::Status RequireInteger(const OperatorArgs& args) {
+  DType type = args.inputs[0].dtype;
+  if (!IsFloat(type) && type != DType::kBool) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("works on integers, not on ", NameOf(type)));
+}
+
+absl::Status RequireNumber(const OperatorArgs& args) {
+  if (args.inputs[0].dtype != DType::kBool) return absl::OkStatus();
+  return absl::InvalidArgumentError("works on numbers, not on bool");
+}
+
+absl::Status RequireBool(const OperatorArgs& args) {
+  if (args.inputs[0].dtype == DType::kBool) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("works on bool, not on ", NameOf(args.inputs[0].dtype)));
+}
+
 absl::Status RequireRank(const OperatorArgs& args, size_t input, size_t rank) {
   size_t got = args.inputs[input].shape.size();
   if (got == rank) return absl::OkStatus();
@@ -112,12 +128,12 @@ int64_t OutputExtent(const Window& w, bool ceil_mode) {
 
 absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, const std::vector<int64_t>& image,
                                               const std::vector<int64_t>& kernel) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> strides, ImageList(attributes, "strides", 1, 2, 1));
-  ASSIGN_OR_RETURN(std::vector<int64_t> dilations, ImageList(attributes, "dilations", 1, 2, 1));
-  ASSIGN_OR_RETURN(std::vector<int64_t> pads, ImageList(attributes, "pads", 0, 4, 0));
+  ASSIGN_OR_RETURN(std::vector<int64_t> strides, ImageList(attributes, "strides", 1, image.size(), 1));
+  ASSIGN_OR_RETURN(std::vector<int64_t> dilations, ImageList(attributes, "dilations", 1, image.size(), 1));
+  ASSIGN_OR_RETURN(std::vector<int64_t> pads, ImageList(attributes, "pads", 0, 2 * image.size(), 0));
   std::vector<Window> windows;
-  for (size_t d = 0; d < 2; ++d) {
-    Window w{image[d], kernel[d], strides[d], dilations[d], pads[d], pads[d + 2], 0};
+  for (size_t d = 0; d < image.size(); ++d) {
+    Window w{image[d], kernel[d], strides[d], dilations[d], pads[d], pads[d + image.size()], 0};
     w.output = OutputExtent(w, attributes.Int("ceil_mode", 0) != 0);
     if (w.output <= 0) {
       return absl::InvalidArgumentError(absl::StrCat("a kernel of ", w.kernel, " (dilation ", w.dilation,
@@ -129,23 +145,26 @@ absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, cons
   return windows;
 }
 
-int EmitImagePad(DagBuilder& builder, int stage, const ImageAxes& axes, const std::vector<Window>& windows, Expr fill) {
-  if (!windows[0].padded() && !windows[1].padded()) return stage;
+int EmitImagePad(DagBuilder& builder, int stage, const std::vector<int>& axes, const std::vector<Window>& windows,
+                 Expr fill) {
   std::vector<int64_t> shape = builder.stage(stage).shape();
-  const int image[2] = {axes.h, axes.w};
-  for (int d = 0; d < 2; ++d) {
-    if (windows[d].padded()) shape[image[d]] = windows[d].reach();
+  bool padded = false;
+  for (size_t d = 0; d < axes.size(); ++d) {
+    if (windows[d].padded()) shape[axes[d]] = windows[d].reach();
+    padded |= windows[d].padded();
   }
+  if (!padded) return stage;
   return builder.Compute("pad", shape, [&](const Vars& i) {
     Vars index = i;
     Expr inside;
     auto require = [&](Expr condition) { inside = inside ? And(inside, condition) : condition; };
-    for (int d = 0; d < 2; ++d) {
+    for (size_t d = 0; d < axes.size(); ++d) {
       const Window& w = windows[d];
       if (!w.padded()) continue;
-      if (w.before > 0) require(Le(IntImm(w.before), i[image[d]]));
-      if (w.reach() > w.before + w.input) require(Lt(i[image[d]], IntImm(w.before + w.input)));
-      index[image[d]] = Sub(i[image[d]], IntImm(w.before));
+      const Expr& at = i[axes[d]];
+      if (w.before > 0) require(Le(IntImm(w.before), at));
+      if (w.reach() > w.before + w.input) require(Lt(at, IntImm(w.before + w.input)));
+      index[axes[d]] = Sub(at, IntImm(w.before));
     }
     Expr value = Raw(builder, stage, index);
     return inside ? Select(inside, value, fill) : value;

@@ -33,12 +33,17 @@ absl::StatusOr<std::vector<int64_t>> NormalAxes(const std::vector<int64_t>& axes
 // NormalAxis on attributes that `infer` accepted.
 int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallback, size_t rank);
 
+// Of the type of the first input.
 absl::Status RequireFloat(const OperatorArgs& args);
+absl::Status RequireInteger(const OperatorArgs& args);
+absl::Status RequireNumber(const OperatorArgs& args);  // no bool
+absl::Status RequireBool(const OperatorArgs& args);
 absl::Status RequireRank(const OperatorArgs& args, size_t input, size_t rank);
 
 // Positions of the dimensions of an image tensor.
 struct ImageAxes {
   int n, c, h, w;
+  std::vector<int> spatial() const { return {h, w}; }
 };
 absl::StatusOr<ImageAxes> ImageAxesOf(const Attributes& attributes);  // of "layout"
 
@@ -50,13 +55,14 @@ struct Window {
   int64_t reach() const { return (output - 1) * stride + (kernel - 1) * dilation + 1; }
   bool padded() const { return before > 0 || reach() > input; }
 };
-// Both windows (h, w) with the output extents computed. InvalidArgument for attributes of wrong length or sign, or a
+// The windows of all spatial dimensions, with the output extents computed. InvalidArgument for attributes of wrong length or sign, or a
 // kernel that does not fit the input.
 absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, const std::vector<int64_t>& image,
                                               const std::vector<int64_t>& kernel);
 
-// A stage "pad" in which the windows read inside bounds: `fill` outside the image, in the type of `stage`. Returns
-// `stage` itself if no window reaches outside.
-int EmitImagePad(DagBuilder& builder, int stage, const ImageAxes& axes, const std::vector<Window>& windows, Expr fill);
+// A stage "pad" in which the windows, which slide along `axes`, read inside bounds: `fill` outside the image, in the
+// type of `stage`. Returns `stage` itself if no window reaches outside.
+int EmitImagePad(DagBuilder& builder, int stage, const std::vector<int>& axes, const std::vector<Window>& windows,
+                 Expr fill);
 
 }  // namespace diapason::ops

@@ -1,5 +1,6 @@
 // Elementwise functions of one tensor.
 #include <cmath>
+#include <limits>
 
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
@@ -9,10 +10,28 @@ namespace {
 
 using Function = Expr (*)(const Expr& x, const Attributes& attributes);
 
-absl::StatusOr<TensorType> InferAny(const OperatorArgs& args) { return args.inputs[0]; }
-
 absl::StatusOr<TensorType> InferFloat(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
+  return args.inputs[0];
+}
+
+absl::StatusOr<TensorType> InferNumber(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireNumber(args));
+  return args.inputs[0];
+}
+
+absl::StatusOr<TensorType> InferFloatTest(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireFloat(args));
+  return TensorType{DType::kBool, args.inputs[0].shape};
+}
+
+absl::StatusOr<TensorType> InferBool(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireBool(args));
+  return args.inputs[0];
+}
+
+absl::StatusOr<TensorType> InferInteger(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireInteger(args));
   return args.inputs[0];
 }
 
@@ -32,6 +51,30 @@ Expr Round(const Expr& x, const Attributes&) { return Call("round", {x}); }
 Expr Reciprocal(const Expr& x, const Attributes&) { return Div(Same(x, 1), x); }
 Expr Neg(const Expr& x, const Attributes&) { return Sub(Same(x, 0), x); }
 Expr Abs(const Expr& x, const Attributes&) { return Max(x, Sub(Same(x, 0), x)); }
+
+Expr Sin(const Expr& x, const Attributes&) { return Call("sin", {x}); }
+Expr Cos(const Expr& x, const Attributes&) { return Call("cos", {x}); }
+Expr Tan(const Expr& x, const Attributes&) { return Call("tan", {x}); }
+Expr Asin(const Expr& x, const Attributes&) { return Call("asin", {x}); }
+Expr Acos(const Expr& x, const Attributes&) { return Call("acos", {x}); }
+Expr Atan(const Expr& x, const Attributes&) { return Call("atan", {x}); }
+Expr Sinh(const Expr& x, const Attributes&) { return Call("sinh", {x}); }
+Expr Cosh(const Expr& x, const Attributes&) { return Call("cosh", {x}); }
+Expr Asinh(const Expr& x, const Attributes&) { return Call("asinh", {x}); }
+Expr Acosh(const Expr& x, const Attributes&) { return Call("acosh", {x}); }
+Expr Atanh(const Expr& x, const Attributes&) { return Call("atanh", {x}); }
+Expr Sign(const Expr& x, const Attributes&) {
+  return Select(Lt(x, Same(x, 0)), Same(x, -1), Select(Lt(Same(x, 0), x), Same(x, 1), Same(x, 0)));
+}
+Expr IsNan(const Expr& x, const Attributes&) { return Ne(x, x); }
+Expr IsInf(const Expr& x, const Attributes& a) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  Expr negative = a.Int("negative", 1) != 0 ? Eq(x, Same(x, -kInf)) : Lt(x, Same(x, -kInf));
+  Expr positive = a.Int("positive", 1) != 0 ? Eq(x, Same(x, kInf)) : Lt(Same(x, kInf), x);
+  return Or(negative, positive);
+}
+Expr LogicalNot(const Expr& x, const Attributes&) { return Not(x); }
+Expr BitwiseNot(const Expr& x, const Attributes&) { return Sub(Same(x, -1), x); }
 
 Expr Clip(const Expr& x, const Attributes& a) {
   Expr y = x;
@@ -53,6 +96,34 @@ Expr HardSigmoid(const Expr& x, const Attributes& a) {
 Expr HardSwish(const Expr& x, const Attributes&) {
   return Mul(x, Min(Max(Add(Mul(x, Same(x, 1.0 / 6)), Same(x, 0.5)), Same(x, 0)), Same(x, 1)));
 }
+Expr Celu(const Expr& x, const Attributes& a) {
+  double alpha = a.Float("alpha", 1);
+  Expr below = Mul(Sub(Call("exp", {Mul(Min(x, Same(x, 0)), Same(x, 1 / alpha))}), Same(x, 1)), Same(x, alpha));
+  return Select(Lt(x, Same(x, 0)), below, x);
+}
+Expr Selu(const Expr& x, const Attributes& a) {
+  return Mul(Elu(x, Attributes{{"alpha", a.Float("alpha", 1.67326319217681884765625)}}),
+             Same(x, a.Float("gamma", 1.05070102214813232421875)));
+}
+Expr ThresholdedRelu(const Expr& x, const Attributes& a) {
+  return Select(Lt(Same(x, a.Float("alpha", 1)), x), x, Same(x, 0));
+}
+Expr Shrink(const Expr& x, const Attributes& a) {
+  double lambda = a.Float("lambd", 0.5), bias = a.Float("bias", 0);
+  Expr high = Select(Lt(Same(x, lambda), x), Sub(x, Same(x, bias)), Same(x, 0));
+  return Select(Lt(x, Same(x, -lambda)), Add(x, Same(x, bias)), high);
+}
+Expr Softsign(const Expr& x, const Attributes& a) { return Div(x, Add(Same(x, 1), Abs(x, a))); }
+Expr Swish(const Expr& x, const Attributes& a) {
+  double alpha = a.Float("alpha", 1);
+  return Mul(x, Call("sigmoid", {alpha == 1 ? x : Mul(x, Same(x, alpha))}));
+}
+// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+Expr GeluTanh(const Expr& x, const Attributes&) {
+  Expr cubic = Mul(Mul(Mul(x, x), x), Same(x, 0.044715));
+  Expr inner = Mul(Add(x, cubic), Same(x, std::sqrt(2 / std::acos(-1.0))));
+  return Mul(Mul(x, Same(x, 0.5)), Add(Call("tanh", {inner}), Same(x, 1)));
+}
 Expr Gelu(const Expr& x, const Attributes&) {
   return Mul(Mul(x, Same(x, 0.5)), Add(Call("erf", {Mul(x, Same(x, std::sqrt(0.5)))}), Same(x, 1)));
 }
@@ -61,6 +132,8 @@ Expr Softplus(const Expr& x, const Attributes& a) {
   Expr tail = Call("log", {Add(Same(x, 1), Call("exp", {Sub(Same(x, 0), Abs(x, a))}))});
   return Add(Max(x, Same(x, 0)), tail);
 }
+
+Expr Mish(const Expr& x, const Attributes& a) { return Mul(x, Call("tanh", {Softplus(x, a)})); }
 
 // The stage is named after its function, for the names of tasks and generated code.
 template <Function kFunction>
@@ -81,7 +154,7 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
 
 std::vector<Operator> Unary() {
   return {
-      DIAPASON_UNARY("relu", InferAny, Relu),
+      DIAPASON_UNARY("relu", InferNumber, Relu),
       DIAPASON_UNARY("sigmoid", InferFloat, Sigmoid),
       DIAPASON_UNARY("tanh", InferFloat, Tanh),
       DIAPASON_UNARY("exp", InferFloat, Exp),
@@ -89,19 +162,43 @@ std::vector<Operator> Unary() {
       DIAPASON_UNARY("sqrt", InferFloat, Sqrt),
       DIAPASON_UNARY("rsqrt", InferFloat, Rsqrt),
       DIAPASON_UNARY("erf", InferFloat, Erf),
-      DIAPASON_UNARY("abs", InferAny, Abs),
-      DIAPASON_UNARY("neg", InferAny, Neg),
+      DIAPASON_UNARY("abs", InferNumber, Abs),
+      DIAPASON_UNARY("neg", InferNumber, Neg),
       DIAPASON_UNARY("floor", InferFloat, Floor),
       DIAPASON_UNARY("ceil", InferFloat, Ceil),
       DIAPASON_UNARY("round", InferFloat, Round),
       DIAPASON_UNARY("reciprocal", InferFloat, Reciprocal),
-      DIAPASON_UNARY("clip", InferAny, Clip),
+      DIAPASON_UNARY("clip", InferNumber, Clip),
       DIAPASON_UNARY("leaky_relu", InferFloat, LeakyRelu),
       DIAPASON_UNARY("elu", InferFloat, Elu),
       DIAPASON_UNARY("hard_sigmoid", InferFloat, HardSigmoid),
       DIAPASON_UNARY("hard_swish", InferFloat, HardSwish),
       DIAPASON_UNARY("gelu", InferFloat, Gelu),
       DIAPASON_UNARY("softplus", InferFloat, Softplus),
+      DIAPASON_UNARY("sin", InferFloat, Sin),
+      DIAPASON_UNARY("cos", InferFloat, Cos),
+      DIAPASON_UNARY("tan", InferFloat, Tan),
+      DIAPASON_UNARY("asin", InferFloat, Asin),
+      DIAPASON_UNARY("acos", InferFloat, Acos),
+      DIAPASON_UNARY("atan", InferFloat, Atan),
+      DIAPASON_UNARY("sinh", InferFloat, Sinh),
+      DIAPASON_UNARY("cosh", InferFloat, Cosh),
+      DIAPASON_UNARY("asinh", InferFloat, Asinh),
+      DIAPASON_UNARY("acosh", InferFloat, Acosh),
+      DIAPASON_UNARY("atanh", InferFloat, Atanh),
+      DIAPASON_UNARY("sign", InferNumber, Sign),
+      DIAPASON_UNARY("is_nan", InferFloatTest, IsNan),
+      DIAPASON_UNARY("is_inf", InferFloatTest, IsInf),
+      DIAPASON_UNARY("not", InferBool, LogicalNot),
+      DIAPASON_UNARY("bitwise_not", InferInteger, BitwiseNot),
+      DIAPASON_UNARY("celu", InferFloat, Celu),
+      DIAPASON_UNARY("selu", InferFloat, Selu),
+      DIAPASON_UNARY("thresholded_relu", InferFloat, ThresholdedRelu),
+      DIAPASON_UNARY("shrink", InferNumber, Shrink),
+      DIAPASON_UNARY("softsign", InferFloat, Softsign),
+      DIAPASON_UNARY("swish", InferFloat, Swish),
+      DIAPASON_UNARY("gelu_tanh", InferFloat, GeluTanh),
+      DIAPASON_UNARY("mish", InferFloat, Mish),
   };
 }
 

@@ -1,0 +1,55 @@
+// Layer normalisation (Ba et al. 2016) and RMS normalisation (Zhang and Sennrich 2019) over the axes from `axis` on,
+// without scale and bias, which are nodes of their own and join as an epilogue. The variance is that of the centred
+// numbers: the difference of squares loses precision where the mean is large.
+#include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/registry.h"
+
+namespace diapason::ops {
+namespace {
+
+absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
+  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(NormalAxis(args.attributes->Int("axis", -1), args.inputs[0].shape.size()).status());
+  return args.inputs[0];
+}
+
+template <bool kCentred>
+int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  const std::vector<int64_t>& shape = args.inputs[0].shape;
+  int64_t axis = AxisOf(args, "axis", -1, shape.size());
+  std::vector<int64_t> rows(shape.begin(), shape.begin() + axis), reduced(shape.begin() + axis, shape.end());
+  double count = 1, epsilon = args.attributes->Float("epsilon", 1e-5);
+  for (int64_t extent : reduced) count *= static_cast<double>(extent);
+  auto whole = [](Vars i, const Vars& r) {
+    i.insert(i.end(), r.begin(), r.end());
+    return i;
+  };
+  auto row = [&](const Vars& i) { return Vars(i.begin(), i.begin() + axis); };
+  int sum = -1;
+  if (kCentred) {
+    sum = b.Reduce("norm_sum", rows, reduced, Combiner::kSum,
+                   [&](const Vars& i, const Vars& r) { return Wide(b, stages[0], whole(i, r)); });
+  }
+  auto centred = [&](const Vars& i) {
+    Expr x = Wide(b, stages[0], i);
+    return kCentred ? Sub(x, Mul(Wide(b, sum, row(i)), Literal(1 / count, x->dtype))) : x;
+  };
+  int squares = b.Reduce("norm_squares", rows, reduced, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    Expr x = centred(whole(i, r));
+    return Mul(x, x);
+  });
+  return b.Compute(kCentred ? "layer_norm" : "rms_norm", shape, [&](const Vars& i) {
+    Expr variance = Wide(b, squares, row(i));
+    DType type = variance->dtype;
+    return Mul(centred(i), Call("rsqrt", {Add(Mul(variance, Literal(1 / count, type)), Literal(epsilon, type))}));
+  });
+}
+
+}  // namespace
+
+std::vector<Operator> Normalize() {
+  return {{"layer_norm", OperatorKind::kAnchor, 1, 1, Infer, Emit<true>},
+          {"rms_norm", OperatorKind::kAnchor, 1, 1, Infer, Emit<false>}};
+}
+
+}  // namespace diapason::ops
