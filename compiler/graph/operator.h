@@ -16,7 +16,7 @@
 //   hard_sigmoid(x) alpha=0.2 beta=0.5    hard_swish(x)                 gelu(x)         softplus(x)
 //   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
 //   concat(x...) axis=0                   transpose(x)  perm=reversed
-//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge" value=0
+//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap" value=0
 //   reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1
 //   squeeze(x)   axes=all of extent 1     unsqueeze(x)  axes (required, of the result)
 //   gather(x, indices) axis=0  (indices are integers, negative ones count from the end)

@@ -1,7 +1,7 @@
 // ONNX models as Networks.
 //
-// A model passes ReadOnnxModel (protobuf, tensors), checks of its graph, ONNX's own checker and type inference, and
-// then node by node the rules of rules/ (one file of a few dozen lines for an operator or a family of them). What only
+// A model passes ReadOnnxModel (protobuf, tensors), checks of its graph, and then node by node the rules of rules/ (one
+// file for an operator or a family of them), which check types, shapes, attributes and inputs. What only
 // depends on shapes and constants is computed on the way, so that the chains of Shape, Gather, Concat, Reshape that
 // exporters write leave a plain reshape.
 #pragma once

@@ -57,6 +57,6 @@ struct OnnxModel {
   int64_t opset() const { return opsets.at(""); }
 };
 
-constexpr int64_t kOldestOpset = 7, kNewestOpset = 17;
+constexpr int64_t kOldestOpset = 7, kNewestOpset = 24;
 
 }  // namespace diapason

@@ -56,6 +56,7 @@ ImportValue KnownValue(Array value, std::string name) {
 }
 
 absl::StatusOr<ImportValue> NodeImporter::Input(int i) const {
+  used_.insert(i);
   if (!HasInput(i)) return absl::InvalidArgumentError(absl::StrCat("input ", i, " is missing"));
   auto it = state_.values.find(node_.inputs[i]);
   if (it == state_.values.end()) {
@@ -93,6 +94,7 @@ absl::StatusOr<std::vector<int64_t>> NodeImporter::KnownInts(int i, const std::s
 
 template <typename T>
 const T* NodeImporter::Attribute(const std::string& name) {
+  known_.insert(name);
   auto it = node_.attributes.find(name);
   if (it == node_.attributes.end()) return nullptr;
   const T* value = std::get_if<T>(&it->second);
@@ -130,6 +132,17 @@ std::vector<int64_t> NodeImporter::Ints(const std::string& name, const std::vect
     return fallback;
   }
   return *values;
+}
+
+absl::StatusOr<std::vector<double>> NodeImporter::Floats(const std::string& name) {
+  const std::vector<double>* values = Attribute<std::vector<double>>(name);
+  RETURN_IF_ERROR(attribute_error_);
+  return values ? *values : std::vector<double>{};
+}
+
+std::vector<std::string> NodeImporter::Strings(const std::string& name) {
+  const std::vector<std::string>* values = Attribute<std::vector<std::string>>(name);
+  return values ? *values : std::vector<std::string>{};
 }
 
 absl::StatusOr<NodeImporter::OptionalInts> NodeImporter::IntsByOpset(const std::string& name, int64_t first_opset,
@@ -225,6 +238,14 @@ absl::Status NodeImporter::Emit(const std::string& op, const std::vector<ImportV
 absl::Status NodeImporter::Finish(const absl::Status& rule) const {
   RETURN_IF_ERROR(attribute_error_);
   RETURN_IF_ERROR(rule);
+  for (const auto& [name, value] : node_.attributes) {
+    if (known_.count(name) != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("attribute ", Quoted(name), " is not supported in this opset"));
+  }
+  for (int i = 0; i < inputs(); ++i) {
+    if (!HasInput(i) || used_.count(i) != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("input ", i, " is not supported in this opset"));
+  }
   for (int i = 0; i < static_cast<int>(node_.outputs.size()); ++i) {
     if (!IsRead(i) || state_.values.count(node_.outputs[i]) != 0) continue;
     return absl::InvalidArgumentError(

@@ -59,11 +59,20 @@ class NodeImporter {
 
   // Attributes. One of another kind, or an integer beyond 32 bits, is an error that Finish() returns; the result is
   // then the fallback.
-  bool Has(const std::string& name) const { return node_.attributes.count(name) != 0; }
+  bool Has(const std::string& name) {
+    known_.insert(name);
+    return node_.attributes.count(name) != 0;
+  }
   int64_t Int(const std::string& name, int64_t fallback);
   double Float(const std::string& name, double fallback);
   std::string String(const std::string& name, const std::string& fallback);
   std::vector<int64_t> Ints(const std::string& name, const std::vector<int64_t>& fallback);
+  // Empty where the node has none.
+  absl::StatusOr<std::vector<double>> Floats(const std::string& name);
+  std::vector<std::string> Strings(const std::string& name);
+  // Says that attributes, or an input, change nothing at inference.
+  void Ignore(const std::vector<std::string>& attributes) { known_.insert(attributes.begin(), attributes.end()); }
+  void IgnoreInput(int i) const { used_.insert(i); }
   // Integers that are an attribute before `first_opset` and an input from there on; not present where the model gives
   // none.
   struct OptionalInts {
@@ -86,8 +95,8 @@ class NodeImporter {
   // Add and Set(0).
   absl::Status Emit(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes = {});
 
-  // What became of the node, given what its rule returned: an error of an attribute comes first; a result that is read
-  // but was not set is an error too.
+  // What became of the node, given what its rule returned: an error of an attribute comes first; an attribute or input
+  // that the rule did not look at, and a result that is read but was not set, are errors too.
   absl::Status Finish(const absl::Status& rule) const;
 
  private:
@@ -98,6 +107,8 @@ class NodeImporter {
   ImportState& state_;
   const OnnxNode& node_;
   absl::Status attribute_error_;
+  std::set<std::string> known_;  // attributes that were looked at
+  mutable std::set<int> used_;   // inputs that were looked at
 };
 
 }  // namespace diapason

@@ -5,17 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/graph/onnx/onnx_proto.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/tensor/check.h"
 #include "google/protobuf/stubs/logging.h"
+#include "onnx/onnx_pb.h"
 
 namespace diapason {
 namespace {
-
-// Values of at most this size stay in the ModelProto: shape inference reads those of shapes.
-constexpr size_t kSmallBytes = 4096;
 
 // The double that the shortest decimal of a float stands for.
 double ShortDecimal(float value) {
@@ -27,21 +24,10 @@ double ShortDecimal(float value) {
   return result;
 }
 
-// The value of a tensor. Takes a large one out of the proto, so that it is not twice in memory.
+// The value of a tensor, which the proto loses: it is not twice in memory.
 absl::StatusOr<std::shared_ptr<const Array>> TakeTensor(onnx::TensorProto& tensor, const std::string& directory) {
   ASSIGN_OR_RETURN(Array array, ArrayOfOnnx(tensor, directory));
-  bool external = tensor.data_location() == onnx::TensorProto::EXTERNAL;
-  if (external || array.data.size() > kSmallBytes) {
-    tensor.clear_external_data();
-    tensor.clear_data_location();
-    tensor.clear_float_data();
-    tensor.clear_double_data();
-    tensor.clear_int32_data();
-    tensor.clear_int64_data();
-    // The checker asks for some data; the inference looks into small tensors only.
-    size_t kept = array.data.size() > kSmallBytes ? 1 : array.data.size();
-    tensor.set_raw_data(array.data.data(), kept);
-  }
+  tensor.Clear();
   return std::make_shared<const Array>(std::move(array));
 }
 
@@ -134,9 +120,10 @@ absl::Status ReadInitializers(onnx::GraphProto& graph, const std::string& direct
     return absl::InvalidArgumentError("it has sparse initializers, which are not supported");
   }
   for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
+    const std::string name = tensor.name();
     ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(tensor, directory));
-    if (!model.initializers.emplace(tensor.name(), std::move(value)).second) {
-      return absl::InvalidArgumentError(absl::StrCat("it has two initializers ", Quoted(tensor.name())));
+    if (!model.initializers.emplace(name, std::move(value)).second) {
+      return absl::InvalidArgumentError(absl::StrCat("it has two initializers ", Quoted(name)));
     }
   }
   return absl::OkStatus();
@@ -160,19 +147,19 @@ absl::Status ReadGraph(onnx::GraphProto& graph, const std::string& directory, On
 
 }  // namespace
 
-absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& directory) {
+absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory) {
   google::protobuf::LogSilencer silence;
-  OnnxFile file{{}, std::make_shared<OnnxProto>()};
-  onnx::ModelProto& proto = file.proto->model;
+  OnnxModel model;
+  onnx::ModelProto proto;
   if (!proto.ParseFromIstream(&bytes)) {
     return absl::InvalidArgumentError("it is no ONNX model, or it was cut off: export or download it again");
   }
   if (!proto.has_graph()) {
     return absl::InvalidArgumentError("it has no graph, or it was cut off: export or download it again");
   }
-  RETURN_IF_ERROR(ReadOpsets(proto, file.model));
-  RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, file.model));
-  return file;
+  RETURN_IF_ERROR(ReadOpsets(proto, model));
+  RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, model));
+  return model;
 }
 
 }  // namespace diapason

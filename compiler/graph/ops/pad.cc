@@ -1,4 +1,4 @@
-// Padding by a constant, by the edge or by reflection; negative amounts crop.
+// Padding by a constant, by the edge, by reflection or by what is at the other end; negative amounts crop.
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
@@ -14,8 +14,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("pads must have ", 2 * rank, " numbers, not ", pads.size()));
   }
   std::string mode = args.attributes->String("mode", "constant");
-  if (mode != "constant" && mode != "edge" && mode != "reflect") {
-    return absl::InvalidArgumentError(absl::StrCat("unknown mode '", mode, "': constant, edge or reflect"));
+  if (mode != "constant" && mode != "edge" && mode != "reflect" && mode != "wrap") {
+    return absl::InvalidArgumentError(absl::StrCat("unknown mode '", mode, "': constant, edge, reflect or wrap"));
   }
   for (size_t d = 0; d < rank; ++d) {
     int64_t extent = out.shape[d];
@@ -48,6 +48,7 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
       if (before <= 0 && after <= 0) continue;
       if (mode == "edge") at[d] = Min(Max(at[d], IntImm(0)), IntImm(shape[d] - 1));
       if (mode == "reflect") at[d] = Reflected(at[d], shape[d]);
+      if (mode == "wrap") at[d] = FloorMod(at[d], shape[d]);
       if (mode != "constant") continue;
       if (before > 0) require(Le(IntImm(before), i[d]));
       if (after > 0) require(Lt(i[d], IntImm(before + shape[d])));

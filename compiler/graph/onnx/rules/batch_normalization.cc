@@ -15,6 +15,7 @@ absl::Status Import(NodeImporter& node) {
   if (node.Int("spatial", 1) == 0) {
     return absl::InvalidArgumentError("spatial=0 (statistics for each element) is not supported");
   }
+  node.Ignore({"momentum"});
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   if (inputs.size() != 5) return absl::InvalidArgumentError("it must have 5 inputs");
   // From opset 15 on, parameters may have another type.

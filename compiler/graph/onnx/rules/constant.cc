@@ -43,6 +43,7 @@ struct ToArray {
 
 absl::Status ImportConstant(NodeImporter& node) {
   if (node.node().attributes.size() != 1) return absl::InvalidArgumentError("it must have exactly one attribute");
+  node.Ignore({node.node().attributes.begin()->first});  // whatever its name says, its type is what counts
   ASSIGN_OR_RETURN(Array value, std::visit(ToArray(), node.node().attributes.begin()->second));
   node.Set(0, KnownValue(std::move(value), node.node().name));
   return absl::OkStatus();

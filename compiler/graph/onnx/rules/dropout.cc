@@ -6,6 +6,8 @@ namespace diapason::onnx_rules {
 namespace {
 
 absl::Status Import(NodeImporter& node) {
+  node.Ignore({"ratio", "seed"});
+  node.IgnoreInput(1);  // the ratio
   if (node.HasInput(2)) {  // from opset 12 on
     ASSIGN_OR_RETURN(ImportValue training, node.Input(2));
     bool off = training->value && training->value->elements() == 1 && training->value->int_at(0) == 0;

@@ -1,5 +1,7 @@
 // Operators on elements, with numpy broadcasting: those that differ from ours in name and attributes only, and what is
 // composed of a few of ours.
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -10,6 +12,36 @@ namespace {
 const char* OurName(const std::string& op) {
   static const std::map<std::string, const char*>& names = *new std::map<std::string, const char*>{
       {"Abs", "abs"},
+      {"Acos", "acos"},
+      {"Acosh", "acosh"},
+      {"And", "and"},
+      {"Asin", "asin"},
+      {"Asinh", "asinh"},
+      {"Atan", "atan"},
+      {"Atanh", "atanh"},
+      {"BitwiseNot", "bitwise_not"},
+      {"Celu", "celu"},
+      {"Cos", "cos"},
+      {"Cosh", "cosh"},
+      {"Equal", "equal"},
+      {"Greater", "less"},
+      {"GreaterOrEqual", "less_equal"},
+      {"IsNaN", "is_nan"},
+      {"Less", "less"},
+      {"LessOrEqual", "less_equal"},
+      {"Mish", "mish"},
+      {"Not", "not"},
+      {"Or", "or"},
+      {"Selu", "selu"},
+      {"Shrink", "shrink"},
+      {"Sign", "sign"},
+      {"Sin", "sin"},
+      {"Sinh", "sinh"},
+      {"Softsign", "softsign"},
+      {"Swish", "swish"},
+      {"Tan", "tan"},
+      {"ThresholdedRelu", "thresholded_relu"},
+      {"Xor", "xor"},
       {"Add", "add"},
       {"Ceil", "ceil"},
       {"Div", "div"},
@@ -43,7 +75,7 @@ const char* OurName(const std::string& op) {
 absl::Status ImportUnary(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   Attributes attributes;
-  for (const char* name : {"alpha", "beta"}) {
+  for (const char* name : {"alpha", "beta", "gamma", "lambd", "bias"}) {
     if (node.Has(name)) attributes.Set(name, node.Float(name, 0));
   }
   // An identity of a constant is one, of whatever size.
@@ -58,6 +90,43 @@ absl::Status ImportBinary(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue a, node.Input(0));
   ASSIGN_OR_RETURN(ImportValue b, node.Input(1));
   return node.Emit(OurName(node.node().op), {a, b});
+}
+
+// a > b is b < a.
+absl::Status ImportGreater(NodeImporter& node) {
+  ASSIGN_OR_RETURN(ImportValue a, node.Input(0));
+  ASSIGN_OR_RETURN(ImportValue b, node.Input(1));
+  return node.Emit(OurName(node.node().op), {b, a});
+}
+
+absl::Status ImportMod(NodeImporter& node) {
+  Composer c(node);
+  bool truncated = node.Int("fmod", 0) != 0;
+  ImportValue a = c.Input(0), b = c.Input(1);
+  if (!truncated && IsFloat(a->type.dtype)) c.Fail(absl::InvalidArgumentError("floats need fmod=1"));
+  return c.Finish(c.Op(truncated ? "fmod" : "mod", {a, b}));
+}
+
+absl::Status ImportCastLike(NodeImporter& node) {
+  Composer c(node);
+  node.Int("saturate", 1);  // of 8-bit floats, which are refused
+  ImportValue x = c.Input(0), like = c.Input(1);
+  return c.Finish(c.Cast(x, like->type.dtype));
+}
+
+absl::Status ImportIsInf(NodeImporter& node) {
+  Composer c(node);
+  return c.Finish(c.Op("is_inf", {c.Input(0)}, {{"negative", node.Int("detect_negative", 1)},
+                                                {"positive", node.Int("detect_positive", 1)}}));
+}
+
+absl::Status ImportGelu(NodeImporter& node) {
+  Composer c(node);
+  std::string form = node.String("approximate", "none");
+  if (form != "none" && form != "tanh") {
+    return absl::InvalidArgumentError(absl::StrCat("approximate must be none or tanh, not '", form, "'"));
+  }
+  return c.Finish(c.Op(form == "tanh" ? "gelu_tanh" : "gelu", {c.Input(0)}));
 }
 
 absl::Status ImportDiv(NodeImporter& node) {
@@ -124,13 +193,20 @@ absl::Status ImportWhere(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Elementwise() {
-  std::vector<OnnxRule> rules = {{"Add", ImportBinary},   {"Sub", ImportBinary},    {"Mul", ImportBinary},
-                                 {"Div", ImportDiv},      {"Max", ImportVariadic},  {"Min", ImportVariadic},
-                                 {"Sum", ImportVariadic}, {"Mean", ImportVariadic}, {"Pow", ImportPow},
-                                 {"PRelu", ImportPRelu},  {"Where", ImportWhere}};
+  std::vector<OnnxRule> rules = {
+      {"CastLike", ImportCastLike}, {"Div", ImportDiv},     {"Gelu", ImportGelu},     {"Greater", ImportGreater},
+      {"GreaterOrEqual", ImportGreater}, {"IsInf", ImportIsInf}, {"Max", ImportVariadic}, {"Mean", ImportVariadic},
+      {"Min", ImportVariadic},      {"Mod", ImportMod},     {"Pow", ImportPow},       {"PRelu", ImportPRelu},
+      {"Sum", ImportVariadic},      {"Where", ImportWhere}};
+  for (const char* op : {"Add", "And", "Equal", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"}) {
+    rules.push_back({op, ImportBinary});
+  }
   for (const char* op :
-       {"Abs", "Ceil", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Log", "Neg",
-        "Reciprocal", "Relu", "Round", "Sigmoid", "Softplus", "Sqrt", "Tanh"}) {
+       {"Abs",     "Acos",       "Acosh",  "Asin",     "Asinh",   "Atan", "Atanh", "BitwiseNot", "Ceil",
+        "Celu",    "Cos",        "Cosh",   "Elu",      "Erf",     "Exp",  "Floor", "HardSigmoid", "HardSwish",
+        "Identity", "IsNaN",     "LeakyRelu", "Log",   "Mish",    "Neg",  "Not",   "Reciprocal", "Relu",
+        "Round",   "Selu",       "Shrink", "Sigmoid",  "Sign",    "Sin",  "Sinh",  "Softplus",   "Softsign",
+        "Sqrt",    "Swish",      "Tan",    "Tanh",     "ThresholdedRelu"}) {
     rules.push_back({op, ImportUnary});
   }
   return rules;

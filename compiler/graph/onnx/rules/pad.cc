@@ -1,4 +1,5 @@
 // Padding: attributes before opset 11, inputs from there on.
+#include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -8,6 +9,23 @@ namespace {
 absl::Status Import(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(NodeImporter::OptionalInts pads, node.IntsByOpset("pads", 11, 1));
+  int64_t rank = static_cast<int64_t>(x->type.shape.size());
+  if (node.HasInput(3)) {  // from opset 18 on: the axes that the pads are for
+    ASSIGN_OR_RETURN(std::vector<int64_t> axes, node.KnownInts(3, "the axes"));
+    std::vector<int64_t> all(2 * rank, 0);
+    if (pads.values.size() != 2 * axes.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(pads.values.size(), " pads are given for ", axes.size(), " axes"));
+    }
+    for (size_t k = 0; k < axes.size(); ++k) {
+      int64_t axis = axes[k] < 0 ? axes[k] + rank : axes[k];
+      if (axis < 0 || axis >= rank) {
+        return absl::InvalidArgumentError(absl::StrCat("axis ", axes[k], " is outside of ", x->type.ToString()));
+      }
+      all[axis] = pads.values[k];
+      all[axis + rank] = pads.values[k + axes.size()];
+    }
+    pads.values = all;
+  }
   double value = 0;
   if (node.opset() < 11) {
     value = node.Float("value", 0);

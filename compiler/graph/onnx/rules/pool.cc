@@ -1,4 +1,6 @@
-// Pools over windows of one or two dimensions, and over whole images.
+// Pools over windows of one to three dimensions, and over whole images.
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/rules/window.h"
@@ -14,11 +16,13 @@ absl::Status ImportPool(NodeImporter& node, const char* op) {
   attributes.Set("kernel", kernel.size() == 1 ? TwoDimensional(kernel, 1) : kernel);
   if (node.Int("count_include_pad", 0) != 0) attributes.Set("count_include_pad", int64_t{1});
   ASSIGN_OR_RETURN(ImportValue image, WithHeight(node, x));
-  return EmitImage(node, x, op, {image}, std::move(attributes));
+  bool volume = kernel.size() == 3;
+  return EmitImage(node, x, volume ? std::string(op) + "3d" : op, {image}, std::move(attributes));
 }
 
 absl::Status MaxPool(NodeImporter& node) {
   if (node.IsRead(1)) return absl::InvalidArgumentError("the positions of the maxima are used, which is not supported");
+  node.Ignore({"storage_order"});  // of the positions
   return ImportPool(node, "max_pool");
 }
 

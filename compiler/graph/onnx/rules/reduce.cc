@@ -1,37 +1,82 @@
-// Reductions over axes. Those of ReduceSum are an input from opset 13 on; the others have them as an attribute up
-// to 17.
+// Reductions over axes. Those of ReduceSum are an input from opset 13 on, those of the others from opset 18 on.
+#include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {
 
-constexpr int64_t kNever = 1000;  // an opset that no model has
+// What is done to the elements before and to the result after the reduction.
+struct Reduction {
+  const char* op;
+  int64_t axes_input_opset = 18;
+  ImportValue (*before)(Composer& c, const ImportValue& x) = nullptr;
+  ImportValue (*after)(Composer& c, const ImportValue& x) = nullptr;
+};
 
-absl::Status Import(NodeImporter& node, const char* op, int64_t axes_input_opset = kNever) {
-  ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
-  ASSIGN_OR_RETURN(NodeImporter::OptionalInts axes, node.IntsByOpset("axes", axes_input_opset, 1));
-  bool none = axes.values.empty();
-  if (none && node.Int("noop_with_empty_axes", 0) != 0) return node.Emit("identity", {x});
-  Attributes attributes{{"keepdims", node.Int("keepdims", 1)}};
-  if (!none) attributes.Set("axes", axes.values);
-  return node.Emit(op, {x}, std::move(attributes));
+ImportValue Abs(Composer& c, const ImportValue& x) { return c.Op("abs", {x}); }
+ImportValue Square(Composer& c, const ImportValue& x) { return c.Mul(x, x); }
+ImportValue SquareRoot(Composer& c, const ImportValue& x) {
+  return c.Cast(c.Op("sqrt", {IsFloat(x->type.dtype) ? x : c.Cast(x, DType::kFloat64)}), x->type.dtype);
+}
+ImportValue Logarithm(Composer& c, const ImportValue& x) {
+  return c.Cast(c.Op("log", {IsFloat(x->type.dtype) ? x : c.Cast(x, DType::kFloat64)}), x->type.dtype);
 }
 
-absl::Status ReduceMax(NodeImporter& node) { return Import(node, "reduce_max"); }
-absl::Status ReduceMean(NodeImporter& node) { return Import(node, "reduce_mean"); }
-absl::Status ReduceMin(NodeImporter& node) { return Import(node, "reduce_min"); }
-absl::Status ReduceProd(NodeImporter& node) { return Import(node, "reduce_prod"); }
-absl::Status ReduceSum(NodeImporter& node) { return Import(node, "reduce_sum", 13); }
+struct Axes {
+  bool none = false;  // nothing is reduced
+  Attributes attributes;
+};
+
+absl::StatusOr<Axes> AxesOf(NodeImporter& node, int64_t input_opset) {
+  ASSIGN_OR_RETURN(NodeImporter::OptionalInts axes, node.IntsByOpset("axes", input_opset, 1));
+  bool noop = node.Int("noop_with_empty_axes", 0) != 0;
+  Axes result{axes.values.empty() && noop, {{"keepdims", node.Int("keepdims", 1)}}};
+  if (!axes.values.empty()) result.attributes.Set("axes", axes.values);
+  return result;
+}
+
+absl::Status Import(NodeImporter& node, const Reduction& reduction) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(Axes axes, AxesOf(node, reduction.axes_input_opset));
+  if (reduction.before) x = reduction.before(c, x);
+  if (!axes.none) x = c.Op(reduction.op, {x}, axes.attributes);
+  if (reduction.after) x = reduction.after(c, x);
+  return c.Finish(x);
+}
+
+absl::Status ReduceL1(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Abs}); }
+absl::Status ReduceL2(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Square, SquareRoot}); }
+absl::Status ReduceLogSum(NodeImporter& node) { return Import(node, {"reduce_sum", 18, nullptr, Logarithm}); }
+absl::Status ReduceMax(NodeImporter& node) { return Import(node, {"reduce_max"}); }
+absl::Status ReduceMean(NodeImporter& node) { return Import(node, {"reduce_mean"}); }
+absl::Status ReduceMin(NodeImporter& node) { return Import(node, {"reduce_min"}); }
+absl::Status ReduceProd(NodeImporter& node) { return Import(node, {"reduce_prod"}); }
+absl::Status ReduceSum(NodeImporter& node) { return Import(node, {"reduce_sum", 13}); }
+absl::Status ReduceSumSquare(NodeImporter& node) { return Import(node, {"reduce_sum", 18, Square}); }
+
+// The largest exponent is taken out, so that no power overflows.
+absl::Status ReduceLogSumExp(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(Axes axes, AxesOf(node, 18));
+  if (axes.none) return c.Finish(c.Op("identity", {x}));
+  Attributes kept = axes.attributes;
+  kept.Set("keepdims", int64_t{1});
+  ImportValue top = c.Op("reduce_max", {x}, kept);
+  ImportValue sum = c.Op("reduce_sum", {c.Op("exp", {c.Sub(x, top)})}, axes.attributes);
+  ImportValue flat = sum->type.shape == top->type.shape ? top : c.Reshape(top, sum->type.shape);
+  return c.Finish(c.Add(c.Op("log", {sum}), flat));
+}
 
 }  // namespace
 
 std::vector<OnnxRule> Reduce() {
-  return {{"ReduceMax", ReduceMax},
-          {"ReduceMean", ReduceMean},
-          {"ReduceMin", ReduceMin},
-          {"ReduceProd", ReduceProd},
-          {"ReduceSum", ReduceSum}};
+  return {{"ReduceL1", ReduceL1},     {"ReduceL2", ReduceL2},   {"ReduceLogSum", ReduceLogSum},
+          {"ReduceMax", ReduceMax},   {"ReduceMean", ReduceMean}, {"ReduceMin", ReduceMin},
+          {"ReduceProd", ReduceProd}, {"ReduceSum", ReduceSum}, {"ReduceSumSquare", ReduceSumSquare},
+          {"ReduceLogSumExp", ReduceLogSumExp}};
 }
 
 }  // namespace diapason::onnx_rules

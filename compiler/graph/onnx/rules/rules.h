@@ -1,9 +1,10 @@
 // Where the operators of ONNX are listed: each file of this folder defines one function below, and registry.cc calls
 // it.
 //
-// A rule turns one node of opset 7 to 17 into nodes of ours (compiler/graph/operator.h). The node has passed ONNX's
-// checker: its attributes are known to the operator and its inputs have types that it allows. A rule sets the results
-// it gives; one that is read but was not set is an error of the caller.
+// A rule turns one node of opset 7 to 24 into nodes of ours (compiler/graph/operator.h), which check the types and shapes
+// of their inputs. A rule reads every attribute and every input that the operator knows, also those that change nothing
+// at inference: what a node has beyond that is refused, and not silently ignored. It sets the results it gives; one that
+// is read but was not set is an error of the caller.
 #pragma once
 
 #include <map>
@@ -16,14 +17,14 @@
 namespace diapason {
 
 struct OnnxRule {
-  const char* op;
+  const char* op;  // with the domain in front where that is not ONNX's own: "com.microsoft.Gelu"
   absl::Status (*import)(NodeImporter& node);
 };
 
 // By the operator's name.
 const std::map<std::string, OnnxRule>& OnnxRules();
-// The rule for an operator of ONNX's own domain, or null.
-const OnnxRule* FindOnnxRule(const std::string& op);
+// The rule for an operator, or null.
+const OnnxRule* FindOnnxRule(const std::string& domain, const std::string& op);
 
 namespace onnx_rules {
 
@@ -32,15 +33,22 @@ std::vector<OnnxRule> Cast();
 std::vector<OnnxRule> Clip();
 std::vector<OnnxRule> Concat();
 std::vector<OnnxRule> Constant();  // Constant ConstantOfShape
-std::vector<OnnxRule> Conv();
+std::vector<OnnxRule> Conv();  // Conv ConvTranspose
 std::vector<OnnxRule> Dropout();
+std::vector<OnnxRule> Einsum();
 std::vector<OnnxRule> Elementwise();  // Relu Add Max ...: those that need only a name and attributes
+std::vector<OnnxRule> Fused();        // of ONNX Runtime: FusedConv FusedMatMul Gelu ...
 std::vector<OnnxRule> Gather();
 std::vector<OnnxRule> Gemm();  // Gemm MatMul
+std::vector<OnnxRule> Indexing();       // GatherElements ScatterND TopK OneHot Range Tile Trilu ...
+std::vector<OnnxRule> Normalization();  // LayerNormalization InstanceNormalization LRN ...
 std::vector<OnnxRule> Pad();
 std::vector<OnnxRule> Pool();     // MaxPool AveragePool GlobalMaxPool GlobalAveragePool
+std::vector<OnnxRule> Quantize();   // QuantizeLinear QLinearConv MatMulInteger ...
+std::vector<OnnxRule> Recurrent();  // RNN GRU LSTM
 std::vector<OnnxRule> Reduce();   // ReduceMean ReduceSum ...
 std::vector<OnnxRule> Reshape();  // Reshape Flatten Squeeze Unsqueeze Transpose Expand
+std::vector<OnnxRule> Resize();     // Resize Upsample
 std::vector<OnnxRule> Shape();    // Shape Size
 std::vector<OnnxRule> Slice();    // Slice Split
 std::vector<OnnxRule> Softmax();  // Softmax LogSoftmax

@@ -1,4 +1,5 @@
 // Parts of a tensor.
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -38,6 +39,10 @@ absl::Status ImportSplit(NodeImporter& node) {
   int64_t extent = x->type.shape[axis < 0 ? axis + rank : axis];
   int64_t count = static_cast<int64_t>(node.node().outputs.size());
   std::vector<int64_t> parts = split.present ? split.values : std::vector<int64_t>(count, extent / count);
+  if (int64_t named = node.Int("num_outputs", count); !split.present && node.opset() >= 18 && named == count) {
+    int64_t larger = (extent + count - 1) / count;
+    for (int64_t i = 0; i < count; ++i) parts[i] = std::clamp<int64_t>(extent - i * larger, 0, larger);
+  }
   int64_t sum = 0;
   for (int64_t part : parts) sum = part < 0 || part > extent ? -1 : sum < 0 ? sum : sum + part;
   if (static_cast<int64_t>(parts.size()) != count || sum != extent) {

@@ -46,9 +46,9 @@ std::vector<int64_t> TwoDimensional(const std::vector<int64_t>& list, int64_t fi
 absl::StatusOr<Attributes> WindowAttributes(NodeImporter& node, const ImportValue& x,
                                             const std::vector<int64_t>& kernel) {
   const std::vector<int64_t>& shape = x->type.shape;
-  if (shape.size() != 3 && shape.size() != 4) {
+  if (shape.size() < 3 || shape.size() > 5) {
     return absl::InvalidArgumentError(
-        absl::StrCat("input 0 must be images of 1 or 2 dimensions (a tensor of 3 or 4), ", "not ", x->type.ToString()));
+        absl::StrCat("input 0 must be images of 1 to 3 dimensions (a tensor of 3 to 5), not ", x->type.ToString()));
   }
   std::vector<int64_t> image(shape.begin() + 2, shape.end());
   size_t rank = image.size();

@@ -1,0 +1,338 @@
+// Elements chosen, placed and counted by indices.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+using Ints = Composer::Ints;
+
+int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
+
+absl::StatusOr<int64_t> Normal(int64_t axis, const ImportValue& x) {
+  int64_t rank = RankOf(x);
+  if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+  return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
+}
+
+// 0, 1, ... along one axis of a tensor of that rank.
+ImportValue Counting(Composer& c, int64_t extent, int64_t axis, int64_t rank, DType dtype = DType::kInt64) {
+  Ints shape(rank, 1);
+  shape[axis] = extent;
+  Array array(dtype, shape);
+  for (int64_t i = 0; i < extent; ++i) array.set_int(i, i);
+  return c.Constant(std::move(array));
+}
+
+absl::StatusOr<int64_t> KnownInt(NodeImporter& node, int input, const std::string& what) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> values, node.KnownInts(input, what));
+  if (values.size() == 1) return values[0];
+  return absl::InvalidArgumentError(absl::StrCat("input ", input, " (", what, ") must be one number"));
+}
+
+absl::Status GatherElements(NodeImporter& node) {
+  Composer c(node);
+  return c.Finish(c.Op("gather_elements", {c.Input(0), c.Input(1)}, {{"axis", node.Int("axis", 0)}}));
+}
+
+absl::Status GatherNd(NodeImporter& node) {
+  Composer c(node);
+  return c.Finish(c.Op("gather_nd", {c.Input(0), c.Input(1)}, {{"batch_dims", node.Int("batch_dims", 0)}}));
+}
+
+absl::Status ScatterElements(NodeImporter& node) {
+  Composer c(node);
+  return c.Finish(c.Op("scatter_elements", {c.Input(0), c.Input(1), c.Input(2)},
+                       {{"axis", node.Int("axis", 0)}, {"reduction", node.String("reduction", "none")}}));
+}
+
+absl::Status ScatterNd(NodeImporter& node) {
+  Composer c(node);
+  return c.Finish(c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)},
+                       {{"reduction", node.String("reduction", "none")}}));
+}
+
+absl::Status ImportArg(NodeImporter& node, const char* op) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", 0), x));
+  bool keep = node.Int("keepdims", 1) != 0;
+  ImportValue found = c.Op(op, {x}, {{"axis", axis}, {"select_last_index", node.Int("select_last_index", 0)}});
+  return c.Finish(keep ? found : c.Squeeze(found, {axis}));
+}
+absl::Status ArgMax(NodeImporter& node) { return ImportArg(node, "arg_max"); }
+absl::Status ArgMin(NodeImporter& node) { return ImportArg(node, "arg_min"); }
+
+// 1 at the first largest element, 0 elsewhere. Before opset 13 over all axes from `axis` on, as one.
+absl::Status Hardmax(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), rows = x;
+  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", node.opset() >= 13 ? -1 : 1), x));
+  if (node.opset() < 13) {
+    rows = c.Op("flatten", {x}, {{"axis", axis}});
+    axis = 1;
+  }
+  ImportValue best = c.Op("arg_max", {rows}, {{"axis", axis}});
+  ImportValue hit = c.Op("equal", {best, Counting(c, rows->type.shape[axis], axis, RankOf(rows))});
+  return c.Finish(c.Reshape(c.Cast(hit, x->type.dtype), x->type.shape));
+}
+
+absl::Status CumSum(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(int64_t given, KnownInt(node, 1, "the axis"));
+  ASSIGN_OR_RETURN(int64_t axis, Normal(given, x));
+  return c.Finish(c.Op("cumulative_sum", {x},
+                       {{"axis", axis}, {"exclusive", node.Int("exclusive", 0)}, {"reverse", node.Int("reverse", 0)}}));
+}
+
+// k is an attribute before opset 10, an input from there on.
+absl::Status TopK(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", -1), x));
+  int64_t k = node.opset() < 10 ? node.Int("k", 0) : 0;
+  if (node.opset() >= 10) {
+    ASSIGN_OR_RETURN(k, KnownInt(node, 1, "k"));
+  }
+  node.Int("sorted", 1);  // ours always are
+  ImportValue indices = c.Op("top_k_indices", {x}, {{"axis", axis}, {"k", k}, {"largest", node.Int("largest", 1)}});
+  if (node.IsRead(0)) c.Set(0, c.Op("gather_elements", {x, indices}, {{"axis", axis}}));
+  if (node.IsRead(1)) c.Set(1, indices);
+  return c.status();
+}
+
+absl::Status OneHot(NodeImporter& node) {
+  Composer c(node);
+  ImportValue indices = c.Cast(c.Input(0), DType::kInt64), values = c.Input(2);
+  ASSIGN_OR_RETURN(ImportValue depth_value, node.Input(1));
+  if (!depth_value->value || depth_value->type.elements() != 1) {
+    return absl::InvalidArgumentError("input 1 (the depth) must be a constant of one number");
+  }
+  int64_t depth = static_cast<int64_t>(depth_value->value->at(0)), rank = RankOf(indices) + 1;
+  int64_t axis = node.Int("axis", -1);
+  if (depth < 1 || axis < -rank || axis >= rank || values->type.elements() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("depth ", depth, ", axis ", axis, " and ",
+                                                   values->type.elements(), " values do not fit together"));
+  }
+  if (axis < 0) axis += rank;
+  ImportValue zero = c.Scalar(0, indices), end = c.Scalar(static_cast<double>(depth), indices);
+  ImportValue from_end = c.Op("where", {c.Op("less", {indices, zero}), c.Add(indices, end), indices});
+  ImportValue hit = c.Op("equal", {c.Unsqueeze(from_end, {axis}), Counting(c, depth, axis, rank)});
+  ImportValue off = c.Reshape(c.Slice(values, 0, 0, 1), {}), on = c.Reshape(c.Slice(values, 0, 1, 2), {});
+  return c.Finish(c.Op("where", {hit, on, off}));
+}
+
+// The elements on one side of a diagonal; zeros on the other.
+absl::Status Trilu(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  int64_t k = 0, rank = RankOf(x);
+  if (node.HasInput(1)) {
+    ASSIGN_OR_RETURN(k, KnownInt(node, 1, "the diagonal"));
+  }
+  if (rank < 2) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
+  int64_t rows = x->type.shape[rank - 2], columns = x->type.shape[rank - 1];
+  bool upper = node.Int("upper", 1) != 0;
+  k = std::clamp(k, -rows - columns, rows + columns);
+  Array kept(DType::kBool, {rows, columns});
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) kept.set_int(i * columns + j, upper ? j - i >= k : j - i <= k);
+  }
+  return c.Finish(c.Op("where", {c.Constant(std::move(kept)), x, c.Scalar(0, x)}));
+}
+
+absl::Status EyeLike(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  if (RankOf(x) != 2) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
+  DType dtype = x->type.dtype;
+  if (node.Has("dtype")) {
+    ASSIGN_OR_RETURN(dtype, DTypeOfOnnx(static_cast<int>(node.Int("dtype", 1))));
+  }
+  int64_t rows = x->type.shape[0], columns = x->type.shape[1], k = node.Int("k", 0);
+  Array eye(dtype, {rows, columns});
+  for (int64_t i = 0; i < rows; ++i) {
+    if (i + k < 0 || i + k >= columns) continue;
+    if (IsFloat(dtype)) {
+      eye.set(i * columns + i + k, 1);
+    } else {
+      eye.set_int(i * columns + i + k, 1);
+    }
+  }
+  return c.Finish(c.Constant(std::move(eye)));
+}
+
+absl::Status Range(NodeImporter& node) {
+  Composer c(node);
+  ImportValue start = c.Input(0), limit = c.Input(1), delta = c.Input(2);
+  for (const ImportValue& value : {start, limit, delta}) {
+    if (value->value && value->type.elements() == 1) continue;
+    return absl::InvalidArgumentError(
+        "start, limit and delta must be constants of one number: the extent of the result is not known otherwise");
+  }
+  double from = start->value->at(0), to = limit->value->at(0), step = delta->value->at(0);
+  double count = step == 0 ? -1 : std::ceil((to - from) / step);
+  constexpr double kMost = 1 << 28;
+  if (!(count >= -1e18) || count > kMost || step == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("it counts from ", from, " to ", to, " by ", step));
+  }
+  int64_t n = std::max<int64_t>(static_cast<int64_t>(count), 0);
+  DType dtype = start->type.dtype;
+  if (!node.SpendConstantBytes(n * BytesOf(dtype))) return absl::InvalidArgumentError("its result is too large");
+  Array values(dtype, {n});
+  for (int64_t i = 0; i < n; ++i) {
+    if (IsFloat(dtype)) {
+      values.set(i, from + static_cast<double>(i) * step);
+    } else {
+      values.set_int(i, start->value->int_at(0) + i * delta->value->int_at(0));
+    }
+  }
+  return c.Finish(c.Constant(std::move(values)));
+}
+
+absl::Status Tile(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(std::vector<int64_t> repeats, node.KnownInts(1, "the repeats"));
+  if (static_cast<int64_t>(repeats.size()) != RankOf(x)) {
+    return absl::InvalidArgumentError(absl::StrCat(repeats.size(), " repeats do not fit ", x->type.ToString()));
+  }
+  Ints apart, repeated, together;
+  for (size_t d = 0; d < repeats.size(); ++d) {
+    int64_t extent = x->type.shape[d], times = repeats[d];
+    if (times < 1 || times > (int64_t{1} << 32)) {
+      return absl::InvalidArgumentError(absl::StrCat("an axis cannot be repeated ", times, " times"));
+    }
+    apart.insert(apart.end(), {1, extent});
+    repeated.insert(repeated.end(), {times, extent});
+    together.push_back(times * extent);
+  }
+  return c.Finish(c.Reshape(c.Expand(c.Reshape(x, apart), repeated), together));
+}
+
+absl::Status DepthToSpace(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  int64_t block = node.Int("blocksize", 1);
+  std::string mode = node.String("mode", "DCR");
+  if (RankOf(x) != 4 || block < 1 || block > 65536 || x->type.shape[1] % (block * block) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("blocks of ", block, " do not fit ", x->type.ToString()));
+  }
+  if (mode != "DCR" && mode != "CRD") {
+    return absl::InvalidArgumentError(absl::StrCat("mode must be DCR or CRD, not '", mode, "'"));
+  }
+  const Ints& s = x->type.shape;
+  int64_t channels = s[1] / block / block;
+  ImportValue y = mode == "DCR"
+                      ? c.Transpose(c.Reshape(x, {s[0], block, block, channels, s[2], s[3]}), {0, 3, 4, 1, 5, 2})
+                      : c.Transpose(c.Reshape(x, {s[0], channels, block, block, s[2], s[3]}), {0, 1, 4, 2, 5, 3});
+  return c.Finish(c.Reshape(y, {s[0], channels, s[2] * block, s[3] * block}));
+}
+
+absl::Status SpaceToDepth(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  int64_t block = node.Int("blocksize", 1);
+  if (RankOf(x) != 4 || block < 1 || x->type.shape[2] % block != 0 || x->type.shape[3] % block != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("blocks of ", block, " do not fit ", x->type.ToString()));
+  }
+  const Ints& s = x->type.shape;
+  ImportValue y = c.Reshape(x, {s[0], s[1], s[2] / block, block, s[3] / block, block});
+  return c.Finish(
+      c.Reshape(c.Transpose(y, {0, 3, 5, 1, 2, 4}), {s[0], s[1] * block * block, s[2] / block, s[3] / block}));
+}
+
+// The first lengths[b] elements of a sequence in reverse, the others as they are.
+absl::Status ReverseSequence(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), lengths = c.Cast(c.Input(1), DType::kInt64);
+  ASSIGN_OR_RETURN(int64_t time, Normal(node.Int("time_axis", 0), x));
+  ASSIGN_OR_RETURN(int64_t batch, Normal(node.Int("batch_axis", 1), x));
+  if (time == batch) return absl::InvalidArgumentError("time_axis and batch_axis must differ");
+  Ints shape(RankOf(x), 1);
+  shape[batch] = x->type.shape[batch];
+  ImportValue length = c.Reshape(lengths, shape), step = Counting(c, x->type.shape[time], time, RankOf(x));
+  ImportValue back = c.Sub(c.Sub(length, c.Scalar(1, length)), step);
+  ImportValue from = c.Op("where", {c.Op("less", {step, length}), back, step});
+  return c.Finish(c.Op("gather_elements", {x, c.Expand(from, x->type.shape)}, {{"axis", time}}));
+}
+
+// Of constants only: the extents of the results depend on the values.
+absl::Status NonZero(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  if (!x->value) {
+    return absl::InvalidArgumentError(
+        "the extent of its result depends on values that are known only when the network runs, which is not supported: "
+        "export the model with static shapes");
+  }
+  std::vector<int64_t> found;
+  for (int64_t i = 0, n = x->type.elements(); i < n; ++i) {
+    bool hit = IsFloat(x->type.dtype) ? x->value->at(i) != 0 : x->value->int_at(i) != 0;
+    if (hit) found.push_back(i);
+  }
+  int64_t count = static_cast<int64_t>(found.size()), rank = std::max<int64_t>(RankOf(x), 1);
+  Array result(DType::kInt64, {rank, count});
+  for (int64_t k = 0; k < count; ++k) {
+    int64_t rest = found[k];
+    for (int64_t d = RankOf(x); d-- > 0; rest /= x->type.shape[d]) result.set_int(d * count + k, rest % x->type.shape[d]);
+  }
+  return c.Finish(c.Constant(std::move(result)));
+}
+
+absl::Status Compress(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), condition = c.Input(1);
+  if (!condition->value) {
+    return absl::InvalidArgumentError(
+        "its condition must be a constant: the extent of the result depends on it");
+  }
+  int64_t axis = 0;
+  if (node.Has("axis")) {
+    ASSIGN_OR_RETURN(axis, Normal(node.Int("axis", 0), x));
+  } else {
+    x = c.Reshape(x, {-1});
+  }
+  Ints kept;
+  for (int64_t i = 0; i < std::min(condition->type.elements(), x->type.shape[axis]); ++i) {
+    if (condition->value->int_at(i) != 0) kept.push_back(i);
+  }
+  if (kept.empty()) return absl::InvalidArgumentError("its result would be empty, which is not supported");
+  return c.Finish(c.Op("gather", {x, c.Indices(kept)}, {{"axis", axis}}));
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Indexing() {
+  return {{"GatherElements", GatherElements},
+          {"GatherND", GatherNd},
+          {"Scatter", ScatterElements},
+          {"ScatterElements", ScatterElements},
+          {"ScatterND", ScatterNd},
+          {"ArgMax", ArgMax},
+          {"ArgMin", ArgMin},
+          {"Hardmax", Hardmax},
+          {"CumSum", CumSum},
+          {"TopK", TopK},
+          {"OneHot", OneHot},
+          {"Trilu", Trilu},
+          {"EyeLike", EyeLike},
+          {"Range", Range},
+          {"Tile", Tile},
+          {"DepthToSpace", DepthToSpace},
+          {"SpaceToDepth", SpaceToDepth},
+          {"ReverseSequence", ReverseSequence},
+          {"NonZero", NonZero},
+          {"Compress", Compress}};
+}
+
+}  // namespace diapason::onnx_rules

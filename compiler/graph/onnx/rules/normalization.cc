@@ -1,0 +1,158 @@
+// Normalisations: over layers, groups, instances, channels, and by a norm.
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+using Ints = Composer::Ints;
+
+int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
+
+absl::StatusOr<int64_t> AxisOf(NodeImporter& node, const ImportValue& x, int64_t fallback) {
+  int64_t axis = node.Int("axis", fallback), rank = RankOf(x);
+  if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+  return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
+}
+
+// A parameter of each channel, for a tensor with the channels in axis 1.
+ImportValue OfChannels(Composer& c, const ImportValue& parameter, int64_t rank) {
+  if (RankOf(parameter) != 1) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a parameter is ", parameter->type.ToString(), ", not a list")));
+  }
+  Ints shape(rank - 1, 1);
+  shape[0] = parameter->type.elements();
+  return c.Reshape(parameter, shape);
+}
+
+ImportValue Normalized(Composer& c, const ImportValue& x, int64_t axis, double epsilon, bool centred) {
+  return c.Op(centred ? "layer_norm" : "rms_norm", {x}, {{"axis", axis}, {"epsilon", epsilon}});
+}
+
+// Further results of LayerNormalization: mean and 1 / standard deviation.
+void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& x, int64_t axis, double epsilon) {
+  if (!node.IsRead(1) && !node.IsRead(2)) return;
+  Ints axes(RankOf(x) - axis);
+  std::iota(axes.begin(), axes.end(), axis);
+  Attributes over{{"axes", axes}, {"keepdims", int64_t{1}}};
+  ImportValue mean = c.Op("reduce_mean", {x}, over), centred = c.Sub(x, mean);
+  ImportValue variance = c.Op("reduce_mean", {c.Mul(centred, centred)}, over);
+  ImportValue inverse = c.Op("rsqrt", {c.Add(variance, c.Scalar(epsilon, variance))});
+  if (node.IsRead(1)) c.Set(1, mean);
+  if (node.IsRead(2)) c.Set(2, inverse);
+}
+
+absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
+  Composer c(node);
+  ImportValue x = c.Input(0), scale = c.Input(1);
+  ASSIGN_OR_RETURN(int64_t axis, AxisOf(node, x, -1));
+  double epsilon = node.Float("epsilon", 1e-5);
+  node.Int("stash_type", 1);  // sums are float32 at least
+  ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
+  if (node.HasInput(2)) y = c.Add(y, c.Input(2));
+  SetStatistics(node, c, x, axis, epsilon);
+  return c.Finish(y);
+}
+absl::Status LayerNormalization(NodeImporter& node) { return ImportLayerNorm(node, true); }
+absl::Status RmsNormalization(NodeImporter& node) { return ImportLayerNorm(node, false); }
+
+// The sum of an input and a residual, normalised; result 3 is the sum.
+absl::Status ImportSkip(NodeImporter& node, bool centred) {
+  Composer c(node);
+  ImportValue x = c.Add(c.Input(0), c.Input(1)), scale = c.Input(2);
+  int bias = centred ? 4 : 3;
+  if (node.HasInput(bias)) x = c.Add(x, c.Input(bias));
+  ImportValue y = c.Mul(Normalized(c, x, -1, node.Float("epsilon", 1e-12), centred), scale);
+  if (centred && node.HasInput(3)) y = c.Add(y, c.Input(3));
+  if (node.IsRead(3)) c.Set(3, x);
+  return c.Finish(y);
+}
+absl::Status SkipLayerNormalization(NodeImporter& node) { return ImportSkip(node, true); }
+absl::Status SkipRmsNormalization(NodeImporter& node) { return ImportSkip(node, false); }
+
+absl::Status InstanceNormalization(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), scale = c.Input(1), bias = c.Input(2);
+  if (RankOf(x) < 3) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no image"));
+  ImportValue y = Normalized(c, x, 2, node.Float("epsilon", 1e-5), true);
+  return c.Finish(c.Add(c.Mul(y, OfChannels(c, scale, RankOf(x))), OfChannels(c, bias, RankOf(x))));
+}
+
+// Scale and bias are of groups in opset 18, of channels from 21 on.
+absl::Status GroupNormalization(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), scale = c.Input(1), bias = c.Input(2);
+  int64_t groups = node.Int("num_groups", 1), rank = RankOf(x);
+  node.Int("stash_type", 1);
+  if (rank < 2 || groups < 1 || x->type.shape[1] % groups != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(x->type.ToString(), " has no channels in ", groups, " groups"));
+  }
+  ImportValue y = c.Reshape(x, {x->type.shape[0], groups, -1});
+  y = Normalized(c, y, 2, node.Float("epsilon", 1e-5), true);
+  if (node.opset() < 21) y = c.Add(c.Mul(y, OfChannels(c, scale, 3)), OfChannels(c, bias, 3));
+  y = c.Reshape(y, x->type.shape);
+  if (node.opset() >= 21) y = c.Add(c.Mul(y, OfChannels(c, scale, rank)), OfChannels(c, bias, rank));
+  return c.Finish(y);
+}
+
+absl::Status MeanVarianceNormalization(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  Attributes over{{"axes", node.Ints("axes", {0, 2, 3})}, {"keepdims", int64_t{1}}};
+  ImportValue centred = c.Sub(x, c.Op("reduce_mean", {x}, over));
+  ImportValue deviation = c.Op("sqrt", {c.Op("reduce_mean", {c.Mul(centred, centred)}, over)});
+  return c.Finish(c.Div(centred, c.Add(deviation, c.Scalar(1e-9, x))));
+}
+
+absl::Status LpNormalization(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  ASSIGN_OR_RETURN(int64_t axis, AxisOf(node, x, -1));
+  int64_t p = node.Int("p", 2);
+  if (p != 1 && p != 2) return absl::InvalidArgumentError(absl::StrCat("p must be 1 or 2, not ", p));
+  ImportValue power = p == 1 ? c.Op("abs", {x}) : c.Mul(x, x);
+  ImportValue norm = c.Op("reduce_sum", {power}, {{"axes", Ints{axis}}, {"keepdims", int64_t{1}}});
+  if (p == 2) norm = c.Op("sqrt", {norm});
+  return c.Finish(c.Div(x, norm));
+}
+
+// x / (bias + alpha / size * sum of the squares of `size` channels around)^beta.
+absl::Status Lrn(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  int64_t size = node.Int("size", 1), rank = RankOf(x);
+  if (rank < 3 || size < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("size ", size, " does not fit ", x->type.ToString()));
+  }
+  const Ints& shape = x->type.shape;
+  ImportValue squares = c.Reshape(c.Mul(x, x), {shape[0], 1, shape[1], -1});
+  ImportValue mean = c.Op("avg_pool", {squares},
+                          {{"kernel", Ints{size, 1}},
+                           {"pads", Ints{(size - 1) / 2, 0, size / 2, 0}},
+                           {"count_include_pad", int64_t{1}}});
+  ImportValue scaled = c.Mul(c.Reshape(mean, shape), c.Scalar(node.Float("alpha", 1e-4), x));
+  ImportValue base = c.Add(scaled, c.Scalar(node.Float("bias", 1), x));
+  return c.Finish(c.Div(x, c.Op("pow", {base, c.Scalar(node.Float("beta", 0.75), x)})));
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Normalization() {
+  return {{"LayerNormalization", LayerNormalization},
+          {"RMSNormalization", RmsNormalization},
+          {"SimplifiedLayerNormalization", RmsNormalization},
+          {"InstanceNormalization", InstanceNormalization},
+          {"GroupNormalization", GroupNormalization},
+          {"MeanVarianceNormalization", MeanVarianceNormalization},
+          {"LpNormalization", LpNormalization},
+          {"LRN", Lrn},
+          {"com.microsoft.SimplifiedLayerNormalization", RmsNormalization},
+          {"com.microsoft.SkipLayerNormalization", SkipLayerNormalization},
+          {"com.microsoft.SkipSimplifiedLayerNormalization", SkipRmsNormalization}};
+}
+
+}  // namespace diapason::onnx_rules

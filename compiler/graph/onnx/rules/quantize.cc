@@ -1,0 +1,285 @@
+// Quantised operators. A quantised tensor stands for (q - zero point) * scale. Products of integers are summed as int32,
+// exactly; the scale and the rounding (half to even) are float32, as in ONNX Runtime.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/graph/onnx/rules/window.h"
+#include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+using Ints = Composer::Ints;
+
+int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
+
+// A parameter of the whole tensor, of one axis, or of blocks of it, in a shape that broadcasts to x.
+ImportValue Spread(NodeImporter& node, Composer& c, const ImportValue& parameter, const ImportValue& x) {
+  int64_t rank = RankOf(x), axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  if (parameter->type.elements() == 1) return c.Reshape(parameter, {});
+  if (axis < -rank || axis >= rank) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString())));
+    return parameter;
+  }
+  if (axis < 0) axis += rank;
+  if (RankOf(parameter) == 1 && block == 0) {
+    Ints shape(rank, 1);
+    shape[axis] = parameter->type.elements();
+    return c.Reshape(parameter, shape);
+  }
+  if (RankOf(parameter) != rank) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a parameter of ", parameter->type.ToString(), " does not fit ",
+                                                   x->type.ToString())));
+    return parameter;
+  }
+  Ints repeated;
+  int64_t extent = x->type.shape[axis], blocks = parameter->type.shape[axis];
+  if (block == 0) block = (extent + blocks - 1) / blocks;
+  for (int64_t i = 0; i < extent; ++i) repeated.push_back(std::min(i / block, blocks - 1));
+  return c.Op("gather", {parameter, c.Indices(repeated)}, {{"axis", axis}});
+}
+
+void Limits(DType dtype, double& low, double& high) {
+  low = dtype == DType::kInt8 ? -128 : 0;
+  high = dtype == DType::kInt8 ? 127 : 255;
+}
+
+// x (float32, already divided by the scale) as integers around a zero point, which may be null.
+ImportValue Rounded(Composer& c, const ImportValue& x, const ImportValue& zero, DType to) {
+  double low, high;
+  Limits(to, low, high);
+  ImportValue q = c.Op("round", {x});
+  if (zero) q = c.Add(q, c.Cast(zero, q->type.dtype));
+  return c.Cast(c.Op("clip", {q}, {{"min", low}, {"max", high}}), to);
+}
+
+absl::Status QuantizeLinear(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), scale = Spread(node, c, c.Input(1), x), zero;
+  DType to = DType::kUint8;
+  if (node.HasInput(2)) {
+    zero = c.Input(2);
+    to = zero->type.dtype;
+    zero = Spread(node, c, zero, x);
+  } else if (int64_t type = node.Int("output_dtype", 0); type != 0) {
+    ASSIGN_OR_RETURN(to, DTypeOfOnnx(static_cast<int>(type)));
+  }
+  node.Int("saturate", 1);
+  node.Int("precision", 0);
+  if (to != DType::kInt8 && to != DType::kUint8) {
+    return absl::InvalidArgumentError(absl::StrCat("it quantises to ", NameOf(to), "; int8 and uint8 are supported"));
+  }
+  ImportValue work = c.Cast(x, DType::kFloat32);
+  return c.Finish(Rounded(c, c.Div(work, c.Cast(scale, DType::kFloat32)), zero, to));
+}
+
+ImportValue Dequantized(Composer& c, const ImportValue& x, const ImportValue& scale, const ImportValue& zero) {
+  DType type = scale->type.dtype, work = x->type.dtype == DType::kInt32 ? DType::kInt32 : type;
+  ImportValue q = c.Cast(x, work);
+  if (zero) q = c.Sub(q, c.Cast(zero, work));
+  return c.Mul(c.Cast(q, type), scale);
+}
+
+absl::Status DequantizeLinear(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), scale = Spread(node, c, c.Input(1), x), zero;
+  if (node.HasInput(2)) zero = Spread(node, c, c.Input(2), x);
+  node.Int("output_dtype", 0);
+  return c.Finish(Dequantized(c, x, scale, zero));
+}
+
+// Scale and zero point of the range of x with 0 in it: results 1 and 2.
+absl::Status DynamicQuantizeLinear(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), none = c.Scalar(0, x), steps = c.Scalar(255, x);
+  Attributes all{{"keepdims", int64_t{0}}};
+  ImportValue low = c.Op("minimum", {c.Op("reduce_min", {x}, all), none});
+  ImportValue high = c.Op("maximum", {c.Op("reduce_max", {x}, all), none});
+  ImportValue scale = c.Div(c.Sub(high, low), steps);
+  // A tensor of zeros has no range: any scale will do.
+  ImportValue safe = c.Op("where", {c.Op("equal", {scale, none}), c.Scalar(1, x), scale});
+  ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
+  ImportValue q = Rounded(c, c.Div(x, safe), zero, DType::kUint8);
+  if (node.IsRead(1)) c.Set(1, scale);
+  if (node.IsRead(2)) c.Set(2, c.Cast(zero, DType::kUint8));
+  if (node.IsRead(0)) c.Set(0, q);
+  return c.status();
+}
+
+// q - zero point as int32. A list of zero points is one for each extent of `axis`.
+ImportValue Centred(NodeImporter& node, Composer& c, const ImportValue& q, int zero_input, int64_t axis) {
+  ImportValue wide = c.Cast(q, DType::kInt32);
+  if (!node.HasInput(zero_input)) return wide;
+  ImportValue zero = c.Cast(c.Input(zero_input), DType::kInt32);
+  if (RankOf(zero) == 1 && zero->type.elements() > 1) {
+    Ints shape(RankOf(q), 1);
+    shape[axis < 0 ? axis + RankOf(q) : axis] = zero->type.elements();
+    zero = c.Reshape(zero, shape);
+  } else if (zero->type.elements() == 1) {
+    zero = c.Reshape(zero, {});
+  }
+  return c.Sub(wide, zero);
+}
+
+absl::Status MatMulInteger(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(1);
+  return c.Finish(c.Matmul(Centred(node, c, a, 2, -2), Centred(node, c, b, 3, -1)));
+}
+
+ImportValue QuantizedProduct(Composer& c, const ImportValue& sum, const ImportValue& scales, const ImportValue& scale,
+                             const ImportValue& zero) {
+  ImportValue y = c.Mul(c.Cast(sum, DType::kFloat32), c.Div(scales, scale));
+  return Rounded(c, y, zero, zero->type.dtype);
+}
+
+// A list of scales of a factor belongs to its rows or columns.
+ImportValue AlongAxis(Composer& c, const ImportValue& scale, int64_t rank, int64_t axis) {
+  if (scale->type.elements() == 1) return c.Reshape(scale, {});
+  if (RankOf(scale) != 1) return scale;
+  Ints shape(rank, 1);
+  shape[axis < 0 ? axis + rank : axis] = scale->type.elements();
+  return c.Reshape(scale, shape);
+}
+
+absl::Status QLinearMatMul(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(3);
+  ImportValue sum = c.Matmul(Centred(node, c, a, 2, -2), Centred(node, c, b, 5, -1));
+  ImportValue scales = c.Mul(AlongAxis(c, c.Input(1), RankOf(sum), -2), AlongAxis(c, c.Input(4), RankOf(sum), -1));
+  ImportValue zero = c.Input(7);
+  if (zero->type.elements() == 1) zero = c.Reshape(zero, {});
+  return c.Finish(QuantizedProduct(c, sum, scales, AlongAxis(c, c.Input(6), RankOf(sum), -2), zero));
+}
+
+absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const ImportValue& x, const ImportValue& w,
+                                        const ImportValue& image, const ImportValue& filter) {
+  if (w->type.shape.size() < 3 || w->type.shape.size() > 4 || w->type.shape.size() != x->type.shape.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of ", w->type.ToString(), " do not fit images of ", x->type.ToString()));
+  }
+  std::vector<int64_t> kernel(w->type.shape.begin() + 2, w->type.shape.end());
+  node.Ints("kernel_shape", kernel);
+  ASSIGN_OR_RETURN(Attributes attributes, WindowAttributes(node, x, kernel));
+  attributes.Set("group", node.Int("group", 1));
+  bool line = kernel.size() == 1;
+  ImportValue y = c.Op("conv2d", {line ? c.Unsqueeze(image, {2}) : image, line ? c.Unsqueeze(filter, {2}) : filter},
+                       std::move(attributes));
+  return line ? c.Squeeze(y, {2}) : y;
+}
+
+absl::Status ConvInteger(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), w = c.Input(1);
+  ASSIGN_OR_RETURN(ImportValue y,
+                   IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 3, 0)));
+  return c.Finish(y);
+}
+
+absl::Status QLinearConv(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), w = c.Input(3);
+  ASSIGN_OR_RETURN(ImportValue sum,
+                   IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 5, 0)));
+  if (node.HasInput(8)) sum = c.Add(sum, AlongAxis(c, c.Input(8), RankOf(sum), 1));
+  ImportValue scales = c.Mul(c.Reshape(c.Input(1), {}), AlongAxis(c, c.Input(4), RankOf(sum), 1));
+  return c.Finish(QuantizedProduct(c, sum, scales, c.Reshape(c.Input(6), {}), c.Reshape(c.Input(7), {})));
+}
+
+// Elementwise operators of ONNX Runtime on quantised tensors: dequantised, computed, quantised.
+ImportValue Operand(NodeImporter& node, Composer& c, int input) {
+  ImportValue zero;
+  if (node.HasInput(input + 2)) zero = c.Reshape(c.Input(input + 2), {});
+  return Dequantized(c, c.Input(input), c.Reshape(c.Input(input + 1), {}), zero);
+}
+
+absl::Status FinishQuantized(NodeImporter& node, Composer& c, const ImportValue& y, int scale, DType fallback) {
+  ImportValue zero;
+  if (node.HasInput(scale + 1)) zero = c.Reshape(c.Input(scale + 1), {});
+  DType to = zero ? zero->type.dtype : fallback;
+  return c.Finish(Rounded(c, c.Div(y, c.Reshape(c.Input(scale), {})), zero, to));
+}
+
+absl::Status QLinearBinary(NodeImporter& node, const char* op) {
+  Composer c(node);
+  DType type = c.Input(0)->type.dtype;
+  return FinishQuantized(node, c, c.Op(op, {Operand(node, c, 0), Operand(node, c, 3)}), 6, type);
+}
+absl::Status QLinearAdd(NodeImporter& node) { return QLinearBinary(node, "add"); }
+absl::Status QLinearMul(NodeImporter& node) { return QLinearBinary(node, "mul"); }
+
+absl::Status QLinearSigmoid(NodeImporter& node) {
+  Composer c(node);
+  return FinishQuantized(node, c, c.Op("sigmoid", {Operand(node, c, 0)}), 3, c.Input(0)->type.dtype);
+}
+
+absl::Status QLinearLeakyRelu(NodeImporter& node) {
+  Composer c(node);
+  ImportValue y = c.Op("leaky_relu", {Operand(node, c, 0)}, {{"alpha", node.Float("alpha", 0.01)}});
+  return FinishQuantized(node, c, y, 3, c.Input(0)->type.dtype);
+}
+
+absl::Status QLinearGlobalAveragePool(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0);
+  bool last = node.Int("channels_last", 0) != 0;
+  Ints axes;
+  for (int64_t d = last ? 1 : 2; d < RankOf(x) - (last ? 1 : 0); ++d) axes.push_back(d);
+  ImportValue y = c.Op("reduce_mean", {Operand(node, c, 0)}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+  return FinishQuantized(node, c, y, 3, x->type.dtype);
+}
+
+// a (float32) is quantised as DynamicQuantizeLinear does, multiplied as integers and scaled.
+absl::Status DynamicQuantizeMatMul(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(1), b_scale = c.Input(2), none = c.Scalar(0, a);
+  Attributes all{{"keepdims", int64_t{0}}};
+  ImportValue low = c.Op("minimum", {c.Op("reduce_min", {a}, all), none});
+  ImportValue high = c.Op("maximum", {c.Op("reduce_max", {a}, all), none});
+  ImportValue scale = c.Div(c.Sub(high, low), c.Scalar(255, a));
+  ImportValue safe = c.Op("where", {c.Op("equal", {scale, none}), c.Scalar(1, a), scale});
+  ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
+  ImportValue q = c.Sub(c.Cast(Rounded(c, c.Div(a, safe), zero, DType::kUint8), DType::kInt32),
+                        c.Cast(zero, DType::kInt32));
+  ImportValue sum = c.Matmul(q, Centred(node, c, b, 3, -1));
+  ImportValue y = c.Mul(c.Cast(sum, DType::kFloat32), c.Mul(safe, AlongAxis(c, b_scale, RankOf(sum), -1)));
+  if (node.HasInput(4)) y = c.Add(y, c.Input(4));
+  return c.Finish(y);
+}
+
+// The product of integers, scaled and with a bias: what a MatMulInteger and its scale are fused to.
+absl::Status MatMulIntegerToFloat(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(1);
+  ImportValue sum = c.Matmul(Centred(node, c, a, 4, -2), Centred(node, c, b, 5, -1));
+  ImportValue scales = c.Mul(c.Reshape(c.Input(2), {}), AlongAxis(c, c.Input(3), RankOf(sum), -1));
+  ImportValue y = c.Mul(c.Cast(sum, DType::kFloat32), scales);
+  if (node.HasInput(6)) y = c.Add(y, c.Input(6));
+  return c.Finish(y);
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Quantize() {
+  return {{"QuantizeLinear", QuantizeLinear},
+          {"DequantizeLinear", DequantizeLinear},
+          {"DynamicQuantizeLinear", DynamicQuantizeLinear},
+          {"MatMulInteger", MatMulInteger},
+          {"QLinearMatMul", QLinearMatMul},
+          {"ConvInteger", ConvInteger},
+          {"QLinearConv", QLinearConv},
+          {"com.microsoft.QuantizeLinear", QuantizeLinear},
+          {"com.microsoft.DequantizeLinear", DequantizeLinear},
+          {"com.microsoft.QLinearAdd", QLinearAdd},
+          {"com.microsoft.QLinearMul", QLinearMul},
+          {"com.microsoft.QLinearSigmoid", QLinearSigmoid},
+          {"com.microsoft.QLinearLeakyRelu", QLinearLeakyRelu},
+          {"com.microsoft.QLinearGlobalAveragePool", QLinearGlobalAveragePool},
+          {"com.microsoft.DynamicQuantizeMatMul", DynamicQuantizeMatMul},
+          {"com.microsoft.MatMulIntegerToFloat", MatMulIntegerToFloat}};
+}
+
+}  // namespace diapason::onnx_rules
