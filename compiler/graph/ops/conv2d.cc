@@ -16,7 +16,7 @@ Weights WeightsOf(const std::vector<int64_t>& w, const ImageAxes& axes) {
 }
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireProducts(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 4));
   RETURN_IF_ERROR(RequireRank(args, 1, 4));
   ASSIGN_OR_RETURN(ImageAxes axes, ImageAxesOf(*args.attributes));

@@ -71,6 +71,16 @@ absl::Status RequireFloat(const OperatorArgs& args) {
       absl::StrCat("works on floating point numbers, not on ", NameOf(args.inputs[0].dtype)));
 }
 
+absl::Status RequireProducts(const OperatorArgs& args) {
+  if (args.inputs[0].dtype != DType::kInt32) RETURN_IF_ERROR(RequireFloat(args));
+  for (const TensorType& input : args.inputs) {
+    if (input.dtype == args.inputs[0].dtype) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs must have one type, not ", NameOf(args.inputs[0].dtype), " and ", NameOf(input.dtype)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RequireInteger(const OperatorArgs& args) {
   DType type = args.inputs[0].dtype;
   if (!IsFloat(type) && type != DType::kBool) return absl::OkStatus();

@@ -35,6 +35,7 @@ int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallba
 
 // Of the type of the first input.
 absl::Status RequireFloat(const OperatorArgs& args);
+absl::Status RequireProducts(const OperatorArgs& args);  // float, or int32 (of quantised tensors)
 absl::Status RequireInteger(const OperatorArgs& args);
 absl::Status RequireNumber(const OperatorArgs& args);  // no bool
 absl::Status RequireBool(const OperatorArgs& args);

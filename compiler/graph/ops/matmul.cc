@@ -13,7 +13,7 @@ std::vector<int64_t> BatchOf(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireProducts(args));
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   if (a.empty() || b.empty()) return absl::InvalidArgumentError("a scalar cannot be multiplied as a matrix");
   if (a.back() != b[b.size() < 2 ? 0 : b.size() - 2]) {

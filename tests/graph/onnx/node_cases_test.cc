@@ -28,16 +28,19 @@ namespace fs = std::filesystem;
 // Cases with operators of ours that are not imported, and a part of the error that says why.
 const std::map<std::string, std::string>& OutOfScope() {
   static const std::map<std::string, std::string>& cases = *new std::map<std::string, std::string>{
-      {"test_averagepool_3d_default", "images of 1 or 2 dimensions"},
       {"test_batchnorm_epsilon_training_mode", "training mode"},
       {"test_batchnorm_example_training_mode", "training mode"},
       {"test_cast_BFLOAT16_to_FLOAT", "has type BFLOAT16"},
       {"test_cast_FLOAT_to_BFLOAT16", "has type BFLOAT16"},
       {"test_cast_FLOAT_to_STRING", "has type STRING"},
       {"test_cast_STRING_to_FLOAT", "has type STRING"},
+      {"test_castlike_BFLOAT16_to_FLOAT", "has type BFLOAT16"},
       {"test_castlike_BFLOAT16_to_FLOAT_expanded", "has type BFLOAT16"},
+      {"test_castlike_FLOAT_to_BFLOAT16", "has type BFLOAT16"},
       {"test_castlike_FLOAT_to_BFLOAT16_expanded", "has type BFLOAT16"},
+      {"test_castlike_FLOAT_to_STRING", "has type STRING"},
       {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
+      {"test_castlike_STRING_to_FLOAT", "has type STRING"},
       {"test_castlike_STRING_to_FLOAT_expanded", "has type STRING"},
       {"test_constantofshape_int_shape_zero", "output 'y' is empty"},
       {"test_dropout_default_mask", "its mask is used"},
@@ -48,24 +51,29 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_max_uint16", "has type UINT16"},
       {"test_max_uint32", "has type UINT32"},
       {"test_max_uint64", "has type UINT64"},
-      {"test_maxpool_3d_default", "images of 1 or 2 dimensions"},
       {"test_maxpool_with_argmax_2d_precomputed_pads", "positions of the maxima"},
       {"test_maxpool_with_argmax_2d_precomputed_strides", "positions of the maxima"},
       {"test_min_int16", "has type INT16"},
       {"test_min_uint16", "has type UINT16"},
       {"test_min_uint32", "has type UINT32"},
       {"test_min_uint64", "has type UINT64"},
+      {"test_mod_mixed_sign_int16", "has type INT16"},
+      {"test_mod_uint16", "has type UINT16"},
+      {"test_mod_uint32", "has type UINT32"},
+      {"test_mod_uint64", "has type UINT64"},
       {"test_pow_types_float32_uint32", "has type UINT32"},
       {"test_pow_types_float32_uint64", "has type UINT64"},
       {"test_reshape_allowzero_reordered", "empty tensors are not supported"},
       {"test_slice_start_out_of_bounds", "the result would be empty"},
       {"test_split_zero_size_splits", "cannot be split"},
+      {"test_tril_zero", "has an open shape"},
       {"test_training_dropout", "training mode"},
       {"test_training_dropout_default", "training mode"},
       {"test_training_dropout_default_mask", "training mode"},
       {"test_training_dropout_mask", "training mode"},
       {"test_training_dropout_zero_ratio", "training mode"},
       {"test_training_dropout_zero_ratio_mask", "training mode"},
+      {"test_triu_zero", "input 'x' is"},
   };
   return cases;
 }
@@ -74,117 +82,20 @@ const std::map<std::string, std::string>& OutOfScope() {
 // become initializers.
 const std::map<std::string, std::set<int>>& KnownInputs() {
   static const std::map<std::string, std::set<int>>& inputs = *new std::map<std::string, std::set<int>>{
-      {"ConstantOfShape", {0}}, {"Dropout", {1, 2}}, {"Expand", {1}},  {"Pad", {1, 2}},         {"ReduceSum", {1}},
-      {"Reshape", {1}},         {"Split", {1}},      {"Squeeze", {1}}, {"Slice", {1, 2, 3, 4}}, {"Unsqueeze", {1}},
+      {"Compress", {1}},        {"ConstantOfShape", {0}}, {"CumSum", {1}},      {"Dropout", {1, 2}}, {"Expand", {1}},
+      {"NonZero", {0}},         {"OneHot", {1}},          {"Pad", {1, 2, 3}},   {"Range", {0, 1, 2}}, {"ReduceL1", {1}},
+      {"ReduceL2", {1}},        {"ReduceLogSum", {1}},    {"ReduceLogSumExp", {1}}, {"ReduceMax", {1}}, {"ReduceMean", {1}},
+      {"ReduceMin", {1}},       {"ReduceProd", {1}},      {"ReduceSum", {1}},   {"ReduceSumSquare", {1}}, {"Reshape", {1}},
+      {"Resize", {1, 2, 3}},    {"Split", {1}},           {"Squeeze", {1}},     {"Slice", {1, 2, 3, 4}}, {"Tile", {1}},
+      {"TopK", {1}},            {"Trilu", {1}},           {"Unsqueeze", {1}},   {"Upsample", {1}},
   };
   return inputs;
 }
 
 // Operators of further cases, which are not read.
 const std::set<std::string>& UnreadOperators() {
-  static const std::set<std::string>& operators = *new std::set<std::string>{"Acos",
-                                                                             "Acosh",
-                                                                             "Adagrad",
-                                                                             "Adam",
-                                                                             "And",
-                                                                             "ArgMax",
-                                                                             "ArgMin",
-                                                                             "Asin",
-                                                                             "Asinh",
-                                                                             "Atan",
-                                                                             "Atanh",
-                                                                             "Bernoulli",
-                                                                             "BitShift",
-                                                                             "BlackmanWindow",
-                                                                             "CastLike",
-                                                                             "Celu",
-                                                                             "Compress",
-                                                                             "ConvInteger",
-                                                                             "ConvTranspose",
-                                                                             "Cos",
-                                                                             "Cosh",
-                                                                             "CumSum",
-                                                                             "DFT",
-                                                                             "DepthToSpace",
-                                                                             "DequantizeLinear",
-                                                                             "Det",
-                                                                             "DynamicQuantizeLinear",
-                                                                             "Einsum",
-                                                                             "Equal",
-                                                                             "EyeLike",
-                                                                             "GRU",
-                                                                             "GatherElements",
-                                                                             "GatherND",
-                                                                             "Greater",
-                                                                             "GreaterOrEqual",
-                                                                             "GridSample",
-                                                                             "HammingWindow",
-                                                                             "HannWindow",
-                                                                             "Hardmax",
-                                                                             "If",
-                                                                             "InstanceNormalization",
-                                                                             "IsInf",
-                                                                             "IsNaN",
-                                                                             "LRN",
-                                                                             "LSTM",
-                                                                             "LayerNormalization",
-                                                                             "Less",
-                                                                             "LessOrEqual",
-                                                                             "Loop",
-                                                                             "MatMulInteger",
-                                                                             "MaxUnpool",
-                                                                             "MeanVarianceNormalization",
-                                                                             "MelWeightMatrix",
-                                                                             "Mod",
-                                                                             "Momentum",
-                                                                             "NegativeLogLikelihoodLoss",
-                                                                             "NonMaxSuppression",
-                                                                             "NonZero",
-                                                                             "Not",
-                                                                             "OneHot",
-                                                                             "OptionalGetElement",
-                                                                             "OptionalHasElement",
-                                                                             "Or",
-                                                                             "QLinearConv",
-                                                                             "QLinearMatMul",
-                                                                             "QuantizeLinear",
-                                                                             "RNN",
-                                                                             "RandomUniformLike",
-                                                                             "Range",
-                                                                             "ReduceL1",
-                                                                             "ReduceL2",
-                                                                             "ReduceLogSum",
-                                                                             "ReduceLogSumExp",
-                                                                             "ReduceSumSquare",
-                                                                             "Resize",
-                                                                             "ReverseSequence",
-                                                                             "RoiAlign",
-                                                                             "STFT",
-                                                                             "Scan",
-                                                                             "Scatter",
-                                                                             "ScatterElements",
-                                                                             "ScatterND",
-                                                                             "Selu",
-                                                                             "SequenceInsert",
-                                                                             "SequenceLength",
-                                                                             "SequenceMap",
-                                                                             "Shrink",
-                                                                             "Sign",
-                                                                             "Sin",
-                                                                             "Sinh",
-                                                                             "SoftmaxCrossEntropyLoss",
-                                                                             "Softsign",
-                                                                             "SpaceToDepth",
-                                                                             "StringNormalizer",
-                                                                             "Tan",
-                                                                             "TfIdfVectorizer",
-                                                                             "ThresholdedRelu",
-                                                                             "Tile",
-                                                                             "TopK",
-                                                                             "Trilu",
-                                                                             "Unique",
-                                                                             "Upsample",
-                                                                             "Xor"};
+  static const std::set<std::string>& operators = *new std::set<std::string>{
+      "Adagrad", "Adam", "Bernoulli", "BitShift", "BlackmanWindow", "DFT", "Det", "GridSample", "HammingWindow", "HannWindow", "If", "Loop", "MaxUnpool", "MelWeightMatrix", "Momentum", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "OptionalGetElement", "OptionalHasElement", "RandomUniformLike", "RoiAlign", "STFT", "Scan", "SequenceInsert", "SequenceLength", "SequenceMap", "SoftmaxCrossEntropyLoss", "StringNormalizer", "TfIdfVectorizer", "Unique"};
   return operators;
 }
 
@@ -238,6 +149,9 @@ fs::path TensorFile(const Case& c, const std::string& kind, int i) {
   return c.folder / "test_data_set_0" / (kind + "_" + std::to_string(i) + ".pb");
 }
 
+// The sizes of windows, which the functions of ONNX that make them count up to.
+bool IsWindow(const Case& c) { return c.name.find("window") != std::string::npos; }
+
 // Gives the inputs that must be known their values. Returns the values of the others, in order.
 std::vector<Array> BakeInputs(Case& c) {
   std::set<std::string> known;
@@ -250,7 +164,7 @@ std::vector<Array> BakeInputs(Case& c) {
   std::vector<Array> values;
   for (int i = 0; i < c.model.graph().input_size(); ++i) {
     const std::string& name = c.model.graph().input(i).name();
-    if (known.count(name) != 0) {
+    if (known.count(name) != 0 || IsWindow(c)) {
       onnx::TensorProto* tensor = c.model.mutable_graph()->add_initializer();
       std::ifstream file(TensorFile(c, "input", i), std::ios::binary);
       EXPECT_TRUE(tensor->ParseFromIstream(&file));
@@ -263,10 +177,10 @@ std::vector<Array> BakeInputs(Case& c) {
 }
 
 // As ONNX's own runner compares: relative to the expected value.
-void ExpectClose(const Array& got, const Array& want) {
+void ExpectClose(const Array& got, const Array& want, double single) {
   ASSERT_EQ(got.shape, want.shape);
   ASSERT_EQ(NameOf(got.dtype), std::string(NameOf(want.dtype)));
-  double tolerance = want.dtype == DType::kFloat16 ? 1e-3 : 1e-5;
+  double tolerance = want.dtype == DType::kFloat16 ? 1e-3 : single;
   for (int64_t i = 0, n = want.elements(); i < n; ++i) {
     double a = got.at(i), b = want.at(i);
     if (a == b || (std::isnan(a) && std::isnan(b))) continue;
@@ -285,16 +199,19 @@ void ExpectExpectedResults(Case& c) {
   for (size_t i = 0; i < outputs->size(); ++i) {
     absl::StatusOr<Array> want = ReadOnnxTensor(TensorFile(c, "output", static_cast<int>(i)).string());
     ASSERT_TRUE(want.ok()) << want.status();
-    ExpectClose((*outputs)[i], *want);
+    // The expanded functions of windows know pi to six digits.
+    ExpectClose((*outputs)[i], *want, IsWindow(c) ? 1e-4 : 1e-5);
   }
 }
 
 void ExpectRefused(Case& c, const std::string& part) {
-  BakeInputs(c);
+  std::vector<Array> inputs = BakeInputs(c);
   std::istringstream bytes(c.model.SerializeAsString());
   absl::StatusOr<Network> network = ImportOnnxStream(bytes, c.name, c.folder.string(), {});
-  ASSERT_FALSE(network.ok());
-  EXPECT_NE(std::string(network.status().message()).find(part), std::string::npos) << network.status();
+  // An extent of 0 is one that is open: then the input of none is what does not fit.
+  absl::Status status = network.ok() ? EvaluateNetwork(*network, inputs).status() : network.status();
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(std::string(status.message()).find(part), std::string::npos) << status;
 }
 
 TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
@@ -317,9 +234,9 @@ TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
       ExpectExpectedResults(c);
     }
   }
-  EXPECT_EQ(run, 345);
+  EXPECT_EQ(run, 698);
   EXPECT_EQ(refused, static_cast<int>(OutOfScope().size()));
-  EXPECT_EQ(unknown, 549);
+  EXPECT_EQ(unknown, 188);
   EXPECT_EQ(unread, UnreadOperators());
 }
 
