@@ -8,6 +8,7 @@ namespace {
 
 absl::Status Import(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
+  int64_t axis = node.Int("axis", 1);
   // Chains that compute shapes may hold empty lists.
   std::vector<ImportValue> parts;
   for (const ImportValue& input : inputs) {
@@ -17,7 +18,7 @@ absl::Status Import(NodeImporter& node) {
     node.Set(0, KnownValue(*inputs[0]->value, node.node().name));
     return absl::OkStatus();
   }
-  return node.Emit("concat", parts, {{"axis", node.Int("axis", 1)}});
+  return node.Emit("concat", parts, {{"axis", axis}});
 }
 
 }  // namespace

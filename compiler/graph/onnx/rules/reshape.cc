@@ -27,7 +27,7 @@ absl::Status ImportReshape(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, node.KnownInts(1, "the shape"));
   RETURN_IF_ERROR(CheckShape(shape, -1));
-  bool zero = false;
+  bool zero = false, allow_zero = node.Int("allowzero", 0) != 0;
   for (size_t d = 0; d < shape.size(); ++d) {
     zero |= shape[d] == 0;
     if (shape[d] != 0) continue;
@@ -35,7 +35,7 @@ absl::Status ImportReshape(NodeImporter& node) {
       return absl::InvalidArgumentError(absl::StrCat("there is no extent ", d, " of ", x->type.ToString(), " to copy"));
     }
   }
-  if (zero && node.Int("allowzero", 0) != 0) return absl::InvalidArgumentError("empty tensors are not supported");
+  if (zero && allow_zero) return absl::InvalidArgumentError("empty tensors are not supported");
   return node.Emit("reshape", {x}, {{"shape", shape}});
 }
 
