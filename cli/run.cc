@@ -107,7 +107,7 @@ void PrintJson(std::ostream& out, const RunReport& report) {
   if (report.check.has_value()) {
     const CheckResult& c = *report.check;
     json["check"] = {{"ok", c.ok}, {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
-                     {"worst", c.worst}};
+                     {"tolerance", c.tolerance}, {"worst", c.worst}};
   }
   out << json.dump(2) << "\n";
 }
@@ -116,7 +116,7 @@ void PrintText(std::ostream& out, const RunReport& report) {
   for (const PackagePort& port : report.outputs) out << "output " << port.name << ": " << port.TypeText() << "\n";
   if (report.check.has_value()) {
     out << "check " << (report.check->ok ? "ok" : "FAILED") << absl::StrFormat(": largest error %.3g, ", report.check->max_abs_error)
-        << absl::StrFormat("%.3g of the output's largest value\n", report.check->max_rel_error);
+        << absl::StrFormat("%.3g of the output's magnitude (allowed: %.3g)\n", report.check->max_rel_error, report.check->tolerance);
   }
   if (report.latency.has_value()) {
     const Latency& l = *report.latency;

@@ -10,6 +10,7 @@
 
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/compare.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
@@ -19,8 +20,11 @@
 namespace diapason {
 namespace {
 
-constexpr double kPossibleShareOfPeak = 0.2;
-constexpr double kMatrixUnitFactor = 16;
+// How much faster than by its facts a device may be: the clock is a base clock, and operations of common subexpressions count twice.
+constexpr double kPeakMargin = 3, kCacheMargin = 8;
+// Peak of matrix units over that of float32 (14.8 on an H200, 28 on a B200 for float16; half of it for TF32, of which a float32
+// product takes three).
+constexpr double kMatrixUnits = 32, kSplitMatrixUnits = kMatrixUnits / 6;
 // Of an output that is looked at in part: pieces, and of each.
 constexpr int64_t kParts = 8, kPartBytes = 64 << 10;
 constexpr int64_t kViewAlignment = 512;  // Device::View
@@ -64,9 +68,14 @@ std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const 
   if (timing.samples.empty()) return "the timing has no samples";
   double least = *std::min_element(timing.samples.begin(), timing.samples.end());
   if (!(least > 0)) return "a sample of 0 seconds: the clock did not move";
-  if (!(facts.flops > 0)) return "";
-  double peak = facts.flops * (HasFloat16(dag) ? kMatrixUnitFactor : 1);
-  double possible = dag.flops() / peak * kPossibleShareOfPeak;
+  double possible = 0;
+  if (facts.flops > 0) {
+    const double units = facts.arch.rfind("sm_", 0) != 0 ? 1 : HasFloat16(dag) ? kMatrixUnits : kSplitMatrixUnits;
+    possible = dag.flops() / LargestSaving(dag) / (facts.flops * units * kPeakMargin);
+  }
+  double bytes = 0;
+  for (int id : dag.outputs()) bytes += static_cast<double>(dag.stage(id).elements() * BytesOf(dag.stage(id).dtype));
+  if (facts.l2_bandwidth > 0) possible = std::max(possible, bytes / (facts.l2_bandwidth * kCacheMargin));
   if (least >= possible) return "";
   return Printf("a sample of %.3g us, where the device cannot be done before %.3g us", least * 1e6, possible * 1e6);
 }
@@ -378,7 +387,7 @@ bool CandidateRunner::Job::Verify() {
     return Fail(ErrorKind::kInfrastructure, "the naive evaluation failed: " + std::string(naive.message()));
   };
   if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);
-  Comparison comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
+  OutputComparison comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());
   if (!comparison.ok && !runner_.references_.Intact()) {
     // An earlier candidate wrote where it should not: once more, with inputs made anew.
     runner_.references_.ForgetCurrent();

@@ -19,9 +19,10 @@ class RunJob;
 class RunReply;
 }  // namespace v1
 
-// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. A direct evaluation needs flops /
-// peak; Winograd F(4,3) saves a factor of 4 and a peak computed from base clocks may be a little low, so a fifth of it
-// is allowed; a sixteenth of that where matrix units for float16 are at work. Returns why, or an empty text.
+// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. What the device cannot be faster than is a
+// bound for every algorithm: the dag's operations over the largest saving of one (LargestSaving) at three times the peak, on NVIDIA
+// devices that of matrix units; and the stores of the outputs at eight times the bandwidth of the L2 cache.
+// Returns why, or an empty text.
 std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const DeviceFacts& facts);
 
 // Measures programs on one device, one at a time. Each candidate gets its own fresh copy of the inputs.
