@@ -21,6 +21,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace diapason {
 
 inline std::string ReadText(const std::string& path) {
@@ -97,7 +99,7 @@ class Process {
     dup2(open((log_ + ".out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     dup2(open((log_ + ".err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
     if (in_child != nullptr) in_child();
-    execv(DIAPASON_PROGRAM, pointers.data());
+    execv(TEST_PATH(DIAPASON_PROGRAM).c_str(), pointers.data());
     _exit(127);
   }
   ~Process() { Kill(); }

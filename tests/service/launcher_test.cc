@@ -15,6 +15,7 @@
 
 #include "service/command.h"
 #include "service/worker_pool.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -64,7 +65,7 @@ class LauncherTest : public testing::Test {
     return text.str();
   }
   std::string Read(const std::string& name) const { return ReadFile(folder_ + "/" + name); }
-  static std::string PodTemplate() { return ReadFile(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"); }
+  static std::string PodTemplate() { return ReadFile(TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"); }
   static LaunchOptions Options(const std::string& engine) {
     LaunchOptions options;
     options.engine = engine;

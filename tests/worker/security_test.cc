@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/paths.h"
 #include "tests/worker/testing.h"
 #include "worker/agent.h"
 #include "worker/tokens.h"
@@ -26,7 +27,7 @@ class SecurityTest : public testing::Test {
   // What `deploy/make-certs.sh` makes, in a folder of its own.
   std::string Certificates(const std::string& name, const std::string& more = "") {
     const std::string path = folder_.path() + "/" + name;
-    EXPECT_EQ(std::system((std::string("bash " DIAPASON_MAKE_CERTS " ") + path + " " + more + " >/dev/null").c_str()), 0);
+    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()), 0);
     return path;
   }
   static TlsFiles Files(const std::string& certs, const std::string& peer) {
