@@ -50,7 +50,7 @@ struct Measurement {
 struct MeasurementCheck {
   bool ok = false;
   double max_abs_error = 0;  // infinity for NaN outputs
-  double max_rel_error = 0;  // over the largest absolute value of the reference
+  double max_rel_error = 0;  // largest error over max(|element|, root mean square) of the reference
   double tolerance = 0;      // max_rel_error that was allowed
   std::string text;          // where and by how much, when not ok
 };

@@ -11,7 +11,7 @@
 namespace diapason {
 namespace {
 
-constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 16, kTruncation = 1.0 / 12;
+constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 32, kTruncation = 1.0 / 12;
 constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to float16: of the last store at most, and 5.5 standard deviations of one before it.
 constexpr double kHalfStore = 0x1p-10, kHalfStored = 1.6 * 0x1p-10;

@@ -8,7 +8,7 @@
 // - A sum in any order: partial sums of terms of either sign grow like sqrt(k) t, each addition rounds by 0.42 u of them (rms), so
 //   that the error is 0.3 n u t (rms) and, at 5.5 standard deviations (one in 10^7 elements), 1.6 n u t. 4 n u t is allowed.
 //   Terms of one sign: the partial sums grow like k t, and 4 u sqrt(n) of the sum is allowed.
-// - Algorithms with fewer multiplications cancel larger numbers: 4 times that for sums of products (two levels of Strassen's), 16 times
+// - Algorithms with fewer multiplications cancel larger numbers: 4 times that for sums of products (two levels of Strassen's), 32 times
 //   for windows of 3x3 (Winograd F(4x4, 3x3)). Every dag to which they apply gets the allowance, whether a candidate uses them or not.
 // - Tensor cores cut off what does not fit into the accumulator (a bias towards zero, once for 8 terms): n u / 12 of the sum.
 //   3xTF32 drops 2^-22 of a product at random, less than the first item from 4 terms on.

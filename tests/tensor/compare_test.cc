@@ -89,7 +89,7 @@ struct Sums {
 
 const std::vector<int64_t> kLengths = {2, 3, 9, 64, 576, 2000, 4608, 20000, 100000};
 
-int64_t ElementsFor(int64_t k) { return std::clamp<int64_t>(400000 / k, 16, 2000); }
+int64_t ElementsFor(int64_t k) { return std::clamp<int64_t>(200000 / k, 16, 1000); }
 
 class CompareTypes : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, CompareTypes, testing::Values(DType::kFloat32, DType::kFloat16),
@@ -145,7 +145,7 @@ TEST_P(CompareTypes, OneWrongTermIsFound) {
     const Sums sums(ElementsFor(k), k, GetParam(), k + 2);
     Draw draw(k);
     int tried = 0, missed = 0;
-    for (int64_t element = 0; element < sums.n; ++element) {
+    for (int64_t element = 0; element < std::min<int64_t>(sums.n, 200); ++element) {
       const double term = sums.terms[element * k + static_cast<int64_t>(draw.random()() % k)];
       tried += 2;
       missed += sums.RightWithout(element, -term) + sums.RightWithout(element, term);
