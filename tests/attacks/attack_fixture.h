@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "tests/cli/fleet_fixture.h"
+#include "tests/paths.h"
 #include "worker/channel.h"
 #include "worker/security.h"
 
@@ -44,7 +45,7 @@ class AttackTest : public FleetCli {
 
   // Makes Path("certs"): certificates of all peers, certs/tokens for --tokens and certs/ROLE.token (deploy/make-certs.sh).
   void MakeCertificates(const std::string& more = "") {
-    ASSERT_EQ(std::system(("bash " DIAPASON_MAKE_CERTS " " + Path("certs") + " " + more + " >/dev/null").c_str()), 0);
+    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " " + more + " >/dev/null").c_str()), 0);
   }
   // --tls-cert, --tls-key and --tls-ca of `peer`: "tracker", "service", "worker", "client".
   std::vector<std::string> Tls(const std::string& peer) const {
