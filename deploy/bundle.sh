@@ -32,7 +32,9 @@ programs=("$@")
 bin=${BUILD:-$top/build}/bin
 if [[ $with_tests == true ]]; then
   [[ ! -e $folder ]] || { echo "deploy/bundle.sh: $folder is there already; remove it or name another" >&2; exit 1; }
-  while read -r name; do programs+=("$name"); done < <(cd "$bin" && ls -d -- *_tests fuzz_*_driver)
+  for program in "$bin"/*_tests "$bin"/fuzz_*_driver; do
+    [[ ! -x $program ]] || programs+=("$(basename "$program")")
+  done
 fi
 
 # glibc goes with its loader, whose path is fixed in the programs.
@@ -92,6 +94,7 @@ done
 echo "$(du -sh "$folder" | cut -f 1) in $folder: ${programs[*]} with $(find "$folder/lib" -type f | wc -l) libraries"
 if [[ $with_tests == true ]]; then
   take_test_data
-  XZ_OPT="-6 -T0" tar -C "$folder" -cJf "$folder.tar.xz" .
+  # Programs share most of their code: the dictionary spans several of them.
+  tar -C "$folder" -cf - . | xz --lzma2=preset=6,dict=128MiB >"$folder.tar.xz"
   echo "$(du -sh "$folder.tar.xz" | cut -f 1) in $folder.tar.xz: give it to bench/gpu_tests.sh on a machine with a GPU"
 fi
