@@ -8,6 +8,7 @@ died or ran out of time, has failed.
 import argparse
 import collections
 import concurrent.futures
+import importlib.util
 import os
 import pathlib
 import re
@@ -181,6 +182,8 @@ def lacks(environment):
     missing = [] if shutil.which("bwrap", path=environment["PATH"]) else ["bubblewrap"]
     if not any(pathlib.Path("/etc/OpenCL/vendors").glob("*.icd")):
         missing.append("opencl")
+    if importlib.util.find_spec("yaml") is None:
+        missing.append("pyyaml")
     return " ".join(missing)
 
 

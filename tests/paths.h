@@ -16,7 +16,7 @@ inline std::string FromEnvironmentOr(const char* variable, const char* built_in)
 // TEST_PATH(DIAPASON_PROGRAM): the environment variable of that name, or what CMake defined.
 #define TEST_PATH(name) ::diapason::FromEnvironmentOr(#name, name)
 
-// True if the environment says that this machine is not expected to have it: "opencl", "bubblewrap". Cases that need it are skipped
+// True if the environment says that this machine is not expected to have it: "opencl", "bubblewrap" (and "pyyaml", in Python). Cases that need it are skipped
 // then; where the tests of a change run it must be there, and they fail.
 inline bool MayLack(const std::string& what) {
   std::istringstream words(FromEnvironmentOr("DIAPASON_TEST_MAY_LACK", ""));
