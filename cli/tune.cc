@@ -1,6 +1,8 @@
 // diapason tune: searches schedules for a network's tasks and stores every measurement in a history.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
@@ -293,18 +296,26 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
 }
 
 // What this host has says nothing of a fleet's workers: there, calls of a missing library fail as candidates do.
-void LeaveOutMissingLibraries(TunerOptions& options, Session& session) {
-  // Only the spaces are without what is missing: records keep the target as it was given.
+Target WithoutMissing(const Target& target, Session& session) {
   std::vector<std::string> missing;
-  const Target searched = WithoutMissingLibraries(options.target, CheckLibrary, &missing);
-  options.make_space = [searched](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
-    return TaskSpace::Create(dag, searched, facts);
-  };
+  Target here = WithoutMissingLibraries(target, CheckLibrary, &missing);
   for (const std::string& warning : missing) Warn(session, warning);
+  return here;
+}
+
+// What --without names.
+absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
+  const std::vector<std::string> names = absl::StrSplit(text, ',', absl::SkipEmpty());
+  for (const std::string& name : names)
+    if (std::find(std::begin(kAlgorithms), std::end(kAlgorithms), name) == std::end(kAlgorithms))
+      return absl::InvalidArgumentError(absl::StrCat("--without has '", name, "', which is no algorithm that can be left out; name one or more of ",
+                                                     absl::StrJoin(kAlgorithms, ",")));
+  return names;
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
+  ASSIGN_OR_RETURN(const std::vector<std::string> without, LeftOut(flags.without));
   ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags));
   // Before a process is started or a history is made.
   if (flags.tracker.empty()) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
@@ -332,7 +343,11 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   if (!measuring.ok() && used_up) return no_worker_left();
   ASSIGN_OR_RETURN(const Fleet fleet, std::move(measuring));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
-  if (flags.tracker.empty()) LeaveOutMissingLibraries(options, session);
+  // Only the spaces are without what is missing or left out: records keep the target as it was given.
+  const Target searched = flags.tracker.empty() ? WithoutMissing(options.target, session) : options.target;
+  options.make_space = [searched, without = without](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
+    return TaskSpace::CreateWithout(dag, searched, facts, without);
+  };
   options.command_line = session.command_line;
   options.version = kVersion;
   if (!spec.deterministic) options.model_path = flags.history + ".model";
@@ -370,6 +385,10 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   command->add_option("--history", flags->history, "History to add to; made when there is none")
       ->required()
       ->type_name("FILE");
+  command->add_option("--without", flags->without,
+                      "Algorithms to leave out of the search, of gemm, rows, strassen and winograd, as in strassen,winograd; records that a "
+                      "history has of them count as before")
+      ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT")

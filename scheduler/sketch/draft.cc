@@ -28,13 +28,13 @@ std::vector<int32_t> TileValues(int64_t extent, int32_t limit) {
 Factor Draft::TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred) {
   std::vector<int32_t> values = TileValues(extent, limit);
   if (values.size() == 1) return Factor::Of(values[0]);
-  holes_.push_back({name, Hole::Kind::kTile, std::move(values), preferred});
+  holes_.push_back({name, Hole::Kind::kTile, std::move(values), preferred, std::nullopt});
   return Factor::Hole(static_cast<int>(holes_.size()) - 1);
 }
 
 Factor Draft::OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
   if (values.size() == 1) return Factor::Of(values[0]);
-  holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred});
+  holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred, std::nullopt});
   return Factor::Hole(static_cast<int>(holes_.size()) - 1);
 }
 
@@ -44,6 +44,19 @@ void Draft::AtLeast(const Factor& factor, int32_t least) {
   std::erase_if(hole.values, [&](int32_t value) { return value < least; });
   DIAPASON_CHECK(!hole.values.empty());
   hole.preferred = std::max(hole.preferred, least);
+  if (hole.prior.has_value()) hole.prior = std::max(*hole.prior, least);
+}
+
+void Draft::Prior(const Factor& factor, int64_t wanted) {
+  if (factor.holes[0] < 0) return;
+  Hole& hole = holes_[factor.holes[0]];
+  const auto place = std::lower_bound(hole.values.begin(), hole.values.end(), wanted);
+  hole.prior = place == hole.values.end() ? hole.values.back() : *place;
+}
+
+void Draft::DropPrior() {
+  for (Hole& hole : holes_) hole.prior.reset();
+  for (TileInfo& tile : tiles_) tile.row_windows = false;
 }
 
 bool Draft::HasCapability(int least) const {

@@ -82,13 +82,13 @@ LibrarySpace::LibrarySpace(std::string name, const Draft& draft, const LibraryMa
   }
 }
 
-std::vector<std::vector<int32_t>> LibrarySpace::Required() const {
-  std::vector<std::vector<int32_t>> required;
+std::vector<std::vector<int32_t>> LibrarySpace::Priors() const {
+  std::vector<std::vector<int32_t>> priors;
   for (int algorithm : algorithms_) {
-    required.push_back(Default());
-    if (chooses_) required.back()[0] = algorithm;
+    priors.push_back(Default());
+    if (chooses_) priors.back()[0] = algorithm;
   }
-  return required;
+  return priors;
 }
 
 void LibrarySpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {

@@ -42,10 +42,16 @@ absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchCo
 
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& dag, const Target& target,
                                                              const DeviceFacts& facts) {
+  return CreateWithout(dag, target, facts, {});
+}
+
+absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const ComputeDag& dag, const Target& target, const DeviceFacts& facts,
+                                                                    const std::vector<std::string>& without) {
   std::vector<std::unique_ptr<Space>> spaces;
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
+    if (std::find(without.begin(), without.end(), view.name) != without.end()) continue;
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
     RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));

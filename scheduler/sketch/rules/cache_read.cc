@@ -52,6 +52,7 @@ class CacheReadShared : public SketchRule {
     if (MayCopyInBulk(draft, stage, tile)) {
       Draft bulk = draft;
       bulk.Name("bulk");
+      bulk.DropPrior();  // it was found for copies by threads
       const bool inlined = FetchInBulk(&bulk, stage, tile);
       result.push_back({std::move(bulk), draft.state().stage(stage).computes() && !inlined});
     }
@@ -111,6 +112,7 @@ class CacheReadShared : public SketchRule {
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
     if (core_matrices) return draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
+    if (tile.row_windows) draft->Prior(pad, 0);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }
 

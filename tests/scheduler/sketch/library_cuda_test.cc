@@ -29,7 +29,7 @@ class LibraryCudaTest : public ::testing::TestWithParam<Library> {
     target_.arch = device_->facts().arch;
   }
 
-  // Tries every required candidate of every space; at least one of each space must work, and all that work must be right.
+  // Tries every prior of every space; at least one of each space must work, and all that work must be right.
   void ExpectRight(const std::string& name, const ComputeDag& dag, double tolerance) {
     const testing::Reference reference = testing::MakeReference(dag, 5);
     const auto spaces = LibrarySpaces(dag, {target_, device_->facts()});
@@ -37,7 +37,7 @@ class LibraryCudaTest : public ::testing::TestWithParam<Library> {
     for (const auto& space : spaces) {
       int worked = 0;
       std::string refusals;
-      for (const std::vector<int32_t>& decisions : space->Required()) {
+      for (const std::vector<int32_t>& decisions : space->Priors()) {
         const Schedule schedule = space->Instantiate(decisions);
         const auto lowered = Lower(dag, schedule, target_, device_->facts());
         ASSERT_TRUE(lowered.ok()) << name << ": " << lowered.status();

@@ -103,7 +103,7 @@ TEST(LibrarySpaces, RequireEachAlgorithmOnceAndAreNeverTheDefault) {
   const Space& fused = task->space(task->Find("library/cudnn.fused"));
   ASSERT_EQ(fused.hole_name(0), "algorithm");
   std::vector<int32_t> algorithms;
-  for (const std::vector<int32_t>& decisions : fused.Required()) {
+  for (const std::vector<int32_t>& decisions : fused.Priors()) {
     algorithms.push_back(decisions[0]);
     EXPECT_EQ(fused.Instantiate(decisions).steps[0].factors[0].value, decisions[0]);
   }
