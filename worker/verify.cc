@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "compiler/runtime/fill.h"
 #include "compiler/tensor/compare.h"
 
 namespace diapason {
@@ -43,19 +42,6 @@ std::string Describe(const Stage& stage, int64_t element, double got, double ref
 }
 
 }  // namespace
-
-Array RandomInput(const ComputeDag& dag, int stage_id, uint64_t seed) {
-  const Stage& stage = dag.stage(stage_id);
-  Array array(stage.dtype, stage.shape());
-  FillRandom(array, seed * 0x100000001b3ull + static_cast<uint64_t>(stage_id), stage.valid_min, stage.valid_max);
-  if (!IsFloat(stage.dtype)) return array;
-  const InputRange range = RangeOfInput(dag, stage_id);
-  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
-    const double drawn = array.at(i), magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);
-    array.set(i, range.both_signs && drawn < 0 ? -magnitude : magnitude);
-  }
-  return array;
-}
 
 OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got, const std::vector<Array>& reference) {
   OutputComparison result;

@@ -1,18 +1,15 @@
-// Whether the outputs of a candidate are those of the naive evaluation, and the inputs on which this is decided.
+// Whether the outputs of a candidate are those of the naive evaluation, on inputs made by RandomInput (runtime/fill.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "compiler/runtime/fill.h"
 #include "compiler/tensor/array.h"
 #include "compiler/tensor/compute_dag.h"
 
 namespace diapason {
-
-// Random contents of a placeholder, equal for equal (dag, stage, seed) on every machine. Floats are drawn from RangeOfInput
-// (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the stage's valid range.
-Array RandomInput(const ComputeDag& dag, int stage, uint64_t seed);
 
 struct OutputComparison {
   bool ok = true;

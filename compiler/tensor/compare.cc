@@ -11,7 +11,7 @@
 namespace diapason {
 namespace {
 
-constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 32, kTruncation = 1.0 / 12;
+constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 8, kWinogradTransforms = 320, kTruncation = 1.0 / 12;
 constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to float16: of the last store at most, and 5.5 standard deviations of one before it.
 constexpr double kHalfStore = 0x1p-10, kHalfStored = 1.6 * 0x1p-10;
@@ -83,9 +83,11 @@ bool SumsWindows(const Stage& stage) {
   return SumsProducts(stage) && threes >= 2 && stage.dtype == DType::kFloat32;
 }
 
-// How the error of a sum compares with that of plain addition, by the algorithms that may compute it.
-double GrowthOf(const Stage& stage) {
-  return kSumGrowth * (SumsWindows(stage) ? kWinograd : SumsProducts(stage) ? kStrassen : 1);
+// Unit roundoffs that a sum may be off by, relative to its magnitude, by any algorithm that may compute it.
+double RoundingsOf(const Stage& stage) {
+  const double n = static_cast<double>(stage.terms()), plain = kSumGrowth * std::sqrt(n);
+  const double growth = SumsWindows(stage) ? kWinograd * plain + kWinogradTransforms : SumsProducts(stage) ? kStrassen * plain : plain;
+  return growth + kTruncation * n;
 }
 
 // A typical magnitude of a value, and what a correct evaluation of it may be off by.
@@ -139,8 +141,7 @@ class ErrorModel {
         return {std::pow(term.magnitude, n), root * std::pow(term.magnitude, n - 1) * term.error, term.nonnegative};
       default: {
         const double sum = (term.nonnegative ? n : root) * term.magnitude;
-        const double rounding = u_ * sum * (GrowthOf(stage) * root + kTruncation * n);
-        return {sum, std::hypot((term.nonnegative ? n : root) * term.error, rounding), term.nonnegative};
+        return {sum, std::hypot((term.nonnegative ? n : root) * term.error, u_ * sum * RoundingsOf(stage)), term.nonnegative};
       }
     }
   }

@@ -15,11 +15,7 @@ namespace {
 
 std::map<int, Array> RandomInputs(const ComputeDag& dag, uint64_t seed) {
   std::map<int, Array> inputs;
-  for (int id : dag.inputs()) {
-    Array array(dag.stage(id).dtype, dag.stage(id).shape());
-    FillRandom(array, seed + static_cast<uint64_t>(id), dag.stage(id).valid_min, dag.stage(id).valid_max);
-    inputs[id] = std::move(array);
-  }
+  for (int id : dag.inputs()) inputs[id] = RandomInput(dag, id, seed);
   return inputs;
 }
 
