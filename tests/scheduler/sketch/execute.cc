@@ -1,6 +1,7 @@
 #include "tests/scheduler/sketch/execute.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/naive.h"
@@ -17,6 +18,12 @@ std::map<int, Array> RandomInputs(const ComputeDag& dag, uint64_t seed) {
   std::map<int, Array> inputs;
   for (int id : dag.inputs()) inputs[id] = RandomInput(dag, id, seed);
   return inputs;
+}
+
+double Largest(const Array& array) {
+  double largest = 0;
+  for (int64_t i = 0; i < array.elements(); ++i) largest = std::max(largest, std::abs(array.at(i)));
+  return largest;
 }
 
 absl::Status FillBuffers(Executable& executable, const std::map<int, Array>& inputs) {
@@ -75,7 +82,7 @@ std::string CompareOnDevice(Device& device, const Program& program, const Comput
   for (size_t o = 0; o < outputs->size(); ++o) {
     const Array &expected = reference.outputs[o], &got = (*outputs)[o];
     Tolerance allowed = ToleranceOf(dag, static_cast<int>(o));
-    if (tolerance.has_value()) allowed.relative = *tolerance;
+    if (tolerance.has_value()) allowed = {*tolerance, Largest(expected)};
     const Comparison result = Compare(got, expected, allowed);
     if (!result.ok)
       return absl::StrCat("output ", o, " element ", result.worst, " is ", got.at(result.worst), ", not ", expected.at(result.worst),
