@@ -28,6 +28,7 @@
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
+#include "worker/convert.h"
 #include "worker/tracker_server.h"
 
 namespace diapason {
@@ -130,6 +131,7 @@ class SimulatedWorker {
     v1::DeviceDescription& device = *request.add_devices();
     device.set_name("cuda:0");
     device.set_target("cuda -arch=sm_90");
+    ToProto(DefaultFacts(Target::Parse("cuda -arch=sm_90").value()), *device.mutable_facts());
     device.mutable_facts()->set_model("H200");
     device.mutable_facts()->set_uuid("GPU-" + std::to_string(number));
     device.set_state(v1::DEVICE_STATE_READY);

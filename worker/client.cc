@@ -480,10 +480,12 @@ absl::StatusOr<std::vector<MeasureDevice>> MeasureClient::Devices() {
   std::vector<MeasureDevice> devices;
   for (const v1::WorkerStatus& worker : response.workers()) {
     for (const v1::DeviceDescription& device : worker.devices()) {
+      absl::StatusOr<DeviceFacts> facts = CheckedFacts(device);
+      if (!facts.ok()) continue;  // not started yet, or no device at all: nothing can be measured on it
       devices.push_back({worker.name(),
                          device.name(),
                          device.target(),
-                         FromProto(device.facts()),
+                         *std::move(facts),
                          {worker.labels().begin(), worker.labels().end()}});
     }
   }

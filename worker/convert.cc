@@ -1,5 +1,6 @@
 #include "worker/convert.h"
 
+#include "compiler/tensor/device_facts.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 
@@ -77,6 +78,14 @@ DeviceFacts FromProto(const v1::DeviceFacts& message) {
   facts.launch_seconds = message.launch_seconds();
   facts.arch = message.arch();
   facts.driver = message.driver();
+  return facts;
+}
+
+absl::StatusOr<DeviceFacts> CheckedFacts(const v1::DeviceDescription& device) {
+  absl::StatusOr<Target> target = Target::Parse(device.target());
+  if (!target.ok()) return target.status();
+  DeviceFacts facts = FromProto(device.facts());
+  if (absl::Status checked = CheckFacts(facts, target->kind); !checked.ok()) return checked;
   return facts;
 }
 

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
 
 namespace v1 {
+class DeviceDescription;
 class DeviceFacts;
 class MeasureError;
 class MeasureResult;
@@ -20,6 +22,9 @@ inline constexpr size_t kMaxErrorText = 4096;
 
 void ToProto(const DeviceFacts& facts, v1::DeviceFacts& message);
 DeviceFacts FromProto(const v1::DeviceFacts& message);
+// The facts of a worker's device, where they can be those of a device of its target. InvalidArgument: CheckFacts, or the
+// target is none.
+absl::StatusOr<DeviceFacts> CheckedFacts(const v1::DeviceDescription& device);
 
 void ToProto(const Timing& timing, v1::Timing& message);
 Timing FromProto(const v1::Timing& message);

@@ -29,6 +29,9 @@
 
 namespace diapason {
 
+// InvalidArgument when the facts of a worker's device, where it gives any, are not those of a device (CheckFacts).
+absl::Status CheckDevice(const std::string& worker, const v1::DeviceDescription& device);
+
 class Tracker::Impl {
  public:
   using Clock = TrackerOptions::Clock;

@@ -55,6 +55,11 @@ v1::StoredAttempts Stored(uint32_t attempts, const std::set<std::string>& tried,
   return stored;
 }
 
+absl::Status CheckStored(const v1::RegisterRequest& worker) {
+  for (const v1::DeviceDescription& device : worker.devices()) RETURN_IF_ERROR(CheckDevice(worker.name(), device));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void Tracker::Impl::SaveAttempts(const Request& request) {
@@ -124,6 +129,12 @@ absl::Status Tracker::Impl::Restore() {
     queue.results.push_back(std::move(stored.message));
   }
   for (const TrackerState::Session& stored : state.sessions) {
+    if (absl::Status checked = CheckStored(stored.message.worker()); !checked.ok()) {
+      // Written by a tracker that did not look. Its leases are granted again, to others.
+      LogEvent(LogLevel::kWarning, "session_not_restored", {{"why", std::string(checked.message())}});
+      if (store_ != nullptr) store_->EraseSession(stored.id);
+      continue;
+    }
     Session& session = AddSession(stored.id, stored.message.worker());
     *session.status.mutable_states() = stored.message.states();
     for (const v1::DeviceStatus& device : stored.message.states())

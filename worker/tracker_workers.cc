@@ -15,6 +15,14 @@ constexpr uint32_t kMaxAttempts = 10;
 
 }  // namespace
 
+absl::Status CheckDevice(const std::string& worker, const v1::DeviceDescription& device) {
+  if (!device.has_facts()) return absl::OkStatus();  // it has not started yet, and nobody is given it
+  const absl::Status checked = CheckedFacts(device).status();
+  if (checked.ok()) return checked;
+  return absl::InvalidArgumentError("device '" + device.name() + "' of worker '" + worker + "' cannot be as it says: " +
+                                    std::string(checked.message()) + "; install the tracker's version of diapason there");
+}
+
 absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) const {
   if (request.worker_id().empty()) return absl::InvalidArgumentError("a worker without worker_id");
   if (request.devices().empty()) return absl::InvalidArgumentError("worker '" + request.name() + "' has no device");
@@ -24,6 +32,7 @@ absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) cons
       return absl::InvalidArgumentError("worker '" + request.name() + "' has two devices named '" + device.name() +
                                         "'");
     }
+    RETURN_IF_ERROR(CheckDevice(request.name(), device));
     // Processors may be shared out between workers; a GPU has one owner.
     if (device.facts().uuid().empty() || KindOfTarget(device.target()) != "cuda") continue;
     for (const auto& [id, session] : sessions_) {

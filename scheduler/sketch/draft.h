@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/target.h"
 
@@ -66,8 +67,11 @@ class Draft {
   // On cuda: compute capability of at least that much; other GPUs run the same loops without what needs it.
   bool HasCapability(int least) const;
 
-  // Applies a step and records it. REQUIRES: it applies (rules check before).
-  void Do(Step step);
+  // Applies a step and records it. One that does not apply sets `status`, and this draft changes no more: false, and the
+  // numbers of loops and stages that the calls below then return mean nothing, but are in range. Who derived the draft
+  // reports it (GenerateSketches).
+  bool Do(Step step);
+  const absl::Status& status() const { return status_; }
   void Name(const std::string& part) { name_ += name_.empty() ? part : "." + part; }
   // Adds a hole over a tile of a loop of that extent: its divisors, powers of two and 3*2^k, none above `limit`.
   Factor TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
@@ -121,6 +125,7 @@ class Draft {
   std::vector<Tiling> tilings_;
   std::vector<TileInfo> tiles_;
   std::string name_;
+  absl::Status status_;
 };
 
 // Values for a tile of a loop: divisors of the extent, powers of two and 3*2^k up to min(extent rounded up, limit).

@@ -53,6 +53,7 @@ std::unique_ptr<Space> SpaceFor(const ComputeDag& dag, const SketchContext& cont
   const Factor algorithm = draft.OptionHole("algorithm", std::move(algorithms), preferred);
   draft.Do({StepKind::kLibrary, match->last, {}, {algorithm}, match->anchor, {static_cast<int32_t>(library), fused}});
   if (!ScheduleRest(&draft)) return nullptr;
+  DIAPASON_CHECK_MSG(draft.status().ok(), std::string(draft.status().message()));
   std::string name = absl::StrCat("library/", NameOf(library), fused ? ".fused" : "");
   return std::make_unique<LibrarySpace>(std::move(name), draft, *match);
 }

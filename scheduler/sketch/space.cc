@@ -27,7 +27,8 @@ bool ReadsAlongK(const Draft& draft) { return Has(draft, StepKind::kTensorize) &
 absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,
                          const std::function<bool(const Draft&)>& wanted, std::vector<std::unique_ptr<Space>>* spaces) {
   ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
-  for (const Draft& draft : GenerateSketches(viewed, context, rules)) {
+  ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(viewed, context, rules));
+  for (const Draft& draft : drafts) {
     if (wanted && !wanted(draft)) continue;
     auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);
     // A sketch whose least candidate exceeds a limit of the device has no candidate at all.

@@ -252,6 +252,7 @@ class FakeDevice : public Device {
     facts_.uuid = "fake-uuid";
     facts_.driver = "fake driver 1";
     facts_.flops = 1e9;
+    facts_.max_threads_per_block = 1024;
   }
   const DeviceFacts& facts() const override { return facts_; }
   TargetKind kind() const override { return TargetKind::kCpu; }

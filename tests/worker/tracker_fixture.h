@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/convert.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
 
@@ -88,6 +89,7 @@ class TrackerTest : public testing::Test {
     v1::DeviceDescription& device = *request.add_devices();
     device.set_name("cuda:0");
     device.set_target("cuda");
+    ToProto(DefaultFacts(Target::Parse("cuda -arch=sm_90").value()), *device.mutable_facts());
     device.mutable_facts()->set_model(model);
     device.mutable_facts()->set_uuid("uuid of " + name);
     device.set_state(v1::DEVICE_STATE_READY);

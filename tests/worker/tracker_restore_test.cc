@@ -246,5 +246,28 @@ TEST(IdSetTest, JoinsRanges) {
   for (uint64_t id : {0, 3, 4, 8, 10}) EXPECT_FALSE(set.Contains(id)) << id;
 }
 
+// As an earlier version may have written it.
+TEST_F(TrackerRestoreTest, ASessionWhoseDeviceCannotBeIsLeftOut) {
+  Register("good");
+  tracker_.reset();
+  {
+    auto store = TrackerStore::Open(state_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    v1::StoredSession session;
+    *session.mutable_worker() = Worker("bad");
+    session.mutable_worker()->mutable_devices(0)->mutable_facts()->set_max_threads_per_block(0);
+    (*store)->PutSession("secret of bad", session);
+    std::vector<TrackerStore::Changes> turn;
+    turn.push_back((*store)->Take());
+    (*store)->Write(turn);
+    ASSERT_TRUE((*store)->status().ok());
+  }
+  Restart();
+  v1::ListWorkersResponse workers;
+  ASSERT_TRUE(tracker_->ListWorkers({}, workers).ok());
+  ASSERT_EQ(workers.workers_size(), 1);
+  EXPECT_EQ(workers.workers(0).name(), "good");
+}
+
 }  // namespace
 }  // namespace diapason
