@@ -35,6 +35,7 @@ namespace {
 
 struct BuildFlags {
   ModelFlags model;
+  ImportFlags import;
   std::string target, history, service, out;
   double build_timeout = 120;
   bool json = false;
@@ -242,7 +243,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
   }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndCut(flags.model));
+  ASSIGN_OR_RETURN(const ImportedModel loaded, LoadAndCut(flags.model, flags.import, /*with_network=*/true));
   std::map<std::string, TuningRecord> records;
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
@@ -284,6 +285,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
       "built where there is no GPU.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
+  AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
   command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
   command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");

@@ -319,7 +319,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags));
   // Before a process is started or a history is made.
   if (flags.tracker.empty()) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
-  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model));
+  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model, {flags.import.limits(), nullptr}));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(work.links));
@@ -382,6 +382,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       "machine is left out with a warning.");
   auto flags = std::make_shared<TuneFlags>();
   AddTuneFlags(command, flags.get());
+  AddImportFlags(command, &flags->import);
   command->add_option("--history", flags->history, "History to add to; made when there is none")
       ->required()
       ->type_name("FILE");

@@ -24,6 +24,7 @@ struct TuneFlags {
   bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false;
 
   // Of `tune` alone.
+  ImportFlags import;
   std::string history, tracker, without;
   int64_t builders = 0;
   double wait = -1;  // below 0: not given

@@ -95,7 +95,7 @@ void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
       ->group(group);
   AddNumber(command, "--max-process-gib", &flags->max_process_gib, 0,
             "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
-            "there is, are left out (default: no limit)")
+            "there is, are left out (default: half of the host's, 4 at least)")
       ->group(group);
 }
 

@@ -8,16 +8,18 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "service/import_model.h"
+#include "service/model_store.h"
 
 namespace diapason {
 
 class History;
-class ModelStore;
 struct ClientCredentials;
 namespace v1 {
 class Job;
@@ -32,6 +34,8 @@ struct JobManagerOptions {
   double retry_seconds = 10;
   double give_up_seconds = 60;  // a tracker that is away for so long fails the attempt
   std::shared_ptr<const ClientCredentials> credentials;  // for the tracker
+  ImportLimits import;                                   // of the process that reads a model
+  ModelStoreLimits models;
 };
 
 // Safe from any thread. Statuses are those that tuning.proto lists.
@@ -60,6 +64,8 @@ class JobManager {
 
   History& history();
   ModelStore& models();
+  // Hashes of the models that unfinished jobs have.
+  std::set<std::string> ModelsInUse();
 
  private:
   class Impl;

@@ -11,7 +11,7 @@
 #include "db/history.h"
 #include "diapason/v1/history.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
-#include "service/job_store.h"
+#include "service/model_store.h"
 #include "service/records.h"
 #include "service/service_client.h"
 #include "worker/authorize.h"
@@ -112,7 +112,7 @@ class TuningService final : public v1::Tuning::Service {
     }
     if (jobs_.models().Has(chunk.hash())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore::Writer> writer,
-                     jobs_.models().Begin(chunk.hash(), chunk.bytes()));
+                     jobs_.models().Begin(chunk.hash(), chunk.bytes(), jobs_.ModelsInUse()));
     do {
       RETURN_IF_ERROR(writer->Add(chunk.data()));
     } while (reader.Read(&chunk));
@@ -224,6 +224,10 @@ class CoordinatorServer::Impl {
     Metric jobs{"diapason_service_jobs", "Jobs by state", Metric::Type::kGauge, {}};
     for (const auto& [state, count] : states) jobs.values.push_back({{{"state", state}}, count, {}});
     metrics.push_back(std::move(jobs));
+    const ModelStore::Contents models = jobs_->models().contents();
+    metrics.push_back(Metric::Gauge("diapason_service_models", "Models that are kept", static_cast<double>(models.models)));
+    metrics.push_back(
+        Metric::Gauge("diapason_service_model_bytes", "Bytes of the models that are kept", static_cast<double>(models.bytes)));
     metrics.push_back(Metric::Gauge("diapason_service_trials", "Trials of all jobs", trials));
     metrics.push_back(Metric::Gauge("diapason_service_trials_per_second", "Of the jobs that run", rate));
     return metrics;

@@ -10,7 +10,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/history.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
-#include "service/job_store.h"
+#include "service/model_store.h"
 #include "service/records.h"
 #include "worker/channel.h"
 #include "worker/tracker.h"

@@ -103,11 +103,12 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path) {
+absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options) {
   TuneWork work;
   work.network = NetworkName(spec.model);
-  ASSIGN_OR_RETURN(const Network network, LoadOptimized(path, spec.options));
-  ASSIGN_OR_RETURN(Cuts cuts, FindCuts(network));
+  ASSIGN_OR_RETURN(ImportedModel imported,
+                   ImportModel({path, spec.options, options.limits, /*with_network=*/false, options.stop}));
+  Cuts cuts = std::move(imported.cuts);
   AddChoices(cuts, spec.target, work);
   work.partition = std::move(cuts.partition);
   for (const Task& task : work.partition.tasks) {

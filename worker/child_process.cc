@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildOpt
     close(sockets[0]);
     return absl::UnavailableError("cannot start '" + options.program + "': " + std::strerror(error));
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output, !options.wrapper.empty()));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output, options));
 }
 
 ChildProcess::~ChildProcess() {
@@ -359,6 +359,9 @@ void PrepareChildProcess(int socket) {
 
 void LimitMemory(int64_t bytes) {
   if (bytes <= 0) return;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // they reserve terabytes of addresses
+#endif
   rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
   setrlimit(RLIMIT_AS, &limit);
 }

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ struct ChildOptions {
   // Runs `program` for us, argv: gets the program's path and arguments behind its own. It hands on kChildSocket, exits
   // as the program did (128 and the signal's number after a signal), and the program dies with it.
   std::vector<std::string> wrapper;
+  uint32_t max_message_bytes = kMaxFrameBytes;  // of one that it sends; a longer one is a broken stream
 };
 
 // For one thread, the one that called Spawn.
@@ -70,8 +72,9 @@ class ChildProcess {
   std::string OutputTail(size_t max_bytes = 2000) const;
 
  private:
-  ChildProcess(pid_t pid, int socket, std::string output, bool wrapped)
-      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(wrapped) {}
+  ChildProcess(pid_t pid, int socket, std::string output, const ChildOptions& options)
+      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(!options.wrapper.empty()),
+        decoder_(options.max_message_bytes) {}
 
   // Ends what is left of the session, and notes it for burial.
   void AdoptSession();

@@ -94,7 +94,7 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
                                const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(OnnxFile file, ReadOnnxModel(bytes, directory));
+  ASSIGN_OR_RETURN(OnnxFile file, ReadOnnxModel(bytes, directory, options.external_data));
   const OnnxModel& model = file.model;
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOperators(model));

@@ -158,9 +158,23 @@ absl::Status ReadGraph(onnx::GraphProto& graph, const std::string& directory, On
   return absl::OkStatus();
 }
 
+absl::Status RefuseExternal(const onnx::TensorProto& tensor) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", Quoted(tensor.name()),
+                   " has its data in another file, which a service does not have: save the model as one file"));
+}
+
+absl::Status RefuseExternalData(const onnx::GraphProto& graph) {
+  for (const onnx::TensorProto& tensor : graph.initializer()) RETURN_IF_ERROR(RefuseExternal(tensor));
+  for (const onnx::NodeProto& node : graph.node())
+    for (const onnx::AttributeProto& attribute : node.attribute()) RETURN_IF_ERROR(RefuseExternal(attribute.t()));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& directory) {
+absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data) {
   google::protobuf::LogSilencer silence;
   OnnxFile file{{}, std::make_shared<OnnxProto>()};
   onnx::ModelProto& proto = file.proto->model;
@@ -171,6 +185,7 @@ absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& d
     return absl::InvalidArgumentError("it has no graph, or it was cut off: export or download it again");
   }
   RETURN_IF_ERROR(ReadOpsets(proto, file.model));
+  if (!external_data) RETURN_IF_ERROR(RefuseExternalData(proto.graph()));
   RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, file.model));
   return file;
 }

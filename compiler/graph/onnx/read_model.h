@@ -22,9 +22,9 @@ struct OnnxFile {
   std::shared_ptr<OnnxProto> proto;
 };
 
-// `directory` holds the files of external data. InvalidArgument for what is no ONNX model, is cut off, has an opset
+// `directory` holds the files of external data, which are refused without `external_data`. InvalidArgument for what is no ONNX model, is cut off, has an opset
 // outside of kOldestOpset to kNewestOpset, or tensors of types that we do not have. The graph is not checked.
-absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& directory);
+absl::StatusOr<OnnxFile> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data);
 
 // The library's checker: operators and their attributes exist in the model's opset. InvalidArgument in the library's
 // words.
