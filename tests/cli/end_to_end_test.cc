@@ -212,12 +212,15 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   tune("c.db", {"--trials", "2", "--number", "7", "--repeat", "4", "--no-race", "--seed", "11", "--tasks", "1"});
   const auto records = Cli({"query", "--history", Path("c.db"), "--top", "5", "--json"}).json()["records"];
   ASSERT_EQ(records.size(), 2u);
+  std::multiset<size_t> samples;
   for (const auto& record : records) {
-    EXPECT_EQ(record["samples_us"].size(), 4u);
+    samples.insert(record["samples_us"].size());
     EXPECT_EQ(record["seed"], 11);
     const auto told = Cli({"explain", "--history", Path("c.db"), "--record", record["id"].dump(), "--json"}).json();
     EXPECT_GE(told["measured"]["number"], 7);
   }
+  // The best was measured again at the end; the other one, too, if that made it the best.
+  EXPECT_TRUE(samples == (std::multiset<size_t>{4, 9}) || samples == (std::multiset<size_t>{9, 9}));
   const auto timed = tune("d.db", {"--seconds", "8"});
   EXPECT_EQ(timed["stopped"], "the time is over");
   EXPECT_LT(timed["seconds"], 12);
