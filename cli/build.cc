@@ -258,7 +258,7 @@ absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, NetworkLatency n
   BuiltLatency latency;
   latency.tasks = package.manifest().estimated_seconds();
   latency.expected = package.manifest().latency_seconds;
-  if (flags.no_measure || latency.expected <= 0) return latency;
+  if (flags.no_measure || flags.history.empty() || latency.expected <= 0) return latency;
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasureLatency(flags.out, network.device_model));
   if (!measured.has_value()) return latency;
   latency.measured = *measured;
@@ -306,10 +306,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     request.tasks.push_back(build.kernels);
   }
   RETURN_IF_ERROR(BuildPackage(flags.out, request));
-  BuiltLatency latency;
-  if (from_file) {
-    ASSIGN_OR_RETURN(latency, LatencyOf(flags, network, request.correction, session));
-  }
+  ASSIGN_OR_RETURN(const BuiltLatency latency, LatencyOf(flags, network, request.correction, session));
   flags.json ? PrintJson(session.out, flags, partition, resolved, builds, cut, latency)
              : PrintText(session.out, flags, partition, builds, cut, latency);
   return absl::OkStatus();
