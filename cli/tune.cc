@@ -173,6 +173,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                 {"failed", report.failed},
                                 {"seconds", report.seconds},
                                 {"trials_per_s", report.trials_per_s},
+                                {"tasks_us", Number(report.tasks_us)},
                                 {"estimated_us", Number(report.estimated_us)},
                                 {"estimated_default_us", Number(report.estimated_default_us)},
                                 {"tasks", tasks},
@@ -187,6 +188,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                   {"rounds", s.rounds},
                                   {"trainings", s.trainings},
                                   {"verifications", s.verifications},
+                                  {"confirmations", s.confirmations},
                                   {"workers", WorkersJson(client)}}},
                                 {"errors", errors},
                                 {"stopped", report.stopped}}
@@ -228,17 +230,20 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
                    {"sketch of the best"}});
   for (const TaskReport& task : report.tasks) {
     if (!task.selected && task.trials == 0) continue;
-    const bool share = task.best_us.has_value() && report.estimated_us.has_value();
+    const bool share = task.best_us.has_value() && report.tasks_us.has_value();
     table.AddRow({absl::StrCat(task.id + 1), task.name, absl::StrFormat("%g", task.weight), absl::StrCat(task.trials),
                   Digits(task.default_us.value_or(0)), Digits(task.best_us.value_or(0)),
                   Digits(task.gflops.value_or(0)),
-                  share ? absl::StrFormat("%.1f%%", 100 * task.weight * *task.best_us / *report.estimated_us) : "-",
+                  share ? absl::StrFormat("%.1f%%", 100 * task.weight * *task.best_us / *report.tasks_us) : "-",
                   task.best_us.has_value() && !task.verified ? task.sketch + " (not verified)" : task.sketch});
   }
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
   out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
+  if (report.estimated_us != report.tasks_us)
+    out << " (the tasks' times add up to " << Duration(report.tasks_us.value_or(0) * 1e-6)
+        << "; corrected by what the network took when it was last built and measured)";
   if (report.estimated_default_us.has_value())
     out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
   out << "\n"

@@ -93,6 +93,10 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
 absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
                                                    const std::string& command_line);
 
+// What History::Latency knows a network by: its name and, since options make other networks of one name, a hash of its tasks with their
+// counts as it is usually cut.
+std::string LatencyKey(const std::string& network, const Partition& partition);
+
 // "resnet-18", or a file's name without folder and ".onnx".
 std::string NetworkName(const std::string& model);
 std::string HostName();

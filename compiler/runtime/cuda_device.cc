@@ -21,8 +21,6 @@ constexpr int64_t kPadding = 64;
 constexpr int64_t kStaticSharedLimit = 48 << 10;
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
-// Of a plan, for kernels side by side: small networks have no more branches.
-constexpr int kMostPaths = 4;
 
 // "sm_90a" and "sm_90" name the same device.
 std::string PlainArch(std::string arch) {
