@@ -284,7 +284,9 @@ TEST(Evolution, LeavesOutIllegalCandidates) {
   spaces.push_back(std::make_unique<Forbidden>(Named("a")));
   const TaskSpace space(FakeDag(8), std::move(spaces));
   TaskSearch search(&space, 5, Small());
-  for (const Candidate& candidate : search.NextRound(nullptr, 32)) EXPECT_LT(candidate.decisions[2], 4);
+  const auto round = search.NextRound(nullptr, 32);
+  EXPECT_FALSE(round.empty());
+  for (const Candidate& candidate : round) EXPECT_LT(candidate.decisions[2], 4);
 }
 
 TEST(Evolution, ARoundIsNotAllNeighbours) {

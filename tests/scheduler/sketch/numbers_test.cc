@@ -132,7 +132,9 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
     const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
     if (settings_.candidates > 0) candidates = settings_.candidates;
     const int64_t compared = CompareAll(tasks, candidates);
-    if (settings_.whole()) EXPECT_GE(compared, 30);
+    if (settings_.whole()) {
+      EXPECT_GE(compared, 30);
+    }
     testing::Conclude(settings, {"numbers of " + part + ",", KindOf(GetParam()), tasks, candidates, compared});
   }
 };
