@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/process.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
@@ -74,6 +75,7 @@ v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const T
 }  // namespace
 
 int BuilderMain(int fd, Toolchain& toolchain) {
+  DieWithParentAndGroups();  // with its compilers
   PrepareChildProcess(fd);
   // There are as many builders as cores: what feeds them, and what is timed, goes first.
   setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kBuilderNiceness);
