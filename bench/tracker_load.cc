@@ -286,7 +286,7 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
 
 // The tracker as a process: writes its address to `out`, ends with SIGTERM.
 [[noreturn]] void RunTracker(int out, const std::string& state) {
-  auto server = TrackerServer::Start({"127.0.0.1:0", {}, ""}, {}, state);
+  auto server = TrackerServer::Start({"127.0.0.1:0", {}}, {}, state);
   if (!server.ok()) {
     std::fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
     _exit(1);

@@ -122,6 +122,16 @@ void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
       ->group("Security");
 }
 
+void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names) {
+  command
+      ->add_option("--keep-env", *names,
+                   "Environment variable that builders and runners get besides those that compilers and drivers need; may be "
+                   "given several times")
+      ->allow_extra_args(false)
+      ->type_name("NAME")
+      ->group("Security");
+}
+
 void StartLog(const ServiceFlags& flags) {
   LogLevel level = LogLevel::kInfo;
   ParseLogLevel(flags.log_level, level);

@@ -272,6 +272,10 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
   }
+  if (!flags.keep_environment.empty()) {
+    return absl::InvalidArgumentError(
+        "--keep-env is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
+  }
   return DialWith("--tracker", flags.tracker, flags.security).status();
 }
 
@@ -296,7 +300,7 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
   ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(flags.target));
   ASSIGN_OR_RETURN(here.measurer,
                    StartMeasurer({here.target.target, here.target.device, static_cast<int>(flags.builders),
-                                  flags.sandbox.value_or(SandboxMode::kAuto)}));
+                                  flags.sandbox.value_or(SandboxMode::kAuto), flags.keep_environment}));
   return here;
 }
 
@@ -405,6 +409,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);
   AddSandboxFlag(command, &flags->sandbox);
+  AddKeepEnvironmentFlag(command, &flags->keep_environment);
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });
 }

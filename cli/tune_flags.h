@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
@@ -30,6 +31,7 @@ struct TuneFlags {
   double wait = -1;  // below 0: not given
   bool json = false;
   std::optional<SandboxMode> sandbox;
+  std::vector<std::string> keep_environment;
   SecurityFlags security;
   LaunchFlags launch;
 };

@@ -466,6 +466,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
   std::error_code ignored;
   std::filesystem::create_directories(options_.history + ".models", ignored);
+  std::filesystem::permissions(options_.history + ".models", std::filesystem::perms::owner_all, ignored);
   options.command_line = run;
   if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));

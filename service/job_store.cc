@@ -18,7 +18,7 @@ JobStore::JobStore(std::unique_ptr<Database> db) : db_(std::move(db)) {}
 JobStore::~JobStore() = default;
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, Database::Open(path, Database::Access::kCreate, kBusy, kWhat));
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
   RETURN_IF_ERROR(db->Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL"));
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(const int64_t id, db->QueryInt("PRAGMA application_id"));

@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOpti
   embedded.pipeline.devices = {target.ToString()};
   embedded.pipeline.builders = options.builders;
   embedded.pipeline.sandbox = options.sandbox;
+  embedded.pipeline.keep_environment = options.keep_environment;
   embedded.client.name = "diapason tune";
   ASSIGN_OR_RETURN(std::unique_ptr<MeasureClient> client, StartEmbedded(std::move(embedded)));
   return std::make_unique<ClientMeasurer>(std::move(client));

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/tensor/target.h"
@@ -35,10 +36,11 @@ struct MeasurerOptions {
   int device = 0;    // which of several GPUs
   int builders = 0;  // builder processes; 0: as many as suit the machine
   SandboxMode sandbox = SandboxMode::kOff;
+  std::vector<std::string> keep_environment;  // PipelineOptions
 };
 
-// Starts tracker, worker and their processes on loopback for one run of the tuner; they end with the measurer.
-// Unavailable when a process or a port cannot be had.
+// Starts tracker, worker and their processes for one run of the tuner; they end with the measurer, and nobody else can reach
+// them (StartEmbedded). Unavailable when a process cannot be had.
 absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOptions& options);
 
 struct FleetOptions {

@@ -131,6 +131,7 @@ absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std:
   }
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
   static std::atomic<int> number{0};
   auto state = std::make_unique<Writer::State>();
   state->end = [this, bytes] {

@@ -16,7 +16,6 @@
 #include "service/service_client.h"
 #include "worker/authorize.h"
 #include "worker/grpc_status.h"
-#include "worker/scratch.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
 #include "worker/tracker_server.h"
@@ -195,14 +194,12 @@ class CoordinatorServer::Impl {
     ASSIGN_OR_RETURN(jobs_, JobManager::Open(options_.jobs));
     tuning_ = std::make_unique<TuningService>(*jobs_, options_);
     reader_ = std::make_unique<HistoryService>(jobs_->history(), options_);
-    ServiceHostOptions host{options_.listen, options_.credentials, ""};
+    ServiceHostOptions host{options_.listen, options_.credentials};
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
-      ASSIGN_OR_RETURN(own_, ScratchFolder::Create());
-      host.own_socket = own_->path() + "/tracker";
       ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, {}, state, {tuning_.get(), reader_.get()}));
-      reach_ = "unix:" + host.own_socket;
+      reach_ = tracker_->in_process();
     } else {
       ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));
       reach_ = options_.tracker;
@@ -239,7 +236,6 @@ class CoordinatorServer::Impl {
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<HistoryService> reader_;
-  std::unique_ptr<ScratchFolder> own_;  // with the socket of its own tracker
   std::unique_ptr<TrackerServer> tracker_;
   std::unique_ptr<ServiceHost> host_;
 };

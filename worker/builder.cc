@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/process.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/accesses.h"
 #include "compiler/tensor/device_facts.h"
@@ -80,6 +81,7 @@ v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const T
 }  // namespace
 
 int BuilderMain(int fd, Toolchain& toolchain) {
+  DieWithParentAndGroups();  // with its compilers
   PrepareChildProcess(fd);
   // There are as many builders as cores: what feeds them, and what is timed, goes first.
   setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kBuilderNiceness);

@@ -161,8 +161,8 @@ struct EmbeddedOptions {
   MeasureClientOptions client;
 };
 
-// A tracker and a worker in this process, on free ports of loopback, and a client of them: the services that a cluster
-// uses. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
+// A tracker and a worker in this process, and a client of them: the services that a cluster uses, but without a port or a
+// socket, so that nobody else can ask them for anything. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
 // Connect.
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options);
 

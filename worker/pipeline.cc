@@ -50,6 +50,7 @@ absl::Status Pipeline::Impl::MakePlaces() {
     SlotOptions slot{.name = "runner-" + std::to_string(runners_.size()),
                      .program = options_.program_path,
                      .args = options_.runner_args,
+                     .keep_environment = options_.keep_environment,
                      .devices = true,
                      .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
                      .start_timeout_seconds = options_.start_timeout_seconds};
@@ -67,6 +68,7 @@ absl::Status Pipeline::Impl::MakePlaces() {
     place->slot = std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
                                                             .program = options_.program_path,
                                                             .args = options_.builder_args,
+                                                            .keep_environment = options_.keep_environment,
                                                             .devices = any_opencl,  // whose drivers compile
                                                             .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
                                                             .start_timeout_seconds = options_.start_timeout_seconds,

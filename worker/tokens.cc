@@ -1,5 +1,7 @@
 #include "worker/tokens.h"
 
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
 
@@ -12,6 +14,7 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/escaping.h"
 #include "compiler/tensor/check.h"
 #include "worker/log.h"
 
@@ -127,7 +130,18 @@ void Authority::ReadAgainIfChanged() {
   }
 }
 
+const std::string& OwnToken() {
+  static const std::string& token = *new std::string([] {
+    unsigned char bytes[32];
+    DIAPASON_CHECK(RAND_bytes(bytes, sizeof bytes) == 1);
+    return absl::BytesToHexString({reinterpret_cast<const char*>(bytes), sizeof bytes});
+  }());
+  return token;
+}
+
 absl::Status Authority::Check(const std::string& token, Role needed) {
+  if (token.size() == OwnToken().size() && CRYPTO_memcmp(token.data(), OwnToken().data(), token.size()) == 0)
+    return absl::OkStatus();
   std::lock_guard lock(mutex_);
   ReadAgainIfChanged();
   if (token.empty()) return absl::UnauthenticatedError("no token came with the call: give one with --token-file");

@@ -125,7 +125,7 @@ absl::StatusOr<std::unique_ptr<TrackerStore>> TrackerStore::Open(const std::stri
 }
 
 absl::Status TrackerStore::Prepare(const std::string& path) {
-  ASSIGN_OR_RETURN(file_->db, Database::Open(path, Database::Access::kCreate, kBusy, kWhat));
+  ASSIGN_OR_RETURN(file_->db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
   Database& db = *file_->db;
   // One tracker a file: the lock is held as long as it is open.
   RETURN_IF_ERROR(db.Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"

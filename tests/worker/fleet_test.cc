@@ -174,7 +174,7 @@ TEST_F(FleetTest, ALostWorkersWorkIsDoneElsewhere) {
   options.heartbeat = std::chrono::milliseconds(100);
   options.session = std::chrono::milliseconds(1500);
   options.lease = std::chrono::milliseconds(2000);
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""}, options);
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}}, options);
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
@@ -211,7 +211,7 @@ TEST_F(FleetTest, KilledRunnersCostNothing) {
 TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
   const std::string flag = folder_.path() + "/reset";
   setenv("DIAPASON_FAKE_RESET", flag.c_str(), 1);
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
@@ -237,7 +237,7 @@ TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
 
 // Workers and clients find a tracker that was restarted, and nothing is lost or doubled.
 TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   auto worker = Worker(address, "a");
@@ -249,14 +249,14 @@ TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   tracker->reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  tracker = TrackerServer::Start({address, {}, ""});
+  tracker = TrackerServer::Start({address, {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   for (const auto& [id, result] : Collect(**client, 20)) EXPECT_TRUE(Timed(result)) << id;
   worker->Stop();
 }
 
 TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   MeasureClientOptions options;
@@ -277,16 +277,16 @@ TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
 }
 
 TEST_F(FleetTest, APortInUseIsNamed) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
-  EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}, ""}).status(),
+  EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}}).status(),
             absl::UnavailableError("cannot listen on '" + (*tracker)->address() +
                                    "': the port is in use or the address is not of this host"));
 }
 
 // As `grpc_health_probe` and Kubernetes ask.
 TEST_F(FleetTest, AnswersHealthChecks) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   grpc::GenericStub stub(MakeChannel((*tracker)->address()));
   auto call = [&](const std::string& method) {
@@ -313,7 +313,7 @@ TEST_F(FleetTest, AnswersHealthChecks) {
 
 // As `grpcurl list` asks. By hand: the messages of the reflection service are not among the headers of its library.
 TEST_F(FleetTest, TellsItsServicesByReflection) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   grpc::GenericStub stub(MakeChannel((*tracker)->address()));
   grpc::ClientContext context;
@@ -350,7 +350,7 @@ TEST_F(FleetTest, TellsItsServicesByReflection) {
 }
 
 TEST_F(FleetTest, DrainFinishesWhatIsHeld) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   auto worker = Worker((*tracker)->address(), "a");
   auto client = MeasureClient::Connect((*tracker)->address());

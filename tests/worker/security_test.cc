@@ -160,7 +160,7 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
   };
   auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt")}; };
   auto what_fails = [&](const std::string& server, const std::string& client) {
-    auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}, ""});
+    auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}});
     EXPECT_TRUE(tracker.ok()) << tracker.status();
     AgentOptions options;
     options.tracker = (*tracker)->address();
