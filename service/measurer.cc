@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "worker/candidate.h"
 
 namespace diapason {
 
@@ -50,12 +52,24 @@ MeasureOutcome OutcomeOf(const MeasurementResult& result) {
   return outcome;
 }
 
+double ClientMeasurer::LeastOperationsOf(const std::shared_ptr<const std::string>& workload) {
+  if (workload == nullptr) return 0;
+  std::lock_guard lock(mutex_);
+  const auto [place, is_new] = least_operations_.emplace(workload, 0);
+  if (is_new) {
+    const absl::StatusOr<ComputeDag> dag = ParseDag(*workload);
+    if (dag.ok()) place->second = LeastOperations(*dag);
+  }
+  return place->second;
+}
+
 absl::Status ClientMeasurer::Submit(std::vector<MeasureRequest> requests) {
   std::vector<Measurement> measurements;
   measurements.reserve(requests.size());
   for (const MeasureRequest& request : requests) {
     measurements.push_back(MeasurementOf(request));
     measurements.back().device_model = device_model_;
+    measurements.back().least_operations = LeastOperationsOf(request.workload);
   }
   return client_->Submit(std::move(measurements));
 }

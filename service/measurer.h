@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,8 +28,13 @@ class ClientMeasurer : public Measurer {
   MeasureClient& client() { return *client_; }
 
  private:
+  // Of a task's program (LeastOperations), worked out once.
+  double LeastOperationsOf(const std::shared_ptr<const std::string>& workload);
+
   const std::unique_ptr<MeasureClient> client_;
   const std::string device_model_;
+  std::mutex mutex_;  // guards all below
+  std::map<std::shared_ptr<const std::string>, double> least_operations_;
 };
 
 struct MeasurerOptions {

@@ -44,6 +44,9 @@ struct Measurement {
   uint64_t input_seed = 0;
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // workers that are tried when the infrastructure is at fault
+  // Float32 operations that no implementation of the workload can do without (LeastOperations, worker/candidate.h): what is
+  // faster than a device's peak allows is a fault of the worker. 0: not known.
+  double least_operations = 0;
 };
 
 // Result of comparing with the naive evaluation.
