@@ -28,7 +28,6 @@ namespace {
 constexpr uint32_t kMaxWaitMs = 30000;
 // So that a caller that has gone does not hold its thread for the whole wait.
 constexpr uint32_t kWaitStepMs = 500;
-constexpr int kMaxWorkloads = 65536;
 constexpr size_t kPageBytes = 4 << 20;
 
 class TuningService final : public v1::Tuning::Service {
@@ -162,10 +161,6 @@ class HistoryService final : public v1::HistoryReader::Service {
   grpc::Status ForBuild(grpc::ServerContext* c, const v1::ForBuildRequest* q,
                         grpc::ServerWriter<v1::Record>* writer) override {
     if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    if (q->workload_keys_size() > kMaxWorkloads) {
-      return ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat(q->workload_keys_size(), " workloads are more than a network can have")));
-    }
     absl::StatusOr<std::string> model = ModelForBuild(history_, q->target(), q->device_model(), q->may_differ());
     if (!model.ok()) return ToGrpc(model.status());
     auto records =

@@ -303,7 +303,7 @@ void Tracker::Impl::Deliver(const RequestPtr& request, v1::MeasureResult result)
   result.set_id(request->message.id());
   result.set_sequence(queue.next_sequence++);
   result.set_attempts(request->attempts);
-  result.mutable_times()->set_queued_seconds(request->waited);
+  result.mutable_times()->set_queued_seconds(std::max(0.0, request->waited));  // a stall of the tracker sets its clock back
   if (IsInfrastructure(result)) {
     LogTrial(LogLevel::kWarning, "trial_ends", *request, {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
   } else {
@@ -332,10 +332,17 @@ void Tracker::Impl::LogTrial(LogLevel level, const std::string& event, const Req
 // ---- time
 
 void Tracker::Impl::ExpireLeases(Session& session, Clock::time_point now) {
-  for (const auto& [id, lease] : session.leases) {
-    if (lease.last > now) continue;
+  const auto overdue = std::find_if(session.leases.begin(), session.leases.end(),
+                                    [&](const auto& entry) { return entry.second.last <= now; });
+  if (overdue != session.leases.end()) {
+    const uint64_t id = overdue->first;
+    const RequestPtr request = overdue->second.request;
+    const std::string why = "it did not answer lease " + std::to_string(id) + " within the deadlines of its request";
+    EraseLease(session, id);
     ++expired_;
-    return Quarantine(session, "it did not answer lease " + std::to_string(id) + " within the deadlines of its request");
+    session.revoked.push_back(id);
+    Quarantine(session, why);
+    return Retry(request, InfrastructureResult(MeasureStage::kQueue, "worker '" + session.status.name() + "': " + why));
   }
   std::vector<uint64_t> over;
   for (const auto& [id, lease] : session.leases) {

@@ -243,7 +243,7 @@ TEST_F(TrackerTest, ALeaseHasALastMoment) {
   const std::string b = Register("b");
   const auto grants = Grants(b, 1);
   ASSERT_EQ(grants.size(), 1u);
-  EXPECT_EQ(grants[0].attempt(), 1u);
+  EXPECT_EQ(grants[0].attempt(), 2u);
   Report(b, {{grants[0].lease(), Timed()}});
   EXPECT_EQ(Results(queue).size(), 1u);
 }
