@@ -52,13 +52,13 @@ MeasureOutcome OutcomeOf(const MeasurementResult& result) {
   return outcome;
 }
 
-double ClientMeasurer::LeastOperationsOf(const std::shared_ptr<const std::string>& workload) {
-  if (workload == nullptr) return 0;
+LeastWork ClientMeasurer::LeastWorkOfTask(const MeasureRequest& request) {
+  if (request.workload == nullptr) return {};
   std::lock_guard lock(mutex_);
-  const auto [place, is_new] = least_operations_.emplace(workload, 0);
+  const auto [place, is_new] = least_work_.emplace(request.workload, LeastWork{});
   if (is_new) {
-    const absl::StatusOr<ComputeDag> dag = ParseDag(*workload);
-    if (dag.ok()) place->second = LeastOperations(*dag);
+    const absl::StatusOr<ComputeDag> dag = ParseDag(*request.workload);
+    if (dag.ok()) place->second = LeastWorkOf(*dag, /*matrix_units=*/request.target.starts_with("cuda"));
   }
   return place->second;
 }
@@ -69,7 +69,7 @@ absl::Status ClientMeasurer::Submit(std::vector<MeasureRequest> requests) {
   for (const MeasureRequest& request : requests) {
     measurements.push_back(MeasurementOf(request));
     measurements.back().device_model = device_model_;
-    measurements.back().least_operations = LeastOperationsOf(request.workload);
+    measurements.back().least_work = LeastWorkOfTask(request);
   }
   return client_->Submit(std::move(measurements));
 }

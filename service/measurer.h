@@ -28,13 +28,13 @@ class ClientMeasurer : public Measurer {
   MeasureClient& client() { return *client_; }
 
  private:
-  // Of a task's program (LeastOperations), worked out once.
-  double LeastOperationsOf(const std::shared_ptr<const std::string>& workload);
+  // Of a task's program, worked out once.
+  LeastWork LeastWorkOfTask(const MeasureRequest& request);
 
   const std::unique_ptr<MeasureClient> client_;
   const std::string device_model_;
   std::mutex mutex_;  // guards all below
-  std::map<std::shared_ptr<const std::string>, double> least_operations_;
+  std::map<std::shared_ptr<const std::string>, LeastWork> least_work_;
 };
 
 struct MeasurerOptions {

@@ -51,7 +51,8 @@ v1::MeasureRequest ToRequest(const Measurement& m) {
   request.set_run_timeout_seconds(m.run_timeout_s);
   request.set_verify_timeout_seconds(m.verify_timeout_s);
   request.set_max_attempts(static_cast<uint32_t>(std::max(1, m.max_attempts)));
-  request.set_least_operations(m.least_operations);
+  request.set_least_operations(m.least_work.operations);
+  request.set_least_bytes(m.least_work.bytes);
   return request;
 }
 
@@ -88,7 +89,7 @@ MeasurementResult FromMessage(const v1::MeasureResult& message) {
 // The tracker has looked already; what it let through all the same is no outcome for the search either.
 void CheckOutcome(const v1::MeasureRequest& request, v1::MeasureResult& result) {
   TrimOutcome(result);
-  const std::string fault = FaultOfOutcome(request, result, /*flops=*/0);
+  const std::string fault = FaultOfOutcome(request, result, /*facts=*/nullptr);
   if (fault.empty()) return;
   const std::string worker = result.on().worker();
   result.clear_verification();

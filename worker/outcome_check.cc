@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "diapason/v1/measure.pb.h"
+#include "diapason/v1/tracker.pb.h"
+#include "worker/candidate.h"
 #include "worker/convert.h"
 #include "worker/message_limits.h"
 
@@ -25,7 +27,7 @@ void Cut(std::string* text, size_t most) {
   if (text->size() > most) *text = CutMiddle(Printable(*text), most);
 }
 
-std::string FaultOfTiming(const v1::MeasureRequest& request, const v1::Timing& timing, double flops) {
+std::string FaultOfTiming(const v1::MeasureRequest& request, const v1::Timing& timing, const v1::DeviceFacts* facts) {
   if (request.mode() == v1::MEASURE_MODE_VERIFY) {
     return timing.samples().empty() ? "" : "it timed what was only to be verified";
   }
@@ -41,7 +43,8 @@ std::string FaultOfTiming(const v1::MeasureRequest& request, const v1::Timing& t
     return absl::StrCat("a sample of its timing is ", sample, " s");
   }
   const double least = *std::min_element(timing.samples().begin(), timing.samples().end());
-  const double possible = flops > 0 ? request.least_operations() / flops : 0;
+  const LeastWork work{request.least_operations(), request.least_bytes()};
+  const double possible = facts == nullptr ? 0 : work.Seconds(facts->flops(), facts->l2_bandwidth());
   if (least >= possible) return "";
   char text[128];
   std::snprintf(text, sizeof text, "a sample of its timing is %.3g us, where the device cannot be done before %.3g us",
@@ -71,10 +74,11 @@ void TrimOutcome(v1::MeasureResult& result) {
   if (result.spill_bytes_size() > kMaxKernels) result.mutable_spill_bytes()->Truncate(kMaxKernels);
 }
 
-std::string FaultOfOutcome(const v1::MeasureRequest& request, const v1::MeasureResult& result, double flops) {
+std::string FaultOfOutcome(const v1::MeasureRequest& request, const v1::MeasureResult& result,
+                           const v1::DeviceFacts* facts) {
   if (const absl::Status status = CheckMessage(result); !status.ok()) return std::string(status.message());
   if (result.has_verification() && !Verifies(request)) return "it has a verification that was not asked for";
-  if (result.has_timing()) return FaultOfTiming(request, result.timing(), flops);
+  if (result.has_timing()) return FaultOfTiming(request, result.timing(), facts);
   if (result.has_error() || result.has_cancelled()) return "";
   return "it has neither a timing nor an error";
 }

@@ -7,6 +7,7 @@
 namespace diapason {
 
 namespace v1 {
+class DeviceFacts;
 class MeasureRequest;
 class MeasureResult;
 }  // namespace v1
@@ -14,8 +15,9 @@ class MeasureResult;
 // Cuts texts to their limits (worker/message_limits.h), and drops fields that this program does not know.
 void TrimOutcome(v1::MeasureResult& result);
 
-// Why it cannot be, in a clause: "its timing has 0 launches"; empty: nothing speaks against it. `flops`: float32 peak of
-// the device that measured; 0: unknown. REQUIRES: TrimOutcome was called.
-std::string FaultOfOutcome(const v1::MeasureRequest& request, const v1::MeasureResult& result, double flops);
+// Why it cannot be, in a clause: "its timing has 0 launches"; empty: nothing speaks against it. `facts`: of the
+// device that measured; null: unknown. REQUIRES: TrimOutcome was called.
+std::string FaultOfOutcome(const v1::MeasureRequest& request, const v1::MeasureResult& result,
+                           const v1::DeviceFacts* facts);
 
 }  // namespace diapason

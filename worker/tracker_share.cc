@@ -23,6 +23,7 @@ std::string ShareKey(const v1::MeasureRequest& request, const google::protobuf::
   what.clear_max_attempts();
   what.clear_queue_timeout_seconds();
   what.clear_least_operations();
+  what.clear_least_bytes();
   std::string bytes = what.SerializeAsString();
   const std::map<std::string, std::string> sorted(labels.begin(), labels.end());
   for (const auto& [key, value] : sorted) {

@@ -230,7 +230,7 @@ void Tracker::Impl::TakeOutcome(Session& session, const v1::LeaseOutcome& outcom
   TrimOutcome(result);
   if (result.has_error()) session.status.set_errors(session.status.errors() + 1);
   const v1::DeviceDescription* device = session.Device(lease.device);
-  const std::string fault = FaultOfOutcome(entry->message, result, device == nullptr ? 0 : device->facts().flops());
+  const std::string fault = FaultOfOutcome(entry->message, result, device == nullptr ? nullptr : &device->facts());
   // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
   bool no_answer = result.has_cancelled() || IsInfrastructure(result);
   if (!fault.empty()) {
