@@ -42,7 +42,8 @@ v1::DeviceRates Tracker::Impl::RatesOf(const Session& session, const std::string
   auto runs = static_cast<double>(last.runs() - first.runs());
   rates.set_trials_per_second(runs / seconds);
   rates.set_utilisation(std::clamp((last.busy_seconds() - first.busy_seconds()) / seconds, 0.0, 1.0));
-  if (runs > 0) rates.set_error_rate(static_cast<double>(last.failed_runs() - first.failed_runs()) / runs);
+  const double failed = static_cast<double>(last.failed_runs()) - static_cast<double>(first.failed_runs());
+  if (runs > 0) rates.set_error_rate(std::clamp(failed / runs, 0.0, 1.0));
   return rates;
 }
 
@@ -124,7 +125,7 @@ std::map<std::string, v1::ModelStatus> Tracker::Impl::Models() const {
 v1::WorkerStatus Tracker::Impl::StatusOf(const Session& session, Clock::time_point now,
                                          const std::map<std::string, std::vector<double>>& references) const {
   v1::WorkerStatus status = session.status;
-  status.set_last_seen_seconds(SecondsBetween(session.last_report, now));
+  status.set_last_seen_seconds(std::max(0.0, SecondsBetween(session.last_report, now)));
   status.set_leases(static_cast<uint32_t>(session.leases.size()));
   if (session.quarantined_until.has_value()) status.clear_states();
   for (const v1::DeviceDescription& device : session.status.devices()) {
