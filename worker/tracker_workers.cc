@@ -236,8 +236,8 @@ void Tracker::Impl::TakeOutcome(Session& session, const v1::LeaseOutcome& outcom
   if (!fault.empty()) {
     ++bad_outcomes_;
     Quarantine(session, "it gave a bad outcome: " + fault);
-    Retry(entry, InfrastructureResult(MeasureStage::kQueue,
-                                      "worker '" + session.status.name() + "' gave a bad outcome: " + fault));
+    GiveBack(entry);  // no attempt of the candidate's: workers that lie by ever new names would use them up
+    Dispatch(entry->device_class);
   } else if (std::optional<v1::MeasureResult> blamed = Blame(session, *entry, result)) {
     LogTrial(LogLevel::kWarning, "trial_blamed", *entry, {{"why", blamed->error().text()}});
     Finish(entry, *std::move(blamed));

@@ -283,13 +283,11 @@ TEST_F(TrackerTest, ABadOutcomeIsTheWorkersFault) {
   }
 }
 
-// The only worker comes back after a while, then after twice as long; an attempt is lost with each bad answer.
+// The only worker comes back after a while, then after twice as long; the candidate loses no attempt by it.
 TEST_F(TrackerTest, AQuarantineEndsAndGrows) {
   const std::string queue = Open();
   std::string a = Register("a");
-  v1::MeasureRequest request = Measurement(1);
-  request.set_max_attempts(10);
-  ASSERT_TRUE(Submit(queue, {request}).ok());
+  ASSERT_TRUE(SubmitIds(queue, {1}).ok());
   for (const int seconds : {60, 120, 240}) {
     const auto grants = Grants(a, 1);
     ASSERT_EQ(grants.size(), 1u);
