@@ -205,6 +205,7 @@ class SimulatedWorker {
         v1::LeaseOutcome& outcome = *call->request.add_outcomes();
         outcome.set_lease(lease);
         for (double sample : {1e-3, 1.1e-3, 1.2e-3}) outcome.mutable_result()->mutable_timing()->add_samples(sample);
+        outcome.mutable_result()->mutable_timing()->set_number(1);
         outcome.mutable_result()->mutable_on()->set_model("H200");
       }
     }
@@ -269,7 +270,7 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
       v1::MeasureRequest& one = *request.add_requests();
       one.set_id(static_cast<uint64_t>(number) << 40 | static_cast<uint64_t>(submitted + 1));
       one.set_workload(workload);
-      one.set_schedule(schedule);
+      one.set_schedule(schedule + std::to_string(one.id()));  // equal ones of several queues are measured once
       one.set_target("cuda -arch=sm_90");
       one.set_device_model("H200");
       latencies.Submitted(one.id());

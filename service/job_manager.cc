@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -29,7 +30,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxKey = 128;
-constexpr size_t kMaxSpecBytes = 1 << 20;
+constexpr size_t kMaxSpecBytes = 64 << 10;
 // Of a job's progress: what the next service tells of it until its tuner has read the history.
 constexpr std::chrono::seconds kSaveEvery{1};
 // Of one job, each of which ended with the service's death: a fourth would be no better.
@@ -77,7 +78,8 @@ class JobManager::Impl {
   void Run(const std::string& tracker);
   void Stop();
   absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
-  std::vector<v1::Job> List();
+  std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
+  absl::Status Delete(int64_t id);
   absl::StatusOr<v1::Job> Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait);
   absl::StatusOr<v1::Job> Cancel(int64_t id);
   absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials);
@@ -139,6 +141,10 @@ class JobManager::Impl {
   }
   std::string ModelPath(const v1::TuneSpec& spec) const {
     return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
+  }
+
+  std::string CostModelPath(int64_t job) const {
+    return absl::StrCat(options_.history, ".models/job-", job, ".model");
   }
 
   const JobManagerOptions options_;
@@ -262,7 +268,10 @@ void JobManager::Impl::EndTurn(Entry* entry) {
 // A second call with a key waits for the first, and gives what it gave.
 absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec) {
   if (key.empty() || key.size() > kMaxKey) return absl::InvalidArgumentError("a job needs a key of its own");
-  if (spec.ByteSizeLong() > kMaxSpecBytes) return absl::InvalidArgumentError("the job's options are too long");
+  if (spec.ByteSizeLong() > kMaxSpecBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the job's options have ", spec.ByteSizeLong(),
+                                                   " bytes, more than the limit of ", kMaxSpecBytes));
+  }
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stopping_ || submitting_.count(key) == 0; });
@@ -296,6 +305,10 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
     return absl::ResourceExhaustedError(
         absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
   }
+  if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
+    return absl::ResourceExhaustedError(absl::StrCat("the service has ", jobs_.size(),
+                                                     " jobs and takes no more; delete some with `diapason jobs delete`"));
+  }
   auto entry = std::make_unique<Entry>();
   entry->job.set_key(key);
   *entry->job.mutable_spec() = spec;
@@ -318,21 +331,56 @@ std::set<std::string> JobManager::Impl::ModelsInUse() {
   return hashes;
 }
 
-std::vector<v1::Job> JobManager::Impl::List() {
+std::vector<v1::Job> JobManager::Impl::List(int64_t before, size_t most_bytes, int64_t& next) {
   std::lock_guard lock(mutex_);
   std::vector<v1::Job> jobs;
-  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+  size_t bytes = 0;
+  next = 0;
+  auto end = std::make_reverse_iterator(before > 0 ? jobs_.lower_bound(before) : jobs_.end());
+  for (auto it = end; it != jobs_.rend(); ++it) {
+    if (bytes > most_bytes) {
+      next = jobs.back().id();
+      break;
+    }
     jobs.push_back(it->second->job);
     jobs.back().mutable_progress()->clear_tasks();
+    bytes += jobs.back().ByteSizeLong();
   }
   return jobs;
 }
 
+// Another one may delete it meanwhile.
 absl::StatusOr<v1::Job> JobManager::Impl::Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  ASSIGN_OR_RETURN(Entry * entry, Find(id));
-  changed_.wait_for(lock, wait, [&] { return entry->job.version() > seen || stopping_; });
+  changed_.wait_for(lock, wait, [&] {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() || found->second->job.version() > seen || stopping_;
+  });
+  ASSIGN_OR_RETURN(const Entry* entry, Find(id));
   return entry->job;
+}
+
+absl::Status JobManager::Impl::Delete(int64_t id) {
+  std::unique_ptr<Entry> deleted;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) return absl::OkStatus();
+    Entry& entry = *found->second;
+    if (!diapason::Ended(entry.job) || entry.running) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", id, " has not ended; `diapason jobs cancel ", id, "` ends it"));
+    }
+    RETURN_IF_ERROR(store_->Erase(id));
+    deleted = std::move(found->second);
+    jobs_.erase(found);
+    changed_.notify_all();
+  }
+  if (deleted->thread.joinable()) deleted->thread.join();  // it has nothing left to do
+  std::error_code ignored;
+  std::filesystem::remove(CostModelPath(id), ignored);
+  LogEvent(LogLevel::kInfo, "job_deleted", {{"job", absl::StrCat(id)}});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
@@ -468,7 +516,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   std::filesystem::create_directories(options_.history + ".models", ignored);
   std::filesystem::permissions(options_.history + ".models", std::filesystem::perms::owner_all, ignored);
   options.command_line = run;
-  if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
+  if (!spec.deterministic) options.model_path = CostModelPath(id);
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
   options.rounds = rounds_.get();
   options.rounds_run = name;
@@ -533,7 +581,10 @@ void JobManager::Stop() { impl_->Stop(); }
 absl::StatusOr<int64_t> JobManager::Submit(const std::string& key, const v1::TuneSpec& spec) {
   return impl_->Submit(key, spec);
 }
-std::vector<v1::Job> JobManager::List() { return impl_->List(); }
+std::vector<v1::Job> JobManager::List(int64_t before, size_t most_bytes, int64_t& next) {
+  return impl_->List(before, most_bytes, next);
+}
+absl::Status JobManager::Delete(int64_t job) { return impl_->Delete(job); }
 absl::StatusOr<v1::Job> JobManager::Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait) {
   return impl_->Get(job, seen, wait);
 }

@@ -67,4 +67,10 @@ absl::Status JobStore::Put(v1::Job& job) {
   return absl::OkStatus();
 }
 
+absl::Status JobStore::Erase(int64_t id) {
+  ASSIGN_OR_RETURN(Statement erase, db_->Prepare("DELETE FROM jobs WHERE id=?"));
+  erase.BindInt(1, id);
+  return erase.Run();
+}
+
 }  // namespace diapason

@@ -32,6 +32,8 @@ class JobStore {
   absl::StatusOr<std::vector<v1::Job>> Load();
   // Gives `job` an id when it has none, and writes it.
   absl::Status Put(v1::Job& job);
+  // OK for an id that is not there. The id is not given again.
+  absl::Status Erase(int64_t id);
 
  private:
   explicit JobStore(std::unique_ptr<Database> db);

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,8 +29,13 @@ class ClientMeasurer : public Measurer {
   MeasureClient& client() { return *client_; }
 
  private:
+  // Of a task's program, worked out once.
+  LeastWork LeastWorkOfTask(const MeasureRequest& request);
+
   const std::unique_ptr<MeasureClient> client_;
   const std::string device_model_;
+  std::mutex mutex_;  // guards all below
+  std::map<std::shared_ptr<const std::string>, LeastWork> least_work_;
 };
 
 struct MeasurerOptions {

@@ -64,18 +64,24 @@ bool HasFloat16(const ComputeDag& dag) {
 
 }  // namespace
 
+double LeastWork::Seconds(double flops, double l2_bandwidth) const {
+  return std::max(flops > 0 ? operations / flops : 0, l2_bandwidth > 0 ? bytes / l2_bandwidth : 0);
+}
+
+LeastWork LeastWorkOf(const ComputeDag& dag, bool matrix_units) {
+  const double units = !matrix_units ? 1 : HasFloat16(dag) ? kMatrixUnits : kSplitMatrixUnits;
+  LeastWork least{dag.flops() / LargestSaving(dag) / (units * kPeakMargin), 0};
+  for (int id : dag.outputs())
+    least.bytes += static_cast<double>(dag.stage(id).elements() * BytesOf(dag.stage(id).dtype)) / kCacheMargin;
+  return least;
+}
+
 std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const DeviceFacts& facts) {
   if (timing.samples.empty()) return "the timing has no samples";
   double least = *std::min_element(timing.samples.begin(), timing.samples.end());
   if (!(least > 0)) return "a sample of 0 seconds: the clock did not move";
-  double possible = 0;
-  if (facts.flops > 0) {
-    const double units = facts.arch.rfind("sm_", 0) != 0 ? 1 : HasFloat16(dag) ? kMatrixUnits : kSplitMatrixUnits;
-    possible = dag.flops() / LargestSaving(dag) / (facts.flops * units * kPeakMargin);
-  }
-  double bytes = 0;
-  for (int id : dag.outputs()) bytes += static_cast<double>(dag.stage(id).elements() * BytesOf(dag.stage(id).dtype));
-  if (facts.l2_bandwidth > 0) possible = std::max(possible, bytes / (facts.l2_bandwidth * kCacheMargin));
+  const double possible =
+      LeastWorkOf(dag, facts.arch.rfind("sm_", 0) == 0).Seconds(facts.flops, facts.l2_bandwidth);
   if (least >= possible) return "";
   return Printf("a sample of %.3g us, where the device cannot be done before %.3g us", least * 1e6, possible * 1e6);
 }

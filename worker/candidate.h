@@ -19,6 +19,15 @@ class RunJob;
 class RunReply;
 }  // namespace v1
 
+// What no implementation of a program can do without: operations in units of a device's float32 peak (DeviceFacts::flops), and
+// bytes in units of its l2_bandwidth. `matrix_units`: of the device, an NVIDIA one.
+struct LeastWork {
+  double operations = 0, bytes = 0;
+  // On a device of these facts; 0: not known.
+  double Seconds(double flops, double l2_bandwidth) const;
+};
+LeastWork LeastWorkOf(const ComputeDag& dag, bool matrix_units);
+
 // Refuses times that cannot be: a kernel that did nothing, a clock that did not move. What the device cannot be faster than is a
 // bound for every algorithm: the dag's operations over the largest saving of one (LargestSaving) at three times the peak, on NVIDIA
 // devices that of matrix units; and the stores of the outputs at eight times the bandwidth of the L2 cache.

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
+#include "worker/candidate.h"
 #include "worker/pipeline.h"
 #include "worker/security.h"
 
@@ -44,6 +45,7 @@ struct Measurement {
   uint64_t input_seed = 0;
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // workers that are tried when the infrastructure is at fault
+  LeastWork least_work;  // what is faster than that allows is a fault of the worker; 0: not known
 };
 
 // Result of comparing with the naive evaluation.

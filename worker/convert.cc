@@ -5,9 +5,7 @@
 #include "diapason/v1/tracker.pb.h"
 
 namespace diapason {
-namespace {
 
-// protobuf refuses strings that are no UTF-8, and compilers quote whatever stands in their input.
 std::string Printable(const std::string& text) {
   std::string result;
   for (char c : text) {
@@ -18,14 +16,12 @@ std::string Printable(const std::string& text) {
   return result;
 }
 
-std::string CutMiddle(const std::string& text) {
+std::string CutMiddle(const std::string& text, size_t most) {
   constexpr char kGap[] = "\n...\n";
-  if (text.size() <= kMaxErrorText) return text;
-  size_t half = (kMaxErrorText - sizeof(kGap)) / 2;
+  if (text.size() <= most) return text;
+  size_t half = (most - sizeof(kGap)) / 2;
   return text.substr(0, half) + kGap + text.substr(text.size() - half);
 }
-
-}  // namespace
 
 void ToProto(const DeviceFacts& facts, v1::DeviceFacts& message) {
   message.set_model(facts.model);

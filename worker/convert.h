@@ -32,6 +32,12 @@ Timing FromProto(const v1::Timing& message);
 void ToProto(const MeasureError& error, v1::MeasureError& message);
 MeasureError FromProto(const v1::MeasureError& message);
 
+// Fit for the wire: what is no printable ASCII becomes '?'. protobuf refuses strings that are no UTF-8, and compilers quote
+// whatever stands in their input.
+std::string Printable(const std::string& text);
+// At most `most` bytes: longer texts without their middle.
+std::string CutMiddle(const std::string& text, size_t most = kMaxErrorText);
+
 // `text` as an error of this kind and stage, fit for the wire: valid UTF-8 of at most kMaxErrorText bytes.
 void SetError(ErrorKind kind, MeasureStage stage, const std::string& text, v1::MeasureError& message);
 // An error that says nothing of the candidate.

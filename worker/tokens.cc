@@ -157,6 +157,12 @@ absl::Status Authority::Check(const std::string& token, Role needed) {
                                      ": ask for a token of that role");
 }
 
+std::string Authority::OwnerOf(const std::string& token) {
+  std::lock_guard lock(mutex_);
+  const auto owner = owners_.find(Sum(token));
+  return owner == owners_.end() ? "" : owner->second.name;
+}
+
 absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag) {
   ASSIGN_OR_RETURN(const std::string text, ReadSecretFile(flag, path));
   std::istringstream words(text);

@@ -39,6 +39,8 @@ class Authority {
   // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a known token,
   // PermissionDenied for one of another role; no message tells a token.
   absl::Status Check(const std::string& token, Role needed);
+  // The name of the token's line, for quotas; empty for an unknown token.
+  std::string OwnerOf(const std::string& token);
 
  private:
   struct Owner {

@@ -123,7 +123,7 @@ absl::Status Tracker::Impl::Restore() {
     auto found = queues_.find(stored.queue);
     if (found == queues_.end()) continue;
     Queue& queue = *found->second;
-    stored_bytes_ += stored.message.ByteSizeLong();
+    Charge(queue, 1, static_cast<int64_t>(stored.message.ByteSizeLong()));
     queue.done.Insert(stored.message.id());
     queue.next_sequence = std::max(queue.next_sequence, stored.message.sequence() + 1);
     queue.results.push_back(std::move(stored.message));
@@ -154,7 +154,11 @@ absl::Status Tracker::Impl::Restore() {
     entry->granted = Now();
     ++entry->attempts;
     entry->tried.insert(session->second->status.worker_id());
-    session->second->leases[stored.id] = {entry, stored.device, Now() + options_.lease, stored.batch};
+    session->second->leases[stored.id] = {entry,        stored.device,
+                                          Now() + options_.lease, stored.batch,
+                                          LastMoment(*session->second, *entry), entry->message.best_seconds()};
+    Join(entry);
+    Park(entry);
   }
   for (auto& [id, queue] : queues_) {
     std::vector<RequestPtr> pending;
@@ -163,7 +167,10 @@ absl::Status Tracker::Impl::Restore() {
     }
     std::stable_sort(pending.begin(), pending.end(),
                      [](const RequestPtr& a, const RequestPtr& b) { return a->submitted_at < b->submitted_at; });
-    for (const RequestPtr& request : pending) Enqueue(request, /*in_front=*/false);
+    for (const RequestPtr& request : pending) {
+      Join(request);
+      if (!request->parked) Enqueue(request, /*in_front=*/false);
+    }
   }
   LogEvent(LogLevel::kInfo, "state_restored",
            {{"queues", std::to_string(queues_.size())},

@@ -53,7 +53,7 @@ class MeasureService final : public v1::Measure::CallbackService {
 
   Reactor* Open(grpc::CallbackServerContext* c, const v1::OpenRequest* q, v1::OpenResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a)) : Answer(c, may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a, OwnerOf(*c, authority_))) : Answer(c, may);
   }
   Reactor* Submit(grpc::CallbackServerContext* c, const v1::SubmitRequest* q, v1::SubmitResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);

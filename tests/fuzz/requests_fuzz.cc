@@ -69,7 +69,7 @@ void Track(const v1::MeasureRequest& measurement) {
       v1::LeaseOutcome& outcome = *report.add_outcomes();
       outcome.set_lease(grant.lease());
       outcome.mutable_result()->set_id(grant.request().id());
-      outcome.mutable_result()->mutable_timing()->add_samples(1);
+      outcome.mutable_result()->mutable_error()->set_kind("compile");
     }
   });
   v1::ReportResponse reported;

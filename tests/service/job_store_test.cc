@@ -45,6 +45,20 @@ TEST_F(JobStoreTest, JobsAreThereAgain) {
   EXPECT_EQ((*jobs)[1].key(), "b");
 }
 
+TEST_F(JobStoreTest, AnErasedJobIsGoneAndItsIdIsNotGivenAgain) {
+  auto store = JobStore::Open(folder_ + "/jobs");
+  ASSERT_TRUE(store.ok()) << store.status();
+  v1::Job first, second;
+  first.set_key("a");
+  second.set_key("a");
+  ASSERT_TRUE((*store)->Put(first).ok());
+  ASSERT_TRUE((*store)->Erase(first.id()).ok());
+  ASSERT_TRUE((*store)->Erase(first.id()).ok());
+  EXPECT_EQ((*store)->Load()->size(), 0u);
+  ASSERT_TRUE((*store)->Put(second).ok());
+  EXPECT_EQ(second.id(), 2);
+}
+
 TEST_F(JobStoreTest, OtherFilesAreRefused) {
   std::ofstream(folder_ + "/text") << std::string(4096, 'x');
   EXPECT_EQ(JobStore::Open(folder_ + "/text").status(),

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
 #include "worker/agent.h"
 #include "worker/channel.h"
@@ -233,6 +234,27 @@ TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
   b->Stop();
   unsetenv("DIAPASON_FAKE_RESET");
   std::filesystem::remove(flag);
+}
+
+// Two tuners that ask for the same at once: it is run once, and both get it.
+TEST_F(FleetTest, TwoTunersShareWhatIsMeasured) {
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok()) << tracker.status();
+  auto first = MeasureClient::Connect((*tracker)->address()), second = MeasureClient::Connect((*tracker)->address());
+  ASSERT_TRUE(first.ok() && second.ok());
+  std::vector<Measurement> batch;
+  for (int id = 1; id <= 20; ++id) batch.push_back(Fake(id, "number" + std::to_string(id)));
+  ASSERT_TRUE((*first)->Submit(batch).ok());
+  auto worker = Worker((*tracker)->address(), "a");
+  for (Measurement& m : batch) m.id += 1000;
+  ASSERT_TRUE((*second)->Submit(batch).ok());
+  const auto of_first = Collect(**first, 20), of_second = Collect(**second, 20);
+  for (int id = 1; id <= 20; ++id) {
+    ASSERT_TRUE(Timed(of_first.at(id)) && Timed(of_second.at(1000 + id))) << id;
+    EXPECT_EQ(of_first.at(id).outcome, of_second.at(1000 + id).outcome) << id;
+  }
+  EXPECT_EQ(worker->pipeline().Statistics().runs(), 20u);
+  worker->Stop();
 }
 
 // Workers and clients find a tracker that was restarted, and nothing is lost or doubled.

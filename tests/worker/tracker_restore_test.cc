@@ -155,6 +155,39 @@ TEST_F(TrackerRestoreTest, WhatIsOverIsNotInTheFile) {
               state->leases.empty());
 }
 
+// A file does not stay as large as what was once in it.
+TEST_F(TrackerRestoreTest, CancelledRequestsLeaveTheFile) {
+  const std::string queue = Open();
+  for (uint64_t id = 1; id <= 12; ++id) {
+    v1::MeasureRequest request = Measurement(id);
+    request.set_workload(std::string(12 << 20, 'w'));
+    ASSERT_TRUE(Submit(queue, {request}).ok());
+  }
+  EXPECT_GT(std::filesystem::file_size(state_), size_t{70} << 20);
+  v1::CancelRequest cancel;
+  cancel.set_queue(queue);
+  cancel.set_all(true);
+  v1::CancelResponse cancelled;
+  ASSERT_TRUE(tracker_->Cancel(cancel, cancelled).ok());
+  EXPECT_EQ(Results(queue).size(), 12u);
+  EXPECT_LT(std::filesystem::file_size(state_), size_t{8} << 20);
+}
+
+TEST_F(TrackerRestoreTest, QuotasOutliveARestart) {
+  options_.max_queues_per_token = 1;
+  options_.max_pending_per_token = 2;
+  Restart();
+  const std::string queue = Open("alice");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  Restart();
+  EXPECT_TRUE(absl::IsResourceExhausted(SubmitIds(queue, {3})));
+  v1::OpenRequest open;
+  open.mutable_protocol()->set_high(1);
+  v1::OpenResponse opened;
+  EXPECT_TRUE(absl::IsResourceExhausted(tracker_->Open(open, opened, "alice")));
+  EXPECT_TRUE(tracker_->Open(open, opened, "bob").ok());
+}
+
 TEST_F(TrackerRestoreTest, FilesThatDoNotFitAreRefused) {
   EXPECT_EQ(
       TrackerStore::Open(state_).status(),
