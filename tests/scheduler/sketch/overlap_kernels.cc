@@ -1,0 +1,151 @@
+// Writes cubins of overlapping kernels (programmatic dependent launch) for overlap_order.py, which looks at their machine code:
+//
+//   overlap_kernels FOLDER SHARD SHARDS
+//
+// For sm_90, without a GPU: of every kind of sketch that offers "overlap", and of every task of every built-in network, at least one
+// candidate with overlap = 1, the same ones each time. SHARDS processes share them. For each kernel one line on stdout:
+//
+//   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
+//
+// PARAMETERS has a letter a parameter: c for a constant, v for what other kernels write or read. "old" are kernels made wrong on purpose:
+// all parameters are __restrict__, so that the compiler takes what they point to as unchanging. Exit status 3: no NVRTC here.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/lower/lower.h"
+#include "scheduler/space.h"
+#include "tests/scheduler/sketch/decide.h"
+#include "tests/scheduler/sketch/guard.h"
+
+namespace diapason {
+namespace {
+
+constexpr uint64_t kSeed = 15;
+constexpr int kWrongShare = 6;  // one candidate in so many is made wrong on purpose as well
+constexpr char kWait[] = "wait_for_previous();\n";
+
+struct Candidate {
+  std::string description;
+  const ComputeDag* dag;
+  Schedule schedule;
+};
+
+// Of each kind of sketch, by its name, the first two tasks that have it, and for tasks that have no new kind one of their sketches.
+class Selection {
+ public:
+  Selection(const Target& target, const DeviceFacts& facts) : target_(target), facts_(facts) {}
+
+  bool Add(const testing::NamedDag& task) {
+    const auto space = TaskSpace::Create(task.dag, target_, facts_);
+    if (!space.ok()) return Fail(task.name, space.status());
+    std::vector<const Space*> offered, fresh;
+    for (int i = 0; i < (*space)->size(); ++i) {
+      const Space& sketch = (*space)->space(i);
+      if (testing::HoleOf(sketch, "overlap") < 0) continue;
+      offered.push_back(&sketch);
+      if (taken_[sketch.name()]++ < 1) fresh.push_back(&sketch);
+    }
+    if (offered.empty()) return true;
+    if (fresh.empty()) fresh.push_back(offered[tasks_ % offered.size()]);
+    ++tasks_;
+    for (const Space* sketch : fresh) Take(task, *sketch);
+    return true;
+  }
+
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+
+  static bool Fail(const std::string& what, const absl::Status& status) {
+    std::fprintf(stderr, "%s: %s\n", what.c_str(), status.ToString().c_str());
+    return false;
+  }
+
+ private:
+  // In turns the default and a random one.
+  void Take(const testing::NamedDag& task, const Space& space) {
+    const int number = static_cast<int>(candidates_.size());
+    std::vector<int32_t> decisions = testing::DrawCandidate(space, kSeed, number % 2 == 0 ? 0 : number);
+    const int overlap = testing::HoleOf(space, "overlap");
+    decisions[overlap] = 1;
+    space.Clamp(overlap, absl::MakeSpan(decisions));
+    candidates_.push_back({testing::Describe(task.name, space, number, decisions), &task.dag, space.Instantiate(decisions)});
+  }
+
+  const Target& target_;
+  const DeviceFacts& facts_;
+  std::map<std::string, int> taken_;  // by name of the sketch
+  size_t tasks_ = 0;
+  std::vector<Candidate> candidates_;
+};
+
+std::string LettersOf(const Program& program, const Kernel& kernel) {
+  std::string letters;
+  for (int arg : kernel.args) {
+    const BufferRole role = program.buffers[arg].role;
+    letters += role == BufferRole::kConstant || role == BufferRole::kPrepared ? 'c' : 'v';
+  }
+  return letters;
+}
+
+void Write(const std::string& folder, int number, const char* kind, const Program& program, const std::string& description) {
+  const std::string file = absl::StrCat(folder, "/", number, "_", kind, ".cubin");
+  std::ofstream(file, std::ios::binary) << program.binary;
+  for (const Kernel& kernel : program.kernels)
+    if (kernel.overlap)
+      std::printf("%s\t%s\t%s\t%s\t%s\n", file.c_str(), kernel.name.c_str(), LettersOf(program, kernel).c_str(), kind, description.c_str());
+  std::fflush(stdout);
+}
+
+// The source with pointers as they were before, and the wait at the head of each kernel.
+std::string Old(const std::string& source) {
+  std::string old = absl::StrReplaceAll(source, {{kWait, "\n"}, {"launch_dependents();\n", absl::StrCat("launch_dependents(); ", kWait)}});
+  for (size_t at = 0; (at = old.find("__launch_bounds__(", at)) != std::string::npos; ++at) {
+    const size_t end = old.find(") {\n", at), begin = old.find('(', old.find(' ', old.find(')', at) + 1));
+    const std::string parameters = absl::StrReplaceAll(old.substr(begin, end - begin), {{"__restrict__ ", ""}});
+    old.replace(begin, end - begin, absl::StrReplaceAll(parameters, {{"* ", "* __restrict__ "}}));
+  }
+  return old;
+}
+
+bool Emit(const std::string& folder, int number, const Candidate& candidate, const Target& target, const DeviceFacts& facts) {
+  const auto lowered = Lower(*candidate.dag, candidate.schedule, target, facts);
+  if (!lowered.ok()) return Selection::Fail(candidate.description, lowered.status());
+  const auto program = CompileProgram(*lowered, target);
+  if (absl::IsUnavailable(program.status())) std::exit(3);
+  if (!program.ok()) return Selection::Fail(candidate.description, program.status());
+  Write(folder, number, "new", *program, candidate.description);
+  if (number % kWrongShare != 0) return true;
+  Program wrong = *program;
+  wrong.source = Old(program->source);
+  if (const absl::Status compiled = CompileSource(wrong, 60); !compiled.ok())
+    return Selection::Fail(absl::StrCat(candidate.description, ", made wrong:\n", wrong.source), compiled);
+  Write(folder, number, "old", wrong, candidate.description);
+  return true;
+}
+
+int Main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const int shard = std::atoi(argv[2]), shards = std::atoi(argv[3]);
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  Selection selection(target, facts);
+  const std::vector<testing::NamedDag> tasks = testing::BuiltinTasks(true);
+  for (const testing::NamedDag& task : tasks)
+    if (!selection.Add(task)) return 1;
+  for (int i = 0; i < static_cast<int>(selection.candidates().size()); ++i)
+    if (i % shards == shard && !Emit(argv[1], i, selection.candidates()[i], target, facts)) return 1;
+  return 0;
+}
+
+}  // namespace
+}  // namespace diapason
+
+int main(int argc, char** argv) { return diapason::Main(argc, argv); }
