@@ -41,7 +41,11 @@ constexpr char kBody[] = R"(
 FUNCTION void write_slot(GLOBAL const int64* slot, GLOBAL const unsigned char* from, GLOBAL unsigned char* to, int64 first) {
   const int64 units = slot[0], size = slot[1], turned = slot[2];
   if (slot[3] != 0) {
-    if (size == 4) FILL(unsigned) else FILL(unsigned char)
+    if (size == 4) {
+      FILL(unsigned)
+    } else {
+      FILL(unsigned char)
+    }
   } else if (size == 16) {
     COPY(uint4)
   } else if (size == 4) {
@@ -54,7 +58,11 @@ FUNCTION void write_slot(GLOBAL const int64* slot, GLOBAL const unsigned char* f
 FUNCTION void compare_units(GLOBAL const int64* numbers, GLOBAL const unsigned char* got, GLOBAL const unsigned char* expected,
                             GLOBAL int64* found, int64 first) {
   const int64 units = numbers[0], size = numbers[1];
-  if (size == 4) DIFFER(unsigned) else DIFFER(unsigned char)
+  if (size == 4) {
+    DIFFER(unsigned)
+  } else {
+    DIFFER(unsigned char)
+  }
 }
 )";
 
