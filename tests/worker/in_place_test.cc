@@ -16,6 +16,7 @@
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
+#include "tests/paths.h"
 #include "tests/worker/fakes.h"
 #include "worker/candidate.h"
 
@@ -301,6 +302,7 @@ std::string CompareOn(const std::string& target_text, const std::string& source,
   auto device = OpenDevice(program.target);
   const bool cuda = program.target.kind == TargetKind::kCuda;
   if (!device.ok()) {
+    EXPECT_TRUE(cuda || MayLack("opencl")) << device.status();
     *skipped = std::string(device.status().message());
   } else if (cuda && std::stoi((*device)->facts().arch.substr(3)) < 90) {
     *skipped = (*device)->facts().arch + " starts no kernel early";

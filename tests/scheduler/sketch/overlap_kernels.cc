@@ -30,7 +30,9 @@ namespace diapason {
 namespace {
 
 constexpr uint64_t kSeed = 15;
-constexpr int kWrongShare = 6;  // one candidate in so many is made wrong on purpose as well
+constexpr int kWrongShare = 8;    // one candidate in so many is made wrong on purpose as well
+constexpr int kDrawnShare = 12;   // one in so many is drawn at random
+constexpr int kMostOfBatch = 12;  // candidates that are compiled together
 constexpr char kWait[] = "wait_for_previous();\n";
 
 struct Candidate {
@@ -39,7 +41,7 @@ struct Candidate {
   Schedule schedule;
 };
 
-// Of each kind of sketch, by its name, the first two tasks that have it, and for tasks that have no new kind one of their sketches.
+// Of each kind of sketch, by its name, the first task that has it, and for tasks that have no new kind one of their sketches.
 class Selection {
  public:
   Selection(const Target& target, const DeviceFacts& facts) : target_(target), facts_(facts) {}
@@ -81,10 +83,12 @@ class Selection {
   }
 
  private:
-  // In turns the default and a random one.
+  // Most with decisions as small as can be, whose kernels compile fast; others the default, or a random one.
   void Take(const testing::NamedDag& task, const Space& space) {
     const int number = static_cast<int>(candidates_.size());
-    std::vector<int32_t> decisions = testing::DrawCandidate(space, kSeed, number % 2 == 0 ? 0 : number);
+    std::vector<int32_t> decisions = number % kDrawnShare == 0    ? testing::DrawCandidate(space, kSeed, number)
+                                     : number % kDrawnShare == 1 ? space.Default()
+                                                                 : testing::Decide(space, {});
     const int overlap = testing::HoleOf(space, "overlap");
     decisions[overlap] = 1;
     space.Clamp(overlap, absl::MakeSpan(decisions));
@@ -98,22 +102,13 @@ class Selection {
   std::vector<Candidate> candidates_;
 };
 
-std::string LettersOf(const Program& program, const Kernel& kernel) {
+std::string LettersOf(const LoweredProgram& program, const KernelFunc& kernel) {
   std::string letters;
-  for (int arg : kernel.args) {
-    const BufferRole role = program.buffers[arg].role;
+  for (const BufferDecl& param : kernel.params) {
+    const auto role = static_cast<BufferRole>(program.buffers.at(param.id).role);
     letters += role == BufferRole::kConstant || role == BufferRole::kPrepared ? 'c' : 'v';
   }
   return letters;
-}
-
-void Write(const std::string& folder, int number, const char* kind, const Program& program, const std::string& description) {
-  const std::string file = absl::StrCat(folder, "/", number, "_", kind, ".cubin");
-  std::ofstream(file, std::ios::binary) << program.binary;
-  for (const Kernel& kernel : program.kernels)
-    if (kernel.overlap)
-      std::printf("%s\t%s\t%s\t%s\t%s\n", file.c_str(), kernel.name.c_str(), LettersOf(program, kernel).c_str(), kind, description.c_str());
-  std::fflush(stdout);
 }
 
 // The source with pointers as they were before, and the wait at the head of each kernel.
@@ -127,21 +122,50 @@ std::string Old(const std::string& source) {
   return old;
 }
 
-bool Emit(const std::string& folder, int number, const Candidate& candidate, const Target& target, const DeviceFacts& facts) {
-  const auto lowered = Lower(*candidate.dag, candidate.schedule, target, facts);
-  if (!lowered.ok()) return Selection::Fail(candidate.description, lowered.status());
-  const auto program = CompileProgram(*lowered, target);
-  if (absl::IsUnavailable(program.status())) std::exit(3);
-  if (!program.ok()) return Selection::Fail(candidate.description, program.status());
-  Write(folder, number, "new", *program, candidate.description);
-  if (number % kWrongShare != 0) return true;
-  Program wrong = *program;
-  wrong.source = Old(program->source);
-  if (const absl::Status compiled = CompileSource(wrong, 60); !compiled.ok())
-    return Selection::Fail(absl::StrCat(candidate.description, ", made wrong:\n", wrong.source), compiled);
-  Write(folder, number, "old", wrong, candidate.description);
-  return true;
-}
+// The kernels of several candidates as one program: starting a compiler, or a disassembler, takes longer than a kernel.
+class Batch {
+ public:
+  Batch(std::string folder, const Target& target, bool old) : folder_(std::move(folder)), target_(target), old_(old) {}
+
+  void Add(int number, const Candidate& candidate, const LoweredProgram& lowered) {
+    for (KernelFunc kernel : lowered.kernels) {
+      if (!kernel.overlap || kernel.library != nullptr) continue;
+      kernel.name += absl::StrCat("_", number);
+      lines_.push_back(absl::StrCat(kernel.name, "\t", LettersOf(lowered, kernel), "\t", old_ ? "old" : "new", "\t", candidate.description));
+      all_.kernels.push_back(std::move(kernel));
+    }
+    if (++candidates_ == kMostOfBatch) Write();
+  }
+
+  void Write() {
+    if (all_.kernels.empty()) return;
+    Program program;  // without its kernels: nothing is compiled twice for their registers
+    program.target = target_;
+    program.source = PrintSource(all_, target_);
+    if (old_) program.source = Old(program.source);
+    const absl::Status compiled = CompileSource(program, 300);
+    if (absl::IsUnavailable(compiled)) std::exit(3);
+    if (!compiled.ok()) {
+      std::fprintf(stderr, "%s\n%s\n", program.source.c_str(), compiled.ToString().c_str());
+      std::exit(1);
+    }
+    const std::string file = absl::StrCat(folder_, "/", old_ ? "old" : "new", written_++, ".cubin");
+    std::ofstream(file, std::ios::binary) << program.binary;
+    for (const std::string& line : lines_) std::printf("%s\t%s\n", file.c_str(), line.c_str());
+    std::fflush(stdout);
+    all_ = {};
+    lines_.clear();
+    candidates_ = 0;
+  }
+
+ private:
+  const std::string folder_;
+  const Target& target_;
+  const bool old_;
+  LoweredProgram all_;
+  std::vector<std::string> lines_;
+  int candidates_ = 0, written_ = 0;
+};
 
 int Main(int argc, char** argv) {
   if (argc != 4) return 2;
@@ -155,8 +179,16 @@ int Main(int argc, char** argv) {
   if (!selection.AddKnown(known, "direct/tile.window.shared", {144, 1, 1, 1, 24, 2, 0, 2, 4, 1, 8, 1})) return 1;
   for (const testing::NamedDag& task : tasks)
     if (!selection.Add(task)) return 1;
-  for (int i = 0; i < static_cast<int>(selection.candidates().size()); ++i)
-    if (i % shards == shard && !Emit(argv[1], i, selection.candidates()[i], target, facts)) return 1;
+  Batch right(argv[1], target, false), wrong(argv[1], target, true);
+  for (int i = shard; i < static_cast<int>(selection.candidates().size()); i += shards) {
+    const Candidate& candidate = selection.candidates()[i];
+    const auto lowered = Lower(*candidate.dag, candidate.schedule, target, facts);
+    if (!lowered.ok()) return Selection::Fail(candidate.description, lowered.status()), 1;
+    right.Add(i, candidate, *lowered);
+    if (i / shards % kWrongShare == 0) wrong.Add(i, candidate, *lowered);
+  }
+  right.Write();
+  wrong.Write();
   return 0;
 }
 

@@ -29,6 +29,7 @@ BRACKET = re.compile(r"(desc)?\[([^\]]*)\]")
 
 class Instruction:
     def __init__(self, address, predicate, opcode, operands):
+        self.predicate = predicate
         self.address, self.opcode, self.text = address, opcode, " ".join(filter(None, (predicate and "@" + predicate, opcode, operands)))
         self.root = opcode.split(".")[0]
         self.certain = predicate is None  # runs whenever it is reached
@@ -41,11 +42,11 @@ class Instruction:
     def _read_operands(self):
         plain = TARGET.sub("", self.operands)
         parts = [part.strip() for part in re.split(r",(?![^\[]*\])", plain)]
-        self.results, self.certain_result = [], False
+        self.results, self.certain_result, self.first_result = [], False, False
         if self.root not in NO_RESULT and parts:
             first = registers(parts[0]) if "[" not in parts[0] else []
             if first:
-                self.results, self.certain_result, parts = first, self.certain, parts[1:]
+                self.results, self.certain_result, self.first_result, parts = first, self.certain, True, parts[1:]
             elif re.fullmatch(r"!?U?PT?\d*", parts[0]) and len(parts) > 1 and "[" not in parts[1]:
                 self.results = registers(parts[1])  # a predicate, and perhaps a register beside it
         self.sources = [r for part in parts for r in registers(re.sub(r"desc\[[^\]]*\]", "", part))]
@@ -129,6 +130,7 @@ class Origins:
     def __init__(self, kernel):
         self.kernel = kernel
         self.all = (1 << (kernel.size // 8)) - 1
+        self.joins = set(kernel.labels.values())
         self.before = [None] * len(kernel.code)
         work = [(0, {})]
         while work:
@@ -168,7 +170,7 @@ class Origins:
         if not results:
             return state
         state = dict(state)
-        words = self.words(instruction, state)
+        words = self.words(instruction, state, i)
         for result in results:
             for k, bits in enumerate(words):
                 bits |= 0 if instruction.certain_result else state.get(result + k, 0)
@@ -184,7 +186,7 @@ class Origins:
             bits |= state.get(register + k, 0)
         return bits
 
-    def words(self, instruction, state):
+    def words(self, instruction, state, i):
         """Of each register that is written."""
         width = instruction.width
         if instruction.root in ("LDC", "ULDC", "LDCU") and len(instruction.parameters) == 1 and not instruction.sources:
@@ -198,13 +200,29 @@ class Origins:
             for word in self.of_parameter(text, 1):
                 bits |= word
         for r in instruction.sources:
-            bits |= state.get(r, 0)
+            bits |= self.of_register(i, r)
         return [bits] * width
+
+    def of_register(self, i, register):
+        """As it is when instruction i runs: what was computed under the predicate of i, just before, is certain then."""
+        predicate = self.kernel.code[i].predicate
+        j = i
+        while predicate is not None and j > 0 and j not in self.joins:
+            j -= 1
+            earlier = self.kernel.code[j]
+            place = [k for result in earlier.results for k in [register - result] if 0 <= k < earlier.width]
+            if place and (earlier.predicate != predicate or len(earlier.results) != 1 or not earlier.first_result):
+                break
+            if place:
+                return self.words(earlier, self.before[j], j)[place[0]]
+            if re.search(r"\b%s\b" % predicate.lstrip("!"), earlier.operands):
+                break
+        return self.before[i].get(register, 0)
 
     def of_address(self, i):
         bits = 0
         for r in self.kernel.code[i].addresses:
-            bits |= self.before[i].get(r, 0)
+            bits |= self.of_register(i, r)
         return bits
 
 

@@ -110,6 +110,11 @@ class ListingTest(unittest.TestCase):
         again = "IMAD.WIDE R2, R0, 0x4, R4"
         self.assertEqual(self.problems(*self.LOADS, again, "LDG.E R8, desc[UR4][R2.64]", *wait), [])
         self.assertEqual(self.problems(*self.LOADS, "@P0 " + again, "LDG.E R8, desc[UR4][R2.64]", *wait), ["uses parameter 0, 1 before the wait"])
+        # What runs under one predicate goes together, until that changes or something else is computed.
+        both = ("@!P0 " + again, "@!P0 LDG.E R8, desc[UR4][R2.64]")
+        self.assertEqual(self.problems(*self.LOADS, *both, *wait), [])
+        for between in ("ISETP.NE.AND P0, PT, R8, 0x7, PT", ".L_x_9:", "@P1 MOV R2, c[0x0][0x210]"):
+            self.assertEqual(self.problems(*self.LOADS, both[0], between, both[1], *wait), ["uses parameter 0, 1 before the wait"])
         branches = ("@P0 BRA `(.L_x_1)", again, ".L_x_1:", "LDG.E R8, desc[UR4][R2.64]")
         self.assertEqual(self.problems(*self.LOADS, *branches, *wait), ["uses parameter 0, 1 before the wait"])
         spilled = ("STL.64 [R1], R2", "LDL.64 R8, [R1]", "LDG.E R8, desc[UR4][R8.64]")
