@@ -331,7 +331,7 @@ TEST_F(PackageTest, ConstantsThatAreInputsAreRefused) {
   std::string manifest = ReadText(Path("p/manifest.json"));
   for (size_t at; (at = manifest.find("\"constant\"")) != std::string::npos;) manifest.replace(at, 10, "\"input\"");
   WriteText(Path("p/manifest.json"), manifest);
-  EXPECT_THAT(PackageRunner::Load(Path("p")).status().message(),
+  EXPECT_THAT(std::string(PackageRunner::Load(Path("p")).status().message()),
               ::testing::MatchesRegex(Path("p/manifest.json") + " is damaged: tensor '.*' changes, and buffer '.*' is a constant; build the package again"));
 }
 

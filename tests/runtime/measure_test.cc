@@ -296,7 +296,7 @@ TEST(Measure, PlansAreTimedAsTheyAre) {
   FakeState state;
   state.kind = TargetKind::kCuda;
   FakeDevice device(state);
-  FakePlan plan(state, 10);
+  FakePlan plan(state, std::vector<Launch>(10));
   const Timing timing = MeasurePlan(device, plan, Options(1, 4, 100)).value();
   EXPECT_THAT(timing.samples, SizeIs(4));
   EXPECT_THAT(timing.samples, Each(DoubleNear(10e-3, 1e-9)));
