@@ -28,6 +28,7 @@ constexpr double kMatrixUnits = 32, kSplitMatrixUnits = kMatrixUnits / 6;
 // Of an output that is looked at in part: pieces, and of each.
 constexpr int64_t kParts = 8, kPartBytes = 64 << 10;
 constexpr int64_t kViewAlignment = 512;  // Device::View
+constexpr int kReplays = 16;             // of a program that starts early, behind a kernel that writes its inputs
 // Kept between candidates: of host memory, and of a GPU's.
 constexpr int64_t kMostHostBytes = int64_t{512} << 20, kMostDeviceBytes = int64_t{4} << 30;
 
@@ -130,6 +131,7 @@ class CandidateRunner::Job {
     return Fail(KindOf(status), std::string(status.message()));
   }
   void ReportSeconds();
+  void SetUnboundedError(const std::string& text);
 
   bool Parse();
   bool Load();
@@ -142,6 +144,7 @@ class CandidateRunner::Job {
   bool Check();
   bool CheckWritten(const Array& output, const std::string& name, int64_t first);
   bool Time();
+  bool CompareInPlace();
   bool Verify();
   absl::Status Outputs(Executable& executable, std::vector<Array>* outputs);
   absl::StatusOr<std::vector<Array>> PartsOfOutput(int output, std::vector<int64_t>* begins);
@@ -164,7 +167,7 @@ v1::RunReply CandidateRunner::Job::Run() {
   auto began = std::chrono::steady_clock::now();
   Begin(MeasureStage::kLoad);
   // Looked at after the timing, so that those that lost the race are looked at in part only; an error takes the place of the time.
-  bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && Check();
+  bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && CompareInPlace() && Check();
   if (ok && wants_verification() && !raced_out_) ok = Verify();
   if (ok && !wants_timing()) reply_.mutable_timing();
   if (ok)
@@ -334,12 +337,7 @@ bool CandidateRunner::Job::CheckWritten(const Array& output, const std::string& 
   if (const int64_t unwritten = FirstUnwritten(output); unwritten >= 0) {
     std::string text = "element " + std::to_string(first + unwritten) + " of output '" + name +
                        "' was not written, or came from memory that was not";
-    if (wants_verification()) {
-      v1::Verification& verification = *reply_.mutable_verification();
-      verification.set_max_abs_error(std::numeric_limits<double>::infinity());
-      verification.set_max_rel_error(std::numeric_limits<double>::infinity());
-      verification.set_text(text);
-    }
+    if (wants_verification()) SetUnboundedError(text);
     return Fail(ErrorKind::kWrongResult, text);
   }
   // With a reference at hand, the comparison tells whether that is right.
@@ -359,6 +357,13 @@ bool CandidateRunner::Job::Time() {
   options.flush_cache = wanted.flush_cache();
   options.has_run = true;
   options.max_seconds = job_.max_timing_seconds() > 0 ? job_.max_timing_seconds() : options.max_seconds;
+  if (StartsEarly(executable_->program())) {
+    absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
+    if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));
+    absl::StatusOr<std::vector<Launch>> writers = (*in_place)->Rewrite(*executable_);
+    if (!writers.ok()) return Fail(writers.status());
+    options.before = *std::move(writers);
+  }
   absl::StatusOr<Timing> timing = MeasureExecutable(*executable_, options);
   if (!timing.ok()) return Fail(timing.status());
   std::string impossible = ImpossibleTiming(*timing, dag_, device_.facts());
@@ -366,6 +371,27 @@ bool CandidateRunner::Job::Time() {
   raced_out_ = timing->raced_out;
   ToProto(*timing, *reply_.mutable_timing());
   return true;
+}
+
+// A program that starts early is compared with itself behind a kernel that writes its inputs. What lost the race is no one's best.
+bool CandidateRunner::Job::CompareInPlace() {
+  if (raced_out_ || !StartsEarly(executable_->program())) return true;
+  StageClock clock(&seconds_.check);
+  absl::StatusOr<InPlace*> in_place = runner_.GetInPlace();
+  if (!in_place.ok()) return Fail(ErrorKind::kInfrastructure, std::string(in_place.status().message()));
+  const absl::StatusOr<std::string> difference = (*in_place)->Compare(*executable_, kReplays);
+  if (!difference.ok()) return Fail(difference.status());
+  if (difference->empty()) return true;
+  if (wants_verification()) SetUnboundedError(*difference);
+  return Fail(ErrorKind::kWrongResult, *difference);
+}
+
+// The verification of a program whose outputs cannot be compared, or need not be.
+void CandidateRunner::Job::SetUnboundedError(const std::string& text) {
+  v1::Verification& verification = *reply_.mutable_verification();
+  verification.set_max_abs_error(std::numeric_limits<double>::infinity());
+  verification.set_max_rel_error(std::numeric_limits<double>::infinity());
+  verification.set_text(text);
 }
 
 absl::Status CandidateRunner::Job::EvaluateNaively() {
@@ -412,10 +438,19 @@ bool CandidateRunner::Job::Verify() {
   return comparison.ok || Fail(ErrorKind::kWrongResult, comparison.text);
 }
 
-CandidateRunner::CandidateRunner(Device& device)
+CandidateRunner::CandidateRunner(Device& device, SourceCompiler compile)
     : device_(device),
+      compile_(std::move(compile)),
       pool_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes),
       references_(device, device.kind() == TargetKind::kCuda ? kMostDeviceBytes : kMostHostBytes, kMostHostBytes) {}
+
+absl::StatusOr<InPlace*> CandidateRunner::GetInPlace() {
+  if (in_place_ != nullptr) return in_place_.get();
+  if (compile_ == nullptr)
+    return absl::UnavailableError("this runner has no compiler for the kernels around a program that starts early");
+  ASSIGN_OR_RETURN(in_place_, InPlace::Create(device_, compile_));
+  return in_place_.get();
+}
 
 v1::RunReply CandidateRunner::Run(const v1::RunJob& job, const StageBegins& stage_begins) {
   v1::RunReply reply = Job(*this, job, stage_begins).Run();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "compiler/tensor/array.h"
 #include "compiler/tensor/compute_dag.h"
 #include "worker/device_memory.h"
+#include "worker/in_place.h"
 
 namespace diapason {
 
@@ -40,7 +42,8 @@ class CandidateRunner {
   // Called when a stage begins. `quiet`: the caller should return only when nothing disturbs a timing.
   using StageBegins = std::function<void(MeasureStage stage, bool quiet)>;
 
-  explicit CandidateRunner(Device& device);
+  // `compile` makes the kernels around programs that start early (worker/in_place.h); without it such programs are refused.
+  explicit CandidateRunner(Device& device, SourceCompiler compile = nullptr);
 
   // Never fails: what goes wrong is in the reply. `device_lost` is set after a fault that leaves the device unusable.
   v1::RunReply Run(const v1::RunJob& job, const StageBegins& stage_begins);
@@ -48,7 +51,12 @@ class CandidateRunner {
  private:
   class Job;
 
+  // Made when the first program asks for it.
+  absl::StatusOr<InPlace*> GetInPlace();
+
   Device& device_;
+  const SourceCompiler compile_;
+  std::unique_ptr<InPlace> in_place_;
   BufferPool pool_;
   References references_;
   std::vector<Array> scratch_;  // outputs of the last candidate: memory that is there already

@@ -325,6 +325,16 @@ TEST_F(PackageTest, ChangedWeightsAndBinariesAreRefused) {
             Path("p/weights.bin") + " is damaged: its checksum does not match; build the package again");
 }
 
+// Kernels that start early read constants while others still write: what a kernel takes for one must be one.
+TEST_F(PackageTest, ConstantsThatAreInputsAreRefused) {
+  ASSERT_TRUE(BuildNaively(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
+  std::string manifest = ReadText(Path("p/manifest.json"));
+  for (size_t at; (at = manifest.find("\"constant\"")) != std::string::npos;) manifest.replace(at, 10, "\"input\"");
+  WriteText(Path("p/manifest.json"), manifest);
+  EXPECT_THAT(std::string(PackageRunner::Load(Path("p")).status().message()),
+              ::testing::MatchesRegex(Path("p/manifest.json") + " is damaged: tensor '.*' changes, and buffer '.*' is a constant; build the package again"));
+}
+
 TEST_F(PackageTest, DevicesThatCannotRunItAreRefused) {
   const Network network = AddNetwork();
   const Partition partition = PartitionNetwork(network).value();
