@@ -2,26 +2,32 @@
 """PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32, random weights, everything in CUDA graphs.
 
     bench/peers_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
-    bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with max-autotune: takes minutes
+    bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
     bench/peers_torch.py kernels convs|depthwise|gemm the kernels of gpu_table/cases.py, the best of formats and ways
     bench/peers_torch.py export NAME FILE             the network as ONNX, with image.npy and expected.npy beside it
+    bench/peers_torch.py serve                        answers such requests, one JSON list of words a line, until its input ends
 
-Prints one JSON document; times are medians in microseconds. A sample is 20 ms of replays one after the other, as Diapason
-takes its own.
+Prints one JSON document each; times are medians in microseconds. A sample is 20 ms of replays one after the other, as Diapason
+takes its own. Before timing: batch norms are folded into convolutions, cuDNN tries all of its algorithms.
 """
 import argparse
+import gc
+import importlib.util
 import json
 import math
+import os
 import pathlib
 import statistics
 import sys
+import time
+import warnings
 
 import torch
 import torch.nn.functional as F
 import torchvision
+from torch.fx.experimental.optimization import fuse
 
 from gpu_table import cases, npy
-from gpu_table.torch_to_onnx import export
 
 FORMATS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 SAMPLES = 10
@@ -60,32 +66,52 @@ def time_us(call, copies=1):
     return statistics.median(replay_ms(graph, replays) for _ in range(SAMPLES)) / (replays * copies) * 1e3
 
 
-def network(name, memory_format, batch=1):
+def make(name):
     torch.manual_seed(0)
-    model = getattr(torchvision.models, name)(weights=None).eval().cuda().to(memory_format=memory_format)
-    image = torch.randn(batch, 3, 224, 224, device="cuda").contiguous(memory_format=memory_format)
-    return model, image
+    return getattr(torchvision.models, name)(weights=None, **cases.TORCHVISION_OPTIONS.get(name, {})).eval()
+
+
+def batch_norms(model):
+    return sum(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
+
+
+def folded(name):
+    """Where PyTorch can trace the network; what is left of its batch norms is in the answer."""
+    model = make(name)
+    try:
+        return fuse(model)
+    except Exception as error:  # whatever the tracer does not know
+        print(f"{name} is not folded: {error}", file=sys.stderr)
+        return model
 
 
 def time_network(args):
     variants = {}
+    model = folded(args.name)
     for name, memory_format in FORMATS.items():
-        model, image = network(args.name, memory_format, args.batch)
-        variants[name] = time_us(lambda: model(image))
-    return {"variants": variants, "best_us": min(variants.values())}
+        placed = model.cuda().to(memory_format=memory_format)
+        image = torch.randn(args.batch, 3, 224, 224, device="cuda").contiguous(memory_format=memory_format)
+        with torch.inference_mode():
+            variants[name] = time_us(lambda: placed(image))
+    return {"variants": variants, "best_us": min(variants.values()), "batch_norms_left": batch_norms(model)}
 
 
 def time_compiled(args):
-    """Without CUDA graphs of its own, so that it is timed as all others."""
-    variants = {}
-    for name, memory_format in FORMATS.items():
-        torch.compiler.reset()
-        model, image = network(args.name, memory_format, args.batch)
-        compiled = torch.compile(model, mode="max-autotune-no-cudagraphs")
+    """With the weights frozen, in the default mode, whose layout it chooses itself; timed as all others are."""
+    import torch._inductor.config as inductor
+    inductor.freezing = True
+    torch.compiler.reset()
+    model = folded(args.name).cuda()
+    image = torch.randn(args.batch, 3, 224, 224, device="cuda")
+    began = time.monotonic()
+    with torch.no_grad():  # freezing takes no inference mode
+        compiled = torch.compile(model)
         for _ in range(3):
             compiled(image)
-        variants[name] = time_us(lambda: compiled(image))
-    return {"variants": variants, "best_us": min(variants.values())}
+        torch.cuda.synchronize()
+        seconds = time.monotonic() - began
+        variants = {"compiled": time_us(lambda: compiled(image))}
+    return {"variants": variants, "best_us": variants["compiled"], "seconds": seconds}
 
 
 def random(shape, memory_format=torch.contiguous_format):
@@ -146,6 +172,7 @@ def time_gemm(kernel):
     return {"variants": {"a @ b": time}, "best_us": time, "bare_us": time}
 
 
+@torch.inference_mode()
 def time_kernels(args):
     if args.part == "gemm":
         return {"kernels": {cases.GEMM.name: time_gemm(cases.GEMM)}}
@@ -162,13 +189,24 @@ def set_statistics(model):
     return model.eval()
 
 
+def export(model, image, file):
+    """By the exporter of TorchScript. It wants the onnx package only to look for functions of onnxscript, which these networks have
+    none of; where the package is not there, that step is left out."""
+    if importlib.util.find_spec("onnx") is None:
+        from torch.onnx._internal.torchscript_exporter import onnx_proto_utils
+        onnx_proto_utils._add_onnxscript_fn = lambda model_bytes, custom_opsets: model_bytes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (image,), str(file), dynamo=False, opset_version=17, input_names=["image"], output_names=["output"])
+
+
+@torch.no_grad()
 def export_network(args):
     """On the processor: the reference must not depend on cuDNN's choice of algorithm."""
-    torch.manual_seed(0)
-    model = set_statistics(getattr(torchvision.models, args.name)(weights=None))
+    model = set_statistics(make(args.name))
     image = torch.randn(1, 3, 224, 224)
     file = pathlib.Path(args.file)
-    file.write_bytes(export(model, image, args.name))
+    export(model, image, file)
     for name, value in (("image", image), ("expected", model(image))):
         npy.write(file.parent / f"{name}.npy", value.shape, value.flatten().tolist())
     return {"file": str(file)}
@@ -195,16 +233,38 @@ def parse(words):
     command.add_argument("name")
     command.add_argument("file")
     command.set_defaults(run=export_network)
+    commands.add_parser("serve").set_defaults(run=None)
     return parser.parse_args(words)
 
 
-@torch.inference_mode()
+def answer(args):
+    return versions() | args.run(args)
+
+
+def serve():
+    """What libraries print must not get among the answers."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            reply = answer(parse(json.loads(line)))
+        except Exception as error:  # the next request may do
+            reply = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else 'no message'}"}
+        print(json.dumps(reply), file=answers, flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = 0
     args = parse(sys.argv[1:])
-    print(json.dumps(versions() | args.run(args)))
+    if args.run is None:
+        serve()
+    else:
+        print(json.dumps(answer(args)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
+#include "worker/convert.h"
 #include "worker/tracker_server.h"
 
 namespace diapason {
@@ -130,6 +131,7 @@ class SimulatedWorker {
     v1::DeviceDescription& device = *request.add_devices();
     device.set_name("cuda:0");
     device.set_target("cuda -arch=sm_90");
+    ToProto(DefaultFacts(Target::Parse("cuda -arch=sm_90").value()), *device.mutable_facts());
     device.mutable_facts()->set_model("H200");
     device.mutable_facts()->set_uuid("GPU-" + std::to_string(number));
     device.set_state(v1::DEVICE_STATE_READY);
@@ -203,6 +205,7 @@ class SimulatedWorker {
         v1::LeaseOutcome& outcome = *call->request.add_outcomes();
         outcome.set_lease(lease);
         for (double sample : {1e-3, 1.1e-3, 1.2e-3}) outcome.mutable_result()->mutable_timing()->add_samples(sample);
+        outcome.mutable_result()->mutable_timing()->set_number(1);
         outcome.mutable_result()->mutable_on()->set_model("H200");
       }
     }
@@ -267,7 +270,7 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
       v1::MeasureRequest& one = *request.add_requests();
       one.set_id(static_cast<uint64_t>(number) << 40 | static_cast<uint64_t>(submitted + 1));
       one.set_workload(workload);
-      one.set_schedule(schedule);
+      one.set_schedule(schedule + std::to_string(one.id()));  // equal ones of several queues are measured once
       one.set_target("cuda -arch=sm_90");
       one.set_device_model("H200");
       latencies.Submitted(one.id());
@@ -284,7 +287,7 @@ void Coordinate(const std::string& address, int number, double rate, Latencies& 
 
 // The tracker as a process: writes its address to `out`, ends with SIGTERM.
 [[noreturn]] void RunTracker(int out, const std::string& state) {
-  auto server = TrackerServer::Start({"127.0.0.1:0", {}, ""}, {}, state);
+  auto server = TrackerServer::Start({"127.0.0.1:0", {}}, {}, state);
   if (!server.ok()) {
     std::fprintf(stderr, "%s\n", std::string(server.status().message()).c_str());
     _exit(1);

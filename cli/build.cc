@@ -13,11 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/build_latency.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "compiler/build/build_package.h"
+#include "compiler/build/package.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
@@ -29,15 +31,17 @@
 #include "service/records.h"
 #include "service/service_client.h"
 #include "service/target.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
 
 struct BuildFlags {
   ModelFlags model;
+  ImportFlags import;
   std::string target, history, service, out;
   double build_timeout = 120;
-  bool json = false;
+  bool json = false, no_measure = false;
   SecurityFlags security;
 };
 
@@ -86,6 +90,13 @@ void ChooseRecord(const std::map<std::string, TuningRecord>& records, const Targ
                                            "; the default schedule is used, which may be slow"));
   }
 }
+
+// Seconds; 0: not known.
+struct BuiltLatency {
+  double tasks = 0;      // the sum of the tasks' times with their counts
+  double expected = 0;   // with what runs side by side, corrected by what the history knows of the network
+  double measured = 0;
+};
 
 // How the network is cut.
 struct CutChoice {
@@ -191,7 +202,7 @@ std::vector<Library> LibrariesOf(const std::vector<TaskBuild>& builds) {
 }
 
 void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& partition, const ResolvedTarget& resolved,
-               const std::vector<TaskBuild>& builds, const CutChoice& cut) {
+               const std::vector<TaskBuild>& builds, const CutChoice& cut, const BuiltLatency& latency) {
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
   for (size_t i = 0; i < builds.size(); ++i) {
     const TaskKernels& kernels = builds[i].kernels;
@@ -210,31 +221,54 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const Partition& part
   for (Library library : LibrariesOf(builds)) libraries.push_back(NameOf(library));
   nlohmann::ordered_json other = nlohmann::ordered_json::array();
   for (const auto& [boundary, way] : cut.other) other.push_back({{"boundary", boundary}, {"way", way}});
+  const auto microseconds = [](double seconds) {
+    return seconds > 0 ? nlohmann::ordered_json(seconds * 1e6) : nlohmann::ordered_json(nullptr);
+  };
   out << nlohmann::ordered_json{{"out", flags.out},
                                 {"target", resolved.target.ToString()},
                                 {"libraries", libraries},
                                 {"other_ways", other},
+                                {"tasks_us", microseconds(latency.tasks)},
+                                {"estimated_us", microseconds(latency.expected)},
+                                {"measured_us", microseconds(latency.measured)},
                                 {"tasks", tasks}}
              .dump(2)
       << "\n";
 }
 
 void PrintText(std::ostream& out, const BuildFlags& flags, const Partition& partition, const std::vector<TaskBuild>& builds,
-               const CutChoice& cut) {
-  double seconds = 0;
+               const CutChoice& cut, const BuiltLatency& latency) {
   std::set<int> defaults;
   for (size_t i = 0; i < builds.size(); ++i) {
-    seconds += partition.programs[i].weight * builds[i].kernels.estimated_seconds;
     if (builds[i].kernels.record < 0) defaults.insert(partition.programs[i].task);
   }
   const size_t tasks = partition.tasks.size();
   out << "built " << flags.out << ": " << Count(tasks, "task") << ", " << tasks - defaults.size()
       << " with the best record, " << defaults.size() << " with the default schedule";
-  if (defaults.empty()) out << "; estimated latency " << Duration(seconds);
+  if (defaults.empty()) out << "; estimated latency " << Duration(latency.expected);
+  if (latency.measured > 0) out << ", measured here " << Duration(latency.measured);
   for (Library library : LibrariesOf(builds)) out << "; needs " << TitleOf(library) << " where it runs";
   out << "\n";
   for (const auto& [boundary, way] : cut.other)
     out << "cut at " << boundary << ": " << way << ", which the history says is faster than the usual way\n";
+}
+
+// What the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
+absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, NetworkLatency network, double correction, Session& session) {
+  ASSIGN_OR_RETURN(const Package package, Package::Open(flags.out));
+  BuiltLatency latency;
+  latency.tasks = package.manifest().estimated_seconds();
+  latency.expected = package.manifest().latency_seconds;
+  if (flags.no_measure || flags.history.empty() || latency.expected <= 0) return latency;
+  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasureLatency(flags.out, network.device_model));
+  if (!measured.has_value()) return latency;
+  latency.measured = *measured;
+  network.measured = *measured;
+  network.tasks = latency.tasks;
+  network.modelled = latency.expected / correction;
+  const absl::Status kept = KeepLatency(flags.history, network);
+  if (!kept.ok()) Warn(session, absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
+  return latency;
 }
 
 absl::Status RunBuild(const BuildFlags& flags, Session& session) {
@@ -242,7 +276,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
   }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndCut(flags.model));
+  ASSIGN_OR_RETURN(const ImportedModel loaded, LoadAndCut(flags.model, flags.import, /*with_network=*/true));
   std::map<std::string, TuningRecord> records;
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
@@ -260,6 +294,11 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     ChooseRecord(records, resolved.target, tasks[programs[i].task], &builds[i]);
   CompileAll(partition, {resolved, flags.build_timeout}, builds);
   PackageRequest request{loaded.network, partition, resolved.target, resolved.facts, {}};
+  const NetworkLatency network{LatencyKey(NetworkName(flags.model.model), loaded.cuts.partition), resolved.target.ToString(),
+                               resolved.facts.model};
+  if (from_file) {
+    ASSIGN_OR_RETURN(request.correction, CorrectionFor(flags.history, network));
+  }
   std::set<std::string> warned;  // a task may be there in several places
   for (const TaskBuild& build : builds) {
     for (const std::string& warning : build.warnings)
@@ -268,8 +307,9 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     request.tasks.push_back(build.kernels);
   }
   RETURN_IF_ERROR(BuildPackage(flags.out, request));
-  flags.json ? PrintJson(session.out, flags, partition, resolved, builds, cut)
-             : PrintText(session.out, flags, partition, builds, cut);
+  ASSIGN_OR_RETURN(const BuiltLatency latency, LatencyOf(flags, network, request.correction, session));
+  flags.json ? PrintJson(session.out, flags, partition, resolved, builds, cut, latency)
+             : PrintText(session.out, flags, partition, builds, cut, latency);
   return absl::OkStatus();
 }
 
@@ -284,12 +324,16 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
       "built where there is no GPU.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
+  AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
   command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
   command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
+  command->add_flag("--no-measure", flags->no_measure,
+                    "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
+                    "that time, by which later estimates of the network are corrected");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
 }

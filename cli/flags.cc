@@ -129,6 +129,22 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
   AddBuiltinFlags(command, flags);
 }
 
+ImportLimits ImportFlags::limits() const {
+  ImportLimits limits;
+  limits.memory_bytes = static_cast<int64_t>(memory_gib * static_cast<double>(int64_t{1} << 30));
+  limits.seconds = seconds;
+  return limits;
+}
+
+void AddImportFlags(CLI::App* command, ImportFlags* flags) {
+  const std::string group = "Limits of reading a model";
+  AddNumber(command, "--import-memory", &flags->memory_gib, 0,
+            "GiB of memory that reading and partitioning the model may take (default: half of the host's)")
+      ->type_name("GIB")
+      ->group(group);
+  AddNumber(command, "--import-seconds", &flags->seconds, 0, "Seconds that it may take (default 300)")->group(group);
+}
+
 void AddTargetFlag(CLI::App* command, std::string* target) {
   command
       ->add_option("--target", *target,
@@ -175,12 +191,9 @@ absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
   return options;
 }
 
-absl::StatusOr<LoadedModel> LoadAndCut(const ModelFlags& flags) {
+absl::StatusOr<ImportedModel> LoadAndCut(const ModelFlags& flags, const ImportFlags& import, bool with_network) {
   ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
-  LoadedModel loaded;
-  ASSIGN_OR_RETURN(loaded.network, LoadOptimized(flags.model, options));
-  ASSIGN_OR_RETURN(loaded.cuts, FindCuts(loaded.network));
-  return loaded;
+  return ImportModel({flags.model, options, import.limits(), with_network, nullptr});
 }
 
 }  // namespace diapason

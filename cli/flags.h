@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
 #include "compiler/tensor/target.h"
+#include "service/import_model.h"
 
 namespace CLI {
 class App;
@@ -29,13 +29,16 @@ struct ModelFlags {
   std::map<std::string, std::string> extra;  // options of built-in networks, by name
 };
 
-// A model ready for tuning or building.
-struct LoadedModel {
-  Network network;  // optimized
-  Cuts cuts;
+// What the process that reads a model may take.
+struct ImportFlags {
+  double memory_gib = 0;  // 0: not given
+  double seconds = ImportLimits().seconds;
+  ImportLimits limits() const;
 };
 
 void AddModelFlags(CLI::App* command, ModelFlags* flags);
+// --import-memory and --import-seconds.
+void AddImportFlags(CLI::App* command, ImportFlags* flags);
 // --target, required.
 void AddTargetFlag(CLI::App* command, std::string* target);
 // A whole number or a decimal one within bounds; the current value is the default.
@@ -45,8 +48,8 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
 
 // InvalidArgument names the flag that is malformed.
 absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
-// Loads and optimizes the model, and finds the ways to cut it.
-absl::StatusOr<LoadedModel> LoadAndCut(const ModelFlags& flags);
+// Loads and optimizes the model, and finds the ways to cut it, in a process of its own.
+absl::StatusOr<ImportedModel> LoadAndCut(const ModelFlags& flags, const ImportFlags& import, bool with_network);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);

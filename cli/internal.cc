@@ -3,6 +3,7 @@
 #include "absl/strings/numbers.h"
 #include "cli/device_names.h"
 #include "compiler/tensor/target.h"
+#include "service/import_model.h"
 #include "worker/processes.h"
 
 namespace diapason {
@@ -14,11 +15,13 @@ constexpr int kBadArguments = 2;
 
 std::optional<int> RunInternal(const std::vector<std::string>& args) {
   if (args.size() == 1 && args[0] == "internal-devices") return PrintDeviceTargets();
+  const bool importer = !args.empty() && args[0] == "internal-importer";
   const bool builder = !args.empty() && args[0] == "internal-builder";
   const bool runner = !args.empty() && args[0] == "internal-runner";
-  if (!builder && !runner) return std::nullopt;
+  if (!builder && !runner && !importer) return std::nullopt;
   int fd = 0;
-  if (args.size() != (builder ? 3u : 5u) || args[1] != "--fd" || !absl::SimpleAtoi(args[2], &fd)) return kBadArguments;
+  if (args.size() != (runner ? 5u : 3u) || args[1] != "--fd" || !absl::SimpleAtoi(args[2], &fd)) return kBadArguments;
+  if (importer) return ImporterMain(fd);
   if (builder) return BuilderMain(fd);
   const absl::StatusOr<Target> target = Target::Parse(args[4]);
   return target.ok() ? RunnerMain(fd, *target) : kBadArguments;

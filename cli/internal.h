@@ -1,4 +1,4 @@
-// The hidden subcommands: what the program runs as when a worker starts it as a builder or runner process.
+// The hidden subcommands: what the program runs as when it starts itself as a process that reads a model, builds or measures.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace diapason {
 
-// The exit code of "internal-builder --fd N" or "internal-runner --fd N --target TEXT"; nothing for any other arguments.
+// The exit code of "internal-importer --fd N", "internal-builder --fd N" or "internal-runner --fd N --target TEXT"; nothing for any other arguments.
 std::optional<int> RunInternal(const std::vector<std::string>& args);
 
 }  // namespace diapason

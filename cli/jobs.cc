@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
@@ -26,6 +27,7 @@ namespace {
 struct JobFlags {
   std::string service;
   int64_t job = 0, trials = 0;
+  std::vector<int64_t> jobs;  // of `jobs delete`
   double give_up = 10;
   bool json = false;
   SecurityFlags security;
@@ -265,6 +267,16 @@ absl::Status RunResume(const JobFlags& flags, Session& session) {
   return TellState(job, flags, session);
 }
 
+absl::Status RunDelete(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  for (const int64_t job : flags.jobs) {
+    RETURN_IF_ERROR(client->Delete(job));
+    if (!flags.json) session.out << "job " << job << " is deleted\n";
+  }
+  if (flags.json) session.out << nlohmann::ordered_json{{"deleted", flags.jobs}}.dump(2) << "\n";
+  return absl::OkStatus();
+}
+
 void AddJobFlags(CLI::App* command, JobFlags* flags) {
   command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
   AddNumber(command, "--give-up", &flags->give_up, 0, "Seconds to try when the service does not answer (default 10)");
@@ -277,7 +289,11 @@ using JobBody = absl::Status (*)(const JobFlags&, Session&);
 CLI::App* AddJobCommand(CLI::App* jobs, CommandBody& chosen, const std::string& name, const std::string& help,
                         JobBody body, const std::shared_ptr<JobFlags>& flags) {
   CLI::App* command = jobs->add_subcommand(name, help);
-  if (name != "list") {
+  if (name == "delete") {
+    command->add_option("JOBS", flags->jobs, "Ids of jobs that have ended, as `diapason jobs list` shows them")
+        ->required()
+        ->type_name("");
+  } else if (name != "list") {
     command->add_option("JOB", flags->job, "Id of the job, as `diapason jobs list` shows it")
         ->required()
         ->type_name("");
@@ -311,6 +327,8 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   AddLaunchFlags(AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags),
                  &flags->launch);
   AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
+  AddJobCommand(jobs, chosen, "delete", "Forget jobs that have ended; what they measured stays in the history", &RunDelete,
+                flags);
   CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Go on with a job that has ended", &RunResume, flags);
   AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
            "New limit, measurements in the history included (default: as before)");

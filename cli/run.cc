@@ -86,7 +86,7 @@ Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 struct RunReport {
   std::vector<PackagePort> outputs;
   int paths = 1;  // on which kernels run side by side
-  double estimated_seconds = 0;
+  double tasks_seconds = 0, expected_seconds = 0;  // 0: not known
   std::optional<Latency> latency;
   std::optional<CheckResult> check;
 };
@@ -103,11 +103,12 @@ void PrintJson(std::ostream& out, const RunReport& report) {
     for (double sample : l.samples) samples.push_back(sample * 1e6);
     json["latency_us"] = {{"mean", l.mean * 1e6}, {"median", l.median * 1e6}, {"std", l.std * 1e6}, {"samples", samples}};
   }
-  if (report.estimated_seconds > 0) json["estimated_us"] = report.estimated_seconds * 1e6;
+  if (report.tasks_seconds > 0) json["tasks_us"] = report.tasks_seconds * 1e6;
+  if (report.expected_seconds > 0) json["estimated_us"] = report.expected_seconds * 1e6;
   if (report.check.has_value()) {
     const CheckResult& c = *report.check;
     json["check"] = {{"ok", c.ok}, {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
-                     {"worst", c.worst}};
+                     {"tolerance", c.tolerance}, {"worst", c.worst}};
   }
   out << json.dump(2) << "\n";
 }
@@ -116,14 +117,15 @@ void PrintText(std::ostream& out, const RunReport& report) {
   for (const PackagePort& port : report.outputs) out << "output " << port.name << ": " << port.TypeText() << "\n";
   if (report.check.has_value()) {
     out << "check " << (report.check->ok ? "ok" : "FAILED") << absl::StrFormat(": largest error %.3g, ", report.check->max_abs_error)
-        << absl::StrFormat("%.3g of the output's largest value\n", report.check->max_rel_error);
+        << absl::StrFormat("%.3g of the output's magnitude (allowed: %.3g)\n", report.check->max_rel_error, report.check->tolerance);
   }
   if (report.latency.has_value()) {
     const Latency& l = *report.latency;
     if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
     out << "latency mean " << Duration(l.mean) << ", median " << Duration(l.median) << ", std " << Duration(l.std) << " of "
         << Count(l.samples.size(), "sample") << "\n";
-    if (report.estimated_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.estimated_seconds) << "\n";
+    if (report.expected_seconds > 0) out << "estimated latency " << Duration(report.expected_seconds) << "\n";
+    if (report.tasks_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.tasks_seconds) << "\n";
   }
 }
 
@@ -136,7 +138,8 @@ absl::Status RunRun(const RunFlags& flags, Session& session) {
   RunReport report;
   report.outputs = runner->manifest().outputs;
   report.paths = runner->paths();
-  report.estimated_seconds = runner->manifest().estimated_seconds();
+  report.tasks_seconds = runner->manifest().estimated_seconds();
+  report.expected_seconds = runner->manifest().latency_seconds;
   if (!flags.output_dir.empty()) RETURN_IF_ERROR(WriteOutputs(flags.output_dir, report.outputs, outputs));
   if (flags.bench) {
     TimingOptions timing;

@@ -18,8 +18,10 @@ namespace {
 struct ServeFlags {
   ServiceFlags service;
   LaunchFlags launch;
+  ImportFlags import;
   std::string listen, history, tracker, state;
-  int64_t running = 4, unfinished = 256;
+  int64_t running = 4, unfinished = 256, max_models = ModelStoreLimits().models;
+  double max_models_gib = static_cast<double>(ModelStoreLimits().bytes >> 30);
 };
 
 // Where other hosts reach what listens there: "all addresses" is none that can be dialled.
@@ -46,6 +48,9 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   options.jobs.history = flags.history;
   options.jobs.running = static_cast<int>(flags.running);
   options.jobs.unfinished = static_cast<int>(flags.unfinished);
+  options.jobs.import = flags.import.limits();
+  options.jobs.models.models = flags.max_models;
+  options.jobs.models.bytes = static_cast<int64_t>(flags.max_models_gib * static_cast<double>(int64_t{1} << 30));
   const auto credentials = options.jobs.credentials;
   ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
@@ -85,6 +90,10 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
   AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");
+  AddWhole(command, "--max-models", &flags->max_models, 1, 1000000,
+           "Models that are kept; those used longest ago go when no unfinished job has them (default 1000)");
+  AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0, "GiB of models that are kept, likewise (default 64)");
+  AddImportFlags(command, &flags->import);
   AddLaunchFlags(command, &flags->launch);
   AddServiceFlags(command, &flags->service, Ends::kBoth);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });

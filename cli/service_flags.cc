@@ -1,5 +1,8 @@
 #include "cli/service_flags.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
@@ -33,9 +36,17 @@ std::optional<HostPort> Split(const std::string& address) {
   return parts;
 }
 
+// By the address itself: a name may lead anywhere, whatever it begins with. "localhost" is loopback by RFC 6761.
 bool IsLoopback(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return false;
+  host = host.substr(1, host.size() - 2);
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
 absl::Status CheckPlainText(const std::string& flag, const std::string& address, const SecurityFlags& flags) {
@@ -108,6 +119,16 @@ void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
           },
           ""))
       ->type_name("MODE")
+      ->group("Security");
+}
+
+void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names) {
+  command
+      ->add_option("--keep-env", *names,
+                   "Environment variable that builders and runners get besides those that compilers and drivers need; may be "
+                   "given several times")
+      ->allow_extra_args(false)
+      ->type_name("NAME")
       ->group("Security");
 }
 

@@ -39,6 +39,8 @@ void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
 
 // --sandbox, of the commands that start builders and runners.
 void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode);
+// --keep-env: names for PipelineOptions::keep_environment.
+void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names);
 
 // Events from now on go to stderr.
 void StartLog(const ServiceFlags& flags);

@@ -19,6 +19,7 @@ namespace {
 
 struct TasksFlags {
   ModelFlags model;
+  ImportFlags import;
   std::string target;
   bool json = false;
 };
@@ -76,7 +77,7 @@ void PrintText(std::ostream& out, const std::vector<TaskLine>& lines) {
 
 absl::Status RunTasks(const TasksFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const LoadedModel loaded, LoadAndCut(flags.model));
+  ASSIGN_OR_RETURN(const ImportedModel loaded, LoadAndCut(flags.model, flags.import, /*with_network=*/false));
   ASSIGN_OR_RETURN(const std::vector<TaskLine> lines, TaskLines(loaded.cuts, resolved));
   flags.json ? PrintJson(session.out, resolved.target, lines) : PrintText(session.out, lines);
   return absl::OkStatus();
@@ -88,6 +89,7 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tasks", "Show the tuning tasks that a network is cut into");
   auto flags = std::make_shared<TasksFlags>();
   AddModelFlags(command, &flags->model);
+  AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTasks(*flags, session); }; });

@@ -40,7 +40,7 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
   options.exclude_drift = flags.exclude_drift;
   options.max_pending = static_cast<uint32_t>(flags.max_pending);
   ASSIGN_OR_RETURN(const std::unique_ptr<TrackerServer> server,
-                   TrackerServer::Start({flags.listen, credentials, ""}, std::move(options), flags.state));
+                   TrackerServer::Start({flags.listen, credentials}, std::move(options), flags.state));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags.service, [&server] { return server->Metrics(); }));
   session.out << "tracker listens on " << server->address() << "\n" << std::flush;

@@ -1,6 +1,8 @@
 // diapason tune: searches schedules for a network's tasks and stores every measurement in a history.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
@@ -170,6 +173,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                 {"failed", report.failed},
                                 {"seconds", report.seconds},
                                 {"trials_per_s", report.trials_per_s},
+                                {"tasks_us", Number(report.tasks_us)},
                                 {"estimated_us", Number(report.estimated_us)},
                                 {"estimated_default_us", Number(report.estimated_default_us)},
                                 {"tasks", tasks},
@@ -184,6 +188,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                   {"rounds", s.rounds},
                                   {"trainings", s.trainings},
                                   {"verifications", s.verifications},
+                                  {"confirmations", s.confirmations},
                                   {"workers", WorkersJson(client)}}},
                                 {"errors", errors},
                                 {"stopped", report.stopped}}
@@ -225,17 +230,20 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
                    {"sketch of the best"}});
   for (const TaskReport& task : report.tasks) {
     if (!task.selected && task.trials == 0) continue;
-    const bool share = task.best_us.has_value() && report.estimated_us.has_value();
+    const bool share = task.best_us.has_value() && report.tasks_us.has_value();
     table.AddRow({absl::StrCat(task.id + 1), task.name, absl::StrFormat("%g", task.weight), absl::StrCat(task.trials),
                   Digits(task.default_us.value_or(0)), Digits(task.best_us.value_or(0)),
                   Digits(task.gflops.value_or(0)),
-                  share ? absl::StrFormat("%.1f%%", 100 * task.weight * *task.best_us / *report.estimated_us) : "-",
+                  share ? absl::StrFormat("%.1f%%", 100 * task.weight * *task.best_us / *report.tasks_us) : "-",
                   task.best_us.has_value() && !task.verified ? task.sketch + " (not verified)" : task.sketch});
   }
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
   out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
+  if (report.estimated_us != report.tasks_us)
+    out << " (the tasks' times add up to " << Duration(report.tasks_us.value_or(0) * 1e-6)
+        << "; corrected by what the network took when it was last built and measured)";
   if (report.estimated_default_us.has_value())
     out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
   out << "\n"
@@ -264,6 +272,10 @@ absl::Status CheckFleetFlags(const TuneFlags& flags) {
     return absl::InvalidArgumentError(
         "--sandbox is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
   }
+  if (!flags.keep_environment.empty()) {
+    return absl::InvalidArgumentError(
+        "--keep-env is for this host's own processes; with --tracker it is for each 'diapason worker' to say");
+  }
   return DialWith("--tracker", flags.tracker, flags.security).status();
 }
 
@@ -288,27 +300,35 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
   ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(flags.target));
   ASSIGN_OR_RETURN(here.measurer,
                    StartMeasurer({here.target.target, here.target.device, static_cast<int>(flags.builders),
-                                  flags.sandbox.value_or(SandboxMode::kAuto)}));
+                                  flags.sandbox.value_or(SandboxMode::kAuto), flags.keep_environment}));
   return here;
 }
 
 // What this host has says nothing of a fleet's workers: there, calls of a missing library fail as candidates do.
-void LeaveOutMissingLibraries(TunerOptions& options, Session& session) {
-  // Only the spaces are without what is missing: records keep the target as it was given.
+Target WithoutMissing(const Target& target, Session& session) {
   std::vector<std::string> missing;
-  const Target searched = WithoutMissingLibraries(options.target, CheckLibrary, &missing);
-  options.make_space = [searched](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
-    return TaskSpace::Create(dag, searched, facts);
-  };
+  Target here = WithoutMissingLibraries(target, CheckLibrary, &missing);
   for (const std::string& warning : missing) Warn(session, warning);
+  return here;
+}
+
+// What --without names.
+absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
+  const std::vector<std::string> names = absl::StrSplit(text, ',', absl::SkipEmpty());
+  for (const std::string& name : names)
+    if (std::find(std::begin(kAlgorithms), std::end(kAlgorithms), name) == std::end(kAlgorithms))
+      return absl::InvalidArgumentError(absl::StrCat("--without has '", name, "', which is no algorithm that can be left out; name one or more of ",
+                                                     absl::StrJoin(kAlgorithms, ",")));
+  return names;
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
+  ASSIGN_OR_RETURN(const std::vector<std::string> without, LeftOut(flags.without));
   ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags));
   // Before a process is started or a history is made.
   if (flags.tracker.empty()) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
-  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model));
+  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model, {flags.import.limits(), nullptr}));
 
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(work.links));
@@ -332,7 +352,11 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   if (!measuring.ok() && used_up) return no_worker_left();
   ASSIGN_OR_RETURN(const Fleet fleet, std::move(measuring));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
-  if (flags.tracker.empty()) LeaveOutMissingLibraries(options, session);
+  // Only the spaces are without what is missing or left out: records keep the target as it was given.
+  const Target searched = flags.tracker.empty() ? WithoutMissing(options.target, session) : options.target;
+  options.make_space = [searched, without = without](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
+    return TaskSpace::CreateWithout(dag, searched, facts, without);
+  };
   options.command_line = session.command_line;
   options.version = kVersion;
   if (!spec.deterministic) options.model_path = flags.history + ".model";
@@ -367,9 +391,14 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       "machine is left out with a warning.");
   auto flags = std::make_shared<TuneFlags>();
   AddTuneFlags(command, flags.get());
+  AddImportFlags(command, &flags->import);
   command->add_option("--history", flags->history, "History to add to; made when there is none")
       ->required()
       ->type_name("FILE");
+  command->add_option("--without", flags->without,
+                      "Algorithms to leave out of the search, of gemm, rows, strassen and winograd, as in strassen,winograd; records that a "
+                      "history has of them count as before")
+      ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT")
@@ -380,6 +409,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);
   AddSandboxFlag(command, &flags->sandbox);
+  AddKeepEnvironmentFlag(command, &flags->keep_environment);
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTune(*flags, session); }; });
 }

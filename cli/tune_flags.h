@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cli/flags.h"
@@ -24,11 +25,13 @@ struct TuneFlags {
   bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false;
 
   // Of `tune` alone.
-  std::string history, tracker;
+  ImportFlags import;
+  std::string history, tracker, without;
   int64_t builders = 0;
   double wait = -1;  // below 0: not given
   bool json = false;
   std::optional<SandboxMode> sandbox;
+  std::vector<std::string> keep_environment;
   SecurityFlags security;
   LaunchFlags launch;
 };

@@ -22,6 +22,7 @@ struct WorkerFlags {
   int64_t builders = 0;
   double drain = 30, reference_interval = 600;
   std::optional<SandboxMode> sandbox;
+  std::vector<std::string> keep_environment;
   // Of requests; in the units of the flags.
   int64_t max_request_mib = RequestLimits().bytes >> 20, max_nodes = RequestLimits().nodes;
   int64_t max_steps = RequestLimits().steps, max_iterations = RequestLimits().iterations;
@@ -45,6 +46,7 @@ absl::StatusOr<AgentOptions> OptionsFor(const WorkerFlags& flags) {
   options.pipeline.builders = static_cast<int>(flags.builders);
   options.pipeline.scratch_base = flags.scratch;
   options.pipeline.sandbox = flags.sandbox.value_or(SandboxMode::kAuto);
+  options.pipeline.keep_environment = flags.keep_environment;
   options.pipeline.limits = {flags.max_request_mib << 20, flags.max_nodes, flags.max_steps, flags.max_iterations,
                              static_cast<int64_t>(flags.max_tensor_gib * kGib)};
   options.pipeline.builder_memory_bytes = options.pipeline.runner_memory_bytes =
@@ -95,7 +97,7 @@ void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
       ->group(group);
   AddNumber(command, "--max-process-gib", &flags->max_process_gib, 0,
             "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
-            "there is, are left out (default: no limit)")
+            "there is, are left out (default: half of the host's, 4 at least)")
       ->group(group);
 }
 
@@ -130,6 +132,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen) {
             "Seconds between timings of a small kernel that tell a device that drifts (default 600)");
   AddServiceFlags(command, &flags->service, Ends::kDials);
   AddSandboxFlag(command, &flags->sandbox);
+  AddKeepEnvironmentFlag(command, &flags->keep_environment);
   AddLimitFlags(command, flags.get());
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunWorker(*flags, session); }; });
 }

@@ -9,10 +9,11 @@ function(diapason_room name)
   target_link_libraries(diapason_${name} PUBLIC ${ROOM_DEPS} PRIVATE ${ROOM_PRIVATE_DEPS})
 endfunction()
 
-# One test program a room: diapason_tests(tensor SRCS expr_test.cc ... DEPS diapason_tensor)
+# One test program a room: diapason_tests(tensor SRCS expr_test.cc ... DEPS diapason_tensor). `ctest -L tensor` runs its tests.
 function(diapason_tests name)
   cmake_parse_arguments(ROOM "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name}_tests ${ROOM_SRCS})
   target_link_libraries(${name}_tests PRIVATE ${ROOM_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 300 LABELS ${name})
 endfunction()

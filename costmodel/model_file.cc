@@ -191,7 +191,7 @@ absl::Status WriteModelFile(const std::string& path, const ModelFile& file) {
       Payload(file);
   const std::string bytes = absl::StrFormat("%s%d\nchecksum %016x\n", kMagic, kFormat, Checksum(body)) + body;
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Errno("write", path);
   absl::Status status = WriteAll(fd, bytes, path);
   close(fd);

@@ -243,6 +243,69 @@ absl::Status History::SetVerified(int64_t id, bool ok, double max_error, const s
   return transaction.Commit();
 }
 
+absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>& samples) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  TuningRecord record;
+  {
+    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
+    query.BindInt(1, id);
+    ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return NoSuchRecord(impl_->path, id);
+    ASSIGN_OR_RETURN(record, ReadRecordOf(impl_->path, query));
+  }
+  auto* timing = std::get_if<Timing>(&record.outcome);
+  if (timing == nullptr)
+    return absl::FailedPreconditionError(
+        absl::StrCat("record ", id, " of history '", impl_->path, "' is of a failure and can get no samples"));
+  timing->samples.insert(timing->samples.end(), samples.begin(), samples.end());
+  timing->raced_out = false;
+  absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
+  if (!valid.ok())
+    return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path, "' cannot get these samples: ",
+                                                   std::string(valid.message())));
+  ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare(kUpdateTiming));
+  RETURN_IF_ERROR(UpdateTiming(update, record));
+  RETURN_IF_ERROR(transaction.Commit());
+  return MedianSeconds(*timing);
+}
+
+absl::Status History::SetLatency(const NetworkLatency& latency) {
+  for (double seconds : {latency.measured, latency.tasks, latency.modelled}) {
+    if (!std::isfinite(seconds) || seconds <= 0)
+      return absl::InvalidArgumentError(absl::StrCat("the latency of network '", latency.network, "' cannot be stored in history '",
+                                                     impl_->path, "': ", seconds, " s is no positive time"));
+  }
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  ASSIGN_OR_RETURN(Statement upsert,
+                   impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, modelled, "
+                                      "measured_at) VALUES(?, ?, ?, ?, ?, ?, ?)"));
+  upsert.BindText(1, CleanUtf8(latency.network));
+  upsert.BindText(2, CleanUtf8(latency.target));
+  upsert.BindText(3, CleanUtf8(latency.device_model));
+  upsert.BindReal(4, latency.measured);
+  upsert.BindReal(5, latency.tasks);
+  upsert.BindReal(6, latency.modelled);
+  upsert.BindInt(7, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
+  RETURN_IF_ERROR(upsert.Run());
+  return transaction.Commit();
+}
+
+absl::StatusOr<std::optional<NetworkLatency>> History::Latency(const std::string& network, const std::string& target,
+                                                               const std::string& device_model) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, modelled, measured_at FROM latencies WHERE "
+                                                       "network = ? AND target = ? AND device_model = ?"));
+  query.BindText(1, CleanUtf8(network));
+  query.BindText(2, CleanUtf8(target));
+  query.BindText(3, CleanUtf8(device_model));
+  ASSIGN_OR_RETURN(const bool row, query.Step());
+  if (!row) return std::nullopt;
+  return NetworkLatency{network, target, device_model, query.Real(0), query.Real(1), query.Real(2), query.Int(3)};
+}
+
 const char* const kSelectRuns = "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs ";
 
 absl::StatusOr<TuningRun> ReadRun(const Statement& row) {

@@ -1,4 +1,5 @@
 // Reading the JSON lines that export writes; docs/history.md describes the fields.
+#include <algorithm>
 #include <istream>
 #include <limits>
 #include <map>
@@ -231,6 +232,15 @@ absl::StatusOr<Line> ParseLine(const std::string& text) {
   return line;
 }
 
+// Whether `longer` is the same record as `shorter` after History::AddSamples.
+bool Continues(const TuningRecord& longer, TuningRecord shorter) {
+  const Timing *more = longer.timing(), *less = shorter.timing();
+  if (more == nullptr || less == nullptr || more->samples.size() <= less->samples.size() || more->raced_out) return false;
+  if (!std::equal(less->samples.begin(), less->samples.end(), more->samples.begin()) || more->number != less->number) return false;
+  shorter.outcome = longer.outcome;
+  return RecordChecksum(shorter) == RecordChecksum(longer);
+}
+
 class Importer {
  public:
   static absl::StatusOr<std::unique_ptr<Importer>> Create(Database* db) {
@@ -270,7 +280,7 @@ class Importer {
         verify_(std::move(verify)),
         link_(std::move(link)) {}
 
-  // Its id here, 0 if none. Passes on the verification.
+  // Its id here, 0 if none. Passes on the verification, and samples that it got since.
   absl::StatusOr<int64_t> FindRecord(const TuningRecord& record, ImportReport& report) {
     find_.Reset();
     find_.BindText(1, record.uuid);
@@ -280,16 +290,38 @@ class Importer {
     const bool same = row && static_cast<uint64_t>(find_.Int(2)) == RecordChecksum(record);
     find_.Reset();
     if (!row) return 0;
-    if (!same) return absl::InvalidArgumentError("the history has a different record with its uuid");
+    bool gains_samples = false;
+    if (!same) {
+      ASSIGN_OR_RETURN(gains_samples, GainsSamples(id, record));
+    }
     ++report.known;
-    if (!unverified || record.verified == Verified::kUnknown) return id;
-    ++report.updated;
+    const bool gains_verdict = unverified && record.verified != Verified::kUnknown;
+    report.updated += gains_samples || gains_verdict ? 1 : 0;
+    if (!gains_verdict) return id;
     verify_.BindText(1, VerifiedName(record.verified));
     if (record.max_error.has_value()) verify_.BindReal(2, *record.max_error);
     verify_.BindText(3, record.verify_text);
     verify_.BindInt(4, id);
     RETURN_IF_ERROR(verify_.Run());
     return id;
+  }
+
+  // Of a record that differs from the one here: takes its samples if they go on from those here; false if it is the other way round.
+  absl::StatusOr<bool> GainsSamples(int64_t id, const TuningRecord& record) {
+    TuningRecord here;
+    {
+      ASSIGN_OR_RETURN(Statement query, db_->Prepare(SelectRecords("WHERE r.id = ?1")));
+      query.BindInt(1, id);
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      DIAPASON_CHECK(row);
+      ASSIGN_OR_RETURN(here, ReadRecordOf(db_->path(), query));
+    }
+    if (Continues(here, record)) return false;
+    if (!Continues(record, here)) return absl::InvalidArgumentError("the history has a different record with its uuid");
+    here.outcome = record.outcome;
+    ASSIGN_OR_RETURN(Statement update, db_->Prepare(kUpdateTiming));
+    RETURN_IF_ERROR(UpdateTiming(update, here));
+    return true;
   }
 
   absl::Status Link(const NetworkTask& task) {

@@ -230,6 +230,18 @@ absl::Status InsertRecord(Statement& insert, const TuningRecord& record) {
   return insert.Run();
 }
 
+const char* const kUpdateTiming = "UPDATE records SET median = ?, samples = ?, raced_out = ?, checksum = ? WHERE id = ?";
+
+absl::Status UpdateTiming(Statement& update, const TuningRecord& record) {
+  const Timing& timing = *record.timing();
+  update.BindReal(1, MedianSeconds(timing));
+  update.BindText(2, nlohmann::json(timing.samples).dump());
+  update.BindInt(3, timing.raced_out ? 1 : 0);
+  update.BindInt(4, static_cast<int64_t>(RecordChecksum(record)));
+  update.BindInt(5, record.id);
+  return update.Run();
+}
+
 absl::Status ValidateRecord(const TuningRecord& record) {
   if (!IsUuid(record.uuid)) return absl::InvalidArgumentError("its uuid is not of 32 hexadecimal digits");
   if (record.workload_key.empty()) return absl::InvalidArgumentError("it has no workload key");

@@ -26,13 +26,18 @@ extern const char* const kInsertRecord;
 // REQUIRES: ValidateRecord(record) is OK; the workload is stored.
 absl::Status InsertRecord(Statement& insert, const TuningRecord& record);
 
+// The statement that UpdateTiming binds and runs: the timing of a record and its checksum.
+extern const char* const kUpdateTiming;
+// REQUIRES: the record holds a timing, and ValidateRecord(record) is OK.
+absl::Status UpdateTiming(Statement& update, const TuningRecord& record);
+
 // InvalidArgument with the reason alone ("it has no workload key"). REQUIRES: uuid and created_at are filled in.
 absl::Status ValidateRecord(const TuningRecord& record);
 
 // Texts as UTF-8, NaN as infinity, negative zeros as zeros: what reading it back will give.
 void NormaliseRecord(TuningRecord& record);
 
-// Of everything that never changes: not of the ids, the workload's bytes and the verification.
+// Of everything but the ids, the workload's bytes and the verification.
 uint64_t RecordChecksum(const TuningRecord& record);
 
 // "unknown", "ok", "failed".

@@ -88,6 +88,19 @@ ALTER TABLE records ADD COLUMN verified TEXT NOT NULL DEFAULT 'unknown'
 ALTER TABLE records ADD COLUMN max_error REAL;
 ALTER TABLE records ADD COLUMN verify_text TEXT NOT NULL DEFAULT '';
 )",
+    // What networks took from end to end.
+    R"(
+CREATE TABLE latencies(
+  network TEXT NOT NULL,
+  target TEXT NOT NULL,
+  device_model TEXT NOT NULL,
+  measured REAL NOT NULL,
+  tasks REAL NOT NULL,
+  modelled REAL NOT NULL,
+  measured_at INTEGER NOT NULL,
+  PRIMARY KEY(network, target, device_model)
+) STRICT;
+)",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -152,6 +165,7 @@ absl::Status CheckTables(Database& db) {
       "SELECT workload_key, dag, checksum FROM workloads",
       "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs",
       "SELECT network, workload_key, task_name, weight FROM networks",
+      "SELECT network, target, device_model, measured, tasks, modelled, measured_at FROM latencies",
       "SELECT id, uuid, run_id, workload_key, task_name, target, device_model, device_uuid, view, sketch, schedule, "
       "decisions, decision_hash, median, samples, number, raced_out, build_seconds, run_seconds, error_kind, "
       "error_stage, error_text, predicted, seed, trial, sm_mhz, memory_mhz, cpu_mhz, driver, compiler, created_at, "

@@ -1,5 +1,8 @@
 #include "db/sqlite.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -106,6 +109,22 @@ void Statement::Reset() {
   sqlite3_clear_bindings(stmt_.get());
 }
 
+namespace {
+
+// By name and not by a descriptor: closing one would give up the locks that other connections of this process have. The
+// logs get the mode of the file from SQLite. What fails shows when SQLite opens it.
+void MakePrivate(const std::string& path) {
+  if (mknod(path.c_str(), S_IFREG | 0600, 0) == 0) return;
+  for (const char* ending : {"", "-wal", "-shm", "-journal"}) {
+    struct stat info {};
+    const std::string file = path + ending;
+    const bool ours = lstat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();
+    if (ours && (info.st_mode & 077) != 0) chmod(file.c_str(), info.st_mode & 0700);
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& path, const std::string& uri, int flags,
                                                             std::chrono::milliseconds busy_timeout,
                                                             const std::string& what) {
@@ -125,7 +144,8 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path
                                                          std::chrono::milliseconds busy_timeout,
                                                          const std::string& what) {
   int flags = access == Access::kImmutable ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
-  if (access == Access::kCreate) flags |= SQLITE_OPEN_CREATE;
+  if (access == Access::kCreate || access == Access::kCreatePrivate) flags |= SQLITE_OPEN_CREATE;
+  if (access == Access::kCreatePrivate) MakePrivate(path);
   return OpenUri(path, FileUri(path, access == Access::kImmutable), flags, busy_timeout, what);
 }
 

@@ -59,7 +59,8 @@ class Statement {
 class Database {
  public:
   // kReadWrite falls back to reading where the file may not be written; kImmutable ignores logs and takes no locks.
-  enum class Access { kReadWrite, kCreate, kImmutable };
+  // With kCreatePrivate only the owner may read and write the file (mode 600), also one that was made otherwise.
+  enum class Access { kReadWrite, kCreate, kCreatePrivate, kImmutable };
   static constexpr char kHistory[] = "history";
 
   // Opens the file without reading it; errors name it as `path`, and as the `what` that it is. Triggers, views and

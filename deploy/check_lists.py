@@ -31,9 +31,10 @@ def unlisted(root):
         lists[cmake_file.parent] = listed_in(cmake_file)
     problems = []
     for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in SUFFIXES or not path.is_file():
-                continue
+        sources = [path for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
+        if not sources:
+            problems.append(f"{folder} has no source files: name the folders that have some in deploy/check_lists.py")
+        for path in sources:
             above = [p for p in path.parents if p == root or root in p.parents]
             if not any(path.relative_to(p).as_posix() in lists.get(p, ()) for p in above):
                 problems.append(f"{path.relative_to(root)} is in no CMakeLists.txt: list it in its folder's")

@@ -91,15 +91,15 @@ class TaskSearch::Impl {
     // A space may search a little for its default: asked once.
     for (int i = 0; i < space->size(); ++i) defaults_.push_back(space->space(i).Default());
     // In turns: the first of each space before the second of any.
-    std::vector<std::vector<std::vector<int32_t>>> required;
+    std::vector<std::vector<std::vector<int32_t>>> priors;
     size_t most = 0;
     for (int i = 0; i < space->size(); ++i) {
-      required.push_back(space->space(i).Required());
-      most = std::max(most, required.back().size());
+      priors.push_back(space->space(i).Priors());
+      most = std::max(most, priors.back().size());
     }
     for (size_t turn = 0; turn < most; ++turn)
       for (int i = 0; i < space->size(); ++i)
-        if (turn < required[i].size()) required_.push_back({i, std::move(required[i][turn])});
+        if (turn < priors[i].size()) priors_.push_back({i, std::move(priors[i][turn])});
   }
 
   std::vector<Candidate> NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested);
@@ -141,7 +141,7 @@ class TaskSearch::Impl {
   void Evolve(const Ranker* ranker, int k);
   Candidate Propose(int i, const Ranker* ranker);
   bool Better(int a, int b) const;
-  void TakeRequired(size_t places, Picks* picks) const;
+  void TakePriors(size_t places, Picks* picks) const;
   void TakeSuggested(const std::vector<int>& open, size_t places, Picks* picks) const;
   std::vector<int> Claims(const std::vector<int>& open) const;
   std::vector<int> BestFirst(std::vector<int> candidates, size_t count) const;
@@ -158,7 +158,7 @@ class TaskSearch::Impl {
   const EvolutionOptions options_;
   std::vector<SpaceState> states_;
   std::vector<std::vector<int32_t>> defaults_;        // of each space
-  std::vector<Sampled> required_;                     // to be measured in any case, in that order
+  std::vector<Sampled> priors_;                     // to be measured in any case, in that order
   std::vector<Suggestion> suggested_;                 // of this round
   absl::flat_hash_set<uint64_t> suggested_hashes_;    // of these
   absl::flat_hash_set<uint64_t> proposed_;            // never again
@@ -169,7 +169,7 @@ class TaskSearch::Impl {
   std::deque<Sampled> samples_;  // of the last rounds, the oldest first
   double best_seconds_ = 0;
   uint64_t round_ = 0;
-  int first_required_ = 0, end_required_ = 0;  // candidates of population_ that are required and were not proposed yet
+  int first_prior_ = 0, end_prior_ = 0;  // priors in population_ that were not proposed yet
   int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
   int first_unguided_ = 0;    // from here on: those of AddUnguided
   Population population_;
@@ -222,10 +222,10 @@ std::vector<double> TaskSearch::Impl::Shares() const {
 // sample costs several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
-  first_required_ = population_.size();
-  for (const Sampled& one : required_)
+  first_prior_ = population_.size();
+  for (const Sampled& one : priors_)
     if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions))) Append(one.space, one.decisions);
-  end_required_ = population_.size();
+  end_prior_ = population_.size();
   suggested_hashes_.clear();
   for (const Suggestion& one : suggested_) {
     suggested_hashes_.insert(CandidateHash(space_->space(one.space).name(), one.decisions));
@@ -383,13 +383,13 @@ bool TaskSearch::Impl::Better(int a, int b) const {
   return population_.hash(a) < population_.hash(b);
 }
 
-// Required candidates, before the model has a say. At most half of a round, so that the search goes on beside them.
-void TaskSearch::Impl::TakeRequired(size_t places, Picks* picks) const {
-  for (int i = first_required_; i < end_required_ && picks->size() < std::max<size_t>(1, places / 2); ++i)
+// Priors, before the model has a say. At most half of a round, so that the search goes on beside them.
+void TaskSearch::Impl::TakePriors(size_t places, Picks* picks) const {
+  for (int i = first_prior_; i < end_prior_ && picks->size() < std::max<size_t>(1, places / 2); ++i)
     if (std::isfinite(population_.score(i))) picks->Take(i);
 }
 
-// What was found for similar tasks, in the order of the suggestions. At most half of a round, required ones included.
+// What was found for similar tasks, in the order of the suggestions. At most half of a round, priors included.
 void TaskSearch::Impl::TakeSuggested(const std::vector<int>& open, size_t places, Picks* picks) const {
   for (int i : open) {
     if (picks->size() >= std::max<size_t>(1, places / 2)) return;
@@ -494,7 +494,7 @@ std::vector<int> TaskSearch::Impl::Pick(int k) const {
     if (std::isfinite(population_.score(i)) && !proposed_.contains(population_.hash(i))) open.push_back(i);
   const auto places = static_cast<size_t>(k);
   Picks picks;
-  TakeRequired(places, &picks);
+  TakePriors(places, &picks);
   TakeSuggested(open, places, &picks);
   const std::vector<int> claims = Claims(open);
   const size_t claimed = std::min(places, picks.size() + std::max<size_t>(1, places / kFloorShare));

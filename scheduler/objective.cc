@@ -56,6 +56,11 @@ double TimeOf(const Way& way, absl::Span<const double> seconds) {
 
 }  // namespace
 
+double Correction(double measured, double estimated) {
+  if (measured <= 0 || estimated <= 0) return 1;
+  return std::clamp(measured / estimated, 0.5, 2.0);
+}
+
 absl::StatusOr<Objective> Objective::Parse(const std::string& text,
                                            const std::vector<std::vector<NetworkWeight>>& weights,
                                            const std::vector<NetworkChoice>& choices) {

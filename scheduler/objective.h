@@ -12,6 +12,10 @@
 
 namespace diapason {
 
+// The factor by which estimates of a network's latency are corrected when it took `measured` seconds where `estimated` were expected.
+// Within [0.5, 2]: what is further off was measured under other conditions, or is wrong.
+double Correction(double measured, double estimated);
+
 // How often a network holds a task.
 struct NetworkWeight {
   std::string network;

@@ -35,7 +35,7 @@ struct StageReport {
   double train_s = 0;
   int64_t candidates = 0;       // that the search evaluated
   double candidates_per_s = 0;  // of search_s
-  int64_t rounds = 0, trainings = 0, verifications = 0;
+  int64_t rounds = 0, trainings = 0, verifications = 0, confirmations = 0;
 };
 
 struct TuneReport {
@@ -46,6 +46,8 @@ struct TuneReport {
   double trials_per_s = 0;  // measured by this run
   int64_t in_flight = 0;
   // Sum of weight times best, of all tasks; nothing while one has no result.
+  std::optional<double> tasks_us;
+  // The same, corrected by what the network took from end to end when that was last measured (History::Latency).
   std::optional<double> estimated_us;
   std::optional<double> estimated_default_us;  // of the usual ways
   std::vector<int> ways;                       // by TunerOptions::choices: the best so far

@@ -48,9 +48,13 @@ class Space {
   virtual std::vector<int32_t> Default() const = 0;
   // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a default.
   virtual bool external() const { return false; }
-  // Candidates that are measured whatever a model thinks of them, the most promising first.
-  virtual std::vector<std::vector<int32_t>> Required() const { return {}; }
+  // Legal candidates that are proposed first, before the model has a say: what a rule declared as the prior of its sketch
+  // (Draft::Prior), each algorithm of a library. The most promising first.
+  virtual std::vector<std::vector<int32_t>> Priors() const { return {}; }
 };
+
+// Views that a search may leave out. The direct one is always there: every task has it.
+inline constexpr const char* kAlgorithms[] = {"gemm", "rows", "strassen", "winograd"};
 
 // All spaces (views x sketches) of one task on one target.
 class TaskSpace {
@@ -59,6 +63,9 @@ class TaskSpace {
   // libraries come last; whether the libraries are here is not asked.
   static absl::StatusOr<std::unique_ptr<TaskSpace>> Create(const ComputeDag& dag, const Target& target,
                                                            const DeviceFacts& facts);
+  // The same without some algorithms, of kAlgorithms.
+  static absl::StatusOr<std::unique_ptr<TaskSpace>> CreateWithout(const ComputeDag& dag, const Target& target, const DeviceFacts& facts,
+                                                                  const std::vector<std::string>& without);
   TaskSpace(ComputeDag dag, std::vector<std::unique_ptr<Space>> spaces)
       : dag_(std::move(dag)), spaces_(std::move(spaces)) {}
   const ComputeDag& dag() const { return dag_; }

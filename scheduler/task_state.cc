@@ -69,6 +69,7 @@ bool TaskState::Restore(const TuningRecord& record, std::vector<Sample>* samples
   if (const Timing* timing = record.timing(); timing != nullptr && !timing->samples.empty()) {
     result.seconds = MedianSeconds(*timing);
     result.raced_out = timing->raced_out;
+    result.samples = static_cast<int>(timing->samples.size());
   }
   const int space = space_->Find(record.sketch);
   result.hash = CandidateHash(record.sketch, record.decisions);
@@ -99,6 +100,24 @@ Sample TaskState::Add(TrialResult result) {
   return sample;
 }
 
+void TaskState::SetTime(int index, double seconds, int samples) {
+  TrialResult& result = results_[index];
+  result.seconds = seconds;
+  result.raced_out = false;
+  result.samples = samples;
+  if (result.hash == default_.hash && result.ran()) default_seconds_ = seconds;
+  FindBest();
+}
+
+void TaskState::FindBest() {
+  best_[0] = best_[1] = -1;
+  for (int i = 0; i < static_cast<int>(results_.size()); ++i) {
+    if (!results_[i].ran()) continue;
+    if (Faster(i, best_[0])) best_[0] = i;
+    if (results_[i].verified == Verified::kOk && Faster(i, best_[1])) best_[1] = i;
+  }
+}
+
 std::optional<Sample> TaskState::SetVerdict(int index, bool ok) {
   TrialResult& result = results_[index];
   const bool ran = result.ran();
@@ -106,12 +125,7 @@ std::optional<Sample> TaskState::SetVerdict(int index, bool ok) {
   if (ok && Faster(index, best_[1])) best_[1] = index;
   if (!ok) {
     failed_ += ran ? 1 : 0;
-    best_[0] = best_[1] = -1;
-    for (int i = 0; i < static_cast<int>(results_.size()); ++i) {
-      if (!results_[i].ran()) continue;
-      if (Faster(i, best_[0])) best_[0] = i;
-      if (results_[i].verified == Verified::kOk && Faster(i, best_[1])) best_[1] = i;
-    }
+    FindBest();
   }
   if (ok || result.space < 0) return std::nullopt;
   if (result.hash == default_.hash) default_seconds_ = 0;

@@ -25,6 +25,7 @@ struct TrialResult {
   std::string sketch;
   double seconds = 0;  // 0: failed
   bool raced_out = false;
+  int samples = 0;  // that `seconds` is the median of
   Verified verified = Verified::kUnknown;
   int verify_attempts = 0;
 
@@ -41,6 +42,8 @@ class TaskState {
   // Takes a result of this run. The sample is what the cost model should learn.
   Sample Add(TrialResult result);
   void CountVerifyAttempt(int index) { ++results_[index].verify_attempts; }
+  // More samples of results()[index], whose median is now that of so many.
+  void SetTime(int index, double seconds, int samples);
   // Takes the verdict on results()[index]; the sample replaces the one of before when it was wrong.
   std::optional<Sample> SetVerdict(int index, bool ok);
 
@@ -84,6 +87,7 @@ class TaskState {
  private:
   TaskState() = default;
   void Insert(TrialResult result);
+  void FindBest();
   bool Faster(int a, int b) const;
   Sample SampleOf(const TrialResult& result) const;
 

@@ -111,6 +111,7 @@ absl::Status Tuner::Impl::Start() {
     for (const NetworkWeight& weight : task->task().weights)
       links.push_back({weight.network, task->task().workload_key, *task->workload(), task->task().name, weight.weight});
   RETURN_IF_ERROR(history_->LinkNetwork(links));
+  ASSIGN_OR_RETURN(correction_, ReadCorrection());
   RETURN_IF_ERROR(Resume());
   if (listener_ != nullptr) listener_->OnStart(Report());
   RETURN_IF_ERROR(ResumeRounds());
@@ -162,7 +163,20 @@ absl::Status Tuner::Impl::Loop(const std::atomic<bool>* stop) {
 double Tuner::Impl::VerificationReserve() const {
   const auto unverified = std::count_if(selected_.begin(), selected_.end(), [this](int id) { return Unverified(id); });
   const double each = verification_pace_.outcomes > 0 ? verification_pace_.mean() : trial_pace_.mean();
-  return each * static_cast<double>(unverified);
+  double reserve = each * static_cast<double>(unverified);
+  if (options_.confirming_samples > 0 && !options_.synchronous) {
+    const auto unconfirmed = std::count_if(selected_.begin(), selected_.end(), [this](int id) { return Unconfirmed(id) >= 0; });
+    const double sample = std::max(options_.measure.min_repeat_ms * 1e-3, 0.0);
+    reserve += static_cast<double>(unconfirmed) * (trial_pace_.mean() + sample * options_.confirming_samples);
+  }
+  return reserve;
+}
+
+absl::StatusOr<double> Tuner::Impl::ReadCorrection() {
+  if (options_.latency_network.empty()) return 1;
+  ASSIGN_OR_RETURN(const std::optional<NetworkLatency> latency,
+                   history_->Latency(options_.latency_network, options_.target.ToString(), options_.facts.model));
+  return latency.has_value() ? Correction(latency->measured, latency->tasks) : 1;
 }
 
 bool Tuner::Impl::OutOfTime(double reserve) const {
@@ -207,9 +221,14 @@ absl::Status Tuner::Impl::Drain(const std::atomic<bool>* stop) {
   Conclude();
   trials_over_ = true;
   const auto verifies = [&] { return std::find(verifying_.begin(), verifying_.end(), true) != verifying_.end(); };
-  while (!Stopped(stop)) {
+  for (int confirmed = 0; !Stopped(stop);) {
     for (int task : selected_) RETURN_IF_ERROR(Verify(task, true));
-    if (!verifies()) break;
+    if (!verifies()) {
+      // All are verified. What is measured again may fall behind another one.
+      if (confirmed++ == kMostConfirmations || (confirmed > 1 && OutOfTime(0))) break;
+      ASSIGN_OR_RETURN(const bool confirming, ConfirmBests());
+      if (!confirming) break;
+    }
     const int64_t sent = next_request_;
     RETURN_IF_ERROR(
         wait_while([&] { return verifies() && next_request_ == sent && !Stopped(stop); }, options_.stall_s));

@@ -55,6 +55,11 @@ struct TunerOptions {
   int trials_per_round = 64;  // at most: fewer when the trials would not give each task four rounds
   MeasureOptions measure;
   std::string objective = "sum";  // Objective::Parse
+  // What History::Latency knows the network by; empty: its latency is not asked for.
+  std::string latency_network;
+  // Samples that are taken at the end of the best of each task that counts, in full, where it has no more than that: the best of many
+  // short measurements is as fast as it looks only by luck. What is then behind another one loses its place. 0: none are.
+  int confirming_samples = 0;
   // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%.
   double early_stop = 0;
   // Ends the run when so many trials in a row were no task's new best and every task has a time; 0: never.

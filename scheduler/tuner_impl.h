@@ -23,6 +23,8 @@ namespace diapason {
 
 // Times that a candidate is sent again after a fault of the infrastructure.
 inline constexpr int kMaxAttempts = 3;
+// Times at the end that what is then the best of a task is measured again.
+inline constexpr int kMostConfirmations = 3;
 inline constexpr double kTickSeconds = 0.1;
 
 // A candidate ready to be measured.
@@ -48,7 +50,8 @@ struct Pending {
   int task = 0;
   MeasureRequest request;
   Proposal proposal;  // of a trial
-  int result = -1;    // of a verification: index in the task's results
+  int result = -1;    // of a verification or confirmation: index in the task's results
+  bool confirms = false;
   int attempts = 1;
   int64_t order = 0;  // of the proposal: the number of its first request
 };
@@ -75,11 +78,13 @@ class Tuner::Impl {
   absl::Status Drain(const std::atomic<bool>* stop);
   absl::Status Close(absl::Status status);
 
-  // Seconds that verifying the bests will take that are not verified yet.
+  // Seconds that it will take to verify the bests that are not verified yet, and to measure bests again.
   double VerificationReserve() const;
   // Whether all but the last `reserve` seconds of the time are over.
   bool OutOfTime(double reserve) const;
   void GiveUpVerifications();
+  // How far the sum of the tasks' times was off when the network was measured from end to end; 1: it was not.
+  absl::StatusOr<double> ReadCorrection();
   bool OutOfPatience() const;
   bool Stopped(const std::atomic<bool>* stop) const { return stop != nullptr && *stop; }
   absl::Status StartRounds();
@@ -94,6 +99,11 @@ class Tuner::Impl {
   // Whether the best of a task waits for its verification.
   bool Unverified(int task) const;
   absl::Status Verify(int task, bool eager);
+  // The verified best of a task if it wants further samples; -1: none does.
+  int Unconfirmed(int task) const;
+  // Has the bests measured again that want it; false when there is none. tuner_results.cc
+  absl::StatusOr<bool> ConfirmBests();
+  absl::Status Confirmed(const Pending& pending, const MeasureOutcome& outcome);
 
   absl::Status Handle(Event event);
   absl::Status HandleSearch(SearchDone done);
@@ -173,7 +183,8 @@ class Tuner::Impl {
   double started_ = 0, last_outcome_ = 0, last_tick_ = 0;
   std::map<int64_t, Pending> pending_;                // by request
   std::vector<int> trials_pending_, since_verified_;  // of each task
-  std::vector<bool> verifying_;
+  std::vector<bool> verifying_;   // or being confirmed
+  double correction_ = 1;         // of the sum of the tasks' times, by what the network took from end to end
   std::vector<int64_t> next_trial_;
   std::vector<Finished> finished_;                             // not stored yet
   std::vector<Finished> stored_;                               // not concluded yet

@@ -48,8 +48,9 @@ TuneReport Tuner::Impl::Report() const {
   report.ways.assign(options_.choices.size(), 0);
   const std::vector<int> ways = scheduler_->BestWays();
   for (size_t c = 0; c < ways.size(); ++c) report.ways[choices_[c]] = ways[c];
-  if (all_best) report.estimated_us = best;
-  if (all_default) report.estimated_default_us = before;
+  if (all_best) report.tasks_us = best;
+  if (all_best) report.estimated_us = best * correction_;
+  if (all_default) report.estimated_default_us = before * correction_;
   report.measured = measured_ - replays_;
   report.in_flight = static_cast<int64_t>(pending_.size());
   report.seconds = options_.clock() - started_;

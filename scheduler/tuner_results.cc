@@ -53,13 +53,17 @@ absl::Status Tuner::Impl::HandleOutcomes(std::vector<MeasureOutcome> outcomes) {
     pending_.erase(found);
     touched.insert(pending.task);
     const bool trial = pending.result < 0;
-    Pace& pace = trial ? trial_pace_ : verification_pace_;
-    pace.seconds += each;
-    ++pace.outcomes;
+    if (!pending.confirms) {
+      Pace& pace = trial ? trial_pace_ : verification_pace_;
+      pace.seconds += each;
+      ++pace.outcomes;
+    }
     if (!SpeaksOfCandidate(outcome.outcome)) {
       RETURN_IF_ERROR(Lost(std::move(pending), outcome, &again));
     } else if (trial) {
       RETURN_IF_ERROR(TrialEnded(std::move(pending), outcome, &again));
+    } else if (pending.confirms) {
+      RETURN_IF_ERROR(Confirmed(pending, outcome));
     } else {
       // What it verifies may be among the trials of this very batch.
       RETURN_IF_ERROR(Store());
@@ -138,6 +142,7 @@ void Tuner::Impl::Conclude() {
     if (const Timing* timing = record.timing()) {
       result.seconds = MedianSeconds(*timing);
       result.raced_out = timing->raced_out;
+      result.samples = static_cast<int>(timing->samples.size());
     } else {
       ++errors_[ErrorKindName(record.error()->kind)];
     }
@@ -171,6 +176,57 @@ absl::Status Tuner::Impl::Verified(Pending pending, const MeasureOutcome& outcom
   RETURN_IF_ERROR(history_->SetVerified(record, verdict.ok, verdict.max_error, verdict.text));
   Judge(pending.task, pending.result, verdict);
   if (listener_ != nullptr) listener_->OnVerified(pending.task, record, verdict.ok, verdict.text);
+  return absl::OkStatus();
+}
+
+int Tuner::Impl::Unconfirmed(int id) const {
+  const TaskState& task = *tasks_[id];
+  const int best = task.Best(true);
+  if (best < 0 || scheduled_as_[id] < 0 || scheduler_->Weight(scheduled_as_[id]) <= 0) return -1;
+  return task.results()[best].samples > options_.confirming_samples ? -1 : best;
+}
+
+absl::StatusOr<bool> Tuner::Impl::ConfirmBests() {
+  if (options_.confirming_samples <= 0 || options_.synchronous) return false;
+  std::vector<Pending> pending;
+  for (int id : selected_) {
+    const int best = Unconfirmed(id);
+    if (best < 0 || verifying_[id]) continue;
+    verifying_[id] = true;
+    ++stages_.confirmations;
+    Pending one;
+    one.task = id;
+    one.result = best;
+    one.confirms = true;
+    MeasureOptions measure = options_.measure;
+    measure.race = false;
+    measure.repeat = options_.confirming_samples;
+    one.request = {0, tasks_[id]->workload(), tasks_[id]->results()[best].schedule, options_.target.ToString(), measure, 0, false};
+    pending.push_back(std::move(one));
+  }
+  if (pending.empty()) return false;
+  RETURN_IF_ERROR(Submit(std::move(pending)));
+  return true;
+}
+
+// A failure says nothing that would not be known: it was verified. It keeps its time, and is not asked again.
+absl::Status Tuner::Impl::Confirmed(const Pending& pending, const MeasureOutcome& outcome) {
+  TaskState& task = *tasks_[pending.task];
+  verifying_[pending.task] = false;
+  lost_in_a_row_ = 0;
+  const TrialResult& result = task.results()[pending.result];
+  const int samples = std::max(result.samples, options_.confirming_samples + 1);
+  double seconds = result.seconds;
+  const auto* timing = std::get_if<Timing>(&outcome.outcome);
+  const bool usable = timing != nullptr && !timing->samples.empty() &&
+                      std::all_of(timing->samples.begin(), timing->samples.end(),
+                                  [](double sample) { return std::isfinite(sample) && sample > 0; });
+  if (usable) {
+    ASSIGN_OR_RETURN(seconds, history_->AddSamples(result.record, timing->samples));
+    stages_.run_s += timing->run_seconds;
+  }
+  task.SetTime(pending.result, seconds, samples);
+  scheduler_->Refute(scheduled_as_[pending.task], task.BestSeconds());
   return absl::OkStatus();
 }
 

@@ -4,13 +4,16 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
 #include "db/rounds.h"
@@ -27,9 +30,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxKey = 128;
-constexpr size_t kMaxSpecBytes = 1 << 20;
+constexpr size_t kMaxSpecBytes = 64 << 10;
 // Of a job's progress: what the next service tells of it until its tuner has read the history.
 constexpr std::chrono::seconds kSaveEvery{1};
+// Of one job, each of which ended with the service's death: a fourth would be no better.
+constexpr uint32_t kMaxPreparations = 3;
+// Submissions that wait for their model to be looked at, each with a thread of the server.
+constexpr int kMaxWaitingSubmissions = 16;
 
 int64_t UnixNow() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -46,35 +53,71 @@ bool MayPass(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
 }
 
+// A job that the service before left unfinished, but that shall not be begun again.
+void GiveUpWhatCannotGoOn(v1::Job& job) {
+  if (Ended(job)) return;
+  const bool crashes = job.preparations() >= kMaxPreparations;
+  if (!crashes && !job.cancel_requested()) return;
+  job.set_state(job.cancel_requested() ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_FAILED);
+  job.set_ended_at(UnixNow());
+  if (job.cancel_requested()) return;
+  job.set_text(absl::StrCat("the service died ", job.preparations(), " times while it prepared this job (model '",
+                            job.spec().model(), "', target ", job.spec().target(),
+                            "): look at its log, and resume the job when the cause is found"));
+  LogEvent(LogLevel::kError, "job_given_up", {{"job", absl::StrCat(job.id())}, {"why", job.text()}});
+}
+
 }  // namespace
 
 class JobManager::Impl {
  public:
-  explicit Impl(JobManagerOptions options) : options_(std::move(options)), models_(options_.history + ".models") {}
+  explicit Impl(JobManagerOptions options) : options_(std::move(options)), models_(options_.history + ".models", options_.models) {}
   ~Impl() { Stop(); }
 
   absl::Status Open();
   void Run(const std::string& tracker);
   void Stop();
   absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
-  std::vector<v1::Job> List();
+  std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
+  absl::Status Delete(int64_t id);
   absl::StatusOr<v1::Job> Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait);
   absl::StatusOr<v1::Job> Cancel(int64_t id);
   absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials);
   History& history() { return *history_; }
   ModelStore& models() { return models_; }
+  std::set<std::string> ModelsInUse();
 
  private:
   // A job and, while it runs, its thread.
   struct Entry {
     v1::Job job;
     std::atomic<bool> stop{false};
-    bool cancel = false;   // asked by the user
     bool running = false;  // its thread works; the thread itself is joined by the next one to need it
     std::thread thread;
     Clock::time_point not_before{};  // after a fault of the fleet
     Clock::time_point saved{};
   };
+
+  // Reading models and making search spaces takes memory and time by the model: one at a time, whoever asks.
+  class Turn {
+   public:
+    explicit Turn(Impl* manager) : manager_(manager) {}
+    Turn(Turn&& other) noexcept : manager_(std::exchange(other.manager_, nullptr)), entry_(other.entry_) {}
+    ~Turn() {
+      if (manager_ != nullptr) manager_->EndTurn(entry_);
+    }
+    void Counts(Entry* entry) { entry_ = entry; }
+
+   private:
+    Impl* manager_;
+    Entry* entry_ = nullptr;  // whose preparation it is
+  };
+  // Of a submission. Unavailable when too many wait, or the service stops.
+  absl::StatusOr<Turn> BeginTurn();
+  // Of a job, which is stored as being prepared. Cancelled when it is to stop.
+  absl::StatusOr<Turn> BeginTurn(Entry& entry);
+  void EndTurn(Entry* entry);
+  absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec);
 
   void ScheduleLoop();
   void Begin(Entry& entry);
@@ -83,16 +126,25 @@ class JobManager::Impl {
   // known by.
   absl::StatusOr<std::string> Tune(Entry& entry, const v1::TuneSpec& message, int64_t id, const std::string& name,
                                    const std::string& run);
+  absl::StatusOr<TuneWork> Prepare(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
+  // With the turn held. Errors name a model as its submitter does.
+  absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop);
   void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
   absl::StatusOr<Entry*> Find(int64_t id);
   // With the lock held: what changed is written, or the reason why not becomes the job's text.
   absl::Status Save(Entry& entry);
+  // What could not be written has not happened.
+  absl::Status SaveOrRestore(Entry& entry, const v1::Job& before);
   void Changed(Entry& entry) {
     entry.job.set_version(++version_);
     changed_.notify_all();
   }
   std::string ModelPath(const v1::TuneSpec& spec) const {
     return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
+  }
+
+  std::string CostModelPath(int64_t job) const {
+    return absl::StrCat(options_.history, ".models/job-", job, ".model");
   }
 
   const JobManagerOptions options_;
@@ -108,16 +160,21 @@ class JobManager::Impl {
   std::map<int64_t, std::unique_ptr<Entry>> jobs_;
   uint64_t version_ = 0;
   bool stopping_ = false;
+  bool preparing_ = false;            // somebody has the turn
+  int waiting_submissions_ = 0;       // for the turn
+  std::set<std::string> submitting_;  // keys of the calls of Submit that are under way
 };
 
 absl::Status JobManager::Impl::Open() {
   ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate));
   ASSIGN_OR_RETURN(store_, JobStore::Open(options_.history + ".jobs"));
   ASSIGN_OR_RETURN(rounds_, RoundStore::Open(options_.history + ".rounds"));
+  models_.RemoveStale();
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store_->Load());
   for (v1::Job& job : jobs) {
     auto entry = std::make_unique<Entry>();
     if (job.state() == v1::JOB_STATE_RUNNING) job.set_state(v1::JOB_STATE_QUEUED);  // the service before was killed
+    GiveUpWhatCannotGoOn(job);
     version_ = std::max(version_, job.version());
     entry->job = std::move(job);
     jobs_[entry->job.id()] = std::move(entry);
@@ -164,27 +221,93 @@ absl::Status JobManager::Impl::Save(Entry& entry) {
   return status;
 }
 
+absl::Status JobManager::Impl::SaveOrRestore(Entry& entry, const v1::Job& before) {
+  absl::Status saved = Save(entry);
+  if (!saved.ok()) entry.job = before;
+  return saved;
+}
+
+absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn() {
+  std::unique_lock lock(mutex_);
+  if (waiting_submissions_ >= kMaxWaitingSubmissions)
+    return absl::UnavailableError("the service looks at other models, and too many wait already; try again in a minute");
+  ++waiting_submissions_;
+  changed_.wait(lock, [&] { return stopping_ || !preparing_; });
+  --waiting_submissions_;
+  if (stopping_) return absl::UnavailableError("the service stops");
+  preparing_ = true;
+  return Turn(this);
+}
+
+absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn(Entry& entry) {
+  std::unique_lock lock(mutex_);
+  // Cancel and Stop wake it.
+  changed_.wait(lock, [&] { return entry.stop || !preparing_; });
+  if (entry.stop) return absl::CancelledError("stopped");
+  entry.job.set_preparations(entry.job.preparations() + 1);
+  if (absl::Status saved = Save(entry); !saved.ok()) {
+    entry.job.set_preparations(entry.job.preparations() - 1);
+    return absl::UnavailableError(saved.message());  // the disk may have room again
+  }
+  preparing_ = true;
+  Turn turn(this);
+  turn.Counts(&entry);
+  return turn;
+}
+
+void JobManager::Impl::EndTurn(Entry* entry) {
+  std::lock_guard lock(mutex_);
+  preparing_ = false;
+  if (entry != nullptr) {
+    entry->job.set_preparations(0);
+    Save(*entry).IgnoreError();  // told in the log; the count is above what it should be until it is saved again
+  }
+  changed_.notify_all();
+}
+
+// A second call with a key waits for the first, and gives what it gave.
 absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec) {
   if (key.empty() || key.size() > kMaxKey) return absl::InvalidArgumentError("a job needs a key of its own");
-  if (spec.ByteSizeLong() > kMaxSpecBytes) return absl::InvalidArgumentError("the job's options are too long");
-  ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
+  if (spec.ByteSizeLong() > kMaxSpecBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the job's options have ", spec.ByteSizeLong(),
+                                                   " bytes, more than the limit of ", kMaxSpecBytes));
+  }
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stopping_ || submitting_.count(key) == 0; });
+    if (stopping_) return absl::UnavailableError("the service stops");
     for (const auto& [id, entry] : jobs_) {
       if (entry->job.key() == key) return id;
     }
+    submitting_.insert(key);
   }
+  absl::StatusOr<int64_t> id = Accept(key, spec);
+  std::lock_guard lock(mutex_);
+  submitting_.erase(key);
+  changed_.notify_all();
+  return id;
+}
+
+absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec) {
+  ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
   if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
     return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'"));
   }
   // What `tune` would refuse is refused before the job exists.
-  RETURN_IF_ERROR(PrepareWork(checked, ModelPath(spec)).status());
+  {
+    ASSIGN_OR_RETURN(const Turn turn, BeginTurn());
+    RETURN_IF_ERROR(Read(checked, spec, nullptr).status());
+  }
   std::lock_guard lock(mutex_);
   auto unfinished =
       std::count_if(jobs_.begin(), jobs_.end(), [](const auto& e) { return !diapason::Ended(e.second->job); });
   if (unfinished >= options_.unfinished) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
+  }
+  if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
+    return absl::ResourceExhaustedError(absl::StrCat("the service has ", jobs_.size(),
+                                                     " jobs and takes no more; delete some with `diapason jobs delete`"));
   }
   auto entry = std::make_unique<Entry>();
   entry->job.set_key(key);
@@ -200,34 +323,78 @@ absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v
   return id;
 }
 
-std::vector<v1::Job> JobManager::Impl::List() {
+std::set<std::string> JobManager::Impl::ModelsInUse() {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> hashes;
+  for (const auto& [id, entry] : jobs_)
+    if (!diapason::Ended(entry->job) || entry->running) hashes.insert(entry->job.spec().model_hash());
+  return hashes;
+}
+
+std::vector<v1::Job> JobManager::Impl::List(int64_t before, size_t most_bytes, int64_t& next) {
   std::lock_guard lock(mutex_);
   std::vector<v1::Job> jobs;
-  for (auto it = jobs_.rbegin(); it != jobs_.rend(); ++it) {
+  size_t bytes = 0;
+  next = 0;
+  auto end = std::make_reverse_iterator(before > 0 ? jobs_.lower_bound(before) : jobs_.end());
+  for (auto it = end; it != jobs_.rend(); ++it) {
+    if (bytes > most_bytes) {
+      next = jobs.back().id();
+      break;
+    }
     jobs.push_back(it->second->job);
     jobs.back().mutable_progress()->clear_tasks();
+    bytes += jobs.back().ByteSizeLong();
   }
   return jobs;
 }
 
+// Another one may delete it meanwhile.
 absl::StatusOr<v1::Job> JobManager::Impl::Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait) {
   std::unique_lock lock(mutex_);
-  ASSIGN_OR_RETURN(Entry * entry, Find(id));
-  changed_.wait_for(lock, wait, [&] { return entry->job.version() > seen || stopping_; });
+  changed_.wait_for(lock, wait, [&] {
+    const auto found = jobs_.find(id);
+    return found == jobs_.end() || found->second->job.version() > seen || stopping_;
+  });
+  ASSIGN_OR_RETURN(const Entry* entry, Find(id));
   return entry->job;
+}
+
+absl::Status JobManager::Impl::Delete(int64_t id) {
+  std::unique_ptr<Entry> deleted;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = jobs_.find(id);
+    if (found == jobs_.end()) return absl::OkStatus();
+    Entry& entry = *found->second;
+    if (!diapason::Ended(entry.job) || entry.running) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", id, " has not ended; `diapason jobs cancel ", id, "` ends it"));
+    }
+    RETURN_IF_ERROR(store_->Erase(id));
+    deleted = std::move(found->second);
+    jobs_.erase(found);
+    changed_.notify_all();
+  }
+  if (deleted->thread.joinable()) deleted->thread.join();  // it has nothing left to do
+  std::error_code ignored;
+  std::filesystem::remove(CostModelPath(id), ignored);
+  LogEvent(LogLevel::kInfo, "job_deleted", {{"job", absl::StrCat(id)}});
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
   if (diapason::Ended(entry->job)) return entry->job;
-  entry->cancel = true;
-  entry->stop = true;
+  const v1::Job before = entry->job;
+  entry->job.set_cancel_requested(true);
   if (!entry->running) {
     entry->job.set_state(v1::JOB_STATE_CANCELLED);
     entry->job.set_ended_at(UnixNow());
-    RETURN_IF_ERROR(Save(*entry));
   }
+  RETURN_IF_ERROR(SaveOrRestore(*entry, before));
+  entry->stop = true;
   Changed(*entry);
   return entry->job;
 }
@@ -240,14 +407,20 @@ absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials) {
   const bool changed = trials != 0 && trials != spec.trials();
   if (changed) spec.set_trials(trials);
   RETURN_IF_ERROR(FromProto(spec).status());
+  if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
+    return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(),
+                                            "' any more; submit the job again with `diapason submit`"));
+  }
+  const v1::Job before = entry->job;
   *entry->job.mutable_spec() = spec;
   if (changed) entry->job.set_series(entry->job.series() + 1);
   entry->job.set_state(v1::JOB_STATE_QUEUED);
   entry->job.clear_text();
   entry->job.clear_ended_at();
-  entry->cancel = false;
+  entry->job.clear_preparations();
+  entry->job.clear_cancel_requested();
+  RETURN_IF_ERROR(SaveOrRestore(*entry, before));
   entry->not_before = {};
-  RETURN_IF_ERROR(Save(*entry));
   Changed(*entry);
   return entry->job;
 }
@@ -277,7 +450,7 @@ void JobManager::Impl::ScheduleLoop() {
 // With the lock held.
 void JobManager::Impl::Begin(Entry& entry) {
   if (entry.thread.joinable()) entry.thread.join();  // of an earlier run, which has ended
-  entry.stop = entry.cancel;
+  entry.stop = entry.job.cancel_requested();
   entry.running = true;
   entry.job.set_state(v1::JOB_STATE_RUNNING);
   entry.job.set_started_at(UnixNow());
@@ -304,10 +477,26 @@ void JobManager::Impl::RunJob(Entry& entry) {
   Ended(entry, stopped);
 }
 
+absl::StatusOr<TuneWork> JobManager::Impl::Read(TuneSpec spec, const v1::TuneSpec& message,
+                                                 const std::atomic<bool>* stop) {
+  const std::string path = ModelPath(message);
+  spec.options.external_data = false;
+  absl::StatusOr<TuneWork> work = PrepareWork(spec, path, {options_.import, stop});
+  if (work.ok() || message.model_hash().empty()) return work;
+  return absl::Status(work.status().code(),
+                      absl::StrReplaceAll(work.status().message(), {{path, message.model()}}));
+}
+
+absl::StatusOr<TuneWork> JobManager::Impl::Prepare(Entry& entry, const TuneSpec& spec,
+                                                         const v1::TuneSpec& message) {
+  ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
+  return Read(spec, message, &entry.stop);
+}
+
 absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneSpec& message, int64_t id,
                                                    const std::string& name, const std::string& run) {
   ASSIGN_OR_RETURN(const TuneSpec spec, FromProto(message));
-  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, ModelPath(message)));
+  ASSIGN_OR_RETURN(TuneWork work, Prepare(entry, spec, message));
   RETURN_IF_ERROR(history_->LinkNetwork(work.links));
   FleetOptions fleet_options;
   fleet_options.tracker = tracker_;
@@ -325,8 +514,9 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
   std::error_code ignored;
   std::filesystem::create_directories(options_.history + ".models", ignored);
+  std::filesystem::permissions(options_.history + ".models", std::filesystem::perms::owner_all, ignored);
   options.command_line = run;
-  if (!spec.deterministic) options.model_path = absl::StrCat(options_.history, ".models/job-", id, ".model");
+  if (!spec.deterministic) options.model_path = CostModelPath(id);
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
   options.rounds = rounds_.get();
   options.rounds_run = name;
@@ -338,8 +528,12 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
     Changed(entry);
     if (Clock::now() - entry.saved >= kSaveEvery) Save(entry).IgnoreError();
   });
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
-                                                                     fleet.measurer.get(), history_.get(), &listener));
+  std::unique_ptr<Tuner> tuner;
+  {
+    ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
+    ASSIGN_OR_RETURN(tuner, Tuner::Create(std::move(work.tasks), std::move(options), fleet.measurer.get(),
+                                          history_.get(), &listener));
+  }
   ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&entry.stop));
   if (entry.stop) return absl::CancelledError("stopped");
   return report.stopped;
@@ -354,7 +548,7 @@ void JobManager::Impl::Ended(Entry& entry, const absl::StatusOr<std::string>& st
   if (stopped.ok()) {
     job.set_state(v1::JOB_STATE_DONE);
     job.mutable_progress()->set_stopped(*stopped);
-  } else if (entry.cancel) {
+  } else if (job.cancel_requested()) {
     job.set_state(v1::JOB_STATE_CANCELLED);
   } else if (absl::IsCancelled(stopped.status()) || MayPass(stopped.status())) {
     job.set_state(v1::JOB_STATE_QUEUED);
@@ -387,7 +581,10 @@ void JobManager::Stop() { impl_->Stop(); }
 absl::StatusOr<int64_t> JobManager::Submit(const std::string& key, const v1::TuneSpec& spec) {
   return impl_->Submit(key, spec);
 }
-std::vector<v1::Job> JobManager::List() { return impl_->List(); }
+std::vector<v1::Job> JobManager::List(int64_t before, size_t most_bytes, int64_t& next) {
+  return impl_->List(before, most_bytes, next);
+}
+absl::Status JobManager::Delete(int64_t job) { return impl_->Delete(job); }
 absl::StatusOr<v1::Job> JobManager::Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait) {
   return impl_->Get(job, seen, wait);
 }
@@ -395,5 +592,6 @@ absl::StatusOr<v1::Job> JobManager::Cancel(int64_t job) { return impl_->Cancel(j
 absl::StatusOr<v1::Job> JobManager::Resume(int64_t job, int64_t trials) { return impl_->Resume(job, trials); }
 History& JobManager::history() { return impl_->history(); }
 ModelStore& JobManager::models() { return impl_->models(); }
+std::set<std::string> JobManager::ModelsInUse() { return impl_->ModelsInUse(); }
 
 }  // namespace diapason

@@ -8,16 +8,18 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "service/import_model.h"
+#include "service/model_store.h"
 
 namespace diapason {
 
 class History;
-class ModelStore;
 struct ClientCredentials;
 namespace v1 {
 class Job;
@@ -28,10 +30,13 @@ struct JobManagerOptions {
   std::string history;   // path; the jobs are kept in history + ".jobs", models and cost models in folders beside it
   int running = 4;       // jobs at once
   int unfinished = 256;  // queued and running ones; more are refused
+  int jobs = 16384;      // those that have ended included
   // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.
   double retry_seconds = 10;
   double give_up_seconds = 60;  // a tracker that is away for so long fails the attempt
   std::shared_ptr<const ClientCredentials> credentials;  // for the tracker
+  ImportLimits import;                                   // of the process that reads a model
+  ModelStoreLimits models;
 };
 
 // Safe from any thread. Statuses are those that tuning.proto lists.
@@ -50,16 +55,20 @@ class JobManager {
   void Stop();
 
   absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
-  // Newest first, without their tasks.
-  std::vector<v1::Job> List();
+  // Newest first, without their tasks: those with an id below `before` (0: all), until they have `most_bytes`. `next`: what
+  // the rest has to be asked for with as `before`; 0: there is none.
+  std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
   // Waits until the job's version is above `seen`, at most so long.
   absl::StatusOr<v1::Job> Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait);
   absl::StatusOr<v1::Job> Cancel(int64_t job);
   // `trials`: a new limit; 0: as before.
   absl::StatusOr<v1::Job> Resume(int64_t job, int64_t trials);
+  absl::Status Delete(int64_t job);
 
   History& history();
   ModelStore& models();
+  // Hashes of the models that unfinished jobs have.
+  std::set<std::string> ModelsInUse();
 
  private:
   class Impl;

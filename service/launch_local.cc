@@ -1,7 +1,6 @@
 // Workers as processes of this host, which end with us.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/environment.h"
+#include "base/process.h"
 #include "compiler/tensor/check.h"
 #include "service/launcher.h"
 #include "service/secret_folder.h"
@@ -23,6 +24,16 @@ namespace diapason {
 namespace {
 
 constexpr std::chrono::seconds kGrace{10};
+
+struct Fd {
+  explicit Fd(int opened) : fd(opened) {}
+  ~Fd() {
+    if (fd >= 0) close(fd);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  const int fd;
+};
 
 class LocalLauncher final : public Launcher {
  public:
@@ -80,25 +91,16 @@ class LocalLauncher final : public Launcher {
     std::vector<std::string> args = {"diapason"};
     for (std::string& arg : CommandWithSecrets(options_, secrets_.path())) args.push_back(std::move(arg));
     args.insert(args.end(), {"--name", absl::StrCat("local-", options_.label, "-", ++number_)});
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    const pid_t parent = getpid();
-    const pid_t pid = fork();
-    if (pid < 0) return absl::ResourceExhaustedError(absl::StrCat("cannot start a worker (", std::strerror(errno), ")"));
-    if (pid == 0) {
-      // Nothing but calls that are safe after a fork of several threads. The kernel ends it with the thread that
-      // started it, so that thread lives as long as the launcher.
-      prctl(PR_SET_PDEATHSIG, SIGTERM);
-      if (getppid() != parent) _exit(1);
-      const int null = open("/dev/null", O_RDWR);
-      dup2(null, 0);
-      dup2(null, 1);
-      setpgid(0, 0);  // a Ctrl-C at our terminal is ours
-      execv(options_.program.c_str(), argv.data());
-      _exit(127);
-    }
-    pids_.push_back(pid);
+    const Fd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    SpawnOptions spawn;
+    spawn.args = std::move(args);
+    spawn.file = options_.program;
+    spawn.environment = WholeEnvironment();
+    spawn.descriptors = {{null.fd, 1}};
+    spawn.death_signal = SIGTERM;  // it gives back what it holds
+    absl::StatusOr<pid_t> pid = Spawn(spawn);
+    if (!pid.ok()) return absl::UnavailableError(absl::StrCat("cannot start a worker (", pid.status().message(), ")"));
+    pids_.push_back(*pid);
     return absl::OkStatus();
   }
   void Bury() {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/child_process.h"
+#include "base/environment.h"
 
 namespace diapason {
 

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "worker/candidate.h"
 
 namespace diapason {
 
@@ -50,12 +52,24 @@ MeasureOutcome OutcomeOf(const MeasurementResult& result) {
   return outcome;
 }
 
+LeastWork ClientMeasurer::LeastWorkOfTask(const MeasureRequest& request) {
+  if (request.workload == nullptr) return {};
+  std::lock_guard lock(mutex_);
+  const auto [place, is_new] = least_work_.emplace(request.workload, LeastWork{});
+  if (is_new) {
+    const absl::StatusOr<ComputeDag> dag = ParseDag(*request.workload);
+    if (dag.ok()) place->second = LeastWorkOf(*dag, /*matrix_units=*/request.target.starts_with("cuda"));
+  }
+  return place->second;
+}
+
 absl::Status ClientMeasurer::Submit(std::vector<MeasureRequest> requests) {
   std::vector<Measurement> measurements;
   measurements.reserve(requests.size());
   for (const MeasureRequest& request : requests) {
     measurements.push_back(MeasurementOf(request));
     measurements.back().device_model = device_model_;
+    measurements.back().least_work = LeastWorkOfTask(request);
   }
   return client_->Submit(std::move(measurements));
 }
@@ -75,6 +89,7 @@ absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOpti
   embedded.pipeline.devices = {target.ToString()};
   embedded.pipeline.builders = options.builders;
   embedded.pipeline.sandbox = options.sandbox;
+  embedded.pipeline.keep_environment = options.keep_environment;
   embedded.client.name = "diapason tune";
   ASSIGN_OR_RETURN(std::unique_ptr<MeasureClient> client, StartEmbedded(std::move(embedded)));
   return std::make_unique<ClientMeasurer>(std::move(client));

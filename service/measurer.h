@@ -3,8 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/tensor/target.h"
@@ -26,8 +29,13 @@ class ClientMeasurer : public Measurer {
   MeasureClient& client() { return *client_; }
 
  private:
+  // Of a task's program, worked out once.
+  LeastWork LeastWorkOfTask(const MeasureRequest& request);
+
   const std::unique_ptr<MeasureClient> client_;
   const std::string device_model_;
+  std::mutex mutex_;  // guards all below
+  std::map<std::shared_ptr<const std::string>, LeastWork> least_work_;
 };
 
 struct MeasurerOptions {
@@ -35,10 +43,11 @@ struct MeasurerOptions {
   int device = 0;    // which of several GPUs
   int builders = 0;  // builder processes; 0: as many as suit the machine
   SandboxMode sandbox = SandboxMode::kOff;
+  std::vector<std::string> keep_environment;  // PipelineOptions
 };
 
-// Starts tracker, worker and their processes on loopback for one run of the tuner; they end with the measurer.
-// Unavailable when a process or a port cannot be had.
+// Starts tracker, worker and their processes for one run of the tuner; they end with the measurer, and nobody else can reach
+// them (StartEmbedded). Unavailable when a process cannot be had.
 absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOptions& options);
 
 struct FleetOptions {

@@ -11,12 +11,12 @@
 #include "db/history.h"
 #include "diapason/v1/history.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
-#include "service/job_store.h"
+#include "service/model_store.h"
 #include "service/records.h"
 #include "service/service_client.h"
 #include "worker/authorize.h"
 #include "worker/grpc_status.h"
-#include "worker/scratch.h"
+#include "worker/message_limits.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
 #include "worker/tracker_server.h"
@@ -27,14 +27,14 @@ namespace {
 constexpr uint32_t kMaxWaitMs = 30000;
 // So that a caller that has gone does not hold its thread for the whole wait.
 constexpr uint32_t kWaitStepMs = 500;
-constexpr int kMaxWorkloads = 65536;
+constexpr size_t kPageBytes = 4 << 20;
 
 class TuningService final : public v1::Tuning::Service {
  public:
   TuningService(JobManager& jobs, const CoordinatorOptions& options) : jobs_(jobs), options_(options) {}
 
   grpc::Status Greet(grpc::ServerContext* c, const v1::GreetRequest* q, v1::GreetResponse* a) override {
-    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
     uint32_t protocol = 0;
     if (absl::Status status = CompareProtocols("service", q->protocol(), protocol); !status.ok()) return ToGrpc(status);
     a->set_protocol(protocol);
@@ -45,7 +45,7 @@ class TuningService final : public v1::Tuning::Service {
   }
 
   grpc::Status HasModel(grpc::ServerContext* c, const v1::HasModelRequest* q, v1::HasModelResponse* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
     a->set_known(jobs_.models().Has(q->hash()));
     return grpc::Status::OK;
   }
@@ -57,20 +57,22 @@ class TuningService final : public v1::Tuning::Service {
   }
 
   grpc::Status Submit(grpc::ServerContext* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
     absl::StatusOr<int64_t> job = jobs_.Submit(q->key(), q->spec());
     if (job.ok()) a->set_job(*job);
     return ToGrpc(job.status());
   }
 
-  grpc::Status ListJobs(grpc::ServerContext* c, const v1::ListJobsRequest*, v1::ListJobsResponse* a) override {
-    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
-    for (v1::Job& job : jobs_.List()) *a->add_jobs() = std::move(job);
+  grpc::Status ListJobs(grpc::ServerContext* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override {
+    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
+    int64_t next = 0;
+    for (v1::Job& job : jobs_.List(q->before(), kPageBytes, next)) *a->add_jobs() = std::move(job);
+    a->set_next(next);
     return grpc::Status::OK;
   }
 
   grpc::Status GetJob(grpc::ServerContext* c, const v1::GetJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
     for (uint32_t left = std::min(q->max_wait_ms(), kMaxWaitMs);; left -= std::min(left, kWaitStepMs)) {
       absl::StatusOr<v1::Job> job =
           jobs_.Get(q->job(), q->seen(), std::chrono::milliseconds(std::min(left, kWaitStepMs)));
@@ -82,17 +84,27 @@ class TuningService final : public v1::Tuning::Service {
   }
 
   grpc::Status CancelJob(grpc::ServerContext* c, const v1::CancelJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
     return Answer(jobs_.Cancel(q->job()), a);
   }
   grpc::Status ResumeJob(grpc::ServerContext* c, const v1::ResumeJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
     return Answer(jobs_.Resume(q->job(), q->trials()), a);
+  }
+  grpc::Status DeleteJob(grpc::ServerContext* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse*) override {
+    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
+    return ToGrpc(jobs_.Delete(q->job()));
   }
 
  private:
   absl::Status May(const grpc::ServerContext& context, Role needed) {
     return Authorize(context, options_.credentials.authority, needed);
+  }
+
+  // And whether the request is within its limits.
+  absl::Status May(const grpc::ServerContext& context, Role needed, const google::protobuf::Message& request) {
+    RETURN_IF_ERROR(May(context, needed));
+    return CheckMessage(request);
   }
 
   static grpc::Status Answer(absl::StatusOr<v1::Job> job, v1::Job* a) {
@@ -112,8 +124,9 @@ class TuningService final : public v1::Tuning::Service {
     }
     if (jobs_.models().Has(chunk.hash())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore::Writer> writer,
-                     jobs_.models().Begin(chunk.hash(), chunk.bytes()));
+                     jobs_.models().Begin(chunk.hash(), chunk.bytes(), jobs_.ModelsInUse()));
     do {
+      RETURN_IF_ERROR(CheckMessage(chunk));
       RETURN_IF_ERROR(writer->Add(chunk.data()));
     } while (reader.Read(&chunk));
     return writer->Finish();
@@ -128,7 +141,7 @@ class HistoryService final : public v1::HistoryReader::Service {
   HistoryService(History& history, const CoordinatorOptions& options) : history_(history), options_(options) {}
 
   grpc::Status Query(grpc::ServerContext* c, const v1::QueryRequest* q, grpc::ServerWriter<v1::Record>* writer) override {
-    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
+    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
     RecordFilter filter;
     filter.target = q->target();
     filter.workload = q->workload();
@@ -146,11 +159,7 @@ class HistoryService final : public v1::HistoryReader::Service {
 
   grpc::Status ForBuild(grpc::ServerContext* c, const v1::ForBuildRequest* q,
                         grpc::ServerWriter<v1::Record>* writer) override {
-    if (absl::Status may = May(*c, Role::kReader); !may.ok()) return ToGrpc(may);
-    if (q->workload_keys_size() > kMaxWorkloads) {
-      return ToGrpc(absl::InvalidArgumentError(
-          absl::StrCat(q->workload_keys_size(), " workloads are more than a network can have")));
-    }
+    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
     absl::StatusOr<std::string> model = ModelForBuild(history_, q->target(), q->device_model(), q->may_differ());
     if (!model.ok()) return ToGrpc(model.status());
     auto records =
@@ -165,6 +174,11 @@ class HistoryService final : public v1::HistoryReader::Service {
  private:
   absl::Status May(const grpc::ServerContext& context, Role needed) {
     return Authorize(context, options_.credentials.authority, needed);
+  }
+
+  absl::Status May(const grpc::ServerContext& context, Role needed, const google::protobuf::Message& request) {
+    RETURN_IF_ERROR(May(context, needed));
+    return CheckMessage(request);
   }
 
   // False when the caller has gone. Waits for it while it is slow.
@@ -195,14 +209,12 @@ class CoordinatorServer::Impl {
     ASSIGN_OR_RETURN(jobs_, JobManager::Open(options_.jobs));
     tuning_ = std::make_unique<TuningService>(*jobs_, options_);
     reader_ = std::make_unique<HistoryService>(jobs_->history(), options_);
-    ServiceHostOptions host{options_.listen, options_.credentials, ""};
+    ServiceHostOptions host{options_.listen, options_.credentials};
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
-      ASSIGN_OR_RETURN(own_, ScratchFolder::Create());
-      host.own_socket = own_->path() + "/tracker";
       ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, {}, state, {tuning_.get(), reader_.get()}));
-      reach_ = "unix:" + host.own_socket;
+      reach_ = tracker_->in_process();
     } else {
       ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));
       reach_ = options_.tracker;
@@ -216,7 +228,8 @@ class CoordinatorServer::Impl {
     std::vector<Metric> metrics = tracker_ == nullptr ? std::vector<Metric>() : tracker_->Metrics();
     std::map<std::string, double> states = {{"queued", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"cancelled", 0}};
     double trials = 0, rate = 0;
-    for (const v1::Job& job : jobs_->List()) {
+    int64_t next = 0;
+    for (const v1::Job& job : jobs_->List(/*before=*/0, ~size_t{0}, next)) {
       ++states[JobStateName(job)];
       trials += static_cast<double>(job.progress().trials());
       if (job.state() == v1::JOB_STATE_RUNNING) rate += job.progress().trials_per_second();
@@ -224,6 +237,10 @@ class CoordinatorServer::Impl {
     Metric jobs{"diapason_service_jobs", "Jobs by state", Metric::Type::kGauge, {}};
     for (const auto& [state, count] : states) jobs.values.push_back({{{"state", state}}, count, {}});
     metrics.push_back(std::move(jobs));
+    const ModelStore::Contents models = jobs_->models().contents();
+    metrics.push_back(Metric::Gauge("diapason_service_models", "Models that are kept", static_cast<double>(models.models)));
+    metrics.push_back(
+        Metric::Gauge("diapason_service_model_bytes", "Bytes of the models that are kept", static_cast<double>(models.bytes)));
     metrics.push_back(Metric::Gauge("diapason_service_trials", "Trials of all jobs", trials));
     metrics.push_back(Metric::Gauge("diapason_service_trials_per_second", "Of the jobs that run", rate));
     return metrics;
@@ -235,7 +252,6 @@ class CoordinatorServer::Impl {
   std::unique_ptr<JobManager> jobs_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<HistoryService> reader_;
-  std::unique_ptr<ScratchFolder> own_;  // with the socket of its own tracker
   std::unique_ptr<TrackerServer> tracker_;
   std::unique_ptr<ServiceHost> host_;
 };

@@ -10,7 +10,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/history.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
-#include "service/job_store.h"
+#include "service/model_store.h"
 #include "service/records.h"
 #include "worker/channel.h"
 #include "worker/tracker.h"
@@ -128,10 +128,24 @@ class ServiceClient::Impl {
   }
 
   absl::StatusOr<std::vector<v1::Job>> List() {
-    v1::ListJobsResponse response;
-    RETURN_IF_ERROR(Insist(
-        kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->ListJobs(&c, v1::ListJobsRequest(), &response); }));
-    return std::vector<v1::Job>(response.jobs().begin(), response.jobs().end());
+    std::vector<v1::Job> jobs;
+    v1::ListJobsRequest request;
+    while (true) {
+      v1::ListJobsResponse response;
+      RETURN_IF_ERROR(
+          Insist(kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->ListJobs(&c, request, &response); }));
+      jobs.insert(jobs.end(), response.jobs().begin(), response.jobs().end());
+      // Ids fall, so that the pages have an end.
+      if (response.next() <= 0 || (request.before() > 0 && response.next() >= request.before())) return jobs;
+      request.set_before(response.next());
+    }
+  }
+
+  absl::Status Delete(int64_t job) {
+    v1::DeleteJobRequest request;
+    request.set_job(job);
+    v1::DeleteJobResponse response;
+    return Insist(kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->DeleteJob(&c, request, &response); });
   }
 
   template <typename Request, typename Method>
@@ -203,6 +217,8 @@ absl::StatusOr<v1::Job> ServiceClient::Resume(int64_t job, int64_t trials) {
   request.set_trials(trials);
   return impl_->JobCall(request, &v1::Tuning::Stub::ResumeJob);
 }
+
+absl::Status ServiceClient::Delete(int64_t job) { return impl_->Delete(job); }
 
 absl::StatusOr<std::vector<TuningRecord>> ServiceClient::Query(const RecordFilter& filter, int64_t top) {
   v1::QueryRequest request;

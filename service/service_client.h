@@ -47,6 +47,8 @@ class ServiceClient {
   absl::StatusOr<v1::Job> Get(int64_t job, uint64_t seen = 0, double wait_seconds = 0);
   absl::StatusOr<v1::Job> Cancel(int64_t job);
   absl::StatusOr<v1::Job> Resume(int64_t job, int64_t trials = 0);
+  // Forgets a job that has ended. FailedPrecondition when it has not.
+  absl::Status Delete(int64_t job);
 
   // History::TopK of the service's history, without workloads.
   absl::StatusOr<std::vector<TuningRecord>> Query(const RecordFilter& filter, int64_t top);

@@ -8,10 +8,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
+#include "db/text.h"
 #include "diapason/v1/tuning.pb.h"
 #include "scheduler/objective.h"
 
@@ -19,6 +21,8 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kUnlimitedTrials = int64_t{1} << 40;
+// TunerOptions::confirming_samples.
+constexpr int kConfirmingSamples = 5;
 
 // "1,4" as positions from 0.
 absl::StatusOr<std::vector<int>> ParseTasks(const std::string& text, size_t count) {
@@ -98,16 +102,25 @@ std::string NetworkName(const std::string& model) {
   return name;
 }
 
+std::string LatencyKey(const std::string& network, const Partition& partition) {
+  std::vector<std::string> tasks;
+  for (const Task& task : partition.tasks)
+    if (task.weight > 0) tasks.push_back(absl::StrCat(task.workload_key, "*", task.weight));
+  std::sort(tasks.begin(), tasks.end());
+  return absl::StrCat(network, "@", absl::Hex(Fnv1a(absl::StrJoin(tasks, ",")), absl::kZeroPad16));
+}
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path) {
+absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options) {
   TuneWork work;
   work.network = NetworkName(spec.model);
-  ASSIGN_OR_RETURN(const Network network, LoadOptimized(path, spec.options));
-  ASSIGN_OR_RETURN(Cuts cuts, FindCuts(network));
+  ASSIGN_OR_RETURN(ImportedModel imported,
+                   ImportModel({path, spec.options, options.limits, /*with_network=*/false, options.stop}));
+  Cuts cuts = std::move(imported.cuts);
   AddChoices(cuts, spec.target, work);
   work.partition = std::move(cuts.partition);
   for (const Task& task : work.partition.tasks) {
@@ -146,6 +159,8 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.patience = spec.early_stop < 1 ? 0 : static_cast<int64_t>(spec.early_stop);
   options.synchronous = spec.deterministic;
   options.warm_start = !spec.cold_start;
+  options.confirming_samples = kConfirmingSamples;
+  options.latency_network = LatencyKey(work.network, work.partition);
   options.host = HostName();
   return options;
 }

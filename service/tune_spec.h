@@ -12,6 +12,7 @@
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
 #include "scheduler/tuner.h"
+#include "service/import_model.h"
 #include "service/target.h"
 
 namespace diapason {
@@ -70,8 +71,15 @@ struct TuneWork {
   std::vector<int> only;  // positions of the tasks to tune; empty: all
 };
 
-// Loads the model from `path` (or the built-in network of that name) and checks the options that depend on it.
-absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path);
+// How a model is read for tuning.
+struct PrepareOptions {
+  ImportLimits limits;
+  const std::atomic<bool>* stop = nullptr;  // ends it with Cancelled
+};
+
+// Loads the model from `path` (or the built-in network of that name) in a process of its own (ImportModel) and checks the
+// options that depend on it.
+absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options);
 // How a network is best cut so far, for people: the boundaries where another way than the usual is best, with that way.
 struct WonBoundary {
   std::string boundary, way;
@@ -84,6 +92,10 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
 // (TunerOptions::continued_runs). Else none.
 absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
                                                    const std::string& command_line);
+
+// What History::Latency knows a network by: its name and, since options make other networks of one name, a hash of its tasks with their
+// counts as it is usually cut.
+std::string LatencyKey(const std::string& network, const Partition& partition);
 
 // "resnet-18", or a file's name without folder and ".onnx".
 std::string NetworkName(const std::string& model);

@@ -15,6 +15,7 @@
 #include "worker/channel.h"
 #include "worker/convert.h"
 #include "worker/log.h"
+#include "worker/message_limits.h"
 #include "worker/tracker.h"
 
 namespace diapason {
@@ -150,6 +151,7 @@ absl::Status WorkerAgent::Impl::Register() {
   v1::RegisterResponse response;
   absl::Status status = lease_call_.Run(
       kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Register(&context, request, &response); });
+  if (status.ok()) status = CheckMessage(response);
   // Looked into once for each new reason.
   if (IsTransient(status) && status.message() != unexplained_) {
     unexplained_ = std::string(status.message());
@@ -229,7 +231,12 @@ void WorkerAgent::Impl::LeaseLoop() {
   }
 }
 
+// What does not fit the limits is not begun: its leases end when they are not renewed.
 void WorkerAgent::Impl::Take(const v1::LeaseResponse& response) {
+  if (const absl::Status fits = CheckMessage(response); !fits.ok()) {
+    return LogEvent(LogLevel::kError, "leases_refused",
+                    {{"tracker", options_.tracker}, {"why", std::string(fits.message())}});
+  }
   {
     std::lock_guard lock(mutex_);
     batch_ = response.batch();
@@ -252,8 +259,15 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   LogTrial(LogLevel::kDebug, "trial_begins", lease, held, {{"device", grant.device()}});
   uint64_t handle = pipeline_->Submit(index, grant.request(),
                                       [this, lease](const v1::MeasureResult& result) { OnResult(lease, result); });
-  std::lock_guard lock(mutex_);
-  if (auto found = held_.find(lease); found != held_.end()) found->second.handle = handle;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = held_.find(lease); found != held_.end()) {
+      found->second.handle = handle;
+      return;
+    }
+  }
+  // Dropped before there was a handle to drop it by, or answered, when this does nothing.
+  pipeline_->Cancel(handle, "its lease is over");
 }
 
 void WorkerAgent::Impl::LogTrial(LogLevel level, const std::string& event, uint64_t lease, const Held& held,
@@ -407,6 +421,7 @@ void WorkerAgent::Impl::ReportLoop() {
     v1::ReportResponse response;
     absl::Status status = report_call_.Run(
         kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Report(&context, request, &response); });
+    if (status.ok()) status = CheckMessage(response);
     if (status.ok()) {
       backoff.Reset();
       OnReported(request, response);

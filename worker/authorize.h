@@ -11,18 +11,26 @@
 
 namespace diapason {
 
-// Whether the call may be made (Authority::Check). OK for all without an authority, and on the socket of this very
-// process (ServiceHostOptions::own_socket).
+// The token that came with the call; empty: none.
+inline std::string TokenOf(const grpc::ServerContextBase& context) {
+  const auto header = context.client_metadata().find("authorization");
+  constexpr char kBearer[] = "Bearer ";
+  if (header == context.client_metadata().end() || !header->second.starts_with(kBearer)) return "";
+  return std::string(header->second.data() + sizeof kBearer - 1, header->second.size() - (sizeof kBearer - 1));
+}
+
+// Whose token it is, for quotas; empty where there are no tokens, and for calls of this very process.
+inline std::string OwnerOf(const grpc::ServerContextBase& context, const std::shared_ptr<Authority>& authority) {
+  if (authority == nullptr) return "";
+  return authority->OwnerOf(TokenOf(context));
+}
+
+// Whether the call may be made (Authority::Check). OK for all without an authority. Calls of this very
+// process (ServiceHost::in_process) show OwnToken.
 inline absl::Status Authorize(const grpc::ServerContextBase& context, const std::shared_ptr<Authority>& authority,
                               Role needed) {
-  if (authority == nullptr || context.peer().rfind("unix:", 0) == 0) return absl::OkStatus();
-  const auto header = context.client_metadata().find("authorization");
-  std::string token;
-  constexpr char kBearer[] = "Bearer ";
-  if (header != context.client_metadata().end() && header->second.starts_with(kBearer)) {
-    token.assign(header->second.data() + sizeof kBearer - 1, header->second.size() - (sizeof kBearer - 1));
-  }
-  return authority->Check(token, needed);
+  if (authority == nullptr) return absl::OkStatus();
+  return authority->Check(TokenOf(context), needed);
 }
 
 }  // namespace diapason

@@ -5,7 +5,10 @@
 #include <utility>
 #include <variant>
 
+#include "base/process.h"
 #include "compiler/schedule/step.h"
+#include "compiler/tensor/accesses.h"
+#include "compiler/tensor/device_facts.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
 #include "worker/child_process.h"
@@ -41,12 +44,16 @@ BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain
   absl::StatusOr<Target> target = Target::Parse(job.target());
   if (!target.ok()) return refuse(target.status());
   if (absl::Status fits = CheckDag(*dag, limits); limited && !fits.ok()) return refuse(fits);
+  // The agent's own programs may be large, and are ours.
+  if (absl::Status proven = limited ? CheckAccesses(*dag) : absl::OkStatus(); !proven.ok()) return refuse(proven);
   if (job.naive()) return BuildNaive(toolchain, *dag, *target);
   absl::StatusOr<Schedule> schedule = ParseSchedule(job.schedule());
   if (!schedule.ok()) return refuse(schedule.status());
   if (absl::Status fits = CheckSchedule(*schedule, limits); limited && !fits.ok()) return refuse(fits);
+  const DeviceFacts facts = FromProto(job.facts());
+  if (absl::Status checked = CheckFacts(facts, target->kind); !checked.ok()) return refuse(checked);
   BuildResult result =
-      toolchain.Build(*dag, *schedule, *target, FromProto(job.facts()), job.timeout_seconds(), stage_begins);
+      toolchain.Build(*dag, *schedule, *target, facts, job.timeout_seconds(), stage_begins);
   const Program* program = std::get_if<Program>(&result);
   if (!limited || program == nullptr) return result;
   const absl::Status fits = CheckProgram(*program, limits);
@@ -74,6 +81,7 @@ v1::ProcessMessage Answer(Toolchain& toolchain, const v1::BuildJob& job, const T
 }  // namespace
 
 int BuilderMain(int fd, Toolchain& toolchain) {
+  DieWithParentAndGroups();  // with its compilers
   PrepareChildProcess(fd);
   // There are as many builders as cores: what feeds them, and what is timed, goes first.
   setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + kBuilderNiceness);

@@ -1,13 +1,21 @@
 #include "worker/channel.h"
 
 #include <grpc/support/log.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/server_posix.h>
 #include <grpcpp/support/client_interceptor.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "worker/tls_probe.h"
+#include "worker/tokens.h"
 
 namespace diapason {
 namespace {
@@ -55,7 +63,60 @@ grpc::ChannelArguments Arguments() {
   return arguments;
 }
 
+std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> Showing(const std::string& token) {
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<TokenInterceptors>(token));
+  return interceptors;
+}
+
+// The servers of this process by name.
+struct InProcess {
+  std::mutex mutex;
+  std::map<std::string, grpc::Server*> servers;
+  int named = 0;
+};
+
+InProcess& Here() {
+  static InProcess& here = *new InProcess;
+  return here;
+}
+
+constexpr char kInProcess[] = "in-process:";
+
+// A pair of sockets that have no name, one end of which the server takes. It is not made anew when it breaks: nothing but the end of
+// the server breaks it, so there are no keepalive pings either, which a process that stood still would miss.
+std::shared_ptr<grpc::Channel> ChannelInProcess(const std::string& name) {
+  int ends[2];
+  // Without one every call fails, as it does when the server is gone.
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+    return grpc::CreateCustomChannel("unix:/nonexistent", grpc::InsecureChannelCredentials(), Arguments());
+  grpc::ChannelArguments arguments = Arguments();
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, INT_MAX);
+  InProcess& here = Here();
+  std::lock_guard lock(here.mutex);
+  if (auto server = here.servers.find(name); server != here.servers.end()) {
+    grpc::AddInsecureChannelFromFd(server->second, ends[1]);
+  } else {
+    close(ends[1]);
+  }
+  return grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(name, ends[0], arguments, Showing(OwnToken()));
+}
+
 }  // namespace
+
+std::string NameInProcess(grpc::Server& server) {
+  InProcess& here = Here();
+  std::lock_guard lock(here.mutex);
+  std::string name = kInProcess + std::to_string(++here.named);
+  here.servers[name] = &server;
+  return name;
+}
+
+void ForgetInProcess(const std::string& name) {
+  InProcess& here = Here();
+  std::lock_guard lock(here.mutex);
+  here.servers.erase(name);
+}
 
 void PrepareGrpc() {
   static std::once_flag once;
@@ -72,6 +133,7 @@ void PrepareGrpc() {
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const std::shared_ptr<const ClientCredentials>& credentials) {
   PrepareGrpc();
+  if (address.rfind(kInProcess, 0) == 0) return ChannelInProcess(address);
   std::shared_ptr<grpc::ChannelCredentials> shown = grpc::InsecureChannelCredentials();
   if (credentials != nullptr && credentials->tls.has_value()) {
     shown = grpc::SslCredentials({credentials->tls->ca, credentials->tls->key, credentials->tls->cert});
@@ -79,9 +141,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   if (credentials == nullptr || credentials->token.empty()) {
     return grpc::CreateCustomChannel(address, shown, Arguments());
   }
-  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
-  interceptors.push_back(std::make_unique<TokenInterceptors>(credentials->token));
-  return grpc::experimental::CreateCustomChannelWithInterceptors(address, shown, Arguments(), std::move(interceptors));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address, shown, Arguments(),
+                                                                 Showing(credentials->token));
 }
 
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,

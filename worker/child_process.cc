@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,14 +17,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <new>
-#include <sstream>
 #include <thread>
 
-extern char** environ;
+#include "base/environment.h"
+#include "base/process.h"
 
 namespace diapason {
 namespace {
@@ -114,17 +112,9 @@ std::vector<pid_t> KillSession(pid_t session) {
 constexpr int kProgramFile = kChildSocket + 1;
 
 std::vector<std::string> ChildEnvironment(const ChildOptions& options) {
-  auto changed = options.environment;
+  EnvironmentVariables changed = options.environment;
   changed.emplace_back("TMPDIR", options.scratch);
-  std::vector<std::string> result;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    const std::string name = text.substr(0, text.find('='));
-    if (std::none_of(changed.begin(), changed.end(), [&](const auto& c) { return c.first == name; }))
-      result.push_back(text);
-  }
-  for (const auto& [name, value] : changed) result.push_back(name + "=" + value);
-  return result;
+  return CleanEnvironment(changed, options.keep_environment);
 }
 
 // A wrapper finds the program by its file and not by its name: /proc/self/exe would be the wrapper, and the name may by
@@ -151,44 +141,22 @@ class FileDescriptor {
   const int fd_;
 };
 
-std::vector<char*> Pointers(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& s : strings) pointers.push_back(s.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// posix_spawn and not fork: no copy of the page tables of a large process, nothing of ours runs in the child.
-int SpawnWithSocket(const ChildOptions& options, const std::string& output, int socket, pid_t& pid) {
+absl::StatusOr<pid_t> SpawnWithSocket(const ChildOptions& options, const std::string& output, int socket) {
   const bool wrapped = !options.wrapper.empty();
-  const FileDescriptor file(wrapped ? open(options.program.c_str(), O_PATH | O_CLOEXEC) : -1);
-  // Of another number than those that the child gets.
-  const FileDescriptor program(wrapped ? fcntl(file.get(), F_DUPFD_CLOEXEC, kProgramFile + 1) : -1);
-  if (wrapped && program.get() < 0) return errno;
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, socket, kChildSocket);
-  if (wrapped) posix_spawn_file_actions_adddup2(&files, program.get(), kProgramFile);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-  posix_spawn_file_actions_adddup2(&files, 1, 2);
-  posix_spawn_file_actions_addclosefrom_np(&files, kProgramFile + (wrapped ? 1 : 0));
-
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-
-  std::vector<std::string> args = Arguments(options), environment = ChildEnvironment(options);
-  int error = posix_spawn(&pid, wrapped ? args[0].c_str() : options.program.c_str(), &files, &attributes,
-                          Pointers(args).data(), Pointers(environment).data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&files);
-  return error;
+  const FileDescriptor text(open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (text.get() < 0) return absl::UnavailableError("cannot write " + output + ": " + std::strerror(errno));
+  const FileDescriptor program(wrapped ? open(options.program.c_str(), O_PATH | O_CLOEXEC) : -1);
+  if (wrapped && program.get() < 0) {
+    return absl::UnavailableError("cannot start '" + options.program + "': " + std::strerror(errno));
+  }
+  SpawnOptions spawn;
+  spawn.args = Arguments(options);
+  spawn.file = wrapped ? "" : options.program;
+  spawn.environment = ChildEnvironment(options);
+  spawn.descriptors = {{text.get(), 1}, {text.get(), 2}, {socket, kChildSocket}};
+  if (wrapped) spawn.descriptors.push_back({program.get(), kProgramFile});
+  spawn.session = true;
+  return Spawn(spawn);
 }
 
 [[noreturn]] void ExitOutOfMemory() {
@@ -214,14 +182,13 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Spawn(const ChildOpt
   }
   fcntl(sockets[0], F_SETFL, O_NONBLOCK);
   std::string output = options.scratch + "/output.txt";
-  pid_t pid = 0;
-  int error = SpawnWithSocket(options, output, sockets[1], pid);
+  const absl::StatusOr<pid_t> pid = SpawnWithSocket(options, output, sockets[1]);
   close(sockets[1]);
-  if (error != 0) {
+  if (!pid.ok()) {
     close(sockets[0]);
-    return absl::UnavailableError("cannot start '" + options.program + "': " + std::strerror(error));
+    return absl::UnavailableError(pid.status().message());
   }
-  return std::unique_ptr<ChildProcess>(new ChildProcess(pid, sockets[0], output, !options.wrapper.empty()));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(*pid, sockets[0], output, options));
 }
 
 ChildProcess::~ChildProcess() {
@@ -348,17 +315,17 @@ std::string ChildProcess::OutputTail(size_t max_bytes) const {
 }
 
 void PrepareChildProcess(int socket) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   fcntl(socket, F_SETFD, FD_CLOEXEC);
   CloseProgramFile();
-  rlimit none{0, 0};
-  setrlimit(RLIMIT_CORE, &none);
   std::set_new_handler(ExitOutOfMemory);
 }
 
 void LimitMemory(int64_t bytes) {
   if (bytes <= 0) return;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;  // they reserve terabytes of addresses
+#endif
   rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};
   setrlimit(RLIMIT_AS, &limit);
 }
@@ -374,17 +341,6 @@ std::string DescribeWaitStatus(int status) {
     return "died of signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
   }
   return "exited with status " + std::to_string(WEXITSTATUS(status));
-}
-
-std::string FindOnPath(const std::string& name, const std::string& otherwise) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? otherwise : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = (folder.empty() ? "." : folder) + "/" + name;
-    std::error_code ignored;
-    if (access(file.c_str(), X_OK) == 0 && !std::filesystem::is_directory(file, ignored)) return file;
-  }
-  return "";
 }
 
 int64_t SystemOutOfMemoryKills() {

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/environment.h"
 #include "worker/frame.h"
 
 namespace diapason {
@@ -26,10 +28,13 @@ struct ChildOptions {
   std::string program = "/proc/self/exe";  // path of the file to execute
   std::vector<std::string> args;           // argv, the program's name first
   std::string scratch;                     // existing folder: TMPDIR of the child; its output goes to a file there
-  std::vector<std::pair<std::string, std::string>> environment;  // in place of ours of that name
+  // It gets what compilers and drivers need of our environment (base/environment.h), these in place of ours of that name,
+  EnvironmentVariables environment;
+  std::vector<std::string> keep_environment;  // and ours of these names.
   // Runs `program` for us, argv: gets the program's path and arguments behind its own. It hands on kChildSocket, exits
   // as the program did (128 and the signal's number after a signal), and the program dies with it.
   std::vector<std::string> wrapper;
+  uint32_t max_message_bytes = kMaxFrameBytes;  // of one that it sends; a longer one is a broken stream
 };
 
 // For one thread, the one that called Spawn.
@@ -70,8 +75,9 @@ class ChildProcess {
   std::string OutputTail(size_t max_bytes = 2000) const;
 
  private:
-  ChildProcess(pid_t pid, int socket, std::string output, bool wrapped)
-      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(wrapped) {}
+  ChildProcess(pid_t pid, int socket, std::string output, const ChildOptions& options)
+      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(!options.wrapper.empty()),
+        decoder_(options.max_message_bytes) {}
 
   // Ends what is left of the session, and notes it for burial.
   void AdoptSession();
@@ -89,8 +95,8 @@ class ChildProcess {
   std::vector<pid_t> orphans_;  // members of the session that we may have to bury
 };
 
-// Prepares the process that was spawned: dies with its parent, no core files, no new privileges, a limit of memory past
-// which it exits with kExitOutOfMemory, descriptors not handed on. To be called first thing in the child.
+// Prepares the process that was spawned: no new privileges, a limit of memory past which it exits with kExitOutOfMemory,
+// descriptors not handed on. To be called first thing in the child.
 void PrepareChildProcess(int socket);
 // Address space of this process and of those it starts; 0: leaves it.
 void LimitMemory(int64_t bytes);
@@ -100,9 +106,6 @@ inline constexpr int kExitOutOfMemory = 86;
 
 // "died of signal 11 (Segmentation fault)", "exited with status 1".
 std::string DescribeWaitStatus(int status);
-
-// The program of that name in the folders of PATH, of `otherwise` where that is not set; empty if there is none.
-std::string FindOnPath(const std::string& name, const std::string& otherwise = "");
 
 // Processes that the kernel has killed so far on this machine because memory was out; 0 if it does not tell.
 int64_t SystemOutOfMemoryKills();

@@ -13,7 +13,10 @@
 #include "worker/channel.h"
 #include "worker/convert.h"
 #include "worker/log.h"
+#include "worker/message_limits.h"
+#include "worker/outcome_check.h"
 #include "worker/tracker.h"
+#include "worker/worker_pages.h"
 
 namespace diapason {
 namespace {
@@ -48,6 +51,8 @@ v1::MeasureRequest ToRequest(const Measurement& m) {
   request.set_run_timeout_seconds(m.run_timeout_s);
   request.set_verify_timeout_seconds(m.verify_timeout_s);
   request.set_max_attempts(static_cast<uint32_t>(std::max(1, m.max_attempts)));
+  request.set_least_operations(m.least_work.operations);
+  request.set_least_bytes(m.least_work.bytes);
   return request;
 }
 
@@ -79,6 +84,17 @@ MeasurementResult FromMessage(const v1::MeasureResult& message) {
   result.attempts = static_cast<int>(message.attempts());
   result.queued_seconds = message.times().queued_seconds();
   return result;
+}
+
+// The tracker has looked already; what it let through all the same is no outcome for the search either.
+void CheckOutcome(const v1::MeasureRequest& request, v1::MeasureResult& result) {
+  TrimOutcome(result);
+  const std::string fault = FaultOfOutcome(request, result, /*facts=*/nullptr);
+  if (fault.empty()) return;
+  const std::string worker = result.on().worker();
+  result.clear_verification();
+  SetError(ErrorKind::kInfrastructure, MeasureStage::kQueue, "worker '" + worker + "' gave a bad outcome: " + fault,
+           *result.mutable_error());
 }
 
 }  // namespace
@@ -310,10 +326,13 @@ absl::Status MeasureClient::Impl::Renew(const std::string& queue, uint64_t incar
 
 void MeasureClient::Impl::Receive(const std::string& queue, const v1::NextResponse& response) {
   std::lock_guard lock(mutex_);
-  for (const v1::MeasureResult& message : response.results()) {
+  for (v1::MeasureResult message : response.results()) {
     if (queue == queue_) acknowledged_ = std::max(acknowledged_, message.sequence());
     // A second one can come after a queue was opened anew.
-    if (pending_.erase(static_cast<int64_t>(message.id())) == 0) continue;
+    const auto asked = pending_.find(static_cast<int64_t>(message.id()));
+    if (asked == pending_.end()) continue;
+    CheckOutcome(asked->second, message);
+    pending_.erase(asked);
     results_.push_back(FromMessage(message));
     if (!Logs(LogLevel::kDebug)) continue;
     LogEvent(LogLevel::kDebug, "trial_answered",
@@ -375,8 +394,11 @@ int64_t MeasureClient::Impl::unfinished() {
 
 absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response) {
   CallGuard guard;
-  v1::ListWorkersRequest request;
-  return guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &response); });
+  return ListAllWorkers(
+      [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
+        return guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &page); });
+      },
+      response);
 }
 
 int MeasureClient::Impl::Slots(const std::string& device_model) {
@@ -480,10 +502,12 @@ absl::StatusOr<std::vector<MeasureDevice>> MeasureClient::Devices() {
   std::vector<MeasureDevice> devices;
   for (const v1::WorkerStatus& worker : response.workers()) {
     for (const v1::DeviceDescription& device : worker.devices()) {
+      absl::StatusOr<DeviceFacts> facts = CheckedFacts(device);
+      if (!facts.ok()) continue;  // not started yet, or no device at all: nothing can be measured on it
       devices.push_back({worker.name(),
                          device.name(),
                          device.target(),
-                         FromProto(device.facts()),
+                         *std::move(facts),
                          {worker.labels().begin(), worker.labels().end()}});
     }
   }

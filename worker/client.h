@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
+#include "worker/candidate.h"
 #include "worker/pipeline.h"
 #include "worker/security.h"
 
@@ -44,13 +45,14 @@ struct Measurement {
   uint64_t input_seed = 0;
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // workers that are tried when the infrastructure is at fault
+  LeastWork least_work;  // what is faster than that allows is a fault of the worker; 0: not known
 };
 
 // Result of comparing with the naive evaluation.
 struct MeasurementCheck {
   bool ok = false;
   double max_abs_error = 0;  // infinity for NaN outputs
-  double max_rel_error = 0;  // over the largest absolute value of the reference
+  double max_rel_error = 0;  // largest error over max(|element|, root mean square) of the reference
   double tolerance = 0;      // max_rel_error that was allowed
   std::string text;          // where and by how much, when not ok
 };
@@ -161,8 +163,8 @@ struct EmbeddedOptions {
   MeasureClientOptions client;
 };
 
-// A tracker and a worker in this process, on free ports of loopback, and a client of them: the services that a cluster
-// uses. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
+// A tracker and a worker in this process, and a client of them: the services that a cluster uses, but without a port or a
+// socket, so that nobody else can ask them for anything. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
 // Connect.
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options);
 

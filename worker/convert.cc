@@ -1,12 +1,11 @@
 #include "worker/convert.h"
 
+#include "compiler/tensor/device_facts.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 
 namespace diapason {
-namespace {
 
-// protobuf refuses strings that are no UTF-8, and compilers quote whatever stands in their input.
 std::string Printable(const std::string& text) {
   std::string result;
   for (char c : text) {
@@ -17,14 +16,12 @@ std::string Printable(const std::string& text) {
   return result;
 }
 
-std::string CutMiddle(const std::string& text) {
+std::string CutMiddle(const std::string& text, size_t most) {
   constexpr char kGap[] = "\n...\n";
-  if (text.size() <= kMaxErrorText) return text;
-  size_t half = (kMaxErrorText - sizeof(kGap)) / 2;
+  if (text.size() <= most) return text;
+  size_t half = (most - sizeof(kGap)) / 2;
   return text.substr(0, half) + kGap + text.substr(text.size() - half);
 }
-
-}  // namespace
 
 void ToProto(const DeviceFacts& facts, v1::DeviceFacts& message) {
   message.set_model(facts.model);
@@ -77,6 +74,14 @@ DeviceFacts FromProto(const v1::DeviceFacts& message) {
   facts.launch_seconds = message.launch_seconds();
   facts.arch = message.arch();
   facts.driver = message.driver();
+  return facts;
+}
+
+absl::StatusOr<DeviceFacts> CheckedFacts(const v1::DeviceDescription& device) {
+  absl::StatusOr<Target> target = Target::Parse(device.target());
+  if (!target.ok()) return target.status();
+  DeviceFacts facts = FromProto(device.facts());
+  if (absl::Status checked = CheckFacts(facts, target->kind); !checked.ok()) return checked;
   return facts;
 }
 

@@ -21,15 +21,15 @@ struct Embedded {
 
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options) {
   auto embedded = std::make_shared<Embedded>();
-  ASSIGN_OR_RETURN(embedded->tracker, TrackerServer::Start({"127.0.0.1:0", {}, ""}));
+  ASSIGN_OR_RETURN(embedded->tracker, TrackerServer::Start(ServiceHostOptions()));
   AgentOptions agent;
-  agent.tracker = embedded->tracker->address();
+  agent.tracker = embedded->tracker->in_process();
   agent.name = "local";
   agent.pipeline = std::move(options.pipeline);
   ASSIGN_OR_RETURN(embedded->worker, WorkerAgent::Start(std::move(agent)));
   RETURN_IF_ERROR(embedded->worker->WaitUntilRegistered(kRegisterSeconds));
   ASSIGN_OR_RETURN(std::unique_ptr<MeasureClient> client,
-                   MeasureClient::Connect(embedded->tracker->address(), std::move(options.client)));
+                   MeasureClient::Connect(embedded->tracker->in_process(), std::move(options.client)));
   client->Own(std::move(embedded));
   return client;
 }

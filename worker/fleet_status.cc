@@ -6,6 +6,7 @@
 #include "compiler/tensor/check.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
+#include "worker/worker_pages.h"
 
 namespace diapason {
 namespace {
@@ -64,9 +65,12 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
   v1::ListWorkersResponse response;
   while (true) {
     CallGuard call;
-    absl::Status status = call.Run(kCallTimeout, [&](grpc::ClientContext& context) {
-      return stub->ListWorkers(&context, v1::ListWorkersRequest(), &response);
-    });
+    absl::Status status = ListAllWorkers(
+        [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
+          return call.Run(kCallTimeout,
+                          [&](grpc::ClientContext& context) { return stub->ListWorkers(&context, request, &page); });
+        },
+        response);
     if (status.ok()) break;
     std::chrono::milliseconds wait = backoff.Next();
     if (!IsTransient(status)) return status;

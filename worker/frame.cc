@@ -48,8 +48,7 @@ absl::StatusOr<std::optional<std::string>> FrameDecoder::Next() {
   size_t available = buffer_.size() - start_;
   if (available < kHeaderBytes) return std::nullopt;
   uint32_t length = DecodeLength(buffer_.data() + start_);
-  if (length > kMaxFrameBytes)
-    return absl::DataLossError("a message above the limit of " + std::to_string(kMaxFrameBytes));
+  if (length > max_bytes_) return absl::DataLossError("a message above the limit of " + std::to_string(max_bytes_));
   if (available < kHeaderBytes + length) return std::nullopt;
   std::string message = buffer_.substr(start_ + kHeaderBytes, length);
   start_ += kHeaderBytes + length;

@@ -23,11 +23,13 @@ std::string EncodeFrame(const google::protobuf::MessageLite& message);
 // Cuts a stream of bytes, given in any pieces, into frames.
 class FrameDecoder {
  public:
+  explicit FrameDecoder(uint32_t max_bytes = kMaxFrameBytes) : max_bytes_(max_bytes) {}
   void Append(const char* data, size_t size) { buffer_.append(data, size); }
-  // The next whole frame's message; nothing while it is incomplete. DataLoss for a length above kMaxFrameBytes.
+  // The next whole frame's message; nothing while it is incomplete. DataLoss for a length above the limit.
   absl::StatusOr<std::optional<std::string>> Next();
 
  private:
+  const uint32_t max_bytes_;
   std::string buffer_;
   size_t start_ = 0;  // bytes before it were handed out
 };

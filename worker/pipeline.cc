@@ -8,10 +8,17 @@
 
 #include "compiler/tensor/check.h"
 #include "worker/convert.h"
+#include "worker/host_memory.h"
 #include "worker/pipeline_impl.h"
 
 namespace diapason {
 namespace {
+
+// Compilers of GPU programs map some gigabytes whatever they need of them.
+constexpr int64_t kLeastMemoryLimit = int64_t{4} << 30;
+
+// Of a builder or runner: so that one alone cannot use up the host.
+int64_t MemoryLimit(int64_t given) { return given > 0 ? given : std::max(kLeastMemoryLimit, HostMemoryBytes() / 2); }
 
 constexpr size_t kMaxNaivePrograms = 64;
 
@@ -43,8 +50,9 @@ absl::Status Pipeline::Impl::MakePlaces() {
     SlotOptions slot{.name = "runner-" + std::to_string(runners_.size()),
                      .program = options_.program_path,
                      .args = options_.runner_args,
+                     .keep_environment = options_.keep_environment,
                      .devices = true,
-                     .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : options_.runner_memory_bytes,
+                     .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
                      .start_timeout_seconds = options_.start_timeout_seconds};
     slot.args.push_back(target.ToString());
     place->slot = std::make_unique<ProcessSlot>(slot, sandbox_, *scratch_);
@@ -60,8 +68,9 @@ absl::Status Pipeline::Impl::MakePlaces() {
     place->slot = std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
                                                             .program = options_.program_path,
                                                             .args = options_.builder_args,
+                                                            .keep_environment = options_.keep_environment,
                                                             .devices = any_opencl,  // whose drivers compile
-                                                            .memory_limit_bytes = options_.builder_memory_bytes,
+                                                            .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
                                                             .start_timeout_seconds = options_.start_timeout_seconds,
                                                             .max_jobs = options_.jobs_per_builder},
                                                 sandbox_, *scratch_);

@@ -53,9 +53,11 @@ struct PipelineOptions {
   std::vector<std::string> devices;  // targets: "cpu", "cuda -device=1"
   int builders = 0;                  // 0: as many as there are cores
   int jobs_per_builder = 500;        // a builder is replaced after so many, in case the compiler loses memory
-  int64_t builder_memory_bytes = 0;  // of address space, compilers that it starts each again; 0: no limit
+  int64_t builder_memory_bytes = 0;  // of address space, compilers that it starts each again; 0: half of the host's memory, 4 GiB at least
   int64_t runner_memory_bytes = 0;   // as above; not for cuda, which reserves more than there is
   std::string scratch_base;          // folder for scratch folders; empty: $TMPDIR or /tmp
+  // Names of variables that builders and runners get besides what compilers and drivers need (base/environment.h).
+  std::vector<std::string> keep_environment;
   // kAuto does without where the host has none, or where a runner starts only outside.
   SandboxMode sandbox = SandboxMode::kOff;
   bool quiet_timing = true;          // stop builders while the host's cores are timed

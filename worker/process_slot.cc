@@ -76,6 +76,7 @@ void ProcessSlot::TryStart(Instant now, std::vector<SlotEvent>& events) {
   options.program = options_.program;
   options.args = options_.args;
   options.scratch = *folder;
+  options.keep_environment = options_.keep_environment;
   sandbox_.Wrap(options_.devices, options);
   absl::StatusOr<std::unique_ptr<ChildProcess>> child = ChildProcess::Spawn(options);
   if (!child.ok()) return FailStart(std::string(child.status().message()), now, events);

@@ -52,6 +52,7 @@ struct SlotOptions {
   std::string name;  // of its scratch folder: "builder-3"
   std::string program;
   std::vector<std::string> args;
+  std::vector<std::string> keep_environment;
   bool devices = false;  // its sandbox has the nodes of the GPUs
   int64_t memory_limit_bytes = 0;
   double start_timeout_seconds = 60;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/runtime/device.h"
 #include "compiler/tensor/target.h"
+#include "worker/in_place.h"
 
 namespace diapason {
 
@@ -25,8 +26,9 @@ int BuilderMain(int fd, Toolchain& toolchain);
 int BuilderMain(int fd);
 
 // Measures programs on the device of `target`, one at a time; says the device's facts first, or why there is none.
-int RunnerMain(int fd, const Target& target, const DeviceOpener& open);
-// With the devices of compiler/runtime: `diapason internal-runner --fd 3 --target TEXT`.
+// `compile` as for CandidateRunner (worker/candidate.h).
+int RunnerMain(int fd, const Target& target, const DeviceOpener& open, const SourceCompiler& compile = nullptr);
+// With the devices of compiler/runtime and the compilers of compiler/codegen: `diapason internal-runner --fd 3 --target TEXT`.
 int RunnerMain(int fd, const Target& target);
 
 }  // namespace diapason

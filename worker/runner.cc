@@ -26,11 +26,12 @@ void TellStage(int fd, MeasureStage stage, bool quiet) {
 // A runner's device with the number of threads that a program's target asks for, opened anew when that changes.
 class RunnerDevice {
  public:
-  RunnerDevice(Target target, std::unique_ptr<Device> device, const DeviceOpener& open)
+  RunnerDevice(Target target, std::unique_ptr<Device> device, const DeviceOpener& open, const SourceCompiler& compile)
       : target_(std::move(target)),
         open_(open),
+        compile_(compile),
         device_(std::move(device)),
-        runner_(std::make_unique<CandidateRunner>(*device_)) {}
+        runner_(std::make_unique<CandidateRunner>(*device_, compile)) {}
 
   absl::StatusOr<CandidateRunner*> For(const std::string& target_text) {
     ASSIGN_OR_RETURN(Target wanted, Target::Parse(target_text));
@@ -38,7 +39,7 @@ class RunnerDevice {
       Target changed = target_;
       changed.num_cores = wanted.num_cores;
       ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_(changed));
-      runner_ = std::make_unique<CandidateRunner>(*device);
+      runner_ = std::make_unique<CandidateRunner>(*device, compile_);
       device_ = std::move(device);
       target_ = changed;
     }
@@ -48,6 +49,7 @@ class RunnerDevice {
  private:
   Target target_;
   const DeviceOpener& open_;
+  const SourceCompiler& compile_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<CandidateRunner> runner_;
 };
@@ -73,14 +75,14 @@ bool TellReady(int fd, const absl::StatusOr<std::unique_ptr<Device>>& device) {
 
 }  // namespace
 
-int RunnerMain(int fd, const Target& target, const DeviceOpener& open) {
+int RunnerMain(int fd, const Target& target, const DeviceOpener& open, const SourceCompiler& compile) {
   PrepareChildProcess(fd);
   v1::ProcessMessage message;
   if (!ReadMessage(fd, message).ok() || !message.has_start()) return 1;
   LimitMemory(message.start().memory_limit_bytes());
   absl::StatusOr<std::unique_ptr<Device>> device = open(target);
   if (!TellReady(fd, device)) return 1;
-  RunnerDevice runner(target, *std::move(device), open);
+  RunnerDevice runner(target, *std::move(device), open, compile);
   while (ReadMessage(fd, message).ok() && message.has_run()) {
     TruncateOutput();
     v1::ProcessMessage reply;

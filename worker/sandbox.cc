@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "base/environment.h"
 #include "compiler/tensor/check.h"
 #include "worker/child_process.h"
 #include "worker/scratch.h"
@@ -38,6 +40,52 @@ std::vector<std::string> DeviceNodes() {
 bool IsFolder(const std::string& path) {
   std::error_code error;
   return fs::is_directory(fs::symlink_status(path, error));
+}
+
+std::vector<std::string> Folders(const char* variable) {
+  const char* text = std::getenv(variable);
+  std::vector<std::string> folders;
+  std::istringstream all(text == nullptr ? "" : text);
+  for (std::string folder; std::getline(all, folder, ':');)
+    if (!folder.empty() && folder[0] == '/') folders.push_back(fs::path(folder).lexically_normal());
+  return folders;
+}
+
+// Whether `path` is below `folder`, or the folder itself.
+bool IsIn(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+// Where users and services of the host leave files and sockets for each other: empty inside. The scratch folders of
+// other processes are among them.
+std::vector<std::string> HiddenFolders(const std::string& scratch) {
+  const std::string all = fs::path(scratch).parent_path(), base = fs::path(all).parent_path();
+  std::vector<std::string> hidden;
+  for (const char* folder : {"/tmp", "/var/tmp", "/run"}) {
+    std::error_code missing;
+    const std::string there = fs::canonical(folder, missing);
+    if (!missing && IsFolder(there) && std::find(hidden.begin(), hidden.end(), there) == hidden.end())
+      hidden.push_back(there);
+  }
+  const char* home = std::getenv("HOME");
+  const bool has_homes = base == "/" || (home != nullptr && IsIn(home, base));
+  const std::string own = has_homes ? all : base;
+  if (std::none_of(hidden.begin(), hidden.end(), [&](const std::string& h) { return IsIn(own, h); }))
+    hidden.push_back(own);
+  return hidden;
+}
+
+// What the program, its compilers and its drivers were told to be read from, even there.
+std::vector<std::string> NeededFolders(const std::string& program) {
+  std::error_code error;
+  const fs::path file = fs::canonical(program, error);
+  std::vector<std::string> needed;
+  if (!error) needed = {file.parent_path(), file.parent_path().parent_path() / "lib"};
+  for (const char* name : {"PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX"})
+    for (std::string& folder : Folders(name)) needed.push_back(std::move(folder));
+  for (const std::string& compiler : Folders("CC"))
+    needed.push_back(fs::path(compiler.substr(0, compiler.find(' '))).parent_path());
+  return needed;
 }
 
 // A shell that writes to its scratch folder, inside. OK when it could.
@@ -100,8 +148,15 @@ void Sandbox::Wrap(bool devices, ChildOptions& child) const {
   args = {program_,        "--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent",
           "--cap-drop",    "ALL",                "--ro-bind",     "/",             "/"};
   auto add = [&args](std::initializer_list<std::string> more) { args.insert(args.end(), more); };
+  const std::vector<std::string> hidden = HiddenFolders(child.scratch);
+  for (const std::string& folder : hidden) add({"--tmpfs", folder});
+  for (const std::string& needed : NeededFolders(child.program)) {
+    const bool gone =
+        std::any_of(hidden.begin(), hidden.end(), [&](const auto& h) { return needed != h && IsIn(needed, h); });
+    if (gone && fs::is_directory(needed)) add({"--ro-bind", needed, needed});
+  }
   // The drivers of some distributions lie there.
-  if (IsFolder("/run")) add({"--tmpfs", "/run", "--ro-bind-try", "/run/opengl-driver", "/run/opengl-driver"});
+  if (IsFolder("/run")) add({"--ro-bind-try", "/run/opengl-driver", "/run/opengl-driver"});
   add({"--dev", "/dev", "--proc", "/proc"});
   if (devices) {
     for (const std::string& node : DeviceNodes()) add({"--dev-bind-try", node, node});

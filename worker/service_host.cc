@@ -34,9 +34,7 @@ class ServiceHost::Impl {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(address, CredentialsOf(options.credentials), &port);
-    if (!options.own_socket.empty())
-      builder.AddListeningPort("unix:" + options.own_socket, grpc::InsecureServerCredentials());
+    if (!address.empty()) builder.AddListeningPort(address, CredentialsOf(options.credentials), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -45,24 +43,28 @@ class ServiceHost::Impl {
     builder.SetResourceQuota(quota);
     for (grpc::Service* service : services) builder.RegisterService(service);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
+    if (server_ == nullptr || (!address.empty() && port == 0)) {
       return absl::UnavailableError("cannot listen on '" + address +
                                     "': the port is in use or the address is not of this host");
     }
+    in_process_ = NameInProcess(*server_);
+    if (address.empty()) return absl::OkStatus();
     address_ = address.substr(0, address.rfind(':')) + ":" + std::to_string(port);
     return absl::OkStatus();
   }
   ~Impl() { Shutdown(); }
   const std::string& address() const { return address_; }
+  const std::string& in_process() const { return in_process_; }
   void Shutdown() {
     if (server_ == nullptr) return;
+    ForgetInProcess(in_process_);
     if (auto* health = server_->GetHealthCheckService()) health->Shutdown();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
   }
 
  private:
   std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  std::string address_, in_process_;
 };
 
 ServiceHost::ServiceHost(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -76,6 +78,7 @@ absl::StatusOr<std::unique_ptr<ServiceHost>> ServiceHost::Start(const ServiceHos
 }
 
 const std::string& ServiceHost::address() const { return impl_->address(); }
+const std::string& ServiceHost::in_process() const { return impl_->in_process(); }
 void ServiceHost::Shutdown() { impl_->Shutdown(); }
 
 }  // namespace diapason

@@ -1,4 +1,4 @@
-// A gRPC server on one port: what all our services have in common. It also answers gRPC health checks and reflection,
+// A gRPC server on one port, or for this process alone: what all our services have in common. It also answers gRPC health checks and reflection,
 // which anybody may ask who may connect.
 #pragma once
 
@@ -16,11 +16,8 @@ class Service;
 namespace diapason {
 
 struct ServiceHostOptions {
-  std::string address;  // "127.0.0.1:0": any free port of loopback
+  std::string address;  // "127.0.0.1:0": any free port of loopback; empty: no port, for calls of this process alone
   ServerCredentials credentials;
-  // Path of a Unix socket that this process alone can reach (in a folder of its own), for calls to itself: in plain text
-  // and without a token. Empty: none.
-  std::string own_socket;
 };
 
 class ServiceHost {
@@ -33,8 +30,10 @@ class ServiceHost {
   ServiceHost(const ServiceHost&) = delete;
   ServiceHost& operator=(const ServiceHost&) = delete;
 
-  // With the port that was chosen.
+  // With the port that was chosen; empty without one.
   const std::string& address() const;
+  // Where this process reaches it (MakeChannel), and nobody else: without a socket, credentials or a token.
+  const std::string& in_process() const;
   // Takes no more calls and waits a moment for those in progress. Idempotent.
   void Shutdown();
 

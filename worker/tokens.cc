@@ -1,5 +1,7 @@
 #include "worker/tokens.h"
 
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
 
@@ -12,6 +14,7 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/escaping.h"
 #include "compiler/tensor/check.h"
 #include "worker/log.h"
 
@@ -127,7 +130,18 @@ void Authority::ReadAgainIfChanged() {
   }
 }
 
+const std::string& OwnToken() {
+  static const std::string& token = *new std::string([] {
+    unsigned char bytes[32];
+    DIAPASON_CHECK(RAND_bytes(bytes, sizeof bytes) == 1);
+    return absl::BytesToHexString({reinterpret_cast<const char*>(bytes), sizeof bytes});
+  }());
+  return token;
+}
+
 absl::Status Authority::Check(const std::string& token, Role needed) {
+  if (token.size() == OwnToken().size() && CRYPTO_memcmp(token.data(), OwnToken().data(), token.size()) == 0)
+    return absl::OkStatus();
   std::lock_guard lock(mutex_);
   ReadAgainIfChanged();
   if (token.empty()) return absl::UnauthenticatedError("no token came with the call: give one with --token-file");
@@ -141,6 +155,12 @@ absl::Status Authority::Check(const std::string& token, Role needed) {
   return absl::PermissionDeniedError("the token of '" + owner->second.name + "' has the role " + RoleName(role) +
                                      ", and this call is for the role " + RoleName(needed) +
                                      ": ask for a token of that role");
+}
+
+std::string Authority::OwnerOf(const std::string& token) {
+  std::lock_guard lock(mutex_);
+  const auto owner = owners_.find(Sum(token));
+  return owner == owners_.end() ? "" : owner->second.name;
 }
 
 absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag) {

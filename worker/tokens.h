@@ -36,9 +36,11 @@ class Authority {
   // line.
   static absl::StatusOr<std::unique_ptr<Authority>> Load(const std::string& path);
 
-  // Whether who sends this token may make a call that is for `needed`. Unauthenticated without a known token,
+  // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a known token,
   // PermissionDenied for one of another role; no message tells a token.
   absl::Status Check(const std::string& token, Role needed);
+  // The name of the token's line, for quotas; empty for an unknown token.
+  std::string OwnerOf(const std::string& token);
 
  private:
   struct Owner {
@@ -58,6 +60,9 @@ class Authority {
   std::pair<int64_t, int64_t> stamp_{};  // of the file that was read: time of change in nanoseconds, and size
   int64_t looked_at_ = 0;                // steady seconds
 };
+
+// The token of calls that this process makes to itself: random, made when first asked for, never stored nor sent by a socket.
+const std::string& OwnToken();
 
 // The only token of a file, for who dials. Errors as Authority::Load; they name `flag`.
 absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag = "--token-file");

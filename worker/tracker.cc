@@ -2,13 +2,19 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
 #include "worker/convert.h"
 #include "worker/log.h"
+#include "worker/message_limits.h"
 #include "worker/tracker_impl.h"
 
 namespace diapason {
 namespace {
+
+// Of the numbers of what a queue has done: a coordinator that counts its requests has a few.
+constexpr size_t kDoneRanges = 4096;
+constexpr double kLeastWeight = 1e-6;
 
 std::string Range(uint32_t low, uint32_t high) {
   return low == high ? std::to_string(low) : std::to_string(low) + " to " + std::to_string(high);
@@ -51,15 +57,27 @@ absl::StatusOr<Tracker::Impl::Session*> Tracker::Impl::FindSession(const std::st
 
 // ---- coordinators
 
-absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenResponse& response) {
+absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenResponse& response, const std::string& owner) {
   RETURN_IF_ERROR(Running());
   uint32_t protocol = 0;
+  if (request.weight() > 0 && request.weight() < kLeastWeight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("OpenRequest.weight is ", request.weight(), "; its limits are ", kLeastWeight, " and 1e+06"));
+  }
   RETURN_IF_ERROR(CompareProtocols("tracker", request.protocol(), protocol));
   if (queues_.size() >= options_.max_queues) {
     return absl::ResourceExhaustedError("the tracker has " + std::to_string(queues_.size()) +
                                         " queues and takes no more");
   }
-  Queue& queue = AddQueue(NewSecret(), request);
+  const auto usage = usage_.find(owner);
+  if (!owner.empty() && usage != usage_.end() && usage->second.queues >= options_.max_queues_per_token) {
+    return absl::ResourceExhaustedError("the token of '" + owner + "' has " + std::to_string(usage->second.queues) +
+                                        " queues and may open no more; close some");
+  }
+  v1::OpenRequest open = request;
+  open.DiscardUnknownFields();
+  open.set_owner(owner);
+  Queue& queue = AddQueue(NewSecret(), open);
   if (store_ != nullptr) store_->PutQueue(queue.id, queue.open);
   LogEvent(LogLevel::kInfo, "queue_opened", {{"job", queue.job()}, {"queue", ShortId(queue.id)}, {"name", request.name()}});
   response.set_protocol(protocol);
@@ -74,8 +92,10 @@ absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenRespons
 Tracker::Impl::Queue& Tracker::Impl::AddQueue(const std::string& id, const v1::OpenRequest& open) {
   auto queue = std::make_unique<Queue>();
   queue->id = id;
+  queue->number = next_queue_++;
   queue->open = open;
   queue->last_call = Now();
+  if (!open.owner().empty()) ++usage_[open.owner()].queues;
   // A newcomer starts with the others: neither owed for the time before it nor behind.
   bool first = true;
   for (const auto& [other_id, other] : queues_) {
@@ -83,6 +103,43 @@ Tracker::Impl::Queue& Tracker::Impl::AddQueue(const std::string& id, const v1::O
     if (!other->unfinished.empty()) first = false;
   }
   return *(queues_[id] = std::move(queue));
+}
+
+// What a queue holds counts for the tracker, and for who opened it.
+void Tracker::Impl::Charge(const Queue& queue, int64_t requests, int64_t bytes) {
+  stored_bytes_ += static_cast<size_t>(bytes);
+  if (queue.open.owner().empty()) return;
+  Usage& usage = usage_[queue.open.owner()];
+  usage.requests += requests;
+  usage.bytes += bytes;
+}
+
+absl::Status Tracker::Impl::CheckRoom(const Queue& queue, size_t requests, size_t bytes) const {
+  const size_t held = queue.unfinished.size() + queue.results.size();
+  if (held + requests > options_.max_pending) {
+    return absl::ResourceExhaustedError("the queue holds " + std::to_string(held) + " requests and takes " +
+                                        std::to_string(options_.max_pending));
+  }
+  // One queue alone may always have one request: else a large one would never fit.
+  if (stored_bytes_ > 0 && stored_bytes_ + bytes > options_.max_stored_bytes) {
+    return absl::ResourceExhaustedError("the tracker holds " + std::to_string(stored_bytes_) +
+                                        " bytes of requests and results and takes " +
+                                        std::to_string(options_.max_stored_bytes));
+  }
+  const auto found = usage_.find(queue.open.owner());
+  if (found == usage_.end()) return absl::OkStatus();
+  const auto& [owner, usage] = *found;
+  if (static_cast<size_t>(usage.requests) + requests > options_.max_pending_per_token) {
+    return absl::ResourceExhaustedError("the queues of the token of '" + owner + "' hold " +
+                                        std::to_string(usage.requests) + " requests and take " +
+                                        std::to_string(options_.max_pending_per_token));
+  }
+  if (usage.bytes > 0 && static_cast<size_t>(usage.bytes) + bytes > options_.max_stored_bytes_per_token) {
+    return absl::ResourceExhaustedError("the queues of the token of '" + owner + "' hold " +
+                                        std::to_string(usage.bytes) + " bytes of requests and results and take " +
+                                        std::to_string(options_.max_stored_bytes_per_token));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) const {
@@ -110,22 +167,14 @@ absl::Status Tracker::Impl::Submit(const v1::SubmitRequest& request) {
     ++added;
     bytes += message.ByteSizeLong();
   }
-  if (queue->unfinished.size() + queue->results.size() + added > options_.max_pending) {
-    return absl::ResourceExhaustedError("the queue holds " +
-                                        std::to_string(queue->unfinished.size() + queue->results.size()) +
-                                        " requests and takes " + std::to_string(options_.max_pending));
-  }
-  // One queue alone may always have one request: else a large one would never fit.
-  if (stored_bytes_ > 0 && stored_bytes_ + bytes > options_.max_stored_bytes) {
-    return absl::ResourceExhaustedError("the tracker holds " + std::to_string(stored_bytes_) +
-                                        " bytes of requests and results and takes " +
-                                        std::to_string(options_.max_stored_bytes));
-  }
+  RETURN_IF_ERROR(CheckRoom(*queue, added, bytes));
   std::set<std::string> classes;
   for (const v1::MeasureRequest& message : request.requests()) {
     if (!is_new(message)) continue;
     RequestPtr entry = AddRequest(*queue, message, UnixNow());
     if (store_ != nullptr) store_->PutRequest(queue->id, message, entry->submitted_at);
+    Join(entry);
+    if (entry->parked || TakeRecent(entry)) continue;
     Enqueue(entry, /*in_front=*/false);
     classes.insert(entry->device_class);
   }
@@ -146,7 +195,7 @@ Tracker::Impl::RequestPtr Tracker::Impl::AddRequest(Queue& queue, const v1::Meas
                                             std::min(message.queue_timeout_seconds(), 1e8)));
   }
   entry->bytes = message.ByteSizeLong();
-  stored_bytes_ += entry->bytes;
+  Charge(queue, 1, static_cast<int64_t>(entry->bytes));
   queue.unfinished[message.id()] = entry;
   return entry;
 }
@@ -154,7 +203,7 @@ Tracker::Impl::RequestPtr Tracker::Impl::AddRequest(Queue& queue, const v1::Meas
 void Tracker::Impl::Acknowledge(Queue& queue, uint64_t sequence) {
   if (queue.results.empty() || queue.results.front().sequence() > sequence) return;
   while (!queue.results.empty() && queue.results.front().sequence() <= sequence) {
-    stored_bytes_ -= queue.results.front().ByteSizeLong();
+    Charge(queue, -1, -static_cast<int64_t>(queue.results.front().ByteSizeLong()));
     queue.results.pop_front();
   }
   if (store_ != nullptr) store_->EraseResults(queue.id, sequence);
@@ -222,13 +271,18 @@ void Tracker::Impl::EndQueue(const std::string& id) {
   if (store_ != nullptr) store_->EraseQueue(queue.id);
   LogEvent(LogLevel::kInfo, "queue_closed",
            {{"job", queue.job()}, {"queue", ShortId(id)}, {"name", queue.open.name()}, {"done", std::to_string(queue.done.size())}});
+  if (const auto usage = usage_.find(queue.open.owner()); usage != usage_.end() && --usage->second.queues == 0)
+    usage_.erase(usage);
   queues_.erase(found);
 }
 
 void Tracker::Impl::CancelRequest(RequestPtr request, const std::string& reason) {
+  Unqueue(request);
   if (auto holder = sessions_.find(request->session); request->lease != 0 && holder != sessions_.end()) {
     Session& session = *holder->second;
-    if (session.leases.contains(request->lease)) {
+    if (const RequestPtr heir = Heir(request); heir != nullptr && session.leases.contains(request->lease)) {
+      HandOver(session, request->lease, heir);
+    } else if (session.leases.contains(request->lease)) {
       EraseLease(session, request->lease);
       session.revoked.push_back(request->lease);
       AnswerLease(session);
@@ -239,16 +293,17 @@ void Tracker::Impl::CancelRequest(RequestPtr request, const std::string& reason)
   Finish(request, std::move(result));
 }
 
-void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
+void Tracker::Impl::Deliver(const RequestPtr& request, v1::MeasureResult result) {
   Queue& queue = *request->queue;
-  if (queue.unfinished.erase(request->message.id()) == 0) return;
-  request->lease = ~uint64_t{0};  // no longer pending: lines skip it
+  Unqueue(request);
+  queue.unfinished.erase(request->message.id());
+  request->lease = ~uint64_t{0};  // no longer pending
   queue.done.Insert(request->message.id());
+  queue.done.KeepRanges(kDoneRanges);
   result.set_id(request->message.id());
   result.set_sequence(queue.next_sequence++);
   result.set_attempts(request->attempts);
-  result.mutable_times()->set_queued_seconds(request->waited);
-  CountOutcome(result);
+  result.mutable_times()->set_queued_seconds(std::max(0.0, request->waited));  // a stall of the tracker sets its clock back
   if (IsInfrastructure(result)) {
     LogTrial(LogLevel::kWarning, "trial_ends", *request, {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
   } else {
@@ -258,8 +313,7 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result) {
     store_->EraseRequest(queue.id, result.id());
     store_->PutResult(queue.id, result);
   }
-  stored_bytes_ -= request->bytes;
-  stored_bytes_ += result.ByteSizeLong();
+  Charge(queue, 0, static_cast<int64_t>(result.ByteSizeLong()) - static_cast<int64_t>(request->bytes));
   queue.results.push_back(std::move(result));
   AnswerNext(queue);
 }
@@ -278,6 +332,18 @@ void Tracker::Impl::LogTrial(LogLevel level, const std::string& event, const Req
 // ---- time
 
 void Tracker::Impl::ExpireLeases(Session& session, Clock::time_point now) {
+  const auto overdue = std::find_if(session.leases.begin(), session.leases.end(),
+                                    [&](const auto& entry) { return entry.second.last <= now; });
+  if (overdue != session.leases.end()) {
+    const uint64_t id = overdue->first;
+    const RequestPtr request = overdue->second.request;
+    const std::string why = "it did not answer lease " + std::to_string(id) + " within the deadlines of its request";
+    EraseLease(session, id);
+    ++expired_;
+    session.revoked.push_back(id);
+    Quarantine(session, why);
+    return Retry(request, InfrastructureResult(MeasureStage::kQueue, "worker '" + session.status.name() + "': " + why));
+  }
   std::vector<uint64_t> over;
   for (const auto& [id, lease] : session.leases) {
     if (lease.expires <= now) over.push_back(id);
@@ -315,6 +381,8 @@ void Tracker::Impl::Tick() {
     for (const RequestPtr& request : late) CancelRequest(request, "it waited longer than its queue_timeout_seconds");
   }
   for (const std::string& id : dead_queues) EndQueue(id);
+  EndQuarantines(now);
+  ForgetRecent(now);
   ExcludeDrifting(now);
   MendStore(now);
 }
@@ -337,19 +405,23 @@ absl::Status Tracker::Restore() {
   return impl_->Restore();
 }
 
-absl::Status Tracker::Open(const v1::OpenRequest& request, v1::OpenResponse& response) {
+absl::Status Tracker::Open(const v1::OpenRequest& request, v1::OpenResponse& response, const std::string& owner) {
+  RETURN_IF_ERROR(CheckMessage(request));
   Impl::Turn turn(*impl_);
-  return impl_->Open(request, response);
+  return impl_->Open(request, response, owner);
 }
 absl::Status Tracker::Submit(const v1::SubmitRequest& request, v1::SubmitResponse&) {
+  RETURN_IF_ERROR(CheckMessage(request));
   Impl::Turn turn(*impl_);
   return impl_->Submit(request);
 }
 void Tracker::Next(const v1::NextRequest& request, Reply<v1::NextResponse> reply) {
+  if (absl::Status fits = CheckMessage(request); !fits.ok()) return reply(std::move(fits), {});
   Impl::Turn turn(*impl_);
   impl_->Next(request, std::move(reply));
 }
 absl::Status Tracker::Cancel(const v1::CancelRequest& request, v1::CancelResponse& response) {
+  RETURN_IF_ERROR(CheckMessage(request));
   Impl::Turn turn(*impl_);
   return impl_->Cancel(request, response);
 }
@@ -359,14 +431,18 @@ absl::Status Tracker::Close(const v1::CloseRequest& request, v1::CloseResponse&)
   return absl::OkStatus();
 }
 absl::Status Tracker::Register(const v1::RegisterRequest& request, v1::RegisterResponse& response) {
+  RETURN_IF_ERROR(CheckMessage(request));
   Impl::Turn turn(*impl_);
   return impl_->Register(request, response);
 }
 void Tracker::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply) {
+  if (absl::Status fits = CheckMessage(request); !fits.ok()) return reply(std::move(fits), {});
   Impl::Turn turn(*impl_);
   impl_->Lease(request, std::move(reply));
 }
 absl::Status Tracker::Report(const v1::ReportRequest& request, v1::ReportResponse& response) {
+  // Outcomes one by one: a bad one is no reason to send the others again.
+  RETURN_IF_ERROR(CheckMessage(request, /*except=*/"outcomes"));
   Impl::Turn turn(*impl_);
   return impl_->Report(request, response);
 }
@@ -375,10 +451,10 @@ absl::Status Tracker::Leave(const v1::LeaveRequest& request, v1::LeaveResponse&)
   impl_->Leave(request.session());
   return absl::OkStatus();
 }
-absl::Status Tracker::ListWorkers(const v1::ListWorkersRequest&, v1::ListWorkersResponse& response) {
+absl::Status Tracker::ListWorkers(const v1::ListWorkersRequest& request, v1::ListWorkersResponse& response) {
+  RETURN_IF_ERROR(CheckMessage(request));
   Impl::Turn turn(*impl_);
-  impl_->ListWorkers(response);
-  return absl::OkStatus();
+  return impl_->ListPage(request.page(), response);
 }
 void Tracker::WhenStored(std::function<void()> done) {
   Impl::Turn turn(*impl_);

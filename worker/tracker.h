@@ -54,7 +54,8 @@ class Tracker {
   void WhenStored(std::function<void()> done);
 
   // For coordinators.
-  absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);
+  // `owner`: whose token it is, for the quotas; empty: no quota.
+  absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response, const std::string& owner = "");
   absl::Status Submit(const v1::SubmitRequest& request, v1::SubmitResponse& response);
   void Next(const v1::NextRequest& request, Reply<v1::NextResponse> reply);
   absl::Status Cancel(const v1::CancelRequest& request, v1::CancelResponse& response);

@@ -1,6 +1,6 @@
 // The inside of Tracker, shared by its .cc files: tracker.cc (coordinators, time and the public calls),
-// tracker_match.cc (which device gets which request), tracker_workers.cc, tracker_status.cc (what people are told) and
-// tracker_restore.cc.
+// tracker_match.cc (which device gets which request), tracker_share.cc (one measurement for several requests),
+// tracker_workers.cc, tracker_status.cc (what people are told) and tracker_restore.cc.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,9 @@
 #include "worker/tracker_writer.h"
 
 namespace diapason {
+
+// InvalidArgument when the facts of a worker's device, where it gives any, are not those of a device (CheckFacts).
+absl::Status CheckDevice(const std::string& worker, const v1::DeviceDescription& device);
 
 class Tracker::Impl {
  public:
@@ -49,7 +53,7 @@ class Tracker::Impl {
 
   absl::Status Restore();
 
-  absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response);
+  absl::Status Open(const v1::OpenRequest& request, v1::OpenResponse& response, const std::string& owner);
   absl::Status Submit(const v1::SubmitRequest& request);
   void Next(const v1::NextRequest& request, Reply<v1::NextResponse> reply);
   absl::Status Cancel(const v1::CancelRequest& request, v1::CancelResponse& response);
@@ -58,7 +62,11 @@ class Tracker::Impl {
   void Lease(const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply);
   absl::Status Report(const v1::ReportRequest& request, v1::ReportResponse& response);
   void Leave(const std::string& session);
-  void ListWorkers(v1::ListWorkersResponse& response);
+  // The page that begins after `page`, of `most_bytes` and one element more.
+  absl::Status ListWorkers(const std::string& page, size_t most_bytes, v1::ListWorkersResponse& response) const;
+  absl::Status ListPage(const std::string& page, v1::ListWorkersResponse& response) const {
+    return ListWorkers(page, options_.max_answer_bytes, response);
+  }
   std::vector<Metric> Metrics();
   void WhenStored(std::function<void()> done) { answers_.push_back(std::move(done)); }
   void Tick();
@@ -97,11 +105,21 @@ class Tracker::Impl {
     std::optional<Clock::time_point> give_up;  // queue timeout
     uint64_t lease = 0;                        // 0: pending
     double waited = 0;
+    std::string share_key;  // of its group; empty: it is in none
+    bool parked = false;    // in no line, since another one of its group has a lease
   };
-  using RequestPtr = std::shared_ptr<Request>;  // shared by its queue's table, a line of the queue and a lease
+  // Shared by its queue's table, a line of the queue, its group and a lease.
+  using RequestPtr = std::shared_ptr<Request>;
+
+  // Requests of different queues that ask for the same measurement.
+  struct Group {
+    std::vector<RequestPtr> members;
+    RequestPtr measuring;  // the one with the lease; null: all wait in their lines
+  };
 
   struct Queue {
     std::string id;
+    uint64_t number = 0;  // in the order of opening
     v1::OpenRequest open;
     double pass = 0;  // of stride scheduling
     int32_t priority() const { return open.priority(); }
@@ -109,7 +127,7 @@ class Tracker::Impl {
     const Labels& labels() const { return open.labels(); }
     const std::string& job() const { return open.job().empty() ? open.name() : open.job(); }
     std::map<uint64_t, RequestPtr> unfinished;
-    std::map<std::string, std::deque<RequestPtr>> pending;  // by class; a request that is no longer pending is skipped
+    std::map<std::string, std::deque<RequestPtr>> pending;  // by class; no line is empty
     IdSet done;
     std::deque<v1::MeasureResult> results;  // not acknowledged
     uint64_t next_sequence = 1;
@@ -123,6 +141,8 @@ class Tracker::Impl {
     std::string device;
     Clock::time_point expires;
     uint64_t batch = 0;
+    Clock::time_point last;    // moment, whatever is renewed
+    double race_seconds = 0;   // best that the candidate races against; 0: none
   };
 
   // A device's totals at a moment.
@@ -139,13 +159,27 @@ class Tracker::Impl {
     std::map<uint64_t, LeaseEntry> leases;
     std::vector<uint64_t> revoked;  // to be told
     uint64_t batch = 0;             // of the last answer to Lease
+    size_t next_bytes = 0;          // of the grants in the next one
     Tracker::Reply<v1::LeaseResponse> waiting;
     std::map<std::string, uint32_t> capacity;  // of the call that waits
     Clock::time_point wait_until, last_report;
     bool in_line = false;                              // in Impl::waiting_sessions_
     std::map<std::string, std::deque<Counts>> counts;  // by device: of the last minute or so, oldest first
     std::set<std::string> excluded;                    // devices that drift too far
+    std::optional<Clock::time_point> quarantined_until;  // the whole worker, by the tracker
+    std::string quarantine_text;
 
+    const v1::DeviceDescription* Device(const std::string& name) const {
+      for (const v1::DeviceDescription& device : worker.devices())
+        if (device.name() == name) return &device;
+      return nullptr;
+    }
+    // As it last said.
+    v1::DeviceState StateOf(const v1::DeviceDescription& device) const {
+      for (const v1::DeviceStatus& told : status.states())
+        if (told.device() == device.name()) return told.state();
+      return device.state();
+    }
     bool Offers(const std::string& device_class) const {
       return std::any_of(classes.begin(), classes.end(), [&](const auto& entry) {
         return std::find(entry.second.begin(), entry.second.end(), device_class) != entry.second.end();
@@ -160,6 +194,9 @@ class Tracker::Impl {
   absl::StatusOr<Session*> FindSession(const std::string& id);
   absl::Status CheckRequest(const v1::MeasureRequest& request) const;
   absl::Status CheckWorker(const v1::RegisterRequest& request) const;
+  absl::Status CheckRoom(const Queue& queue, size_t requests, size_t bytes) const;
+  // What a queue holds changes by so much.
+  void Charge(const Queue& queue, int64_t requests, int64_t bytes);
   Queue& AddQueue(const std::string& id, const v1::OpenRequest& open);
   RequestPtr AddRequest(Queue& queue, const v1::MeasureRequest& message, int64_t submitted_at);
   Session& AddSession(const std::string& id, const v1::RegisterRequest& worker);
@@ -170,27 +207,66 @@ class Tracker::Impl {
   // Grants to one session as much as it has capacity for, and its share of what waits.
   void DispatchTo(Session& session);
   RequestPtr TakePending(const std::string& device_class, const Session& session);
-  uint64_t Grant(Session& session, const std::string& device, const RequestPtr& request);
+  void Grant(Session& session, const std::string& device, const RequestPtr& request);
+  // False when the next answer is full, or the worker has as many leases as one may have.
+  bool TakesMore(const Session& session) const {
+    return session.next_bytes <= options_.max_answer_bytes && session.leases.size() < options_.max_leases_per_worker;
+  }
+  // The moment past which no renewal helps a lease that is granted now.
+  Clock::time_point LastMoment(const Session& session, const Request& request) const;
   // The device of the session with the most capacity for the class.
   std::optional<std::string> FreeDevice(const Session& session, const std::string& device_class) const;
   void SetDeviceState(Session& session, const std::string& device, v1::DeviceState state);
-  bool HasPending(const std::string& device_class);
+  void StopServing(const std::vector<std::string>& classes);
+  bool HasPending(const std::string& device_class) const;
   bool AnotherWorkerCould(const Request& request) const;
   void AnswerLease(Session& session, absl::Status status = absl::OkStatus());
   void Redeliver(Session& session, uint64_t received);
 
   void Enqueue(const RequestPtr& request, bool in_front);
+  // Out of its line.
+  void Unqueue(const RequestPtr& request);
+  // Back into its line, and with it those that waited for its outcome; the lease is over.
+  void Requeue(const RequestPtr& request);
+
+  // Makes the request one of its group; it is parked when that is being measured.
+  void Join(const RequestPtr& request);
+  // The lease is for this one: the others of its group leave their lines.
+  void Park(const RequestPtr& measuring);
+  // The others wait in their lines again; false when there are none.
+  bool Unpark(const RequestPtr& measured);
+  // Out of its group.
+  void Part(const RequestPtr& request);
+  // Delivers an outcome of the last moments; false when there is none that speaks for the request.
+  bool TakeRecent(const RequestPtr& request);
+  void KeepRecent(const RequestPtr& request, const v1::MeasureResult& result, double race_seconds);
+  void ForgetRecent(Clock::time_point now);
+  // Who gets the lease of a request that is cancelled; null: nobody.
+  RequestPtr Heir(const RequestPtr& request) const;
+  void HandOver(Session& session, uint64_t lease, const RequestPtr& heir);
+  // Whether the outcome of a candidate that raced against `race_seconds` is one for this request as well.
+  static bool SpeaksFor(const Request& request, const v1::MeasureResult& result, double race_seconds);
   // The lease is over: another worker's turn, or the result `why` when no attempts are left.
   void Retry(const RequestPtr& request, v1::MeasureResult why);
   // The candidate's own error, once two workers lost their runners to it.
   std::optional<v1::MeasureResult> Blame(Session& session, Request& request, const v1::MeasureResult& result) const;
-  // By value, as CancelRequest: the callers take it from the tables that it is removed from.
-  void Finish(RequestPtr request, v1::MeasureResult result);
+  // By value, as CancelRequest: the callers take it from the tables that it is removed from. `race_seconds`: of its
+  // lease. Those of its group get the result as well, where it speaks for them, and those that ask for the same soon.
+  void Finish(RequestPtr request, v1::MeasureResult result, double race_seconds = 0);
+  void Deliver(const RequestPtr& request, v1::MeasureResult result);
   void CancelRequest(RequestPtr request, const std::string& reason);
   void AnswerNext(Queue& queue, absl::Status status = absl::OkStatus());
   void EndSession(const std::string& id, const std::string& why, bool counts);
   void EndQueue(const std::string& id);
   void ExpireLeases(Session& session, Clock::time_point now);
+  // Takes a worker's leases back, without counting them as attempts, and gives it no more for a while.
+  void Quarantine(Session& session, const std::string& why);
+  // What a device may be granted now depends on its state, its drift and its worker's quarantine.
+  void RefreshDevices(Session& session);
+  void EndQuarantines(Clock::time_point now);
+  void TakeOutcome(Session& session, const v1::LeaseOutcome& outcome);
+  // Waits for a device again, as if it had had no lease.
+  void GiveBack(const RequestPtr& request);
 
   void CountOutcome(const v1::MeasureResult& result);
   // An event of one measurement, with what it is told by.
@@ -205,7 +281,10 @@ class Tracker::Impl {
                         const std::map<std::string, std::vector<double>>& references, size_t fewest);
   // Takes devices that drift out, and back in when they no longer do.
   void ExcludeDrifting(Clock::time_point now);
-  void ListModels(v1::ListWorkersResponse& response) const;
+  std::map<std::string, v1::ModelStatus> Models() const;
+  v1::WorkerStatus StatusOf(const Session& session, Clock::time_point now,
+                            const std::map<std::string, std::vector<double>>& references) const;
+  static v1::QueueStatus StatusOf(const Queue& queue);
 
   // Stores the turn's changes, or gives them to the writer; returns the answers that may go out.
   TrackerWriter::Answers Store();
@@ -232,9 +311,33 @@ class Tracker::Impl {
   std::random_device random_;
   uint64_t incarnation_ = 0;
   uint64_t granted_ = 0, expired_ = 0;  // leases
+  uint64_t shared_ = 0, bad_outcomes_ = 0;
   std::map<std::string, uint64_t> outcomes_;  // by kind
   Distribution queued_, build_, run_;         // seconds of each stage
   size_t stored_bytes_ = 0;  // of all requests and results
+  uint64_t next_queue_ = 1;
+  std::unordered_map<std::string, Group> groups_;  // by share key; none is empty
+  // Outcomes of the last moments, by share key, and their keys from the oldest on.
+  struct Recent {
+    v1::MeasureResult result;
+    double race_seconds = 0;
+    Clock::time_point until;
+    std::string worker_id;
+    std::set<uint64_t> had_by;  // numbers of queues
+  };
+  std::unordered_map<std::string, Recent> recent_;
+  std::deque<std::string> recent_keys_;
+  struct Usage {
+    int64_t queues = 0, requests = 0, bytes = 0;
+  };
+  std::map<std::string, Usage> usage_;  // by owner of queues; those that have some
+  // By id of the worker; those that were in quarantine within the last hour or so.
+  struct Faults {
+    uint32_t count = 0;
+    Clock::time_point until;
+    std::string why;
+  };
+  std::map<std::string, Faults> faults_;
   std::unique_ptr<TrackerStore> store_;    // null: nothing is kept
   std::unique_ptr<TrackerWriter> writer_;  // null: each turn writes its own changes
   std::optional<Clock::time_point> mend_store_at_;

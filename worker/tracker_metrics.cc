@@ -19,7 +19,7 @@ void Tracker::Impl::CountOutcome(const v1::MeasureResult& result) {
 
 std::vector<Metric> Tracker::Impl::Metrics() {
   v1::ListWorkersResponse fleet;
-  ListWorkers(fleet);
+  ListWorkers(/*page=*/"", ~size_t{0}, fleet).IgnoreError();  // the first page, of any size
   double pending = 0, leased = 0;
   for (const v1::QueueStatus& queue : fleet.queues()) {
     pending += queue.pending();
@@ -34,6 +34,10 @@ std::vector<Metric> Tracker::Impl::Metrics() {
       Metric::Counter("diapason_tracker_leases_total", "Leases granted", static_cast<double>(granted_)),
       Metric::Counter("diapason_tracker_leases_expired_total", "Leases that were not renewed",
                       static_cast<double>(expired_)),
+      Metric::Counter("diapason_tracker_shared_total", "Measurements that were not run, since another queue's was taken",
+                      static_cast<double>(shared_)),
+      Metric::Counter("diapason_tracker_bad_outcomes_total", "Answers of workers that can be no outcome",
+                      static_cast<double>(bad_outcomes_)),
   };
   Metric devices{"diapason_tracker_devices", "Devices by model and state", Metric::Type::kGauge, {}};
   for (const v1::ModelStatus& model : fleet.models()) {

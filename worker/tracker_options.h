@@ -21,13 +21,24 @@ struct TrackerOptions {
   // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure; 0:
   // it is only told of. Three devices of a model are the fewest that can outvote one.
   double exclude_drift = 0;
-  uint32_t max_pending = 4096;
+  uint32_t max_pending = 4096;  // of a queue
   uint32_t max_request_bytes = 16 << 20;
   uint32_t max_queues = 1024;
   uint32_t max_workers = 16384;
   size_t max_stored_bytes = 256 << 20;  // of requests and results of all queues together
+  // Of these, for the queues that one token opened; no quota without tokens.
+  uint32_t max_queues_per_token = 256;
+  uint32_t max_pending_per_token = 65536;
+  size_t max_stored_bytes_per_token = 128 << 20;
+  uint32_t max_leases_per_worker = 1024;
   uint32_t max_results_per_answer = 256;
+  // An answer is full past this: it has at most so much and one more request (max_request_bytes), result or status.
   size_t max_answer_bytes = 4 << 20;
+  // An outcome is given for so long to other queues that ask for the same; 0: only while it is measured.
+  std::chrono::milliseconds share_recent{30000};
+  size_t max_recent = 4096;
+  // A worker that gave a bad outcome, or kept a lease past its last moment, gets nothing for so long; doubled each time.
+  std::chrono::milliseconds first_quarantine{60000}, longest_quarantine{600000};
   // Between the beginnings of two transactions of the state file (worker/tracker_writer.h); 0: each call writes its own
   // before it returns, for tests with a clock of their own.
   std::chrono::milliseconds store_pause{10};

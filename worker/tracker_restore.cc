@@ -55,6 +55,11 @@ v1::StoredAttempts Stored(uint32_t attempts, const std::set<std::string>& tried,
   return stored;
 }
 
+absl::Status CheckStored(const v1::RegisterRequest& worker) {
+  for (const v1::DeviceDescription& device : worker.devices()) RETURN_IF_ERROR(CheckDevice(worker.name(), device));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void Tracker::Impl::SaveAttempts(const Request& request) {
@@ -118,12 +123,18 @@ absl::Status Tracker::Impl::Restore() {
     auto found = queues_.find(stored.queue);
     if (found == queues_.end()) continue;
     Queue& queue = *found->second;
-    stored_bytes_ += stored.message.ByteSizeLong();
+    Charge(queue, 1, static_cast<int64_t>(stored.message.ByteSizeLong()));
     queue.done.Insert(stored.message.id());
     queue.next_sequence = std::max(queue.next_sequence, stored.message.sequence() + 1);
     queue.results.push_back(std::move(stored.message));
   }
   for (const TrackerState::Session& stored : state.sessions) {
+    if (absl::Status checked = CheckStored(stored.message.worker()); !checked.ok()) {
+      // Written by a tracker that did not look. Its leases are granted again, to others.
+      LogEvent(LogLevel::kWarning, "session_not_restored", {{"why", std::string(checked.message())}});
+      if (store_ != nullptr) store_->EraseSession(stored.id);
+      continue;
+    }
     Session& session = AddSession(stored.id, stored.message.worker());
     *session.status.mutable_states() = stored.message.states();
     for (const v1::DeviceStatus& device : stored.message.states())
@@ -143,7 +154,11 @@ absl::Status Tracker::Impl::Restore() {
     entry->granted = Now();
     ++entry->attempts;
     entry->tried.insert(session->second->status.worker_id());
-    session->second->leases[stored.id] = {entry, stored.device, Now() + options_.lease, stored.batch};
+    session->second->leases[stored.id] = {entry,        stored.device,
+                                          Now() + options_.lease, stored.batch,
+                                          LastMoment(*session->second, *entry), entry->message.best_seconds()};
+    Join(entry);
+    Park(entry);
   }
   for (auto& [id, queue] : queues_) {
     std::vector<RequestPtr> pending;
@@ -152,7 +167,10 @@ absl::Status Tracker::Impl::Restore() {
     }
     std::stable_sort(pending.begin(), pending.end(),
                      [](const RequestPtr& a, const RequestPtr& b) { return a->submitted_at < b->submitted_at; });
-    for (const RequestPtr& request : pending) Enqueue(request, /*in_front=*/false);
+    for (const RequestPtr& request : pending) {
+      Join(request);
+      if (!request->parked) Enqueue(request, /*in_front=*/false);
+    }
   }
   LogEvent(LogLevel::kInfo, "state_restored",
            {{"queues", std::to_string(queues_.size())},

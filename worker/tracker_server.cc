@@ -53,7 +53,7 @@ class MeasureService final : public v1::Measure::CallbackService {
 
   Reactor* Open(grpc::CallbackServerContext* c, const v1::OpenRequest* q, v1::OpenResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a)) : Answer(c, may);
+    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a, OwnerOf(*c, authority_))) : Answer(c, may);
   }
   Reactor* Submit(grpc::CallbackServerContext* c, const v1::SubmitRequest* q, v1::SubmitResponse* a) override {
     const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
@@ -134,6 +134,7 @@ class TrackerServer::Impl {
   }
 
   const std::string& address() const { return host_->address(); }
+  const std::string& in_process() const { return host_->in_process(); }
   std::vector<Metric> Metrics() { return tracker_.Metrics(); }
 
   void Shutdown() {
@@ -184,6 +185,7 @@ absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const Servic
 }
 
 const std::string& TrackerServer::address() const { return impl_->address(); }
+const std::string& TrackerServer::in_process() const { return impl_->in_process(); }
 std::vector<Metric> TrackerServer::Metrics() { return impl_->Metrics(); }
 void TrackerServer::Shutdown() { impl_->Shutdown(); }
 

@@ -30,6 +30,8 @@ class TrackerServer {
 
   // With the port that was chosen.
   const std::string& address() const;
+  // ServiceHost::in_process.
+  const std::string& in_process() const;
   // For MetricsServer; safe from any thread.
   std::vector<Metric> Metrics();
   // Answers waiting calls with UNAVAILABLE and stops listening. Idempotent.

@@ -1,5 +1,6 @@
 // What the tracker tells people of its workers, devices and queues.
 #include <algorithm>
+#include <cstring>
 
 #include "worker/log.h"
 #include "worker/tracker_impl.h"
@@ -41,7 +42,8 @@ v1::DeviceRates Tracker::Impl::RatesOf(const Session& session, const std::string
   auto runs = static_cast<double>(last.runs() - first.runs());
   rates.set_trials_per_second(runs / seconds);
   rates.set_utilisation(std::clamp((last.busy_seconds() - first.busy_seconds()) / seconds, 0.0, 1.0));
-  if (runs > 0) rates.set_error_rate(static_cast<double>(last.failed_runs() - first.failed_runs()) / runs);
+  const double failed = static_cast<double>(last.failed_runs()) - static_cast<double>(first.failed_runs());
+  if (runs > 0) rates.set_error_rate(std::clamp(failed / runs, 0.0, 1.0));
   return rates;
 }
 
@@ -84,15 +86,12 @@ void Tracker::Impl::ExcludeDrifting(Clock::time_point now) {
       } else {
         session->excluded.erase(device.name());
       }
-      v1::DeviceState state = device.state();
-      for (const v1::DeviceStatus& told : session->status.states())
-        if (told.device() == device.name()) state = told.state();
-      SetDeviceState(*session, device.name(), state);
+      SetDeviceState(*session, device.name(), session->StateOf(device));
     }
   }
 }
 
-void Tracker::Impl::ListModels(v1::ListWorkersResponse& response) const {
+std::map<std::string, v1::ModelStatus> Tracker::Impl::Models() const {
   std::map<std::string, v1::ModelStatus> models;
   auto at = [&](const std::string& device_class) -> v1::ModelStatus& {
     v1::ModelStatus& model = models[device_class];
@@ -115,45 +114,92 @@ void Tracker::Impl::ListModels(v1::ListWorkersResponse& response) const {
   }
   for (const auto& [id, queue] : queues_) {
     for (const auto& [number, request] : queue->unfinished) {
-      if (request->lease != 0) continue;
+      if (request->lease != 0 || request->parked) continue;
       v1::ModelStatus& model = at(request->device_class);
       model.set_pending(model.pending() + 1);
     }
   }
-  for (auto& [device_class, model] : models) *response.add_models() = std::move(model);
+  return models;
 }
 
-void Tracker::Impl::ListWorkers(v1::ListWorkersResponse& response) {
-  Clock::time_point now = Now();
-  std::map<std::string, std::vector<double>> references = ReferenceTimes();
-  for (const auto& [id, session] : sessions_) {
-    v1::WorkerStatus& status = *response.add_workers();
-    status = session->status;
-    status.set_last_seen_seconds(SecondsBetween(session->last_report, now));
-    status.set_leases(static_cast<uint32_t>(session->leases.size()));
-    for (const v1::DeviceDescription& device : session->status.devices()) {
-      v1::DeviceRates& rates = *status.add_rates();
-      rates = RatesOf(*session, device.name());
-      rates.set_drift(DriftOf(*session, device, references, kFewestPeers));
-      rates.set_excluded(session->excluded.contains(device.name()));
+v1::WorkerStatus Tracker::Impl::StatusOf(const Session& session, Clock::time_point now,
+                                         const std::map<std::string, std::vector<double>>& references) const {
+  v1::WorkerStatus status = session.status;
+  status.set_last_seen_seconds(std::max(0.0, SecondsBetween(session.last_report, now)));
+  status.set_leases(static_cast<uint32_t>(session.leases.size()));
+  if (session.quarantined_until.has_value()) status.clear_states();
+  for (const v1::DeviceDescription& device : session.status.devices()) {
+    v1::DeviceRates& rates = *status.add_rates();
+    rates = RatesOf(session, device.name());
+    rates.set_drift(DriftOf(session, device, references, kFewestPeers));
+    rates.set_excluded(session.excluded.contains(device.name()));
+    if (!session.quarantined_until.has_value()) continue;
+    v1::DeviceStatus& state = *status.add_states();
+    state.set_device(device.name());
+    state.set_state(v1::DEVICE_STATE_QUARANTINED);
+    state.set_text("the tracker: " + session.quarantine_text);
+  }
+  return status;
+}
+
+v1::QueueStatus Tracker::Impl::StatusOf(const Queue& queue) {
+  v1::QueueStatus status;
+  status.set_name(queue.open.name());
+  status.set_priority(queue.priority());
+  status.set_weight(queue.weight());
+  auto leased = std::count_if(queue.unfinished.begin(), queue.unfinished.end(),
+                              [](const auto& entry) { return entry.second->lease != 0 || entry.second->parked; });
+  status.set_leased(static_cast<uint32_t>(leased));
+  status.set_pending(static_cast<uint32_t>(queue.unfinished.size()) - status.leased());
+  status.set_done(queue.done.size());
+  return status;
+}
+
+// A page's name is the part of the list that it goes on with, and the key of the last element before it.
+absl::Status Tracker::Impl::ListWorkers(const std::string& page, size_t most_bytes,
+                                        v1::ListWorkersResponse& response) const {
+  if (!page.empty() && std::strchr("wqm", page[0]) == nullptr)
+    return absl::InvalidArgumentError("ListWorkersRequest.page is none that this tracker gave");
+  const char part = page.empty() ? 'w' : page[0];
+  const std::string last = page.empty() ? "" : page.substr(1);
+  size_t bytes = 0;
+  // False when the page is full: the next one goes on behind `key`.
+  const auto fits = [&](char of, const std::string& key, size_t size) {
+    bytes += size;
+    if (bytes > most_bytes) response.set_next_page(of + key);
+    return bytes <= most_bytes;
+  };
+  if (part == 'w') {
+    std::map<std::string, const Session*> sessions;
+    for (const auto& [id, session] : sessions_)
+      sessions[session->status.name() + '\0' + session->status.worker_id()] = session.get();
+    const Clock::time_point now = Now();
+    const std::map<std::string, std::vector<double>> references = ReferenceTimes();
+    for (auto next = sessions.upper_bound(last); next != sessions.end(); ++next) {
+      v1::WorkerStatus& status = *response.add_workers();
+      status = StatusOf(*next->second, now, references);
+      if (!fits('w', next->first, status.ByteSizeLong())) return absl::OkStatus();
     }
   }
-  std::sort(response.mutable_workers()->begin(), response.mutable_workers()->end(),
-            [](const v1::WorkerStatus& a, const v1::WorkerStatus& b) {
-              return std::tie(a.name(), a.worker_id()) < std::tie(b.name(), b.worker_id());
-            });
-  for (const auto& [id, queue] : queues_) {
-    v1::QueueStatus& status = *response.add_queues();
-    status.set_name(queue->open.name());
-    status.set_priority(queue->priority());
-    status.set_weight(queue->weight());
-    auto leased = std::count_if(queue->unfinished.begin(), queue->unfinished.end(),
-                                [](const auto& entry) { return entry.second->lease != 0; });
-    status.set_leased(static_cast<uint32_t>(leased));
-    status.set_pending(static_cast<uint32_t>(queue->unfinished.size()) - status.leased());
-    status.set_done(queue->done.size());
+  if (part != 'm') {
+    std::map<std::string, const Queue*> queues;
+    for (const auto& [id, queue] : queues_) {
+      const std::string number = std::to_string(queue->number);
+      queues[std::string(20 - number.size(), '0') + number] = queue.get();
+    }
+    for (auto next = queues.upper_bound(part == 'q' ? last : ""); next != queues.end(); ++next) {
+      v1::QueueStatus& status = *response.add_queues();
+      status = StatusOf(*next->second);
+      if (!fits('q', next->first, status.ByteSizeLong())) return absl::OkStatus();
+    }
   }
-  ListModels(response);
+  std::map<std::string, v1::ModelStatus> models = Models();
+  for (auto next = models.upper_bound(part == 'm' ? last : ""); next != models.end(); ++next) {
+    v1::ModelStatus& status = *response.add_models();
+    status = std::move(next->second);
+    if (!fits('m', next->first, status.ByteSizeLong())) return absl::OkStatus();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace diapason

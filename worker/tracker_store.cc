@@ -21,9 +21,12 @@ constexpr std::chrono::milliseconds kBusy{3000};
 // Of the write-ahead log, 64 MiB: moving it into the tables takes 10 to 20 ms whatever it holds, most of it the sync of the
 // tables, and at 5,000 measurements a second is due every 1.4 s.
 constexpr int kLogPages = 16384;
+constexpr int kLogBytes = 64 << 20;
 // The disk is told to take so much of the log at a time, and nobody waits for that. Otherwise the sync before the log is
 // moved waits for all of it, 40 to 70 ms for 32 MiB, which was the p99 of bench/tracker_load.
 constexpr int kHandedPages = 256;
+// Of those that hold nothing any more: more are given back to the disk.
+constexpr int kFreedPages = 16384;
 
 constexpr char kTables[] = R"(
 CREATE TABLE queues(id TEXT PRIMARY KEY NOT NULL, open BLOB NOT NULL) STRICT;
@@ -125,8 +128,10 @@ absl::StatusOr<std::unique_ptr<TrackerStore>> TrackerStore::Open(const std::stri
 }
 
 absl::Status TrackerStore::Prepare(const std::string& path) {
-  ASSIGN_OR_RETURN(file_->db, Database::Open(path, Database::Access::kCreate, kBusy, kWhat));
+  ASSIGN_OR_RETURN(file_->db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
   Database& db = *file_->db;
+  // What was cancelled leaves the file as well; of a new file, since another one would have to be written anew.
+  RETURN_IF_ERROR(db.Exec("PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_size_limit=" + std::to_string(kLogBytes)));
   // One tracker a file: the lock is held as long as it is open.
   RETURN_IF_ERROR(db.Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
                           " PRAGMA wal_autocheckpoint=0"));
@@ -245,10 +250,18 @@ void TrackerStore::Write(const std::vector<Changes>& turns) {
 void TrackerStore::Tidy() {
   std::lock_guard lock(mutex_);
   file_->HandToDisk();
-  if (file_->log_pages < kLogPages) return;
+  if (!FreePages() && file_->log_pages < kLogPages) return;
   // A failure shows when the log cannot grow either.
   sqlite3_wal_checkpoint_v2(file_->db->handle(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
   file_->log_pages = file_->handed_pages = 0;
+}
+
+// As after the end of a large tuner. False when there are few.
+bool TrackerStore::FreePages() {
+  const absl::StatusOr<int64_t> free = file_->db->QueryInt("PRAGMA freelist_count");
+  if (!free.ok() || *free < kFreedPages) return false;
+  file_->db->Exec("PRAGMA incremental_vacuum(" + std::to_string(*free) + ")").IgnoreError();
+  return true;
 }
 
 // A file system that cannot do it makes Tidy slower, nothing else.

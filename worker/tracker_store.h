@@ -129,6 +129,7 @@ class TrackerStore {
   void Record(int statement, const Values&... values);
   absl::Status WriteAll(const Changes& changes);
   void SetStatus(absl::Status status);
+  bool FreePages();
   absl::Status InTransaction(const std::function<absl::Status()>& write);
 
   Changes recorded_;

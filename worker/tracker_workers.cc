@@ -5,6 +5,7 @@
 #include "compiler/tensor/check.h"
 #include "worker/convert.h"
 #include "worker/log.h"
+#include "worker/outcome_check.h"
 #include "worker/tracker_impl.h"
 
 namespace diapason {
@@ -12,11 +13,29 @@ namespace {
 
 constexpr uint32_t kDefaultAttempts = 2;
 constexpr uint32_t kMaxAttempts = 10;
+// Of what a worker says of itself, and of one of its devices: all of it is kept, for each worker.
+constexpr size_t kMaxRegistration = 32 << 10, kMaxStatusText = 1 << 10;
+// A worker that was in quarantine is forgotten after so long, and the oldest when there are too many.
+constexpr std::chrono::hours kFaultsKept{1};
+constexpr size_t kMostFaults = 4096;
 
 }  // namespace
 
+absl::Status CheckDevice(const std::string& worker, const v1::DeviceDescription& device) {
+  if (!device.has_facts()) return absl::OkStatus();  // it has not started yet, and nobody is given it
+  const absl::Status checked = CheckedFacts(device).status();
+  if (checked.ok()) return checked;
+  return absl::InvalidArgumentError("device '" + device.name() + "' of worker '" + worker + "' cannot be as it says: " +
+                                    std::string(checked.message()) + "; install the tracker's version of diapason there");
+}
+
 absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) const {
   if (request.worker_id().empty()) return absl::InvalidArgumentError("a worker without worker_id");
+  if (request.ByteSizeLong() > kMaxRegistration) {
+    return absl::InvalidArgumentError("worker '" + request.name() + "' describes itself in " +
+                                      std::to_string(request.ByteSizeLong()) + " bytes, more than the limit of " +
+                                      std::to_string(kMaxRegistration));
+  }
   if (request.devices().empty()) return absl::InvalidArgumentError("worker '" + request.name() + "' has no device");
   std::set<std::string> names;
   for (const v1::DeviceDescription& device : request.devices()) {
@@ -24,6 +43,7 @@ absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) cons
       return absl::InvalidArgumentError("worker '" + request.name() + "' has two devices named '" + device.name() +
                                         "'");
     }
+    RETURN_IF_ERROR(CheckDevice(request.name(), device));
     // Processors may be shared out between workers; a GPU has one owner.
     if (device.facts().uuid().empty() || KindOfTarget(device.target()) != "cuda") continue;
     for (const auto& [id, session] : sessions_) {
@@ -71,15 +91,20 @@ Tracker::Impl::Session& Tracker::Impl::AddSession(const std::string& id, const v
   auto session = std::make_unique<Session>();
   session->id = id;
   session->worker = worker;
+  session->worker.DiscardUnknownFields();
   session->status.set_worker_id(worker.worker_id());
   session->status.set_name(worker.name());
   session->status.set_host(worker.host());
   session->status.set_program(worker.program());
   *session->status.mutable_labels() = worker.labels();
-  *session->status.mutable_devices() = worker.devices();
+  *session->status.mutable_devices() = session->worker.devices();
   session->status.mutable_statistics()->set_builders(worker.builders());
   session->status.mutable_statistics()->set_devices(static_cast<uint32_t>(worker.devices_size()));
-  for (const v1::DeviceDescription& device : worker.devices()) SetDeviceState(*session, device.name(), device.state());
+  if (const auto faults = faults_.find(worker.worker_id()); faults != faults_.end() && faults->second.until > Now()) {
+    session->quarantined_until = faults->second.until;
+    session->quarantine_text = faults->second.why;
+  }
+  RefreshDevices(*session);
   session->last_report = Now();
   return *(sessions_[id] = std::move(session));
 }
@@ -94,7 +119,8 @@ void Tracker::Impl::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseRespon
   AnswerLease(session);  // an older call
   session.waiting = std::move(reply);
   session.capacity.clear();
-  for (const v1::DeviceCapacity& device : request.capacity()) session.capacity[device.device()] = device.free();
+  for (const v1::DeviceCapacity& device : request.capacity())
+    if (session.Device(device.device()) != nullptr) session.capacity[device.device()] = device.free();
   session.wait_until =
       Now() + std::min<Clock::duration>(std::chrono::milliseconds(request.max_wait_ms()), options_.max_wait);
   Redeliver(session, request.received());
@@ -110,11 +136,14 @@ void Tracker::Impl::Lease(const v1::LeaseRequest& request, Reply<v1::LeaseRespon
   }
 }
 
-// What was granted by an answer that did not arrive goes into the next one.
+// What was granted by an answer that did not arrive goes into the next one, or, when that is full, into those after it.
 void Tracker::Impl::Redeliver(Session& session, uint64_t received) {
+  session.next_bytes = 0;
   for (auto& [id, lease] : session.leases) {
     if (lease.batch <= received) continue;
-    lease.batch = session.batch + 1;
+    const bool fits = session.next_bytes <= options_.max_answer_bytes;
+    lease.batch = session.batch + (fits ? 1 : 2);
+    if (fits) session.next_bytes += lease.request->bytes;
     uint32_t& free = session.capacity[lease.device];
     free -= std::min(free, 1u);
   }
@@ -142,7 +171,9 @@ void Tracker::Impl::DispatchTo(Session& session) {
     auto next = std::max_element(shares.begin(), shares.end(), [&](const Share& a, const Share& b) {
       return session.capacity[a.device] < session.capacity[b.device];
     });
-    RequestPtr request = session.capacity[next->device] > 0 ? TakePending(next->device_class, session) : nullptr;
+    RequestPtr request = session.capacity[next->device] > 0 && TakesMore(session)
+                             ? TakePending(next->device_class, session)
+                             : nullptr;
     if (request != nullptr) Grant(session, next->device, request);
     if (request == nullptr || --next->left == 0) shares.erase(next);
   }
@@ -169,33 +200,23 @@ void Tracker::Impl::AnswerLease(Session& session, absl::Status status) {
 absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportResponse& response) {
   ASSIGN_OR_RETURN(Session * session, FindSession(request.session()));
   session->last_report = Now();
-  for (const v1::DeviceStatus& device : request.devices()) {
+  for (v1::DeviceStatus device : request.devices()) {
+    if (session->Device(device.device()) == nullptr) continue;
+    device.DiscardUnknownFields();
+    if (device.text().size() > kMaxStatusText) device.set_text(CutMiddle(Printable(device.text()), kMaxStatusText));
     SetDeviceState(*session, device.device(), device.state());
     auto known = std::find_if(session->status.mutable_states()->begin(), session->status.mutable_states()->end(),
                               [&](const v1::DeviceStatus& s) { return s.device() == device.device(); });
     (known != session->status.mutable_states()->end() ? *known : *session->status.add_states()) = device;
   }
   if (!request.devices().empty()) SaveSession(*session);
-  if (request.has_statistics()) *session->status.mutable_statistics() = request.statistics();
-  for (const v1::DeviceStatistics& device : request.device_statistics()) NoteCounts(*session, device);
-  for (const v1::LeaseOutcome& outcome : request.outcomes()) {
-    auto lease = session->leases.find(outcome.lease());
-    if (lease == session->leases.end()) continue;  // over: too late, or told twice
-    RequestPtr entry = lease->second.request;
-    EraseLease(*session, outcome.lease());
-    session->status.set_done(session->status.done() + 1);
-    if (outcome.result().has_error()) session->status.set_errors(session->status.errors() + 1);
-    // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
-    bool no_answer = outcome.result().has_cancelled() || IsInfrastructure(outcome.result());
-    if (std::optional<v1::MeasureResult> blamed = Blame(*session, *entry, outcome.result())) {
-      LogTrial(LogLevel::kWarning, "trial_blamed", *entry, {{"why", blamed->error().text()}});
-      Finish(entry, *std::move(blamed));
-    } else if (no_answer) {
-      Retry(entry, outcome.result());
-    } else {
-      Finish(entry, outcome.result());
-    }
+  if (request.has_statistics()) {
+    *session->status.mutable_statistics() = request.statistics();
+    session->status.mutable_statistics()->DiscardUnknownFields();
   }
+  for (const v1::DeviceStatistics& device : request.device_statistics())
+    if (session->Device(device.device()) != nullptr) NoteCounts(*session, device);
+  for (const v1::LeaseOutcome& outcome : request.outcomes()) TakeOutcome(*session, outcome);
   for (uint64_t id : request.renew()) {
     auto lease = session->leases.find(id);
     if (lease == session->leases.end()) {
@@ -205,6 +226,84 @@ absl::Status Tracker::Impl::Report(const v1::ReportRequest& request, v1::ReportR
     }
   }
   return absl::OkStatus();
+}
+
+void Tracker::Impl::TakeOutcome(Session& session, const v1::LeaseOutcome& outcome) {
+  auto found = session.leases.find(outcome.lease());
+  if (found == session.leases.end()) return;  // over: too late, or told twice
+  const LeaseEntry lease = found->second;
+  const RequestPtr entry = lease.request;
+  EraseLease(session, outcome.lease());
+  session.status.set_done(session.status.done() + 1);
+  v1::MeasureResult result = outcome.result();
+  TrimOutcome(result);
+  if (result.has_error()) session.status.set_errors(session.status.errors() + 1);
+  const v1::DeviceDescription* device = session.Device(lease.device);
+  const std::string fault = FaultOfOutcome(entry->message, result, device == nullptr ? nullptr : &device->facts());
+  // A worker that gives up for reasons of its own (`cancelled`: it stops) has said nothing.
+  bool no_answer = result.has_cancelled() || IsInfrastructure(result);
+  if (!fault.empty()) {
+    ++bad_outcomes_;
+    Quarantine(session, "it gave a bad outcome: " + fault);
+    GiveBack(entry);  // no attempt of the candidate's: workers that lie by ever new names would use them up
+    Dispatch(entry->device_class);
+  } else if (std::optional<v1::MeasureResult> blamed = Blame(session, *entry, result)) {
+    LogTrial(LogLevel::kWarning, "trial_blamed", *entry, {{"why", blamed->error().text()}});
+    Finish(entry, *std::move(blamed));
+  } else if (no_answer) {
+    Retry(entry, std::move(result));
+  } else if (lease.race_seconds > 0 && !SpeaksFor(*entry, result, lease.race_seconds)) {
+    GiveBack(entry);  // it came by this lease from a queue whose best is faster
+    Dispatch(entry->device_class);
+  } else {
+    Finish(entry, std::move(result), lease.race_seconds);
+  }
+}
+
+void Tracker::Impl::GiveBack(const RequestPtr& request) {
+  --request->attempts;
+  Requeue(request);
+  SaveAttempts(*request);
+}
+
+void Tracker::Impl::Quarantine(Session& session, const std::string& why) {
+  const std::string& id = session.status.worker_id();
+  if (faults_.size() >= kMostFaults && !faults_.contains(id)) faults_.erase(faults_.begin());
+  Faults& faults = faults_[id];
+  auto time = options_.first_quarantine;
+  for (uint32_t i = 0; i < faults.count && time < options_.longest_quarantine; ++i) time *= 2;
+  ++faults.count;
+  faults.until = Now() + std::min(time, options_.longest_quarantine);
+  faults.why = why;
+  session.quarantined_until = faults.until;
+  session.quarantine_text = why;
+  LogEvent(LogLevel::kError, "worker_quarantined",
+           {{"worker", session.status.name()}, {"worker_id", id}, {"why", why}});
+  RefreshDevices(session);
+  for (auto& [key, recent] : recent_)
+    if (recent.worker_id == id) recent.until = {};  // nobody else is to have its word
+  std::set<std::string> classes;
+  for (const auto& [lease, entry] : std::map<uint64_t, LeaseEntry>(session.leases)) {
+    EraseLease(session, lease);
+    session.revoked.push_back(lease);
+    GiveBack(entry.request);
+    classes.insert(entry.request->device_class);
+  }
+  AnswerLease(session);
+  for (const std::string& device_class : classes) Dispatch(device_class);
+}
+
+void Tracker::Impl::EndQuarantines(Clock::time_point now) {
+  std::erase_if(faults_, [&](const auto& entry) { return entry.second.until + kFaultsKept < now; });
+  for (auto& [id, session] : sessions_) {
+    if (!session->quarantined_until.has_value() || *session->quarantined_until > now) continue;
+    session->quarantined_until.reset();
+    RefreshDevices(*session);
+    LogEvent(LogLevel::kInfo, "worker_taken_back", {{"worker", session->status.name()}});
+    if (session->waiting == nullptr) continue;
+    DispatchTo(*session);
+    if (session->next_bytes > 0) AnswerLease(*session);
+  }
 }
 
 std::optional<v1::MeasureResult> Tracker::Impl::Blame(Session& session, Request& request,
@@ -227,12 +326,12 @@ void Tracker::Impl::Retry(const RequestPtr& request, v1::MeasureResult why) {
     const bool fault = IsInfrastructure(why);
     LogTrial(fault ? LogLevel::kWarning : LogLevel::kInfo, "trial_retried", *request,
              {{"why", fault ? why.error().text() : why.cancelled().reason()}});
-    Enqueue(request, /*in_front=*/true);
+    Requeue(request);
     SaveAttempts(*request);
     Dispatch(request->device_class);
     return;
   }
-  if (why.has_cancelled()) why = InfrastructureResult(MeasureStage::kQueue, "the worker stopped");
+  if (!why.has_error()) why = InfrastructureResult(MeasureStage::kQueue, "the worker stopped");
   Finish(request, std::move(why));
 }
 
@@ -241,9 +340,8 @@ void Tracker::Impl::EndSession(const std::string& id, const std::string& why, bo
   if (found == sessions_.end()) return;
   std::unique_ptr<Session> session = std::move(found->second);
   sessions_.erase(found);
-  for (const auto& [device, classes] : session->classes) {
-    for (const std::string& device_class : classes) --devices_serving_[device_class];
-  }
+  for (const auto& [device, classes] : session->classes) StopServing(classes);
+  if (session->in_line) std::erase(waiting_sessions_, id);
   std::map<uint64_t, LeaseEntry> leases = std::exchange(session->leases, {});
   LogEvent(counts ? LogLevel::kWarning : LogLevel::kInfo, "session_ended",
            {{"worker", session->status.name()},
@@ -262,10 +360,8 @@ void Tracker::Impl::EndSession(const std::string& id, const std::string& why, bo
             InfrastructureResult(MeasureStage::kQueue, "worker '" + session->status.name() + "' was lost: " + why));
       continue;
     }
-    --request->attempts;
     request->tried.erase(session->status.worker_id());
-    Enqueue(request, /*in_front=*/true);
-    SaveAttempts(*request);
+    GiveBack(request);
     Dispatch(request->device_class);
   }
 }

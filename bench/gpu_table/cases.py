@@ -1,14 +1,5 @@
-"""What is compared, for how long it is tuned, and the bars. No imports: our side and the peers' side both read this."""
+"""What is compared and for how long it is tuned. No imports: our side and PyTorch's side both read this."""
 from dataclasses import dataclass, field
-
-# Seconds after which the state of a network with an early bar is kept.
-EARLY_SECONDS = 180
-
-GEOMETRIC_MEAN_OF_CONVS, WORST_CONV = 0.24, 0.45
-GEOMETRIC_MEAN_OF_DEPTHWISE = 0.22
-GEMM_WITHOUT_3XTF32, GEMM_WITH_3XTF32 = 1.05, 0.65
-TRIALS_PER_S_RACING, TRIALS_PER_S_WHOLE = 30, 2.5
-ESTIMATE_OFF_BY = 0.10
 
 
 @dataclass(frozen=True)
@@ -17,10 +8,10 @@ class Network:
     title: str
     model: str  # a built-in network, or the ONNX file that the peer writes
     torchvision: str
-    seconds: int
-    bar: float
+    seconds: int  # of tuning, for each of MODES
+    strict_seconds: int
     batch: int = 1
-    early_bar: float = 0  # after EARLY_SECONDS; 0: none
+    compiled: bool = False  # torch.compile is among the peer's ways
 
 
 @dataclass(frozen=True)
@@ -43,13 +34,21 @@ def depthwise(size, multiplier, kernel):
                                       "scale": 1, "relu": 1})
 
 
+# What the table calls a row's arithmetic, and the flags of `tune` and `build` that ask for it.
+MODES = {"default": [], "strict fp32": ["--strict-fp32"]}
+
 NETWORKS = {
-    "resnet-18": Network("ResNet-18", "resnet-18", "resnet18", 360, 0.15, early_bar=0.22),
-    "resnet-50": Network("ResNet-50", "resnet-50", "resnet50", 120, 0.25),
-    "resnet-50-b16": Network("ResNet-50, batch 16", "resnet-50", "resnet50", 100, 0.70, batch=16),
-    "mobilenet-v2": Network("MobileNet-v2 (ONNX)", "mobilenet-v2.onnx", "mobilenet_v2", 90, 0.35),
-    "squeezenet": Network("SqueezeNet 1.1", "squeezenet_v1.1", "squeezenet1_1", 50, 0.45),
+    "resnet-18": Network("ResNet-18", "resnet-18", "resnet18", 40, 15, compiled=True),
+    "resnet-50": Network("ResNet-50", "resnet-50", "resnet50", 35, 15, compiled=True),
+    "resnet-50-b16": Network("ResNet-50, batch 16", "resnet-50", "resnet50", 30, 15, batch=16),
+    "squeezenet": Network("SqueezeNet 1.1", "squeezenet_v1.1", "squeezenet1_1", 25, 12),
+    "mobilenet-v2": Network("MobileNet-v2", "mobilenet-v2.onnx", "mobilenet_v2", 25, 12),
+    "efficientnet-b0": Network("EfficientNet-B0", "efficientnet-b0.onnx", "efficientnet_b0", 30, 15),
+    "densenet-121": Network("DenseNet-121", "densenet-121.onnx", "densenet121", 40, 15),
+    "googlenet": Network("GoogLeNet", "googlenet.onnx", "googlenet", 25, 12),
 }
+# Arguments of torchvision's function, for the export and the peer alike.
+TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 
 CONVS = [conv(224, 3, 64, 7, 2), conv(56, 64, 64, 3, 1), conv(56, 64, 128, 3, 2), conv(56, 64, 128, 1, 2),
          conv(28, 128, 128, 3, 1), conv(28, 128, 256, 3, 2), conv(14, 256, 256, 3, 1), conv(14, 256, 512, 3, 2),
@@ -58,15 +57,34 @@ DEPTHWISE = [depthwise(21, 1, 3), depthwise(32, 1, 3), depthwise(64, 1, 3), dept
              depthwise(96, 2, 3), depthwise(96, 2, 5)]
 # Neither side may prepare an operand: both are inputs.
 GEMM = Kernel("GEMM 4096^3", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 0})
+# Strassen's algorithm competes in the first and third; a plain product is asked for by leaving it out of the search (flags of `tune`).
+GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-fp32"], "strict fp32, without Strassen": ["--strict-fp32"]}
+LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
-# Seconds of tuning: of each kernel in convs, depthwise and gemm. With convs from a history of resnet-18, 4 s suffice.
-SECONDS = {**{name: network.seconds for name, network in NETWORKS.items()}, "convs": 6, "depthwise": 6, "gemm": 30, "speed": 40}
-KERNELS = {"convs": len(CONVS), "depthwise": len(DEPTHWISE), "gemm": 2}
-# What a part takes besides tuning, roughly: builds, checks, samples of both sides.
-REST = {"resnet-18": 60, "resnet-50": 40, "resnet-50-b16": 50, "mobilenet-v2": 40, "squeezenet": 30, "convs": 130,
-        "depthwise": 105, "gemm": 45, "speed": 5, "max-autotune": 60}
+# Seconds of tuning of each kernel.
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4}
+KERNELS = {"gemm": len(GEMM_MODES), "convs": len(CONVS), "depthwise": len(DEPTHWISE)}
 
-PARTS = [*NETWORKS, "convs", "depthwise", "gemm", "speed"]
-# Only by name: torch.compile takes minutes.
-MORE_PARTS = ["max-autotune"]
-COMPILE_SECONDS = 200
+PARTS = [*NETWORKS, "gemm"]
+MORE_PARTS = ["convs", "depthwise"]  # by name only: they do not fit into two calls of ten minutes with the others
+CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
+         ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
+
+# What a part takes besides tuning, roughly, in seconds: builds, checks, samples of both sides, the export, torch.compile.
+START, NETWORK_REST, EXPORT, COMPILE, KERNEL_REST, PEER_KERNELS = 10, 30, 7, 45, 8, 8
+# The longest that torch.compile may take; afterwards the row says that it was not done.
+COMPILE_LIMIT = 120
+
+
+def tuning_seconds(part):
+    if part in NETWORKS:
+        return NETWORKS[part].seconds + NETWORKS[part].strict_seconds
+    return KERNEL_SECONDS[part] * KERNELS[part]
+
+
+def planned_seconds(part):
+    """Roughly: tuning and the rest."""
+    if part not in NETWORKS:
+        return tuning_seconds(part) + KERNEL_REST * KERNELS[part] + PEER_KERNELS
+    network = NETWORKS[part]
+    return tuning_seconds(part) + NETWORK_REST + network.model.endswith(".onnx") * EXPORT + network.compiled * COMPILE

@@ -1,7 +1,9 @@
-"""Runs of diapason, task_times and the peers' script."""
+"""Runs of diapason and task_times, and the process that answers for PyTorch."""
+import hashlib
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -13,26 +15,29 @@ class Failed(Exception):
 
 
 class Programs:
-    def __init__(self, folder, peers, target, log):
-        self._folder, self._peers, self._target = pathlib.Path(folder), peers, target
+    def __init__(self, folder, target, log):
+        self._folder, self._target = pathlib.Path(folder), target
         self._log_file = log
-        self._tune_help = None
+        self._help = {}
 
     def diapason(self, *words, timeout=300, json_output=True):
         out = self._call([str(self._folder / "diapason"), *map(str, words)], timeout)
         return json.loads(out) if json_output else out
 
-    def tune_knows(self, flag):
-        if self._tune_help is None:
-            self._tune_help = self.diapason("tune", "--help", json_output=False)
-        return flag in self._tune_help
+    def knows(self, command, flag):
+        if command not in self._help:
+            self._help[command] = self.diapason(command, "--help", json_output=False)
+        return flag in self._help[command]
 
-    def tune(self, model, options, history, seconds, *flags):
+    def tune(self, model, options, history, seconds, flags):
         return self.diapason("tune", model, *options, "--target", self._target, "--history", history, "--seconds", seconds,
                              *flags, "--json", timeout=seconds + 180)
 
-    def build(self, model, options, history, out, *flags):
-        return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, *flags, "--json")
+    def build(self, model, options, history, out, flags):
+        """Unchecked where that can be said: `run --check` follows."""
+        unchecked = ["--no-check"] if self.knows("build", "--no-check") else []
+        return self.diapason("build", model, *options, "--target", self._target, "--history", history, "--out", out, *flags,
+                             *unchecked, "--json")
 
     def run(self, package, *flags):
         return self.diapason("run", package, *flags, "--json")
@@ -44,11 +49,9 @@ class Programs:
             raise Failed(f"{package} has {len(tasks)} tasks, where one is compared")
         return tasks[0]
 
-    def peers(self, *words, timeout=300):
-        """The peers' report; nothing with --no-peers."""
-        if self._peers is None:
-            return {}
-        return json.loads(self._call([sys.executable, str(self._peers), *map(str, words)], timeout))
+    def build_id(self):
+        """Tells builds of diapason apart: rows of one table are of one build."""
+        return hashlib.sha256((self._folder / "diapason").read_bytes()).hexdigest()[:12]
 
     def _call(self, command, timeout):
         self._log(time.strftime("%H:%M:%S ") + " ".join(command))
@@ -70,6 +73,44 @@ class Programs:
     def _log(self, text):
         with open(self._log_file, "a", encoding="utf-8") as log:
             print(text, file=log)
+
+
+class Peer:
+    """PyTorch's side (bench/peers_torch.py): one process for all requests, since importing PyTorch takes seconds. It is
+    idle while our side is measured. After a failure the next request starts another."""
+
+    def __init__(self, script, log):
+        self._script, self._log_file, self._process = script, log, None
+
+    def ask(self, *words, timeout=300):
+        """The answer to a request; nothing without peers. Failed when it failed or took too long."""
+        if self._script is None:
+            return {}
+        if self._process is None:
+            with open(self._log_file, "a", encoding="utf-8") as log:
+                self._process = subprocess.Popen([sys.executable, str(self._script), "serve"], stdin=subprocess.PIPE,
+                                                 stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        request = " ".join(map(str, words))
+        try:
+            self._process.stdin.write((json.dumps([str(word) for word in words]) + "\n").encode())
+            self._process.stdin.flush()
+            ready, _, _ = select.select([self._process.stdout], [], [], timeout)
+            line = self._process.stdout.readline() if ready else b""
+        except BrokenPipeError:
+            ready, line = True, b""
+        if not line.endswith(b"\n"):
+            self.close()
+            raise Failed(f"the peer ended at its request `{request}`; see log.txt" if ready
+                         else f"the peer's `{request}` was not done in {timeout:.0f} s")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Failed(f"the peer's `{request}` failed: {answer['error']}")
+        return answer
+
+    def close(self):
+        if self._process is not None:
+            process, self._process = self._process, None
+            end_session(process)
 
 
 def end_session(process):

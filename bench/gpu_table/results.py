@@ -1,65 +1,46 @@
-"""The folder of results: a JSON document a part, histories, and what earlier runs left of both."""
+"""The results of a run in one JSON document, results.json of its folder: by part, kept after each step, so that a run that is
+cut leaves what it had."""
 import json
 import pathlib
-import shutil
-import time
 
-HISTORY_ENDINGS = (".db", ".db-wal", ".db-shm", ".db.model")
+FILE = "results.json"
 
 
 class Results:
-    """REQUIRES: no tune is writing to a history of the folder while it is copied."""
-
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-
-    def history(self, name):
-        return self.folder / f"{name}.db"
-
-    def take_over(self, earlier):
-        """Copies histories and finished parts of an earlier run; what is here already stays as it is."""
-        earlier = pathlib.Path(earlier)
-        if not earlier.is_dir():
-            raise SystemExit(f"bench/h200.py: --history {earlier} is no folder; name the --out of an earlier run")
-        for path in sorted(earlier.glob("*.db")):
-            if not self.history(path.stem).exists():
-                copy_history(path, self.history(path.stem))
-        for path in sorted(earlier.glob("*.json")):
-            if not (self.folder / path.name).exists():
-                shutil.copyfile(path, self.folder / path.name)
+        self._parts = read(self.folder) if (self.folder / FILE).exists() else {}
 
     def save(self, part, result):
-        self._write(f"{part}.json", result)
+        self._parts[part] = result
+        # Never half a document: a run may be cut at any time.
+        unfinished = self.folder / (FILE + ".new")
+        unfinished.write_text(json.dumps(self._parts, indent=1) + "\n", encoding="utf-8")
+        unfinished.replace(self.folder / FILE)
 
     def load(self, part):
         """What is known of a part; nothing when it never ran."""
-        return self._read(f"{part}.json")
+        return self._parts.get(part, {})
 
-    def tuned_seconds(self, name):
-        """Seconds of tuning that went into a history so far; a run that was cut counts whole."""
-        return sum(entry["seconds"] for entry in self._read("tuned.json").get(name, []))
+    def add(self, folder):
+        """Takes the parts of another run. A part is measured once: SystemExit when both have it, or the builds differ."""
+        folder = pathlib.Path(folder)
+        for part, result in read(folder).items():
+            if part in self._parts:
+                raise SystemExit(f"bench/h200.sh: {folder} has {part}, which another folder has, too; a table has one run of each part")
+            self.check_build(result["build"], folder)
+            self.save(part, result)
 
-    def note_tuning(self, name, seconds):
-        """To be called before the tuning starts, so that a run that is cut is not forgotten."""
-        tuned = self._read("tuned.json")
-        tuned.setdefault(name, []).append({"seconds": seconds, "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())})
-        self._write("tuned.json", tuned)
-
-    def _read(self, name):
-        path = self.folder / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-    def _write(self, name, content):
-        # Never half a document: a run may be cut at any time.
-        unfinished = self.folder / (name + ".new")
-        unfinished.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        unfinished.replace(self.folder / name)
+    def check_build(self, build, where):
+        for result in self._parts.values():
+            if result["build"] != build:
+                raise SystemExit(f"bench/h200.sh: {where} is of build {build}, the parts here are of build {result['build']}; "
+                                 "a table is of one build: measure all of it with the same programs, into a new folder")
 
 
-def copy_history(source, to):
-    """A history that nobody writes to, with its log and its model."""
-    for ending in HISTORY_ENDINGS:
-        path = source.with_name(source.stem + ending)
-        if path.exists():
-            shutil.copyfile(path, to.with_name(to.stem + ending))
+def read(folder):
+    path = pathlib.Path(folder) / FILE
+    if not path.exists():
+        raise SystemExit(f"bench/h200.sh: there is no {FILE} in {folder}; name the --out of an earlier run")
+    return json.loads(path.read_text(encoding="utf-8"))

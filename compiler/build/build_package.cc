@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/build/latency_model.h"
 #include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
 #include "compiler/build/package_format.h"
@@ -230,6 +231,9 @@ absl::Status Layout::Make() {
                                kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary),
                                placed.place});
   }
+  std::vector<const Program*> programs;
+  for (const TaskKernels& kernels : request_.tasks) programs.push_back(&kernels.program);
+  manifest_.latency_seconds = ModelledSeconds(manifest_, programs) * request_.correction;
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@ struct PackageRequest {
   Target target;                   // cuda: with its -arch
   DeviceFacts device;              // of the target: ResolveFacts
   std::vector<TaskKernels> tasks;  // one for each of Partition::programs, in order
+  double correction = 1;           // of the modelled latency, by what packages of the network took
 };
 
 // Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -27,34 +25,12 @@ std::string Number(double value) {
   return text;
 }
 
-struct Error {
-  double abs = 0;
-  int64_t at = 0;
-  double magnitude = 0;  // largest finite of the reference
-};
-
-Error LargestError(const Array& got, const Array& want) {
-  Error error;
-  for (int64_t i = 0; i < want.elements(); ++i) {
-    const double w = want.at(i), g = got.at(i);
-    if (std::isfinite(w)) error.magnitude = std::max(error.magnitude, std::abs(w));
-    const bool same = w == g || (std::isnan(w) && std::isnan(g));
-    double difference = same ? 0 : std::abs(w - g);
-    if (!std::isfinite(difference)) difference = std::numeric_limits<double>::infinity();
-    if (difference > error.abs) {
-      error.abs = difference;
-      error.at = i;
-    }
-  }
-  return error;
-}
-
 // Runs the network a step at a time with every tensor in host memory.
 class NaiveEvaluator {
  public:
   NaiveEvaluator(const Package& package, Device& device)
       : package_(package), manifest_(package.manifest()), device_(device) {}
-  absl::StatusOr<std::vector<Array>> Run(const std::map<std::string, Array>& inputs);
+  absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
 
  private:
   // Compiles all tasks, as many at a time as there are cores: a compiler takes some 0.2 s.
@@ -62,6 +38,8 @@ class NaiveEvaluator {
   absl::StatusOr<Program> CompileTask(int task);
   absl::Status TakeConstants();
   absl::Status RunStep(const PackageStep& step);
+  // The tolerances of what the step has written, from those of what it read.
+  void EstimateErrors(const PackageStep& step);
   absl::Status CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from, std::vector<uint8_t>& value);
 
   const Package& package_;
@@ -70,6 +48,7 @@ class NaiveEvaluator {
   std::vector<ComputeDag> dags_;
   std::vector<std::unique_ptr<Executable>> executables_;  // by task
   std::vector<Array> values_;                             // by tensor, flat
+  std::vector<Tolerance> tolerances_;                     // by tensor
 };
 
 absl::StatusOr<Program> NaiveEvaluator::CompileTask(int task) {
@@ -110,6 +89,7 @@ absl::Status NaiveEvaluator::TakeConstants() {
       std::memcpy(value.data.data(), weights.data() + tensor.offset, tensor.bytes());
     values_.push_back(std::move(value));
   }
+  tolerances_.assign(values_.size(), Tolerance{});
   return absl::OkStatus();
 }
 
@@ -152,6 +132,22 @@ absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
   return absl::OkStatus();
 }
 
+void NaiveEvaluator::EstimateErrors(const PackageStep& step) {
+  const ComputeDag& dag = dags_[step.task];
+  const std::vector<int> inputs = dag.inputs();
+  std::map<int, InputError> errors;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const double magnitude = RootMeanSquare(values_[step.inputs[i]]);
+    errors[inputs[i]] = {magnitude, tolerances_[step.inputs[i]].relative * magnitude};
+  }
+  for (size_t i = 0; i < step.outputs.size(); ++i) {
+    const Tolerance one = ToleranceOf(dag, static_cast<int>(i), errors);
+    Tolerance& tensor = tolerances_[step.outputs[i]];  // of which another step may have written another part
+    tensor.relative = std::max(tensor.relative, one.relative);
+    tensor.magnitude = std::max(tensor.magnitude, one.magnitude);
+  }
+}
+
 // A naive program writes its result on its own.
 absl::Status NaiveEvaluator::CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from,
                                          std::vector<uint8_t>& value) {
@@ -163,7 +159,7 @@ absl::Status NaiveEvaluator::CopyOutPart(const Stage& stage, const OutputPlace& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Array>> NaiveEvaluator::Run(const std::map<std::string, Array>& inputs) {
+absl::StatusOr<ExpectedOutputs> NaiveEvaluator::Run(const std::map<std::string, Array>& inputs) {
   RETURN_IF_ERROR(Compile());
   RETURN_IF_ERROR(TakeConstants());
   for (const PackagePort& port : manifest_.inputs) {
@@ -172,52 +168,46 @@ absl::StatusOr<std::vector<Array>> NaiveEvaluator::Run(const std::map<std::strin
       return absl::InvalidArgumentError(absl::StrCat("input '", port.name, "' must be given as ", port.TypeText()));
     values_[port.tensor].data = given->second.data;
   }
-  for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(RunStep(step));
-  std::vector<Array> outputs;
-  for (const PackagePort& port : manifest_.outputs) {
-    outputs.emplace_back(port.dtype, port.shape);
-    outputs.back().data = values_[port.tensor].data;
+  for (const PackageStep& step : manifest_.steps) {
+    RETURN_IF_ERROR(RunStep(step));
+    EstimateErrors(step);
   }
-  return outputs;
+  ExpectedOutputs expected;
+  for (const PackagePort& port : manifest_.outputs) {
+    expected.values.emplace_back(port.dtype, port.shape).data = values_[port.tensor].data;
+    expected.tolerances.push_back(tolerances_[port.tensor]);
+  }
+  return expected;
 }
 
 }  // namespace
 
-double ToleranceOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return 1e-4;
-    case DType::kFloat16:
-      return 1e-2;
-    case DType::kFloat64:
-      return 1e-9;
-    default:
-      return 0;
-  }
-}
-
-CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
-                           const std::vector<Array>& want) {
-  DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.size());
+CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got, const ExpectedOutputs& want) {
+  DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.values.size() && ports.size() == want.tolerances.size());
   CheckResult result;
   result.ok = true;
+  double most = 0;
   for (size_t i = 0; i < ports.size(); ++i) {
-    DIAPASON_CHECK(got[i].dtype == want[i].dtype && got[i].shape == want[i].shape);
-    const Error error = LargestError(got[i], want[i]);
-    // Errors of an output that is all zeros are relative to 1.
-    const double relative = error.abs / (error.magnitude > 0 ? error.magnitude : 1);
-    result.ok = result.ok && relative <= ToleranceOf(ports[i].dtype);
-    result.max_abs_error = std::max(result.max_abs_error, error.abs);
-    if (relative <= result.max_rel_error) continue;
-    result.max_rel_error = relative;
-    result.worst = absl::StrCat("'", ports[i].name, "' at element ", error.at, ": ", Number(got[i].at(error.at)),
-                                " instead of ", Number(want[i].at(error.at)));
+    const Array& expected = want.values[i];
+    DIAPASON_CHECK(got[i].dtype == expected.dtype && got[i].shape == expected.shape);
+    const Comparison one = Compare(got[i], expected, want.tolerances[i]);
+    result.ok = result.ok && one.ok;
+    result.max_abs_error = std::max(result.max_abs_error, one.max_abs_error);
+    if (i == 0) result.tolerance = one.tolerance;
+    if (one.worst < 0) continue;
+    const double share = one.max_rel_error / one.tolerance;  // infinite for integers
+    if (share <= most) continue;
+    most = share;
+    result.max_rel_error = one.max_rel_error;
+    result.tolerance = one.tolerance;
+    result.worst = absl::StrCat("'", ports[i].name, "' at element ", one.worst, ": ", Number(got[i].at(one.worst)), " instead of ",
+                                Number(expected.at(one.worst)));
   }
   return result;
 }
 
-absl::StatusOr<std::vector<Array>> EvaluateNaively(const Package& package, Device& device,
-                                                   const std::map<std::string, Array>& inputs) {
+absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& device,
+                                                const std::map<std::string, Array>& inputs) {
   return NaiveEvaluator(package, device).Run(inputs);
 }
 
@@ -231,7 +221,7 @@ absl::StatusOr<CheckResult> CheckPackage(PackageRunner& runner, const std::map<s
     ASSIGN_OR_RETURN(cpu, OpenDevice(Target{}));
     reference = cpu.get();
   }
-  ASSIGN_OR_RETURN(const std::vector<Array> want, EvaluateNaively(runner.package(), *reference, inputs));
+  ASSIGN_OR_RETURN(const ExpectedOutputs want, EvaluateNaively(runner.package(), *reference, inputs));
   return CompareOutputs(runner.manifest().outputs, got, want);
 }
 

@@ -182,6 +182,10 @@ absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage,
   if (wanted.elements != given.elements || wanted.dtype != given.dtype)
     return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
                    absl::StrCat("tensor '", given.name, "' does not fit buffer '", wanted.name, "'"));
+  // Kernels may read constants while others still run.
+  if (wanted.role == BufferRole::kConstant && given.place != Place::kConstant)
+    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+                   absl::StrCat("tensor '", given.name, "' changes, and buffer '", wanted.name, "' is a constant"));
   executable.Bind(index, runner_.tensors_[tensor].get());
   return absl::OkStatus();
 }

@@ -207,6 +207,7 @@ PackageManifest Read(const Json& json) {
   manifest.weights_bytes = json.at("weights").at("bytes").get<int64_t>();
   manifest.weights_checksum = json.at("weights").at("checksum").get<uint64_t>();
   manifest.arena_bytes = json.at("arena_bytes").get<int64_t>();
+  manifest.latency_seconds = json.value("latency_us", 0.0) * 1e-6;
   ReadList(json, "inputs", manifest.inputs, PortOf);
   ReadList(json, "outputs", manifest.outputs, PortOf);
   ReadList(json, "tasks", manifest.tasks, TaskOf);
@@ -259,6 +260,7 @@ std::string ManifestToJson(const PackageManifest& manifest) {
   for (Library library : manifest.libraries) json["libraries"].push_back(NameOf(library));
   json["weights"] = Json{{"bytes", manifest.weights_bytes}, {"checksum", manifest.weights_checksum}};
   json["arena_bytes"] = manifest.arena_bytes;
+  if (manifest.latency_seconds > 0) json["latency_us"] = manifest.latency_seconds * 1e6;
   const auto add = [&](const char* key, const auto& list, auto to_json) {
     json[key] = Json::array();
     for (const auto& item : list) json[key].push_back(to_json(item));

@@ -16,6 +16,7 @@
 //    "libraries": ["cudnn"],                                             whose functions the kernels' steps call; may be left
 //                                                                        out when there are none
 //    "weights": {"bytes", "checksum"}, "arena_bytes": 3211264,
+//    "latency_us": 154.2,                                                expected from end to end; may be left out
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
 //    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum",
@@ -99,6 +100,7 @@ struct PackageManifest {
   int64_t weights_bytes = 0;
   uint64_t weights_checksum = 0;
   int64_t arena_bytes = 0;
+  double latency_seconds = 0;  // expected from end to end (latency_model.h); 0: unknown
   std::vector<PackagePort> inputs, outputs;
   std::vector<PackageTask> tasks;
   std::vector<PackageTensor> tensors;

@@ -4,9 +4,13 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <utility>
+#include <vector>
 
-#include "compiler/codegen/child_process.h"
+#include "base/environment.h"
+#include "base/run_program.h"
 #include "compiler/codegen/compile.h"
+#include "compiler/codegen/temporary.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -28,8 +32,17 @@ absl::Status NoCompiler(const std::string& name) {
       "\" was not found; install gcc or clang, or name a compiler in the environment variable CC");
 }
 
+absl::StatusOr<ProgramResult> RunCompiler(std::vector<std::string> args, double timeout_seconds) {
+  ProgramOptions options;
+  options.args = std::move(args);
+  options.environment = CleanEnvironment();
+  options.timeout_seconds = timeout_seconds;
+  options.one_output = true;
+  return RunProgram(options);
+}
+
 // First line of `cc --version`, asked once a process for each command.
-absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, const std::string& output_path) {
+absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command) {
   static std::mutex mutex;
   static auto& known = *new std::map<std::vector<std::string>, std::string>;
   {
@@ -38,7 +51,7 @@ absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, c
   }
   std::vector<std::string> argv = command;
   argv.push_back("--version");
-  absl::StatusOr<ProcessResult> result = RunProcess(argv, output_path, 10);
+  absl::StatusOr<ProgramResult> result = RunCompiler(argv, 10);
   if (absl::IsNotFound(result.status())) return NoCompiler(command[0]);
   RETURN_IF_ERROR(result.status());
   std::string line = result->output.substr(0, result->output.find('\n'));
@@ -59,7 +72,7 @@ std::vector<std::string> Arguments(std::vector<std::string> command, const Targe
 }
 
 // What the system says when the compiler cannot write what it makes: not the fault of the source.
-bool NoRoom(const ProcessResult& result) {
+bool NoRoom(const ProgramResult& result) {
   if (result.exit_code == 128 + SIGXFSZ) return true;
   for (const char* text : {"No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded"})
     if (result.output.find(text) != std::string::npos) return true;
@@ -89,12 +102,10 @@ std::string FirstErrors(const std::string& report, int count) {
 absl::Status CompileC(Program& program, double timeout_seconds) {
   ASSIGN_OR_RETURN(const TemporaryDirectory directory, TemporaryDirectory::Create());
   const std::string source = directory.File("kernels.c"), object = directory.File("kernels.so");
-  const std::string report = directory.File("report.txt");
   const std::vector<std::string> command = CompilerCommand();
-  ASSIGN_OR_RETURN(const std::string version, VersionOf(command, report));
+  ASSIGN_OR_RETURN(const std::string version, VersionOf(command));
   RETURN_IF_ERROR(WriteFile(source, program.source));
-  absl::StatusOr<ProcessResult> result =
-      RunProcess(Arguments(command, program.target, source, object), report, timeout_seconds);
+  absl::StatusOr<ProgramResult> result = RunCompiler(Arguments(command, program.target, source, object), timeout_seconds);
   if (absl::IsNotFound(result.status())) return NoCompiler(command[0]);
   if (absl::IsDeadlineExceeded(result.status()))
     return absl::DeadlineExceededError("the C compiler \"" + command[0] + "\" took longer than " +

@@ -160,11 +160,17 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"{\\n.reg .pred done;\\nagain:\\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\"\n"
      "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : \"memory\");\n"
      "}"},
-    // Lets the next kernel start, and waits until the one before has ended and its writes are seen.
-    {"start_and_wait", nullptr, nullptr,
-     "{T} void start_and_wait() {\n"
+    // Lets the next kernel start.
+    {"launch_dependents", nullptr, nullptr,
+     "{T} void launch_dependents() {\n"
      "#if __CUDA_ARCH__ >= 900\n"
      "  asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
+     "#endif\n"
+     "}"},
+    // Waits until the kernel in front, and so all that it waited for, has ended and its writes are seen.
+    {"wait_for_previous", nullptr, nullptr,
+     "{T} void wait_for_previous() {\n"
+     "#if __CUDA_ARCH__ >= 900\n"
      "  asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
      "#endif\n"
      "}"},

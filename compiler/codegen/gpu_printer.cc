@@ -5,6 +5,7 @@
 
 #include "compiler/codegen/passes.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/program.h"
 
 namespace diapason {
 namespace {
@@ -37,7 +38,6 @@ Stmt ExpandChoices(const Stmt& stmt, Analyzer& analyzer) {
   return copy;
 }
 
-constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
 constexpr int64_t kMaxVectorBytes = 16;
 constexpr char kComponents[] = "xyzw";
 
@@ -96,8 +96,10 @@ class GpuKernelPrinter : public ExprPrinter {
     PrintHead();
     depth_ = 1;
     PrintShared();
-    if (cuda_ && kernel_.overlap) Line(helpers_.Use("start_and_wait") + "();");
+    waits_ = overlaps();
+    if (waits_) Line(helpers_.Use("launch_dependents") + "();");
     if (body != nullptr) PrintStmt(body);
+    if (waits_) PrintWait();
     return out_ + "}\n";
   }
 
@@ -127,8 +129,8 @@ class GpuKernelPrinter : public ExprPrinter {
     std::string params;
     for (const BufferDecl& param : kernel_.params) {
       const std::string type = (param.written ? "" : "const ") + StorageType(param.dtype) + "* ";
-      params += (params.empty() ? "" : ", ") + (cuda_ ? type + "__restrict__ " : "__global " + type + "restrict ") +
-                NameOf(param.id);
+      const std::string pointer = cuda_ ? type + (IsAwaited(param.id) ? "" : "__restrict__ ") : "__global " + type + "restrict ";
+      params += (params.empty() ? "" : ", ") + pointer + NameOf(param.id);
     }
     const std::string threads = std::to_string(kernel_.threads);
     out_ += (cuda_ ? "extern \"C\" __global__ void __launch_bounds__(" + threads + ") "
@@ -161,7 +163,45 @@ class GpuKernelPrinter : public ExprPrinter {
     }
   }
 
+  bool overlaps() const { return cuda_ && kernel_.overlap; }
+
+  // Programmatic dependent launch: whether another kernel may use the buffer at the same time, before the wait. Such a parameter has no
+  // __restrict__: with it compilers take the contents as unchanging, move loads over the wait, and read through a cache
+  // that is not coherent (ld.global.nc).
+  bool IsAwaited(int buffer) const {
+    const auto found = buffers_.find(buffer);
+    return overlaps() && found != buffers_.end() && found->second.scope == Scope::kGlobal && !found->second.constant;
+  }
+
+  bool TouchesAwaited(const Expr& e) const {
+    bool touches = false;
+    if (e) Visit(e, [&](const ExprNode& node) { touches |= node.kind == ExprKind::kLoad && IsAwaited(node.buffer); });
+    return touches;
+  }
+
+  bool TouchesAwaited(const Stmt& stmt) const {
+    return Contains(stmt, [this](const StmtNode& s) {
+      return IsAwaited(s.buffer) || TouchesAwaited(s.index) || TouchesAwaited(s.value) || TouchesAwaited(s.condition) ||
+             std::any_of(s.operands.begin(), s.operands.end(), [this](const Expr& e) { return TouchesAwaited(e); });
+    });
+  }
+
+  // A statement that runs its body once, in every thread.
+  bool RunsBodyOnce(const StmtNode& s) const {
+    const bool index = s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kThreadX || s.for_kind == ForKind::kCluster;
+    return s.kind == StmtKind::kSeq || s.kind == StmtKind::kAlloc || (s.kind == StmtKind::kFor && index) ||
+           (s.kind == StmtKind::kLet && !TouchesAwaited(s.value));
+  }
+
+  void PrintWait() {
+    Line(helpers_.Use("wait_for_previous") + "();");
+    waits_ = false;
+  }
+
+  // The wait for the kernel in front stands before the first statement that touches what that kernel may, among those that every thread
+  // runs once: so every thread waits, and copies of constants, as well as barriers, come before it.
   void PrintStmt(const Stmt& stmt) {
+    if (waits_ && !RunsBodyOnce(*stmt) && TouchesAwaited(stmt)) PrintWait();
     switch (stmt->kind) {
       case StmtKind::kFor:
         return PrintFor(stmt);
@@ -680,6 +720,7 @@ class GpuKernelPrinter : public ExprPrinter {
   std::map<int, std::string> buffer_names_;
   Expr lane_;  // of the vector loop that is being printed
   int64_t lanes_ = 1;
+  bool waits_ = false;  // the wait for the kernel in front is still to be printed
   std::vector<std::pair<Expr, std::string>> components_;  // loads that are parts of vectors already loaded
 };
 

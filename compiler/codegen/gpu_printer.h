@@ -9,7 +9,7 @@
 namespace diapason {
 
 // One kernel. Vector loops whose stores run along memory, aligned, become 8 or 16-byte accesses; other ones are
-// unrolled. Shared buffers are arrays at the head of the kernel, or, on cuda past 48 KiB together, parts of the dynamic
+// unrolled. Shared buffers are arrays at the head of the kernel, or, on cuda past kMaxStaticSharedBytes together, parts of the dynamic
 // shared memory. REQUIRES: on OpenCL, no clusters (WithoutClusters, codegen/cluster_passes.h).
 std::string PrintGpuKernel(const KernelFunc& kernel, Dialect dialect, Helpers& helpers);
 

@@ -11,6 +11,11 @@
 namespace diapason {
 namespace {
 
+// What becomes one kernel is walked by recursion, and where its stages are inlined into each other, one that is read twice is
+// there twice: x*x sixty times would be 2^60 products. Groups of real networks have some dozen nodes.
+constexpr size_t kMaxGroupNodes = 128;
+constexpr int64_t kMaxGroupTree = 1024;
+
 // Producers that cost nothing to compute again at each place where they are read.
 bool IsCheap(const std::string& op) {
   static const std::set<std::string>& cheap =
@@ -49,6 +54,7 @@ class Grouper {
       bool elementwise = op.kind == OperatorKind::kElementwise;
       if (elementwise && JoinDiamond(node)) continue;
       int group = elementwise ? GroupToJoin(n) : -1;
+      if (group >= 0 && !MayHold(groups_[group].nodes, {n})) group = -1;
       if (group < 0) {
         group = static_cast<int>(groups_.size());
         groups_.push_back({});
@@ -99,6 +105,26 @@ class Grouper {
       weights = network_.tensors[network_.nodes[anchor].inputs[1]].type.elements();
     }
     return std::make_tuple(anchor >= 0 ? depth_[anchor] : -1, weights, group.nodes.back());
+  }
+
+  // Whether one group may have all these nodes: not too many, and none that is too large a tree of others when these are
+  // inlined. The result of an anchor is not.
+  bool MayHold(std::vector<int> nodes, const std::vector<int>& more) const {
+    nodes.insert(nodes.end(), more.begin(), more.end());
+    if (nodes.size() > kMaxGroupNodes) return false;
+    std::sort(nodes.begin(), nodes.end());
+    std::map<int, int64_t> size;  // of the tree that a tensor of the group is
+    for (int n : nodes) {
+      int64_t sum = 1;
+      for (int input : network_.nodes[n].inputs) {
+        const auto known = size.find(input);
+        sum += known == size.end() ? 1 : known->second;
+      }
+      if (sum > kMaxGroupTree) return false;
+      const bool anchor = FindOperator(network_.nodes[n].op)->kind == OperatorKind::kAnchor;
+      size[network_.nodes[n].output] = anchor ? 1 : sum;
+    }
+    return true;
   }
 
   // The group whose epilogue an elementwise node becomes, or -1.
@@ -210,6 +236,7 @@ class Grouper {
         continue;
       std::vector<int> diamond = DiamondBehind(input);
       Group& group = groups_[group_of_[from]];
+      if (!diamond.empty() && !MayHold(group.nodes, diamond)) continue;
       for (int n : diamond) group_of_[n] = group_of_[from];
       group.nodes.insert(group.nodes.end(), diamond.begin(), diamond.end());
       if (!diamond.empty()) return true;
@@ -288,6 +315,7 @@ class Grouper {
       int reader = OnlyReader(producer.nodes.back());
       if (reader < 0 || group_of_[reader] < 0 || !MayAbsorb(producer, reader)) continue;
       Group& into = groups_[group_of_[reader]];
+      if (!MayHold(producer.nodes, into.nodes)) continue;
       if (IsReadAgain(into) && Computes(producer)) result_.forks.push_back({producer.nodes.back(), Way::kApart});
       if (WayOf(producer.nodes.back()) == Way::kApart) continue;
       for (int n : producer.nodes) group_of_[n] = group_of_[reader];

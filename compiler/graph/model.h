@@ -26,6 +26,8 @@ struct ModelOptions {
   std::map<std::string, std::vector<int64_t>> input_shapes;
   // Options of single-operator networks ("m", "kernel", ...: builtin.h); seed of random weights is "seed".
   std::map<std::string, std::string> extra;
+  // Whether a file may have weights in other files beside it; a service, which has the one file only, refuses them.
+  bool external_data = true;
 };
 
 // A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says

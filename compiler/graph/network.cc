@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/operator.h"
+#include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -125,6 +126,10 @@ absl::Status Network::Validate() const {
   std::vector<bool> known(tensors.size(), false);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
+    if (t.type.shape.size() > kMaxRank) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", t.name, "' has ", t.type.shape.size(),
+                                                     " dimensions, and ", kMaxRank, " are supported"));
+    }
     for (int64_t extent : t.type.shape) {
       if (extent > 0) continue;
       return absl::InvalidArgumentError(absl::StrCat("tensor '", t.name, "' has an extent of ", extent));

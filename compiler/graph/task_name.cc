@@ -6,6 +6,9 @@
 namespace diapason {
 namespace {
 
+// Operators beside the anchor that a name has, which is for people.
+constexpr size_t kMostListed = 20;
+
 std::string ShapeText(std::vector<int64_t> shape) {
   if (shape.size() == 4 && shape[0] == 1) shape.erase(shape.begin());
   return shape.empty() ? "scalar" : absl::StrJoin(shape, "x");
@@ -63,12 +66,18 @@ std::string TaskName(const Network& network, const std::vector<int>& nodes, int 
   std::string name = anchor < 0 ? "" : AnchorName(network, network.nodes[anchor]);
   if (anchor >= 0 && network.nodes[anchor].inputs.size() == 3) absl::StrAppend(&name, "_bias");
   std::string before;
+  size_t listed = 0, more = 0;
   for (int n : nodes) {
     if (n == anchor) continue;
+    if (listed++ >= kMostListed) {
+      ++more;
+      continue;
+    }
     std::string& text = n < anchor ? before : name;
     absl::StrAppend(&text, text.empty() ? "" : "_", network.nodes[n].op);
   }
   if (!before.empty()) name = absl::StrCat(before, "_", name);
+  if (more > 0) absl::StrAppend(&name, "_", more, "_more");
   if (anchor < 0) absl::StrAppend(&name, "_", ShapeText(network.tensors[last.output].type.shape));
   if (network.tensors[last.output].type.dtype == DType::kFloat16) absl::StrAppend(&name, "_float16");
   return name;

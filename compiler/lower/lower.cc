@@ -19,6 +19,9 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
   if (kernel.threads > facts.max_threads_per_block)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.threads,
                                                       " threads a block, the device has ", facts.max_threads_per_block));
+  if (kernel.blocks > kMaxGridBlocks)
+    return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.blocks,
+                                                      " blocks, a GPU launches at most ", kMaxGridBlocks, "; choose larger tiles"));
   if (kernel.cluster > std::max(1, facts.max_cluster))
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs a cluster of ", kernel.cluster,
                                                       " blocks, the device has ", std::max(1, facts.max_cluster)));
@@ -55,6 +58,14 @@ void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State
     }
     buffer.role = static_cast<int>(role);
     program->buffers[id] = buffer;
+  }
+}
+
+// Which parameters of a kernel of a run hold what was there before the run.
+void MarkConstants(const LoweredProgram& program, KernelFunc* kernel) {
+  for (BufferDecl& param : kernel->params) {
+    const auto role = static_cast<BufferRole>(program.buffers.at(param.id).role);
+    param.constant = !param.written && (role == BufferRole::kConstant || role == BufferRole::kPrepared);
   }
 }
 
@@ -120,6 +131,7 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
     kernel.overlap = !stage.prologue && skeleton.state().overlap().Eval({}) != 0;
+    if (!stage.prologue) MarkConstants(program, &kernel);
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
   }
   return program;

@@ -43,6 +43,7 @@ struct BufferDecl {
   int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
   bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
   bool apart = false;    // shared: those in place of others leave it alone
+  bool constant = false;  // global: made before a run begins; neither this kernel nor another one writes it during a run
 };
 
 struct StmtNode;
@@ -145,7 +146,9 @@ struct KernelFunc {
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
-  bool overlap = false;  // cuda: starts before the kernel before it has ended, and waits for that itself
+  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended; codegen puts the wait for that one
+  // where every thread passes, before the first access to a parameter that is not constant.
+  bool overlap = false;
   // Not null: no loops but a call of a library on `params`, in order of its operands; `body` is null.
   std::shared_ptr<const LibraryCall> library;
 };

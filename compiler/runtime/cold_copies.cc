@@ -57,10 +57,11 @@ absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable) {
   return copies;
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs) {
+absl::StatusOr<std::unique_ptr<Plan>> ColdCopies::MakePlan(int64_t runs, const std::vector<Launch>& before) {
   std::vector<Launch> launches;
   for (int64_t i = 0; i < runs; ++i) {
     const size_t which = static_cast<size_t>(i) % (others_.size() + 1);
+    launches.insert(launches.end(), before.begin(), before.end());
     const std::vector<Launch> one = which == 0 ? first_->Launches() : others_[which - 1]->Launches();
     launches.insert(launches.end(), one.begin(), one.end());
   }

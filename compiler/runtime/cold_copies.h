@@ -18,8 +18,8 @@ class ColdCopies {
   // `executable` outlives the copies. Errors: those of Device::Load and Allocate.
   static absl::StatusOr<ColdCopies> Create(Executable& executable);
 
-  // One plan of so many runs, of each copy in turn.
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs);
+  // One plan of so many runs, of each copy in turn, each behind the launches `before`.
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t runs, const std::vector<Launch>& before = {});
 
  private:
   explicit ColdCopies(Executable& first) : first_(&first) {}

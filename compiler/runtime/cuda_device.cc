@@ -17,12 +17,8 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kPadding = 64;
-// Up to here shared memory is static and needs no leave; above, all of it is dynamic (codegen prints it so).
-constexpr int64_t kStaticSharedLimit = 48 << 10;
 // The largest cluster that every device with clusters has.
 constexpr int kPortableCluster = 8;
-// Of a plan, for kernels side by side: small networks have no more branches.
-constexpr int kMostPaths = 4;
 
 // "sm_90a" and "sm_90" name the same device.
 std::string PlainArch(std::string arch) {
@@ -458,6 +454,7 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
     RETURN_IF_ERROR(PrepareLibrary(*kernel.library, &prepared));
     return prepared;
   }
+  RETURN_IF_ERROR(CheckLaunch(kernel));
   const CUresult result = cuda_.ModuleGetFunction(
       &prepared.function, static_cast<const CudaModule*>(launch.module)->get(), kernel.name.c_str());
   if (result == CUDA_ERROR_NOT_FOUND)
@@ -472,7 +469,7 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
   if (kernel.cluster > 1 && cuda_.LaunchKernelEx == nullptr)
     return absl::FailedPreconditionError(absl::StrCat(
         "kernel '", kernel.name, "' uses thread-block clusters, which need a driver of CUDA 11.8 or later"));
-  if (kernel.shared_bytes > kStaticSharedLimit) prepared.dynamic_shared = static_cast<unsigned>(kernel.shared_bytes);
+  if (kernel.shared_bytes > kMaxStaticSharedBytes) prepared.dynamic_shared = static_cast<unsigned>(kernel.shared_bytes);
   return prepared;
 }
 

@@ -37,6 +37,7 @@ absl::Status Validate(const Program& program) {
       for (int d = 0; d < 3; ++d)
         if (kernel.grid[d] < 1 || kernel.block[d] < 1)
           return absl::InvalidArgumentError(absl::StrCat("kernel '", kernel.name, "' has an empty grid or block"));
+      if (program.target.is_gpu() && kernel.library == nullptr) RETURN_IF_ERROR(CheckLaunch(kernel));
     }
   }
   return absl::OkStatus();
@@ -110,8 +111,9 @@ absl::Status Executable::RunPrologue() {
 
 std::vector<Launch> Executable::Launches() const { return Bound(program_.kernels); }
 
-absl::StatusOr<std::unique_ptr<Plan>> Executable::MakePlan(int64_t copies) {
-  const std::vector<Launch> once = Launches();
+absl::StatusOr<std::unique_ptr<Plan>> Executable::MakePlan(int64_t copies, const std::vector<Launch>& before) {
+  std::vector<Launch> once = Launches();
+  once.insert(once.begin(), before.begin(), before.end());
   std::vector<Launch> all;
   all.reserve(once.size() * copies);
   for (int64_t i = 0; i < copies; ++i) all.insert(all.end(), once.begin(), once.end());

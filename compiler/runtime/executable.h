@@ -41,8 +41,8 @@ class Executable {
   absl::Status RunPrologue();
   // The kernels of one run with their arguments; to be put into a plan together with those of other executables.
   std::vector<Launch> Launches() const;
-  // A plan of `copies` runs, one after the other.
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t copies = 1);
+  // A plan of `copies` runs, one after the other, each behind the launches `before`.
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(int64_t copies = 1, const std::vector<Launch>& before = {});
 
  private:
   Executable(Device& device, Program program, std::shared_ptr<const Module> module);

@@ -1,8 +1,10 @@
 #include "compiler/runtime/fill.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/compare.h"
 
 namespace diapason {
 namespace {
@@ -55,6 +57,19 @@ void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_ma
       for (int64_t i = 0; i < n; ++i)
         array.set_int(i, InRange(random.Next(), valid_min, std::max(valid_min, valid_max)));
   }
+}
+
+Array RandomInput(const ComputeDag& dag, int stage_id, uint64_t seed) {
+  const Stage& stage = dag.stage(stage_id);
+  Array array(stage.dtype, stage.shape());
+  FillRandom(array, seed * 0x100000001b3ull + static_cast<uint64_t>(stage_id), stage.valid_min, stage.valid_max);
+  if (!IsFloat(stage.dtype)) return array;
+  const InputRange range = RangeOfInput(dag, stage_id);
+  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
+    const double drawn = array.at(i), magnitude = range.low + (range.high - range.low) * 0.999 * std::fabs(drawn);
+    array.set(i, range.both_signs && drawn < 0 ? -magnitude : magnitude);
+  }
+  return array;
 }
 
 absl::Status FillForMeasuring(Executable& executable, uint64_t seed) {

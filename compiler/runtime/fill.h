@@ -7,12 +7,17 @@
 #include "absl/status/status.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/tensor/array.h"
+#include "compiler/tensor/compute_dag.h"
 
 namespace diapason {
 
 // Floats uniform in [-1, 1), so that sums do not drift and both branches of an activation are taken; integers uniform
 // in [valid_min, valid_max]; booleans 0 or 1. The same seed gives the same values on every machine.
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min = 0, int64_t valid_max = 0);
+
+// Contents of a placeholder for checking a result, equal for equal (dag, stage, seed) on every machine. Floats are drawn from
+// RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the stage's valid range.
+Array RandomInput(const ComputeDag& dag, int stage, uint64_t seed);
 
 // Fresh random contents for every input and constant of the executable, and 0xff bytes, which are NaN for floats, in
 // everything else: an element that no kernel writes then shows. Buffer i is drawn with a seed made of `seed` and i.

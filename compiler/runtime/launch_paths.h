@@ -10,6 +10,9 @@
 
 namespace diapason {
 
+// Of a plan, for kernels side by side: small networks have no more branches.
+inline constexpr int kMostPaths = 4;
+
 struct MemoryRange {
   uint64_t begin = 0, end = 0;  // addresses, [begin, end)
   bool written = false;

@@ -53,8 +53,9 @@ class Stopwatch {
 // Times runs of plans that each hold `copies` runs of what is measured. Several plans take turns.
 class Measurer {
  public:
-  Measurer(Device& device, std::vector<Plan*> plans, int64_t copies, const TimingOptions& options)
-      : device_(device), plans_(std::move(plans)), copies_(copies), options_(options) {}
+  // Each run of the plans takes `extra` seconds more than what is measured.
+  Measurer(Device& device, std::vector<Plan*> plans, int64_t copies, const TimingOptions& options, double extra = 0)
+      : device_(device), plans_(std::move(plans)), copies_(copies), options_(options), extra_(extra) {}
 
   // estimate: seconds of one run.
   absl::StatusOr<Timing> Measure(double estimate, const Stopwatch& watch);
@@ -71,13 +72,14 @@ class Measurer {
   const std::vector<Plan*> plans_;
   const int64_t copies_;
   const TimingOptions& options_;
+  const double extra_;
   size_t turn_ = 2;  // of several plans, the first two have run already, for the estimate
 };
 
 absl::StatusOr<double> Measurer::Sample(int64_t plans) {
   if (!options_.flush_cache && plans_.size() == 1) {
     ASSIGN_OR_RETURN(const double seconds, plans_[0]->Time(plans));
-    return seconds / static_cast<double>(plans * copies_);
+    return seconds / static_cast<double>(plans * copies_) - extra_;
   }
   double total = 0;
   for (int64_t i = 0; i < plans; ++i) {
@@ -85,11 +87,11 @@ absl::StatusOr<double> Measurer::Sample(int64_t plans) {
     ASSIGN_OR_RETURN(const double seconds, plans_[turn_++ % plans_.size()]->Time(1));
     total += seconds;
   }
-  return total / static_cast<double>(plans * copies_);
+  return total / static_cast<double>(plans * copies_) - extra_;
 }
 
 int64_t Measurer::PlansFor(double estimate, double seconds, int64_t runs) const {
-  const double wanted = std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate, 1e-9)});
+  const double wanted = std::max({1.0, static_cast<double>(runs), seconds / std::max(estimate + extra_, 1e-9)});
   const double plans = std::ceil(std::min<double>(wanted, kMaxNumber) / static_cast<double>(copies_));
   return std::max<int64_t>(1, static_cast<int64_t>(plans));
 }
@@ -131,7 +133,7 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
     int64_t plans = PlansFor(estimate, options_.min_repeat_ms * 1e-3, options_.number);
     // No sample may take the whole of max_seconds.
     const double share = options_.max_seconds / repeat;
-    plans = std::clamp<int64_t>(static_cast<int64_t>(share / std::max(estimate * copies_, 1e-9)), 1, plans);
+    plans = std::clamp<int64_t>(static_cast<int64_t>(share / std::max((estimate + extra_) * copies_, 1e-9)), 1, plans);
     timing.number = plans * copies_;
     for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
       ASSIGN_OR_RETURN(const double sample, Sample(plans));
@@ -170,34 +172,37 @@ absl::StatusOr<Timing> MeasurePlan(Device& device, Plan& plan, const TimingOptio
 namespace {
 
 // Plans of many runs, so that what is timed is the device and not the host that feeds it.
-using PlanMaker = std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t runs)>;
+struct PlanMaker {
+  std::function<absl::StatusOr<std::unique_ptr<Plan>>(int64_t runs)> make;
+  double extra = 0;  // seconds that each run takes more than what is measured
+};
 
 constexpr int64_t kFirstRuns = 16;
 
 struct GraphOfRuns {
   std::unique_ptr<Plan> plan;
   int64_t runs = kFirstRuns;
-  double estimate = 0;  // seconds of one run
+  double estimate = 0;  // seconds of one run, without what is in front of it
 };
 
 // Runs that take `seconds` together, by an estimate.
 absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double estimate,
                                             double max_seconds) {
   GraphOfRuns graph;
-  graph.runs = std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate, 1e-7)), 1, kMaxCopies);
-  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.runs));
+  graph.runs = std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate + make_plan.extra, 1e-7)), 1, kMaxCopies);
+  ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
   ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
-  graph.estimate /= static_cast<double>(graph.runs);
+  graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
   return graph;
 }
 
 // Without an estimate: that of a single run still holds the start of a graph, a first, short plan tells the kernel's own time.
 absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double max_seconds) {
   GraphOfRuns graph;
-  ASSIGN_OR_RETURN(graph.plan, make_plan(graph.runs));
+  ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
   ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
-  graph.estimate /= static_cast<double>(graph.runs);
-  if (seconds <= 2 * graph.estimate * static_cast<double>(graph.runs)) return graph;
+  graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
+  if (seconds <= 2 * (graph.estimate + make_plan.extra) * static_cast<double>(graph.runs)) return graph;
   return MakeGraphOfRuns(make_plan, seconds, graph.estimate, max_seconds);
 }
 
@@ -210,17 +215,27 @@ Timing Lost(double sample, int64_t number, const Stopwatch& watch) {
   return timing;
 }
 
+// Seconds that the launches take, one after the other in a plan of many; what starting it takes is left out.
+absl::StatusOr<double> SecondsOf(Device& device, const std::vector<Launch>& launches, double max_seconds) {
+  if (launches.empty()) return 0;
+  std::vector<Launch> all;
+  for (int64_t i = 0; i < kMaxCopies; ++i) all.insert(all.end(), launches.begin(), launches.end());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, device.MakePlan(std::move(all)));
+  ASSIGN_OR_RETURN(const double seconds, Estimate(*plan, max_seconds));
+  return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies);
+}
+
 // cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture (some 15 ms).
 // single: seconds of one run, the start of a graph included.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
                                        const Stopwatch& watch) {
-  const PlanMaker warm = [&](int64_t runs) { return executable.MakePlan(runs); };
+  PlanMaker maker{[&](int64_t runs) { return executable.MakePlan(runs); }};
   Device& device = executable.device();
   std::optional<ColdCopies> cold;  // outlives the graph
   std::optional<GraphOfRuns> graph;
   if (options.race_seconds > 0) {
     const double least = std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns);
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(warm, kShortPlanSeconds, least, options.max_seconds));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, least, options.max_seconds));
     const double start = kGraphStart / static_cast<double>(graph->runs);
     if (graph->estimate > kFewRunsFactor * options.race_seconds + start) return Lost(graph->estimate, graph->runs, watch);
     if (graph->estimate > kRaceFactor * options.race_seconds + start) {
@@ -230,17 +245,18 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
       if (timing.raced_out) return timing;
     }
   }
-  PlanMaker make_plan = warm;
+  ASSIGN_OR_RETURN(maker.extra, SecondsOf(device, options.before, options.max_seconds));
+  maker.make = [&](int64_t runs) { return executable.MakePlan(runs, options.before); };
   if (options.cold) {
     ASSIGN_OR_RETURN(cold, ColdCopies::Create(executable));
-    make_plan = [&](int64_t runs) { return cold->MakePlan(runs); };
+    maker.make = [&](int64_t runs) { return cold->MakePlan(runs, options.before); };
   }
   if (graph) {
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(make_plan, kPlanSeconds, graph->estimate, options.max_seconds));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, graph->estimate, options.max_seconds));
   } else {
-    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(make_plan, kPlanSeconds, options.max_seconds));
+    ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kPlanSeconds, options.max_seconds));
   }
-  return Measurer(device, {graph->plan.get()}, graph->runs, options).Measure(graph->estimate, watch);
+  return Measurer(device, {graph->plan.get()}, graph->runs, options, maker.extra).Measure(graph->estimate, watch);
 }
 
 // cpu: plans with constants of their own. What is too slow with the same constants again and again cannot win with cold

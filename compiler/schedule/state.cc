@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/schedule/library.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/tree_size.h"
 
 namespace diapason {
 namespace {
@@ -35,6 +36,9 @@ Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Exp
     return e->kind == ExprKind::kLoad && e->buffer == from ? replacement(e) : e;
   });
 }
+
+// The kinds of memory that a step can name; its number may come from a peer.
+bool IsMemory(int32_t number) { return number >= 0 && number <= static_cast<int32_t>(Memory::kLocal); }
 
 // What a step of one number sets.
 Factor& NumberOf(StepKind kind, StageState& stage) {
@@ -178,7 +182,7 @@ absl::Status State::Apply(const Step& step) {
       stage.core_matrices = true;
       return absl::OkStatus();
     case StepKind::kSetScope:
-      if (step.ints.size() != 1 || step.ints[0] < 0 || step.ints[0] > 2) return Bad(stage, "one scope is needed");
+      if (step.ints.size() != 1 || !IsMemory(step.ints[0])) return Bad(stage, "one scope is needed");
       stage.memory = static_cast<Memory>(step.ints[0]);
       return absl::OkStatus();
   }
@@ -302,11 +306,14 @@ absl::Status State::Inline(const Step& step) {
   if (stage.op.placeholder || stage.op.reduces() || is_output(step.stage))
     return Bad(stage, "an input, an output or a reduction cannot be inlined");
   for (int consumer : Consumers(step.stage)) {
-    stages_[consumer].op.body = ReplaceLoads(stages_[consumer].op.body, step.stage, [&](const Expr& load) {
+    Expr body = ReplaceLoads(stages_[consumer].op.body, step.stage, [&](const Expr& load) {
       VarMap map;
       for (size_t d = 0; d < stage.op.axes.size(); ++d) map[stage.op.axes[d].var.get()] = load->args[d];
       return Substitute(stage.op.body, map);
     });
+    // A few stages that read the one before them twice are an exponentially large tree.
+    if (IsTooLarge(TreeSizeOf(body))) return Bad(stage, "it makes what reads it too large to be inlined");
+    stages_[consumer].op.body = std::move(body);
   }
   stage.attach = StageState::Attach::kInlined;
   return absl::OkStatus();
@@ -315,6 +322,8 @@ absl::Status State::Inline(const Step& step) {
 absl::Status State::CacheWrite(const Step& step) {
   if (stages_[step.stage].op.placeholder || step.ints.size() != 1)
     return Bad(stages_[step.stage], "a cache write takes a computed stage and a scope");
+  if (!IsMemory(step.ints[0]))
+    return Bad(stages_[step.stage], absl::StrCat("a cache write names the unknown memory ", step.ints[0]));
   if (static_cast<int>(stages_[step.stage].loops.size()) != stages_[step.stage].axis_count())
     return Bad(stages_[step.stage], "a cache write must come before its loops are changed");
   Stage cache = stages_[step.stage].op;
@@ -337,6 +346,8 @@ absl::Status State::CacheWrite(const Step& step) {
 
 absl::Status State::CacheRead(const Step& step) {
   if (step.ints.size() < 2) return Bad(stages_[step.stage], "a cache read takes a scope and readers");
+  if (!IsMemory(step.ints[0]))
+    return Bad(stages_[step.stage], absl::StrCat("a cache read names the unknown memory ", step.ints[0]));
   Stage cache;
   VarMap map;
   cache.name = stages_[step.stage].op.name + (step.ints[0] == 1 ? ".shared" : ".local");

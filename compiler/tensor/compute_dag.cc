@@ -12,6 +12,9 @@
 namespace diapason {
 namespace {
 
+// Of a stage, over its axes and reduce axes together: indices are walked by recursion. Tensors of models have no more than 8.
+constexpr size_t kMaxAxes = 64;
+
 absl::Status Invalid(const Stage& stage, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("stage '", stage.name, "': ", why));
 }
@@ -63,6 +66,8 @@ class StageChecker {
   }
 
   absl::Status CheckSize() const {
+    const size_t axes = stage_.axes.size() + stage_.reduce_axes.size();
+    if (axes > kMaxAxes) return Invalid(stage_, absl::StrCat("it has ", axes, " axes, more than ", kMaxAxes));
     int64_t size = 16;  // room for the largest element, and for sums of a few indices
     for (const std::vector<Axis>* axes : {&stage_.axes, &stage_.reduce_axes})
       for (const Axis& axis : *axes)

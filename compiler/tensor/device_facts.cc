@@ -1,3 +1,5 @@
+#include "compiler/tensor/device_facts.h"
+
 #include <sched.h>
 #include <sys/utsname.h>
 
@@ -8,6 +10,10 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
@@ -203,7 +209,79 @@ DeviceFacts OpenClFacts() {
   return facts;
 }
 
+// ---- checks ---------------------------------------------------------------------------------------------------------
+
+constexpr size_t kMaxFactText = 256;
+constexpr double kMaxBytes = 1e15;
+
+struct FactBounds {
+  const char* name;
+  double value, least, most;
+  bool power_of_two = false;
+};
+
+std::vector<FactBounds> BoundsOf(const DeviceFacts& f, TargetKind kind) {
+  const bool gpu = kind != TargetKind::kCpu;
+  return {{"num_cores", double(f.num_cores), 1, gpu ? 65536.0 : 4096.0},
+          // The narrowest block that sketches have on a GPU is 32 threads.
+          {"max_threads_per_block", double(f.max_threads_per_block), gpu ? 32.0 : 1.0, 65536},
+          {"max_shared_bytes", double(f.max_shared_bytes), 0, 1 << 30},
+          {"shared_bytes_per_core", double(f.shared_bytes_per_core), 0, 1 << 30},
+          {"registers_per_core", double(f.registers_per_core), 1, 1 << 24},
+          {"max_registers_per_thread", double(f.max_registers_per_thread), 1, 65536},
+          {"max_threads_per_core", double(f.max_threads_per_core), 1, 1 << 20},
+          {"warp_size", double(f.warp_size), 1, 1024, true},
+          {"max_cluster", double(f.max_cluster), 1, 1024},
+          {"vector_bytes", double(f.vector_bytes), 4, 1024, true},
+          {"num_vector_registers", double(f.num_vector_registers), 1, 4096},
+          {"l1_bytes", double(f.l1_bytes), 0, kMaxBytes},
+          {"l2_bytes", double(f.l2_bytes), 0, kMaxBytes},
+          {"l3_bytes", double(f.l3_bytes), 0, kMaxBytes},
+          {"clock_hz", f.clock_hz, 1e3, 1e12},
+          {"flops", f.flops, 1e3, 1e21},
+          {"bandwidth", f.bandwidth, 1e3, 1e18},
+          {"l2_bandwidth", f.l2_bandwidth, 1e3, 1e18},
+          {"launch_seconds", f.launch_seconds, 0, 10}};
+}
+
+bool IsPowerOfTwo(double value) {
+  const auto whole = static_cast<int64_t>(value);
+  return (whole & (whole - 1)) == 0;
+}
+
+absl::Status CheckText(const char* name, const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
+  if (text.size() <= kMaxFactText && plain) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must be a text of at most ", kMaxFactText, " characters without control characters"));
+}
+
+// "sm_90", "x86-64"; on CUDA it becomes a part of the target.
+absl::Status CheckArch(const std::string& arch, TargetKind kind) {
+  const bool word = std::all_of(arch.begin(), arch.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+  });
+  const bool known = kind != TargetKind::kCuda || arch.empty() || Target::Parse("cuda -arch=" + arch).ok();
+  if (word && known) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("arch is '", absl::CHexEscape(arch.substr(0, kMaxFactText)),
+                                                 "', which is no architecture of this kind of device"));
+}
+
 }  // namespace
+
+absl::Status CheckFacts(const DeviceFacts& facts, TargetKind kind) {
+  for (const FactBounds& b : BoundsOf(facts, kind)) {
+    // False for NaN.
+    if (b.value >= b.least && b.value <= b.most && (!b.power_of_two || IsPowerOfTwo(b.value))) continue;
+    return absl::InvalidArgumentError(absl::StrCat(b.name, " is ", b.value, " and must be ",
+                                                   b.power_of_two ? "a power of two from " : "from ", b.least, " to ",
+                                                   b.most));
+  }
+  for (const auto& [name, text] : {std::pair{"model", &facts.model}, std::pair{"uuid", &facts.uuid},
+                                   std::pair{"arch", &facts.arch}, std::pair{"driver", &facts.driver}})
+    RETURN_IF_ERROR(CheckText(name, *text));
+  return CheckArch(facts.arch, kind);
+}
 
 DeviceFacts DefaultFacts(const Target& target) {
   switch (target.kind) {

@@ -5,6 +5,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
 namespace diapason {
 namespace {
 
@@ -209,6 +212,17 @@ std::vector<Library> Program::Libraries() const {
       called.push_back(library);
   }
   return called;
+}
+
+absl::Status CheckLaunch(const Kernel& kernel) {
+  const auto check = [&](int64_t number, const char* what) {
+    if (number >= 1 && number <= kMaxGridBlocks) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("kernel '", kernel.name, "' has ", number, " ", what, " along an axis; a GPU launches 1 to ", kMaxGridBlocks));
+  };
+  for (int64_t blocks : kernel.grid) RETURN_IF_ERROR(check(blocks, "blocks"));
+  for (int64_t threads : kernel.block) RETURN_IF_ERROR(check(threads, "threads of a block"));
+  return absl::OkStatus();
 }
 
 std::string SerializeProgram(const Program& program) {

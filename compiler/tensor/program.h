@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/tensor/dtype.h"
 #include "compiler/tensor/library_call.h"
@@ -34,24 +35,33 @@ struct ProgramBuffer {
   int64_t bytes() const { return elements * BytesOf(dtype); }
 };
 
+// cuda: up to here shared memory is static; above, all of it is dynamic and needs the device's opt-in.
+inline constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
+// Blocks that a GPU launches along x; launches hold no number that is larger.
+inline constexpr int64_t kMaxGridBlocks = (int64_t{1} << 31) - 1;
+
 struct Kernel {
   std::string name;                     // symbol in the binary
   std::vector<int> args;                // indices into Program::buffers, in order of the parameters
   std::array<int64_t, 3> grid{1, 1, 1};   // blocks; cpu: grid[0] iterations of the parallel loop, split over threads
   std::array<int64_t, 3> block{1, 1, 1};  // threads of a block; cpu: 1
-  int64_t shared_bytes = 0;             // static and dynamic together; cuda needs the opt-in above 48 KiB
-  bool overlap = false;                 // cuda: may start before the kernel before it has ended; it waits itself
+  int64_t shared_bytes = 0;             // static and dynamic together (kMaxStaticSharedBytes)
+  bool overlap = false;                 // cuda: may start before the kernel in front has ended; every thread of it waits for that itself
   int cluster = 1;                      // blocks of a thread-block cluster along x (cuda)
   // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the other
   // fields are then of no meaning. Shared: kernels are copied into every launch.
   std::shared_ptr<const LibraryCall> library;
 };
 
+// Whether a launch on a GPU can hold the kernel's grid and block; the driver knows the device's own limits. FailedPrecondition names the
+// kernel and the number.
+absl::Status CheckLaunch(const Kernel& kernel);
+
 // Calling convention of the kernels:
 //   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0]; safe
 //           to call from several threads on disjoint ranges.
 //   opencl  __kernel void name(__global T* arg0, ...), work-group size `block`, global size grid * block.
-//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above 48 KiB is dynamic, `shared_bytes` of it.
+//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic, `shared_bytes` of it.
 struct Program {
   Target target;
   std::vector<ProgramBuffer> buffers;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/tree_size.h"
 #include "diapason/v1/program.pb.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -13,10 +14,6 @@ namespace diapason {
 namespace {
 
 constexpr int kVersion = 1;
-// Sharing lets a few bytes stand for an exponentially large tree, so its size is limited on the way in. The largest
-// bodies of real networks, Winograd transforms written out, have some thousand nodes.
-constexpr int64_t kMaxTreeNodes = int64_t{1} << 20;
-constexpr int kMaxDepth = 2000;  // expressions are walked by recursion
 
 absl::Status Malformed(const std::string& why) {
   return absl::DataLossError(absl::StrCat("the stored tensor program is damaged: ", why));
@@ -143,7 +140,7 @@ class DagReader {
       node.args.push_back(nodes_[arg]);
       size += size_[arg];
       depth = std::max(depth, depth_[arg] + 1);
-      if (size > kMaxTreeNodes || depth > kMaxDepth) return Malformed("an expression is too large");
+      if (size > kMaxTreeNodes || depth > kMaxTreeDepth) return Malformed("an expression is too large");
     }
     size_.push_back(size);
     depth_.push_back(depth);

@@ -10,10 +10,15 @@
 
 namespace diapason {
 
-void Draft::Do(Step step) {
-  const absl::Status status = state_.Apply(step);
-  DIAPASON_CHECK_MSG(status.ok(), absl::StrCat(ToString(step), ": ", std::string(status.message())));
+bool Draft::Do(Step step) {
+  if (!status_.ok()) return false;
+  status_ = state_.Apply(step);
+  if (!status_.ok()) {
+    status_ = absl::Status(status_.code(), absl::StrCat("step ", ToString(step), ": ", status_.message()));
+    return false;
+  }
   steps_.push_back(std::move(step));
+  return true;
 }
 
 std::vector<int32_t> TileValues(int64_t extent, int32_t limit) {
@@ -28,22 +33,40 @@ std::vector<int32_t> TileValues(int64_t extent, int32_t limit) {
 Factor Draft::TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred) {
   std::vector<int32_t> values = TileValues(extent, limit);
   if (values.size() == 1) return Factor::Of(values[0]);
-  holes_.push_back({name, Hole::Kind::kTile, std::move(values), preferred});
+  holes_.push_back({name, Hole::Kind::kTile, std::move(values), preferred, std::nullopt});
   return Factor::Hole(static_cast<int>(holes_.size()) - 1);
 }
 
 Factor Draft::OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
+  if (values.empty() && status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("decision ", name, " has no value"));
+  if (values.empty()) return Factor::Of(1);
   if (values.size() == 1) return Factor::Of(values[0]);
-  holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred});
+  holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred, std::nullopt});
   return Factor::Hole(static_cast<int>(holes_.size()) - 1);
 }
 
 void Draft::AtLeast(const Factor& factor, int32_t least) {
   if (factor.holes[0] < 0) return;
   Hole& hole = holes_[factor.holes[0]];
+  if (hole.values.back() < least) {
+    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("decision ", hole.name, " has no value of ", least));
+    return;
+  }
   std::erase_if(hole.values, [&](int32_t value) { return value < least; });
-  DIAPASON_CHECK(!hole.values.empty());
   hole.preferred = std::max(hole.preferred, least);
+  if (hole.prior.has_value()) hole.prior = std::max(*hole.prior, least);
+}
+
+void Draft::Prior(const Factor& factor, int64_t wanted) {
+  if (factor.holes[0] < 0) return;
+  Hole& hole = holes_[factor.holes[0]];
+  const auto place = std::lower_bound(hole.values.begin(), hole.values.end(), wanted);
+  hole.prior = place == hole.values.end() ? hole.values.back() : *place;
+}
+
+void Draft::DropPrior() {
+  for (Hole& hole : holes_) hole.prior.reset();
+  for (TileInfo& tile : tiles_) tile.row_windows = false;
 }
 
 bool Draft::HasCapability(int least) const {
@@ -53,13 +76,14 @@ bool Draft::HasCapability(int least) const {
 }
 
 std::vector<int> Draft::Split(int stage, int loop, std::vector<Factor> factors) {
-  Do({StepKind::kSplit, stage, {loop}, std::move(factors), -1, {}});
+  const size_t pieces = factors.size() + 1;
+  if (!Do({StepKind::kSplit, stage, {loop}, std::move(factors), -1, {}})) return std::vector<int>(pieces, 0);
   return state_.stage(stage).loops[loop].pieces;
 }
 
 int Draft::Fuse(int stage, std::vector<int> loops) {
   if (loops.size() == 1) return loops[0];
-  Do({StepKind::kFuse, stage, std::vector<int32_t>(loops.begin(), loops.end()), {}, -1, {}});
+  if (!Do({StepKind::kFuse, stage, std::vector<int32_t>(loops.begin(), loops.end()), {}, -1, {}})) return 0;
   return static_cast<int>(state_.stage(stage).loops.size()) - 1;
 }
 

@@ -1,9 +1,11 @@
 // A sketch while it is derived: the state reached so far, the steps that lead there and the holes they have.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "compiler/schedule/state.h"
 #include "compiler/tensor/target.h"
 
@@ -19,7 +21,8 @@ struct Hole {
   std::string name;
   Kind kind = Kind::kTile;
   std::vector<int32_t> values;
-  int32_t preferred = 1;  // where clamping and the default start from
+  int32_t preferred = 1;         // where clamping and the default start from
+  std::optional<int32_t> prior;  // its value in the sketch's prior (Draft::Prior), where that says one
 };
 
 // The tiling of one loop of extent `extent` by the product of some holes and a constant: what the tiles cover beyond
@@ -45,6 +48,7 @@ struct TileInfo {
   std::vector<int> attach;    // loops of `consumer`, inner to outer, at which producers can be computed: what they hold grows (cpu)
   Factor threads;             // threads of a block (GPU)
   Factor inner;               // innermost tile of the last axis (cpu): what packed constants are laid out by
+  bool row_windows = false;   // the prior of a window over rows was declared for it (rules/window_prior.h)
   int core_matrices = -1;     // the operand whose shared copy is laid out for warpgroups; -1: none
   bool gemm_like = false;     // each operand is reused along an axis of the other
 };
@@ -63,14 +67,23 @@ class Draft {
   // On cuda: compute capability of at least that much; other GPUs run the same loops without what needs it.
   bool HasCapability(int least) const;
 
-  // Applies a step and records it. REQUIRES: it applies (rules check before).
-  void Do(Step step);
+  // Applies a step and records it. One that does not apply sets `status`, and this draft changes no more: false, and the
+  // numbers of loops and stages that the calls below then return mean nothing, but are in range. Who derived the draft
+  // reports it (GenerateSketches).
+  bool Do(Step step);
+  const absl::Status& status() const { return status_; }
   void Name(const std::string& part) { name_ += name_.empty() ? part : "." + part; }
   // Adds a hole over a tile of a loop of that extent: its divisors, powers of two and 3*2^k, none above `limit`.
   Factor TileHole(const std::string& name, int64_t extent, int32_t limit, int32_t preferred = 1);
   Factor OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred);
   // Takes values below `least` from the domain of a factor's hole, which keeps others.
   void AtLeast(const Factor& factor, int32_t least);
+  // Declares a part of the sketch's prior: a configuration, known from measurements of similar shapes, that is measured among the first and
+  // is the sketch's default. The hole of `factor` takes the least of its values that is not below `wanted`, else the greatest; holes that
+  // nothing is declared for take their preferred value. Without a hole in `factor` there is nothing to choose.
+  void Prior(const Factor& factor, int64_t wanted);
+  // For a variant of a sketch whose prior does not suit it.
+  void DropPrior();
   void Tile(int64_t extent, Factor product) { tilings_.push_back({extent, product}); }
 
   void AddTile(TileInfo info) { tiles_.push_back(std::move(info)); }
@@ -112,6 +125,7 @@ class Draft {
   std::vector<Tiling> tilings_;
   std::vector<TileInfo> tiles_;
   std::string name_;
+  absl::Status status_;
 };
 
 // Values for a tile of a loop: divisors of the extent, powers of two and 3*2^k up to min(extent rounded up, limit).

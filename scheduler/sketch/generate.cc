@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
 #include "scheduler/sketch/rule.h"
 
 namespace diapason {
@@ -33,9 +34,23 @@ void MayOverlap(Draft* draft) {
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }
 
+absl::Status CheckDraft(const SketchRule& rule, const Draft& draft) {
+  if (draft.status().ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("sketch rule '", rule.name(), "' takes a step that does not apply (",
+                                                 draft.status().message(), "): correct the rule, or leave it out"));
+}
+
+// What rules leave for the end must be as our own steps need it.
+absl::Status CheckComplete(const Draft& draft) {
+  if (draft.status().ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("sketch '", draft.name(), "' cannot be completed (",
+                                                 draft.status().message(), "): correct the rules that it was made by"));
+}
+
 }  // namespace
 
-std::vector<Draft> GenerateSketches(const ComputeDag& dag, const SketchContext& context, const SketchRules& rules) {
+absl::StatusOr<std::vector<Draft>> GenerateSketches(const ComputeDag& dag, const SketchContext& context,
+                                                    const SketchRules& rules) {
   struct Item {
     Draft draft;
     int stage;
@@ -51,6 +66,7 @@ std::vector<Draft> GenerateSketches(const ComputeDag& dag, const SketchContext& 
     if (item.stage < 0) {
       BindRoots(&item.draft);
       MayOverlap(&item.draft);
+      RETURN_IF_ERROR(CheckComplete(item.draft));
       done.push_back(std::move(item.draft));
       continue;
     }
@@ -59,6 +75,7 @@ std::vector<Draft> GenerateSketches(const ComputeDag& dag, const SketchContext& 
       const SketchRule::Answer answer = rule->Condition(item.draft, item.stage);
       if (answer == SketchRule::Answer::kSkip) continue;
       for (SketchRule::Derived& d : rule->Apply(item.draft, item.stage)) {
+        RETURN_IF_ERROR(CheckDraft(*rule, d.draft));
         const int next = d.again ? item.stage : StageBefore(d.draft, item.stage);
         derived.push_back({std::move(d.draft), next});
       }

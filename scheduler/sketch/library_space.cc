@@ -53,6 +53,7 @@ std::unique_ptr<Space> SpaceFor(const ComputeDag& dag, const SketchContext& cont
   const Factor algorithm = draft.OptionHole("algorithm", std::move(algorithms), preferred);
   draft.Do({StepKind::kLibrary, match->last, {}, {algorithm}, match->anchor, {static_cast<int32_t>(library), fused}});
   if (!ScheduleRest(&draft)) return nullptr;
+  DIAPASON_CHECK_MSG(draft.status().ok(), std::string(draft.status().message()));
   std::string name = absl::StrCat("library/", NameOf(library), fused ? ".fused" : "");
   return std::make_unique<LibrarySpace>(std::move(name), draft, *match);
 }
@@ -82,13 +83,13 @@ LibrarySpace::LibrarySpace(std::string name, const Draft& draft, const LibraryMa
   }
 }
 
-std::vector<std::vector<int32_t>> LibrarySpace::Required() const {
-  std::vector<std::vector<int32_t>> required;
+std::vector<std::vector<int32_t>> LibrarySpace::Priors() const {
+  std::vector<std::vector<int32_t>> priors;
   for (int algorithm : algorithms_) {
-    required.push_back(Default());
-    if (chooses_) required.back()[0] = algorithm;
+    priors.push_back(Default());
+    if (chooses_) priors.back()[0] = algorithm;
   }
-  return required;
+  return priors;
 }
 
 void LibrarySpace::Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const {

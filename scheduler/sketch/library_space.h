@@ -17,7 +17,7 @@ class LibrarySpace : public SketchSpace {
   LibrarySpace(std::string name, const Draft& draft, const LibraryMatch& match);
 
   bool external() const override { return true; }
-  std::vector<std::vector<int32_t>> Required() const override;
+  std::vector<std::vector<int32_t>> Priors() const override;
   // Rates of the device alone: what an algorithm is worth is the library's secret, and measured. All features but the number
   // of kernels, the estimate and the decisions are 0, which no generated kernel has.
   void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;

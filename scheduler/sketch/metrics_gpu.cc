@@ -150,7 +150,7 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double exposed = w.depth > 0 ? 1.2 + 0.4 / groups * std::max(1.0, 32 / w.depth) + (w.slots < 3 ? 0.4 : 0)
                                      : std::max(1.0, 8.0 / (groups * std::min(w.ilp, 16.0) / 4));
   // Of what hardware could do at once little is: kernels of microseconds have too few warps for it. The shares were fitted to 26,000 trials of nine
-  // histories of an H200 (docs/benchmarks.md, "What the model and the warm start are worth"): against the longest of these they put more pairs in order in each.
+  // histories of an H200 (docs/lab-notes.md, "What the model and the warm start are worth"): against the longest of these they put more pairs in order in each.
   const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) + 1.2 * cycles_shared + 0.36 * latency;
   const double memory = std::max(w.bytes / facts_.l2_bandwidth, w.unique / facts_.bandwidth);
   const double seconds = facts_.launch_seconds + std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);

@@ -90,23 +90,11 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
   return limiting;
 }
 
-// Multiply-adds of an unrolled row of a window for one output, at most.
-constexpr int64_t kMostUnrolledRow = 32;
-
 // The greatest of ascending values that is not above `wanted`; the first if all are.
 int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
   const auto place = std::upper_bound(values.begin(), values.end(), wanted);
   return place == values.begin() ? values.front() : *(place - 1);
 }
-
-// The least of ascending values that is not below `wanted`; the last if all are.
-int32_t AtLeast(const std::vector<int32_t>& values, int64_t wanted) {
-  const auto place = std::lower_bound(values.begin(), values.end(), wanted);
-  return place == values.end() ? values.back() : *place;
-}
-
-// "i2" of the hole "i2.s4".
-std::string AxisOf(const std::string& hole) { return hole.substr(0, hole.rfind('.')); }
 
 }  // namespace
 
@@ -260,16 +248,11 @@ Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
   return schedule;
 }
 
-// What is known to be good, if anything is; else the preferred values, clamped, and from there a short climb on the analytic estimate.
+// The prior, if a rule declared one; else the preferred values, clamped, and from there a short climb on the analytic estimate.
 // Deterministic.
 std::vector<int32_t> SketchSpace::Default() const {
-  // Its own: classes above ask for this default in theirs.
-  if (const auto required = SketchSpace::Required(); !required.empty()) return required.front();
-  std::vector<int32_t> best(size());
-  for (int h = 0; h < size(); ++h) {
-    best[h] = AtMost(holes_[h].values, holes_[h].preferred);
-  }
-  Clamp(0, absl::MakeSpan(best));
+  std::vector<int32_t> best = Start();
+  if (has_prior()) return best;
   Metrics metrics;
   Evaluate(best, &metrics);
   double seconds = metrics.legal ? metrics.seconds : 1e30;
@@ -291,56 +274,21 @@ std::vector<int32_t> SketchSpace::Default() const {
   return best;
 }
 
-// A convolution of few channels is all window: what neighbouring pixels share of a row of it stays in registers, and a block
-// takes all rows of the window at once or has the pipeline bring the next. Evolution finds this late (on an H200 after 800 trials of the first
-// layer of ResNet-18, 9.2 us against 13), since half of the holes have to meet.
-std::vector<std::vector<int32_t>> SketchSpace::Required() const {
-  const bool tensor = name().ends_with("/tensor");
-  if (!tensor && !name().ends_with("/tile")) return {};
-  const Stage* window = Window();
-  if (window == nullptr) return {};
-  const bool rows = window->reduce_axes.size() == 2;  // the view of that name
-  if (tensor && !rows) return {};
+// The prior's values, where it says any, and else the preferred ones, moved into their domains.
+std::vector<int32_t> SketchSpace::Start() const {
   std::vector<int32_t> decisions(size());
-  for (int h = 0; h < size(); ++h) {
-    const std::string& hole = hole_name(h);
-    const std::string axis = AxisOf(hole), level = hole.substr(std::min(axis.size() + 1, hole.size()));
-    const auto is = [&](const Axis& a) { return a.var->name == axis; };
-    const bool columns = is(window->axes[2]), channels = is(window->axes[3]);
-    const bool outermost = is(window->reduce_axes.front());
-    int64_t extent = 1;
-    for (const Axis& reduce : window->reduce_axes)
-      if (is(reduce)) extent = reduce.extent;
-    int32_t wanted = holes_[h].preferred;
-    if (level == "r2") wanted = outermost ? 1 : AtLeast(holes_[h].values, extent);
-    if (level == "r1") wanted = outermost && rows ? AtLeast(holes_[h].values, extent) : 1;
-    if (level == "vthreads" || level == "s3") wanted = 1;
-    if (level == "s4") wanted = columns ? 4 : channels ? (rows ? 2 : 4) : 1;
-    if (level == "threads") wanted = channels ? (rows ? 16 : 8) : 4;
-    if (level == "warps") wanted = columns || channels ? 1 : 4;
-    if (level == "tiles") wanted = channels ? 1 : 2;
-    if (level == "pad" && rows) wanted = 0;
-    if (hole == "stages") wanted = rows ? 1 : 3;
-    decisions[h] = AtMost(holes_[h].values, wanted);
-  }
+  for (int h = 0; h < size(); ++h) decisions[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
   Clamp(0, absl::MakeSpan(decisions));
-  return {decisions};
+  return decisions;
 }
 
-// The reduction if it is a convolution [n, h, w, co] of few channels: its reduce axes but the first are a row of the window, short enough to
-// be unrolled. Where the view of rows applies, only in that. Null: it is none.
-const Stage* SketchSpace::Window() const {
-  const State& state = skeleton_->state();
-  for (int id : state.topological()) {
-    const Stage& op = state.stage(id).op;
-    if (!op.reduces() || state.stage(id).prologue) continue;
-    if (op.axes.size() != 4 || op.reduce_axes.size() < 2 || op.reduce_axes.size() > 3) return nullptr;
-    const int64_t channels = op.reduce_axes.back().extent;
-    if (op.terms() / op.reduce_axes[0].extent > kMostUnrolledRow || op.terms() == op.reduce_axes[0].extent) return nullptr;
-    const bool rows = view_.name == "rows";
-    return rows || (op.reduce_axes.size() == 3 && (channels == 4 || channels > 7)) ? &op : nullptr;
-  }
-  return nullptr;
+std::vector<std::vector<int32_t>> SketchSpace::Priors() const {
+  if (!has_prior()) return {};
+  return {Start()};
+}
+
+bool SketchSpace::has_prior() const {
+  return std::any_of(holes_.begin(), holes_.end(), [](const Hole& hole) { return hole.prior.has_value(); });
 }
 
 }  // namespace diapason

@@ -24,7 +24,7 @@ class SketchSpace : public Space {
   void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
   Schedule Instantiate(absl::Span<const int32_t> decisions) const override;
   std::vector<int32_t> Default() const override;
-  std::vector<std::vector<int32_t>> Required() const override;
+  std::vector<std::vector<int32_t>> Priors() const override;
 
   const Skeleton& skeleton() const { return *skeleton_; }
   const MetricsModel& model() const { return *model_; }
@@ -37,7 +37,8 @@ class SketchSpace : public Space {
   bool Satisfiable(absl::Span<const int32_t> decisions, Kernels kernels) const;
   bool PaddingOk(const Tiling& tiling, absl::Span<const int32_t> decisions) const;
   bool PaddingsOk(int hole, absl::Span<const int32_t> decisions) const;
-  const Stage* Window() const;
+  std::vector<int32_t> Start() const;
+  bool has_prior() const;
   int KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const;
 
   std::string name_;

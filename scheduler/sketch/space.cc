@@ -27,7 +27,8 @@ bool ReadsAlongK(const Draft& draft) { return Has(draft, StepKind::kTensorize) &
 absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,
                          const std::function<bool(const Draft&)>& wanted, std::vector<std::unique_ptr<Space>>* spaces) {
   ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
-  for (const Draft& draft : GenerateSketches(viewed, context, rules)) {
+  ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(viewed, context, rules));
+  for (const Draft& draft : drafts) {
     if (wanted && !wanted(draft)) continue;
     auto space = std::make_unique<SketchSpace>(absl::StrCat(view.ToString(), "/", draft.name()), view, draft);
     // A sketch whose least candidate exceeds a limit of the device has no candidate at all.
@@ -42,10 +43,16 @@ absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchCo
 
 absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& dag, const Target& target,
                                                              const DeviceFacts& facts) {
+  return CreateWithout(dag, target, facts, {});
+}
+
+absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const ComputeDag& dag, const Target& target, const DeviceFacts& facts,
+                                                                    const std::vector<std::string>& without) {
   std::vector<std::unique_ptr<Space>> spaces;
   const SketchRules rules = RulesFor(target);
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
+    if (std::find(without.begin(), without.end(), view.name) != without.end()) continue;
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
     RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));

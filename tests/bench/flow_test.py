@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 import h200
-from gpu_table import cases
+from gpu_table import programs
 
 # Answers by its first words. Notes its calls; a file named after a command makes that command fail.
 FAKE = r'''#!/usr/bin/env python3
@@ -19,34 +19,60 @@ name = os.path.basename(__file__)
 with open(home / "calls", "a") as calls:
     print(name, *words, file=calls)
 command = words[0] if name == "diapason" else name
-if (home / f"fail-{command}").exists():
+if (home / f"fail-{command}").exists() and "--help" not in words:
     sys.exit("error: " + (home / f"fail-{command}").read_text())
 if command == "devices":
     answer = {"devices": [{"name": "Fake GPU", "driver": "1.2", "target": "cuda -arch=sm_90"}]}
-elif words == ["tune", "--help"]:
-    print((home / "tune-help").read_text() if (home / "tune-help").exists() else "--json")
+elif words[1:] == ["--help"]:
+    print((home / "help").read_text() if (home / "help").exists() else "--json")
     sys.exit(0)
 elif command == "tune":
     history = pathlib.Path(words[words.index("--history") + 1])
-    with open(history, "a") as file:
-        print(words[1], words[words.index("--seconds") + 1], file=file)
-    answer = {"measured": 90, "seconds": 10.0, "trials_per_s": 9.0, "stages": {"workers": None}}
+    assert not history.exists(), "tuning begins from nothing"
+    history.write_text("")
+    answer = {"measured": 90, "seconds": 10.0, "trials_per_s": 9.0}
 elif command == "build":
     answer = {}
 elif command == "run":
-    answer = {"latency_us": {"samples": [100.0, 110.0]}, "estimated_us": 99.0, "check": {"ok": True, "max_rel_error": 1e-7}}
-elif command == "history":
-    if words[1] == "import":
-        pathlib.Path(words[2]).write_text("imported\n")
-    print("text")
-    sys.exit(0)
+    answer = {"latency_us": {"samples": [100.0, 110.0]}, "tasks_us": 99.0, "estimated_us": 104.0, "check": {"ok": True, "max_rel_error": 1e-7}}
+    if "--output-dir" in words:
+        from gpu_table import npy
+        folder = pathlib.Path(words[words.index("--output-dir") + 1])
+        folder.mkdir(exist_ok=True)
+        npy.write(folder / "output.npy", (1, 2), [1.0, 2.0 if not (home / "wrong").exists() else 2.5])
 elif command == "task_times":
     answer = {"tasks": [{"name": "t", "weight": 1, "schedule": "direct", "warm_us": [2.0], "cold_us": [3.0]}]}
-elif command == "peers.py":
-    from gpu_table import cases
-    kernels = cases.CONVS + cases.DEPTHWISE + [cases.GEMM]
-    answer = {"torch": "2.0", "best_us": 1000.0, "kernels": {k.name: {"best_us": 10.0, "bare_us": 4.0} for k in kernels}}
 print(json.dumps(answer))
+'''
+
+# The peer's process: answers each line. Files fail-REQUEST, end-REQUEST and hang-REQUEST make it do that.
+FAKE_PEER = r'''#!/usr/bin/env python3
+import json, pathlib, sys, time
+from gpu_table import cases, npy
+home = pathlib.Path(__file__).parent
+assert sys.argv[1:] == ["serve"]
+with open(home / "calls", "a") as calls:
+    print("peer starts", file=calls)
+for line in sys.stdin:
+    words = json.loads(line)
+    with open(home / "calls", "a") as calls:
+        print("peer", *words, file=calls)
+    if (home / f"end-{words[0]}").exists():
+        sys.exit(1)
+    if (home / f"hang-{words[0]}").exists():
+        time.sleep(60)
+    answer = {"torch": "2.0", "best_us": 1000.0, "variants": {"nchw": 1000.0, "nhwc": 1100.0}}
+    if (home / f"fail-{words[0]}").exists():
+        answer = {"error": (home / f"fail-{words[0]}").read_text()}
+    elif words[0] == "compiled":
+        answer = {"best_us": 700.0, "variants": {"compiled": 700.0}, "seconds": 30.0}
+    elif words[0] == "kernels":
+        answer = {"kernels": {k.name: {"best_us": 10.0, "variants": {"nhwc fused": 10.0}} for k in cases.CONVS + cases.DEPTHWISE + [cases.GEMM]}}
+    elif words[0] == "export":
+        pathlib.Path(words[2]).write_text("model")
+        for name in ("image", "expected"):
+            npy.write(pathlib.Path(words[2]).parent / f"{name}.npy", (1, 2), [1.0, 2.0])
+    print(json.dumps(answer), flush=True)
 '''
 
 
@@ -55,9 +81,9 @@ class FlowTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        for name in ("diapason", "task_times", "peers.py"):
+        for name, text in (("diapason", FAKE), ("task_times", FAKE), ("peers.py", FAKE_PEER)):
             path = self.folder / name
-            path.write_text(FAKE)
+            path.write_text(text)
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def run_h200(self, *words, out="out"):
@@ -72,75 +98,116 @@ class FlowTest(unittest.TestCase):
         return (self.folder / "calls").read_text().splitlines()
 
     def commands(self):
-        return [" ".join(call.split()[:2]) for call in self.calls()]
+        return [" ".join(call.split()[:2]) for call in self.calls() if "--help" not in call]
 
     def result(self, part, out="out"):
-        return json.loads((self.folder / out / f"{part}.json").read_text())
+        return json.loads((self.folder / out / "results.json").read_text())[part]
 
-    def test_resnet_18_is_kept_after_three_minutes_and_timed_around_the_peer(self):
-        status, shown = self.run_h200("resnet-18", "--seconds-of", "resnet-18=300")
-        self.assertEqual(status, 0)
-        self.assertEqual(self.commands(), ["diapason devices", "diapason tune", "diapason tune", "diapason build", "diapason build",
-                                           "diapason run", "diapason run", "peers.py network", "diapason run", "diapason run"])
-        self.assertEqual((self.folder / "out" / "resnet-18-early.db").read_text(), "resnet-18 180\n")
-        self.assertEqual((self.folder / "out" / "resnet-18.db").read_text(), "resnet-18 180\nresnet-18 120.0\n")
-        self.assertEqual(self.result("resnet-18")["states"]["end"]["samples_us"], [100.0, 110.0, 100.0, 110.0])
-        self.assertRegex(shown, r"ResNet-18, after 3 min +105.0 us +1000.0 us +0.105  <= 0.22 +met")
-        self.assertRegex(shown, r"ResNet-18, after 5.0 min +105.0 us +1000.0 us +0.105  <= 0.15 +met")
-        self.assertIn("Fake GPU, driver 1.2, PyTorch 2.0", shown)
+    def test_a_network_is_tuned_once_in_each_arithmetic_and_timed_around_the_peer(self):
+        status, shown = self.run_h200("squeezenet")
+        self.assertEqual(status, 0, shown)
+        one = ["diapason tune", "diapason build", "diapason run"]
+        self.assertEqual(self.commands(), ["diapason devices", *one, *one, "peer starts", "peer network", "diapason run", "diapason run"])
+        tuned = [call for call in self.calls() if call.startswith("diapason tune") and "--help" not in call]
+        self.assertRegex(tuned[0], "--seconds 25 --json$")
+        self.assertRegex(tuned[1], "--seconds 12 --strict-fp32 --json$")
+        self.assertEqual([row["samples_us"] for row in self.result("squeezenet")["rows"].values()], [[100.0, 110.0] * 2] * 2)
+        self.assertRegex(shown, r"SqueezeNet 1.1 +25 s +105.0 us +1000.0 us +0.105 +-5.7% +-1.0%  PyTorch nchw, 9 trials/s")
+        self.assertRegex(shown, r"SqueezeNet 1.1, strict fp32 +12 s +105.0 us +1000.0 us")
+        self.assertRegex(shown, "Fake GPU, driver 1.2, PyTorch 2.0, build [0-9a-f]{12}")
+        self.assertIn("| SqueezeNet 1.1 | 25 s |", (self.folder / "out" / "table.md").read_text())
+        self.assertEqual(sorted(path.name for path in (self.folder / "out").iterdir()), ["log.txt", "results.json", "table.md"])
 
-    def test_a_second_run_goes_on_and_makes_one_table(self):
-        self.run_h200("resnet-18", "--seconds-of", "resnet-18=200")
-        status, shown = self.run_h200("resnet-18", "speed", "--seconds-of", "resnet-18=60", "--history", self.folder / "out", out="second")
+    def test_the_peer_of_resnet_is_also_compiled_and_the_fastest_counts(self):
+        shown = self.run_h200("resnet-18")[1]
+        self.assertRegex(shown, r"ResNet-18 +40 s +105.0 us +700.0 us +0.150 .*PyTorch compiled")
+        self.assertEqual(self.result("resnet-18")["peer"]["compile_seconds"], 30.0)
+
+    def test_a_peer_that_cannot_be_compiled_still_counts_eager(self):
+        (self.folder / "fail-compiled").write_text("RuntimeError: no compiler")
+        status, shown = self.run_h200("resnet-18")
         self.assertEqual(status, 0)
-        self.assertEqual((self.folder / "second" / "resnet-18.db").read_text(), "resnet-18 180\nresnet-18 20.0\nresnet-18 60.0\n")
-        self.assertEqual((self.folder / "second" / "resnet-18-early.db").read_text(), "resnet-18 180\n")
-        self.assertIn("ResNet-18, after 4.3 min", shown)
-        shown = self.run_h200("gemm", "--history", self.folder / "second", out="third")[1]
-        for work in ("ResNet-18, after 4.3 min", "tuning, each trial 300 ms, no race", "GEMM 4096^3 with 3xTF32"):
+        self.assertRegex(shown, r"ResNet-18 +40 s +105.0 us +1000.0 us")
+        self.assertIn("the peer's `compiled resnet18 --batch 1` failed: RuntimeError: no compiler", shown)
+
+    def test_networks_of_torchvision_are_exported_and_compared_with_it(self):
+        status, _ = self.run_h200("densenet-121")
+        self.assertEqual(status, 0)
+        self.assertEqual(self.result("densenet-121")["rows"]["strict fp32"]["against_torch"], {"ok": True, "max_rel_error": 0.0})
+        (self.folder / "wrong").write_text("")
+        status, shown = self.run_h200("densenet-121", out="wrong-out")
+        self.assertEqual(status, 1)
+        self.assertRegex(shown, "densenet-121: outputs +WRONG +default, against PyTorch, strict fp32, against PyTorch")
+
+    def test_gemm_has_a_row_without_strassen(self):
+        shown = self.run_h200("gemm")[1]
+        self.assertRegex(shown, r"GEMM 4096\^3, strict fp32, without Strassen +10 s +2.0 us +10.0 us +0.200")
+        flags = [call.split("--json")[0].split("--out")[0] for call in self.calls() if "--without strassen" in call and "tune" in call]
+        self.assertEqual(["--strict-fp32" in call for call in flags], [False, True])
+
+    def test_a_build_is_not_checked_twice(self):
+        (self.folder / "help").write_text("  --no-check  Only ...")
+        self.run_h200("gemm")
+        self.assertTrue(all("--no-check" in call for call in self.calls() if call.startswith("diapason build gemm")))
+
+    def test_calls_become_one_table(self):
+        self.assertEqual(self.run_h200("--call", 1, out="first")[0], 0)
+        self.assertEqual(self.run_h200("--call", 2, out="second")[0], 0)
+        begun = len(self.calls())
+        status, shown = self.run_h200("--merge", self.folder / "first", self.folder / "second", out="both")
+        self.assertEqual((status, len(self.calls())), (0, begun))
+        for work in ("ResNet-50, batch 16, strict fp32", "GoogLeNet", "EfficientNet-B0", "DenseNet-121, strict fp32",
+                     "GEMM 4096^3, without Strassen"):
+            self.assertIn(f"| {work} |", (self.folder / "both" / "table.md").read_text())
             self.assertIn(work, shown)
 
-    def test_convolutions_start_from_the_history_of_resnet_18(self):
-        self.run_h200("resnet-18", "--seconds-of", "resnet-18=1")
-        shown = self.run_h200("convs")[1]
-        self.assertRegex(shown, r"convolutions of ResNet-18, geometric mean of 9 +0.200  <= 0.24")
-        self.assertEqual((self.folder / "out" / "convs.db").read_text(), "imported\n" + "conv2d 6\n" * 9)
-        kernels = self.result("convs")["kernels"]
-        self.assertEqual(list(kernels), [kernel.name for kernel in cases.CONVS])
-        self.assertEqual(kernels["3x3 s1, 7x7, 512->512"]["warm_us"], [2.0, 2.0])
-
-    def test_no_tuning_takes_histories_as_they_are(self):
-        self.run_h200("depthwise", "--seconds-of", "depthwise=0")
-        self.assertNotIn("diapason tune", self.commands())
-        self.assertIn("--set channels=256 --set size=96 --set multiplier=2 --set kernel=5 --set scale=1 --set relu=1",
-                      [call for call in self.calls() if call.startswith("diapason build")][-1])
-
-    def test_gemm_is_also_tuned_strictly_where_the_program_can(self):
-        self.assertIn("this diapason has no --strict-fp32", self.run_h200("gemm")[1])
-        (self.folder / "tune-help").write_text("  --strict-fp32  Only ...")
-        shown = self.run_h200("gemm", out="strict")[1]
-        self.assertRegex(shown, r"GEMM 4096\^3 without 3xTF32 +2.0 us +10.0 us +0.200  <= 1.05 +met")
-        strict = [call.split()[1] for call in self.calls() if "--strict-fp32" in call and "gemm-strict.db" in call]
-        self.assertEqual(strict, ["tune", "build"])
+    def test_a_part_is_measured_once_and_with_one_build(self):
+        self.run_h200("gemm")
+        with self.assertRaisesRegex(SystemExit, "out has gemm already, and a part is measured once; name a new folder with --out"):
+            self.run_h200("gemm")
+        with open(self.folder / "diapason", "a") as file:
+            print("# another build", file=file)
+        with self.assertRaisesRegex(SystemExit, "this diapason is of build [0-9a-f]+, the parts here are of build"):
+            self.run_h200("squeezenet")
 
     def test_a_part_that_fails_leaves_the_others_and_is_told(self):
-        (self.folder / "fail-peers.py").write_text("no CUDA here")
-        status, shown = self.run_h200("squeezenet", "speed")
+        (self.folder / "end-network").write_text("")
+        status, shown = self.run_h200("squeezenet", "gemm")
         self.assertEqual(status, 1)
         self.assertIn("squeezenet: not finished", shown)
-        self.assertIn("peers.py network squeezenet1_1 ended with 1: error: no CUDA here", shown)
-        self.assertRegex(shown, r"tuning, each trial 300 ms, no race +9.00/s")
+        self.assertIn("the peer ended at its request `network squeezenet1_1 --batch 1`; see log.txt", shown)
+        self.assertRegex(shown, r"GEMM 4096\^3 +10 s +2.0 us +10.0 us +0.200")  # a new peer answered
         self.assertFalse(self.result("squeezenet")["finished"])
+
+    def test_a_program_that_fails_is_quoted(self):
+        (self.folder / "fail-build").write_text("no space left")
+        status, shown = self.run_h200("gemm")
+        self.assertEqual(status, 1)
+        self.assertIn("diapason build gemm ended with 1: error: no space left", shown)
+
+    def test_a_peer_that_hangs_is_ended(self):
+        (self.folder / "hang-kernels").write_text("")
+        peer = programs.Peer(self.folder / "peers.py", self.folder / "log.txt")
+        with self.assertRaisesRegex(programs.Failed, "the peer's `kernels gemm` was not done in 1 s"):
+            peer.ask("kernels", "gemm", timeout=1)
+        self.assertEqual(peer.ask("network", "x")["best_us"], 1000.0)
+        peer.close()
 
     def test_without_peers_only_our_side_is_shown(self):
         status, shown = self.run_h200("squeezenet", "--no-peers")
         self.assertEqual(status, 0)
-        self.assertNotIn("peers.py network", self.commands())
-        self.assertRegex(shown, r"SqueezeNet 1.1, after 0.8 min +105.0 us +<= 0.45")
+        self.assertNotIn("peer starts", self.commands())
+        self.assertRegex(shown, r"SqueezeNet 1.1 +25 s +105.0 us +-5.7%")
 
-    def test_mistakes_on_the_command_line_name_the_mend(self):
+    def test_the_plan_measures_nothing(self):
+        status, shown = self.run_h200("--plan", "--call", 2)
+        self.assertEqual(status, 0)
+        self.assertRegex(shown, r"gemm +40 s of tuning, +80 s in all\nsum +214 s of tuning, +412 s in all")
+        self.assertFalse((self.folder / "calls").exists())
+
+    def test_mistakes_on_the_command_line_name_the_fix(self):
         for words, text in ((["nets"], "there is no part nets; the parts are resnet-18, resnet-50,"),
-                            (["--seconds-of", "convs=x"], "convs=x: write it as PART=SECONDS, with one of resnet-18,")):
+                            (["gemm", "--call", "1"], "--call names parts already; leave the parts out, or --call")):
             shown = io.StringIO()
             with contextlib.redirect_stderr(shown), self.assertRaises(SystemExit):
                 h200.main(words)

@@ -11,32 +11,41 @@ class ResultsTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
+    def run_with(self, name, **parts):
+        results = Results(self.folder / name)
+        for part, build in parts.items():
+            results.save(part, {"part": part, "build": build})
+        return results
+
     def test_a_part_that_never_ran_is_empty(self):
         self.assertEqual(Results(self.folder / "new").load("convs"), {})
 
-    def test_an_earlier_run_is_taken_over_but_never_over_what_is_here(self):
-        earlier, now = Results(self.folder / "earlier"), Results(self.folder / "now")
-        for name in ("old.db", "old.db-wal", "old.db.model", "both.db"):
-            (earlier.folder / name).write_text("earlier " + name)
-        (now.folder / "both.db").write_text("now")
-        earlier.save("convs", {"run": 1})
-        earlier.save("gemm", {"run": 1})
-        now.save("gemm", {"run": 2})
-        now.take_over(earlier.folder)
-        self.assertEqual((now.load("convs"), now.load("gemm")), ({"run": 1}, {"run": 2}))
-        self.assertEqual({p.name: p.read_text() for p in now.folder.glob("*.db*")},
-                         {"old.db": "earlier old.db", "old.db-wal": "earlier old.db-wal", "old.db.model": "earlier old.db.model",
-                          "both.db": "now"})
+    def test_what_was_saved_is_there_when_the_folder_is_opened_again(self):
+        self.run_with("a", convs="1", gemm="1")
+        self.assertEqual(Results(self.folder / "a").load("gemm"), {"part": "gemm", "build": "1"})
+        self.assertEqual([path.name for path in (self.folder / "a").iterdir()], ["results.json"])
 
-    def test_a_missing_earlier_run_is_an_error(self):
-        with self.assertRaisesRegex(SystemExit, "--history .*nowhere is no folder; name the --out of an earlier run"):
-            Results(self.folder).take_over(self.folder / "nowhere")
+    def test_runs_of_one_build_are_added(self):
+        merged, _, _ = self.run_with("merged"), self.run_with("a", convs="1"), self.run_with("b", gemm="1")
+        merged.add(self.folder / "a")
+        merged.add(self.folder / "b")
+        self.assertEqual([merged.load(part)["part"] for part in ("convs", "gemm")], ["convs", "gemm"])
 
-    def test_seconds_of_tuning_add_up_over_runs(self):
-        Results(self.folder).note_tuning("resnet-18", 180)
-        Results(self.folder).note_tuning("resnet-18", 60)
-        self.assertEqual(Results(self.folder).tuned_seconds("resnet-18"), 240)
-        self.assertEqual(Results(self.folder).tuned_seconds("convs"), 0)
+    def test_a_part_of_two_runs_is_refused(self):
+        merged, _, _ = self.run_with("merged"), self.run_with("a", convs="1"), self.run_with("b", convs="1")
+        merged.add(self.folder / "a")
+        with self.assertRaisesRegex(SystemExit, "b has convs, which another folder has, too; a table has one run of each part"):
+            merged.add(self.folder / "b")
+
+    def test_runs_of_different_builds_are_refused(self):
+        merged, _, _ = self.run_with("merged"), self.run_with("a", convs="1"), self.run_with("b", gemm="2")
+        merged.add(self.folder / "a")
+        with self.assertRaisesRegex(SystemExit, "b is of build 2, the parts here are of build 1; a table is of one build"):
+            merged.add(self.folder / "b")
+
+    def test_a_folder_without_results_is_an_error(self):
+        with self.assertRaisesRegex(SystemExit, "there is no results.json in .*nowhere; name the --out of an earlier run"):
+            Results(self.folder / "merged").add(self.folder / "nowhere")
 
 
 if __name__ == "__main__":

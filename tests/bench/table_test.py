@@ -2,86 +2,88 @@ import unittest
 
 from gpu_table import cases, table
 
+RIGHT = {"ok": True, "max_rel_error": 1e-6}
+WRONG = {"ok": False, "max_rel_error": 0.5}
+
+
+def row(*samples, **changes):
+    return {"tuned_seconds": 40, "trials": 1400, "trials_per_s": 35.0, "samples_us": list(samples), "check": RIGHT} | changes
+
 
 def network_result(**changes):
-    check = {"ok": True, "max_rel_error": 1e-6}
-    result = {"finished": True, "when": "2026-01-02 03:04", "tuned_seconds": 360, "peer": {"best_us": 1000.0},
-              "tuning": [{"measured": 3000, "seconds": 100.0, "stages": {"workers": {"runner_utilisation": 0.95, "builder_utilisation": 0.2}}},
-                         {"measured": 100, "seconds": 100.0, "stages": {"workers": None}}],
-              "states": {"early": {"samples_us": [230.0, 250.0, 240.0], "estimated_us": 200.0, "check": check},
-                         "end": {"samples_us": [150.0, 140.0, 160.0], "estimated_us": 136.0, "check": check}}}
+    result = {"part": "resnet-18", "finished": True, "when": "2026-01-02 03:04", "build": "b1",
+              "peer": {"variants": {"nchw": 1100.0, "nhwc": 1000.0}, "best_us": 1000.0},
+              "rows": {"default": row(150.0, 140.0, 160.0, tasks_us=136.0, estimated_us=153.0),
+                       "strict fp32": row(200.0, tuned_seconds=15, tasks_us=206.0)}}
     return result | changes
 
 
-def kernels_result(kernels, peers):
-    check = {"ok": True, "max_rel_error": 1e-6}
-    return {"finished": True, "when": "2026-01-02 03:04",
-            "kernels": {name: {"warm_us": samples, "check": check, "schedule": "direct"} for name, samples in kernels.items()},
-            "peer": {"kernels": {name: {"best_us": best, "bare_us": bare} for name, (best, bare) in peers.items()}}}
+def kernels_result(part, kernels, peers):
+    return {"part": part, "finished": True, "when": "2026-01-02 03:04", "build": "b1",
+            "rows": {name: row(*samples, schedule="direct/tile") for name, samples in kernels.items()},
+            "peer": {"kernels": {name: {"variants": {"nhwc fused": best}, "best_us": best} for name, best in peers.items()}}}
 
 
 class TableTest(unittest.TestCase):
-    def test_a_network_is_compared_by_medians_at_both_times(self):
+    def test_a_network_has_a_row_for_each_arithmetic_with_its_budget(self):
         rows = table.rows_of("resnet-18", network_result())
-        self.assertEqual([(r.work, r.value, r.bar, r.met) for r in rows], [
-            ("ResNet-18, after 3 min", "0.240", "<= 0.22", False),
-            ("ResNet-18, after 6.0 min", "0.150", "<= 0.15", True),
-            ("ResNet-18: sum of its tasks", "-9.3%", "within 10%", True),
-            ("ResNet-18: tuning, racing", "15.5", ">= 30", False),
-            ("resnet-18: outputs", "", "all right", True)])
-        self.assertEqual(rows[3].note, "device busy 95% of the time, builders 20%")
+        self.assertEqual([table.cells_of(r) for r in rows], [
+            ["ResNet-18", "40 s", "150.0 us", "1000.0 us", "0.150", "-9.3%", "+2.0%", "PyTorch nhwc, 35 trials/s"],
+            ["ResNet-18, strict fp32", "15 s", "200.0 us", "1000.0 us", "0.200", "+3.0%", "", "PyTorch nhwc, 35 trials/s"]])
 
-    def test_without_peers_there_is_no_verdict(self):
-        rows = table.rows_of("resnet-50", network_result(peer={}))
-        self.assertEqual((rows[0].ours, rows[0].peer, rows[0].value, rows[0].met), ("150.0 us", "", "", None))
+    def test_without_peers_there_is_no_ratio(self):
+        first = table.rows_of("resnet-50", network_result(peer={}))[0]
+        self.assertEqual((first.ours, first.peer, first.ratio), ("150.0 us", "", ""))
 
     def test_a_wrong_output_is_never_right(self):
-        result = network_result(against_torch={"ok": False, "max_rel_error": 0.5})
-        row = table.rows_of("mobilenet-v2", result)[-1]
-        self.assertEqual((row.ours, row.met, row.note), ("WRONG", False, "against PyTorch"))
+        result = network_result(rows={"default": row(1.0, against_torch=WRONG), "strict fp32": row(1.0, check=WRONG)})
+        self.assertFalse(table.is_right(result))
+        last = table.rows_of("mobilenet-v2", result)[-1]
+        self.assertEqual((last.ours, last.note), ("WRONG", "default, against PyTorch, strict fp32"))
+        self.assertTrue(table.is_right(network_result()))
 
     def test_parts_that_failed_or_were_cut_say_so(self):
-        failed = table.rows_of("resnet-50", {"when": "", "finished": False, "failed": "diapason tune ended with 3: no device"})
-        self.assertEqual([(r.work, r.note) for r in failed], [("resnet-50: not finished", "diapason tune ended with 3: no device")])
-        cut = table.rows_of("resnet-50", network_result(finished=False))
-        self.assertEqual((cut[-1].work, cut[-1].note), ("resnet-50: not finished", "the run was cut"))
+        failed = network_result(finished=False, rows={}, failed="diapason tune ended with 3: no device")
+        self.assertEqual([(r.work, r.note) for r in table.rows_of("resnet-50", failed)],
+                         [("resnet-50: not finished", "diapason tune ended with 3: no device")])
+        cut = network_result(finished=False)
+        self.assertEqual((table.rows_of("resnet-50", cut)[-1].work, table.rows_of("resnet-50", cut)[-1].note),
+                         ("resnet-50: not finished", "the run was cut"))
+        self.assertFalse(table.is_right(failed) or table.is_right(cut))
         self.assertEqual(table.rows_of("resnet-50", {}), [])
 
-    def test_convolutions_are_a_geometric_mean_and_the_worst(self):
-        result = kernels_result({"a": [2.0, 3.0, 1.0], "b": [8.0]}, {"a": (20.0, 10.0), "b": (10.0, 9.0)})
+    def test_a_peer_that_was_not_compiled_in_time_is_told(self):
+        rows = table.rows_of("resnet-18", network_result(compile_failed="the peer's `compiled resnet18` was not done in 120 s"))
+        self.assertEqual((rows[-1].work, rows[-1].note),
+                         ("resnet-18: torch.compile", "the peer's `compiled resnet18` was not done in 120 s"))
+
+    def test_kernels_have_a_row_each_and_their_geometric_mean(self):
+        result = kernels_result("convs", {"a": [2.0, 3.0, 1.0], "b": [8.0]}, {"a": 20.0, "b": 10.0})
         rows = table.rows_of("convs", result)
-        self.assertEqual([(r.work, r.value, r.met, r.note) for r in rows[:2]], [
-            ("convolutions of ResNet-18, geometric mean of 2", "0.283", False, ""),
-            ("convolutions of ResNet-18, the worst", "0.800", False, "b")])
+        self.assertEqual([(r.work, r.ours, r.peer, r.ratio) for r in rows], [
+            ("a", "2.0 us", "20.0 us", "0.100"), ("b", "8.0 us", "10.0 us", "0.800"),
+            ("convs: geometric mean of 2", "", "", "0.283")])
+        self.assertEqual(rows[0].note, "PyTorch nhwc fused, direct/tile, 35 trials/s")
 
-    def test_depthwise_must_beat_the_bare_convolution_everywhere(self):
-        rows = table.rows_of("depthwise", kernels_result({"a": [2.0]}, {"a": (10.0, 2.0)}))
-        self.assertEqual([(r.value, r.bar, r.met) for r in rows[:2]], [("0.200", "<= 0.22", True), ("1.000", "< 1.00", False)])
-
-    def test_gemm_says_what_was_not_measured(self):
-        result = kernels_result({"with 3xTF32": [130.0]}, {cases.GEMM.name: (200.0, 200.0)})
-        result["missing"] = {"without 3xTF32": "this diapason has no --strict-fp32"}
-        rows = table.rows_of("gemm", result)
-        self.assertEqual([(r.work, r.ours, r.value, r.met) for r in rows[:2]], [
-            ("GEMM 4096^3 without 3xTF32", "not measured", "", None), ("GEMM 4096^3 with 3xTF32", "130.0 us", "0.650", True)])
-
-    def test_max_autotune_counts_when_it_was_done(self):
-        result = network_result(peer={"best_us": 900.0, "compiled_us": 900.0})
-        self.assertEqual((table.rows_of("max-autotune", result)[0].value, table.rows_of("max-autotune", result)[0].note),
-                         ("0.167", "max-autotune 900.0 us"))
-        result = network_result(compile_failed="it was not done in 200 s")
-        self.assertEqual(table.rows_of("max-autotune", result)[0].note, "it was not done in 200 s")
+    def test_each_form_of_gemm_is_compared_with_the_same_peer(self):
+        result = kernels_result("gemm", dict.fromkeys(cases.GEMM_MODES, [130.0]), {cases.GEMM.name: 200.0})
+        self.assertEqual([(r.work, r.ratio) for r in table.rows_of("gemm", result)], [
+            ("GEMM 4096^3", "0.650"), ("GEMM 4096^3, without Strassen", "0.650"), ("GEMM 4096^3, strict fp32", "0.650"),
+            ("GEMM 4096^3, strict fp32, without Strassen", "0.650")])
 
     def test_columns_are_aligned_and_rows_become_markdown(self):
-        rows = [table.Row("short", "1.0 us", "10.0 us", "0.100", "<= 0.15", True), table.Row("a longer name", "2.0 us", note="why")]
-        self.assertEqual(table.text(rows), "short          1.0 us  10.0 us  0.100  <= 0.15  met\n"
-                                           "a longer name  2.0 us                                why")
-        self.assertEqual(table.markdown(rows).splitlines()[2:], ["| short | 1.0 us | 10.0 us | 0.100 | <= 0.15 | met |  |",
-                                                                "| a longer name | 2.0 us |  |  |  |  | why |"])
+        rows = [table.Row("short", "40 s", "1.0 us", "10.0 us", "0.100", "-1.0%"), table.Row("a longer name", "5 s", "12.0 us", note="why")]
+        self.assertEqual(table.text(rows), "short          40 s   1.0 us  10.0 us  0.100  -1.0%\n"
+                                           "a longer name   5 s  12.0 us                           why")
+        self.assertEqual(table.markdown(rows).splitlines(), [
+            "| work | tuned | Diapason | PyTorch | ratio | tasks' sum | estimate |  |", "|---|---:|---:|---:|---:|---:|---:|---|",
+            "| short | 40 s | 1.0 us | 10.0 us | 0.100 | -1.0% |  |  |", "| a longer name | 5 s | 12.0 us |  |  |  |  | why |"])
 
-    def test_the_default_parts_fit_into_25_minutes(self):
-        import h200
-        self.assertLess(sum(h200.planned_seconds(part, cases.SECONDS) for part in cases.PARTS), 25 * 60)
+    def test_the_default_parts_fit_into_two_calls_of_ten_minutes_and_fourteen_minutes_in_all(self):
+        self.assertEqual(sorted(part for call in cases.CALLS for part in call), sorted(cases.PARTS))
+        for call in cases.CALLS:
+            self.assertLess(cases.START + sum(map(cases.planned_seconds, call)), 9 * 60)
+        self.assertLess(sum(cases.START + sum(map(cases.planned_seconds, call)) for call in cases.CALLS), 14 * 60)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 #include "tests/cli/process.h"
 #include "tests/cli/testing.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 // Every flag that a unit uses or suggests is one of its command's.
 TEST(Systemd, UnitsUseFlagsThatThereAre) {
   int units = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(DIAPASON_DEPLOY "/systemd")) {
+  for (const auto& entry : std::filesystem::directory_iterator(TEST_PATH(DIAPASON_DEPLOY) + "/systemd")) {
     const std::string text = ReadText(entry.path());
     std::smatch command;
     ASSERT_TRUE(std::regex_search(text, command, std::regex(R"(ExecStart=/opt/diapason/bin/diapason (\w+) )"))) << entry.path();
@@ -28,7 +29,7 @@ TEST(Systemd, UnitsUseFlagsThatThereAre) {
 
 // The batch script becomes a worker of the job's name, with the flags behind the script's.
 TEST(SlurmScript, BecomesAWorker) {
-  const std::string script = DIAPASON_DEPLOY "/slurm/worker.sbatch";
+  const std::string script = TEST_PATH(DIAPASON_DEPLOY) + "/slurm/worker.sbatch";
   auto run = [&](const std::string& environment, const std::string& flags) {
     FILE* pipe = popen(("env -i PATH=/usr/bin:/bin " + environment + " bash " + script + " " + flags + " 2>&1").c_str(), "r");
     std::string out;

@@ -1,4 +1,5 @@
 // The whole way of a small network through the commands: tasks, tune, query, explain, build, run.
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <set>
@@ -95,6 +96,38 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_LT(ran["check"]["max_rel_error"], 1e-4);
 }
 
+// What the package took when it was built corrects what later builds and runs of the tuner expect.
+TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
+  ASSERT_EQ(Tune("4").code, 0);
+  const auto build = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--history", Path("h.db"), "--out", Path("package"), "--json"});
+    const CliResult built = Cli(Args("build", flags));
+    EXPECT_EQ(built.code, 0) << built.err;
+    EXPECT_EQ(built.err, "");
+    return built.json();
+  };
+  const auto unmeasured = build({"--no-measure"});
+  EXPECT_TRUE(unmeasured["measured_us"].is_null());
+  EXPECT_EQ(unmeasured["estimated_us"], unmeasured["tasks_us"]);
+  const auto first = build({});
+  const double tasks = first["tasks_us"], measured = first["measured_us"];
+  EXPECT_GT(measured, 0);
+  EXPECT_EQ(first["estimated_us"], first["tasks_us"]) << "nothing was known yet";
+
+  const double ratio = std::clamp(measured / tasks, 0.5, 2.0);
+  EXPECT_NEAR(build({"--no-measure"})["estimated_us"], ratio * tasks, 1e-6 * tasks);
+  const auto resumed = Tune("4").json();
+  EXPECT_NEAR(resumed["estimated_us"], ratio * static_cast<double>(resumed["tasks_us"]), 1e-6 * tasks);
+  const auto ran = Cli({"run", Path("package"), "--bench", "--repeat", "1", "--min-repeat-ms", "1", "--json"}).json();
+  EXPECT_NEAR(ran["estimated_us"], ratio * tasks, 1e-6 * tasks);
+  EXPECT_NEAR(ran["tasks_us"], tasks, 1e-6 * tasks);
+
+  // The same network with other options is another one.
+  const auto other = Cli({"tune", "gemm", "--m", "16", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--history", Path("h.db"),
+                          "--trials", "3", "--min-repeat-ms", "1", "--json"}).json();
+  EXPECT_EQ(other["estimated_us"], other["tasks_us"]);
+}
+
 TEST_F(EndToEnd, BuildWithoutRecordsWarnsOnceForEachTask) {
   const std::string workload = Cli(Args("tasks", {"--json"})).json()["tasks"][0]["workload"];
   const std::string name = Cli(Args("tasks", {"--json"})).json()["tasks"][0]["name"];
@@ -179,12 +212,15 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   tune("c.db", {"--trials", "2", "--number", "7", "--repeat", "4", "--no-race", "--seed", "11", "--tasks", "1"});
   const auto records = Cli({"query", "--history", Path("c.db"), "--top", "5", "--json"}).json()["records"];
   ASSERT_EQ(records.size(), 2u);
+  std::multiset<size_t> samples;
   for (const auto& record : records) {
-    EXPECT_EQ(record["samples_us"].size(), 4u);
+    samples.insert(record["samples_us"].size());
     EXPECT_EQ(record["seed"], 11);
     const auto told = Cli({"explain", "--history", Path("c.db"), "--record", record["id"].dump(), "--json"}).json();
     EXPECT_GE(told["measured"]["number"], 7);
   }
+  // The best was measured again at the end; the other one, too, if that made it the best.
+  EXPECT_TRUE(samples == (std::multiset<size_t>{4, 9}) || samples == (std::multiset<size_t>{9, 9}));
   const auto timed = tune("d.db", {"--seconds", "8"});
   EXPECT_EQ(timed["stopped"], "the time is over");
   EXPECT_LT(timed["seconds"], 12);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "tests/cli/fleet_fixture.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -14,12 +15,12 @@ class LaunchCli : public FleetCli {
     std::filesystem::create_directories(Path("engine"));
     std::filesystem::create_directories(Path("bin"));
     for (const char* name : {"sbatch", "squeue", "scancel"})
-      std::filesystem::create_symlink(DIAPASON_ENGINES "/slurm", Path("bin") + "/" + name);
-    std::filesystem::create_symlink(DIAPASON_ENGINES "/kubectl", Path("bin/kubectl"));
+      std::filesystem::create_symlink(TEST_PATH(DIAPASON_ENGINES) + "/slurm", Path("bin") + "/" + name);
+    std::filesystem::create_symlink(TEST_PATH(DIAPASON_ENGINES) + "/kubectl", Path("bin/kubectl"));
     path_ = std::getenv("PATH");
     setenv("PATH", (Path("bin") + ":" + path_).c_str(), 1);
     setenv("ENGINE", Path("engine").c_str(), 1);
-    setenv("DIAPASON", DIAPASON_PROGRAM, 1);
+    setenv("DIAPASON", TEST_PATH(DIAPASON_PROGRAM).c_str(), 1);
   }
   void TearDown() override {
     for (pid_t pid : Jobs()) kill(pid, SIGKILL);
@@ -80,7 +81,7 @@ TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
                                    "64",       "--target", "cpu -num-cores=1", "--trials", "48",
                                    "--min-repeat-ms", "20", "--service", address};  // a queue that lasts
   std::vector<std::string> launch = Launch("kubernetes", "1");
-  launch.insert(launch.end(), {"--max-workers", "2", "--kube-template", DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"});
+  launch.insert(launch.end(), {"--max-workers", "2", "--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"});
   args.insert(args.end(), launch.begin(), launch.end());
   ExpectError(Cli(args), "--launch starts workers that end with this command; add --wait");
   args.push_back("--wait");
@@ -210,7 +211,7 @@ class LaunchSecrets : public LaunchCli, public testing::WithParamInterface<const
  protected:
   void SetUp() override {
     LaunchCli::SetUp();
-    ASSERT_EQ(std::system(("bash " DIAPASON_MAKE_CERTS " " + Path("certs") + " tracker worker client >/dev/null").c_str()), 0);
+    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " tracker worker client >/dev/null").c_str()), 0);
     std::filesystem::create_directories(Base());
   }
   bool InPods() const { return std::string(GetParam()) == "kubernetes"; }
@@ -226,7 +227,7 @@ class LaunchSecrets : public LaunchCli, public testing::WithParamInterface<const
       more.insert(more.end(), args.begin(), args.end());
     more.insert(more.end(), {"--token-file", Path("certs/submitter.token"), "--worker-token-file", Path("certs/worker.token")});
     const std::vector<std::string> where = InPods()
-        ? std::vector<std::string>{"--kube-template", DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"}
+        ? std::vector<std::string>{"--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"}
         : std::vector<std::string>{"--worker-secrets", Base()};
     more.insert(more.end(), where.begin(), where.end());
     return Tune(tracker, "32", more);

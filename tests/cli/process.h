@@ -13,12 +13,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/paths.h"
 
 namespace diapason {
 
@@ -78,7 +81,11 @@ inline std::string OwnLoopback() {
 // `diapason ARGS`, its output in the files LOG.out and LOG.err. Killed at the end at the latest.
 class Process {
  public:
-  Process(const std::vector<std::string>& args, std::string log) : log_(std::move(log)) {
+  // Called in the new process before the program starts, for limits; must only call what is safe after fork.
+  using InChild = std::function<void()>;
+
+  Process(const std::vector<std::string>& args, std::string log, const InChild& in_child = nullptr)
+      : log_(std::move(log)) {
     std::vector<std::string> all = {"diapason"};
     all.insert(all.end(), args.begin(), args.end());
     std::vector<char*> pointers;
@@ -91,7 +98,8 @@ class Process {
     if (getppid() != parent) _exit(1);
     dup2(open((log_ + ".out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 1);
     dup2(open((log_ + ".err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), 2);
-    execv(DIAPASON_PROGRAM, pointers.data());
+    if (in_child != nullptr) in_child();
+    execv(TEST_PATH(DIAPASON_PROGRAM).c_str(), pointers.data());
     _exit(127);
   }
   ~Process() { Kill(); }

@@ -15,6 +15,7 @@
 #include "db/history.h"
 #include "scheduler/candidate.h"
 #include "tests/cli/testing.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -34,7 +35,7 @@ class ProgramTest : public CliTest {
   // Starts the program with its own TMPDIR, its output in files. No file that it writes may grow beyond `room` bytes.
   pid_t Start(const std::vector<std::string>& args, int64_t room = 0, const std::string& out = "") {
     const std::string output = out.empty() ? Path("out") : out, errors = Path("err"), tmp = "TMPDIR=" + Path("tmp");
-    std::vector<std::string> words = {DIAPASON_PROGRAM};
+    std::vector<std::string> words = {TEST_PATH(DIAPASON_PROGRAM)};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -47,7 +48,7 @@ class ProgramTest : public CliTest {
     const rlimit limit{static_cast<rlim_t>(room), static_cast<rlim_t>(room)};
     if (room > 0 && setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(98);
     putenv(const_cast<char*>(tmp.c_str()));
-    execv(DIAPASON_PROGRAM, argv.data());
+    execv(TEST_PATH(DIAPASON_PROGRAM).c_str(), argv.data());
     _exit(97);
   }
 
@@ -224,7 +225,7 @@ TEST_F(ProgramTest, AReportThatDoesNotGetThroughIsAFailure) {
   }
   // A pipe whose reader went away.
   const std::string command =
-      absl::StrCat("{ sleep 0.2; '", DIAPASON_PROGRAM, "' networks; echo code $? >&2; } 2>'", Path("err"), "' | true");
+      absl::StrCat("{ sleep 0.2; '", TEST_PATH(DIAPASON_PROGRAM), "' networks; echo code $? >&2; } 2>'", Path("err"), "' | true");
   ASSERT_EQ(std::system(command.c_str()), 0);
   EXPECT_EQ(ReadAll(Path("err")), sentence + "code 1\n");
 }

@@ -6,6 +6,7 @@
 
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "tests/cli/fleet_fixture.h"
+#include "worker/convert.h"
 
 namespace diapason {
 namespace {
@@ -62,7 +63,9 @@ TEST_F(FleetCli, ADeviceThatAnotherWorkerHasIsNamedAndWaitedFor) {
   const std::string address = tracker->Address();
   ChangedWorkers proxy(address, [](v1::RegisterRequest& request) {
     request.mutable_devices(0)->set_target("cuda -arch=sm_90");
-    request.mutable_devices(0)->mutable_facts()->set_uuid("GPU-6e3f");
+    v1::DeviceFacts& facts = *request.mutable_devices(0)->mutable_facts();
+    ToProto(DefaultFacts(Target::Parse("cuda -arch=sm_90").value()), facts);
+    facts.set_uuid("GPU-6e3f");
   });
   auto first = Worker(proxy.address(), "first");
   const auto registered = [](const Process& worker, const std::string& name) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tests/cli/fleet_fixture.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -12,7 +13,7 @@ class SecurityCli : public FleetCli {
  protected:
   // What deploy/make-certs.sh makes: Path(name).
   void Certificates(const std::string& name, const std::string& more = "") {
-    ASSERT_EQ(std::system(("bash " DIAPASON_MAKE_CERTS " " + Path(name) + " " + more + " >/dev/null").c_str()), 0);
+    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path(name) + " " + more + " >/dev/null").c_str()), 0);
   }
   std::vector<std::string> Tls(const std::string& peer, const std::string& own = "certs",
                                const std::string& ca = "certs") const {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "tests/cli/fleet_fixture.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -158,7 +159,7 @@ TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
   auto service = Serve(OwnLoopback(), {"--running", "1"});
   const std::string address = service->Address();
   auto submit = [&](std::vector<std::string> more) {
-    std::vector<std::string> args = {"submit", DIAPASON_ONNX_TESTDATA "/node/test_matmul_2d/model.onnx", "--target",
+    std::vector<std::string> args = {"submit", TEST_PATH(DIAPASON_ONNX_TESTDATA) + "/node/test_matmul_2d/model.onnx", "--target",
                                      "cpu -num-cores=1", "--trials", "4", "--min-repeat-ms", "1", "--service", address,
                                      "--json"};
     args.insert(args.end(), more.begin(), more.end());

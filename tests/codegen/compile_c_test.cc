@@ -9,8 +9,8 @@
 #include <fstream>
 #include <thread>
 
-#include "compiler/codegen/child_process.h"
 #include "compiler/codegen/compile.h"
+#include "compiler/codegen/temporary.h"
 
 namespace diapason {
 namespace {
@@ -147,16 +147,6 @@ TEST_F(CompileC, UnwritableFolderIsAnErrorThatNamesIt) {
             "cannot make a folder in /no/such/folder: No such file or directory; set TMPDIR to a folder that "
             "can be written to");
   setenv("TMPDIR", (folder_ + "/tmp").c_str(), 1);
-}
-
-TEST(ChildProcess, GivesOutputAndExitCode) {
-  absl::StatusOr<TemporaryDirectory> folder = TemporaryDirectory::Create();
-  ASSERT_TRUE(folder.ok());
-  const absl::StatusOr<ProcessResult> result =
-      RunProcess({"sh", "-c", "echo out; echo err >&2; exit 3"}, folder->File("o"), 10);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->exit_code, 3);
-  EXPECT_EQ(result->output, "out\nerr\n");
 }
 
 }  // namespace

@@ -50,6 +50,70 @@ extern "C" __global__ void __launch_bounds__(32) row(const float* __restrict__ X
 )");
 }
 
+// Programmatic dependent launch: what the kernel in front may still write has no __restrict__ and is read behind the wait.
+TEST(GpuPrinter, OverlappingKernelsWaitBeforeTheyTouchWhatIsNotConstant) {
+  KernelFunc kernel = RowKernel();
+  kernel.overlap = true;
+  kernel.params[2].constant = true;
+  const std::string source = SourceOf(kernel, Dialect::kCuda);
+  EXPECT_NE(source.find("row(const float* X, float* Y, const float* __restrict__ bias) {\n  launch_dependents();\n"), std::string::npos)
+      << source;
+  EXPECT_NE(source.find("      const int t = threadIdx.x;\n      wait_for_previous();\n      {\n        const float4 chunk0 ="), std::string::npos)
+      << source;
+  EXPECT_EQ(SourceOf(kernel, Dialect::kOpenCl), SourceOf(RowKernel(), Dialect::kOpenCl));
+}
+
+// The number of times that `text` is in the source behind the helpers.
+int Count(const std::string& source, const std::string& text) {
+  int count = 0;
+  for (size_t at = source.find("__global__"); (at = source.find(text, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
+  const Expr b = MakeVar("b"), t = MakeVar("t"), i = MakeVar("i");
+  const Expr arrival = Load(11, DType::kInt64, {I(0)});
+  const Stmt ask = MakeIf(Eq(t, I(0)), MakeSeq({MakeBulkInit(arrival, 1), MakeBulkCopy(10, I(0), 64, At(2, I(0)), arrival)}));
+  const Stmt add = Serial(i, 2, MakeStore(1, Mad(i, 32, t), Add(At(0, Mad(i, 32, t)), At(10, Mad(i, 32, t)))));
+  Stmt body = MakeSeq({ask, MakeBarrier(), MakeBulkWait(arrival, I(0)), add});
+  body = MakeAlloc(Scoped(11, "arrival", 1, Scope::kShared, DType::kInt64), body);
+  body = MakeAlloc(Scoped(10, "tile", 64, Scope::kShared), body);
+  KernelFunc kernel = KernelOf("ahead", {Global(0, "X", 64), Global(1, "Y", 64, true), Global(2, "W", 64)},
+                               BlockLoop(b, 1, ThreadLoop(t, 32, body)), 1, 32);
+  kernel.overlap = true;
+  kernel.params[2].constant = true;
+  const std::string ahead = SourceOf(kernel, Dialect::kCuda);
+  EXPECT_EQ(Count(ahead, "wait_for_previous();"), 1) << ahead;
+  EXPECT_LT(ahead.find("bulk_copy(tile"), ahead.rfind("wait_for_previous();")) << ahead;
+  EXPECT_NE(ahead.find("wait_for_previous();\n      for (int i = 0"), std::string::npos) << "outside of the loop:\n" << ahead;
+  // The same copy of what is not constant.
+  kernel.params[2].constant = false;
+  const std::string behind = SourceOf(kernel, Dialect::kCuda);
+  EXPECT_EQ(Count(behind, "wait_for_previous();"), 1) << behind;
+  EXPECT_NE(behind.find("wait_for_previous();\n      if (t == 0) {"), std::string::npos) << behind;
+}
+
+TEST(GpuPrinter, EveryThreadWaitsOnce) {
+  const Expr b = MakeVar("b"), t = MakeVar("t"), n = MakeVar("n");
+  const Stmt copy = MakeIf(Lt(t, I(20)), MakeStore(1, t, At(0, t)));
+  const auto wait_of = [&](const Stmt& body) {
+    KernelFunc kernel = KernelOf("once", {Global(0, "X", 32), Global(1, "Y", 32, true), Global(2, "W", 32)},
+                                 BlockLoop(b, 1, ThreadLoop(t, 32, body)), 1, 32);
+    kernel.overlap = true;
+    kernel.params[2].constant = true;
+    const std::string source = SourceOf(kernel, Dialect::kCuda);
+    EXPECT_EQ(Count(source, "wait_for_previous();"), 1) << source;
+    return source.substr(source.rfind("wait_for_previous();"));
+  };
+  EXPECT_EQ(wait_of(MakeSeq({copy, MakeBarrier(), copy})).find("wait_for_previous();\n      if (t < 20) {"), 0u);
+  // The value of a let is read where the let is.
+  const Stmt let = MakeLet(n, At(0, I(0), DType::kInt32), MakeStore(1, t, Cast(DType::kFloat32, n)));
+  EXPECT_EQ(wait_of(let).find("wait_for_previous();\n      {\n        const int"), 0u);
+  // A kernel that touches nothing of others waits too: the next one counts on it.
+  const Stmt nothing = MakeAlloc(Scoped(10, "local", 1, Scope::kLocal), MakeStore(10, I(0), At(2, t)));
+  EXPECT_EQ(wait_of(nothing), "wait_for_previous();\n}\n");
+}
+
 TEST(GpuPrinter, OpenClText) {
   EXPECT_EQ(SourceOf(RowKernel(), Dialect::kOpenCl),
             R"(static inline int umod32(int a, uint b) { return (int)((uint)a % b); }

@@ -133,6 +133,31 @@ class ReferenceThread {
     warp->barrier.arrive_and_wait();
   }
 
+  // What a tensor core sees of a factor: TensorFloat-32. The low 13 bits are ignored, not rounded.
+  static double AsTensorFloat(double value) {
+    const auto single = static_cast<float>(value);
+    uint32_t bits;
+    std::memcpy(&bits, &single, sizeof bits);
+    bits &= 0xffffe000u;
+    float large;
+    std::memcpy(&large, &bits, sizeof large);
+    return large;
+  }
+  // What of a factor is left over then, rounded to TensorFloat-32 itself.
+  static double SmallPart(double value) {
+    const auto rest = static_cast<float>(static_cast<float>(value) - AsTensorFloat(value));
+    uint32_t bits;
+    std::memcpy(&bits, &rest, sizeof bits);
+    bits += 0x1000u;
+    float rounded;
+    std::memcpy(&rounded, &bits, sizeof rounded);
+    return AsTensorFloat(rounded);
+  }
+  // A product as the kernels make it, of three on tensor cores: all but that of the small parts.
+  static double ThreeProducts(double a, double b) {
+    return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
+  }
+
   // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g.
   void Multiply(const StmtNode& s) {
     const int64_t lane = thread % 32;
@@ -142,24 +167,17 @@ class ReferenceThread {
       const int64_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = 0;
       for (int64_t k = 0; k < 8; ++k)
-        sum += warp->factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8] * warp->factors[column * 4 + k % 4][4 + k / 4];
+        sum += ThreeProducts(warp->factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8], warp->factors[column * 4 + k % 4][4 + k / 4]);
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
       to = s.from_zero ? sum : to + sum;
     }
     warp->barrier.arrive_and_wait();
   }
 
-  // Of what TensorFloat-32 can hold, rounded towards zero, is nothing left over.
   void SmallParts(const StmtNode& s) {
     for (int64_t i = 0; i < s.extent; ++i) {
       const double whole = memory.at(s.value->buffer)->at(Int(s.value->args[0]) + i);
-      const float value = static_cast<float>(whole);
-      uint32_t bits;
-      std::memcpy(&bits, &value, sizeof bits);
-      bits &= 0xffffe000u;
-      float large;
-      std::memcpy(&large, &bits, sizeof large);
-      memory.at(s.buffer)->at(Int(s.index) + i) = whole - large;
+      memory.at(s.buffer)->at(Int(s.index) + i) = SmallPart(whole);
     }
   }
 
@@ -235,7 +253,8 @@ class ReferenceThread {
       for (int64_t k = 0; k < 8; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
         const double* column_factors = &product.column_factors[(column * 8 + k) * 2];
-        sum += row_factors[0] * column_factors[0] - row_factors[4] * column_factors[1];  // but for the product of the small parts
+        const double row_large = AsTensorFloat(row_factors[0]), column_large = AsTensorFloat(column_factors[0]);
+        sum += AsTensorFloat(row_factors[4]) * column_large + row_large * AsTensorFloat(column_factors[1]) + row_large * column_large;
       }
       double& to = sums.at(product.sums + i);
       to = s.from_zero ? sum : to + sum;

@@ -127,6 +127,49 @@ TEST_F(HistoryTest, NamesARecordThatIsNotThere) {
   EXPECT_EQ(history->EndRun(9), absl::NotFoundError("history '" + Path("h.db") + "' has no run 9"));
 }
 
+TEST_F(HistoryTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
+  auto history = Open(Path("h.db"));
+  TuningRecord lucky = TimedRecord("w", 1e-6), steady = TimedRecord("w", 2e-6);
+  std::get<Timing>(lucky.outcome) = Timing{{1e-6}, 10, true, 0.5, 0.25};
+  ASSERT_TRUE(history->Append({lucky, steady, FailedRecord()}).ok());
+  EXPECT_EQ(history->AddSamples(1, {3e-6, 4e-6}).value(), 3e-6);
+  history = Open(Path("h.db"));
+  const TuningRecord read = history->Get(1).value();
+  EXPECT_TRUE(read.outcome == Outcome(Timing{{1e-6, 3e-6, 4e-6}, 10, false, 0.5, 0.25}));
+  EXPECT_EQ(history->Best("w", read.device_model).value()->id, 2);
+  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+
+  EXPECT_EQ(history->AddSamples(9, {1e-6}).status().code(), absl::StatusCode::kNotFound);
+  const std::string name = Path("h.db");
+  EXPECT_EQ(history->AddSamples(3, {1e-6}).status(),
+            absl::FailedPreconditionError("record 3 of history '" + name + "' is of a failure and can get no samples"));
+  EXPECT_EQ(history->AddSamples(1, {}).status(),
+            absl::InvalidArgumentError("record 1 of history '" + name + "' cannot get these samples: there are none"));
+  EXPECT_EQ(history->AddSamples(1, {-1}).status(),
+            absl::InvalidArgumentError("record 1 of history '" + name + "' cannot get these samples: its sample of -1 s is no positive time"));
+  EXPECT_TRUE(history->Get(1).value().outcome == read.outcome);
+}
+
+TEST_F(HistoryTest, KeepsTheLastLatencyOfANetworkOnADevice) {
+  {
+    auto history = Open(Path("h.db"));
+    EXPECT_EQ(history->Latency("net", "cuda", "H200").value(), std::nullopt);
+    ASSERT_TRUE(history->SetLatency({"net", "cuda", "H200", 9e-6, 8e-6, 7e-6}).ok());
+    ASSERT_TRUE(history->SetLatency({"net", "cuda", "H100", 5e-6, 4e-6, 3e-6}).ok());
+    ASSERT_TRUE(history->SetLatency({"net", "cuda", "H200", 3e-6, 2e-6, 1e-6, 77}).ok());
+    EXPECT_EQ(history->SetLatency({"net", "cuda", "H200", 0, 2e-6, 1e-6}),
+              absl::InvalidArgumentError("the latency of network 'net' cannot be stored in history '" + Path("h.db") +
+                                         "': 0 s is no positive time"));
+  }
+  auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
+  const auto known = history->Latency("net", "cuda", "H200").value();
+  ASSERT_TRUE(known.has_value());
+  EXPECT_EQ(std::make_tuple(known->measured, known->tasks, known->modelled, known->measured_at),
+            std::make_tuple(3e-6, 2e-6, 1e-6, int64_t{77}));
+  EXPECT_GT(history->Latency("net", "cuda", "H100").value()->measured_at, 0);
+  EXPECT_EQ(history->Latency("net", "cpu", "H200").value(), std::nullopt);
+}
+
 TEST_F(HistoryTest, NotesRunsAndTheirEnd) {
   auto history = Open(Path("h.db"));
   const int64_t first = history->StartRun({.command_line = "a", .seed = 1}).value();
@@ -259,7 +302,7 @@ TEST_F(QueryTest, InfoCountsWhatIsThere) {
                             FailedRecord(ErrorKind::kRunTimeout, "v")})
                   .ok());
   const HistoryInfo info = history->Info().value();
-  EXPECT_EQ(info.schema_version, 2);
+  EXPECT_EQ(info.schema_version, 3);
   EXPECT_EQ(info.records, 6);
   EXPECT_EQ(info.failed, 3);
   EXPECT_EQ(info.runs, 1);

@@ -115,6 +115,24 @@ TEST_F(JsonLinesTest, AKnownRecordGainsItsVerificationAndARunItsEnd) {
   EXPECT_EQ(Export(*other), after);
 }
 
+TEST_F(JsonLinesTest, AKnownRecordGainsSamplesAndNeverLosesThem) {
+  auto history = Open(Path("a.db")), other = Open(Path("b.db"));
+  ASSERT_TRUE(history->Append({TimedRecord()}).ok());
+  const std::string before = Export(*history);
+  ASSERT_TRUE(history->AddSamples(1, {5e-6, 6e-6}).ok());
+  const std::string after = Export(*history);
+  ASSERT_TRUE(Import(*other, before).ok());
+  EXPECT_EQ(Import(*other, after).value().updated, 1);
+  EXPECT_EQ(Export(*other), after);
+  EXPECT_EQ(Import(*other, before).value().updated, 0);
+  EXPECT_EQ(Export(*other), after);
+  // Others than those that both have.
+  auto third = Open(Path("c.db"));
+  ASSERT_TRUE(Import(*third, before).ok());
+  ASSERT_TRUE(third->AddSamples(1, {7e-6}).ok());
+  EXPECT_FALSE(Import(*third, after).ok());
+}
+
 TEST_F(JsonLinesTest, AnExportCanBeFiltered) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history, {.filter = {.network = "n1"}});

@@ -111,7 +111,7 @@ TEST_F(OpenTest, MigratesAVersion1FileAndKeepsAllOfIt) {
     ExpectVersion1Content(*history);
     ASSERT_TRUE(history->SetVerified(7, true, 1e-6, "").ok());
   }
-  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "2|");
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "3|");
   auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
   EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
   EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
@@ -215,12 +215,12 @@ TEST_F(OpenTest, RefusesWhatIsNoHistoryAndLeavesIt) {
 TEST_F(OpenTest, RefusesANewerVersionAndLeavesIt) {
   const std::string path = Path("h.db");
   { ASSERT_TRUE(Open(path)->Append({TimedRecord()}).ok()); }
-  RunSql(path, "PRAGMA user_version=3");
+  RunSql(path, "PRAGMA user_version=4");
   const std::string before = ReadFile(path);
   for (HistoryMode mode : kAllModes) {
     EXPECT_EQ(History::Open(path, mode).status(),
               absl::FailedPreconditionError("history '" + path +
-                                            "' has schema version 3, newer than this program's 2; use "
+                                            "' has schema version 4, newer than this program's 3; use "
                                             "a newer diapason, or name another file"));
   }
   EXPECT_EQ(ReadFile(path), before);

@@ -61,12 +61,18 @@ std::string ReadSeed(const fs::path& path) {
   return decoded;
 }
 
-void AddSeeds(const fs::path& path, std::vector<std::string>& seeds) {
-  if (!fs::is_directory(path)) return seeds.push_back(ReadSeed(path));
+// False, with a sentence on stderr, if there is nothing at the path: a corpus that moved would pass for ever.
+bool AddSeeds(const fs::path& path, std::vector<std::string>& seeds) {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(path)) files.push_back(entry.path());
+  if (fs::is_directory(path)) {
+    for (const auto& entry : fs::directory_iterator(path)) files.push_back(entry.path());
+  } else if (fs::is_regular_file(path)) {
+    files.push_back(path);
+  }
+  if (files.empty()) std::fprintf(stderr, "there are no seeds in %s: name a file, or a folder with files\n", path.c_str());
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) seeds.push_back(ReadSeed(file));
+  return !files.empty();
 }
 
 // Changes as libFuzzer makes them, without its knowledge of what they reach.
@@ -155,8 +161,8 @@ int Main(int argc, char** argv) {
       seed = std::atol(argv[++i]);
     } else if (has_value && arg == "--write-seeds") {
       write_to = argv[++i];
-    } else {
-      AddSeeds(arg, seeds);
+    } else if (!AddSeeds(arg, seeds)) {
+      return 2;
     }
   }
   if (!write_to.empty()) return WriteSeeds(write_to, seeds);
@@ -172,7 +178,9 @@ int Main(int argc, char** argv) {
     ++done;
   }
   std::printf("%zu seeds and %ld changed ones\n", seeds.size(), done);
-  return 0;
+  if (!seeds.empty() && (done > 0 || runs == 0)) return 0;
+  std::fprintf(stderr, "nothing was tried: --seconds %g is not enough for one input\n", seconds);
+  return 1;
 }
 
 }  // namespace

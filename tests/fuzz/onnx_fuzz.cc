@@ -5,9 +5,12 @@
 
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/onnx/import.h"
-#include "compiler/graph/partition.h"
+#include "compiler/graph/cuts.h"
 #include "compiler/graph/passes.h"
+#include "compiler/tensor/accesses.h"
+#include "diapason/v1/import.pb.h"
 #include "onnx/onnx_pb.h"
+#include "service/import_form.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/graph/onnx/model_builder.h"
 
@@ -38,12 +41,22 @@ std::string ListModel() {
 
 }  // namespace
 
-std::vector<std::string> FuzzSeeds() { return {SampleModel(), ListModel()}; }
+std::string CutsSeed() {
+  ModelOptions options;
+  options.extra["image"] = "32";
+  v1::ImportedCuts cuts;
+  ToProto(FindCuts(LoadOptimized("squeezenet_v1.1", options).value()).value(), cuts);
+  return cuts.SerializeAsString();
+}
+
+std::vector<std::string> FuzzSeeds() { return {SampleModel(), ListModel(), CutsSeed()}; }
 
 }  // namespace diapason
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace diapason;
+  // From a process that a model has taken over.
+  if (v1::ImportedCuts cuts; cuts.ParseFromArray(data, static_cast<int>(size))) (void)FromProto(cuts);
   std::istringstream bytes(std::string(reinterpret_cast<const char*>(data), size));
   absl::StatusOr<Network> network = ImportOnnxStream(bytes, "model.onnx", "/nonexistent", {});
   if (!network.ok()) {
@@ -53,6 +66,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FUZZ_EXPECT(network->Validate().ok());
   if (!Optimize(*network, {}).ok()) return 0;
   FUZZ_EXPECT(network->Validate().ok());
-  (void)PartitionNetwork(*network);
+  const absl::StatusOr<Cuts> cuts = FindCuts(*network);
+  if (!cuts.ok()) return 0;
+  // As from the process that reads models.
+  v1::ImportedCuts sent;
+  ToProto(*cuts, sent);
+  const absl::StatusOr<Cuts> received = FromProto(sent);
+  FUZZ_EXPECT(received.ok() && received->partition.tasks.size() == cuts->partition.tasks.size());
+  for (size_t t = 0; t < cuts->partition.tasks.size(); ++t) {
+    FUZZ_EXPECT(received->partition.tasks[t].workload_key == cuts->partition.tasks[t].workload_key);
+    (void)CheckAccesses(received->partition.tasks[t].dag);
+  }
   return 0;
 }

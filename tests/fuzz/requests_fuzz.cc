@@ -3,11 +3,15 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "compiler/tensor/accesses.h"
+#include "compiler/tensor/interpret.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
+#include "scheduler/space.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/programs.h"
+#include "worker/convert.h"
 #include "worker/limits.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
@@ -18,6 +22,8 @@ namespace {
 // Small, so that what is let through is lowered quickly.
 constexpr RequestLimits kLimits{.bytes = 1 << 16, .nodes = 2000, .steps = 64, .iterations = 1 << 24, .tensor_bytes = 1 << 26};
 
+constexpr int64_t kMaxEvaluated = 1 << 12;
+
 v1::RegisterRequest Worker() {
   v1::RegisterRequest request;
   request.mutable_protocol()->set_low(kLowestProtocol);
@@ -27,6 +33,7 @@ v1::RegisterRequest Worker() {
   v1::DeviceDescription& device = *request.add_devices();
   device.set_name("cpu:0");
   device.set_target("cpu");
+  ToProto(DefaultFacts(Target::Parse("cpu").value()), *device.mutable_facts());
   device.mutable_facts()->set_model("model");
   device.set_state(v1::DEVICE_STATE_READY);
   return request;
@@ -62,7 +69,7 @@ void Track(const v1::MeasureRequest& measurement) {
       v1::LeaseOutcome& outcome = *report.add_outcomes();
       outcome.set_lease(grant.lease());
       outcome.mutable_result()->set_id(grant.request().id());
-      outcome.mutable_result()->mutable_timing()->add_samples(1);
+      outcome.mutable_result()->mutable_error()->set_kind("compile");
     }
   });
   v1::ReportResponse reported;
@@ -75,6 +82,30 @@ void Track(const v1::MeasureRequest& measurement) {
   tracker.Shutdown();
 }
 
+// What is proven to read only what is there does so, which the sanitizer sees.
+void Evaluate(const ComputeDag& dag) {
+  int64_t work = 0;
+  for (const Stage& stage : dag.stages()) work += stage.placeholder ? stage.elements() : stage.elements() * stage.terms();
+  if (work > kMaxEvaluated) return;
+  std::map<int, Array> inputs;
+  for (int id : dag.inputs()) {
+    const Stage& stage = dag.stage(id);
+    Array& values = inputs.emplace(id, Array(stage.dtype, stage.shape())).first->second;
+    for (int64_t i = 0; i < values.elements() && !IsFloat(stage.dtype); ++i)
+      values.set_int(i, i % 2 == 0 ? stage.valid_min : stage.valid_max);
+  }
+  (void)Interpret(dag, inputs);
+}
+
+// A worker's device as it registers it: with facts that are let through, spaces can be made.
+void MakeSpaces(const v1::DeviceDescription& device) {
+  const absl::StatusOr<DeviceFacts> facts = CheckedFacts(device);
+  if (!facts.ok()) return;
+  const Target target = Target::Parse(device.target()).value();
+  if (target.kind == TargetKind::kCpu && target.num_cores > facts->num_cores) return;
+  (void)DefaultSchedule(FuzzDags().front().dag, target, *facts);
+}
+
 void Build(const v1::MeasureRequest& request) {
   const absl::StatusOr<ComputeDag> dag = ParseDag(request.workload());
   const absl::StatusOr<Schedule> schedule = ParseSchedule(request.schedule());
@@ -83,6 +114,8 @@ void Build(const v1::MeasureRequest& request) {
   const std::string bytes = SerializeDag(*dag);
   const absl::StatusOr<ComputeDag> again = ParseDag(bytes);
   FUZZ_EXPECT(again.ok() && SerializeDag(*again) == bytes && again->workload_key() == dag->workload_key());
+  if (!CheckAccesses(*dag).ok()) return;
+  Evaluate(*dag);
   if (!schedule.ok() || !CheckSchedule(*schedule, kLimits).ok() || !target.ok()) return;
   LowerAndPrint(*dag, *schedule, *target);
 }
@@ -104,6 +137,13 @@ std::vector<std::string> FuzzSeeds() {
       }
     }
   }
+  for (const std::string& target : FuzzTargets()) {
+    v1::DeviceDescription device;
+    device.set_name("device:0");
+    device.set_target(target);
+    ToProto(DefaultFacts(Target::Parse(target).value()), *device.mutable_facts());
+    seeds.push_back(device.SerializeAsString());
+  }
   return seeds;
 }
 
@@ -111,6 +151,7 @@ std::vector<std::string> FuzzSeeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   google::protobuf::SetLogHandler(nullptr);  // it would tell of each text that is no UTF-8
+  if (diapason::v1::DeviceDescription device; device.ParseFromArray(data, static_cast<int>(size))) diapason::MakeSpaces(device);
   diapason::v1::MeasureRequest request;
   if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
   diapason::Track(request);

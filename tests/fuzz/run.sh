@@ -3,14 +3,14 @@
 # seconds each. What they reach is kept in build/fuzz/corpus/, an input that crashes or hangs in build/fuzz/found/; to keep it
 # from coming back, put it into tests/fuzz/corpus/TARGET (as text, or as hexadecimal digits in a file NAME.hex).
 #
-#   tests/fuzz/run.sh SECONDS [requests|schedules|records|imports|onnx]...
+#   tests/fuzz/run.sh SECONDS [requests|tracker|schedules|records|imports|onnx]...
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 seconds=${1:?give the seconds for each target}
 shift
 targets=("$@")
-((${#targets[@]})) || targets=(requests schedules records imports onnx)
+((${#targets[@]})) || targets=(requests tracker schedules records imports onnx)
 
 build=build/fuzz
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ \

@@ -4,6 +4,7 @@
 
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
+#include "compiler/graph/cuts.h"
 #include "testing.h"
 
 namespace diapason {
@@ -72,6 +73,21 @@ TEST(Builtin, WidthScalesTheChannelsOfEveryLayer) {
     ASSERT_NE(last, nullptr);
     EXPECT_EQ(weight(n.nodes[0]), c.first) << c.name;
     EXPECT_EQ(weight(*last), c.last) << c.name;
+  }
+}
+
+// Every worker checks it of what it is sent.
+TEST(Builtin, TasksOfAllNetworksReadWhatIsThere) {
+  for (const BuiltinInfo& network : BuiltinNetworks()) {
+    if (network.name == "resnet-101" || network.name == "resnet-152") continue;  // the tasks of resnet-50, more often
+    for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
+      ModelOptions options;
+      options.layout = layout;
+      const Cuts cuts = FindCuts(LoadOptimized(network.name, options).value()).value();
+      EXPECT_FALSE(cuts.partition.tasks.empty());
+      for (const Task& task : cuts.partition.tasks)
+        EXPECT_EQ(CheckAccesses(ParseDag(SerializeDag(task.dag)).value()), absl::OkStatus()) << network.name << " " << task.name;
+    }
   }
 }
 

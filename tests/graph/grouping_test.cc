@@ -152,5 +152,26 @@ TEST(Concatenation, EqualPartsShareATaskAndItsWorkload) {
   EXPECT_EQ(PartitionNetwork(alone.Out({alone.Conv(x, 2, 2)}))->tasks[0].workload_key, partition.tasks[0].workload_key);
 }
 
+// One kernel for all would be walked by recursion.
+TEST(Groups, OfALongChainAreSeveral) {
+  GraphBuilder b;
+  int x = b.In({4});
+  for (int n = 0; n < 1000; ++n) x = b.Op("neg", {b.Op("exp", {x})});
+  const Network n = b.Out({x});
+  const Grouping grouping = GroupNodes(n, {});
+  EXPECT_EQ(grouping.groups.size(), 16u);
+  for (const Group& group : grouping.groups) EXPECT_LE(group.nodes.size(), 128u);
+}
+
+// One kernel for all would have 2^60 products.
+TEST(Groups, OfSquaresOfSquaresAreSeveral) {
+  GraphBuilder b;
+  int x = b.In({4});
+  for (int n = 0; n < 60; ++n) x = b.Op("mul", {x, x});
+  const Network n = b.Out({x});
+  EXPECT_EQ(GroupNodes(n, {}).groups.size(), 7u);
+  ExpectSameResults(n, n);
+}
+
 }  // namespace
 }  // namespace diapason

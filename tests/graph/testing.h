@@ -11,6 +11,8 @@
 #include "compiler/graph/network.h"
 #include "compiler/graph/network_builder.h"
 #include "compiler/graph/partition.h"
+#include "compiler/tensor/accesses.h"
+#include "compiler/tensor/serialize.h"
 
 namespace diapason {
 
@@ -79,6 +81,12 @@ inline void ExpectSameResults(const Network& before, const Network& after, doubl
   ASSERT_TRUE(partition.ok()) << partition.status();
   auto cut = EvaluatePartition(after, *partition, inputs);
   ASSERT_TRUE(cut.ok()) << cut.status();
+  // A worker would take them.
+  for (const Task& task : partition->tasks) {
+    const auto sent = ParseDag(SerializeDag(task.dag));
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    EXPECT_EQ(CheckAccesses(*sent), absl::OkStatus()) << task.dag.ToString();
+  }
   ASSERT_EQ(got->size(), want->size());
   for (size_t i = 0; i < want->size(); ++i) {
     EXPECT_EQ(before.tensors[before.outputs[i]].name, after.tensors[after.outputs[i]].name);

@@ -69,6 +69,22 @@ TEST(LowerLimitsTest, LoopsThatWouldBeSourceTextWithoutEnd) {
   ExpectBeyond({Split(kC, 2, {1 << 30, 1 << 14})}, "stage c has 2.8823e+18 iterations, the most are 4.5036e+15");
 }
 
+TEST(LowerLimitsTest, GridsThatNoGpuLaunches) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto lower = [&](int64_t elements) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {elements});
+    const int y = b.Compute("y", {elements}, [&](auto& i) { return Add(b.At(x, i), FloatImm(1)); });
+    Schedule schedule;
+    schedule.steps = {Annotate(y, 0, Annotation::kBlockX)};
+    return Lower(b.Build({y}).value(), schedule, target, DefaultFacts(target)).status();
+  };
+  EXPECT_EQ(lower((int64_t{1} << 32) + 1),
+            absl::FailedPreconditionError("kernel k_y needs 4294967297 blocks, a GPU launches at most 2147483647; choose larger tiles"));
+  EXPECT_EQ(lower(int64_t{1} << 31).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(lower((int64_t{1} << 31) - 1), absl::OkStatus());
+}
+
 // Steps that hold for themselves, but not together.
 TEST(LowerLimitsTest, StagesThatAreNotThereWhereTheyAreRead) {
   EXPECT_TRUE(LowerStatus({ComputeAt(kC, kY, 0)}).ok());

@@ -61,6 +61,20 @@ extern "C" __global__ void ranks(float* out) {
 }
 )";
 
+// Programmatic dependent launch: `late` lets the next kernel start and writes a while later, `pass` touches nothing, `copy` reads.
+constexpr char kEarlySource[] = R"(
+#define START asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#define WAIT asm volatile("griddepcontrol.wait;" ::: "memory");
+extern "C" __global__ void late(const float* x, float* y) {
+  START
+  WAIT
+  for (const long long start = clock64(); clock64() - start < 200000;) {}
+  y[threadIdx.x] = x[threadIdx.x];
+}
+extern "C" __global__ void pass(const float* x) { START WAIT }
+extern "C" __global__ void copy(const float* x, float* y) { START WAIT y[threadIdx.x] = x[threadIdx.x]; }
+)";
+
 Target CudaTarget() {
   Target target;
   target.kind = TargetKind::kCuda;
@@ -116,6 +130,8 @@ TEST(CudaSources, Compile) {
   EXPECT_TRUE(plain.ok()) << plain.status();
   const absl::StatusOr<Program> cluster = CudaProgram(kClusterSource, "sm_90");
   EXPECT_TRUE(cluster.ok()) << cluster.status();
+  const absl::StatusOr<Program> early = CudaProgram(kEarlySource, "sm_90");
+  EXPECT_TRUE(early.ok()) << early.status();
 }
 
 TEST_F(CudaDeviceTest, FactsComeFromTheDevice) {
@@ -253,6 +269,31 @@ TEST_F(CudaDeviceTest, ClustersOfBlocks) {
     const std::vector<float> got = ReadFloats(*device_, *out, 32);
     for (int i = 0; i < 32; ++i)
       ASSERT_EQ(got[i], 100 * cluster + i % cluster) << "cluster " << cluster << " block " << i;
+  }
+}
+
+// Kernels that start early wait for the one in front alone, which has waited itself: so for all before.
+TEST_F(CudaDeviceTest, TheWaitForTheKernelInFrontIsOneForAllBefore) {
+  if (std::stoi(device_->facts().arch.substr(3)) < 90) GTEST_SKIP() << device_->facts().arch << " starts no kernel early";
+  auto module = LoadSource(kEarlySource);
+  auto x = Floats({0, 0}), y = Floats({0, 0}), z = Floats({0, 0}), other = Floats({0, 0});
+  const auto launch = [&](const char* name, std::vector<DeviceBuffer*> args, std::vector<bool> writes) {
+    Launch one{module.get(), KernelOf(name, {}, 1, 2), std::move(args), std::move(writes)};
+    one.kernel.overlap = true;
+    return one;
+  };
+  const auto late = launch("late", {x.get(), y.get()}, {false, true}), pass = launch("pass", {other.get()}, {false}),
+             copy = launch("copy", {y.get(), z.get()}, {false, true});
+  for (bool parallel : {false, true}) {
+    const std::vector<Launch> launches = {late, pass, pass, pass, copy, late, copy};
+    auto plan = parallel ? device_->MakeParallelPlan(launches) : device_->MakePlan(launches);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (int run = 1; run <= 50; ++run) {
+      WriteFloats(*device_, *x, {static_cast<float>(run), 0.5f});
+      ASSERT_TRUE((*plan)->Run().ok());
+      EXPECT_THAT(ReadFloats(*device_, *z, 2), ElementsAre(run, 0.5f)) << parallel;
+    }
+    ASSERT_TRUE(device_->Fill(*z, 0).ok());
   }
 }
 

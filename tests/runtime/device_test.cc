@@ -17,7 +17,9 @@ TEST(Devices, CpuIsListedFirst) {
 }
 
 TEST(Devices, EveryListedTargetOpensWithTheSameFacts) {
-  for (const DeviceListing& listing : ListDevices()) {
+  const std::vector<DeviceListing> devices = ListDevices();
+  ASSERT_FALSE(devices.empty());
+  for (const DeviceListing& listing : devices) {
     const absl::StatusOr<Target> target = Target::Parse(listing.target);
     ASSERT_TRUE(target.ok()) << target.status();
     const auto device = OpenDevice(*target);

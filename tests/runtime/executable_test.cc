@@ -113,6 +113,24 @@ TEST(Executable, RefusesProgramsThatContradictThemselves) {
             "the program's buffer 'prepared' has no valid size");
 }
 
+// Launches hold numbers of 32 bits: 2^32 + 1 blocks would be one.
+TEST(Executable, RefusesGridsThatNoGpuLaunches) {
+  auto device = OpenCpu();
+  Program program = TestProgram(8);
+  program.kernels[1].grid[0] = int64_t{1} << 32 | 1;
+  EXPECT_TRUE(Executable::Create(*device, program).ok()) << "iterations of a loop on cpu";
+  EXPECT_EQ(CheckLaunch(program.kernels[1]),
+            absl::FailedPreconditionError("kernel 'second' has 4294967297 blocks along an axis; a GPU launches 1 to 2147483647"));
+  program.target.kind = TargetKind::kCuda;
+  const auto module = std::make_shared<Module>();
+  EXPECT_EQ(Executable::Create(*device, program, module).status(), CheckLaunch(program.kernels[1]));
+  program.kernels[1].grid = {kMaxGridBlocks, 1, 1};
+  EXPECT_TRUE(Executable::Create(*device, program, module).ok());
+  program.kernels[1].block[2] = int64_t{1} << 40;
+  EXPECT_EQ(Executable::Create(*device, program, module).status().message(),
+            "kernel 'second' has 1099511627776 threads of a block along an axis; a GPU launches 1 to 2147483647");
+}
+
 TEST(FillForMeasuring, DrawsInputsAndPoisonsTheRest) {
   auto device = OpenCpu();
   auto executable = Executable::Create(*device, TestProgram(1000)).value();

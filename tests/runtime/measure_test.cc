@@ -24,6 +24,8 @@ struct FakeState {
   TargetKind kind = TargetKind::kCpu;
   double kernel_seconds = 1e-3;
   double start_seconds = 0;  // what starting a plan costs
+  double before_seconds = 0;  // what a kernel named "before" takes
+  int64_t lone_runs = 0;      // runs that are behind no such kernel, in plans of many
   double clock = 0;          // seconds of kernels so far
   int64_t kernels = 0, plans_run = 0, plans_made = 0, flushes = 0;
   int64_t fail_at = -1;  // number of the plan run that faults
@@ -33,7 +35,13 @@ struct FakeState {
 
 class FakePlan : public Plan {
  public:
-  FakePlan(FakeState& state, int64_t launches) : state_(state), launches_(launches) {}
+  FakePlan(FakeState& state, const std::vector<Launch>& launches) : state_(state), launches_(static_cast<int64_t>(launches.size())) {
+    for (size_t i = 0; i < launches.size(); ++i) {
+      const bool before = launches[i].kernel.name == "before";
+      seconds_ += before ? state.before_seconds : state.kernel_seconds;
+      if (!before && launches.size() > 1 && (i == 0 || launches[i - 1].kernel.name != "before")) ++state.lone_runs;
+    }
+  }
   absl::Status Run() override { return Time(1).status(); }
   absl::StatusOr<double> Time(int64_t times) override {
     if (!state_.flushed) ++state_.warm_runs;
@@ -41,7 +49,7 @@ class FakePlan : public Plan {
     if (state_.plans_run == state_.fail_at) return absl::AbortedError("running kernels: CUDA_ERROR_ILLEGAL_ADDRESS");
     state_.plans_run += times;
     state_.kernels += times * launches_;
-    const double seconds = times * (state_.start_seconds + launches_ * state_.kernel_seconds);
+    const double seconds = times * (state_.start_seconds + seconds_);
     state_.clock += seconds;
     return seconds;
   }
@@ -49,6 +57,7 @@ class FakePlan : public Plan {
  private:
   FakeState& state_;
   const int64_t launches_;
+  double seconds_ = 0;
 };
 
 class FakeModule : public Module {};
@@ -68,7 +77,7 @@ class FakeDevice : public Device {
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program&) override { return std::make_unique<FakeModule>(); }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
     ++state_.plans_made;
-    return std::make_unique<FakePlan>(state_, static_cast<int64_t>(launches.size()));
+    return std::make_unique<FakePlan>(state_, launches);
   }
   absl::Status FlushCache() override {
     ++state_.flushes;
@@ -252,6 +261,27 @@ TEST(Measure, ShortCudaKernelsAreTimedWithoutTheirLaunch) {
   EXPECT_LE(state.plans_made, 3);
 }
 
+// Each run of a kernel that starts early comes behind one that writes its inputs, whose time is not the kernel's.
+TEST(Measure, WhatComesBeforeARunIsNotMeasured) {
+  for (double kernel_seconds : {3e-6, 40e-6, 200e-6}) {
+    FakeState state{.kind = TargetKind::kCuda, .kernel_seconds = kernel_seconds, .start_seconds = 10e-6, .before_seconds = 7e-6};
+    TimingOptions options = Options(1, 3, 20);
+    options.cold = false;
+    options.before.resize(1);
+    options.before[0].kernel.name = "before";
+    const Timing timing = Measure(state, options).value();
+    EXPECT_THAT(timing.samples, SizeIs(3));
+    EXPECT_THAT(timing.samples, Each(DoubleNear(kernel_seconds, 0.02 * (kernel_seconds + 7e-6)))) << kernel_seconds;
+    EXPECT_NEAR(timing.number * (kernel_seconds + 7e-6), 20e-3, 2e-3) << "samples are as long as they are to be";
+    EXPECT_EQ(state.lone_runs, 0);
+    state.lone_runs = 0;
+    options.race_seconds = kernel_seconds;
+    EXPECT_THAT(Measure(state, options).value().samples, Each(DoubleNear(kernel_seconds, 0.02 * (kernel_seconds + 7e-6))));
+    options.race_seconds = kernel_seconds / 1.4;
+    EXPECT_TRUE(Measure(state, options).value().raced_out);
+  }
+}
+
 TEST(Measure, AFaultIsPassedOn) {
   for (int64_t at : {0, 1, 6}) {
     FakeState state;
@@ -266,7 +296,7 @@ TEST(Measure, PlansAreTimedAsTheyAre) {
   FakeState state;
   state.kind = TargetKind::kCuda;
   FakeDevice device(state);
-  FakePlan plan(state, 10);
+  FakePlan plan(state, std::vector<Launch>(10));
   const Timing timing = MeasurePlan(device, plan, Options(1, 4, 100)).value();
   EXPECT_THAT(timing.samples, SizeIs(4));
   EXPECT_THAT(timing.samples, Each(DoubleNear(10e-3, 1e-9)));

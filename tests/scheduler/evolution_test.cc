@@ -284,7 +284,9 @@ TEST(Evolution, LeavesOutIllegalCandidates) {
   spaces.push_back(std::make_unique<Forbidden>(Named("a")));
   const TaskSpace space(FakeDag(8), std::move(spaces));
   TaskSearch search(&space, 5, Small());
-  for (const Candidate& candidate : search.NextRound(nullptr, 32)) EXPECT_LT(candidate.decisions[2], 4);
+  const auto round = search.NextRound(nullptr, 32);
+  EXPECT_FALSE(round.empty());
+  for (const Candidate& candidate : round) EXPECT_LT(candidate.decisions[2], 4);
 }
 
 TEST(Evolution, ARoundIsNotAllNeighbours) {
@@ -333,7 +335,7 @@ TEST(Evolution, DefaultIsTheBestOfTheSpacesByTheEstimate) {
   EXPECT_TRUE(search.known(first.hash));
 }
 
-TEST(Evolution, RequiredCandidatesComeFirstAndShareARoundWithTheSearch) {
+TEST(Evolution, PriorsComeFirstAndShareARoundWithTheSearch) {
   std::vector<FakeSpace::Options> options = {Named("a"), Named("library/x", 2, 6), Named("library/y", 2, 3)};
   for (int i : {1, 2}) {
     options[i].external = true;
@@ -341,25 +343,25 @@ TEST(Evolution, RequiredCandidatesComeFirstAndShareARoundWithTheSearch) {
   }
   const auto space = SpaceOf(options);
   TaskSearch search(space.get(), 5, Small());
-  std::vector<std::string> required;
+  std::vector<std::string> priors;
   for (int round = 0; round < 3; ++round) {
     int libraries = 0;
     for (const Candidate& candidate : search.NextRound(nullptr, 8)) {
       search.AddMeasured(candidate.space, candidate.decisions, 1e-3);
       if (candidate.space == 0 || candidate.decisions[1] != 1) continue;
       ++libraries;
-      required.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.decisions[0]));
+      priors.push_back(absl::StrCat(space->space(candidate.space).name(), " ", candidate.decisions[0]));
     }
     if (round < 2) EXPECT_EQ(libraries, 4) << round;
   }
   // The first of each library, then the second, ...
-  ASSERT_GE(required.size(), 9u);
-  required.resize(9);
-  EXPECT_THAT(required, testing::ElementsAre("library/x 1", "library/y 1", "library/x 2", "library/y 2", "library/x 4",
+  ASSERT_GE(priors.size(), 9u);
+  priors.resize(9);
+  EXPECT_THAT(priors, testing::ElementsAre("library/x 1", "library/y 1", "library/x 2", "library/y 2", "library/x 4",
                                              "library/y 4", "library/x 8", "library/x 16", "library/x 32"));
 }
 
-TEST(Evolution, RequiredCandidatesThatAreKnownAreNotAskedForAgain) {
+TEST(Evolution, PriorsThatAreKnownAreNotAskedForAgain) {
   std::vector<FakeSpace::Options> options = {Named("a"), Named("library/x", 2, 4)};
   options[1].external = true;
   options[1].scale = 1;

@@ -80,13 +80,13 @@ class FakeSpace : public Space {
   std::vector<int32_t> Default() const override { return std::vector<int32_t>(options_.holes, 1); }
 
   bool external() const override { return options_.external; }
-  std::vector<std::vector<int32_t>> Required() const override {
-    std::vector<std::vector<int32_t>> required;
+  std::vector<std::vector<int32_t>> Priors() const override {
+    std::vector<std::vector<int32_t>> priors;
     for (int i = 0; options_.external && i < options_.choices; ++i) {
-      required.push_back(Default());
-      required.back()[0] = 1 << i;
+      priors.push_back(Default());
+      priors.back()[0] = 1 << i;
     }
-    return required;
+    return priors;
   }
 
   double Seconds(absl::Span<const int32_t> decisions) const { return options_.scale * Cost(decisions, size()); }

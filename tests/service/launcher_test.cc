@@ -15,6 +15,7 @@
 
 #include "service/command.h"
 #include "service/worker_pool.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -32,6 +33,27 @@ TEST(RunCommand, GivesOutputAndReasons) {
             absl::NotFoundError("there is no program 'no-such-program' on this host"));
   EXPECT_EQ(RunCommand({"sleep", "60"}, "", 0.2).status(),
             absl::DeadlineExceededError("'sleep' took longer than 0.2 s and was killed"));
+}
+
+// A command of a cluster's engine starts processes of its own.
+TEST(RunCommand, TheDeadlineEndsAllThatTheCommandHasStarted) {
+  const std::string file = testing::TempDir() + "run-command-" + std::to_string(getpid());
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(RunCommand({"sh", "-c", "sleep 100 & echo $! >\"$0\"; sleep 100; :", file}, "", 0.5).status(),
+            absl::DeadlineExceededError("'sh' took longer than 0.5 s and was killed"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  pid_t started = 0;
+  std::ifstream(file) >> started;
+  std::filesystem::remove(file);
+  ASSERT_GT(started, 0);
+  // Dead, or not yet buried by the first process.
+  auto lives = [started] {
+    std::ifstream stat("/proc/" + std::to_string(started) + "/stat");
+    std::string line;
+    return std::getline(stat, line) && line[line.rfind(')') + 2] != 'Z';
+  };
+  for (int i = 0; i < 200 && lives(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(lives());
 }
 
 TEST(RunCommand, ShellWordsKeepTheirText) {
@@ -64,7 +86,7 @@ class LauncherTest : public testing::Test {
     return text.str();
   }
   std::string Read(const std::string& name) const { return ReadFile(folder_ + "/" + name); }
-  static std::string PodTemplate() { return ReadFile(DIAPASON_DEPLOY "/kubernetes/worker-pod.yaml"); }
+  static std::string PodTemplate() { return ReadFile(TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"); }
   static LaunchOptions Options(const std::string& engine) {
     LaunchOptions options;
     options.engine = engine;

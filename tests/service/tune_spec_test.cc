@@ -77,13 +77,13 @@ TEST(TuneSpec, WorkHasTasksAndChecksTheirIds) {
   spec.model = "gemm";
   spec.options.extra = {{"m", "8"}, {"n", "8"}, {"k", "8"}};
   spec.target = "cpu";
-  const absl::StatusOr<TuneWork> work = PrepareWork(spec, "gemm");
+  const absl::StatusOr<TuneWork> work = PrepareWork(spec, "gemm", {});
   ASSERT_TRUE(work.ok()) << work.status();
   EXPECT_EQ(work->network, "gemm");
   ASSERT_EQ(work->tasks.size(), 1u);
   EXPECT_EQ(work->links[0].network, "gemm");
   spec.tasks = "2";
-  EXPECT_EQ(PrepareWork(spec, "gemm").status(),
+  EXPECT_EQ(PrepareWork(spec, "gemm", {}).status(),
             absl::InvalidArgumentError("--tasks 2 does not name tasks of this network; give ids from 1 to 1 as `diapason "
                                        "tasks` shows them, for example --tasks 1,4"));
 }

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
+#include "compiler/tensor/device_facts.h"
+
 namespace diapason {
 namespace {
 
@@ -79,6 +84,44 @@ TEST(DeviceFacts, OfTheArchitectureForCuda) {
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_90a").value()).num_cores, 132);
   EXPECT_EQ(DefaultFacts(Target::Parse("cuda -arch=sm_121").value()).model, "NVIDIA GeForce RTX 5090");
   EXPECT_EQ(DefaultFacts(Target::Parse("opencl").value()).max_shared_bytes, 48 << 10);
+}
+
+TEST(DeviceFacts, ThoseOfEveryTargetPassTheCheck) {
+  for (const char* text : {"cpu", "cpu -mcpu=x86-64-v4", "opencl", "cuda -arch=sm_70", "cuda -arch=sm_90", "cuda -arch=sm_120"}) {
+    const Target target = Target::Parse(text).value();
+    EXPECT_EQ(CheckFacts(DefaultFacts(target), target.kind), absl::OkStatus()) << text;
+  }
+}
+
+TEST(DeviceFacts, ThoseOfNoDeviceAreNamed) {
+  struct Case {
+    std::function<void(DeviceFacts&)> change;
+    const char* message;
+  };
+  const double nan = std::nan("");
+  const Case cases[] = {
+      {[](auto& f) { f.vector_bytes = 0; }, "vector_bytes is 0 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.vector_bytes = 3; }, "vector_bytes is 3 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.vector_bytes = 24; }, "vector_bytes is 24 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.vector_bytes = -64; }, "vector_bytes is -64 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.max_threads_per_block = 0; }, "max_threads_per_block is 0 and must be from 32 to 65536"},
+      {[](auto& f) { f.num_cores = 0; }, "num_cores is 0 and must be from 1 to 65536"},
+      {[](auto& f) { f.max_shared_bytes = -1; }, "max_shared_bytes is -1 and must be from 0 to 1073741824"},
+      {[&](auto& f) { f.bandwidth = nan; }, "bandwidth is nan and must be from 1000 to 1e+18"},
+      {[](auto& f) { f.flops = 0; }, "flops is 0 and must be from 1000 to 1e+21"},
+      {[](auto& f) { f.model.assign(257, 'x'); },
+       "model must be a text of at most 256 characters without control characters"},
+      {[](auto& f) { f.driver = "12\n"; },
+       "driver must be a text of at most 256 characters without control characters"},
+      {[](auto& f) { f.arch = "sm_90 -libs=cudnn"; },
+       "arch is 'sm_90 -libs=cudnn', which is no architecture of this kind of device"},
+      {[](auto& f) { f.arch = "x86-64"; }, "arch is 'x86-64', which is no architecture of this kind of device"},
+  };
+  for (const Case& c : cases) {
+    DeviceFacts facts = DefaultFacts(Target::Parse("cuda").value());
+    c.change(facts);
+    EXPECT_EQ(CheckFacts(facts, TargetKind::kCuda), absl::InvalidArgumentError(c.message));
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
 #include "worker/agent.h"
 #include "worker/channel.h"
@@ -174,7 +175,7 @@ TEST_F(FleetTest, ALostWorkersWorkIsDoneElsewhere) {
   options.heartbeat = std::chrono::milliseconds(100);
   options.session = std::chrono::milliseconds(1500);
   options.lease = std::chrono::milliseconds(2000);
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""}, options);
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}}, options);
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
@@ -211,7 +212,7 @@ TEST_F(FleetTest, KilledRunnersCostNothing) {
 TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
   const std::string flag = folder_.path() + "/reset";
   setenv("DIAPASON_FAKE_RESET", flag.c_str(), 1);
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
@@ -235,9 +236,30 @@ TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
   std::filesystem::remove(flag);
 }
 
+// Two tuners that ask for the same at once: it is run once, and both get it.
+TEST_F(FleetTest, TwoTunersShareWhatIsMeasured) {
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  ASSERT_TRUE(tracker.ok()) << tracker.status();
+  auto first = MeasureClient::Connect((*tracker)->address()), second = MeasureClient::Connect((*tracker)->address());
+  ASSERT_TRUE(first.ok() && second.ok());
+  std::vector<Measurement> batch;
+  for (int id = 1; id <= 20; ++id) batch.push_back(Fake(id, "number" + std::to_string(id)));
+  ASSERT_TRUE((*first)->Submit(batch).ok());
+  auto worker = Worker((*tracker)->address(), "a");
+  for (Measurement& m : batch) m.id += 1000;
+  ASSERT_TRUE((*second)->Submit(batch).ok());
+  const auto of_first = Collect(**first, 20), of_second = Collect(**second, 20);
+  for (int id = 1; id <= 20; ++id) {
+    ASSERT_TRUE(Timed(of_first.at(id)) && Timed(of_second.at(1000 + id))) << id;
+    EXPECT_EQ(of_first.at(id).outcome, of_second.at(1000 + id).outcome) << id;
+  }
+  EXPECT_EQ(worker->pipeline().Statistics().runs(), 20u);
+  worker->Stop();
+}
+
 // Workers and clients find a tracker that was restarted, and nothing is lost or doubled.
 TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   auto worker = Worker(address, "a");
@@ -249,14 +271,14 @@ TEST_F(FleetTest, ARestartedTrackerLosesNothing) {
   std::this_thread::sleep_for(std::chrono::milliseconds(700));
   tracker->reset();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  tracker = TrackerServer::Start({address, {}, ""});
+  tracker = TrackerServer::Start({address, {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   for (const auto& [id, result] : Collect(**client, 20)) EXPECT_TRUE(Timed(result)) << id;
   worker->Stop();
 }
 
 TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   std::string address = (*tracker)->address();
   MeasureClientOptions options;
@@ -277,16 +299,16 @@ TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
 }
 
 TEST_F(FleetTest, APortInUseIsNamed) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
-  EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}, ""}).status(),
+  EXPECT_EQ(TrackerServer::Start({(*tracker)->address(), {}}).status(),
             absl::UnavailableError("cannot listen on '" + (*tracker)->address() +
                                    "': the port is in use or the address is not of this host"));
 }
 
 // As `grpc_health_probe` and Kubernetes ask.
 TEST_F(FleetTest, AnswersHealthChecks) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   grpc::GenericStub stub(MakeChannel((*tracker)->address()));
   auto call = [&](const std::string& method) {
@@ -313,7 +335,7 @@ TEST_F(FleetTest, AnswersHealthChecks) {
 
 // As `grpcurl list` asks. By hand: the messages of the reflection service are not among the headers of its library.
 TEST_F(FleetTest, TellsItsServicesByReflection) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   grpc::GenericStub stub(MakeChannel((*tracker)->address()));
   grpc::ClientContext context;
@@ -350,7 +372,7 @@ TEST_F(FleetTest, TellsItsServicesByReflection) {
 }
 
 TEST_F(FleetTest, DrainFinishesWhatIsHeld) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok());
   auto worker = Worker((*tracker)->address(), "a");
   auto client = MeasureClient::Connect((*tracker)->address());

@@ -90,7 +90,7 @@ TEST_F(HealthTest, TwoFailedProbesAreAQuarantineThatEndsWithAGoodOne) {
 // By agent and tracker: what `fleet status` shows.
 TEST_F(HealthTest, AQuarantineAndItsEndReachTheFleetsStatus) {
   pipeline_.reset();
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   AgentOptions options;
   options.tracker = (*tracker)->address();

@@ -15,8 +15,8 @@ int main(int argc, char** argv) {
     return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[2]).value(),
                                 &diapason::OpenFakeDevice);
   }
-  if (command == "shrinking-builder")
-    return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeShrinkingToolchain());
+  if (command == "straying-builder")
+    return diapason::BuilderMain(diapason::kChildSocket, *diapason::MakeStrayingToolchain());
   // As the program does: "internal-runner --fd 3 --target TEXT".
   if (command == "internal-builder") return diapason::BuilderMain(diapason::kChildSocket);
   if (command == "internal-runner" && argc > 5) {

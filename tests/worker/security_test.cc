@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/paths.h"
 #include "tests/worker/testing.h"
 #include "worker/agent.h"
 #include "worker/tokens.h"
@@ -26,7 +27,7 @@ class SecurityTest : public testing::Test {
   // What `deploy/make-certs.sh` makes, in a folder of its own.
   std::string Certificates(const std::string& name, const std::string& more = "") {
     const std::string path = folder_.path() + "/" + name;
-    EXPECT_EQ(std::system((std::string("bash " DIAPASON_MAKE_CERTS " ") + path + " " + more + " >/dev/null").c_str()), 0);
+    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()), 0);
     return path;
   }
   static TlsFiles Files(const std::string& certs, const std::string& peer) {
@@ -159,7 +160,7 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
   };
   auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt")}; };
   auto what_fails = [&](const std::string& server, const std::string& client) {
-    auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}, ""});
+    auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}});
     EXPECT_TRUE(tracker.ok()) << tracker.status();
     AgentOptions options;
     options.tracker = (*tracker)->address();

@@ -43,6 +43,8 @@ inline PipelineOptions FakeOptions(const TemporaryFolder& folder) {
   PipelineOptions options;
   options.builder_args = {"worker_tests", "fake-builder"};
   options.runner_args = {"worker_tests", "fake-runner"};
+  options.keep_environment = {"DIAPASON_FAKE_OUTSIDE", "DIAPASON_FAKE_PORT", "DIAPASON_FAKE_PID", "DIAPASON_FAKE_SICK",
+                              "DIAPASON_FAKE_RESET"};
   options.devices = {"cpu"};
   options.builders = 2;
   options.scratch_base = folder.path();

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/convert.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
 
@@ -44,6 +45,13 @@ class TrackerTest : public testing::Test {
     }
   }
 
+  std::string Open(const std::string& owner) {
+    v1::OpenRequest request;
+    request.mutable_protocol()->set_high(1);
+    v1::OpenResponse response;
+    EXPECT_TRUE(tracker_->Open(request, response, owner).ok());
+    return response.queue();
+  }
   std::string Open(int priority = 0, double weight = 1, std::map<std::string, std::string> labels = {}) {
     v1::OpenRequest request;
     request.mutable_protocol()->set_low(1);
@@ -56,11 +64,12 @@ class TrackerTest : public testing::Test {
     return response.queue();
   }
 
-  static v1::MeasureRequest Measurement(uint64_t id, const std::string& model = "") {
+  // Of a program of its own: equal ones of several queues are measured once.
+  v1::MeasureRequest Measurement(uint64_t id, const std::string& model = "") {
     v1::MeasureRequest request;
     request.set_id(id);
     request.set_workload("w");
-    request.set_schedule("s");
+    request.set_schedule("s" + std::to_string(next_schedule_++));
     request.set_target("cuda -arch=sm_90");
     request.set_device_model(model);
     return request;
@@ -88,6 +97,7 @@ class TrackerTest : public testing::Test {
     v1::DeviceDescription& device = *request.add_devices();
     device.set_name("cuda:0");
     device.set_target("cuda");
+    ToProto(DefaultFacts(Target::Parse("cuda -arch=sm_90").value()), *device.mutable_facts());
     device.mutable_facts()->set_model(model);
     device.mutable_facts()->set_uuid("uuid of " + name);
     device.set_state(v1::DEVICE_STATE_READY);
@@ -139,7 +149,13 @@ class TrackerTest : public testing::Test {
   static v1::MeasureResult Timed(double seconds = 1e-3) {
     v1::MeasureResult result;
     result.mutable_timing()->add_samples(seconds);
+    result.mutable_timing()->set_number(1);
     return result;
+  }
+  v1::ListWorkersResponse Fleet() {
+    v1::ListWorkersResponse fleet;
+    EXPECT_TRUE(tracker_->ListWorkers({}, fleet).ok());
+    return fleet;
   }
   v1::ReportResponse Report(const std::string& session, std::vector<std::pair<uint64_t, v1::MeasureResult>> outcomes,
                             std::vector<uint64_t> renew = {}) {
@@ -172,6 +188,7 @@ class TrackerTest : public testing::Test {
   TrackerOptions::Clock::time_point now_ = TrackerOptions::Clock::now();
   std::unique_ptr<Tracker> tracker_;
   absl::Status report_status_, next_status_;
+  uint64_t next_schedule_ = 1;
 };
 
 }  // namespace diapason

@@ -155,6 +155,39 @@ TEST_F(TrackerRestoreTest, WhatIsOverIsNotInTheFile) {
               state->leases.empty());
 }
 
+// A file does not stay as large as what was once in it.
+TEST_F(TrackerRestoreTest, CancelledRequestsLeaveTheFile) {
+  const std::string queue = Open();
+  for (uint64_t id = 1; id <= 12; ++id) {
+    v1::MeasureRequest request = Measurement(id);
+    request.set_workload(std::string(12 << 20, 'w'));
+    ASSERT_TRUE(Submit(queue, {request}).ok());
+  }
+  EXPECT_GT(std::filesystem::file_size(state_), size_t{70} << 20);
+  v1::CancelRequest cancel;
+  cancel.set_queue(queue);
+  cancel.set_all(true);
+  v1::CancelResponse cancelled;
+  ASSERT_TRUE(tracker_->Cancel(cancel, cancelled).ok());
+  EXPECT_EQ(Results(queue).size(), 12u);
+  EXPECT_LT(std::filesystem::file_size(state_), size_t{8} << 20);
+}
+
+TEST_F(TrackerRestoreTest, QuotasOutliveARestart) {
+  options_.max_queues_per_token = 1;
+  options_.max_pending_per_token = 2;
+  Restart();
+  const std::string queue = Open("alice");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  Restart();
+  EXPECT_TRUE(absl::IsResourceExhausted(SubmitIds(queue, {3})));
+  v1::OpenRequest open;
+  open.mutable_protocol()->set_high(1);
+  v1::OpenResponse opened;
+  EXPECT_TRUE(absl::IsResourceExhausted(tracker_->Open(open, opened, "alice")));
+  EXPECT_TRUE(tracker_->Open(open, opened, "bob").ok());
+}
+
 TEST_F(TrackerRestoreTest, FilesThatDoNotFitAreRefused) {
   EXPECT_EQ(
       TrackerStore::Open(state_).status(),
@@ -244,6 +277,29 @@ TEST(IdSetTest, JoinsRanges) {
   EXPECT_EQ(set.ranges(), 3u);
   for (uint64_t id : {1, 2, 5, 6, 7, 9}) EXPECT_TRUE(set.Contains(id)) << id;
   for (uint64_t id : {0, 3, 4, 8, 10}) EXPECT_FALSE(set.Contains(id)) << id;
+}
+
+// As an earlier version may have written it.
+TEST_F(TrackerRestoreTest, ASessionWhoseDeviceCannotBeIsLeftOut) {
+  Register("good");
+  tracker_.reset();
+  {
+    auto store = TrackerStore::Open(state_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    v1::StoredSession session;
+    *session.mutable_worker() = Worker("bad");
+    session.mutable_worker()->mutable_devices(0)->mutable_facts()->set_max_threads_per_block(0);
+    (*store)->PutSession("secret of bad", session);
+    std::vector<TrackerStore::Changes> turn;
+    turn.push_back((*store)->Take());
+    (*store)->Write(turn);
+    ASSERT_TRUE((*store)->status().ok());
+  }
+  Restart();
+  v1::ListWorkersResponse workers;
+  ASSERT_TRUE(tracker_->ListWorkers({}, workers).ok());
+  ASSERT_EQ(workers.workers_size(), 1);
+  EXPECT_EQ(workers.workers(0).name(), "good");
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_F(TrackerTest, RenewedLeasesLive) {
   std::string queue = Open(), worker = Register("a");
   ASSERT_TRUE(SubmitIds(queue, {1}).ok());
   uint64_t lease = Grants(worker, 1)[0].lease();
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 70; ++i) {
     Pass(std::chrono::seconds(1));
     EXPECT_THAT(Report(worker, {}, {lease}).over(), IsEmpty());
     Results(queue);
@@ -539,7 +539,9 @@ TEST(TrackerThreadsTest, WorkersCoordinatorsAndTheClockAtOnce) {
         report.set_session(session.session());
         for (const auto& grant : response.grants()) {
           report.add_outcomes()->set_lease(grant.lease());
-          report.mutable_outcomes(report.outcomes_size() - 1)->mutable_result()->mutable_timing();
+          v1::Timing& timing = *report.mutable_outcomes(report.outcomes_size() - 1)->mutable_result()->mutable_timing();
+          timing.set_number(1);
+          timing.add_samples(1e-3);
         }
         v1::ReportResponse reported;
         EXPECT_TRUE(tracker.Report(report, reported).ok());
@@ -639,6 +641,19 @@ TEST_F(TrackerTest, EveryRequestGetsOneResultWhateverHappens) {
     }
     EXPECT_EQ(results.size(), kRequests) << "seed " << seed;
   }
+}
+
+TEST_F(TrackerTest, AWorkerWhoseDeviceCannotBeIsRefused) {
+  v1::RegisterRequest worker = Worker("w");
+  worker.mutable_devices(0)->mutable_facts()->set_vector_bytes(0);
+  v1::RegisterResponse response;
+  EXPECT_EQ(tracker_->Register(worker, response),
+            absl::InvalidArgumentError("device 'cuda:0' of worker 'w' cannot be as it says: vector_bytes is 0 and must be a "
+                                       "power of two from 4 to 1024; install the tracker's version of diapason there"));
+  worker = Worker("w");
+  worker.mutable_devices(0)->set_target("abacus");
+  EXPECT_TRUE(absl::IsInvalidArgument(tracker_->Register(worker, response)));
+  EXPECT_EQ(response.session(), "");
 }
 
 }  // namespace

@@ -212,6 +212,7 @@ TEST_F(TrackerWriterTest, WhatWasAnsweredSurvivesTheProcessAtAnyMoment) {
         report.set_session(session.session());
         report.add_outcomes()->set_lease(grant.lease());
         report.mutable_outcomes(0)->mutable_result()->mutable_timing()->add_samples(1e-3);
+        report.mutable_outcomes(0)->mutable_result()->mutable_timing()->set_number(1);
         {
           std::lock_guard lock(mutex);
           leased.erase(grant.lease());  // over when the report is stored, which may be before we know

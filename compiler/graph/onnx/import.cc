@@ -100,7 +100,7 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
                                const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const OnnxModel model, ReadOnnxModel(bytes, directory));
+  ASSIGN_OR_RETURN(const OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));

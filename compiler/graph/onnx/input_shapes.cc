@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -47,6 +48,10 @@ absl::Status CheckGiven(const OnnxInput& input, const Shape& shape) {
 }
 
 absl::Status CheckSize(const OnnxInput& input, const Shape& shape) {
+  if (shape.size() > kMaxRank) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", Quoted(input.name), " has ", shape.size(),
+                                                   " dimensions, and ", kMaxRank, " are supported"));
+  }
   int64_t elements = 1;
   for (int64_t extent : shape) {
     if (extent < 1 || extent > kMostElements || elements > kMostElements / std::max<int64_t>(extent, 1)) {

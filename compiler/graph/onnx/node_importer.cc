@@ -7,6 +7,7 @@
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/operator.h"
+#include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -22,6 +23,10 @@ bool Fits32Bits(int64_t value) {
 }
 
 absl::Status CheckSize(const TensorType& type) {
+  if (type.shape.size() > kMaxRank) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the result would have ", type.shape.size(), " dimensions, and ", kMaxRank, " are supported"));
+  }
   int64_t elements = 1;
   for (int64_t extent : type.shape) {
     if (extent < 0) return absl::InvalidArgumentError(absl::StrCat("the result would have an extent of ", extent));

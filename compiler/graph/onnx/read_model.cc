@@ -145,9 +145,23 @@ absl::Status ReadGraph(onnx::GraphProto& graph, const std::string& directory, On
   return absl::OkStatus();
 }
 
+absl::Status RefuseExternal(const onnx::TensorProto& tensor) {
+  if (tensor.data_location() != onnx::TensorProto::EXTERNAL) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tensor ", Quoted(tensor.name()),
+                   " has its data in another file, which a service does not have: save the model as one file"));
+}
+
+absl::Status RefuseExternalData(const onnx::GraphProto& graph) {
+  for (const onnx::TensorProto& tensor : graph.initializer()) RETURN_IF_ERROR(RefuseExternal(tensor));
+  for (const onnx::NodeProto& node : graph.node())
+    for (const onnx::AttributeProto& attribute : node.attribute()) RETURN_IF_ERROR(RefuseExternal(attribute.t()));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory) {
+absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data) {
   google::protobuf::LogSilencer silence;
   OnnxModel model;
   onnx::ModelProto proto;
@@ -158,6 +172,7 @@ absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& 
     return absl::InvalidArgumentError("it has no graph, or it was cut off: export or download it again");
   }
   RETURN_IF_ERROR(ReadOpsets(proto, model));
+  if (!external_data) RETURN_IF_ERROR(RefuseExternalData(proto.graph()));
   RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, model));
   return model;
 }

@@ -10,8 +10,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/open_beneath.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
 #include "google/protobuf/stubs/logging.h"
 #include "onnx/onnx_pb.h"
@@ -29,6 +31,9 @@ absl::Status Bad(const onnx::TensorProto& tensor, const std::string& why) {
 }
 
 absl::StatusOr<int64_t> ElementsOf(const onnx::TensorProto& tensor) {
+  if (tensor.dims_size() > static_cast<int>(kMaxRank)) {
+    return Bad(tensor, absl::StrCat("has ", tensor.dims_size(), " dimensions, and ", kMaxRank, " are supported"));
+  }
   int64_t elements = 1;
   for (int64_t extent : tensor.dims()) {
     if (extent < 0) return Bad(tensor, absl::StrCat("has an extent of ", extent));
@@ -41,13 +46,12 @@ absl::StatusOr<int64_t> ElementsOf(const onnx::TensorProto& tensor) {
 
 // Where data outside of the model's file are.
 struct ExternalData {
-  std::string path;
+  std::string location;  // below the model's folder
   int64_t offset = 0;
   int64_t length = -1;  // -1: to the end of the file
 };
 
-// Only files below the model's folder are read: a model is input from outside.
-absl::StatusOr<ExternalData> ExternalDataOf(const onnx::TensorProto& tensor, const std::string& directory) {
+absl::StatusOr<ExternalData> ExternalDataOf(const onnx::TensorProto& tensor) {
   ExternalData data;
   std::string location;
   for (const onnx::StringStringEntryProto& entry : tensor.external_data()) {
@@ -58,33 +62,27 @@ absl::StatusOr<ExternalData> ExternalDataOf(const onnx::TensorProto& tensor, con
                                       "', which is no size"));
     }
   }
-  std::filesystem::path path = std::filesystem::path(location).lexically_normal();
-  if (location.empty() || path.is_absolute() || *path.begin() == "..") {
-    return Bad(tensor, absl::StrCat("has external data in '", Printable(location), "', which is not beside the model"));
-  }
-  data.path = (std::filesystem::path(directory) / path).string();
+  data.location = location;
   return data;
 }
 
 absl::StatusOr<Array> ReadExternal(const onnx::TensorProto& tensor, DType dtype, int64_t elements,
                                    const std::string& directory) {
-  ASSIGN_OR_RETURN(ExternalData data, ExternalDataOf(tensor, directory));
-  std::error_code error;
-  int64_t size = static_cast<int64_t>(std::filesystem::file_size(data.path, error));
-  if (error) {
-    return Bad(tensor, absl::StrCat("has its data in '", data.path, "', which cannot be read: ", error.message()));
-  }
-  int64_t bytes = elements * BytesOf(dtype);
+  ASSIGN_OR_RETURN(ExternalData data, ExternalDataOf(tensor));
+  const std::string where = absl::StrCat("'", Printable(data.location), "'");
+  const absl::StatusOr<OpenedFile> file = OpenBeneath(directory, data.location);
+  if (absl::IsInvalidArgument(file.status()))
+    return Bad(tensor, absl::StrCat("has external data in ", where, ", which ", file.status().message()));
+  if (!file.ok())
+    return Bad(tensor, absl::StrCat("has its data in ", where, ", which cannot be read: ", file.status().message()));
+  const int64_t bytes = elements * BytesOf(dtype), size = file->size();
   if (data.offset > size || size - data.offset < bytes || (data.length >= 0 && data.length != bytes)) {
-    return Bad(tensor, absl::StrCat("needs ", bytes, " bytes at ", data.offset, " of '", data.path, "', which has ",
-                                    size, data.length >= 0 ? absl::StrCat(" (the model says ", data.length, ")") : ""));
+    return Bad(tensor, absl::StrCat("needs ", bytes, " bytes at ", data.offset, " of ", where, ", which has ", size,
+                                    data.length >= 0 ? absl::StrCat(" (the model says ", data.length, ")") : ""));
   }
   Array array(dtype, {tensor.dims().begin(), tensor.dims().end()});
-  std::ifstream file(data.path, std::ios::binary);
-  file.seekg(data.offset);
-  if (!file.read(reinterpret_cast<char*>(array.data.data()), bytes)) {
-    return Bad(tensor, absl::StrCat("has its data in '", data.path, "', which cannot be read"));
-  }
+  if (const absl::Status read = file->ReadAt(data.offset, array.data.data(), bytes); !read.ok())
+    return Bad(tensor, absl::StrCat("has its data in ", where, ", which cannot be read: ", read.message()));
   return array;
 }
 

@@ -52,6 +52,7 @@ class CacheReadShared : public SketchRule {
     if (MayCopyInBulk(draft, stage, tile)) {
       Draft bulk = draft;
       bulk.Name("bulk");
+      bulk.DropPrior();  // it was found for copies by threads
       const bool inlined = FetchInBulk(&bulk, stage, tile);
       result.push_back({std::move(bulk), draft.state().stage(stage).computes() && !inlined});
     }
@@ -109,8 +110,12 @@ class CacheReadShared : public SketchRule {
     // A few rounds of copying are unrolled, so that their loads are in flight together (of the first layer of ResNet-18 on an H200
     // 7.9 us, with asynchronous copies in loops 9.1).
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
-    if (core_matrices) return draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
+    if (core_matrices) {
+      draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
+      return;
+    }
     const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
+    if (tile.row_windows) draft->Prior(pad, 0);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }
 

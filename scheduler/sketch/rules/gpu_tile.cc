@@ -15,7 +15,7 @@ struct ReduceLoops {
   std::vector<int> cluster, r0, sets, r1, r2;
 };
 
-ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
+ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, ReduceTiles* made) {
   ReduceLoops loops;
   const std::vector<int> axes = draft->ReduceAxes(stage);
   for (int axis : axes) {
@@ -28,6 +28,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster) {
     std::vector<Factor> factors{mid, inner};
     const bool split = axis == cluster.axis;
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
+    if (made) made->axes.push_back({axis, mid, inner});
     draft->Tile(extent, split ? cluster.blocks * cluster.thread_sets * mid * inner : mid * inner);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.r0.push_back(pieces[0]);
@@ -85,7 +86,7 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
   return tiles;
 }
 
-int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster) {
+int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster, ReduceTiles* made) {
   const std::vector<int> axes = draft->SpatialAxes(stage);
   std::vector<int> outer_tile, inner_tile;
   for (size_t a = 0; a < axes.size(); ++a) {
@@ -93,7 +94,7 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
     outer_tile.push_back(pieces[0]);
     inner_tile.push_back(pieces[1]);
   }
-  ReduceLoops reduce = SplitReduce(draft, stage, cluster);
+  ReduceLoops reduce = SplitReduce(draft, stage, cluster, made);
   std::vector<int> order;
   for (const auto* level : {&reduce.cluster, &reduce.r0, &reduce.sets, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
     order.insert(order.end(), level->begin(), level->end());
@@ -106,6 +107,7 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
   draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   if (reduce.r0.empty()) return -1;
   const Factor stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 1);
+  if (made) made->stages = stages;
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();
 }

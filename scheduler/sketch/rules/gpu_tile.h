@@ -23,10 +23,22 @@ struct ClusterAxis {
   Factor blocks, thread_sets;
 };
 
+// What a reduction's tiles add to those of its outputs: of each reduce axis R1 and R2 (without the part over blocks), and the stages
+// of the pipeline.
+struct ReduceTiles {
+  struct Axis {
+    int axis = -1;
+    Factor r1, r2;
+  };
+  std::vector<Axis> axes;
+  Factor stages;
+};
+
 // Splits and orders the loops of a reduction that is computed for one thread's tile (R0 R1 S3 R2 S4, the cluster's loop outside all, that over sets of threads behind R0),
 // with holes for the reduce axes and the stages of its pipeline. Returns the innermost loop of R0, where operands are copied into shared memory; -1: nothing
-// is reduced.
-int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {});
+// is reduced. `made`, unless null, gets the holes.
+int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster = {},
+                        ReduceTiles* made = nullptr);
 
 // Makes a hole of the rows of tiles that the loop over blocks of `consumer`, in which `stage` is computed, walks together, where
 // that may matter: two axes are tiled, and the operands together are more than the last-level cache holds. `batch` are the axes that are not tiled.

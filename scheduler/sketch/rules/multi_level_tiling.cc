@@ -8,6 +8,7 @@
 #include "scheduler/sketch/rules/gpu_tile.h"
 #include "scheduler/sketch/rules/rules.h"
 #include "scheduler/sketch/rules/tensor_tile.h"
+#include "scheduler/sketch/rules/window_prior.h"
 
 namespace diapason {
 namespace {
@@ -70,7 +71,9 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   draft->Annotate(consumer, threads, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {threads});
-  info.reduce_loop = TileThreadReduction(draft, stage, tiles);
+  ReduceTiles reduce;
+  info.reduce_loop = TileThreadReduction(draft, stage, tiles, {}, &reduce);
+  if (info.gemm_like) info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
   draft->AddTile(info);
 }
 
@@ -97,7 +100,9 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   draft->Annotate(consumer, thread, Annotation::kThreadX);
 
   draft->ComputeAt(stage, consumer, {thread});
-  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups);
+  ReduceTiles reduce;
+  info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups, &reduce);
+  info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
   draft->AddTile(info);
 }
 

@@ -68,7 +68,7 @@ struct ReduceLoops {
 
 // The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it: products have no
 // predicates).
-ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups) {
+ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups, ReduceTiles* made) {
   ReduceLoops loops;
   const std::vector<int> axes = draft->ReduceAxes(stage);
   for (int axis : axes) {
@@ -82,6 +82,7 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, boo
       const std::vector<int32_t> divisors = Divisors(extent);
       factors = {draft->OptionHole(AxisName(*draft, stage, axis) + ".r1", divisors, divisors.back())};
     }
+    if (made) made->axes.push_back({axis, factors[0], factors.size() > 1 ? factors[1] : Factor{}});
     if (split) factors.insert(factors.begin(), {cluster.blocks, cluster.thread_sets});
     Factor all;
     for (const Factor& factor : factors) all = all * factor;
@@ -246,7 +247,7 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
 }
 
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
-                        const ClusterAxis& cluster, const GroupForm& groups) {
+                        const ClusterAxis& cluster, const GroupForm& groups, ReduceTiles* made) {
   const bool by_groups = groups.rows >= 0;
   std::vector<int> outer, tile, pair;
   for (int axis : draft->SpatialAxes(stage)) {
@@ -259,7 +260,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     tile.push_back(pieces[apart ? 1 : 0]);
     pair.insert(tiles[axis].rows() ? pair.begin() : pair.end(), pieces[apart ? 0 : 1]);
   }
-  const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups);
+  const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups, made);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
   for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled}) Append(&order, level);
@@ -275,6 +276,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
   }
   const Factor stages =
       by_groups ? draft->OptionHole("stages", {2, 3, 4}, 3) : draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
+  if (made) made->stages = stages;
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();
 }

@@ -114,6 +114,18 @@ ModelBuilder& ModelBuilder::Node(const std::string& op, const std::vector<std::s
   return *this;
 }
 
+ModelBuilder& ModelBuilder::External(const std::string& initializer, const std::string& location) {
+  for (onnx::TensorProto& tensor : *proto_->mutable_graph()->mutable_initializer()) {
+    if (tensor.name() != initializer) continue;
+    tensor.clear_raw_data();
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    onnx::StringStringEntryProto* entry = tensor.add_external_data();
+    entry->set_key("location");
+    entry->set_value(location);
+  }
+  return *this;
+}
+
 ModelBuilder& ModelBuilder::Output(const std::string& name, DType dtype) {
   onnx::ValueInfoProto* info = proto_->mutable_graph()->add_output();
   info->set_name(name);

@@ -35,6 +35,8 @@ class ModelBuilder {
   ModelBuilder& Node(const std::string& op, const std::vector<std::string>& inputs,
                      const std::vector<std::string>& outputs,
                      const std::vector<std::pair<std::string, OnnxValue>>& attributes = {});
+  // The initializer's data are in the file `location` instead.
+  ModelBuilder& External(const std::string& initializer, const std::string& location);
   ModelBuilder& Output(const std::string& name, DType dtype = DType::kFloat32);
 
   onnx::ModelProto& proto() { return *proto_; }

@@ -19,6 +19,7 @@
 #include "compiler/graph/onnx/tensor.h"
 #include "onnx/defs/schema.h"
 #include "onnx/onnx_pb.h"
+#include "tests/paths.h"
 
 namespace diapason {
 namespace {
@@ -124,7 +125,7 @@ void RaiseOpset(onnx::ModelProto& model) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(ONNX_TESTDATA_DIR) / "node")) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(TEST_PATH(ONNX_TESTDATA_DIR)) / "node")) {
     Case c{entry.path().filename().string(), entry.path(), {}};
     std::ifstream file(entry.path() / "model.onnx", std::ios::binary);
     EXPECT_TRUE(c.model.ParseFromIstream(&file)) << entry.path();

@@ -186,5 +186,38 @@ TEST_F(Tensors, ExternalDataThatCannotBeUsed) {
   }
 }
 
+// A link leads anywhere, and a model chooses its name.
+TEST_F(Tensors, ExternalDataBehindALink) {
+  onnx::TensorProto tensor;
+  SetTensor(tensor, "x", Array::FromFloats({2}, {3, 4}));
+  fs::create_directories(folder_ / "real");
+  Write("real/x.bin", "12345678");
+  fs::create_symlink("real/x.bin", folder_ / "link.bin");
+  fs::create_directory_symlink("real", folder_ / "folder");
+  SetExternal(tensor, {{"location", "real/../real/./x.bin"}});
+  EXPECT_EQ(ErrorOf(tensor), "");
+  SetExternal(tensor, {{"location", "link.bin"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has external data in 'link.bin', which is a symbolic link");
+  SetExternal(tensor, {{"location", "folder/x.bin"}});
+  EXPECT_EQ(ErrorOf(tensor),
+            "'t.pb': tensor 'x' has external data in 'folder/x.bin', which lies behind a symbolic link, or in no folder");
+  SetExternal(tensor, {{"location", "real"}});
+  EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has its data in 'real', which cannot be read: no regular file");
+}
+
+TEST_F(Tensors, ExternalDataOfAModelThatCameAlone) {
+  ModelBuilder model(13);
+  model.Input("x", {2}).Initializer("w", Array::FromFloats({2}, {3, 4})).Node("Add", {"x", "w"}, {"y"}).Output("y");
+  SetExternal(*model.proto().mutable_graph()->mutable_initializer(0), {{"location", "x.bin"}});
+  Write("x.bin", "12345678");
+  const std::string path = Write("m.onnx", model.Bytes());
+  EXPECT_TRUE(ImportOnnx(path, {}).ok());
+  ModelOptions alone;
+  alone.external_data = false;
+  EXPECT_EQ(ImportOnnx(path, alone).status(),
+            absl::InvalidArgumentError("cannot import '" + path + "': tensor 'w' has its data in another file, which a "
+                                       "service does not have: save the model as one file"));
+}
+
 }  // namespace
 }  // namespace diapason

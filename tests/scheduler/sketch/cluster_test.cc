@@ -165,7 +165,8 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
   };
   EXPECT_GE(operands(kernel), 3 * operands(plain));
   const std::string source = PrintSource(lowered, kCuda);
-  EXPECT_NE(source.find("start_and_wait();"), std::string::npos);
+  EXPECT_NE(source.find("launch_dependents();"), std::string::npos);
+  EXPECT_NE(source.find("wait_for_previous();"), std::string::npos);
   EXPECT_NE(source.find("async_wait<1>();"), std::string::npos);
   EXPECT_NE(source.find("cluster_barrier();"), std::string::npos);
 }

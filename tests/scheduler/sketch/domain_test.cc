@@ -20,13 +20,17 @@ class DomainTest : public ::testing::TestWithParam<std::string> {
     testing::GuardSettings settings = testing::GuardSettings::FromEnvironment();
     const Target target = Target::Parse(GetParam()).value();
     const std::vector<NamedDag> kinds = testing::AllKinds();
-    for (const GuardTask& task : testing::TasksToGuard(kinds, settings, target, DefaultFacts(target))) {
+    const std::vector<GuardTask> tasks = testing::TasksToGuard(kinds, settings, target, DefaultFacts(target));
+    int64_t spaces = 0;
+    for (const GuardTask& task : tasks) {
       for (int i : task.sketches) {
         SCOPED_TRACE(task.task->name + " " + task.space->space(i).name());
         body(task.space->space(i));
+        ++spaces;
         if (HasFailure()) return;
       }
     }
+    testing::Conclude(settings, {"domains,", GetParam(), tasks, 1, spaces});
   }
 };
 

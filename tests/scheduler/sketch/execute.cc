@@ -8,6 +8,7 @@
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/tensor/check.h"
+#include "compiler/tensor/compare.h"
 #include "compiler/tensor/interpret.h"
 
 namespace diapason::testing {
@@ -15,12 +16,14 @@ namespace {
 
 std::map<int, Array> RandomInputs(const ComputeDag& dag, uint64_t seed) {
   std::map<int, Array> inputs;
-  for (int id : dag.inputs()) {
-    Array array(dag.stage(id).dtype, dag.stage(id).shape());
-    FillRandom(array, seed + static_cast<uint64_t>(id), dag.stage(id).valid_min, dag.stage(id).valid_max);
-    inputs[id] = std::move(array);
-  }
+  for (int id : dag.inputs()) inputs[id] = RandomInput(dag, id, seed);
   return inputs;
+}
+
+double Largest(const Array& array) {
+  double largest = 0;
+  for (int64_t i = 0; i < array.elements(); ++i) largest = std::max(largest, std::abs(array.at(i)));
+  return largest;
 }
 
 absl::Status FillBuffers(Executable& executable, const std::map<int, Array>& inputs) {
@@ -34,12 +37,6 @@ absl::Status FillBuffers(Executable& executable, const std::map<int, Array>& inp
                                                static_cast<int64_t>(array.data.size())));
   }
   return absl::OkStatus();
-}
-
-double Tolerance(const ComputeDag& dag) {
-  int64_t longest = 1;
-  for (const Stage& stage : dag.stages()) longest = std::max(longest, stage.terms());
-  return 1e-4 * std::max(1.0, std::sqrt(static_cast<double>(longest) / 1024));
 }
 
 }  // namespace
@@ -82,14 +79,14 @@ std::string CompareOnDevice(Device& device, const Program& program, const Comput
                             std::optional<double> tolerance) {
   const auto outputs = RunOnDevice(device, program, dag, reference.inputs);
   if (!outputs.ok()) return std::string(outputs.status().message());
-  const double relative = tolerance.value_or(Tolerance(dag));
   for (size_t o = 0; o < outputs->size(); ++o) {
     const Array &expected = reference.outputs[o], &got = (*outputs)[o];
-    double largest = 1e-30;
-    for (int64_t i = 0; i < expected.elements(); ++i) largest = std::max(largest, std::abs(expected.at(i)));
-    for (int64_t i = 0; i < expected.elements(); ++i)
-      if (!(std::abs(got.at(i) - expected.at(i)) <= relative * largest))
-        return absl::StrCat("output ", o, " element ", i, " is ", got.at(i), ", not ", expected.at(i));
+    Tolerance allowed = ToleranceOf(dag, static_cast<int>(o));
+    if (tolerance.has_value()) allowed = {*tolerance, Largest(expected)};
+    const Comparison result = Compare(got, expected, allowed);
+    if (!result.ok)
+      return absl::StrCat("output ", o, " element ", result.worst, " is ", got.at(result.worst), ", not ", expected.at(result.worst),
+                          " (allowed error ", result.allowed, ")");
   }
   return "";
 }

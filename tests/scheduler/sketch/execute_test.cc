@@ -8,6 +8,7 @@
 #include "compiler/lower/lower.h"
 #include "scheduler/random.h"
 #include "scheduler/space.h"
+#include "tests/paths.h"
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/guard.h"
 
@@ -26,7 +27,7 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     auto device = OpenDevice(target_);
-    if (!device.ok() && target_.kind == TargetKind::kCuda) GTEST_SKIP() << device.status().message();
+    if (!device.ok() && (target_.kind == TargetKind::kCuda || MayLack(GetParam()))) GTEST_SKIP() << device.status().message();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
     facts_ = device_->facts();
@@ -57,15 +58,14 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
     testing::GuardSettings settings = settings_;
     settings.sketch = part;
     const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
+    const int candidates = settings_.candidates > 0 ? settings_.candidates : 2;
     int64_t run = 0;
     for (const GuardTask& task : tasks) {
       const Reference reference = testing::MakeReference(task.task->dag, kInputs);
       for (int sketch : task.sketches)
-        for (int n = 0; n < (settings_.candidates > 0 ? settings_.candidates : 2) && !Enough(); ++n, ++run)
-          RunCandidate(task, sketch, n, reference);
+        for (int n = 0; n < candidates && !Enough(); ++n, ++run) RunCandidate(task, sketch, n, reference);
     }
-    if (settings_.whole()) EXPECT_GT(run, 0) << "no sketch has " << part;
-    testing::PrintSummary("execution of " + part + ",", GetParam(), tasks, run);
+    testing::Conclude(settings, {"execution of " + part + ",", GetParam(), tasks, candidates, run});
   }
 
   bool Enough() const { return wrong_ >= kMaxWrong || HasFatalFailure() || clock_.Over(); }
@@ -89,7 +89,7 @@ TEST_P(ExecuteTest, CandidatesOfAllKindsOfTasksComputeTheDag) {
     for (int sketch : task.sketches)
       for (int n = 0; n < candidates && !Enough(); ++n, ++run) RunCandidate(task, sketch, n, reference);
   }
-  testing::PrintSummary("execution of all kinds,", GetParam(), tasks, run);
+  testing::Conclude(settings_, {"execution of all kinds,", GetParam(), tasks, candidates, run});
 }
 
 // Without DIAPASON_CANDIDATES one random candidate of some sketches, others for each seed.
@@ -115,12 +115,12 @@ TEST_P(ExecuteTest, CandidatesOfTheBuiltInTasksComputeTheDag) {
     for (size_t t = 0; t < tasks.size(); ++t)
       for (size_t i = 0; i < tasks[t].sketches.size() && !Enough(); ++i, ++run)
         RunCandidate(tasks[t], tasks[t].sketches[i], n, references[t]);
-  testing::PrintSummary("execution of built-in tasks,", GetParam(), tasks, run);
+  testing::Conclude(settings_, {"execution of built-in tasks,", GetParam(), tasks, all ? settings_.candidates : 1, run});
 }
 
 // Pipelines whose slices end within a tile: the steps of a work group stand under conditions that PoCL must not split.
 TEST_P(ExecuteTest, PipelinesOfSplitReductionsEndWhereTheirSlicesEnd) {
-  if (GetParam() == "cpu") return;  // has no shared copies
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no shared copies";
   testing::GuardSettings settings;
   settings.task = "conv3x3_deep";
   settings.sketch = "gemm/split2.reduce.tile";
@@ -145,7 +145,7 @@ TEST_P(ExecuteTest, PipelinesOfSplitReductionsEndWhereTheirSlicesEnd) {
 }
 
 TEST_P(ExecuteTest, CandidatesOfWarpgroupsComputeTheDag) {
-  if (GetParam() == "cpu") return;
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no warpgroups";
   if (target_.kind == TargetKind::kCuda && facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
   facts_.num_cores = 1;
   RunSketches(testing::LargerProducts(), "wgmma");

@@ -107,11 +107,11 @@ std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int3
   return values;
 }
 
-// The first layer of an image network: measured whatever a model thinks of it.
-TEST_P(GpuFeaturesTest, RowsOfAWindowAreRequiredWhereChannelsAreFew) {
+// The first layer of an image network: proposed before a model has a say.
+TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
   const ComputeDag first = testing::Convolution({.height = 62, .width = 62, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
   const auto task = TaskOf(first);
-  EXPECT_TRUE(SpaceWith(*task, "direct/tile")->Required().empty());
+  EXPECT_TRUE(SpaceWith(*task, "direct/tile")->Priors().empty());
   const std::map<std::string, std::map<std::string, int32_t>> expected{
       {"rows/tile", {{"r0.r1", 7}, {"r0.r2", 1}, {"j.r1", 1}, {"j.r2", 21}, {"i2.s4", 4}, {"i3.threads", 16}, {"stages", 1}}},
       {"rows/tensor", {{"r0.r1", 7}, {"j.r1", 1}, {"j.r2", 24}, {"i1.warps", 4}, {"i2.tiles", 2}, {"stages", 1}}}};
@@ -119,27 +119,27 @@ TEST_P(GpuFeaturesTest, RowsOfAWindowAreRequiredWhereChannelsAreFew) {
     SCOPED_TRACE(name);
     const Space* space = SpaceWith(*task, name);
     ASSERT_NE(space, nullptr);
-    const auto required = space->Required();
-    ASSERT_EQ(required.size(), 1u);
-    const std::map<std::string, int32_t> values = ByName(*space, required[0]);
+    const auto priors = space->Priors();
+    ASSERT_EQ(priors.size(), 1u);
+    const std::map<std::string, int32_t> values = ByName(*space, priors[0]);
     for (const auto& [hole, value] : holes) EXPECT_EQ(values.at(hole), value) << hole;
-    Check(first, *space, required[0]);
+    Check(first, *space, priors[0]);
   }
   // Four channels are vectors: no view of rows.
   const ComputeDag four = testing::Convolution({.height = 30, .width = 30, .in = 4, .out = 64, .kernel = 5, .stride = 2, .padding = 2});
   const auto vectors = TaskOf(four);
   const Space* space = SpaceWith(*vectors, "direct/tile");
-  const auto required = space->Required();
-  ASSERT_EQ(required.size(), 1u);
-  const std::map<std::string, int32_t> values = ByName(*space, required[0]);
+  const auto priors = space->Priors();
+  ASSERT_EQ(priors.size(), 1u);
+  const std::map<std::string, int32_t> values = ByName(*space, priors[0]);
   EXPECT_EQ(values.at("r0.r2"), 1);
   EXPECT_EQ(values.at("r1.r2"), 5);
   EXPECT_EQ(values.at("r2.r2"), 4);
   EXPECT_EQ(values.at("stages"), 3);
-  Check(four, *space, required[0]);
+  Check(four, *space, priors[0]);
   const ComputeDag deep = testing::Convolution({.height = 14, .width = 14, .in = 64, .out = 64}, true);
   const auto other = TaskOf(deep);
-  for (int i = 0; i < other->size(); ++i) EXPECT_TRUE(other->space(i).Required().empty()) << other->space(i).name();
+  for (int i = 0; i < other->size(); ++i) EXPECT_TRUE(other->space(i).Priors().empty()) << other->space(i).name();
 }
 
 // Though windows begin anywhere.

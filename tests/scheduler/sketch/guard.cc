@@ -19,6 +19,9 @@ namespace {
 
 using Options = std::map<std::string, std::string>;
 
+// Tasks of the built-in networks, small or not: so many and more.
+constexpr size_t kLeastBuiltinTasks = 60;
+
 std::string FromEnvironmentOr(const char* name, const char* fallback) {
   const char* text = std::getenv(name);
   return text ? text : fallback;
@@ -74,6 +77,7 @@ std::vector<NamedDag> BuiltinTasks(bool full_size) {
     const std::vector<Options> sizes = full_size ? std::vector<Options>{{}} : SmallSizes(network);
     for (const Options& extra : sizes) AddTasksOf(network.name, extra, &known, &tasks);
   }
+  EXPECT_GE(tasks.size(), kLeastBuiltinTasks);
   return tasks;
 }
 
@@ -123,13 +127,18 @@ void GuardClock::Begin(const std::string& what) const {
   if (!settings_.trace.empty()) std::ofstream(settings_.trace, std::ios::trunc) << what << "\n";
 }
 
-void PrintSummary(const std::string& test, const std::string& target, const std::vector<GuardTask>& tasks,
-                  int64_t candidates) {
-  size_t sketches = 0;
-  for (const GuardTask& task : tasks) sketches += task.sketches.size();
-  std::printf("guard: %s %s: %zu tasks, %zu sketches, %lld candidates\n", test.c_str(), target.c_str(), tasks.size(),
-              sketches, static_cast<long long>(candidates));
+void Conclude(const GuardSettings& settings, const GuardedRun& run) {
+  int64_t sketches = 0;
+  for (const GuardTask& task : run.tasks) sketches += static_cast<int64_t>(task.sketches.size());
+  std::printf("guard: %s %s: %zu tasks, %lld sketches, %lld candidates\n", run.test.c_str(), run.target.c_str(), run.tasks.size(),
+              static_cast<long long>(sketches), static_cast<long long>(run.candidates));
   std::fflush(stdout);
+  if (settings.shards == 1) {
+    EXPECT_GT(sketches, 0) << run.test << " has no sketches on " << run.target << ": is a name in DIAPASON_TASK or DIAPASON_SKETCH right?";
+  }
+  if (settings.seconds == 0 && !::testing::Test::HasFailure()) {
+    EXPECT_EQ(run.candidates, sketches * run.per_sketch) << run.test << " left candidates out on " << run.target;
+  }
 }
 
 }  // namespace diapason::testing

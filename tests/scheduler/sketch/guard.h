@@ -66,8 +66,16 @@ class GuardClock {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// One line for bench/guard.sh: "guard: numbers cuda: 93 tasks, 911 sketches, 1822 candidates".
-void PrintSummary(const std::string& test, const std::string& target, const std::vector<GuardTask>& tasks,
-                  int64_t candidates);
+// What a test of the guard went over.
+struct GuardedRun {
+  std::string test, target;
+  const std::vector<GuardTask>& tasks;
+  int64_t per_sketch = 0;  // candidates of each
+  int64_t candidates = 0;  // that were compared
+};
+
+// One line for bench/guard.sh: "guard: numbers cuda: 93 tasks, 911 sketches, 1822 candidates". Fails the running test if there was
+// nothing to compare (but for a shard, whose tasks may be none), or if candidates were left out without a failure or a limit of time.
+void Conclude(const GuardSettings& settings, const GuardedRun& run);
 
 }  // namespace diapason::testing

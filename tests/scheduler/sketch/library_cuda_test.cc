@@ -29,13 +29,15 @@ class LibraryCudaTest : public ::testing::TestWithParam<Library> {
     target_.arch = device_->facts().arch;
   }
 
-  // Tries every required candidate of every space; at least one of each space must work, and all that work must be right.
+  // Tries every prior of every space; at least one of each space must work, and all that work must be right.
   void ExpectRight(const std::string& name, const ComputeDag& dag, double tolerance) {
     const testing::Reference reference = testing::MakeReference(dag, 5);
-    for (const auto& space : LibrarySpaces(dag, {target_, device_->facts()})) {
+    const auto spaces = LibrarySpaces(dag, {target_, device_->facts()});
+    spaces_ += spaces.size();
+    for (const auto& space : spaces) {
       int worked = 0;
       std::string refusals;
-      for (const std::vector<int32_t>& decisions : space->Required()) {
+      for (const std::vector<int32_t>& decisions : space->Priors()) {
         const Schedule schedule = space->Instantiate(decisions);
         const auto lowered = Lower(dag, schedule, target_, device_->facts());
         ASSERT_TRUE(lowered.ok()) << name << ": " << lowered.status();
@@ -63,6 +65,7 @@ class LibraryCudaTest : public ::testing::TestWithParam<Library> {
 
   Target target_;
   std::unique_ptr<Device> device_;
+  size_t spaces_ = 0;  // that were tried
 };
 
 TEST_P(LibraryCudaTest, ComputesTheDag) {
@@ -70,17 +73,20 @@ TEST_P(LibraryCudaTest, ComputesTheDag) {
   for (const testing::ConvolutionCase& c : testing::ConvolutionCases()) tasks.push_back({c.name, testing::DagOf(c)});
   for (const auto& [name, dag] : tasks)
     ExpectRight(name, dag, dag.stage(dag.inputs()[0]).dtype == DType::kFloat16 ? 1e-2 : 1e-4);
+  EXPECT_GE(spaces_, 5u);
 }
 
 // Full float32: TF32 would be off by some 1e-3 in sums of this length.
 TEST_P(LibraryCudaTest, DoesNotRoundToTf32) {
   if (GetParam() == Library::kCudnn) {
     ExpectRight("tf32", testing::DagOf({.in = 256, .height = 14, .width = 14, .out = 256, .activation = ""}), 2e-5);
+    EXPECT_GE(spaces_, 1u);
     return;
   }
   testing::OneTask task;
   ExpectRight("tf32", task.Dag(task.Op("gemm", {task.Input("a", {128, 1024}, DType::kFloat32),
                                                 task.Constant("b", {1024, 128}, DType::kFloat32)})), 2e-5);
+  EXPECT_GE(spaces_, 1u);
 }
 
 // Many copies in one graph, and several plans alive at once: workspaces and prepared calls are shared rightly.

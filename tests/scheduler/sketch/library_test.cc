@@ -103,7 +103,7 @@ TEST(LibrarySpaces, RequireEachAlgorithmOnceAndAreNeverTheDefault) {
   const Space& fused = task->space(task->Find("library/cudnn.fused"));
   ASSERT_EQ(fused.hole_name(0), "algorithm");
   std::vector<int32_t> algorithms;
-  for (const std::vector<int32_t>& decisions : fused.Required()) {
+  for (const std::vector<int32_t>& decisions : fused.Priors()) {
     algorithms.push_back(decisions[0]);
     EXPECT_EQ(fused.Instantiate(decisions).steps[0].factors[0].value, decisions[0]);
   }
@@ -118,7 +118,9 @@ TEST(LibrarySpaces, AreSearchedLikeOthers) {
   const DeviceFacts facts = DefaultFacts(target);
   std::mt19937 random(3);
   for (const auto& [name, dag] : AllTasks()) {
-    for (const auto& space : LibrarySpaces(dag, {target, facts})) {
+    const auto spaces = LibrarySpaces(dag, {target, facts});
+    ASSERT_FALSE(spaces.empty()) << name;
+    for (const auto& space : spaces) {
       std::vector<int32_t> decisions = space->Default(), values;
       for (int n = 0; n < 10; ++n) {
         for (int h = 0; h < space->size(); ++h) {

@@ -130,9 +130,12 @@ class NumbersTest : public ::testing::TestWithParam<std::string> {
     testing::GuardSettings settings = settings_;
     settings.sketch = part;
     const auto tasks = testing::TasksToGuard(kinds, settings, target_, facts_);
-    const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : candidates);
-    if (settings_.whole()) EXPECT_GE(compared, 30);
-    testing::PrintSummary("numbers of " + part + ",", KindOf(GetParam()), tasks, compared);
+    if (settings_.candidates > 0) candidates = settings_.candidates;
+    const int64_t compared = CompareAll(tasks, candidates);
+    if (settings_.whole()) {
+      EXPECT_GE(compared, 30);
+    }
+    testing::Conclude(settings, {"numbers of " + part + ",", KindOf(GetParam()), tasks, candidates, compared});
   }
 };
 
@@ -140,19 +143,21 @@ TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfAllKindsOfTasks) {
   facts_.l2_bytes = 0;  // blocks in groups are a decision
   const std::vector<NamedDag> kinds = testing::AllKinds();
   const auto tasks = testing::TasksToGuard(kinds, settings_, target_, facts_);
-  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 30);
-  testing::PrintSummary("numbers of all kinds,", KindOf(GetParam()), tasks, compared);
+  const int candidates = settings_.candidates > 0 ? settings_.candidates : 30;
+  const int64_t compared = CompareAll(tasks, candidates);
+  testing::Conclude(settings_, {"numbers of all kinds,", KindOf(GetParam()), tasks, candidates, compared});
 }
 
 TEST_P(NumbersTest, AgreeWithTheLoweredNestsOfTheBuiltInTasks) {
   const std::vector<NamedDag> builtin = testing::BuiltinTasks(/*full_size=*/true);
   const auto tasks = testing::TasksToGuard(builtin, settings_, target_, facts_);
-  const int64_t compared = CompareAll(tasks, settings_.candidates > 0 ? settings_.candidates : 3);
-  testing::PrintSummary("numbers of built-in tasks,", KindOf(GetParam()), tasks, compared);
+  const int candidates = settings_.candidates > 0 ? settings_.candidates : 3;
+  const int64_t compared = CompareAll(tasks, candidates);
+  testing::Conclude(settings_, {"numbers of built-in tasks,", KindOf(GetParam()), tasks, candidates, compared});
 }
 
 TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
-  if (!target_.is_gpu()) return;
+  if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no warpgroups";
   facts_.num_cores = 1;
   CompareSketches(testing::LargerProducts(), "wgmma", 30);
 }

@@ -78,6 +78,34 @@ TEST_F(UserRulesTest, GoInFrontOfTheBuiltInOnes) {
   EXPECT_EQ(Names(), before);
 }
 
+// Splits a loop that is not there.
+class Wrong : public SketchRule {
+ public:
+  std::string name() const override { return "wrong"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    return draft.NeedsTiling(stage) ? Answer::kApplyAndSkipRest : Answer::kSkip;
+  }
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    Draft next = draft;
+    const std::vector<int> pieces = next.Split(stage, 99, {Factor::Of(4)});
+    next.Annotate(stage, pieces[1], Annotation::kVectorize);
+    next.Fuse(stage, {pieces[0], pieces[1]});
+    std::vector<Derived> derived;
+    derived.push_back({std::move(next), false});
+    return derived;
+  }
+};
+
+TEST_F(UserRulesTest, AStepThatDoesNotApplyIsAnError) {
+  RegisterSketchRule("first", [](const Target&) { return std::make_unique<Wrong>(); });
+  const Target target = Target::Parse("cpu -num-cores=2").value();
+  const absl::Status status = TaskSpace::Create(dag_, target, DefaultFacts(target)).status();
+  EXPECT_EQ(status, absl::InvalidArgumentError(
+                        "sketch rule 'wrong' takes a step that does not apply (step " +
+                        ToString(Step{StepKind::kSplit, 2, {99}, {Factor::Of(4)}, -1, {}}) +
+                        ": stage dense: there is no loop 99): correct the rule, or leave it out"));
+}
+
 // What a record keeps needs the compiler only.
 TEST_F(UserRulesTest, TheirSchedulesReplayWithoutThem) {
   auto device = OpenDevice(Target::Parse("cpu").value());

@@ -33,6 +33,23 @@ TEST(Strassen, IsOfferedWhereItPaysOnTheDevice) {
   EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
 }
 
+// A user who wants plain products leaves it out; the rest of the space stays.
+TEST(Strassen, MayBeLeftOut) {
+  DeviceFacts facts = DefaultFacts(Target::Parse("cuda -arch=sm_90").value());
+  facts.flops = 67e12, facts.bandwidth = 4.8e12;
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  auto sketches = [&](const std::vector<std::string>& without) {
+    const auto task = TaskSpace::CreateWithout(testing::Product(4096, 4096, 4096), target, facts, without).value();
+    std::set<std::string> names;
+    for (int i = 0; i < task->size(); ++i) names.insert(task->space(i).name());
+    return names;
+  };
+  std::set<std::string> all = sketches({});
+  const std::set<std::string> plain = sketches({"strassen", "rows"});
+  EXPECT_GT(std::erase_if(all, [](const std::string& name) { return name.rfind("strassen", 0) == 0; }), 0u);
+  EXPECT_EQ(all, plain);
+}
+
 // One kernel each for the sums of the left and the right operand, the products and the result.
 TEST(Strassen, TakesAKernelForSumsOfEachMatrix) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();

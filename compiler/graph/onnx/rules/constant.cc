@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
@@ -69,6 +70,10 @@ absl::Status ImportConstantOfShape(NodeImporter& node) {
   }
   if (fill.elements() != 1) return absl::InvalidArgumentError("value must have one element");
   fill.shape.clear();
+  if (shape.size() > kMaxRank) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the shape has ", shape.size(), " dimensions, and ", kMaxRank, " are supported"));
+  }
   int64_t bytes = BytesOf(fill.dtype);
   for (int64_t extent : shape) {
     if (extent < 0) {

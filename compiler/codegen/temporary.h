@@ -1,24 +1,14 @@
-// A program run to its end, or to a deadline, in a process group of its own.
+// Files for a compiler, in a folder that goes with its owner.
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace diapason {
-
-struct ProcessResult {
-  int exit_code = 0;   // of an exit; 128 + signal where a signal ended it
-  std::string output;  // stdout and stderr together, at most 1 MiB
-};
-
-// Runs argv[0] (searched in $PATH) with empty input and waits. Never leaves a process behind: past `timeout_seconds`
-// its whole group is killed. Errors: NotFound when there is no such program, DeadlineExceeded, Unavailable when no process
-// can be made. `output_path` is a file that may be overwritten with the output.
-absl::StatusOr<ProcessResult> RunProcess(const std::vector<std::string>& argv, const std::string& output_path,
-                                         double timeout_seconds);
 
 // A fresh directory under $TMPDIR (or /tmp), removed with its contents by the destructor.
 class TemporaryDirectory {

@@ -1,0 +1,23 @@
+// The latency of a package as a build sees it: expected from the times of its tasks, corrected by what packages of the network took,
+// and measured where the device is.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "db/history.h"
+
+namespace diapason {
+
+// The factor for expected latencies of a network (NetworkLatency names it), as the history at `path` knows it; 1: it does not. Errors of
+// the history.
+absl::StatusOr<double> CorrectionFor(const std::string& path, const NetworkLatency& network);
+
+// Seconds of a run of the package on this machine's device; nothing where it has no such device. Errors of loading and running.
+absl::StatusOr<std::optional<double>> MeasureLatency(const std::string& package, const std::string& device_model);
+
+// Stores it for later estimates. Errors of the history.
+absl::Status KeepLatency(const std::string& path, const NetworkLatency& latency);
+
+}  // namespace diapason

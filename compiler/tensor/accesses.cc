@@ -1,0 +1,249 @@
+#include "compiler/tensor/accesses.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/simplify.h"
+
+namespace diapason {
+namespace {
+
+// Values of loops that are tried for one index: some milliseconds.
+constexpr int64_t kMaxPoints = int64_t{1} << 18;
+
+using Point = std::unordered_map<const ExprNode*, int64_t>;
+
+int64_t FloorDivOf(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+
+// The value of an integer expression at a point; nothing for one that is not of variables, literals and integer operations
+// alone, or overflows.
+std::optional<int64_t> ValueAt(const Expr& e, const Point& point) {
+  if (e->kind == ExprKind::kIntImm) return e->value;
+  if (e->kind == ExprKind::kVar) {
+    const auto it = point.find(e.get());
+    return it == point.end() ? std::nullopt : std::optional<int64_t>(it->second);
+  }
+  if (e->args.empty() || IsFloat(e->dtype)) return std::nullopt;
+  const std::optional<int64_t> a = ValueAt(e->args[0], point);
+  if (!a) return std::nullopt;
+  if (e->kind == ExprKind::kSelect) return ValueAt(e->args[*a != 0 ? 1 : 2], point);
+  if (e->kind == ExprKind::kNot) return *a == 0;
+  if (e->kind == ExprKind::kCast) return IsFloat(e->args[0]->dtype) ? std::nullopt : std::optional(IntImm(*a, e->dtype)->value);
+  if (e->args.size() != 2) return std::nullopt;
+  const std::optional<int64_t> b = ValueAt(e->args[1], point);
+  if (!b) return std::nullopt;
+  int64_t result = 0;
+  switch (e->kind) {
+    case ExprKind::kAdd: return __builtin_add_overflow(*a, *b, &result) ? std::nullopt : std::optional(result);
+    case ExprKind::kSub: return __builtin_sub_overflow(*a, *b, &result) ? std::nullopt : std::optional(result);
+    case ExprKind::kMul: return __builtin_mul_overflow(*a, *b, &result) ? std::nullopt : std::optional(result);
+    case ExprKind::kFloorDiv: return FloorDivOf(*a, *b);
+    case ExprKind::kFloorMod: return *a - FloorDivOf(*a, *b) * *b;
+    case ExprKind::kMin: return std::min(*a, *b);
+    case ExprKind::kMax: return std::max(*a, *b);
+    case ExprKind::kLt: return *a < *b;
+    case ExprKind::kLe: return *a <= *b;
+    case ExprKind::kEq: return *a == *b;
+    case ExprKind::kNe: return *a != *b;
+    case ExprKind::kAnd: return *a != 0 && *b != 0;
+    case ExprKind::kOr: return *a != 0 || *b != 0;
+    default: return std::nullopt;
+  }
+}
+
+// One stage. Loads inside of indices and conditions are variables of their own, over the values that they may have.
+class StageAccesses {
+ public:
+  StageAccesses(const ComputeDag& dag, const std::vector<std::optional<Interval>>& values, const Stage& stage)
+      : dag_(dag), values_(values), stage_(stage) {
+    for (const auto* axes : {&stage.axes, &stage.reduce_axes})
+      for (const Axis& axis : *axes) Bind(axis.var, {0, axis.extent - 1});
+  }
+
+  absl::Status Run() { return Walk(stage_.body); }
+
+  // Of the stage's elements, where they are integers that can be told.
+  std::optional<Interval> Values() {
+    if (IsFloat(stage_.dtype) || stage_.reduces()) return std::nullopt;
+    return analyzer_.Bounds(WithoutLoads(stage_.body));
+  }
+
+ private:
+  void Bind(const Expr& var, Interval range) {
+    analyzer_.Bind(var, range);
+    ranges_[var.get()] = range;
+  }
+
+  absl::Status Walk(const Expr& e) {
+    // What is behind no condition need not be looked at again under another one.
+    if (conditions_.empty() ? !walked_.insert(e.get()).second : walked_.count(e.get()) > 0) return absl::OkStatus();
+    if (e->kind == ExprKind::kSelect) return WalkSelect(e);
+    for (const Expr& arg : e->args) RETURN_IF_ERROR(Walk(arg));
+    return e->kind == ExprKind::kLoad ? CheckLoad(e) : absl::OkStatus();
+  }
+
+  absl::Status WalkSelect(const Expr& e) {
+    RETURN_IF_ERROR(Walk(e->args[0]));
+    const size_t outer = conditions_.size();
+    Assume(WithoutLoads(e->args[0]), true);
+    RETURN_IF_ERROR(Walk(e->args[1]));
+    conditions_.resize(outer);
+    Assume(WithoutLoads(e->args[0]), false);
+    const absl::Status status = Walk(e->args[2]);
+    conditions_.resize(outer);
+    return status;
+  }
+
+  absl::Status CheckLoad(const Expr& load) {
+    const Stage& tensor = dag_.stage(load->buffer);
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      if (Proves(WithoutLoads(load->args[d]), tensor.axes[d].extent)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("stage '", stage_.name, "' reads '", tensor.name, "' at index ", d,
+                                                     " = ", ToString(load->args[d]).substr(0, 200),
+                                                     ", which is not proven to be from 0 to ", tensor.axes[d].extent - 1));
+    }
+    return absl::OkStatus();
+  }
+
+  // Loads as variables; those of what may be any integer are left, and nothing is proven of them.
+  Expr WithoutLoads(const Expr& e) {
+    return Rewrite(e, [this](const Expr& node) {
+      if (node->kind != ExprKind::kLoad || !values_[node->buffer].has_value() || node->dtype == DType::kBool) return node;
+      const auto [it, fresh] = loaded_.try_emplace(node.get(), nullptr);
+      if (fresh) {
+        kept_.push_back(node);  // an address is not used again
+        it->second = MakeVar("loaded");
+        Bind(it->second, *values_[node->buffer]);
+      }
+      return node->dtype == DType::kInt64 ? it->second : Cast(node->dtype, it->second);
+    });
+  }
+
+  // Adds what holds where the condition is `value`.
+  void Assume(const Expr& condition, bool value) {
+    const ExprKind kind = condition->kind;
+    if (kind == ExprKind::kNot) return Assume(condition->args[0], !value);
+    if ((kind == ExprKind::kAnd && value) || (kind == ExprKind::kOr && !value)) {
+      for (const Expr& arg : condition->args) Assume(arg, value);
+      return;
+    }
+    conditions_.push_back({condition, value});
+  }
+
+  // e is in [0, extent).
+  bool Proves(const Expr& e, int64_t extent) {
+    if (const auto bounds = analyzer_.Bounds(e); bounds && bounds->min >= 0 && bounds->max < extent) return true;
+    if (e->kind == ExprKind::kSelect) return ProvesSelect(e, extent);
+    const bool above = NotPositive(Sub(IntImm(0), e)), below = NotPositive(Sub(e, IntImm(extent - 1)));
+    return (above && below) || TriesAll(e, extent);
+  }
+
+  bool ProvesSelect(const Expr& e, int64_t extent) {
+    const size_t outer = conditions_.size();
+    Assume(e->args[0], true);
+    bool proven = Proves(e->args[1], extent);
+    conditions_.resize(outer);
+    Assume(e->args[0], false);
+    proven = proven && Proves(e->args[2], extent);
+    conditions_.resize(outer);
+    return proven;
+  }
+
+  // e <= 0, by itself or because it is no more than what a condition says is not positive.
+  bool NotPositive(const Expr& e) {
+    const auto most = [this](const Expr& x) {
+      const auto bounds = analyzer_.Bounds(analyzer_.Simplify(x));
+      return bounds && bounds->max <= 0;
+    };
+    if (most(e)) return true;
+    for (const auto& [condition, value] : conditions_) {
+      if (condition->args.size() != 2 || condition->args[0]->dtype != DType::kInt64) continue;
+      const Expr &a = condition->args[0], &b = condition->args[1];
+      const Expr one = IntImm(1);
+      switch (condition->kind) {
+        case ExprKind::kLt:  // a - b + 1 <= 0, or b - a <= 0
+          if (most(Sub(e, value ? Add(Sub(a, b), one) : Sub(b, a)))) return true;
+          break;
+        case ExprKind::kLe:
+          if (most(Sub(e, value ? Sub(a, b) : Add(Sub(b, a), one)))) return true;
+          break;
+        case ExprKind::kEq:
+          if (value && (most(Sub(e, Sub(a, b))) || most(Sub(e, Sub(b, a))))) return true;
+          break;
+        default: break;
+      }
+    }
+    return false;
+  }
+
+  // At all points of what e depends on at which the conditions hold that depend on nothing else.
+  bool TriesAll(const Expr& e, int64_t extent) {
+    std::vector<const ExprNode*> vars;
+    const auto collect = [&vars](const ExprNode& node) {
+      if (node.kind == ExprKind::kVar && std::find(vars.begin(), vars.end(), &node) == vars.end()) vars.push_back(&node);
+    };
+    Visit(e, collect);
+    int64_t points = 1;
+    for (const ExprNode* var : vars) {
+      const Interval range = ranges_.at(var);
+      int64_t span = 0;
+      if (__builtin_sub_overflow(range.max, range.min, &span) || span >= kMaxPoints / points) return false;
+      points *= span + 1;
+    }
+    Point point;
+    for (const ExprNode* var : vars) point[var] = ranges_.at(var).min;
+    for (int64_t n = 0; n < points; ++n) {
+      if (MayBe(point)) {
+        const std::optional<int64_t> value = ValueAt(e, point);
+        if (!value || *value < 0 || *value >= extent) return false;
+      }
+      for (const ExprNode* var : vars) {
+        if (++point[var] <= ranges_.at(var).max) break;
+        point[var] = ranges_.at(var).min;
+      }
+    }
+    return true;
+  }
+
+  bool MayBe(const Point& point) const {
+    return std::all_of(conditions_.begin(), conditions_.end(), [&](const auto& one) {
+      const std::optional<int64_t> value = ValueAt(one.first, point);
+      return !value || (*value != 0) == one.second;
+    });
+  }
+
+  const ComputeDag& dag_;
+  const std::vector<std::optional<Interval>>& values_;
+  const Stage& stage_;
+  Analyzer analyzer_;
+  std::unordered_map<const ExprNode*, Interval> ranges_;
+  std::unordered_map<const ExprNode*, Expr> loaded_;
+  std::vector<Expr> kept_;
+  std::vector<std::pair<Expr, bool>> conditions_;  // that hold, or do not, where the walk is
+  std::unordered_set<const ExprNode*> walked_;     // without conditions
+};
+
+}  // namespace
+
+absl::Status CheckAccesses(const ComputeDag& dag) {
+  std::vector<std::optional<Interval>> values;
+  for (const Stage& stage : dag.stages()) {
+    values.emplace_back();
+    if (stage.placeholder) {
+      if (!IsFloat(stage.dtype)) values.back() = Interval{stage.valid_min, stage.valid_max};
+      continue;
+    }
+    StageAccesses accesses(dag, values, stage);
+    RETURN_IF_ERROR(accesses.Run());
+    values.back() = accesses.Values();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

@@ -1,0 +1,246 @@
+#include "service/import_form.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/serialize.h"
+#include "diapason/v1/import.pb.h"
+
+namespace diapason {
+namespace {
+
+constexpr int64_t kMostElements = int64_t{1} << 40;
+
+absl::Status Damaged(const std::string& why) {
+  return absl::DataLossError(absl::StrCat("the process that read the model answered nonsense: ", why));
+}
+
+template <typename Map>
+void WaysToProto(const Ways& ways, Map& message) {
+  for (const auto& [node, way] : ways) message[node] = static_cast<uint32_t>(way);
+}
+
+template <typename Map>
+absl::StatusOr<Ways> WaysFromProto(const Map& message) {
+  Ways ways;
+  for (const auto& [node, way] : message) {
+    if (node < 0 || way > static_cast<uint32_t>(Way::kShorterBranch)) return Damaged("an unknown way to cut");
+    ways[node] = static_cast<Way>(way);
+  }
+  return ways;
+}
+
+absl::StatusOr<CutWay> WayFromProto(const v1::ImportedWay& message, int tasks) {
+  CutWay way;
+  way.name = message.name();
+  ASSIGN_OR_RETURN(way.ways, WaysFromProto(message.nodes()));
+  if (message.tasks_size() != message.counts_size()) return Damaged("tasks without counts");
+  for (int i = 0; i < message.tasks_size(); ++i) {
+    const bool after = way.tasks.empty() || way.tasks.back().first < message.tasks(i);
+    if (message.tasks(i) < 0 || message.tasks(i) >= tasks || message.counts(i) < 1 || !after)
+      return Damaged(absl::StrCat("task ", message.tasks(i), " in a way to cut"));
+    way.tasks.emplace_back(message.tasks(i), message.counts(i));
+  }
+  way.writes_in_place = message.writes_in_place();
+  return way;
+}
+
+absl::StatusOr<Boundary> BoundaryFromProto(const v1::ImportedBoundary& message, int tasks) {
+  Boundary boundary;
+  boundary.name = message.name();
+  for (const v1::ImportedWay& way : message.ways()) {
+    ASSIGN_OR_RETURN(CutWay read, WayFromProto(way, tasks));
+    boundary.ways.push_back(std::move(read));
+  }
+  if (boundary.ways.size() < 2) return Damaged("a boundary without a choice");
+  return boundary;
+}
+
+void AttributeToProto(const AttributeValue& value, v1::ImportedAttribute& message) {
+  if (const auto* i = std::get_if<int64_t>(&value)) message.set_i(*i);
+  if (const auto* d = std::get_if<double>(&value)) message.set_d(*d);
+  if (const auto* s = std::get_if<std::string>(&value)) message.set_s(*s);
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&value))
+    message.mutable_ints()->mutable_values()->Assign(list->begin(), list->end());
+}
+
+absl::StatusOr<AttributeValue> AttributeFromProto(const v1::ImportedAttribute& message) {
+  switch (message.value_case()) {
+    case v1::ImportedAttribute::kI: return AttributeValue(int64_t{message.i()});
+    case v1::ImportedAttribute::kD: return AttributeValue(message.d());
+    case v1::ImportedAttribute::kS: return AttributeValue(message.s());
+    case v1::ImportedAttribute::kInts:
+      return AttributeValue(std::vector<int64_t>(message.ints().values().begin(), message.ints().values().end()));
+    case v1::ImportedAttribute::VALUE_NOT_SET: break;
+  }
+  return Damaged("an attribute without a value");
+}
+
+// Constants, in order, of a file that has so many bytes left.
+class Constants {
+ public:
+  Constants(std::istream& in, int64_t bytes) : in_(in), left_(bytes) {}
+
+  absl::StatusOr<std::shared_ptr<const Array>> Next(const TensorType& type) {
+    const int64_t bytes = type.elements() * BytesOf(type.dtype);
+    if (bytes > left_) return Damaged("constants that are not there");
+    left_ -= bytes;
+    auto array = std::make_shared<Array>(type.dtype, type.shape);
+    if (!in_.read(reinterpret_cast<char*>(array->data.data()), bytes)) return Damaged("constants that cannot be read");
+    return std::shared_ptr<const Array>(std::move(array));
+  }
+
+ private:
+  std::istream& in_;
+  int64_t left_;
+};
+
+absl::StatusOr<Tensor> TensorFromProto(const v1::ImportedTensor& message, Constants& constants) {
+  Tensor tensor;
+  tensor.name = message.name();
+  if (message.dtype() < static_cast<uint32_t>(DType::kFloat32) || message.dtype() > static_cast<uint32_t>(DType::kUint8))
+    return Damaged(absl::StrCat("element type ", message.dtype()));
+  tensor.type = {static_cast<DType>(message.dtype()), {message.shape().begin(), message.shape().end()}};
+  int64_t elements = 1;
+  for (int64_t extent : tensor.type.shape) {
+    if (extent < 1 || extent > kMostElements / elements) return Damaged(absl::StrCat("a tensor with extent ", extent));
+    elements *= extent;
+  }
+  if (message.constant()) {
+    ASSIGN_OR_RETURN(tensor.data, constants.Next(tensor.type));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+void ToProto(const ModelOptions& options, v1::ImportJob& job) {
+  job.set_batch(options.batch);
+  job.set_layout(NameOf(options.layout));
+  job.set_dtype(NameOf(options.dtype));
+  for (const auto& [name, shape] : options.input_shapes)
+    (*job.mutable_input_shapes())[name].mutable_extents()->Assign(shape.begin(), shape.end());
+  job.mutable_extra()->insert(options.extra.begin(), options.extra.end());
+  job.set_external_data(options.external_data);
+}
+
+absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
+  ModelOptions options;
+  options.batch = job.batch();
+  if (job.layout() != NameOf(Layout::kNHWC) && job.layout() != NameOf(Layout::kNCHW))
+    return absl::InvalidArgumentError("unknown layout " + job.layout());
+  options.layout = job.layout() == NameOf(Layout::kNCHW) ? Layout::kNCHW : Layout::kNHWC;
+  if (job.dtype() != NameOf(DType::kFloat32) && job.dtype() != NameOf(DType::kFloat16))
+    return absl::InvalidArgumentError("unknown type " + job.dtype());
+  options.dtype = job.dtype() == NameOf(DType::kFloat16) ? DType::kFloat16 : DType::kFloat32;
+  for (const auto& [name, shape] : job.input_shapes())
+    options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
+  options.extra = {job.extra().begin(), job.extra().end()};
+  options.external_data = job.external_data();
+  return options;
+}
+
+void ToProto(const Cuts& cuts, v1::ImportedCuts& message) {
+  for (const Task& task : cuts.partition.tasks) {
+    v1::ImportedTask& out = *message.add_tasks();
+    out.set_name(task.name);
+    out.set_dag(SerializeDag(task.dag));
+    out.set_weight(task.weight);
+  }
+  message.set_usual_tasks(cuts.usual_tasks);
+  message.set_worthwhile_tasks(cuts.worthwhile_tasks);
+  WaysToProto(cuts.usual, *message.mutable_usual());
+  for (const Boundary& boundary : cuts.boundaries) {
+    v1::ImportedBoundary& out = *message.add_boundaries();
+    out.set_name(boundary.name);
+    for (const CutWay& way : boundary.ways) {
+      v1::ImportedWay& out_way = *out.add_ways();
+      out_way.set_name(way.name);
+      WaysToProto(way.ways, *out_way.mutable_nodes());
+      for (const auto& [task, count] : way.tasks) {
+        out_way.add_tasks(task);
+        out_way.add_counts(count);
+      }
+      out_way.set_writes_in_place(way.writes_in_place);
+    }
+  }
+  message.mutable_fixed()->Assign(cuts.fixed.begin(), cuts.fixed.end());
+}
+
+absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message) {
+  Cuts cuts;
+  for (const v1::ImportedTask& task : message.tasks()) {
+    ASSIGN_OR_RETURN(ComputeDag dag, ParseDag(task.dag()));
+    if (task.weight() < 0) return Damaged(absl::StrCat("a task of weight ", task.weight()));
+    std::string key = dag.workload_key();
+    cuts.partition.tasks.push_back({task.name(), std::move(dag), task.weight(), std::move(key)});
+  }
+  const int tasks = message.tasks_size();
+  cuts.usual_tasks = message.usual_tasks();
+  cuts.worthwhile_tasks = message.worthwhile_tasks();
+  if (cuts.usual_tasks > cuts.worthwhile_tasks || cuts.worthwhile_tasks > static_cast<size_t>(tasks) ||
+      message.fixed_size() != tasks)
+    return Damaged("numbers of tasks that do not fit");
+  ASSIGN_OR_RETURN(cuts.usual, WaysFromProto(message.usual()));
+  for (const v1::ImportedBoundary& boundary : message.boundaries()) {
+    ASSIGN_OR_RETURN(Boundary read, BoundaryFromProto(boundary, tasks));
+    cuts.boundaries.push_back(std::move(read));
+  }
+  cuts.fixed = {message.fixed().begin(), message.fixed().end()};
+  return cuts;
+}
+
+absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::ostream& constants) {
+  message.set_name(network.name);
+  for (const Tensor& tensor : network.tensors) {
+    v1::ImportedTensor& out = *message.add_tensors();
+    out.set_name(tensor.name);
+    out.set_dtype(static_cast<uint32_t>(tensor.type.dtype));
+    out.mutable_shape()->Assign(tensor.type.shape.begin(), tensor.type.shape.end());
+    out.set_constant(tensor.constant());
+    if (!tensor.constant()) continue;
+    const std::vector<uint8_t>& data = tensor.data->data;
+    constants.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
+  }
+  for (const Node& node : network.nodes) {
+    v1::ImportedNode& out = *message.add_nodes();
+    out.set_op(node.op);
+    out.set_name(node.name);
+    for (const auto& [name, value] : node.attributes.values())
+      AttributeToProto(value, (*out.mutable_attributes())[name]);
+    out.mutable_inputs()->Assign(node.inputs.begin(), node.inputs.end());
+    out.set_output(node.output);
+  }
+  message.mutable_inputs()->Assign(network.inputs.begin(), network.inputs.end());
+  message.mutable_outputs()->Assign(network.outputs.begin(), network.outputs.end());
+  constants.flush();
+  if (!constants) return absl::ResourceExhaustedError("the temporary folder has no room for the model's weights: free some space, or name another one with TMPDIR");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istream& in, int64_t bytes) {
+  Network network;
+  network.name = message.name();
+  Constants constants(in, bytes);
+  for (const v1::ImportedTensor& tensor : message.tensors()) {
+    ASSIGN_OR_RETURN(Tensor read, TensorFromProto(tensor, constants));
+    network.tensors.push_back(std::move(read));
+  }
+  for (const v1::ImportedNode& in_node : message.nodes()) {
+    Node node{in_node.op(), in_node.name(), {}, {in_node.inputs().begin(), in_node.inputs().end()}, in_node.output()};
+    for (const auto& [name, attribute] : in_node.attributes()) {
+      ASSIGN_OR_RETURN(AttributeValue value, AttributeFromProto(attribute));
+      node.attributes.Set(name, std::move(value));
+    }
+    network.nodes.push_back(std::move(node));
+  }
+  network.inputs = {message.inputs().begin(), message.inputs().end()};
+  network.outputs = {message.outputs().begin(), message.outputs().end()};
+  if (const absl::Status valid = network.Validate(); !valid.ok()) return Damaged(std::string(valid.message()));
+  return network;
+}
+
+}  // namespace diapason

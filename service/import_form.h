@@ -1,0 +1,34 @@
+// What the process that reads a model sends back (diapason/v1/import.proto).
+#pragma once
+
+#include <istream>
+#include <ostream>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/graph/cuts.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/network.h"
+
+namespace diapason {
+
+namespace v1 {
+class ImportedCuts;
+class ImportedNetwork;
+class ImportJob;
+}  // namespace v1
+
+void ToProto(const ModelOptions& options, v1::ImportJob& job);
+// InvalidArgument for an unknown layout or type.
+absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job);
+
+void ToProto(const Cuts& cuts, v1::ImportedCuts& message);
+// Workload keys are computed anew. DataLoss when it is no such message: numbers of tasks out of range, counts that do not fit.
+absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message);
+
+// Constants go to `constants`, one after the other.
+absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::ostream& constants);
+// Reads at most `bytes` of constants. DataLoss when they are not there, or the network is not valid.
+absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istream& constants, int64_t bytes);
+
+}  // namespace diapason

@@ -1,0 +1,47 @@
+// Models read by a process of their own.
+//
+// A model comes from anywhere: a few bytes of it may ask for all memory, for hours, or for a recursion without end. It is
+// read, optimized and partitioned by a child process, this program again as `internal-importer`, with limits of memory,
+// time and stack; what comes back is checked like any input from outside. The caller's own process keeps what it has.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "compiler/graph/cuts.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/network.h"
+
+namespace diapason {
+
+struct ImportLimits {
+  int64_t memory_bytes = 0;  // of address space; 0: half of the host's memory
+  double seconds = 300;
+  int64_t stack_bytes = int64_t{64} << 20;
+  std::string program = "/proc/self/exe";  // what runs ImporterMain as `internal-importer --fd 3`
+};
+
+struct ImportRequest {
+  std::string model;  // an .onnx file, or a built-in network
+  ModelOptions options;
+  ImportLimits limits;
+  bool with_network = false;
+  const std::atomic<bool>* stop = nullptr;  // ends it when it becomes true
+};
+
+struct ImportedModel {
+  Network network;  // optimized; empty unless asked for
+  Cuts cuts;        // its partition has tasks only: PartitionAs makes the subgraphs
+};
+
+// Errors of LoadOptimized and FindCuts as they are. InvalidArgument in one sentence that names the model and the limit that
+// it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by `stop`. The calling thread
+// must not end before it returns, nor does it.
+absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request);
+
+// The main function of the process, with the socket as `fd`. Returns the exit status.
+int ImporterMain(int fd);
+
+}  // namespace diapason

@@ -1,0 +1,117 @@
+#include "service/importer.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "compiler/graph/cuts.h"
+#include "compiler/graph/model.h"
+#include "compiler/tensor/check.h"
+#include "diapason/v1/import.pb.h"
+#include "service/import_form.h"
+#include "service/import_model.h"
+#include "worker/child_process.h"
+#include "worker/frame.h"
+
+namespace diapason {
+namespace {
+
+constexpr size_t kGuardBytes = 1 << 20;  // below the stack; a frame is smaller
+constexpr size_t kSignalStackBytes = 64 << 10;
+
+// Where a stack overflow shows. Written before the stack is used.
+uintptr_t guard_begin = 0, guard_end = 0;
+
+void OnFault(int signal, siginfo_t* info, void*) {
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  if (address >= guard_begin && address < guard_end) _exit(kExitStackOverflow);
+  // Another fault: it happens again when this returns, and ends the process.
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  sigaction(signal, &action, nullptr);
+}
+
+// For the calling thread, which has a guard below its stack.
+void ReportStackOverflow() {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  size_t size = 0;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &stack, &size);
+  pthread_attr_destroy(&attributes);
+  // Whether the guard is counted as part of the stack differs between versions of glibc.
+  guard_end = reinterpret_cast<uintptr_t>(stack) + kGuardBytes + 4096;
+  guard_begin = reinterpret_cast<uintptr_t>(stack) - kGuardBytes;
+  static char signal_stack[kSignalStackBytes];
+  const stack_t alternative{signal_stack, 0, sizeof signal_stack};
+  sigaltstack(&alternative, nullptr);
+  struct sigaction action {};
+  action.sa_sigaction = OnFault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int signal : {SIGSEGV, SIGBUS}) sigaction(signal, &action, nullptr);
+}
+
+void Limit(int resource, int64_t value) {
+  const rlimit limit{static_cast<rlim_t>(value), static_cast<rlim_t>(value)};
+  setrlimit(resource, &limit);
+}
+
+absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
+  ASSIGN_OR_RETURN(const ModelOptions options, FromProto(job));
+  ASSIGN_OR_RETURN(const Network network, LoadOptimized(job.model(), options));
+  ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
+  ToProto(cuts, *reply.mutable_cuts());
+  if (!job.with_network()) return absl::OkStatus();
+  const char* folder = std::getenv("TMPDIR");
+  std::ofstream constants(std::string(folder == nullptr ? "/tmp" : folder) + "/" + kConstantsFile, std::ios::binary);
+  return ToProto(network, *reply.mutable_network(), constants);
+}
+
+struct Work {
+  int fd;
+  v1::ImportJob job;
+  int exit_status = 0;
+};
+
+void* RunImport(void* argument) {
+  Work& work = *static_cast<Work*>(argument);
+  ReportStackOverflow();
+  v1::ImportReply reply;
+  if (const absl::Status status = Import(work.job, reply); !status.ok()) {
+    reply.Clear();
+    reply.mutable_failure()->set_code(static_cast<int>(status.code()));
+    reply.mutable_failure()->set_message(std::string(status.message()));
+  }
+  // Nothing is torn down: the process ends, and a graph may take longer to take apart than to make.
+  _exit(WriteMessage(work.fd, reply).ok() ? 0 : 1);
+}
+
+}  // namespace
+
+int ImporterMain(int fd) {
+  PrepareChildProcess(fd);
+  Work work{fd, {}};
+  if (!ReadMessage(fd, work.job).ok()) return 1;
+  LimitMemory(work.job.memory_bytes());
+  Limit(RLIMIT_CPU, std::max<int64_t>(1, work.job.cpu_seconds()));
+  // Weights on their way back; a write past it fails.
+  signal(SIGXFSZ, SIG_IGN);
+  Limit(RLIMIT_FSIZE, work.job.memory_bytes());
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setguardsize(&attributes, kGuardBytes);
+  pthread_attr_setstacksize(&attributes, static_cast<size_t>(std::max<int64_t>(1 << 20, work.job.stack_bytes())) + kGuardBytes);
+  pthread_t thread;
+  if (pthread_create(&thread, &attributes, RunImport, &work) != 0) return kExitOutOfMemory;
+  pthread_join(thread, nullptr);
+  return 1;
+}
+
+}  // namespace diapason

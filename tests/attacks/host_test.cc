@@ -1,0 +1,296 @@
+// What other users of a host, what runs inside a sandbox, and what a killed worker leaves could do.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/environment.h"
+#include "tests/attacks/attack_fixture.h"
+#include "worker/child_process.h"
+#include "worker/sandbox.h"
+#include "worker/scratch.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::vector<pid_t> Family(pid_t root) {
+  std::vector<pid_t> family = Descendants(root);
+  family.push_back(root);
+  return family;
+}
+
+std::string Proc(pid_t pid, const std::string& name) { return "/proc/" + std::to_string(pid) + "/" + name; }
+
+// Dead is also who waits to be buried by the first process of the system.
+bool Lives(pid_t pid) {
+  const std::string stat = ReadText(Proc(pid, "stat"));
+  const size_t name_ends = stat.rfind(')');
+  return name_ends != std::string::npos && stat[name_ends + 2] != 'Z' && stat[name_ends + 2] != 'X';
+}
+
+// "socket:[123]", "/path", ...
+std::vector<std::string> OpenOf(pid_t pid) {
+  std::vector<std::string> open;
+  std::error_code gone;
+  for (auto it = std::filesystem::directory_iterator(Proc(pid, "fd"), gone);
+       it != std::filesystem::directory_iterator(); it.increment(gone)) {
+    std::error_code closed;
+    open.push_back(std::filesystem::read_symlink(it->path(), closed).string());
+  }
+  return open;
+}
+
+std::set<std::string> SocketsOf(pid_t root) {
+  std::set<std::string> inodes;
+  for (pid_t pid : Family(root))
+    for (const std::string& file : OpenOf(pid))
+      if (file.rfind("socket:[", 0) == 0) inodes.insert(file.substr(8, file.size() - 9));
+  return inodes;
+}
+
+// Sockets of the process and of all that it started to which others could connect: "tcp 0100007F:1234", "unix /path".
+std::set<std::string> Listening(pid_t root) {
+  const std::set<std::string> inodes = SocketsOf(root);
+  std::set<std::string> found;
+  auto look = [&](const std::string& file, size_t inode, const auto& listens) {
+    std::istringstream lines(ReadText(Proc(root, "net/" + file)));
+    std::string line;
+    std::getline(lines, line);  // the heading
+    while (std::getline(lines, line)) {
+      std::istringstream text(line);
+      std::vector<std::string> words;
+      for (std::string word; text >> word;) words.push_back(word);
+      if (words.size() > inode && inodes.contains(words[inode]) && listens(words))
+        found.insert(file + " " + (file == "unix" ? words.back() : words[1]));
+    }
+  };
+  for (const char* tcp : {"tcp", "tcp6"}) look(tcp, 9, [](const auto& words) { return words[3] == "0A"; });
+  look("unix", 6, [](const auto& words) { return words[3] == "00010000"; });
+  return found;
+}
+
+std::vector<std::string> Gemm(const std::string& command, std::vector<std::string> more) {
+  std::vector<std::string> args = {
+      command, "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--min-repeat-ms", "1"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+class HostAttack : public AttackTest {
+ protected:
+  // The environment variable has this value until the test ends.
+  void Set(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    set_.push_back(name);
+  }
+  // An executable file.
+  std::string Script(const std::string& name, const std::string& text) {
+    std::ofstream(Path(name)) << "#!/bin/sh\n" << text;
+    chmod(Path(name).c_str(), 0700);
+    return Path(name);
+  }
+  void TearDown() override {
+    for (const std::string& name : set_) unsetenv(name.c_str());
+    AttackTest::TearDown();
+  }
+
+ private:
+  std::vector<std::string> set_;
+};
+
+// Whoever may connect to a tracker without tokens has programs measured there, and answers for its worker. Done before:
+// programs run as root, 3,160 records forged.
+TEST_F(HostAttack, TuneHasNothingThatAnotherUserCouldConnectTo) {
+  Process tune(Gemm("tune", {"--history", Path("h.db"), "--trials", "4"}), Path("tune"));
+  std::set<std::string> listening;
+  size_t sockets = 0;
+  ASSERT_TRUE(WaitFor([&] {
+    listening.merge(Listening(tune.pid()));
+    sockets = std::max(sockets, SocketsOf(tune.pid()).size());
+    return tune.Poll().has_value();
+  }));
+  EXPECT_EQ(tune.Wait(), 0) << tune.err();
+  EXPECT_GE(sockets, 4u);  // two ends each of a builder and a runner, at least: it was looked at while it measured
+  EXPECT_THAT(listening, IsEmpty());
+  ExpectEachOnce(4);
+}
+
+// Done before: the service's own tuners had a Unix socket without a token, in a folder that its user's processes could
+// enter.
+TEST_F(HostAttack, AServiceWithTokensHasItsPortAndNoOtherWayIn) {
+  const auto service = Serve({"--tokens", Tokens()});
+  const std::string address = service->Address();
+  for (const char* role : {"submitter", "worker"}) {
+    std::ofstream(Path(role)) << Token(role) << "\n";
+    chmod(Path(role).c_str(), 0600);
+  }
+  const auto worker = Worker(address, "w", {"--token-file", Path("worker")});
+  const CliResult job =
+      Cli(Gemm("submit", {"--trials", "2", "--service", address, "--token-file", Path("submitter"), "--wait"}));
+  EXPECT_EQ(job.code, 0) << job.err << service->err();
+  const std::set<std::string> listening = Listening(service->pid());
+  ASSERT_EQ(listening.size(), 1u);
+  EXPECT_THAT(*listening.begin(), StartsWith("tcp"));
+  ExpectError(Cli({"fleet", "status", "--tracker", address}),
+              "no token came with the call: give one with --token-file");
+}
+
+// Files that hold what was submitted, who may ask, and what is under way.
+TEST_F(HostAttack, OtherUsersReadNoStateOfTheServiceOrTheTracker) {
+  umask(0);
+  {
+    const auto service = Serve();
+    const auto worker = Worker(service->Address(), "w");
+    EXPECT_EQ(Cli(Gemm("submit", {"--trials", "4", "--service", service->Address(), "--wait"})).code, 0)
+        << service->err();
+    const auto tracker = Tracker();
+    EXPECT_NE(tracker->Address(), "");
+  }
+  umask(022);
+  int looked_at = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(Path(""))) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("h.db.", 0) != 0 && name.rfind("state.db", 0) != 0 && name.rfind("job-", 0) != 0) continue;
+    struct stat info {};
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0) << entry.path();
+    EXPECT_EQ(info.st_mode & 077, 0u) << entry.path();
+    ++looked_at;
+  }
+  EXPECT_GE(looked_at, 5);  // jobs, rounds, tracker, models, state
+}
+
+TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
+  Set("GITHUB_TOKEN", "secret-of-the-environment");
+  Set("LD_PRELOAD", "");
+  Set("WANTED", "wanted");
+  const auto tracker = Tracker();
+  const auto worker = Worker(tracker->Address(), "w", {"--sandbox", "off", "--keep-env", "WANTED"});
+  ASSERT_TRUE(worker->Says("worker measures on"));
+  std::vector<pid_t> processes = Descendants(worker->pid());
+  std::erase_if(processes,
+                [](pid_t pid) { return ReadText(Proc(pid, "cmdline")).find("internal-") == std::string::npos; });
+  ASSERT_EQ(processes.size(), 2u);  // a builder and a runner
+  for (pid_t pid : processes) {
+    const std::string environment = ReadText(Proc(pid, "environ"));
+    EXPECT_THAT(environment, HasSubstr(std::string("PATH=")));
+    EXPECT_THAT(environment, HasSubstr("WANTED=wanted"));
+    EXPECT_THAT(environment, Not(HasSubstr("secret-of-the-environment")));
+    EXPECT_THAT(environment, Not(HasSubstr("LD_PRELOAD")));
+    // Its input, its output twice, and the socket to the worker: no connection to the tracker, no lock.
+    std::vector<std::string> open = OpenOf(pid);
+    EXPECT_EQ(std::count_if(open.begin(), open.end(), [](const auto& f) { return f.rfind("socket:", 0) == 0; }), 1);
+    EXPECT_THAT(open, Not(Contains(::testing::EndsWith("/lock"))));
+  }
+}
+
+// A compiler that takes long, and starts processes of its own as gcc does.
+TEST_F(HostAttack, NothingOutlivesAWorkerThatIsKilled) {
+  Set("CC", Script("slow-cc",
+                   "case \"$*\" in *--version*) echo slow; exit;; esac\nsh -c 'sleep 1000; :' &\nsleep 1000; :\n"));
+  const auto tracker = Tracker();
+  const auto worker = Worker(tracker->Address(), "w", {"--sandbox", "off"});
+  Process tune(Tune(tracker->Address(), "4"), Path("tune"));
+  auto compiles = [&](const std::vector<pid_t>& family) {
+    return std::count_if(family.begin(), family.end(),
+                         [](pid_t pid) { return ReadText(Proc(pid, "comm")) == "sleep\n"; }) == 2;
+  };
+  ASSERT_TRUE(WaitFor([&] { return compiles(Descendants(worker->pid())); })) << worker->err() << tune.err();
+  const std::vector<pid_t> family = Descendants(worker->pid());
+  EXPECT_GE(family.size(), 6u);  // builder, runner, compiler and what it started
+  worker->Kill();
+  WaitFor([&] { return std::none_of(family.begin(), family.end(), Lives); }, 2);
+  for (pid_t pid : family) EXPECT_FALSE(Lives(pid)) << ReadText(Proc(pid, "cmdline"));
+}
+
+// A Unix socket that takes connections from everybody.
+class OpenSocket {
+ public:
+  explicit OpenSocket(const std::string& path) : path_(path), fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    EXPECT_LT(path.size(), sizeof at.sun_path);
+    path.copy(at.sun_path, sizeof at.sun_path - 1);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0) << path;
+    EXPECT_EQ(listen(fd_, 8), 0);
+    chmod(path.c_str(), 0777);
+  }
+  ~OpenSocket() {
+    close(fd_);
+    unlink(path_.c_str());
+  }
+
+ private:
+  const std::string path_;
+  const int fd_;
+};
+
+// Connects to each socket, reads each file and writes "mine" to its scratch folder; says what it could do.
+constexpr char kAttacker[] = R"(
+import os, socket, sys
+for path in sys.argv[1:]:
+    try:
+        if path.endswith('.socket'):
+            socket.socket(socket.AF_UNIX).connect(path)
+        else:
+            open(path).read()
+        print('reached', path)
+    except OSError:
+        pass
+open(os.environ['TMPDIR'] + '/mine', 'w').write('mine')
+print('done')
+)";
+
+std::string RunAttacker(const Sandbox& sandbox, const std::string& folder, const std::vector<std::string>& paths) {
+  ChildOptions options;
+  options.program = "/bin/sh";
+  options.args = {"sh", "-c", "exec python3 \"$@\"", "sh", "-c", kAttacker};
+  options.args.insert(options.args.end(), paths.begin(), paths.end());
+  options.scratch = folder;
+  sandbox.Wrap(/*devices=*/false, options);
+  auto child = ChildProcess::Spawn(options);
+  if (!child.ok()) return std::string(child.status().message());
+  EXPECT_TRUE(WaitFor([&] { return (*child)->Reap().has_value(); }));
+  return (*child)->OutputTail();
+}
+
+// Done before: the service's socket in the temporary folder was open to what runs inside, with full access.
+TEST_F(HostAttack, InsideTheSandboxThereAreNoSocketsNorFilesOfOthers) {
+  if (FindOnPath("python3").empty()) GTEST_SKIP() << "there is no python3 to attack with";
+  const auto scratch = ScratchFolder::Create();
+  ASSERT_TRUE(scratch.ok()) << scratch.status();
+  const auto sandbox = Sandbox::Find(SandboxMode::kAuto, **scratch);
+  ASSERT_TRUE(sandbox.ok()) << sandbox.status();
+  if (!sandbox->in_force()) GTEST_SKIP() << sandbox->why_not();
+  const std::string mine = (*scratch)->Fresh("mine").value(), other = (*scratch)->Fresh("other").value();
+  std::string shared = "/tmp/diapason-attack-XXXXXX";
+  ASSERT_NE(mkdtemp(shared.data()), nullptr);
+  {
+    const OpenSocket in_tmp(shared + "/a.socket"), in_scratch((*scratch)->path() + "/b.socket"),
+        of_another(other + "/c.socket");
+    std::ofstream(other + "/text") << "of another candidate";
+    std::ofstream(shared + "/text") << "of another user";
+    const std::vector<std::string> goals = {shared + "/a.socket", (*scratch)->path() + "/b.socket",
+                                            other + "/c.socket",  other + "/text",
+                                            shared + "/text",     (*scratch)->path() + "/lock"};
+    std::string all;
+    for (const std::string& goal : goals) all += "reached " + goal + "\n";
+    EXPECT_EQ(RunAttacker(Sandbox::None(), other, goals),
+              all + "done");  // the attack works where nothing is in its way
+    EXPECT_EQ(RunAttacker(*sandbox, mine, goals), "done");
+    EXPECT_EQ(ReadText(mine + "/mine"), "mine");
+  }
+  std::filesystem::remove_all(shared);
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,108 @@
+#include "service/import_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "compiler/graph/cuts.h"
+#include "compiler/tensor/serialize.h"
+
+namespace diapason {
+namespace {
+
+using ::testing::IsEmpty;
+
+TEST(ImportModel, GivesWhatTheProcessFound) {
+  ModelOptions options;
+  options.extra["image"] = "64";
+  const Network network = LoadOptimized("squeezenet_v1.1", options).value();
+  const Cuts cuts = FindCuts(network).value();
+  const auto imported = ImportModel({"squeezenet_v1.1", options, {}, /*with_network=*/true, nullptr});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->network.ToString(), network.ToString());
+  for (size_t t = 0; t < network.tensors.size(); ++t) {
+    ASSERT_EQ(imported->network.tensors[t].constant(), network.tensors[t].constant());
+    if (!network.tensors[t].constant()) continue;
+    EXPECT_EQ(imported->network.tensors[t].data->data, network.tensors[t].data->data);
+  }
+  ASSERT_EQ(imported->cuts.partition.tasks.size(), cuts.partition.tasks.size());
+  for (size_t t = 0; t < cuts.partition.tasks.size(); ++t) {
+    const Task &got = imported->cuts.partition.tasks[t], &want = cuts.partition.tasks[t];
+    EXPECT_EQ(got.name, want.name);
+    EXPECT_EQ(got.weight, want.weight);
+    EXPECT_EQ(got.workload_key, want.workload_key);
+    EXPECT_EQ(SerializeDag(got.dag), SerializeDag(want.dag));
+  }
+  EXPECT_EQ(imported->cuts.usual, cuts.usual);
+  EXPECT_EQ(imported->cuts.usual_tasks, cuts.usual_tasks);
+  EXPECT_EQ(imported->cuts.worthwhile_tasks, cuts.worthwhile_tasks);
+  EXPECT_EQ(imported->cuts.fixed, cuts.fixed);
+  ASSERT_EQ(imported->cuts.boundaries.size(), cuts.boundaries.size());
+  EXPECT_GT(cuts.boundaries.size(), 0u);
+  for (size_t b = 0; b < cuts.boundaries.size(); ++b) {
+    ASSERT_EQ(imported->cuts.boundaries[b].ways.size(), cuts.boundaries[b].ways.size());
+    for (size_t w = 0; w < cuts.boundaries[b].ways.size(); ++w) {
+      const CutWay &got = imported->cuts.boundaries[b].ways[w], &want = cuts.boundaries[b].ways[w];
+      EXPECT_EQ(got.name, want.name);
+      EXPECT_EQ(got.ways, want.ways);
+      EXPECT_EQ(got.tasks, want.tasks);
+      EXPECT_EQ(got.writes_in_place, want.writes_in_place);
+    }
+  }
+  // The choice is the caller's.
+  const std::vector<int> last(cuts.boundaries.size(), 1);
+  EXPECT_EQ(PartitionAs(imported->network, imported->cuts, last)->tasks.size(), PartitionAs(network, cuts, last)->tasks.size());
+}
+
+TEST(ImportModel, TheNetworkComesOnlyWhenAskedFor) {
+  const auto imported = ImportModel({"gemm", {}, {}, false, nullptr});
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_THAT(imported->network.tensors, IsEmpty());
+  EXPECT_EQ(imported->cuts.partition.tasks.size(), 1u);
+}
+
+TEST(ImportModel, ErrorsAreThoseOfTheImport) {
+  EXPECT_EQ(ImportModel({"gemmm", {}, {}, false, nullptr}).status(), LoadOptimized("gemmm", {}).status());
+  EXPECT_EQ(ImportModel({"no/such.onnx", {}, {}, false, nullptr}).status(), LoadOptimized("no/such.onnx", {}).status());
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than any limit
+TEST(ImportModel, MemoryIsLimited) {
+  ImportLimits limits;
+  limits.memory_bytes = int64_t{256} << 20;
+  ModelOptions options;
+  options.extra = {{"m", "8"}, {"n", "20000"}, {"k", "20000"}, {"constant", "1"}};
+  EXPECT_EQ(ImportModel({"gemm", options, limits, false, nullptr}).status(),
+            absl::InvalidArgumentError("the model 'gemm' cannot be used: reading it took more than 0.25 GiB of memory; allow "
+                                       "more with --import-memory"));
+}
+#endif
+
+TEST(ImportModel, TimeIsLimited) {
+  ImportLimits limits;
+  limits.seconds = 0.01;
+  EXPECT_EQ(ImportModel({"resnet-50", {}, limits, false, nullptr}).status(),
+            absl::InvalidArgumentError(
+                "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds"));
+}
+
+TEST(ImportModel, IsStopped) {
+  std::atomic<bool> stop{true};
+  EXPECT_EQ(ImportModel({"resnet-50", {}, {}, false, &stop}).status(),
+            absl::CancelledError("stopped while the model was read"));
+}
+
+TEST(ImportModel, AProcessThatCannotReadIsAnError) {
+  ImportLimits limits;
+  limits.program = "/bin/false";
+  EXPECT_EQ(ImportModel({"gemm", {}, limits, false, nullptr}).status(),
+            absl::InvalidArgumentError("the model 'gemm' cannot be used: reading it ended its process, which exited with status "
+                                       "1; this is a fault of diapason's, please report it with the model"));
+  limits.program = "/no/such";
+  EXPECT_EQ(ImportModel({"gemm", {}, limits, false, nullptr}).status(),
+            absl::UnavailableError("cannot start '/no/such': No such file or directory"));
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,123 @@
+#include "service/job_manager.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "diapason/v1/tuning.pb.h"
+#include "service/job_store.h"
+#include "service/tune_spec.h"
+
+namespace diapason {
+namespace {
+
+class JobManagerTest : public testing::Test {
+ protected:
+  JobManagerTest() {
+    std::string pattern = testing::TempDir() + "manager-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~JobManagerTest() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<JobManager> Open() {
+    JobManagerOptions options;
+    options.history = folder_ + "/h.db";
+    auto manager = JobManager::Open(std::move(options));
+    EXPECT_TRUE(manager.ok()) << manager.status();
+    return *std::move(manager);
+  }
+  static v1::TuneSpec Gemm() {
+    TuneSpec spec;
+    spec.model = "gemm";
+    spec.target = "cpu";
+    v1::TuneSpec message;
+    ToProto(spec, message);
+    return message;
+  }
+  // A job as a service that died has left it.
+  void Leave(const std::function<void(v1::Job&)>& change) {
+    auto store = JobStore::Open(folder_ + "/h.db.jobs");
+    ASSERT_TRUE(store.ok()) << store.status();
+    v1::Job job;
+    job.set_key("k");
+    *job.mutable_spec() = Gemm();
+    job.set_state(v1::JOB_STATE_RUNNING);
+    change(job);
+    ASSERT_TRUE((*store)->Put(job).ok());
+  }
+
+  std::string folder_;
+};
+
+// Files of this process cannot grow while it lives: the disk is full.
+class FullDisk {
+ public:
+  FullDisk() {
+    before_ = signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    rlimit none{0, limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit limit_{};
+  sighandler_t before_;
+};
+
+TEST_F(JobManagerTest, OneKeyIsOneJobHoweverManySubmitItAtOnce) {
+  const std::unique_ptr<JobManager> manager = Open();
+  std::vector<std::thread> callers;
+  std::vector<absl::StatusOr<int64_t>> ids(8, absl::UnknownError("not called"));
+  for (auto& id : ids) callers.emplace_back([&] { id = manager->Submit("k", Gemm()); });
+  for (std::thread& caller : callers) caller.join();
+  for (const auto& id : ids) {
+    ASSERT_TRUE(id.ok()) << id.status();
+    EXPECT_EQ(*id, *ids[0]);
+  }
+  EXPECT_EQ(manager->List().size(), 1u);
+}
+
+TEST_F(JobManagerTest, ACancellationThatCannotBeStoredIsNotReportedAsDone) {
+  const std::unique_ptr<JobManager> manager = Open();
+  const auto id = manager->Submit("k", Gemm());
+  ASSERT_TRUE(id.ok()) << id.status();
+  {
+    const FullDisk full;
+    EXPECT_FALSE(manager->Cancel(*id).ok());
+  }
+  EXPECT_EQ(manager->Get(*id, 0, {})->state(), v1::JOB_STATE_QUEUED);
+  const auto cancelled = manager->Cancel(*id);
+  ASSERT_TRUE(cancelled.ok()) << cancelled.status();
+  EXPECT_EQ(cancelled->state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobManagerTest, AJobThatTookTheServiceWithItThreeTimesHasFailed) {
+  Leave([](v1::Job& job) { job.set_preparations(2); });
+  EXPECT_EQ(Open()->Get(1, 0, {})->state(), v1::JOB_STATE_QUEUED);
+  std::filesystem::remove_all(folder_);
+  std::filesystem::create_directory(folder_);
+  Leave([](v1::Job& job) { job.set_preparations(3); });
+  const std::unique_ptr<JobManager> manager = Open();
+  const auto job = manager->Get(1, 0, {});
+  EXPECT_EQ(job->state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job->text(),
+            "the service died 3 times while it prepared this job (model 'gemm', target cpu): look at its log, and resume "
+            "the job when the cause is found");
+  EXPECT_EQ(manager->Resume(1, 0)->state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(JobManagerTest, AJobThatWasBeingCancelledDoesNotBeginAgain) {
+  Leave([](v1::Job& job) { job.set_cancel_requested(true); });
+  EXPECT_EQ(Open()->Get(1, 0, {})->state(), v1::JOB_STATE_CANCELLED);
+}
+
+}  // namespace
+}  // namespace diapason

@@ -1,0 +1,411 @@
+#include "compiler/tensor/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace diapason {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+ComputeDag Matmul(int64_t m, int64_t n, int64_t k, DType dtype = DType::kFloat32) {
+  DagBuilder b;
+  int x = b.Placeholder("x", {m, k}, dtype);
+  int w = b.Constant("w", {k, n}, dtype);
+  int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
+  return b.Build({c}).value();
+}
+
+// One row of sums with a function of each.
+ComputeDag Activated(int64_t n, int64_t k, const std::string& function, DType dtype = DType::kFloat32) {
+  DagBuilder b;
+  int x = b.Placeholder("x", {k}, dtype);
+  int w = b.Constant("w", {n, k}, dtype);
+  int c = b.Reduce("c", {n}, {k}, Combiner::kSum,
+                   [&](auto& i, auto& r) { return Mul(b.At(x, {r[0]}), b.At(w, {i[0], r[0]})); });
+  int y = b.Compute("y", {n}, [&](const DagBuilder::Vars& i) { return Call(function, {b.At(c, {i[0]})}); });
+  return b.Build({y}).value();
+}
+
+double Rounded(double value, DType dtype) {
+  if (dtype == DType::kFloat16) return HalfToFloat(FloatToHalf(static_cast<float>(value)));
+  return dtype == DType::kFloat32 ? static_cast<float>(value) : value;
+}
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  double operator()(const InputRange& range, DType dtype) {
+    const double magnitude = std::uniform_real_distribution<double>(range.low, range.high)(random_);
+    return Rounded(range.both_signs && random_() % 2 == 0 ? -magnitude : magnitude, dtype);
+  }
+  std::mt19937_64& random() { return random_; }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// Elements of a product, each with `k` terms of its own, and their sums in double.
+struct Sums {
+  int64_t n, k;
+  DType dtype;
+  ComputeDag dag;
+  std::vector<double> terms;  // products of values of the type
+  Array reference;
+  Tolerance tolerance;
+
+  Sums(int64_t n, int64_t k, DType dtype, uint64_t seed)
+      : n(n), k(k), dtype(dtype), dag(Matmul(1, n, k, dtype)), terms(n * k), reference(dtype, {1, n}) {
+    Draw draw(seed);
+    const InputRange x = RangeOfInput(dag, 0), w = RangeOfInput(dag, 1);
+    for (double& term : terms) term = draw(x, dtype) * draw(w, dtype);
+    for (int64_t i = 0; i < n; ++i)
+      reference.set(i, std::accumulate(terms.begin() + i * k, terms.begin() + (i + 1) * k, 0.0));
+    tolerance = ToleranceOf(dag, 0);
+  }
+  bool Right(const Array& got) const { return Compare(got, reference, tolerance).ok; }
+  // All elements by a way of adding terms; each result is rounded to the type.
+  Array By(const std::function<float(const double* terms)>& add) const {
+    Array got(dtype, {1, n});
+    for (int64_t i = 0; i < n; ++i) got.set(i, add(terms.data() + i * k));
+    return got;
+  }
+  // With one element changed by so much, exactly.
+  bool RightWithout(int64_t element, double change) const {
+    Array got = reference;
+    const double exact = std::accumulate(terms.begin() + element * k, terms.begin() + (element + 1) * k, 0.0);
+    got.set(element, exact + change);
+    return Right(got);
+  }
+};
+
+const std::vector<int64_t> kLengths = {2, 3, 9, 64, 576, 2000, 4608, 20000, 100000};
+
+int64_t ElementsFor(int64_t k) { return std::clamp<int64_t>(200000 / k, 16, 1000); }
+
+class CompareTypes : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, CompareTypes, testing::Values(DType::kFloat32, DType::kFloat16),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST_P(CompareTypes, SumsInAnyOrderAreRight) {
+  for (const int64_t k : kLengths) {
+    const Sums sums(ElementsFor(k), k, GetParam(), k);
+    const auto add = [&](int64_t lanes, bool backwards) {
+      return sums.By([&](const double* terms) {
+        std::vector<float> partial(lanes);
+        for (int64_t i = 0; i < k; ++i) {
+          const int64_t at = backwards ? k - 1 - i : i;
+          partial[at % lanes] += static_cast<float>(terms[at]);
+        }
+        float sum = 0;
+        for (const float part : partial) sum += part;
+        return sum;
+      });
+    };
+    for (const int64_t lanes : {1, 8, 32}) {
+      EXPECT_TRUE(sums.Right(add(lanes, false))) << k << " terms, " << lanes << " lanes";
+      EXPECT_TRUE(sums.Right(add(lanes, true))) << k << " terms backwards, " << lanes << " lanes";
+    }
+  }
+}
+
+// 3xTF32: high parts of 11 bits, their product and two mixed ones; the accumulator takes 8 products at a time and cuts off.
+TEST(CompareTest, ProductsOfThreePartsOnTensorCoresAreRight) {
+  for (const int64_t k : kLengths) {
+    const Sums sums(ElementsFor(k), k, DType::kFloat32, k + 1);
+    std::mt19937_64 random(k);
+    const Array got = sums.By([&](const double* terms) {
+      float sum = 0;
+      for (int64_t begin = 0; begin < k; begin += 8) {
+        double chunk = sum;
+        // What the three products drop is at most the product of two low parts.
+        for (int64_t i = begin; i < std::min(k, begin + 8); ++i)
+          chunk += terms[i] * (1 + std::uniform_real_distribution<double>(-0x1p-22, 0x1p-22)(random));
+        sum = static_cast<float>(chunk);
+        if (std::fabs(static_cast<double>(sum)) > std::fabs(chunk)) sum = std::nextafter(sum, 0.0f);
+      }
+      return sum;
+    });
+    EXPECT_TRUE(sums.Right(got)) << k << " terms";
+  }
+}
+
+// What a missing or a doubled term changes: up to 20,000 terms of float32 and 2,000 of float16 always more than allowed.
+TEST_P(CompareTypes, OneWrongTermIsFound) {
+  const int64_t always = GetParam() == DType::kFloat32 ? 20000 : 2000;
+  for (const int64_t k : kLengths) {
+    const Sums sums(ElementsFor(k), k, GetParam(), k + 2);
+    Draw draw(k);
+    int tried = 0, missed = 0;
+    for (int64_t element = 0; element < std::min<int64_t>(sums.n, 200); ++element) {
+      const double term = sums.terms[element * k + static_cast<int64_t>(draw.random()() % k)];
+      tried += 2;
+      missed += sums.RightWithout(element, -term) + sums.RightWithout(element, term);
+    }
+    ASSERT_GE(tried, 32);
+    if (k <= always) {
+      EXPECT_EQ(missed, 0) << k << " terms, of " << tried;
+    } else {
+      EXPECT_LE(missed, GetParam() == DType::kFloat32 ? tried / 20 : tried / 2) << k << " terms, of " << tried;
+    }
+  }
+}
+
+// The fault is in every sum, as of a loop that ends too early: found for any length.
+TEST_P(CompareTypes, ATermThatIsMissingEverywhereIsFound) {
+  for (const int64_t k : kLengths) {
+    const Sums sums(ElementsFor(k), k, GetParam(), k + 3);
+    EXPECT_FALSE(sums.Right(sums.By([&](const double* terms) {
+      return static_cast<float>(std::accumulate(terms, terms + k - 1, 0.0));
+    }))) << k << " terms";
+  }
+}
+
+TEST_P(CompareTypes, SwappedAndStrangeElementsAreFound) {
+  for (const int64_t k : kLengths) {
+    const Sums sums(ElementsFor(k), k, GetParam(), k + 4);
+    Array swapped = sums.reference;
+    swapped.set(0, sums.reference.at(1));
+    swapped.set(1, sums.reference.at(0));
+    EXPECT_FALSE(sums.Right(swapped)) << k << " terms";
+    // A border element that read what lies beside: as many terms of which a third are others.
+    Array border = sums.reference;
+    double sum = 0;
+    for (int64_t i = 0; i < k; ++i) sum += sums.terms[i + (i % 3 == 0 ? k : 0)];
+    border.set(0, sum);
+    EXPECT_FALSE(sums.Right(border)) << k << " terms";
+  }
+}
+
+// TF32 without its low parts is not float32.
+TEST(CompareTest, ProductsOfHighPartsAloneAreFound) {
+  for (const int64_t k : {9, 576, 4608}) {
+    const Sums sums(400, k, DType::kFloat32, k);
+    std::mt19937_64 random(k);
+    EXPECT_FALSE(sums.Right(sums.By([&](const double* terms) {
+      double sum = 0;
+      for (int64_t i = 0; i < k; ++i)
+        sum += terms[i] * (1 + std::uniform_real_distribution<double>(-0x1p-12, 0x1p-12)(random));
+      return static_cast<float>(sum);
+    }))) << k << " terms";
+  }
+}
+
+using Grid = std::vector<std::vector<float>>;
+
+Grid Times(const Grid& a, const Grid& b) {
+  Grid c(a.size(), std::vector<float>(b[0].size()));
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < b[0].size(); ++j)
+      for (size_t k = 0; k < b.size(); ++k) c[i][j] += a[i][k] * b[k][j];
+  return c;
+}
+
+Grid Transposed(const Grid& a) {
+  Grid t(a[0].size(), std::vector<float>(a.size()));
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < a[0].size(); ++j) t[j][i] = a[i][j];
+  return t;
+}
+
+ComputeDag Convolution(int64_t tiles, int64_t channels) {
+  DagBuilder b;
+  int x = b.Placeholder("x", {tiles, 6, 6, channels});
+  int w = b.Constant("w", {3, 3, channels, tiles});
+  int c = b.Reduce("c", {tiles, 4, 4}, {3, 3, channels}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], Add(i[1], r[0]), Add(i[2], r[1]), r[2]}), b.At(w, {r[0], r[1], r[2], i[0]}));
+  });
+  return b.Build({c}).value();
+}
+
+// F(4x4, 3x3) in float32 throughout, with the usual points 0, 1, -1, 2, -2.
+TEST(CompareTest, WinogradsAlgorithmIsRight) {
+  const Grid bt = {{4, 0, -5, 0, 1, 0}, {0, -4, -4, 1, 1, 0}, {0, 4, -4, -1, 1, 0},
+                   {0, -2, -1, 2, 1, 0}, {0, 2, -1, -2, 1, 0}, {0, 4, 0, -5, 0, 1}};
+  const Grid g = {{0.25f, 0, 0}, {-1.0f / 6, -1.0f / 6, -1.0f / 6}, {-1.0f / 6, 1.0f / 6, -1.0f / 6},
+                  {1.0f / 24, 1.0f / 12, 1.0f / 6}, {1.0f / 24, -1.0f / 12, 1.0f / 6}, {0, 0, 1}};
+  const Grid at = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}};
+  for (const int64_t channels : {1, 8, 64, 512, 2048}) {
+    const int64_t tiles = std::clamp<int64_t>(20000 / channels, 10, 200);
+    const ComputeDag dag = Convolution(tiles, channels);
+    Draw draw(channels);
+    Array got(DType::kFloat32, {tiles, 4, 4}), reference = got;
+    for (int64_t t = 0; t < tiles; ++t) {
+      Grid sums(6, std::vector<float>(6));
+      std::vector<double> exact(16);
+      for (int64_t c = 0; c < channels; ++c) {
+        Grid x(6, std::vector<float>(6)), w(3, std::vector<float>(3));
+        for (auto* grid : {&x, &w})
+          for (auto& row : *grid)
+            for (float& value : row) value = static_cast<float>(draw(InputRange{}, DType::kFloat32));
+        const Grid u = Times(Times(g, w), Transposed(g)), v = Times(Times(bt, x), Transposed(bt));
+        for (int i = 0; i < 36; ++i) sums[i / 6][i % 6] += u[i / 6][i % 6] * v[i / 6][i % 6];
+        for (int i = 0; i < 16 * 9; ++i)
+          exact[i / 9] += static_cast<double>(x[i / 36 + i % 9 / 3][i / 9 % 4 + i % 3]) * w[i % 9 / 3][i % 3];
+      }
+      const Grid y = Times(Times(at, sums), Transposed(at));
+      for (int i = 0; i < 16; ++i) {
+        got.set(t * 16 + i, y[i / 4][i % 4]);
+        reference.set(t * 16 + i, exact[i]);
+      }
+    }
+    const Comparison result = Compare(got, reference, ToleranceOf(dag, 0));
+    EXPECT_LT(result.max_rel_error, result.tolerance / 2) << channels << " channels";
+    // What is allowed for it still does not hide one missing term of the smallest kind.
+    got.set(7, reference.at(7) + 0.25);
+    EXPECT_FALSE(Compare(got, reference, ToleranceOf(dag, 0)).ok) << channels << " channels";
+  }
+}
+
+Grid Block(const Grid& a, size_t row, size_t column, size_t rows, size_t columns) {
+  Grid block(rows);
+  for (size_t i = 0; i < rows; ++i) block[i].assign(a[row + i].begin() + column, a[row + i].begin() + column + columns);
+  return block;
+}
+
+Grid Sum(const Grid& a, const Grid& b, float sign) {
+  Grid c = a;
+  for (size_t i = 0; i < c.size(); ++i)
+    for (size_t j = 0; j < c[i].size(); ++j) c[i][j] += sign * b[i][j];
+  return c;
+}
+
+// Strassen's seven products (1969), in float32 throughout.
+Grid Strassen(const Grid& a, const Grid& b, int levels) {
+  if (levels == 0) return Times(a, b);
+  const size_t m = a.size() / 2, k = b.size() / 2, n = b[0].size() / 2;
+  const auto of_a = [&](int i, int j) { return Block(a, i * m, j * k, m, k); };
+  const auto of_b = [&](int i, int j) { return Block(b, i * k, j * n, k, n); };
+  const auto product = [&](const Grid& x, const Grid& y) { return Strassen(x, y, levels - 1); };
+  const Grid p1 = product(Sum(of_a(0, 0), of_a(1, 1), 1), Sum(of_b(0, 0), of_b(1, 1), 1));
+  const Grid p2 = product(Sum(of_a(1, 0), of_a(1, 1), 1), of_b(0, 0)), p3 = product(of_a(0, 0), Sum(of_b(0, 1), of_b(1, 1), -1));
+  const Grid p4 = product(of_a(1, 1), Sum(of_b(1, 0), of_b(0, 0), -1)), p5 = product(Sum(of_a(0, 0), of_a(0, 1), 1), of_b(1, 1));
+  const Grid p6 = product(Sum(of_a(1, 0), of_a(0, 0), -1), Sum(of_b(0, 0), of_b(0, 1), 1));
+  const Grid p7 = product(Sum(of_a(0, 1), of_a(1, 1), -1), Sum(of_b(1, 0), of_b(1, 1), 1));
+  const Grid parts[2][2] = {{Sum(Sum(Sum(p1, p4, 1), p5, -1), p7, 1), Sum(p3, p5, 1)},
+                            {Sum(p2, p4, 1), Sum(Sum(Sum(p1, p2, -1), p3, 1), p6, 1)}};
+  Grid c(2 * m, std::vector<float>(2 * n));
+  for (size_t i = 0; i < 2 * m; ++i)
+    for (size_t j = 0; j < 2 * n; ++j) c[i][j] = parts[i / m][j / n][i % m][j % n];
+  return c;
+}
+
+TEST(CompareTest, StrassensAlgorithmIsRight) {
+  for (const int64_t k : {16, 64, 1024, 20000, 100000}) {
+    const int64_t m = 8, n = 8;
+    const ComputeDag dag = Matmul(m, n, k);
+    Draw draw(k);
+    Grid a(m, std::vector<float>(k)), b(k, std::vector<float>(n));
+    for (auto* grid : {&a, &b})
+      for (auto& row : *grid)
+        for (float& value : row) value = static_cast<float>(draw(InputRange{}, DType::kFloat32));
+    const Grid product = Strassen(a, b, 2);
+    Array got(DType::kFloat32, {m, n}), reference = got;
+    for (int64_t i = 0; i < m * n; ++i) {
+      double exact = 0;
+      for (int64_t r = 0; r < k; ++r) exact += static_cast<double>(a[i / n][r]) * b[r][i % n];
+      reference.set(i, exact);
+      got.set(i, product[i / n][i % n]);
+    }
+    const Comparison result = Compare(got, reference, ToleranceOf(dag, 0));
+    EXPECT_LT(result.max_rel_error, result.tolerance / 2) << k << " terms";
+  }
+}
+
+// A missing term of a sum behind a function that saturates shows, since second factors are small where the dag has such a function.
+TEST_P(CompareTypes, AMissingTermShowsBehindFunctions) {
+  for (const std::string function : {"sigmoid", "tanh", "erf"}) {
+    for (const int64_t k : {9, 576, 2000}) {
+      const int64_t n = 100;
+      const ComputeDag dag = Activated(n, k, function, GetParam());
+      Draw draw(k);
+      const InputRange x = RangeOfInput(dag, 0), w = RangeOfInput(dag, 1);
+      Array right(GetParam(), {n}), wrong(GetParam(), {n});
+      const auto apply = [&](double s) {
+        return function == "sigmoid" ? 1 / (1 + std::exp(-s)) : function == "tanh" ? std::tanh(s) : std::erf(s);
+      };
+      for (int64_t i = 0; i < n; ++i) {
+        double sum = 0, last = 0;
+        for (int64_t r = 0; r < k; ++r) sum += last = draw(x, GetParam()) * draw(w, GetParam());
+        right.set(i, apply(Rounded(sum, GetParam())));
+        wrong.set(i, apply(Rounded(sum - last, GetParam())));
+      }
+      EXPECT_TRUE(Compare(right, right, ToleranceOf(dag, 0)).ok);
+      EXPECT_FALSE(Compare(wrong, right, ToleranceOf(dag, 0)).ok) << function << " of " << k << " terms";
+    }
+  }
+}
+
+TEST(CompareTest, NonFiniteElementsMustMatch) {
+  const Array reference = Array::FromFloats({3}, {1, NAN, INFINITY});
+  const Tolerance tolerance{1e-3, 1};
+  EXPECT_TRUE(Compare(reference, reference, tolerance).ok);
+  for (const std::vector<float>& wrong : std::vector<std::vector<float>>{
+           {NAN, NAN, INFINITY}, {1, 1, INFINITY}, {1, NAN, -INFINITY}, {INFINITY, NAN, INFINITY}, {1, NAN, 3e38f}}) {
+    const Comparison result = Compare(Array::FromFloats({3}, wrong), reference, tolerance);
+    EXPECT_FALSE(result.ok);
+    EXPECT_EQ(result.max_abs_error, kInf);
+  }
+}
+
+TEST(CompareTest, IntegersMustBeEqual) {
+  Array a(DType::kInt64, {2}), b(DType::kInt64, {2});
+  a.set_int(0, (int64_t{1} << 60) + 1);
+  b.set_int(0, int64_t{1} << 60);
+  EXPECT_FALSE(Compare(a, b, {}).ok);
+  EXPECT_TRUE(Compare(a, a, {}).ok);
+}
+
+// An output of zeros, as behind a ReLU of negative numbers, is as exact as the numbers were.
+TEST(CompareTest, ZerosAreComparedByTheModelsMagnitude) {
+  const Array zeros = Array::FromFloats({2}, {0, 0});
+  EXPECT_TRUE(Compare(Array::FromFloats({2}, {0, 0.9e-3f}), zeros, {1e-4, 10}).ok);
+  EXPECT_FALSE(Compare(Array::FromFloats({2}, {0, 1.1e-3f}), zeros, {1e-4, 10}).ok);
+}
+
+// Whatever block it is in, and whichever came before.
+TEST(CompareTest, TheWorstElementIsFoundAmongMany) {
+  const int64_t n = 100001;
+  Array reference(DType::kFloat32, {n});
+  for (int64_t i = 0; i < n; ++i) reference.set(i, i % 2 == 0 ? 1 : -1);
+  for (const int64_t at : {int64_t{0}, int64_t{4095}, int64_t{4096}, n - 1}) {
+    Array got = reference;
+    got.set(50000, 1.0001);
+    got.set(at, reference.at(at) + 0.01);
+    const Comparison result = Compare(got, reference, {1e-3, 1});
+    EXPECT_FALSE(result.ok);
+    EXPECT_EQ(result.worst, at);
+    EXPECT_NEAR(result.max_rel_error, 0.01, 1e-5);
+    EXPECT_NEAR(result.allowed, 1e-3, 1e-5);
+  }
+}
+
+// Errors of a network's tensors pass through its tasks: in quadrature, so that a hundred layers have ten times the error of one.
+TEST(CompareTest, ErrorsOfInputsAddInQuadrature) {
+  const ComputeDag dag = Matmul(4, 4, 64);
+  const double one = ToleranceOf(dag, 0).relative;
+  double error = 0;
+  for (int layer = 0; layer < 100; ++layer) error = ToleranceOf(dag, 0, {{0, {1, error}}, {1, {1, 0}}}).relative;
+  EXPECT_NEAR(error, 10 * one, one / 2);
+  EXPECT_NEAR(ToleranceOf(dag, 0, {{0, {3, 3e-3}}, {1, {1, 0}}}).relative, 1e-3, 1e-5);
+}
+
+TEST(CompareTest, SavingsAreThoseOfTheAlgorithmsThatApply) {
+  EXPECT_EQ(LargestSaving(Convolution(1, 8)), 4);
+  EXPECT_EQ(LargestSaving(Matmul(4, 4, 4)), 64.0 / 49);
+  DagBuilder b;
+  int x = b.Placeholder("x", {4, 4});
+  int sum = b.Reduce("sum", {4}, {4}, Combiner::kSum, [&](auto& i, auto& r) { return b.At(x, {i[0], r[0]}); });
+  EXPECT_EQ(LargestSaving(b.Build({sum}).value()), 1);
+}
+
+}  // namespace
+}  // namespace diapason
