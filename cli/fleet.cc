@@ -1,5 +1,6 @@
-// diapason fleet status: workers, devices and queues of a tracker.
+// diapason fleet status: workers, devices and queues of a tracker. diapason fleet health: whether it serves.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include "cli/table.h"
 #include "compiler/tensor/check.h"
 #include "worker/fleet_status.h"
+#include "worker/health_check.h"
 
 namespace diapason {
 namespace {
@@ -115,6 +117,30 @@ void PrintJson(std::ostream& out, const FleetStatus& status) {
   out << nlohmann::ordered_json{{"models", models}, {"devices", devices}, {"queues", queues}}.dump(2) << "\n";
 }
 
+struct HealthFlags {
+  SecurityFlags security;
+  std::string address;
+  double timeout = 3;
+};
+
+absl::Status RunHealth(const HealthFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const auto credentials, DialWith("--address", flags.address, flags.security));
+  RETURN_IF_ERROR(
+      CheckHealth(flags.address, std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.timeout)), credentials));
+  session.out << "serving\n";
+  return absl::OkStatus();
+}
+
+void AddHealth(CLI::App& fleet, CommandBody& chosen) {
+  CLI::App* command = fleet.add_subcommand("health", "Ask a tracker or service whether it serves, for probes");
+  command->footer("Needs no token. The exit status is 0 when it serves and 1 otherwise.");
+  auto flags = std::make_shared<HealthFlags>();
+  command->add_option("--address", flags->address, "Address of the tracker or service")->required()->type_name("HOST:PORT");
+  AddNumber(command, "--timeout", &flags->timeout, 0, "Seconds to wait for the answer (default 3)");
+  AddSecurityFlags(command, &flags->security);
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunHealth(*flags, session); }; });
+}
+
 absl::Status RunStatus(const FleetFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
@@ -125,8 +151,9 @@ absl::Status RunStatus(const FleetFlags& flags, Session& session) {
 }  // namespace
 
 void AddFleet(CLI::App& app, CommandBody& chosen) {
-  CLI::App* fleet = app.add_subcommand("fleet", "Show the workers of a tracker");
+  CLI::App* fleet = app.add_subcommand("fleet", "Show the workers of a tracker, or whether it serves");
   fleet->require_subcommand(1);
+  AddHealth(*fleet, chosen);
   CLI::App* command = fleet->add_subcommand("status", "Show devices, their workers and the queues");
   command->footer(
       "trials/s, busy and errors are of the last minute. A device drifts when its reference kernel takes over 10% more "

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/interrupt.h"
+#include "cli/version.h"
 #include "compiler/tensor/check.h"
 #include "worker/tokens.h"
 
@@ -85,7 +86,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& 
                      " would speak plain text beyond this host; add --insecure if every host that can reach it is "
                      "trusted, or let something on this host fetch them"));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start(flags.metrics, std::move(collect)));
+  auto with_program = [collect = std::move(collect)] {
+    std::vector<Metric> metrics = collect();
+    metrics.push_back({"diapason_build_info", "The program; always 1", Metric::Type::kGauge, {{{{"version", kVersion}}, 1, {}}}});
+    return metrics;
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start(flags.metrics, std::move(with_program)));
   LogEvent(LogLevel::kInfo, "metrics_served", {{"address", server->address()}});
   return server;
 }

@@ -1,7 +1,5 @@
 #include "service/server.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -9,14 +7,15 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
-#include "diapason/v1/history.grpc.pb.h"
-#include "diapason/v1/tuning.grpc.pb.h"
+#include "diapason/v1/history.pb.h"
+#include "diapason/v1/tuning.pb.h"
+#include "service/job_waiters.h"
 #include "service/model_store.h"
 #include "service/records.h"
 #include "service/service_client.h"
-#include "worker/authorize.h"
-#include "worker/grpc_status.h"
+#include "worker/call_gate.h"
 #include "worker/message_limits.h"
+#include "worker/rpc_service.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
 #include "worker/tracker_server.h"
@@ -25,171 +24,169 @@ namespace diapason {
 namespace {
 
 constexpr uint32_t kMaxWaitMs = 30000;
-// So that a caller that has gone does not hold its thread for the whole wait.
-constexpr uint32_t kWaitStepMs = 500;
 constexpr size_t kPageBytes = 4 << 20;
 
-class TuningService final : public v1::Tuning::Service {
+// Messages: a job's options are at most 1 MiB (job_manager.cc), a chunk of a model 1 MiB, a key some 50 bytes.
+constexpr MethodRules kLook{Role::kReader, 64 << 10, 1024, Lane::kShort};
+constexpr MethodRules kChange{Role::kSubmitter, 64 << 10, 1024, Lane::kShort};
+constexpr MethodRules kSubmit{Role::kSubmitter, 1280 << 10, 65536, Lane::kLong};
+constexpr MethodRules kPutModel{Role::kSubmitter, 1280 << 10, 16, Lane::kLong};
+constexpr MethodRules kForBuild{Role::kReader, 8 << 20, 65552, Lane::kShort};
+
+// Takes a model, which the first chunk names.
+class ModelSink final : public RpcService::Sink {
  public:
-  TuningService(JobManager& jobs, const CoordinatorOptions& options) : jobs_(jobs), options_(options) {}
+  ModelSink(JobManager& jobs, uint64_t max_bytes) : jobs_(jobs), max_bytes_(max_bytes) {}
 
-  grpc::Status Greet(grpc::ServerContext* c, const v1::GreetRequest* q, v1::GreetResponse* a) override {
-    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    uint32_t protocol = 0;
-    if (absl::Status status = CompareProtocols("service", q->protocol(), protocol); !status.ok()) return ToGrpc(status);
-    a->set_protocol(protocol);
-    a->set_program("diapason");
-    a->set_tracker(options_.tracker);
-    a->set_max_model_bytes(options_.max_model_bytes);
-    return grpc::Status::OK;
+  absl::Status Add(const google::protobuf::Message& message) override {
+    RETURN_IF_ERROR(CheckMessage(message));
+    const auto& chunk = static_cast<const v1::ModelChunk&>(message);
+    if (!begun_) RETURN_IF_ERROR(Begin(chunk));
+    begun_ = true;
+    return writer_ == nullptr ? absl::OkStatus() : writer_->Add(chunk.data());
   }
-
-  grpc::Status HasModel(grpc::ServerContext* c, const v1::HasModelRequest* q, v1::HasModelResponse* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
-    a->set_known(jobs_.models().Has(q->hash()));
-    return grpc::Status::OK;
-  }
-
-  grpc::Status PutModel(grpc::ServerContext* c, grpc::ServerReader<v1::ModelChunk>* reader,
-                        v1::PutModelResponse*) override {
-    if (absl::Status may = May(*c, Role::kSubmitter); !may.ok()) return ToGrpc(may);
-    return ToGrpc(TakeModel(*reader));
-  }
-
-  grpc::Status Submit(grpc::ServerContext* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
-    absl::StatusOr<int64_t> job = jobs_.Submit(q->key(), q->spec());
-    if (job.ok()) a->set_job(*job);
-    return ToGrpc(job.status());
-  }
-
-  grpc::Status ListJobs(grpc::ServerContext* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override {
-    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    int64_t next = 0;
-    for (v1::Job& job : jobs_.List(q->before(), kPageBytes, next)) *a->add_jobs() = std::move(job);
-    a->set_next(next);
-    return grpc::Status::OK;
-  }
-
-  grpc::Status GetJob(grpc::ServerContext* c, const v1::GetJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    for (uint32_t left = std::min(q->max_wait_ms(), kMaxWaitMs);; left -= std::min(left, kWaitStepMs)) {
-      absl::StatusOr<v1::Job> job =
-          jobs_.Get(q->job(), q->seen(), std::chrono::milliseconds(std::min(left, kWaitStepMs)));
-      if (!job.ok()) return ToGrpc(job.status());
-      if (left > kWaitStepMs && job->version() <= q->seen() && !c->IsCancelled()) continue;
-      *a = *std::move(job);
-      return grpc::Status::OK;
-    }
-  }
-
-  grpc::Status CancelJob(grpc::ServerContext* c, const v1::CancelJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
-    return Answer(jobs_.Cancel(q->job()), a);
-  }
-  grpc::Status ResumeJob(grpc::ServerContext* c, const v1::ResumeJobRequest* q, v1::Job* a) override {
-    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
-    return Answer(jobs_.Resume(q->job(), q->trials()), a);
-  }
-  grpc::Status DeleteJob(grpc::ServerContext* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse*) override {
-    if (absl::Status may = May(*c, Role::kSubmitter, *q); !may.ok()) return ToGrpc(may);
-    return ToGrpc(jobs_.Delete(q->job()));
+  absl::Status Finish() override {
+    if (!begun_) return absl::InvalidArgumentError("a model without content");
+    return writer_ == nullptr ? absl::OkStatus() : writer_->Finish();
   }
 
  private:
-  absl::Status May(const grpc::ServerContext& context, Role needed) {
-    return Authorize(context, options_.credentials.authority, needed);
-  }
-
-  // And whether the request is within its limits.
-  absl::Status May(const grpc::ServerContext& context, Role needed, const google::protobuf::Message& request) {
-    RETURN_IF_ERROR(May(context, needed));
-    return CheckMessage(request);
-  }
-
-  static grpc::Status Answer(absl::StatusOr<v1::Job> job, v1::Job* a) {
-    if (job.ok()) *a = *std::move(job);
-    return ToGrpc(job.status());
-  }
-
-  absl::Status TakeModel(grpc::ServerReader<v1::ModelChunk>& reader) {
-    v1::ModelChunk chunk;
-    if (!reader.Read(&chunk)) return absl::InvalidArgumentError("a model without content");
+  absl::Status Begin(const v1::ModelChunk& chunk) {
     if (!ModelStore::IsHash(chunk.hash())) {
       return absl::InvalidArgumentError("a model's hash is the SHA-256 of its content, 64 hexadecimal digits");
     }
-    if (chunk.bytes() > options_.max_model_bytes) {
+    if (chunk.bytes() > max_bytes_) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the model has ", chunk.bytes(), " bytes and the service takes ", options_.max_model_bytes));
+          absl::StrCat("the model has ", chunk.bytes(), " bytes and the service takes ", max_bytes_));
     }
     if (jobs_.models().Has(chunk.hash())) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::unique_ptr<ModelStore::Writer> writer,
-                     jobs_.models().Begin(chunk.hash(), chunk.bytes(), jobs_.ModelsInUse()));
-    do {
-      RETURN_IF_ERROR(CheckMessage(chunk));
-      RETURN_IF_ERROR(writer->Add(chunk.data()));
-    } while (reader.Read(&chunk));
-    return writer->Finish();
+    ASSIGN_OR_RETURN(writer_, jobs_.models().Begin(chunk.hash(), chunk.bytes(), jobs_.ModelsInUse()));
+    return absl::OkStatus();
   }
 
   JobManager& jobs_;
-  const CoordinatorOptions& options_;
+  const uint64_t max_bytes_;
+  bool begun_ = false;
+  std::unique_ptr<ModelStore::Writer> writer_;  // null: the service has it already
 };
 
-class HistoryService final : public v1::HistoryReader::Service {
+class TuningService final : public RpcService {
  public:
-  HistoryService(History& history, const CoordinatorOptions& options) : history_(history), options_(options) {}
-
-  grpc::Status Query(grpc::ServerContext* c, const v1::QueryRequest* q, grpc::ServerWriter<v1::Record>* writer) override {
-    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    RecordFilter filter;
-    filter.target = q->target();
-    filter.workload = q->workload();
-    filter.device_model = q->device_model();
-    filter.network = q->network();
-    if (absl::Status status = CheckNetwork(history_, q->network(), "the service's history"); !status.ok())
-      return ToGrpc(status);
-    absl::StatusOr<std::vector<TuningRecord>> records = history_.TopK(filter, std::max<int64_t>(1, q->top()));
-    if (!records.ok()) return ToGrpc(records.status());
-    for (const TuningRecord& record : *records) {
-      if (!Write(record, *writer)) break;
-    }
-    return grpc::Status::OK;
-  }
-
-  grpc::Status ForBuild(grpc::ServerContext* c, const v1::ForBuildRequest* q,
-                        grpc::ServerWriter<v1::Record>* writer) override {
-    if (absl::Status may = May(*c, Role::kReader, *q); !may.ok()) return ToGrpc(may);
-    absl::StatusOr<std::string> model = ModelForBuild(history_, q->target(), q->device_model(), q->may_differ());
-    if (!model.ok()) return ToGrpc(model.status());
-    auto records =
-        RecordsForBuild(history_, {q->workload_keys().begin(), q->workload_keys().end()}, *model, q->target());
-    if (!records.ok()) return ToGrpc(records.status());
-    for (const auto& [key, record] : *records) {
-      if (!Write(record, *writer)) break;
-    }
-    return grpc::Status::OK;
+  TuningService(JobManager& jobs, JobWaiters& waiters, const CoordinatorOptions& options, std::shared_ptr<CallGate> gate)
+      : RpcService("diapason.v1.Tuning", std::move(gate)), jobs_(jobs), waiters_(waiters), options_(options) {
+    Answered<v1::GreetRequest, v1::GreetResponse>("Greet", kLook, &TuningService::Greet);
+    Answered<v1::HasModelRequest, v1::HasModelResponse>("HasModel", kChange, &TuningService::HasModel);
+    ClientStream<v1::ModelChunk>("PutModel", kPutModel, [this](const CallInfo&) {
+      return std::make_unique<ModelSink>(jobs_, options_.max_model_bytes);
+    });
+    Answered<v1::SubmitJobRequest, v1::SubmitJobResponse>("Submit", kSubmit, &TuningService::Submit);
+    Answered<v1::ListJobsRequest, v1::ListJobsResponse>("ListJobs", kLook, &TuningService::ListJobs);
+    Unary<v1::GetJobRequest, v1::Job>(
+        "GetJob", kLook, [this](const CallInfo& call, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+          if (absl::Status fits = CheckMessage(request); !fits.ok()) return reply(fits, {});
+          waiters_.Add(request.job(), request.seen(),
+                       std::chrono::milliseconds(std::min(request.max_wait_ms(), kMaxWaitMs)), call.gone,
+                       std::move(reply));
+        });
+    Answered<v1::CancelJobRequest, v1::Job>("CancelJob", kChange, &TuningService::CancelJob);
+    Answered<v1::ResumeJobRequest, v1::Job>("ResumeJob", kChange, &TuningService::ResumeJob);
+    Answered<v1::DeleteJobRequest, v1::DeleteJobResponse>("DeleteJob", kChange, &TuningService::DeleteJob);
   }
 
  private:
-  absl::Status May(const grpc::ServerContext& context, Role needed) {
-    return Authorize(context, options_.credentials.authority, needed);
+  // A method that returns its answer.
+  template <typename Request, typename Response>
+  void Answered(const std::string& method, const MethodRules& rules,
+                absl::Status (TuningService::*answer)(const Request&, Response&)) {
+    Unary<Request, Response>(method, rules,
+                             [this, answer](const CallInfo&, const Request& request, Reply<Response> reply) {
+                               Response response;
+                               absl::Status status = CheckMessage(request);
+                               if (status.ok()) status = (this->*answer)(request, response);
+                               reply(status, std::move(response));
+                             });
   }
 
-  absl::Status May(const grpc::ServerContext& context, Role needed, const google::protobuf::Message& request) {
-    RETURN_IF_ERROR(May(context, needed));
-    return CheckMessage(request);
+  absl::Status Greet(const v1::GreetRequest& request, v1::GreetResponse& response) {
+    uint32_t protocol = 0;
+    RETURN_IF_ERROR(CompareProtocols("service", request.protocol(), protocol));
+    response.set_protocol(protocol);
+    response.set_program("diapason");
+    response.set_tracker(options_.tracker);
+    response.set_max_model_bytes(options_.max_model_bytes);
+    return absl::OkStatus();
+  }
+  absl::Status HasModel(const v1::HasModelRequest& request, v1::HasModelResponse& response) {
+    response.set_known(jobs_.models().Has(request.hash()));
+    return absl::OkStatus();
+  }
+  absl::Status Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse& response) {
+    ASSIGN_OR_RETURN(const int64_t job, jobs_.Submit(request.key(), request.spec()));
+    response.set_job(job);
+    return absl::OkStatus();
+  }
+  absl::Status ListJobs(const v1::ListJobsRequest& request, v1::ListJobsResponse& response) {
+    int64_t next = 0;
+    for (v1::Job& job : jobs_.List(request.before(), kPageBytes, next)) *response.add_jobs() = std::move(job);
+    response.set_next(next);
+    return absl::OkStatus();
+  }
+  absl::Status CancelJob(const v1::CancelJobRequest& request, v1::Job& response) {
+    ASSIGN_OR_RETURN(response, jobs_.Cancel(request.job()));
+    return absl::OkStatus();
+  }
+  absl::Status ResumeJob(const v1::ResumeJobRequest& request, v1::Job& response) {
+    ASSIGN_OR_RETURN(response, jobs_.Resume(request.job(), request.trials()));
+    return absl::OkStatus();
   }
 
-  // False when the caller has gone. Waits for it while it is slow.
-  static bool Write(const TuningRecord& record, grpc::ServerWriter<v1::Record>& writer) {
-    v1::Record message;
-    ToProto(record, message);
-    return writer.Write(message);
+  absl::Status DeleteJob(const v1::DeleteJobRequest& request, v1::DeleteJobResponse&) { return jobs_.Delete(request.job()); }
+
+  JobManager& jobs_;
+  JobWaiters& waiters_;
+  const CoordinatorOptions& options_;
+};
+
+class HistoryService final : public RpcService {
+ public:
+  HistoryService(History& history, std::shared_ptr<CallGate> gate)
+      : RpcService("diapason.v1.HistoryReader", std::move(gate)), history_(history) {
+    ServerStream<v1::QueryRequest, v1::Record>(
+        "Query", kLook, [this](const CallInfo&, const v1::QueryRequest& request) { return Query(request); });
+    ServerStream<v1::ForBuildRequest, v1::Record>(
+        "ForBuild", kForBuild, [this](const CallInfo&, const v1::ForBuildRequest& request) { return ForBuild(request); });
+  }
+
+ private:
+  using Records = std::vector<v1::Record>;
+
+  absl::StatusOr<Records> Query(const v1::QueryRequest& request) {
+    RETURN_IF_ERROR(CheckMessage(request));
+    RecordFilter filter;
+    filter.target = request.target();
+    filter.workload = request.workload();
+    filter.device_model = request.device_model();
+    filter.network = request.network();
+    RETURN_IF_ERROR(CheckNetwork(history_, request.network(), "the service's history"));
+    ASSIGN_OR_RETURN(const std::vector<TuningRecord> records, history_.TopK(filter, std::max<int64_t>(1, request.top())));
+    Records answer(records.size());
+    for (size_t i = 0; i < records.size(); ++i) ToProto(records[i], answer[i]);
+    return answer;
+  }
+
+  absl::StatusOr<Records> ForBuild(const v1::ForBuildRequest& request) {
+    RETURN_IF_ERROR(CheckMessage(request));
+    ASSIGN_OR_RETURN(const std::string model,
+                     ModelForBuild(history_, request.target(), request.device_model(), request.may_differ()));
+    ASSIGN_OR_RETURN(const auto records,
+                     RecordsForBuild(history_, {request.workload_keys().begin(), request.workload_keys().end()}, model,
+                                     request.target()));
+    Records answer;
+    for (const auto& [key, record] : records) ToProto(record, answer.emplace_back());
+    return answer;
   }
 
   History& history_;
-  const CoordinatorOptions& options_;
 };
 
 }  // namespace
@@ -200,6 +197,7 @@ class CoordinatorServer::Impl {
   // Calls end before what they use.
   ~Impl() {
     if (jobs_ != nullptr) jobs_->Stop();
+    if (waiters_ != nullptr) waiters_->Stop();
     if (host_ != nullptr) host_->Shutdown();
     tracker_.reset();
     host_.reset();
@@ -207,9 +205,11 @@ class CoordinatorServer::Impl {
 
   absl::Status Start() {
     ASSIGN_OR_RETURN(jobs_, JobManager::Open(options_.jobs));
-    tuning_ = std::make_unique<TuningService>(*jobs_, options_);
-    reader_ = std::make_unique<HistoryService>(jobs_->history(), options_);
-    ServiceHostOptions host{options_.listen, options_.credentials};
+    waiters_ = std::make_unique<JobWaiters>(*jobs_);
+    const std::shared_ptr<CallGate> gate = MakeGate(options_.credentials);
+    tuning_ = std::make_unique<TuningService>(*jobs_, *waiters_, options_, gate);
+    reader_ = std::make_unique<HistoryService>(jobs_->history(), gate);
+    ServiceHostOptions host{options_.listen, options_.credentials, gate};
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
@@ -225,7 +225,7 @@ class CoordinatorServer::Impl {
   const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
   const std::string& tracker() const { return reach_; }
   std::vector<Metric> Metrics() {
-    std::vector<Metric> metrics = tracker_ == nullptr ? std::vector<Metric>() : tracker_->Metrics();
+    std::vector<Metric> metrics = tracker_ == nullptr ? host_->Metrics() : tracker_->Metrics();
     std::map<std::string, double> states = {{"queued", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"cancelled", 0}};
     double trials = 0, rate = 0;
     int64_t next = 0;
@@ -241,7 +241,7 @@ class CoordinatorServer::Impl {
     metrics.push_back(Metric::Gauge("diapason_service_models", "Models that are kept", static_cast<double>(models.models)));
     metrics.push_back(
         Metric::Gauge("diapason_service_model_bytes", "Bytes of the models that are kept", static_cast<double>(models.bytes)));
-    metrics.push_back(Metric::Gauge("diapason_service_trials", "Trials of all jobs", trials));
+    metrics.push_back(Metric::Counter("diapason_service_trials_total", "Trials of all jobs", trials));
     metrics.push_back(Metric::Gauge("diapason_service_trials_per_second", "Of the jobs that run", rate));
     return metrics;
   }
@@ -250,6 +250,7 @@ class CoordinatorServer::Impl {
   const CoordinatorOptions options_;
   std::string reach_;  // the tracker
   std::unique_ptr<JobManager> jobs_;
+  std::unique_ptr<JobWaiters> waiters_;
   std::unique_ptr<TuningService> tuning_;
   std::unique_ptr<HistoryService> reader_;
   std::unique_ptr<TrackerServer> tracker_;

@@ -152,8 +152,10 @@ absl::Status NoAnswer(const std::string& what, const std::string& address, const
       WhatIsWrongWithTls(address, credentials == nullptr ? ClientCredentials() : *credentials, why);
   if (!wrong.empty()) return absl::UnavailableError("the " + what + " at '" + address + "' " + wrong);
   if (why.empty()) why = std::string(last.message());
-  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with 'diapason " +
-                                (what == "service" ? "serve" : what) + "', or check the address and the network");
+  std::string command = "'diapason " + (what == "service" ? "serve" : what) + "'";
+  if (what == "server") command = "'diapason tracker' or 'diapason serve'";
+  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with " + command +
+                                ", or check the address and the network");
 }
 
 }  // namespace diapason

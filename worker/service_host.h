@@ -1,5 +1,8 @@
 // A gRPC server on one port, or for this process alone: what all our services have in common. It also answers gRPC health checks and reflection,
 // which anybody may ask who may connect.
+//
+// Peers are limited: in number (worker/listener.h), in the time that a handshake takes (10 s), in idle time (10 minutes without
+// a call), in calls and in the memory that their messages take (worker/call_gate.h). A peer whose host is gone is found within 30 s.
 #pragma once
 
 #include <memory>
@@ -7,6 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/listener.h"
+#include "worker/metrics.h"
 #include "worker/security.h"
 
 namespace grpc {
@@ -15,9 +20,16 @@ class Service;
 
 namespace diapason {
 
+class CallGate;
+
+// What checks the calls of services that ask for these credentials.
+std::shared_ptr<CallGate> MakeGate(const ServerCredentials& credentials);
+
 struct ServiceHostOptions {
   std::string address;  // "127.0.0.1:0": any free port of loopback; empty: no port, for calls of this process alone
   ServerCredentials credentials;
+  std::shared_ptr<CallGate> gate = nullptr;  // of the services, for its metrics; null: none
+  size_t max_connections = 0;                // as ListenerOptions
 };
 
 class ServiceHost {
@@ -32,6 +44,8 @@ class ServiceHost {
 
   // With the port that was chosen; empty without one.
   const std::string& address() const;
+  // Of the port: connections, calls and certificates; of the program: its version. Safe from any thread.
+  std::vector<Metric> Metrics();
   // Where this process reaches it (MakeChannel), and nobody else: without a socket, credentials or a token.
   const std::string& in_process() const;
   // Takes no more calls and waits a moment for those in progress. Idempotent.

@@ -139,7 +139,7 @@ const std::string& OwnToken() {
   return token;
 }
 
-absl::Status Authority::Check(const std::string& token, Role needed) {
+absl::Status Authority::Check(const std::string& token, Role needed, std::string* name) {
   if (token.size() == OwnToken().size() && CRYPTO_memcmp(token.data(), OwnToken().data(), token.size()) == 0)
     return absl::OkStatus();
   std::lock_guard lock(mutex_);
@@ -150,17 +150,12 @@ absl::Status Authority::Check(const std::string& token, Role needed) {
     return absl::UnauthenticatedError(
         "the token is none of those accepted here: ask for one and give it with --token-file");
   }
+  if (name != nullptr) *name = owner->second.name;
   const Role role = owner->second.role;
   if (Allows(role, needed)) return absl::OkStatus();
   return absl::PermissionDeniedError("the token of '" + owner->second.name + "' has the role " + RoleName(role) +
                                      ", and this call is for the role " + RoleName(needed) +
                                      ": ask for a token of that role");
-}
-
-std::string Authority::OwnerOf(const std::string& token) {
-  std::lock_guard lock(mutex_);
-  const auto owner = owners_.find(Sum(token));
-  return owner == owners_.end() ? "" : owner->second.name;
 }
 
 absl::StatusOr<std::string> LoadToken(const std::string& path, const std::string& flag) {

@@ -36,11 +36,10 @@ class Authority {
   // line.
   static absl::StatusOr<std::unique_ptr<Authority>> Load(const std::string& path);
 
-  // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a known token,
-  // PermissionDenied for one of another role; no message tells a token.
-  absl::Status Check(const std::string& token, Role needed);
-  // The name of the token's line, for quotas; empty for an unknown token.
-  std::string OwnerOf(const std::string& token);
+  // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a known
+  // token, PermissionDenied for one of another role; no message tells a token. `owner`: the token's name, where it is known;
+  // for quotas.
+  absl::Status Check(const std::string& token, Role needed, std::string* owner = nullptr);
 
  private:
   struct Owner {

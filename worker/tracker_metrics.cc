@@ -25,11 +25,16 @@ std::vector<Metric> Tracker::Impl::Metrics() {
     pending += queue.pending();
     leased += queue.leased();
   }
+  double oldest = 0;
+  for (const auto& [id, queue] : queues_)
+    for (const auto& [number, request] : queue->unfinished)
+      oldest = std::max(oldest, SecondsBetween(request->submitted, Now()));
   std::vector<Metric> metrics = {
       Metric::Gauge("diapason_tracker_workers", "Workers with a session", fleet.workers_size()),
       Metric::Gauge("diapason_tracker_queues", "Tuners with a queue", fleet.queues_size()),
       Metric::Gauge("diapason_tracker_requests_pending", "Measurements that wait for a device", pending),
       Metric::Gauge("diapason_tracker_requests_leased", "Measurements that a worker has", leased),
+      Metric::Gauge("diapason_tracker_oldest_request_seconds", "Age of the oldest measurement without a result", oldest),
       Metric::Gauge("diapason_tracker_stored_bytes", "Requests and results held", static_cast<double>(stored_bytes_)),
       Metric::Counter("diapason_tracker_leases_total", "Leases granted", static_cast<double>(granted_)),
       Metric::Counter("diapason_tracker_leases_expired_total", "Leases that were not renewed",
@@ -50,7 +55,7 @@ std::vector<Metric> Tracker::Impl::Metrics() {
     }
   }
   metrics.push_back(std::move(devices));
-  Metric busy{"diapason_tracker_device_utilisation", "Share of the last minute that a device was at work",
+  Metric busy{"diapason_tracker_device_utilisation_ratio", "Share of the last minute that a device was at work, 0 to 1",
               Metric::Type::kGauge, {}};
   for (const v1::WorkerStatus& worker : fleet.workers())
     for (const v1::DeviceRates& rates : worker.rates())

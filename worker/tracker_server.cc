@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "compiler/tensor/check.h"
-#include "diapason/v1/measure.grpc.pb.h"
-#include "diapason/v1/tracker.grpc.pb.h"
-#include "worker/authorize.h"
-#include "worker/grpc_status.h"
+#include "diapason/v1/measure.pb.h"
+#include "diapason/v1/tracker.pb.h"
+#include "worker/call_gate.h"
+#include "worker/rpc_service.h"
 #include "worker/service_host.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
@@ -22,95 +22,66 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{50};
 
-using Reactor = grpc::ServerUnaryReactor;
+// Messages: a coordinator sends pieces of 8 MiB and one more request of at most 16 MiB (client.cc), a worker the outcomes of
+// 128 leases (agent.cc).
+constexpr MethodRules kOpen{Role::kSubmitter, 64 << 10, 1024};
+constexpr MethodRules kSubmit{Role::kSubmitter, 32 << 20, 16384};
+constexpr MethodRules kFromCoordinator{Role::kSubmitter, 1 << 20, 64};
+constexpr MethodRules kRegister{Role::kWorker, 256 << 10, 8192};
+constexpr MethodRules kReport{Role::kWorker, 8 << 20, 32768};
+constexpr MethodRules kFromWorker{Role::kWorker, 256 << 10, 8192};
+constexpr MethodRules kLook{Role::kReader, 4 << 10, 64};
 
-Reactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
-  Reactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(status));
-  return reactor;
-}
-
-// What was done is told when it is stored.
-Reactor* AnswerStored(grpc::CallbackServerContext* context, Tracker& tracker, const absl::Status& status) {
-  Reactor* reactor = context->DefaultReactor();
-  tracker.WhenStored([reactor, answer = ToGrpc(status)] { reactor->Finish(answer); });
-  return reactor;
-}
-
-// A call that may wait holds no thread: the tracker finishes it.
-template <typename Response>
-Tracker::Reply<Response> Finisher(Reactor* reactor, Response* response) {
-  return [reactor, response](const absl::Status& status, Response answer) {
-    *response = std::move(answer);
-    reactor->Finish(ToGrpc(status));
+// A call that is answered at once, with what was done in the store.
+template <typename Response, typename Request>
+auto Stored(Tracker& tracker, absl::Status (Tracker::*method)(const Request&, Response&)) {
+  return [&tracker, method](const CallInfo&, const Request& request, RpcService::Reply<Response> reply) {
+    Response response;
+    const absl::Status status = (tracker.*method)(request, response);
+    tracker.WhenStored([reply = std::move(reply), status, response = std::move(response)] { reply(status, response); });
   };
 }
 
-class MeasureService final : public v1::Measure::CallbackService {
+class MeasureService final : public RpcService {
  public:
-  MeasureService(Tracker& tracker, std::shared_ptr<Authority> authority)
-      : tracker_(tracker), authority_(std::move(authority)) {}
-
-  Reactor* Open(grpc::CallbackServerContext* c, const v1::OpenRequest* q, v1::OpenResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Open(*q, *a, OwnerOf(*c, authority_))) : Answer(c, may);
+  MeasureService(Tracker& tracker, std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Measure", std::move(gate)) {
+    Unary<v1::OpenRequest, v1::OpenResponse>(
+        "Open", kOpen, [&tracker](const CallInfo& call, const v1::OpenRequest& request, Reply<v1::OpenResponse> reply) {
+          v1::OpenResponse response;
+          const absl::Status status = tracker.Open(request, response, call.caller.owner);
+          tracker.WhenStored([reply = std::move(reply), status, response = std::move(response)] { reply(status, response); });
+        });
+    Unary<v1::SubmitRequest, v1::SubmitResponse>("Submit", kSubmit, Stored(tracker, &Tracker::Submit));
+    // A call that may wait holds no thread: the tracker finishes it.
+    Unary<v1::NextRequest, v1::NextResponse>(
+        "Next", kFromCoordinator,
+        [&tracker](const CallInfo&, const v1::NextRequest& request, Reply<v1::NextResponse> reply) {
+          tracker.Next(request, std::move(reply));
+        });
+    Unary<v1::CancelRequest, v1::CancelResponse>("Cancel", kFromCoordinator, Stored(tracker, &Tracker::Cancel));
+    Unary<v1::CloseRequest, v1::CloseResponse>("Close", kFromCoordinator, Stored(tracker, &Tracker::Close));
   }
-  Reactor* Submit(grpc::CallbackServerContext* c, const v1::SubmitRequest* q, v1::SubmitResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Submit(*q, *a)) : Answer(c, may);
-  }
-  Reactor* Next(grpc::CallbackServerContext* c, const v1::NextRequest* q, v1::NextResponse* a) override {
-    if (absl::Status may = Authorize(*c, authority_, Role::kSubmitter); !may.ok()) return Answer(c, may);
-    Reactor* reactor = c->DefaultReactor();
-    tracker_.Next(*q, Finisher(reactor, a));
-    return reactor;
-  }
-  Reactor* Cancel(grpc::CallbackServerContext* c, const v1::CancelRequest* q, v1::CancelResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Cancel(*q, *a)) : Answer(c, may);
-  }
-  Reactor* Close(grpc::CallbackServerContext* c, const v1::CloseRequest* q, v1::CloseResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kSubmitter);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Close(*q, *a)) : Answer(c, may);
-  }
-
- private:
-  Tracker& tracker_;
-  const std::shared_ptr<Authority> authority_;
 };
 
-class TrackerService final : public v1::Tracker::CallbackService {
+class TrackerService final : public RpcService {
  public:
-  TrackerService(Tracker& tracker, std::shared_ptr<Authority> authority)
-      : tracker_(tracker), authority_(std::move(authority)) {}
-
-  Reactor* Register(grpc::CallbackServerContext* c, const v1::RegisterRequest* q, v1::RegisterResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Register(*q, *a)) : Answer(c, may);
+  TrackerService(Tracker& tracker, std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Tracker", std::move(gate)) {
+    Unary<v1::RegisterRequest, v1::RegisterResponse>("Register", kRegister, Stored(tracker, &Tracker::Register));
+    Unary<v1::LeaseRequest, v1::LeaseResponse>(
+        "Lease", kFromWorker,
+        [&tracker](const CallInfo&, const v1::LeaseRequest& request, Reply<v1::LeaseResponse> reply) {
+          tracker.Lease(request, std::move(reply));
+        });
+    Unary<v1::ReportRequest, v1::ReportResponse>("Report", kReport, Stored(tracker, &Tracker::Report));
+    Unary<v1::LeaveRequest, v1::LeaveResponse>("Leave", kFromWorker, Stored(tracker, &Tracker::Leave));
+    Unary<v1::ListWorkersRequest, v1::ListWorkersResponse>(
+        "ListWorkers", kLook,
+        [&tracker](const CallInfo&, const v1::ListWorkersRequest& request, Reply<v1::ListWorkersResponse> reply) {
+          v1::ListWorkersResponse response;
+          const absl::Status status = tracker.ListWorkers(request, response);
+          reply(status, std::move(response));
+        });
   }
-  Reactor* Lease(grpc::CallbackServerContext* c, const v1::LeaseRequest* q, v1::LeaseResponse* a) override {
-    if (absl::Status may = Authorize(*c, authority_, Role::kWorker); !may.ok()) return Answer(c, may);
-    Reactor* reactor = c->DefaultReactor();
-    tracker_.Lease(*q, Finisher(reactor, a));
-    return reactor;
-  }
-  Reactor* Report(grpc::CallbackServerContext* c, const v1::ReportRequest* q, v1::ReportResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Report(*q, *a)) : Answer(c, may);
-  }
-  Reactor* Leave(grpc::CallbackServerContext* c, const v1::LeaveRequest* q, v1::LeaveResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kWorker);
-    return may.ok() ? AnswerStored(c, tracker_, tracker_.Leave(*q, *a)) : Answer(c, may);
-  }
-  Reactor* ListWorkers(grpc::CallbackServerContext* c, const v1::ListWorkersRequest* q,
-                       v1::ListWorkersResponse* a) override {
-    const absl::Status may = Authorize(*c, authority_, Role::kReader);
-    return Answer(c, may.ok() ? tracker_.ListWorkers(*q, *a) : may);
-  }
-
- private:
-  Tracker& tracker_;
-  const std::shared_ptr<Authority> authority_;
 };
 
 }  // namespace
@@ -120,8 +91,8 @@ class TrackerServer::Impl {
   Impl(ServiceHostOptions host, TrackerOptions options, std::unique_ptr<TrackerStore> store)
       : host_options_(std::move(host)),
         tracker_(std::move(options), std::move(store)),
-        measure_(tracker_, host_options_.credentials.authority),
-        workers_(tracker_, host_options_.credentials.authority) {}
+        measure_(tracker_, host_options_.gate),
+        workers_(tracker_, host_options_.gate) {}
   ~Impl() { Shutdown(); }
 
   absl::Status Start(std::vector<grpc::Service*> services) {
@@ -135,7 +106,11 @@ class TrackerServer::Impl {
 
   const std::string& address() const { return host_->address(); }
   const std::string& in_process() const { return host_->in_process(); }
-  std::vector<Metric> Metrics() { return tracker_.Metrics(); }
+  std::vector<Metric> Metrics() {
+    std::vector<Metric> metrics = tracker_.Metrics(), of_host = host_->Metrics();
+    metrics.insert(metrics.end(), of_host.begin(), of_host.end());
+    return metrics;
+  }
 
   void Shutdown() {
     {
@@ -179,7 +154,9 @@ absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const Servic
   if (!state.empty()) {
     ASSIGN_OR_RETURN(store, TrackerStore::Open(state));
   }
-  auto impl = std::make_unique<Impl>(host, std::move(options), std::move(store));
+  ServiceHostOptions gated = host;
+  if (gated.gate == nullptr) gated.gate = MakeGate(host.credentials);
+  auto impl = std::make_unique<Impl>(std::move(gated), std::move(options), std::move(store));
   if (absl::Status status = impl->Start(std::move(services)); !status.ok()) return status;
   return std::unique_ptr<TrackerServer>(new TrackerServer(std::move(impl)));
 }

@@ -32,7 +32,7 @@ class TrackerServer {
   const std::string& address() const;
   // ServiceHost::in_process.
   const std::string& in_process() const;
-  // For MetricsServer; safe from any thread.
+  // Of the tracker and of its port, for MetricsServer; safe from any thread.
   std::vector<Metric> Metrics();
   // Answers waiting calls with UNAVAILABLE and stops listening. Idempotent.
   void Shutdown();

@@ -13,6 +13,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,6 +71,31 @@ class AttackTest : public FleetCli {
     return MakeChannel(address, credentials);
   }
 
+  // A unary call with these bytes for a message, as no program of ours would send them.
+  static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const grpc::ByteBuffer& message,
+                           grpc::ByteBuffer* answer = nullptr, double seconds = 30) {
+    grpc::GenericStub stub(channel);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+    grpc::CompletionQueue queue;
+    grpc::ByteBuffer unused;
+    grpc::Status status;
+    auto call = stub.PrepareUnaryCall(&context, method, message, &queue);
+    call->StartCall();
+    call->Finish(answer != nullptr ? answer : &unused, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
+  }
+  // A message of `bytes` bytes that consists of empty submessages in field `field` (below 16).
+  static grpc::ByteBuffer EmptySubmessages(int field, size_t bytes) {
+    std::string text(bytes / 2 * 2, '\0');
+    for (size_t i = 0; i < text.size(); i += 2) text[i] = static_cast<char>(field << 3 | 2);
+    const grpc::Slice slice(text);
+    return grpc::ByteBuffer(&slice, 1);
+  }
+
   // Whether the gRPC health service says SERVING within `seconds`, over a new connection.
   static bool IsHealthy(const std::string& address, double seconds = 5) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
@@ -96,6 +122,13 @@ class AttackTest : public FleetCli {
     return count;
   }
 
+  // The most memory that it has had in use.
+  static int64_t PeakBytes(pid_t pid) {
+    const std::string status = ReadText("/proc/" + std::to_string(pid) + "/status");
+    const size_t at = status.find("VmHWM:");
+    return at == std::string::npos ? 0 : std::stoll(status.substr(at + 6)) * 1024;
+  }
+
   // For Serve and Process: the limits of open files that the program starts with.
   static Process::InChild LimitOpenFiles(rlim_t soft, rlim_t hard) {
     return [soft, hard] {
@@ -104,13 +137,24 @@ class AttackTest : public FleetCli {
     };
   }
 
-  // A TCP connection to "127.X.Y.Z:PORT"; -1 when it is refused. The caller closes it.
-  static int Connect(const std::string& address) {
-    sockaddr_in to = SocketAddress(address);
+  // A TCP connection to "127.X.Y.Z:PORT", of this address of loopback where it is given; -1 when it is refused. The caller
+  // closes it.
+  static int Connect(const std::string& address, const std::string& from = "") {
+    sockaddr_in to = SocketAddress(address), own = SocketAddress(from.empty() ? "0.0.0.0:0" : from + ":0");
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
+    if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0 && connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
     if (fd >= 0) close(fd);
     return -1;
+  }
+
+  // Whether an HTTP/2 server greets on this connection within `seconds`.
+  static bool SpeaksHttp2(int fd, double seconds = 5) {
+    const std::string hello("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);  // and empty SETTINGS
+    if (write(fd, hello.data(), hello.size()) < 0) return false;
+    pollfd ready{fd, POLLIN, 0};
+    char frame[9];
+    return poll(&ready, 1, static_cast<int>(seconds * 1000)) == 1 && recv(fd, frame, sizeof frame, MSG_WAITALL) == 9 &&
+           frame[3] == 4;
   }
 
   // What http://ADDRESS/metrics (--metrics) says; empty when nobody answers.
@@ -139,19 +183,9 @@ class AttackTest : public FleetCli {
   // By the generic stub, since Debian has no header for grpc.health.v1. An empty request asks for the whole server; the
   // answer is `status` (field 1), and 1 is SERVING.
   static bool AnswersHealthCheck(const std::string& address) {
-    grpc::GenericStub stub(Dial(address));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
-    grpc::CompletionQueue queue;
     grpc::ByteBuffer answer;
-    grpc::Status status;
     const grpc::Slice empty;
-    auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &queue);
-    call->StartCall();
-    call->Finish(&answer, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
+    const grpc::Status status = Call(Dial(address), "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &answer, 1);
     grpc::Slice slice;
     if (!status.ok() || !answer.DumpToSingleSlice(&slice).ok()) return false;
     return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size()) == "\x08\x01";

@@ -131,8 +131,9 @@ TEST_F(FleetCli, ServesMetrics) {
   ASSERT_EQ(done.code, 0) << done.err << service.err();
   const std::string text = Fetch(at(service));
   for (const std::string line :
-       {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0", "diapason_service_jobs{state=\"done\"} 1",
-        "diapason_service_trials 5", "diapason_tracker_requests_pending 0",
+       {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0", "diapason_build_info{version=\"0.1.0\"} 1",
+        "diapason_tracker_oldest_request_seconds 0", "diapason_connections_refused_total 0", "diapason_service_jobs{state=\"done\"} 1",
+        "diapason_service_trials_total 5", "diapason_tracker_requests_pending 0",
         "# TYPE diapason_tracker_stage_seconds histogram"}) {
     EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << " is not in\n" << text;
   }
@@ -156,7 +157,7 @@ TEST_F(FleetCli, ServesMetrics) {
     EXPECT_GT(number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}"), 0);
   }
   // Of what the last heartbeat told.
-  const std::string utilisation = "diapason_tracker_device_utilisation{worker=\"worker\",device=\"cpu:0\"}";
+  const std::string utilisation = "diapason_tracker_device_utilisation_ratio{worker=\"worker\",device=\"cpu:0\"}";
   EXPECT_TRUE(WaitFor([&] { return number(Fetch(at(service)), utilisation) > 0; })) << text;
   EXPECT_LE(number(Fetch(at(service)), utilisation), 1);
   const std::string of_worker = Fetch(at(*worker));

@@ -123,11 +123,15 @@ class Manifests(unittest.TestCase):
         for name, _, _, pod in pods():
             container = pod["containers"][0]
             self.assertEqual(container["command"], ["/opt/diapason/bin/diapason"], name)
-            help_text = subprocess.run([os.environ["DIAPASON_PROGRAM"], container["args"][0], "--help"], check=True,
-                                       capture_output=True, text=True).stdout
-            for arg in container["args"][1:]:
-                if arg.startswith("--"):
-                    self.assertRegex(help_text, re.escape(arg.split("=")[0]) + r"\s", name)
+            runs = [container["args"]]
+            runs += [container[probe]["exec"]["command"][1:] for probe in container if probe.endswith("Probe")]
+            for args in runs:
+                words = [arg for arg in args[:2] if not arg.startswith("--")]
+                help_text = subprocess.run([os.environ["DIAPASON_PROGRAM"], *words, "--help"], check=True,
+                                           capture_output=True, text=True).stdout
+                for arg in args[1:]:
+                    if arg.startswith("--"):
+                        self.assertRegex(help_text, re.escape(arg.split("=")[0]) + r"\s", name)
 
     def test_addresses_are_those_of_services(self):
         ports = {"%s:%d" % (d["metadata"]["name"], d["spec"]["ports"][0]["port"]): d["spec"]["selector"]
@@ -144,7 +148,14 @@ class Manifests(unittest.TestCase):
                 continue
             port = int(listens.rsplit(":", 1)[1])
             self.assertEqual([p["containerPort"] for p in container["ports"]], [port], name)
-            self.assertEqual(container["readinessProbe"]["tcpSocket"]["port"], port, name)
+            for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
+                command = container[probe]["exec"]["command"]
+                self.assertEqual(command[:3], ["/opt/diapason/bin/diapason", "fleet", "health"], name)
+                asked = dict(arg.split("=", 1) for arg in command[3:])
+                self.assertEqual(asked.pop("--address"), "localhost:%d" % port, name)
+                shown = {flag: value for flag, value in flags_of(container).items() if flag.startswith("--tls-")}
+                self.assertEqual(asked, shown, name)
+                self.assertGreaterEqual(container[probe]["timeoutSeconds"], 5, name)
             self.assertIn("%s:%d" % (metadata["labels"]["app"], port), ports, name)
         self.assertEqual(trackers, 2)  # the service's and the workers'
 

@@ -89,7 +89,7 @@ class BlockedLog {
 TEST(AgentTest, ALeaseThatIsOverBeforeItsWorkBeginsDoesNotRun) {
   TemporaryFolder folder;
   CruelTracker tracker;
-  auto host = ServiceHost::Start({"127.0.0.1:0", {}, ""}, {&tracker});
+  auto host = ServiceHost::Start({"127.0.0.1:0", {}}, {&tracker});
   ASSERT_TRUE(host.ok()) << host.status();
   AgentOptions options;
   options.tracker = (*host)->address();

@@ -238,7 +238,7 @@ TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
 
 // Two tuners that ask for the same at once: it is run once, and both get it.
 TEST_F(FleetTest, TwoTunersShareWhatIsMeasured) {
-  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}, ""});
+  auto tracker = TrackerServer::Start({"127.0.0.1:0", {}});
   ASSERT_TRUE(tracker.ok()) << tracker.status();
   auto first = MeasureClient::Connect((*tracker)->address()), second = MeasureClient::Connect((*tracker)->address());
   ASSERT_TRUE(first.ok() && second.ok());
