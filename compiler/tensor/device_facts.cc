@@ -273,9 +273,10 @@ absl::Status CheckFacts(const DeviceFacts& facts, TargetKind kind) {
   for (const FactBounds& b : BoundsOf(facts, kind)) {
     // False for NaN.
     if (b.value >= b.least && b.value <= b.most && (!b.power_of_two || IsPowerOfTwo(b.value))) continue;
-    return absl::InvalidArgumentError(absl::StrCat(b.name, " is ", b.value, " and must be ",
-                                                   b.power_of_two ? "a power of two from " : "from ", b.least, " to ",
-                                                   b.most));
+    char text[200];
+    std::snprintf(text, sizeof text, "%s is %.10g and must be %s %.10g to %.10g", b.name, b.value,
+                  b.power_of_two ? "a power of two from" : "from", b.least, b.most);
+    return absl::InvalidArgumentError(text);
   }
   for (const auto& [name, text] : {std::pair{"model", &facts.model}, std::pair{"uuid", &facts.uuid},
                                    std::pair{"arch", &facts.arch}, std::pair{"driver", &facts.driver}})
