@@ -30,8 +30,8 @@ namespace diapason {
 namespace {
 
 constexpr uint64_t kSeed = 15;
-constexpr int kWrongShare = 8;    // one candidate in so many is made wrong on purpose as well
-constexpr int kDrawnShare = 12;   // one in so many is drawn at random
+constexpr int kWrongShare = 12;   // one candidate in so many is made wrong on purpose as well
+constexpr int kDrawnShare = 16;   // one in so many is drawn at random
 constexpr int kMostOfBatch = 12;  // candidates that are compiled together
 constexpr char kWait[] = "wait_for_previous();\n";
 
