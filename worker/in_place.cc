@@ -68,7 +68,7 @@ FUNCTION void compare_units(GLOBAL const int64* numbers, GLOBAL const unsigned c
 
 constexpr char kCuda[] = R"(typedef long long int64;
 #define GLOBAL
-#define FUNCTION static __device__ __forceinline__
+#define FUNCTION static __device__ __noinline__
 #define STEP (int64)(gridDim.x * blockDim.x)
 )";
 constexpr char kCudaStart[] = R"(
