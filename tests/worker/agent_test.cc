@@ -40,6 +40,7 @@ class CruelTracker final : public v1::Tracker::Service {
   grpc::Status Report(grpc::ServerContext*, const v1::ReportRequest* q, v1::ReportResponse* a) override {
     for (const uint64_t lease : q->renew()) a->add_over(lease);
     if (q->renew_size() > 0) told_over = true;
+    ++reports;
     return grpc::Status::OK;
   }
   grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest*, v1::LeaveResponse*) override {
@@ -47,6 +48,7 @@ class CruelTracker final : public v1::Tracker::Service {
   }
 
   std::atomic<bool> granting = false, granted = false, told_over = false;
+  std::atomic<int> reports = 0;
 };
 
 // Puts stderr on a pipe that nobody reads: who writes a line to the log waits.
@@ -99,6 +101,8 @@ TEST(AgentTest, ALeaseThatIsOverBeforeItsWorkBeginsDoesNotRun) {
   auto agent = WorkerAgent::Start(std::move(options));
   ASSERT_TRUE(agent.ok()) << agent.status();
   ASSERT_TRUE((*agent)->WaitUntilRegistered(20).ok());
+  // The answer to its first report, which it writes to the log, has been heard.
+  for (int i = 0; i < 1000 && tracker.reports < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   BlockedLog blocked;
   tracker.granting = true;
   for (int i = 0; i < 1000 && !tracker.told_over; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -1,6 +1,7 @@
 #include "worker/message_limits.h"
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 

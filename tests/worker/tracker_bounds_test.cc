@@ -165,7 +165,7 @@ TEST_F(TrackerTest, AnswersToLeaseHaveABound) {
 }
 
 TEST_F(TrackerTest, TheListOfWorkersComesInPages) {
-  options_.max_answer_bytes = 2000;
+  options_.max_answer_bytes = 1000;
   Restart();
   for (int i = 0; i < 30; ++i) Register("worker" + std::to_string(100 + i));
   for (int i = 0; i < 300; ++i) Open();
@@ -175,7 +175,7 @@ TEST_F(TrackerTest, TheListOfWorkersComesInPages) {
   do {
     v1::ListWorkersResponse page;
     ASSERT_TRUE(tracker_->ListWorkers(request, page).ok());
-    EXPECT_LT(page.ByteSizeLong(), 3000u);
+    EXPECT_LT(page.ByteSizeLong(), 2000u);
     for (const v1::WorkerStatus& worker : page.workers()) workers.push_back(worker.name());
     queues += page.queues_size();
     models += page.models_size();
@@ -262,12 +262,13 @@ TEST_F(TrackerTest, ABadOutcomeIsTheWorkersFault) {
     const std::string queue = Open();
     v1::RegisterRequest worker = Worker("evil");
     worker.mutable_devices(0)->mutable_facts()->set_flops(1e12);
-    const std::string evil = Register(worker), good = Register("good");
+    const std::string evil = Register(worker);
     std::vector<v1::MeasureRequest> requests = {Measurement(1), Measurement(2)};
     for (v1::MeasureRequest& request : requests) request.set_least_operations(2e6);
     ASSERT_TRUE(Submit(queue, requests).ok());
     auto grants = Grants(evil, 2);
     ASSERT_EQ(grants.size(), 2u);
+    const std::string good = Register("good");
     Report(evil, {{grants[0].lease(), result}});
     EXPECT_TRUE(report_status_.ok());
     EXPECT_EQ(Results(queue).size(), 0u) << fault;
