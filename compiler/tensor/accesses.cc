@@ -16,6 +16,7 @@ namespace {
 
 // Values of loops that are tried for one index: some milliseconds.
 constexpr int64_t kMaxPoints = int64_t{1} << 18;
+constexpr int64_t kMostConstant = int64_t{1} << 60;
 
 using Point = std::unordered_map<const ExprNode*, int64_t>;
 
@@ -70,8 +71,15 @@ class StageAccesses {
 
   // Of the stage's elements, where they are integers that can be told.
   std::optional<Interval> Values() {
-    if (IsFloat(stage_.dtype) || stage_.reduces()) return std::nullopt;
-    return analyzer_.Bounds(WithoutLoads(stage_.body));
+    if (IsFloat(stage_.dtype)) return std::nullopt;
+    const Expr body = WithoutLoads(stage_.body);
+    const std::optional<Interval> terms = CannotWrap(body) ? analyzer_.Bounds(body) : std::nullopt;
+    if (!terms || !stage_.reduces() || stage_.combiner == Combiner::kMax || stage_.combiner == Combiner::kMin) return terms;
+    Interval sum{0, 0};
+    if (stage_.combiner != Combiner::kSum || __builtin_mul_overflow(terms->min, stage_.terms(), &sum.min) ||
+        __builtin_mul_overflow(terms->max, stage_.terms(), &sum.max) || !Fits(sum, stage_.dtype))
+      return std::nullopt;
+    return sum;
   }
 
  private:
@@ -136,10 +144,33 @@ class StageAccesses {
     conditions_.push_back({condition, value});
   }
 
+  static bool Fits(const Interval& range, DType dtype) {
+    return IntImm(range.min, dtype)->value == range.min && IntImm(range.max, dtype)->value == range.max;
+  }
+
+  // No part of it is of a narrow type and may leave it, where its value would be another one.
+  bool CannotWrap(const Expr& e) {
+    if (!std::all_of(e->args.begin(), e->args.end(), [this](const Expr& arg) { return CannotWrap(arg); })) return false;
+    if (e->args.empty() || IsFloat(e->dtype) || e->dtype == DType::kInt64 || e->dtype == DType::kBool) return true;
+    const std::optional<Interval> bounds = analyzer_.Bounds(e);
+    return bounds && Fits(*bounds, e->dtype);
+  }
+
+  static bool Within(const std::optional<Interval>& bounds, int64_t extent) {
+    return bounds && bounds->min >= 0 && bounds->max < extent;
+  }
+
   // e is in [0, extent).
   bool Proves(const Expr& e, int64_t extent) {
-    if (const auto bounds = analyzer_.Bounds(e); bounds && bounds->min >= 0 && bounds->max < extent) return true;
+    if (!CannotWrap(e)) return false;
+    if (Within(analyzer_.Bounds(e), extent)) return true;
+    Analyzer narrowed = analyzer_;
+    if (!Narrow(narrowed)) return true;  // the conditions hold nowhere together
+    if (Within(narrowed.Bounds(e), extent)) return true;
     if (e->kind == ExprKind::kSelect) return ProvesSelect(e, extent);
+    if (int64_t most = 0; e->kind == ExprKind::kFloorDiv && !__builtin_mul_overflow(extent, IntValue(e->args[1]), &most) &&
+                          Proves(e->args[0], most))
+      return true;
     const bool above = NotPositive(Sub(IntImm(0), e)), below = NotPositive(Sub(e, IntImm(extent - 1)));
     return (above && below) || TriesAll(e, extent);
   }
@@ -162,24 +193,43 @@ class StageAccesses {
       return bounds && bounds->max <= 0;
     };
     if (most(e)) return true;
+    const std::vector<Expr> known = KnownNotPositive();
+    return std::any_of(known.begin(), known.end(), [&](const Expr& d) { return most(Sub(e, d)); });
+  }
+
+  // What the conditions say is not positive.
+  std::vector<Expr> KnownNotPositive() const {
+    std::vector<Expr> known;
     for (const auto& [condition, value] : conditions_) {
       if (condition->args.size() != 2 || condition->args[0]->dtype != DType::kInt64) continue;
       const Expr &a = condition->args[0], &b = condition->args[1];
       const Expr one = IntImm(1);
-      switch (condition->kind) {
-        case ExprKind::kLt:  // a - b + 1 <= 0, or b - a <= 0
-          if (most(Sub(e, value ? Add(Sub(a, b), one) : Sub(b, a)))) return true;
-          break;
-        case ExprKind::kLe:
-          if (most(Sub(e, value ? Sub(a, b) : Add(Sub(b, a), one)))) return true;
-          break;
-        case ExprKind::kEq:
-          if (value && (most(Sub(e, Sub(a, b))) || most(Sub(e, Sub(b, a))))) return true;
-          break;
-        default: break;
+      if (condition->kind == ExprKind::kLt) known.push_back(value ? Add(Sub(a, b), one) : Sub(b, a));
+      if (condition->kind == ExprKind::kLe) known.push_back(value ? Sub(a, b) : Add(Sub(b, a), one));
+      if (condition->kind == ExprKind::kEq && value) {
+        known.push_back(Sub(a, b));
+        known.push_back(Sub(b, a));
       }
     }
-    return false;
+    return known;
+  }
+
+  // Takes from the ranges of variables what a condition on one alone excludes. False when nothing is left of one.
+  bool Narrow(Analyzer& analyzer) const {
+    std::unordered_map<const ExprNode*, Interval> ranges;
+    for (const Expr& d : KnownNotPositive()) {
+      const Affine affine = ToAffine(d);
+      if (affine.terms.size() != 1 || affine.constant > kMostConstant || affine.constant < -kMostConstant) continue;
+      const auto& [var, coefficient] = affine.terms[0];
+      const auto bound = ranges_.find(var.get());
+      if (bound == ranges_.end() || (coefficient != 1 && coefficient != -1)) continue;
+      Interval& range = ranges.try_emplace(var.get(), bound->second).first->second;
+      if (coefficient == 1) range.max = std::min(range.max, -affine.constant);
+      if (coefficient == -1) range.min = std::max(range.min, affine.constant);
+      if (range.min > range.max) return false;
+      analyzer.Bind(var, range);
+    }
+    return true;
   }
 
   // At all points of what e depends on at which the conditions hold that depend on nothing else.

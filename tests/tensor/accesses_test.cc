@@ -72,5 +72,41 @@ TEST(Accesses, AtIndicesThatAreRead) {
   EXPECT_FALSE(gathered(INT64_MIN, INT64_MAX).ok());
 }
 
+// The last of many updates of each place, as a scatter has it: -1 where there is none.
+TEST(Accesses, AtPositionsThatAReductionFound) {
+  const auto scattered = [](int64_t none, int64_t least) {
+    DagBuilder b;
+    const int64_t updates = int64_t{1} << 20;
+    const int x = b.Placeholder("x", {updates}), at = b.Placeholder("at", {updates}, DType::kInt64);
+    b.stage(at).valid_max = 9;
+    const int last = b.Reduce("last", {10}, {updates}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+      return Select(Eq(b.At(at, {r[0]}), i[0]), r[0], IntImm(none));
+    });
+    return Check(b, b.Compute("y", {10}, [&](const Vars& i) {
+      const Expr position = b.At(last, i);
+      return Select(Le(IntImm(least), position), b.At(x, {FloorDiv(Mul(position, IntImm(2)), 2)}), FloatImm(0));
+    }));
+  };
+  EXPECT_TRUE(scattered(-1, 0).ok());
+  EXPECT_TRUE(scattered(0, -1).ok());
+  EXPECT_FALSE(scattered(-1, -1).ok());
+  EXPECT_FALSE(scattered(int64_t{1} << 20, 0).ok());
+}
+
+// A sum of 32 bits wraps around, half of it is far below 0.
+TEST(Accesses, AtIndicesThatWrap) {
+  const auto read = [](int64_t most) {
+    DagBuilder b;
+    const int x = b.Placeholder("x", {int64_t{1} << 33}), at = b.Placeholder("at", {4}, DType::kInt32);
+    b.stage(at).valid_max = most;
+    return Check(b, b.Compute("y", {4}, [&](const Vars& i) {
+      const Expr index = b.At(at, {i[0]});
+      return b.At(x, {Cast(DType::kInt64, FloorDiv(Add(index, index), 2))});
+    }));
+  };
+  EXPECT_TRUE(read(1 << 20).ok());
+  EXPECT_FALSE(read(INT32_MAX).ok());
+}
+
 }  // namespace
 }  // namespace diapason
