@@ -82,7 +82,8 @@ TEST_F(JobManagerTest, OneKeyIsOneJobHoweverManySubmitItAtOnce) {
     ASSERT_TRUE(id.ok()) << id.status();
     EXPECT_EQ(*id, *ids[0]);
   }
-  EXPECT_EQ(manager->List().size(), 1u);
+  int64_t next = 0;
+  EXPECT_EQ(manager->List(0, 1 << 20, next).size(), 1u);
 }
 
 TEST_F(JobManagerTest, ACancellationThatCannotBeStoredIsNotReportedAsDone) {

@@ -35,9 +35,7 @@ class ModelStoreTest : public testing::Test {
 TEST_F(ModelStoreTest, AModelIsThereOnceItIsWhole) {
   ModelStore models(folder_ + "/models");
   const std::string content = "not really a model";
-  Sha256 sum;
-  sum.Add(content.data(), content.size(), {});
-  const std::string hash = sum.Hex();
+  const std::string hash = HashOf(content);
   EXPECT_FALSE(models.Has(hash));
   {
     auto cut_off = models.Begin(hash, content.size(), {});
