@@ -63,7 +63,8 @@ class ServiceHost::Impl {
       acceptor_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
                                                                        CredentialsOf(options.credentials));
     }
-    LimitConnections(builder);
+    // A connection of this process to itself is not made again when a ping comes late since the process stood still.
+    if (!address.empty()) LimitConnections(builder);
     builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
     builder.SetMaxSendMessageSize(kMaxMessageBytes);
     grpc::ResourceQuota quota;
