@@ -7,10 +7,12 @@
 #include <set>
 #include <thread>
 
+#include "compiler/tensor/target.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "tests/attacks/attack_fixture.h"
+#include "worker/convert.h"
 
 namespace diapason {
 namespace {
@@ -70,6 +72,13 @@ class PeerAttack : public AttackTest {
     *device.mutable_facts() = facts;
     device.set_state(v1::DEVICE_STATE_READY);
     return worker;
+  }
+  // Of a processor whose model is the one that Request asks for.
+  static v1::DeviceFacts AttackedFacts() {
+    v1::DeviceFacts facts;
+    ToProto(DefaultFacts(Target::Parse("cpu").value()), facts);
+    facts.set_model("attacked");
+    return facts;
   }
   // Facts of the first device that the tracker knows.
   static v1::DeviceFacts FactsOfTheFleet(Workers& stub) {
@@ -170,22 +179,21 @@ TEST_F(PeerAttack, FieldsWithoutEndAreRefusedByName) {
   ASSERT_NE(tracker->Address(), "") << tracker->err();
   const auto workers = v1::Tracker::NewStub(Dial(tracker->Address()));
   const auto measure = v1::Measure::NewStub(Dial(tracker->Address()));
-  constexpr size_t kLong = 3 << 20;
-  v1::RegisterRequest worker = Registration(std::string(kLong, 'n'), {});
+  constexpr size_t kLong = 40000;  // within what a message may have
+  v1::RegisterRequest worker = Registration(std::string(kLong, 'n'), AttackedFacts());
   v1::RegisterResponse registered;
   EXPECT_EQ(Call(*workers, &Workers::Register, worker, registered),
-            absl::InvalidArgumentError("RegisterRequest.worker_id has 3145728 bytes, more than the limit of 256"));
+            absl::InvalidArgumentError("RegisterRequest.worker_id has 40000 bytes, more than the limit of 256"));
   v1::OpenResponse opened;
   EXPECT_EQ(Call(*measure, &Measure::Open, Opening(std::string(kLong, 'n')), opened),
-            absl::InvalidArgumentError("OpenRequest.name has 3145728 bytes, more than the limit of 256"));
+            absl::InvalidArgumentError("OpenRequest.name has 40000 bytes, more than the limit of 256"));
   const std::string queue = Open(*measure);
   v1::MeasureRequest request = Request(1);
   request.mutable_timing()->set_repeat(2147483647);
   EXPECT_EQ(Submit(*measure, queue, request),
             absl::InvalidArgumentError("TimingOptions.repeat is 2147483647; its limits are 0 and 1000"));
   // A device whose state is told at length.
-  v1::DeviceFacts facts;
-  facts.set_model("attacked");
+  const v1::DeviceFacts facts = AttackedFacts();
   ASSERT_EQ(Call(*workers, &Workers::Register, Registration("w", facts), registered), absl::OkStatus());
   v1::ReportRequest report;
   report.set_session(registered.session());
@@ -193,7 +201,7 @@ TEST_F(PeerAttack, FieldsWithoutEndAreRefusedByName) {
   report.mutable_devices(0)->set_text(std::string(kLong, 'x'));
   v1::ReportResponse reported;
   EXPECT_EQ(Call(*workers, &Workers::Report, report, reported),
-            absl::InvalidArgumentError("DeviceStatus.text has 3145728 bytes, more than the limit of 8192"));
+            absl::InvalidArgumentError("DeviceStatus.text has 40000 bytes, more than the limit of 8192"));
   const CliResult status = FleetStatus(tracker->Address());
   EXPECT_EQ(status.code, 0) << status.err;
 }
@@ -208,8 +216,7 @@ TEST_F(PeerAttack, ManyLargeLeasesComeInSeveralAnswers) {
   for (uint64_t id = 1; id <= 6; ++id) {
     ASSERT_EQ(Submit(*measure, queue, Request(id, 15 << 20)), absl::OkStatus()) << id;
   }
-  v1::DeviceFacts facts;
-  facts.set_model("attacked");
+  const v1::DeviceFacts facts = AttackedFacts();
   v1::RegisterResponse session;
   ASSERT_EQ(Call(*workers, &Workers::Register, Registration("w", facts), session), absl::OkStatus());
   std::set<uint64_t> leased;
@@ -342,8 +349,7 @@ TEST_F(PeerAttack, AWorkerThatOnlyRenewsHoldsUpAJobForAMoment) {
     request.set_run_timeout_seconds(0.5);
     ASSERT_EQ(Submit(*measure, queue, request), absl::OkStatus());
   }
-  v1::DeviceFacts facts;
-  facts.set_model("attacked");
+  const v1::DeviceFacts facts = AttackedFacts();
   FalseWorker hoarder(Dial(tracker->Address()), facts, "hoarder",
                       [](const v1::LeaseGrant&) -> std::optional<v1::MeasureResult> { return std::nullopt; });
   ASSERT_TRUE(WaitFor([&] { return hoarder.leased() >= 8; }));
@@ -392,11 +398,11 @@ TEST_F(PeerAttack, ManyLargeJobsAreListedAndDeleted) {
   spec.set_build_timeout_seconds(30);
   spec.set_run_timeout_seconds(10);
   spec.set_weight(1);
-  spec.set_tasks(std::string(1 << 20, '1'));
+  spec.set_tasks(std::string(40000, '1'));
   submit.set_key("long");
   v1::SubmitJobResponse submitted;
   EXPECT_EQ(Call(*stub, &Jobs::Submit, submit, submitted),
-            absl::InvalidArgumentError("TuneSpec.tasks has 1048576 bytes, more than the limit of 16384"));
+            absl::InvalidArgumentError("TuneSpec.tasks has 40000 bytes, more than the limit of 16384"));
   spec.clear_tasks();
   while (spec.tasks().size() < 16000) spec.mutable_tasks()->append("1,");
   spec.mutable_tasks()->append("1");

@@ -10,9 +10,11 @@
 #include <set>
 #include <string_view>
 
+#include "compiler/tensor/target.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 #include "tests/fuzz/fuzz.h"
+#include "worker/convert.h"
 #include "worker/tracker.h"
 #include "worker/tracker_store.h"
 
@@ -148,10 +150,9 @@ std::vector<std::string> FuzzSeeds() {
   device.set_name("cpu:0");
   device.set_target("cpu");
   device.set_state(v1::DEVICE_STATE_READY);
-  device.mutable_facts()->set_model("m");
-  device.mutable_facts()->set_flops(1e12);
+  ToProto(DefaultFacts(Target::Parse("cpu").value()), *device.mutable_facts());
   v1::SubmitRequest submit;
-  for (const uint64_t id : {1, 2}) {
+  for (const uint64_t id : {uint64_t{1}, uint64_t{2}}) {
     v1::MeasureRequest& request = *submit.add_requests();
     request.set_id(id);
     request.set_workload("w");
@@ -175,16 +176,16 @@ std::vector<std::string> FuzzSeeds() {
   std::vector<std::string> seeds;
   for (const bool cancels : {false, true}) {
     std::string input;
-    for (const size_t who : {0, 1}) Append(input, kOpen, who, open.SerializeAsString());
+    for (const size_t who : {size_t{0}, size_t{1}}) Append(input, kOpen, who, open.SerializeAsString());
     Append(input, kRegister, 0, worker.SerializeAsString());
-    for (const size_t who : {0, 1}) {
+    for (const size_t who : {size_t{0}, size_t{1}}) {
       Append(input, kSubmit, who, submit.SerializeAsString());
       Append(input, kLease, 0, lease.SerializeAsString());
     }
     if (cancels) Append(input, kCancel, 0, cancel.SerializeAsString());
     Append(input, kList, 0, "");
     Append(input, kReport, 0, report.SerializeAsString());
-    for (const size_t who : {0, 1}) Append(input, kNext, who, v1::NextRequest().SerializeAsString());
+    for (const size_t who : {size_t{0}, size_t{1}}) Append(input, kNext, who, v1::NextRequest().SerializeAsString());
     Append(input, kTick, 0, std::string(49, ' '));
     Append(input, cancels ? kLeave : kClose, 0, "");
     Append(input, kList, 0, "");
