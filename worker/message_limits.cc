@@ -74,11 +74,11 @@ constexpr Limit kLimits[] = {
     {"ReportRequest.device_statistics", 64},
     {"ReportResponse.over", 65536},
     {"DeviceStatus.text", 8 * kKib},
-    {"ListWorkersRequest.page", kKib},
+    {"ListWorkersRequest.page", 8 * kKib},  // names a kind of target and a model
     {"ListWorkersResponse.workers", 65536},
     {"ListWorkersResponse.queues", 65536},
     {"ListWorkersResponse.models", 65536},
-    {"ListWorkersResponse.next_page", kKib},
+    {"ListWorkersResponse.next_page", 8 * kKib},
     {"WorkerStatus.labels", 64},
     {"WorkerStatus.devices", 64},
     {"WorkerStatus.states", 64},
