@@ -10,16 +10,30 @@
 //   batch_norm(x, scale, bias, mean, variance)  axis=1 epsilon=1e-5
 //   softmax(x), log_softmax(x)  axis=-1 (importers flatten first for opset < 13)
 //   reduce_sum/mean/max/min/prod(x)  axes=all keepdims=1 (global pools are reduce_mean/reduce_max over the image axes)
-//   add sub mul div pow maximum minimum (a, b)  numpy broadcasting
+//   conv3d(x, w[, bias])  as conv2d without layouts: NCDHW, OIDHW
+//   conv_transpose(x, w[, bias])  1 to 3 dimensions, channels first, w is C x M/group x kernel: strides pads dilations
+//                         output_padding group=1
+//   max_pool3d(x), avg_pool3d(x)  as max_pool and avg_pool, NCDHW
+//   layer_norm(x), rms_norm(x)  over the axes from axis=-1 on: epsilon=1e-5; scale and bias are nodes of their own
+//   add sub mul div pow mod fmod maximum minimum (a, b)  numpy broadcasting; mod has the sign of b, fmod that of a
+//   equal less less_equal (a, b)  give bool          and or xor (a, b)  of bool
 //   relu sigmoid tanh exp log sqrt rsqrt erf abs neg floor ceil round reciprocal (x)
 //   clip(x)  min max (each optional)      leaky_relu(x) alpha=0.01      elu(x) alpha=1
 //   hard_sigmoid(x) alpha=0.2 beta=0.5    hard_swish(x)                 gelu(x)         softplus(x)
+//   sin cos tan asin acos atan sinh cosh asinh acosh atanh sign softsign mish gelu_tanh (x)
+//   celu(x) alpha=1      selu(x) alpha gamma      thresholded_relu(x) alpha=1      swish(x) alpha=1
+//   shrink(x) lambd=0.5 bias=0            is_nan(x)    is_inf(x) negative=1 positive=1    not(x)    bitwise_not(x)
 //   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
 //   concat(x...) axis=0                   transpose(x)  perm=reversed
 //   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap" value=0
 //   reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1
 //   squeeze(x)   axes=all of extent 1     unsqueeze(x)  axes (required, of the result)
 //   gather(x, indices) axis=0  (indices are integers, negative ones count from the end)
+//   gather_elements(x, indices) axis=0    gather_nd(x, indices) batch_dims=0
+//   scatter_elements(x, indices, updates) axis=0, scatter_nd(x, indices, updates)  reduction="none"|"add"|"mul"|"max"|"min"
+//   cumulative_sum(x) axis=0 exclusive=0 reverse=0
+//   arg_max(x), arg_min(x)  axis=0 select_last_index=0 (the axis stays, with extent 1)
+//   top_k_indices(x) k=1 axis=0 largest=1
 //   slice(x)     starts ends (required) axes=0,1,... steps=1,...
 //   expand(x)    shape (numpy broadcasting of both ways, as in ONNX)
 //   where(condition, a, b)   numpy broadcasting
