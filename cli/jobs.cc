@@ -76,6 +76,12 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
                      {"sketch", task.sketch()}});
   }
   for (const auto& [kind, count] : p.errors()) errors[kind] = count;
+  nlohmann::ordered_json check = nullptr;
+  if (p.has_network_check()) {
+    const v1::NetworkCheckOutcome& c = p.network_check();
+    check = {{"ok", c.right()}, {"text", c.text()}, {"seconds", c.seconds()}, {"wrong_records", nlohmann::ordered_json::array()}};
+    for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
+  }
   return {{"job", job.id()},
           {"state", JobStateName(job)},
           {"text", job.text()},
@@ -95,7 +101,8 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
           {"estimated_default_us", number(p.has_estimated_default_us(), p.estimated_default_us())},
           {"tasks", tasks},
           {"errors", errors},
-          {"stopped", p.stopped()}};
+          {"stopped", p.stopped()},
+          {"network_check", check}};
 }
 
 ProgressSnapshot SnapshotOf(const v1::Job& job) {
@@ -181,7 +188,9 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   if (!flags.json) {
     session.out << "job " << id << " is " << JobStateName(job) << (job.progress().stopped().empty() ? "" : ": ")
                 << job.progress().stopped() << "\n";
+    if (job.progress().has_network_check()) session.out << job.progress().network_check().text() << "\n";
   }
+  for (const std::string& sentence : job.progress().network_check().wrong_records()) Warn(session, sentence);
   return Verdict(job);
 }
 

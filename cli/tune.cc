@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
@@ -26,6 +27,7 @@
 #include "scheduler/space.h"
 #include "scheduler/tuner.h"
 #include "service/measurer.h"
+#include "service/measuring_judge.h"
 #include "service/target.h"
 #include "service/worker_pool.h"
 
@@ -146,7 +148,8 @@ nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& 
   return boundaries;
 }
 
-void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client) {
+void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client,
+               const std::optional<NetworkCheckReport>& check) {
   const Partition& partition = work.partition;
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
   for (const TaskReport& task : report.tasks) {
@@ -168,7 +171,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
   }
   for (const auto& [kind, count] : report.errors) errors[kind] = count;
   const StageReport& s = report.stages;
-  out << nlohmann::ordered_json{{"trials", report.trials},
+  nlohmann::ordered_json json{{"trials", report.trials},
                                 {"measured", report.measured},
                                 {"failed", report.failed},
                                 {"seconds", report.seconds},
@@ -191,9 +194,9 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                   {"confirmations", s.confirmations},
                                   {"workers", WorkersJson(client)}}},
                                 {"errors", errors},
-                                {"stopped", report.stopped}}
-             .dump(2)
-      << "\n";
+                                {"stopped", report.stopped}};
+  if (check.has_value()) json["check"] = CheckJson(*check);
+  out << json.dump(2) << "\n";
 }
 
 // "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell kernels
@@ -218,7 +221,8 @@ std::string CutText(const TuneReport& report, const TuneWork& work) {
                       }));
 }
 
-void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work) {
+void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work,
+               const std::optional<NetworkCheckReport>& check) {
   TextTable table({{"id", true},
                    {"task"},
                    {"weight", true},
@@ -251,6 +255,7 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
       << report.stages.candidates << " candidates searched (" << Digits(report.stages.candidates_per_s) << "/s)\n";
   if (!report.stopped.empty()) out << "stopped: " << report.stopped << "\n";
+  if (check.has_value()) out << Summary(*check) << "\n";
 }
 
 // Flags that go with a fleet only, or with this host's devices only.
@@ -322,6 +327,14 @@ absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
   return names;
 }
 
+// The assembled network, by those who measured.
+absl::StatusOr<NetworkCheckReport> CheckNetworkOf(const TuneFlags& flags, const TuneSpec& spec, const Fleet& fleet, History& history,
+                                                  const MeasuringJudgeOptions& options) {
+  ASSIGN_OR_RETURN(const ImportedModel model,
+                   ImportModel({spec.model, spec.options, flags.import.limits(), /*with_network=*/true, options.stop}));
+  return CheckTuned(model, fleet.target, history, fleet.measurer->client(), options);
+}
+
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
   ASSIGN_OR_RETURN(const std::vector<std::string> without, LeftOut(flags.without));
@@ -372,12 +385,28 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
                                                                      fleet.measurer.get(), history.get(), &listener));
   ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&stop));
-  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client()) : PrintText(session.out, report, work);
+  std::optional<NetworkCheckReport> check;
+  absl::Status checked;
+  if (!spec.no_check && !stop) {
+    absl::StatusOr<NetworkCheckReport> result =
+        CheckNetworkOf(flags, spec, fleet, *history, {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &stop});
+    checked = result.status();
+    if (result.ok()) check = *std::move(result);
+    for (const auto& wrong : check.has_value() ? check->wrong : std::vector<NetworkCheckReport::Wrong>())
+      Warn(session, wrong.Sentence());
+  }
+  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client(), check)
+             : PrintText(session.out, report, work, check);
   if (interrupt.requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));
   }
   if (used_up) return no_worker_left();
+  if (!checked.ok()) {
+    return absl::Status(checked.code(), absl::StrCat("the network was tuned, but could not be checked: ", checked.message(),
+                                                     "; the same command checks it again, --no-check does without"));
+  }
+  if (check.has_value() && !check->right) return absl::DataLossError(check->text);
   return absl::OkStatus();
 }
 
@@ -386,6 +415,9 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
 void AddTune(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tune", "Search fast schedules for a network and store them in a history");
   command->footer(
+      "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring device and compared with the "
+      "naive evaluation, on several inputs and many times. Records that make it wrong are found, marked in the history and replaced by the next "
+      "best; the exit status is 0 only if the network is right at last. "
       "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once. With "
       "-libs=cudnn,cublas in the target, calls of these libraries compete with generated kernels; one that is not on this "
       "machine is left out with a warning.");

@@ -33,6 +33,9 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
            "Trials of a task between choices (default 64)");
   command->add_flag("--deterministic", flags->deterministic,
                     "One round after the other: the same proposals for the same seed and measurements; slower");
+  command->add_flag("--no-check", flags->no_check,
+                    "Do not compare the assembled network with the naive evaluation at the end, which takes seconds to minutes after "
+                    "--seconds are over");
   command->add_flag("--cold-start", flags->cold_start,
                     "Begin each task without what similar ones of the network and the history found best");
 }
@@ -98,6 +101,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   spec.weight = flags.weight;
   spec.deterministic = flags.deterministic;
   spec.cold_start = flags.cold_start;
+  spec.no_check = flags.no_check;
   return spec;
 }
 

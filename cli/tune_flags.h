@@ -22,7 +22,7 @@ struct TuneFlags {
   double min_repeat_ms = -1;  // below 0: not given
   double build_timeout = 30, run_timeout = 10, early_stop = 0, weight = 1;
   std::string objective = "sum";
-  bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false;
+  bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false, no_check = false;
 
   // Of `tune` alone.
   ImportFlags import;

@@ -25,7 +25,7 @@ absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
                    db.Prepare("DELETE FROM records WHERE id NOT IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER "
                               "(PARTITION BY workload_key, target, device_model "
                               "ORDER BY verified <> 'ok', raced_out, median, id) AS place FROM records "
-                              "WHERE median IS NOT NULL AND verified <> 'failed') WHERE place <= ?1)"));
+                              "WHERE median IS NOT NULL AND verified NOT IN ('failed', 'wrong_in_network')) WHERE place <= ?1)"));
   records.BindInt(1, keep);
   RETURN_IF_ERROR(records.Run());
   report.dropped = sqlite3_changes64(db.handle());

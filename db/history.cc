@@ -230,16 +230,24 @@ absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRec
 }
 
 absl::Status History::SetVerified(int64_t id, bool ok, double max_error, const std::string& text) {
-  absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+  return impl_->SetVerification(id, ok ? Verified::kOk : Verified::kFailed, max_error, text);
+}
+
+absl::Status History::MarkWrongInNetwork(int64_t id, double max_error, const std::string& text) {
+  return impl_->SetVerification(id, Verified::kWrongInNetwork, max_error, text);
+}
+
+absl::Status History::Impl::SetVerification(int64_t id, Verified verified, double max_error, const std::string& text) {
+  absl::MutexLock lock(&mu);
+  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(Statement update,
-                   impl_->db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
-  update.BindText(1, VerifiedName(ok ? Verified::kOk : Verified::kFailed));
+                   db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
+  update.BindText(1, VerifiedName(verified));
   update.BindReal(2, std::isnan(max_error) ? std::numeric_limits<double>::infinity() : max_error);
   update.BindText(3, CleanUtf8(text));
   update.BindInt(4, id);
   RETURN_IF_ERROR(update.Run());
-  if (sqlite3_changes(impl_->db->handle()) == 0) return NoSuchRecord(impl_->path, id);
+  if (sqlite3_changes(db->handle()) == 0) return NoSuchRecord(path, id);
   return transaction.Commit();
 }
 

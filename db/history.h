@@ -24,8 +24,13 @@
 namespace diapason {
 
 // Whether the result of a record's kernel was compared with the naive evaluation of its workload on the device.
-enum class Verified : uint8_t { kUnknown = 0, kOk, kFailed };
-const char* VerifiedName(Verified verified);  // "unknown", "ok", "failed"
+// kWrongInNetwork: alone it is right, but a network that was assembled with it computed wrong outputs.
+enum class Verified : uint8_t { kUnknown = 0, kOk, kFailed, kWrongInNetwork };
+const char* VerifiedName(Verified verified);  // "unknown", "ok", "failed", "wrong_in_network"
+// Whether a record in this state must not be used.
+inline bool IsRefuted(Verified verified) {
+  return verified == Verified::kFailed || verified == Verified::kWrongInNetwork;
+}
 
 // Megahertz while measuring; 0 where not known.
 struct Clocks {
@@ -202,7 +207,7 @@ class History {
   // NotFound for an unknown id.
   absl::StatusOr<TuningRecord> Get(int64_t id);
 
-  // The fastest by median that is not refuted by verification; contenders before those that were raced out; the older
+  // The fastest by median that is not refuted (IsRefuted); contenders before those that were raced out; the older
   // of two equal ones. Nothing when no measurement succeeded. An empty target matches all of the device's.
   absl::StatusOr<std::optional<TuningRecord>> Best(const std::string& workload_key, const std::string& device_model,
                                                    const std::string& target = "");
@@ -220,6 +225,9 @@ class History {
 
   // NotFound for an unknown id. `max_error` of NaN is stored as infinity.
   absl::Status SetVerified(int64_t id, bool ok, double max_error, const std::string& text);
+  // The record is right alone and wrong in an assembled network; `text` is the evidence: the network, the output, the largest error
+  // (`max_error`, absolute), the tolerance and the seed of the inputs. NotFound as above.
+  absl::Status MarkWrongInNetwork(int64_t id, double max_error, const std::string& text);
 
   // Adds samples of another measurement to those of a record, all of its launches; its time is then the median of all, and it is
   // no longer one that was stopped early. NotFound for an unknown id; FailedPrecondition for a record of a failure; InvalidArgument for
@@ -253,8 +261,8 @@ class History {
   // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads
   // without a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
   absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});
-  // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none, and samples
-  // that were added to it since.
+  // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none or when the
+  // line says that it is wrong in a network, and samples that were added to it since.
   // `name` is what messages call the input. InvalidArgument names the line that is damaged; then nothing is imported.
   absl::StatusOr<ImportReport> ImportJson(std::istream& in, const std::string& name, const ImportOptions& options = {});
 

@@ -22,6 +22,7 @@ class History::Impl {
   int64_t Now() const { return options.now(); }
   // Fills in uuid and time and cleans the texts; InvalidArgument with the reason alone.
   absl::Status Prepare(TuningRecord& record) const;
+  absl::Status SetVerification(int64_t id, Verified verified, double max_error, const std::string& text);
 
   const std::string path;
   const HistoryOptions options;  // with its functions filled in

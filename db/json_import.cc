@@ -162,7 +162,7 @@ void ParseDecisions(Fields& fields, std::vector<int32_t>& decisions) {
 
 void ParseVerification(Fields& fields, TuningRecord& record) {
   const std::optional<Verified> verified = ParseVerified(fields.Text("verified"));
-  if (!verified.has_value()) fields.Complain("'verified' is none of unknown, ok and failed");
+  if (!verified.has_value()) fields.Complain("'verified' is none of unknown, ok, failed and wrong_in_network");
   record.verified = verified.value_or(Verified::kUnknown);
   if (fields.Has("max_error")) record.max_error = fields.RealOrInfinity("max_error");
   if (fields.Has("verify_text")) record.verify_text = fields.Text("verify_text");
@@ -286,7 +286,7 @@ class Importer {
     find_.BindText(1, record.uuid);
     ASSIGN_OR_RETURN(const bool row, find_.Step());
     const int64_t id = row ? find_.Int(0) : 0;
-    const bool unverified = row && find_.Bytes(1) == VerifiedName(Verified::kUnknown);
+    const std::string here = row ? find_.Bytes(1) : "";
     const bool same = row && static_cast<uint64_t>(find_.Int(2)) == RecordChecksum(record);
     find_.Reset();
     if (!row) return 0;
@@ -295,9 +295,11 @@ class Importer {
       ASSIGN_OR_RETURN(gains_samples, GainsSamples(id, record));
     }
     ++report.known;
-    const bool gains_verdict = unverified && record.verified != Verified::kUnknown;
-    report.updated += gains_samples || gains_verdict ? 1 : 0;
-    if (!gains_verdict) return id;
+    const bool first = here == VerifiedName(Verified::kUnknown) && record.verified != Verified::kUnknown;
+    // What was found in a network is newer than the verification of the record alone.
+    const bool refuted = here == VerifiedName(Verified::kOk) && record.verified == Verified::kWrongInNetwork;
+    report.updated += gains_samples || first || refuted ? 1 : 0;
+    if (!first && !refuted) return id;
     verify_.BindText(1, VerifiedName(record.verified));
     if (record.max_error.has_value()) verify_.BindReal(2, *record.max_error);
     verify_.BindText(3, record.verify_text);

@@ -14,7 +14,7 @@ namespace {
 // A time that was not refuted, of a workload on a device: parameters 1 to 3.
 constexpr const char* kUsable =
     "WHERE r.workload_key = ?1 AND r.device_model = ?2 AND (?3 = '' OR r.target = ?3) AND r.median IS NOT NULL "
-    "AND r.verified <> 'failed' ";
+    "AND r.verified NOT IN ('failed', 'wrong_in_network') ";
 
 absl::StatusOr<std::optional<TuningRecord>> First(Database& db, const std::string& sql, const std::string& workload_key,
                                                   const std::string& device_model, const std::string& target) {
@@ -75,8 +75,8 @@ absl::Status FillWorkloads(Database& db, HistoryInfo& info) {
   RETURN_IF_ERROR(ForEach(
       db,
       "SELECT workload_key, MAX(task_name), target, device_model, COUNT(*), COUNT(error_kind), SUM(verified = 'ok'), "
-      "COALESCE(MIN(CASE WHEN verified <> 'failed' AND raced_out = 0 THEN median END), "
-      "MIN(CASE WHEN verified <> 'failed' THEN median END)) "
+      "COALESCE(MIN(CASE WHEN verified NOT IN ('failed', 'wrong_in_network') AND raced_out = 0 THEN median END), "
+      "MIN(CASE WHEN verified NOT IN ('failed', 'wrong_in_network') THEN median END)) "
       "FROM records GROUP BY workload_key, target, device_model ORDER BY workload_key, target, device_model",
       [&](const Statement& row) {
         HistoryInfo::Workload workload{row.Bytes(0), row.Bytes(1), row.Bytes(2), row.Bytes(3),
@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filt
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
   const std::string ranked = absl::StrCat(
       "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
-      "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified <> 'failed' "
+      "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN ('failed', 'wrong_in_network') "
       "AND ",
       kFilterConditions, ")");
   ASSIGN_OR_RETURN(Statement query,

@@ -186,7 +186,7 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   record.compiler = row.Bytes(30);
   record.created_at = row.Int(31);
   const std::optional<Verified> verified = ParseVerified(row.Bytes(32));
-  if (!verified.has_value()) return Damage("its verification is none of unknown, ok and failed");
+  if (!verified.has_value()) return Damage("its verification is none of unknown, ok, failed and wrong_in_network");
   record.verified = *verified;
   if (!row.IsNull(33)) record.max_error = row.Real(33);
   record.verify_text = row.Bytes(34);
@@ -298,6 +298,8 @@ const char* VerifiedName(Verified verified) {
       return "ok";
     case Verified::kFailed:
       return "failed";
+    case Verified::kWrongInNetwork:
+      return "wrong_in_network";
     case Verified::kUnknown:
       break;
   }
@@ -305,7 +307,7 @@ const char* VerifiedName(Verified verified) {
 }
 
 std::optional<Verified> ParseVerified(const std::string& name) {
-  for (Verified verified : {Verified::kUnknown, Verified::kOk, Verified::kFailed})
+  for (Verified verified : {Verified::kUnknown, Verified::kOk, Verified::kFailed, Verified::kWrongInNetwork})
     if (name == VerifiedName(verified)) return verified;
   return std::nullopt;
 }

@@ -101,6 +101,14 @@ CREATE TABLE latencies(
   PRIMARY KEY(network, target, device_model)
 ) STRICT;
 )",
+    // Another state of verification. SQLite changes no CHECK: the column is made anew.
+    R"(
+ALTER TABLE records RENAME COLUMN verified TO verified_of_version_3;
+ALTER TABLE records ADD COLUMN verified TEXT NOT NULL DEFAULT 'unknown'
+  CHECK(verified IN ('unknown', 'ok', 'failed', 'wrong_in_network'));
+UPDATE records SET verified = verified_of_version_3 WHERE verified_of_version_3 <> 'unknown';
+ALTER TABLE records DROP COLUMN verified_of_version_3;
+)",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 

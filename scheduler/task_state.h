@@ -29,7 +29,7 @@ struct TrialResult {
   Verified verified = Verified::kUnknown;
   int verify_attempts = 0;
 
-  bool ran() const { return seconds > 0 && verified != Verified::kFailed; }
+  bool ran() const { return seconds > 0 && !IsRefuted(verified); }
 };
 
 class TaskState {

@@ -28,7 +28,7 @@ std::vector<Tuned> FastestOf(const std::vector<TuningRecord>& records) {
 // Those made before, not refuted, the fastest first.
 std::vector<TuningRecord> Ranked(std::vector<TuningRecord> records, int64_t before) {
   std::erase_if(records, [before](const TuningRecord& record) {
-    return record.created_at >= before || record.timing() == nullptr || record.verified == Verified::kFailed;
+    return record.created_at >= before || record.timing() == nullptr || IsRefuted(record.verified);
   });
   std::stable_sort(records.begin(), records.end(), [](const TuningRecord& a, const TuningRecord& b) {
     return std::make_pair(a.timing()->raced_out, MedianSeconds(*a.timing())) <

@@ -21,6 +21,7 @@
 #include "service/job_progress.h"
 #include "service/job_store.h"
 #include "service/measurer.h"
+#include "service/measuring_judge.h"
 #include "service/tune_spec.h"
 #include "worker/log.h"
 
@@ -129,6 +130,9 @@ class JobManager::Impl {
   absl::StatusOr<TuneWork> Prepare(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
   // With the turn held. Errors name a model as its submitter does.
   absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop);
+  // Whether the network is right at last; the outcome is told in the job's progress.
+  absl::Status CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet);
+  absl::StatusOr<ImportedModel> ReadNetwork(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
   void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
   absl::StatusOr<Entry*> Find(int64_t id);
   // With the lock held: what changed is written, or the reason why not becomes the job's text.
@@ -536,7 +540,37 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   }
   ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&entry.stop));
   if (entry.stop) return absl::CancelledError("stopped");
+  if (!spec.no_check) {
+    RETURN_IF_ERROR(CheckNetworkOf(entry, spec, message, fleet));
+  }
   return report.stopped;
+}
+
+absl::StatusOr<ImportedModel> JobManager::Impl::ReadNetwork(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message) {
+  ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
+  ModelOptions options = spec.options;
+  options.external_data = false;
+  return ImportModel({ModelPath(message), options, options_.import, /*with_network=*/true, &entry.stop});
+}
+
+absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet) {
+  ASSIGN_OR_RETURN(const ImportedModel model, ReadNetwork(entry, spec, message));
+  ASSIGN_OR_RETURN(const NetworkCheckReport report,
+                   CheckTuned(model, fleet.target, *history_, fleet.measurer->client(),
+                              {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop}));
+  std::lock_guard lock(mutex_);
+  v1::NetworkCheckOutcome& outcome = *entry.job.mutable_progress()->mutable_network_check();
+  outcome.Clear();
+  outcome.set_right(report.right);
+  outcome.set_text(Summary(report));
+  outcome.set_seconds(report.seconds);
+  for (const NetworkCheckReport::Wrong& wrong : report.wrong) {
+    outcome.add_wrong_records(wrong.Sentence());
+    LogEvent(LogLevel::kWarning, "record_wrong_in_network",
+             {{"job", absl::StrCat(entry.job.id())}, {"record", absl::StrCat(wrong.record.id)}, {"why", wrong.evidence}});
+  }
+  Changed(entry);
+  return report.right ? absl::OkStatus() : absl::DataLossError(report.text);
 }
 
 // With the lock held.

@@ -64,7 +64,7 @@ absl::StatusOr<TuningRecord> FromProto(const v1::Record& message) {
   record.driver = message.driver();
   record.compiler = message.compiler();
   record.created_at = message.created_at();
-  for (Verified verified : {Verified::kUnknown, Verified::kOk, Verified::kFailed}) {
+  for (Verified verified : {Verified::kUnknown, Verified::kOk, Verified::kFailed, Verified::kWrongInNetwork}) {
     if (message.verified() == VerifiedName(verified)) record.verified = verified;
   }
   if (message.has_max_error()) record.max_error = message.max_error();

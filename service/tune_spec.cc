@@ -207,6 +207,7 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_weight(spec.weight);
   message.set_deterministic(spec.deterministic);
   message.set_cold_start(spec.cold_start);
+  message.set_no_check(spec.no_check);
 }
 
 absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
@@ -245,6 +246,7 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.weight = message.weight();
   spec.deterministic = message.deterministic();
   spec.cold_start = message.cold_start();
+  spec.no_check = message.no_check();
   if (spec.model.empty()) return absl::InvalidArgumentError("the job names no model");
   // A path would be read on the service's host.
   if (spec.model_hash.empty() && (spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx")))

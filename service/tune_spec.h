@@ -46,6 +46,7 @@ struct TuneSpec {
   // same seed and measurements, whatever happened in between.
   bool deterministic = false;
   bool cold_start = false;  // TunerOptions::warm_start is off
+  bool no_check = false;    // the network is not assembled and compared at the end
 
   // Nothing: no limit but the time.
   std::optional<int64_t> trial_limit() const {

@@ -52,8 +52,11 @@ BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain
   if (absl::Status fits = CheckSchedule(*schedule, limits); limited && !fits.ok()) return refuse(fits);
   const DeviceFacts facts = FromProto(job.facts());
   if (absl::Status checked = CheckFacts(facts, target->kind); !checked.ok()) return refuse(checked);
+  const OutputPlace place{job.place().row(), job.place().stride(), job.place().offset(), job.place().elements()};
+  if (!place.whole() && (dag->outputs().size() != 1 || !place.Holds(dag->stage(dag->outputs()[0]).elements())))
+    return refuse(absl::InvalidArgumentError("the place of the output does not hold it"));
   BuildResult result =
-      toolchain.Build(*dag, *schedule, *target, facts, job.timeout_seconds(), stage_begins);
+      toolchain.BuildPlaced(*dag, *schedule, *target, facts, place, job.timeout_seconds(), stage_begins);
   const Program* program = std::get_if<Program>(&result);
   if (!limited || program == nullptr) return result;
   const absl::Status fits = CheckProgram(*program, limits);

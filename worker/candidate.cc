@@ -38,8 +38,14 @@ std::string Printf(const char* format, double a, double b) {
   return text;
 }
 
-// What a device's refusal means for a candidate, by the contract of Device and Plan.
-ErrorKind KindOf(const absl::Status& status) {
+bool HasFloat16(const ComputeDag& dag) {
+  return std::any_of(dag.stages().begin(), dag.stages().end(),
+                     [](const Stage& stage) { return stage.dtype == DType::kFloat16; });
+}
+
+}  // namespace
+
+ErrorKind ErrorKindOfDevice(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kAborted:
       return ErrorKind::kIllegalAccess;
@@ -55,15 +61,7 @@ ErrorKind KindOf(const absl::Status& status) {
   }
 }
 
-// The device: after a kernel's fault, and after one of its own.
-bool IsLost(const absl::Status& status) { return absl::IsAborted(status) || absl::IsUnknown(status); }
-
-bool HasFloat16(const ComputeDag& dag) {
-  return std::any_of(dag.stages().begin(), dag.stages().end(),
-                     [](const Stage& stage) { return stage.dtype == DType::kFloat16; });
-}
-
-}  // namespace
+bool DeviceIsLost(const absl::Status& status) { return absl::IsAborted(status) || absl::IsUnknown(status); }
 
 double LeastWork::Seconds(double flops, double l2_bandwidth) const {
   return std::max(flops > 0 ? operations / flops : 0, l2_bandwidth > 0 ? bytes / l2_bandwidth : 0);
@@ -127,8 +125,8 @@ class CandidateRunner::Job {
     return false;
   }
   bool Fail(const absl::Status& status) {
-    if (IsLost(status)) reply_.set_device_lost(true);
-    return Fail(KindOf(status), std::string(status.message()));
+    if (DeviceIsLost(status)) reply_.set_device_lost(true);
+    return Fail(ErrorKindOfDevice(status), std::string(status.message()));
   }
   void ReportSeconds();
   void SetUnboundedError(const std::string& text);
@@ -415,7 +413,7 @@ bool CandidateRunner::Job::Verify() {
   StageClock clock(&seconds_.verify);
   const auto broken = [&](const absl::Status& naive) {
     // Not the candidate's doing; a device that it broke shows when the candidate runs.
-    reply_.set_device_lost(IsLost(naive));
+    reply_.set_device_lost(DeviceIsLost(naive));
     return Fail(ErrorKind::kInfrastructure, "the naive evaluation failed: " + std::string(naive.message()));
   };
   if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);

@@ -29,6 +29,10 @@ struct LeastWork {
   double Seconds(double flops, double l2_bandwidth) const;
 };
 LeastWork LeastWorkOf(const ComputeDag& dag, bool matrix_units);
+// What a device's refusal means for a candidate, by the contract of Device and Plan.
+ErrorKind ErrorKindOfDevice(const absl::Status& status);
+// Whether the device is of no more use: after a kernel's fault, and after one of its own.
+bool DeviceIsLost(const absl::Status& status);
 
 // Refuses times that cannot be: a kernel that did nothing, a clock that did not move. What the device cannot be faster than is a
 // bound for every algorithm: the dag's operations over the largest saving of one (LargestSaving) at three times the peak, on NVIDIA

@@ -53,6 +53,7 @@ v1::MeasureRequest ToRequest(const Measurement& m) {
   request.set_max_attempts(static_cast<uint32_t>(std::max(1, m.max_attempts)));
   request.set_least_operations(m.least_work.operations);
   request.set_least_bytes(m.least_work.bytes);
+  if (m.network != nullptr) DIAPASON_CHECK(request.mutable_network()->ParseFromString(*m.network));
   return request;
 }
 

@@ -46,6 +46,9 @@ struct Measurement {
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // workers that are tried when the infrastructure is at fault
   LeastWork least_work;  // what is faster than that allows is a fault of the worker; 0: not known
+  // NetworkCheck of measure.proto, serialised: checks a network instead of a candidate. Workload and schedule stay empty, the mode is
+  // kVerify. Null: none.
+  std::shared_ptr<const std::string> network;
 };
 
 // Result of comparing with the naive evaluation.

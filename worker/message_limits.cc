@@ -25,7 +25,7 @@ constexpr double kKib = 1024, kMib = kKib * kKib;
 constexpr size_t kUnknownBytes = 64 << 10;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// `size`: bytes of a text, or elements of a list or map; 0: the default. `least`, `most`: of a number.
+// `size`: bytes of a text, elements of a list or map, or bytes of a message that is not looked into; 0: the default. `least`, `most`: of a number.
 struct Limit {
   const char* field;
   double size = 0;
@@ -36,6 +36,7 @@ constexpr Limit kLimits[] = {
     // measure.proto
     {"MeasureRequest.workload", 16 * kMib},  // the tracker's and the worker's own limits of a request are below
     {"MeasureRequest.schedule", 16 * kMib},
+    {"MeasureRequest.network", 16 * kMib},  // as a whole: who assembles it checks what is in it
     {"MeasureRequest.target", 4 * kKib},
     {"MeasureRequest.best_seconds", 0, 0, 1e9},
     {"MeasureRequest.build_timeout_seconds", 0, 0, 1e5},
@@ -163,6 +164,8 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
   };
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_MESSAGE:
+      if (limit != nullptr && limit->size > 0 && !field.is_repeated())
+        return CheckSize(field, r.GetMessage(message, f).ByteSizeLong(), limit->size, "bytes");
       return ForEach(
           field, count, [&]() -> const Message& { return r.GetMessage(message, f); },
           [&](int i) -> const Message& { return r.GetRepeatedMessage(message, f, i); },

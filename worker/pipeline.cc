@@ -181,7 +181,8 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   if (!target.ok())
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
   const v1::MeasureRequest& request = job->request;
-  const auto bytes = static_cast<int64_t>(request.workload().size() + request.schedule().size());
+  const auto network_bytes = request.has_network() ? static_cast<int64_t>(request.network().ByteSizeLong()) : 0;
+  const auto bytes = static_cast<int64_t>(request.workload().size() + request.schedule().size()) + network_bytes;
   if (absl::Status small = CheckBytes(bytes, options_.limits); !small.ok())
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(small.message()));
   if (target->arch.empty()) target->arch = targets_[job->device].arch;
@@ -189,6 +190,7 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   job->shared_target = target->ToString();
   target->device = targets_[job->device].device;
   job->target = target->ToString();
+  if (request.has_network()) return AcceptNetwork(job);
   builds_.push_back({job, nullptr});
   if (job->wants_naive()) WantNaive(job);
 }
@@ -252,6 +254,7 @@ void Pipeline::Impl::Finish(const JobPtr& job) {
   jobs_.erase(job->handle);
   job->program.reset();
   job->naive.reset();
+  job->network.reset();
   answers_.push_back(job);
 }
 

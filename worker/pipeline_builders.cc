@@ -18,13 +18,15 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     const v1::MeasureRequest& request = task.job->request;
     place->timeout = Timeout(request.build_timeout_seconds(), options_.build_timeout_seconds);
     place->stage = MeasureStage::kInstantiate;
-    if (task.naive == nullptr) task.job->result.mutable_times()->set_build_started_at(UnixNanos());
+    v1::StageTimes& times = *task.job->result.mutable_times();
+    if (task.naive == nullptr && times.build_started_at() == 0) times.set_build_started_at(UnixNanos());
     v1::ProcessMessage message;
     v1::BuildJob& build = *message.mutable_build();
     build.set_workload(request.workload());
     build.set_target(task.job->target);
     build.set_naive(task.naive != nullptr);
     if (task.naive == nullptr) build.set_schedule(request.schedule());
+    if (task.of_network()) FillNetworkBuild(task, build);
     *build.mutable_facts() = runners_[task.job->device]->description.facts();
     if (!task.job->probe) ToProto(options_.limits, *build.mutable_limits());
     // Ours is the deadline that counts: it stands still in pauses, of which the builder knows nothing.
@@ -63,6 +65,11 @@ void Pipeline::Impl::OnBuilt(BuilderPlace& place, v1::BuildReply& reply) {
     return;
   }
   auto program = std::make_shared<const std::string>(std::move(*reply.mutable_program()));
+  if (task.of_network()) {
+    task.job->build_seconds += reply.seconds();
+    task.job->result.set_compiler(reply.compiler());
+    return OnNetworkBuilt(task, std::move(program));
+  }
   if (task.naive != nullptr) {
     task.naive->program = program;
     for (const JobPtr& job : std::exchange(task.naive->waiting, {})) {
@@ -100,9 +107,11 @@ void Pipeline::Impl::OnBuilderLost(BuilderPlace& place, const SlotEvent& loss) {
 
 void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureStage stage, const std::string& text) {
   counts_.set_failed_builds(counts_.failed_builds() + 1);
+  if (task.network_task >= 0 && kind != ErrorKind::kInstantiation)
+    return Fail(task.job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
   if (task.naive == nullptr) {
     task.job->result.mutable_times()->set_build_ended_at(UnixNanos());
-    return Fail(task.job, kind, stage, text);
+    return Fail(task.job, kind, stage, task.of_network() ? "task " + NetworkTaskName(task) + ": " + text : text);
   }
   // A reference that cannot be had says nothing of the candidates; the next one to ask has it tried again.
   std::erase(naive_, task.naive);

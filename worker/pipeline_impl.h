@@ -52,6 +52,13 @@ class Pipeline::Impl {
   // Failures of a process to start, in a row, after which what waits for it is given back.
   static constexpr int kMaxStartFailures = 3;
 
+  // The programs of a network that is being checked.
+  struct NetworkBuild {
+    std::vector<std::shared_ptr<const std::string>> programs;  // by program of the plan; null: not built yet
+    std::vector<std::shared_ptr<const std::string>> naive;     // by task; null for tasks that no program is of, too
+    size_t missing = 0;
+  };
+
   // One request on its way through.
   struct Job {
     uint64_t handle = 0;
@@ -65,8 +72,10 @@ class Pipeline::Impl {
     bool load_retried = false;
     bool finished = false;  // its result was given
     bool probe = false;     // ours: the naive program as candidate, its end is for ProbeEnded
+    std::unique_ptr<NetworkBuild> network;  // of a request that checks one
 
     bool wants_naive() const {
+      if (request.has_network()) return false;  // it has its own
       return request.mode() == v1::MEASURE_MODE_VERIFY || request.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY;
     }
   };
@@ -83,6 +92,15 @@ class Pipeline::Impl {
   struct BuildTask {
     JobPtr job;      // the candidate's program, or the request that first asked for the naive one
     NaivePtr naive;  // null for a candidate
+    // Of a network, one of the two: a program of the plan, or the naive program of a task.
+    int network_program = -1, network_task = -1;
+    bool of_network() const { return network_program >= 0 || network_task >= 0; }
+  };
+
+  // What was built for networks: a search for a wrong record asks for nearly the same programs again and again.
+  struct NetworkProgram {
+    std::string key;
+    std::shared_ptr<const std::string> program;
   };
 
   struct BuilderPlace {
@@ -151,6 +169,15 @@ class Pipeline::Impl {
   void Quarantine(RunnerPlace& place, const std::string& why, Instant now);
   std::optional<Instant> NextProbe(const RunnerPlace& place) const;
 
+  // pipeline_network.cc
+  void AcceptNetwork(const JobPtr& job);
+  std::string NetworkKey(const BuildTask& task) const;
+  void FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const;
+  void OnNetworkBuilt(const BuildTask& task, std::shared_ptr<const std::string> program);
+  void TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program);
+  void FillNetworkRun(const Job& job, v1::RunJob& run) const;
+  std::string NetworkTaskName(const BuildTask& task) const;
+
   void BeginBuilds(Instant now);
   void BeginRuns(Instant now);
   void BeginRun(RunnerPlace& place, JobPtr job, Instant now);
@@ -199,6 +226,8 @@ class Pipeline::Impl {
   std::vector<JobPtr> answers_;      // with a result that was not given out yet
   std::deque<BuildTask> builds_;
   std::deque<NaivePtr> naive_;  // most recently made last
+  std::deque<NetworkProgram> network_programs_;  // most recently made last
+  size_t network_program_bytes_ = 0;
   std::map<std::string, double> best_;
   int quiet_holders_ = 0;
   v1::WorkerStatistics counts_;  // what is counted and not computed

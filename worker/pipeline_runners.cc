@@ -26,7 +26,8 @@ void AddStages(const v1::RunStages& of_run, v1::RunStages& total) {
 }  // namespace
 
 void Pipeline::Impl::RunIfBuilt(const JobPtr& job) {
-  if (job->finished || job->program == nullptr || (job->wants_naive() && job->naive == nullptr)) return;
+  const bool built = job->network != nullptr ? job->network->missing == 0 : job->program != nullptr;
+  if (job->finished || !built || (job->wants_naive() && job->naive == nullptr)) return;
   RunnerPlace& place = *runners_[job->device];
   if (job->probe) {
     place.waiting.push_front(job);
@@ -55,7 +56,8 @@ void Pipeline::Impl::BeginRun(RunnerPlace& place, JobPtr job, Instant now) {
   v1::ProcessMessage message;
   v1::RunJob& run = *message.mutable_run();
   run.set_workload(job->request.workload());
-  run.set_program(*job->program);
+  if (job->network != nullptr) FillNetworkRun(*job, run);
+  if (job->program != nullptr) run.set_program(*job->program);
   if (job->naive != nullptr) run.set_naive_program(*job->naive);
   *run.mutable_timing() = job->request.timing();
   run.set_mode(job->request.mode());

@@ -7,6 +7,7 @@
 #include "worker/candidate.h"
 #include "worker/child_process.h"
 #include "worker/convert.h"
+#include "worker/network_runner.h"
 #include "worker/processes.h"
 
 namespace diapason {
@@ -31,19 +32,25 @@ class RunnerDevice {
         open_(open),
         compile_(compile),
         device_(std::move(device)),
-        runner_(std::make_unique<CandidateRunner>(*device_, compile)) {}
+        runner_(std::make_unique<CandidateRunner>(*device_, compile)),
+        network_(std::make_unique<NetworkRunner>(*device_)) {}
 
-  absl::StatusOr<CandidateRunner*> For(const std::string& target_text) {
+  // After this, until the next: the runners of the device.
+  CandidateRunner& runner() { return *runner_; }
+  NetworkRunner& network() { return *network_; }
+
+  absl::Status Use(const std::string& target_text) {
     ASSIGN_OR_RETURN(Target wanted, Target::Parse(target_text));
     if (wanted.kind == TargetKind::kCpu && wanted.num_cores != target_.num_cores) {
       Target changed = target_;
       changed.num_cores = wanted.num_cores;
       ASSIGN_OR_RETURN(std::unique_ptr<Device> device, open_(changed));
+      network_ = std::make_unique<NetworkRunner>(*device);
       runner_ = std::make_unique<CandidateRunner>(*device, compile_);
       device_ = std::move(device);
       target_ = changed;
     }
-    return runner_.get();
+    return absl::OkStatus();
   }
 
  private:
@@ -52,13 +59,14 @@ class RunnerDevice {
   const SourceCompiler& compile_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<CandidateRunner> runner_;
+  std::unique_ptr<NetworkRunner> network_;
 };
 
 v1::RunReply RunOn(RunnerDevice& device, const v1::RunJob& job, const CandidateRunner::StageBegins& stage_begins) {
-  absl::StatusOr<CandidateRunner*> runner = device.For(job.target());
-  if (runner.ok()) return (*runner)->Run(job, stage_begins);
+  const absl::Status there = device.Use(job.target());
+  if (there.ok()) return job.has_network() ? device.network().Run(job, stage_begins) : device.runner().Run(job, stage_begins);
   v1::RunReply reply;
-  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(runner.status().message()),
+  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(there.message()),
            *reply.mutable_error());
   return reply;
 }

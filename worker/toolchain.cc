@@ -39,9 +39,15 @@ class CompilerToolchain : public Toolchain {
   std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule, const Target& target,
                                             const DeviceFacts& facts, double timeout_seconds,
                                             const StageBegins& stage_begins) override {
+    return BuildPlaced(task, schedule, target, facts, OutputPlace{}, timeout_seconds, stage_begins);
+  }
+
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                                  const DeviceFacts& facts, const OutputPlace& place, double timeout_seconds,
+                                                  const StageBegins& stage_begins) override {
     auto began = std::chrono::steady_clock::now();
     stage_begins(MeasureStage::kLower);
-    absl::StatusOr<LoweredProgram> lowered = Lower(task, schedule, target, facts);
+    absl::StatusOr<LoweredProgram> lowered = Lower(task, schedule, target, facts, place);
     if (!lowered.ok()) return LoweringError(lowered.status());
     stage_begins(MeasureStage::kCompile);
     std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;

@@ -10,6 +10,7 @@
 #include "compiler/runtime/outcome.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/output_place.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/target.h"
 
@@ -26,6 +27,10 @@ class Toolchain {
   virtual std::variant<Program, MeasureError> Build(const ComputeDag& task, const Schedule& schedule,
                                                     const Target& target, const DeviceFacts& facts,
                                                     double timeout_seconds, const StageBegins& stage_begins) = 0;
+  // The same, as a part of a network that writes its output to a place in a larger tensor.
+  virtual std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                                          const DeviceFacts& facts, const OutputPlace& place,
+                                                          double timeout_seconds, const StageBegins& stage_begins) = 0;
   // The reference that candidates are compared with.
   virtual absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) = 0;
 };

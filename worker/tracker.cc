@@ -145,8 +145,12 @@ absl::Status Tracker::Impl::CheckRoom(const Queue& queue, size_t requests, size_
 absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) const {
   std::string name = "measurement request " + std::to_string(request.id());
   if (request.id() == 0) return absl::InvalidArgumentError("a measurement request without id");
-  if (request.workload().empty()) return absl::InvalidArgumentError(name + " has no workload");
-  if (request.schedule().empty()) return absl::InvalidArgumentError(name + " has no schedule");
+  if (request.has_network() && (request.network().plan().programs().empty() || request.mode() != v1::MEASURE_MODE_VERIFY))
+    return absl::InvalidArgumentError(name + " has a network without programs, or another mode than VERIFY");
+  if (request.has_network() && !(request.workload().empty() && request.schedule().empty()))
+    return absl::InvalidArgumentError(name + " has both a network and a workload of its own");
+  if (!request.has_network() && request.workload().empty()) return absl::InvalidArgumentError(name + " has no workload");
+  if (!request.has_network() && request.schedule().empty()) return absl::InvalidArgumentError(name + " has no schedule");
   if (request.target().empty()) return absl::InvalidArgumentError(name + " has no target");
   if (request.ByteSizeLong() > options_.max_request_bytes) {
     return absl::InvalidArgumentError(name + " has " + std::to_string(request.ByteSizeLong()) +

@@ -8,7 +8,7 @@ namespace {
 
 // Deadlines of a request that names none, as workers have them (PipelineOptions), and what starting a runner and probing
 // its device may take between two runs.
-constexpr double kBuildSeconds = 30, kRunSeconds = 10, kVerifySeconds = 60, kRestartSeconds = 10;
+constexpr double kBuildSeconds = 30, kRunSeconds = 10, kVerifySeconds = 60, kRestartSeconds = 10, kNetworkProgramSeconds = 5;
 
 bool Carries(const google::protobuf::Map<std::string, std::string>& labels,
              const google::protobuf::Map<std::string, std::string>& wanted) {
@@ -125,6 +125,8 @@ Tracker::Impl::Clock::time_point Tracker::Impl::LastMoment(const Session& sessio
     double all = build + given(message.run_timeout_seconds(), kRunSeconds) + kRestartSeconds;
     if (message.mode() == v1::MEASURE_MODE_VERIFY || message.mode() == v1::MEASURE_MODE_TIME_AND_VERIFY)
       all += build + given(message.verify_timeout_seconds(), kVerifySeconds);
+    // Programs of a network are built by all builders of the worker; few take long.
+    if (message.has_network()) all += kNetworkProgramSeconds * message.network().plan().programs_size();
     return all;
   };
   double before = seconds(request.message);

@@ -44,7 +44,7 @@ class Layout {
   absl::Status Make();
   const PackageManifest& manifest() const { return manifest_; }
   PackageManifest& manifest() { return manifest_; }
-  const std::string& weights() const { return weights_; }
+  std::string& weights() { return weights_; }
 
  private:
   struct Scratch {
@@ -260,6 +260,19 @@ absl::Status BuildPackage(const std::string& dir, const PackageRequest& request)
   RETURN_IF_ERROR(folder.Write("weights.bin", layout.weights()));
   RETURN_IF_ERROR(folder.Write(kManifestFile, ManifestToJson(layout.manifest())));
   return folder.Commit();
+}
+
+absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request) {
+  Layout layout(request);
+  RETURN_IF_ERROR(layout.Make());
+  PackageContents contents;
+  contents.manifest = std::move(layout.manifest());
+  contents.weights = std::move(layout.weights());
+  for (size_t i = 0; i < request.tasks.size(); ++i) {
+    contents.programs.push_back(request.tasks[i].program);
+    contents.dags.push_back(request.partition.tasks[request.partition.programs[i].task].dag);
+  }
+  return contents;
 }
 
 }  // namespace diapason

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "compiler/build/package.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/partition.h"
 #include "compiler/tensor/program.h"
@@ -34,5 +36,8 @@ struct PackageRequest {
 // when `dir` holds something that is no package; a package there is replaced. InvalidArgument when a program does not
 // fit its task (buffers that are missing or of another size). Disk errors name the path.
 absl::Status BuildPackage(const std::string& dir, const PackageRequest& request);
+
+// The same package in memory. InvalidArgument as above.
+absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request);
 
 }  // namespace diapason

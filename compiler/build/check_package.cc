@@ -25,16 +25,18 @@ std::string Number(double value) {
   return text;
 }
 
+}  // namespace
+
 // Runs the network a step at a time with every tensor in host memory.
-class NaiveEvaluator {
+class ReferenceNetwork::Impl {
  public:
-  NaiveEvaluator(const Package& package, Device& device)
-      : package_(package), manifest_(package.manifest()), device_(device) {}
+  Impl(const Package& package, Device& device) : package_(package), manifest_(package_.manifest()), device_(device) {}
+  absl::Status Prepare(std::vector<Program> naive);
   absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
 
  private:
   // Compiles all tasks, as many at a time as there are cores: a compiler takes some 0.2 s.
-  absl::Status Compile();
+  absl::StatusOr<std::vector<Program>> Compile();
   absl::StatusOr<Program> CompileTask(int task);
   absl::Status TakeConstants();
   absl::Status RunStep(const PackageStep& step);
@@ -42,7 +44,7 @@ class NaiveEvaluator {
   void EstimateErrors(const PackageStep& step);
   absl::Status CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from, std::vector<uint8_t>& value);
 
-  const Package& package_;
+  const Package package_;
   const PackageManifest& manifest_;
   Device& device_;
   std::vector<ComputeDag> dags_;
@@ -51,37 +53,50 @@ class NaiveEvaluator {
   std::vector<Tolerance> tolerances_;                     // by tensor
 };
 
-absl::StatusOr<Program> NaiveEvaluator::CompileTask(int task) {
+absl::StatusOr<Program> ReferenceNetwork::Impl::CompileTask(int task) {
   Target target;
   target.kind = device_.kind();
   if (target.kind == TargetKind::kCuda) target.arch = device_.facts().arch;
   return CompileNaive(dags_[task], target);
 }
 
-absl::Status NaiveEvaluator::Compile() {
+absl::StatusOr<std::vector<Program>> ReferenceNetwork::Impl::Compile() {
+  const int count = static_cast<int>(manifest_.tasks.size());
+  std::vector<absl::StatusOr<Program>> compiled(count, absl::UnknownError("not compiled"));
+  std::atomic<int> next{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < std::min(count, UsableCores()); ++i)
+    threads.emplace_back([&] {
+      for (int task; (task = next.fetch_add(1)) < count;) compiled[task] = CompileTask(task);
+    });
+  for (std::thread& thread : threads) thread.join();
+  std::vector<Program> programs;
+  for (absl::StatusOr<Program>& program : compiled) {
+    if (!program.ok()) return program.status();
+    programs.push_back(*std::move(program));
+  }
+  return programs;
+}
+
+absl::Status ReferenceNetwork::Impl::Prepare(std::vector<Program> naive) {
   const int count = static_cast<int>(manifest_.tasks.size());
   for (int task = 0; task < count; ++task) {
     ASSIGN_OR_RETURN(ComputeDag dag, package_.ReadDag(task));
     dags_.push_back(std::move(dag));
   }
-  std::vector<absl::StatusOr<Program>> programs(count, absl::UnknownError("not compiled"));
-  std::atomic<int> next{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < std::min(count, UsableCores()); ++i)
-    threads.emplace_back([&] {
-      for (int task; (task = next.fetch_add(1)) < count;) programs[task] = CompileTask(task);
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (absl::StatusOr<Program>& program : programs) {
-    if (!program.ok()) return program.status();
-    ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device_, *std::move(program)));
+  if (naive.empty()) {
+    ASSIGN_OR_RETURN(naive, Compile());
+  }
+  DIAPASON_CHECK(static_cast<int>(naive.size()) == count);
+  for (Program& program : naive) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Executable> executable, Executable::Create(device_, std::move(program)));
     RETURN_IF_ERROR(executable->AllocateRest());
     executables_.push_back(std::move(executable));
   }
-  return absl::OkStatus();
+  return TakeConstants();
 }
 
-absl::Status NaiveEvaluator::TakeConstants() {
+absl::Status ReferenceNetwork::Impl::TakeConstants() {
   ASSIGN_OR_RETURN(const std::string weights, package_.ReadWeights());
   for (const PackageTensor& tensor : manifest_.tensors) {
     Array value(tensor.dtype, {tensor.elements});
@@ -93,7 +108,7 @@ absl::Status NaiveEvaluator::TakeConstants() {
   return absl::OkStatus();
 }
 
-absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
+absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step) {
   Executable& executable = *executables_[step.task];
   const ComputeDag& dag = dags_[step.task];
   const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
@@ -132,7 +147,7 @@ absl::Status NaiveEvaluator::RunStep(const PackageStep& step) {
   return absl::OkStatus();
 }
 
-void NaiveEvaluator::EstimateErrors(const PackageStep& step) {
+void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
   const ComputeDag& dag = dags_[step.task];
   const std::vector<int> inputs = dag.inputs();
   std::map<int, InputError> errors;
@@ -149,7 +164,7 @@ void NaiveEvaluator::EstimateErrors(const PackageStep& step) {
 }
 
 // A naive program writes its result on its own.
-absl::Status NaiveEvaluator::CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from,
+absl::Status ReferenceNetwork::Impl::CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from,
                                          std::vector<uint8_t>& value) {
   const size_t bytes = BytesOf(stage.dtype);
   std::vector<uint8_t> part(stage.elements() * bytes);
@@ -159,9 +174,8 @@ absl::Status NaiveEvaluator::CopyOutPart(const Stage& stage, const OutputPlace& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<ExpectedOutputs> NaiveEvaluator::Run(const std::map<std::string, Array>& inputs) {
-  RETURN_IF_ERROR(Compile());
-  RETURN_IF_ERROR(TakeConstants());
+absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Impl::Run(const std::map<std::string, Array>& inputs) {
+  tolerances_.assign(values_.size(), Tolerance{});
   for (const PackagePort& port : manifest_.inputs) {
     const auto given = inputs.find(port.name);
     if (given == inputs.end() || given->second.dtype != port.dtype || given->second.shape != port.shape)
@@ -180,7 +194,17 @@ absl::StatusOr<ExpectedOutputs> NaiveEvaluator::Run(const std::map<std::string, 
   return expected;
 }
 
-}  // namespace
+ReferenceNetwork::ReferenceNetwork(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ReferenceNetwork::~ReferenceNetwork() = default;
+
+absl::StatusOr<std::unique_ptr<ReferenceNetwork>> ReferenceNetwork::Create(const Package& package, Device& device,
+                                                                           std::vector<Program> naive) {
+  auto impl = std::make_unique<Impl>(package, device);
+  RETURN_IF_ERROR(impl->Prepare(std::move(naive)));
+  return std::unique_ptr<ReferenceNetwork>(new ReferenceNetwork(std::move(impl)));
+}
+
+absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Run(const std::map<std::string, Array>& inputs) { return impl_->Run(inputs); }
 
 CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got, const ExpectedOutputs& want) {
   DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.values.size() && ports.size() == want.tolerances.size());
@@ -208,7 +232,8 @@ CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vec
 
 absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& device,
                                                 const std::map<std::string, Array>& inputs) {
-  return NaiveEvaluator(package, device).Run(inputs);
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReferenceNetwork> reference, ReferenceNetwork::Create(package, device));
+  return reference->Run(inputs);
 }
 
 absl::StatusOr<CheckResult> CheckPackage(PackageRunner& runner, const std::map<std::string, Array>& inputs) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,23 @@ CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vec
 // when there is no compiler.
 absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& device,
                                                 const std::map<std::string, Array>& inputs);
+
+// The naive evaluation of a package's network, compiled once for any number of inputs. One thread at a time.
+class ReferenceNetwork {
+ public:
+  // `device`: a cuda device or a cpu, which outlives it. `naive`: the naive program of each task for that device (CompileNaive); none:
+  // they are compiled here, which takes seconds. Unavailable when there is no compiler.
+  static absl::StatusOr<std::unique_ptr<ReferenceNetwork>> Create(const Package& package, Device& device,
+                                                                  std::vector<Program> naive = {});
+  ~ReferenceNetwork();
+  // InvalidArgument names an input that is missing or of another type.
+  absl::StatusOr<ExpectedOutputs> Run(const std::map<std::string, Array>& inputs);
+
+ private:
+  class Impl;
+  explicit ReferenceNetwork(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
 
 // Runs the loaded package on the inputs and compares. The reference is evaluated on the runner's device for cuda, on
 // the cpu otherwise.

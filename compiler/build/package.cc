@@ -68,7 +68,14 @@ absl::StatusOr<Package> Package::Open(const std::string& dir) {
   return Package(dir, std::move(manifest));
 }
 
+Package Package::InMemory(std::string name, std::shared_ptr<const PackageContents> contents) {
+  Package package(std::move(name), contents->manifest);
+  package.contents_ = std::move(contents);
+  return package;
+}
+
 absl::StatusOr<std::string> Package::ReadWeights() const {
+  if (contents_ != nullptr) return contents_->weights;
   const std::string path = absl::StrCat(dir_, "/weights.bin");
   ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(path));
   if (static_cast<int64_t>(bytes.size()) != manifest_.weights_bytes)
@@ -78,6 +85,7 @@ absl::StatusOr<std::string> Package::ReadWeights() const {
 }
 
 absl::StatusOr<Program> Package::ReadProgram(int task) const {
+  if (contents_ != nullptr) return contents_->programs[task];
   const TargetKind kind = manifest_.target.kind;
   const std::string base = absl::StrCat(dir_, "/kernels/", manifest_.tasks[task].file), ending = BinaryEnding(kind);
   ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(base + ".program"));
@@ -92,6 +100,7 @@ absl::StatusOr<Program> Package::ReadProgram(int task) const {
 }
 
 absl::StatusOr<ComputeDag> Package::ReadDag(int task) const {
+  if (contents_ != nullptr) return contents_->dags[task];
   const std::string path = absl::StrCat(dir_, "/tasks/", manifest_.tasks[task].file, ".dag");
   ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(path));
   absl::StatusOr<ComputeDag> dag = ParseDag(bytes);
@@ -122,7 +131,8 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
 // Builds up a runner: memory, weights, then a step after the other.
 class PackageRunner::Loader {
  public:
-  explicit Loader(PackageRunner& runner) : runner_(runner), device_(*runner.device_), manifest_(runner.manifest()) {}
+  Loader(PackageRunner& runner, bool keep_other_plan)
+      : runner_(runner), device_(*runner.device_), manifest_(runner.manifest()), keep_other_plan_(keep_other_plan) {}
   absl::Status Load();
 
  private:
@@ -140,6 +150,7 @@ class PackageRunner::Loader {
   PackageRunner& runner_;
   Device& device_;
   const PackageManifest& manifest_;
+  const bool keep_other_plan_;
   std::vector<Program> programs_;                       // by task
   std::vector<ComputeDag> dags_;                        // by task
   std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
@@ -274,7 +285,8 @@ absl::Status PackageRunner::Loader::TryPaths(std::vector<Launch> launches) {
     in_order.samples.push_back(one);
     side_by_side.samples.push_back(other);
   }
-  if (MedianSeconds(side_by_side) < kWorthwhile * MedianSeconds(in_order)) runner_.plan_ = *std::move(parallel);
+  if (MedianSeconds(side_by_side) < kWorthwhile * MedianSeconds(in_order)) std::swap(runner_.plan_, *parallel);
+  if (keep_other_plan_) runner_.other_plan_ = *std::move(parallel);
   return absl::OkStatus();
 }
 
@@ -285,6 +297,10 @@ PackageRunner::~PackageRunner() = default;
 
 absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::string& dir, Device* device) {
   ASSIGN_OR_RETURN(Package package, Package::Open(dir));
+  return Load(std::move(package), device);
+}
+
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device, bool keep_other_plan) {
   std::unique_ptr<Device> owned;
   if (device == nullptr) {
     ASSIGN_OR_RETURN(owned, OpenFor(package.manifest().target));
@@ -293,7 +309,7 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::st
   RETURN_IF_ERROR(CheckDevice(package, *device));
   if (device->kind() == TargetKind::kCuda) RETURN_IF_ERROR(CheckPackageLibraries(package, CheckLibrary));
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
-  RETURN_IF_ERROR(Loader(*runner).Load());
+  RETURN_IF_ERROR(Loader(*runner, keep_other_plan).Load());
   return runner;
 }
 
@@ -320,7 +336,19 @@ absl::Status PackageRunner::SetInputs(const std::map<std::string, Array>& values
   return absl::OkStatus();
 }
 
+absl::Status PackageRunner::Poison() {
+  return arena_->bytes() > 0 ? device_->Fill(*arena_, 0xff) : absl::OkStatus();
+}
+
 absl::Status PackageRunner::Run() { return plan_->Run(); }
+
+bool PackageRunner::UseOtherPlan() {
+  if (other_plan_ == nullptr) return false;
+  std::swap(plan_, other_plan_);
+  return true;
+}
+
+absl::Status PackageRunner::RunTimes(int64_t times) { return plan_->Time(times).status(); }
 
 absl::StatusOr<std::vector<Array>> PackageRunner::Outputs() {
   std::vector<Array> outputs;

@@ -239,6 +239,22 @@ TEST_F(QueryTest, ABuildTakesVerifiedRecordsFirstAndRefutedOnesNever) {
   EXPECT_EQ(refuted.verify_text, "element 5 is NaN");
 }
 
+TEST_F(QueryTest, ARecordThatIsWrongInANetworkIsNeverTaken) {
+  auto history = Open(Path("h.db"));
+  ASSERT_TRUE(history->Append({With(1e-6), With(2e-6)}).ok());
+  ASSERT_TRUE(history->SetVerified(1, true, 1e-6, "").ok());
+  ASSERT_TRUE(history->SetVerified(2, true, 1e-6, "").ok());
+  ASSERT_TRUE(history->MarkWrongInNetwork(1, 3.5, "output 'logits' of resnet-18").ok());
+  EXPECT_EQ(history->Best("w", "NVIDIA H200").value()->id, 2);
+  EXPECT_EQ(history->BestForBuild("w", "NVIDIA H200").value()->id, 2);
+  EXPECT_EQ(history->TopK({}, 5).value().size(), 1u);
+  EXPECT_EQ(history->Info().value().workloads[0].best_seconds, 2e-6);
+  EXPECT_EQ(history->MarkWrongInNetwork(9, 1, "x"), history->SetVerified(9, true, 0, ""));
+  ASSERT_TRUE(history->Distill(5).ok());
+  EXPECT_FALSE(history->Get(1).ok());
+  EXPECT_TRUE(history->Get(2).ok());
+}
+
 TEST_F(QueryTest, TopKCountsWithinEachWorkloadTargetAndDevice) {
   auto history = Open(Path("h.db"));
   TuningRecord cpu = With(9e-6);
@@ -302,7 +318,7 @@ TEST_F(QueryTest, InfoCountsWhatIsThere) {
                             FailedRecord(ErrorKind::kRunTimeout, "v")})
                   .ok());
   const HistoryInfo info = history->Info().value();
-  EXPECT_EQ(info.schema_version, 3);
+  EXPECT_EQ(info.schema_version, 4);
   EXPECT_EQ(info.records, 6);
   EXPECT_EQ(info.failed, 3);
   EXPECT_EQ(info.runs, 1);

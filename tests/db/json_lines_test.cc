@@ -133,6 +133,22 @@ TEST_F(JsonLinesTest, AKnownRecordGainsSamplesAndNeverLosesThem) {
   EXPECT_FALSE(Import(*third, after).ok());
 }
 
+TEST_F(JsonLinesTest, WhatIsWrongInANetworkIsPassedOnToARecordThatWasRightAlone) {
+  auto history = Open(Path("a.db"));
+  ASSERT_TRUE(history->Append({TimedRecord()}).ok());
+  ASSERT_TRUE(history->SetVerified(1, true, 0.5, "").ok());
+  const std::string before = Export(*history);
+  ASSERT_TRUE(history->MarkWrongInNetwork(1, 7, "output 'y' of net").ok());
+  const std::string after = Export(*history);
+  EXPECT_NE(after.find("\"verified\":\"wrong_in_network\""), std::string::npos) << after;
+  auto other = Open(Path("b.db"));
+  ASSERT_TRUE(Import(*other, before).ok());
+  EXPECT_EQ(Import(*other, after).value().updated, 1);
+  EXPECT_EQ(Export(*other), after);
+  EXPECT_EQ(Import(*other, before).value().updated, 0);
+  EXPECT_EQ(Export(*other), after);
+}
+
 TEST_F(JsonLinesTest, AnExportCanBeFiltered) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history, {.filter = {.network = "n1"}});
@@ -168,7 +184,7 @@ TEST_F(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
       {changed(good, "\"timing\":", "\"timings\":"), "it has not one of 'timing' and 'error'"},
       {changed(good, "fedcba9876543210", "fedcba98765432xx"), "'decision_hash' is not of 16 hexadecimal digits"},
       {changed(good, "\"verified\":\"unknown\"", "\"verified\":\"maybe\""),
-       "'verified' is none of unknown, ok and failed"},
+       "'verified' is none of unknown, ok, failed and wrong_in_network"},
       {changed(good, "\"clocks\":{", "\"clocks\":{\"cpu_mhz\":-1,\"x\":{"), "it is no JSON"},
       {changed(error, "run_timeout", "sunspots"), "error kind 'sunspots' is not known"},
       {changed(good, "\"workload\":\"", "\"workload\":\"\",\"x\":\""), "its workload is empty"},

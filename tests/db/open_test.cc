@@ -111,20 +111,51 @@ TEST_F(OpenTest, MigratesAVersion1FileAndKeepsAllOfIt) {
     ExpectVersion1Content(*history);
     ASSERT_TRUE(history->SetVerified(7, true, 1e-6, "").ok());
   }
-  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "3|");
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "4|");
   auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
   EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
   EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
 }
 
+// As version 2 wrote them: what its migration made of version 1.
+constexpr const char* kVersion2 = R"(
+ALTER TABLE records ADD COLUMN verified TEXT NOT NULL DEFAULT 'unknown' CHECK(verified IN ('unknown', 'ok', 'failed'));
+ALTER TABLE records ADD COLUMN max_error REAL;
+ALTER TABLE records ADD COLUMN verify_text TEXT NOT NULL DEFAULT '';
+UPDATE records SET verified = 'ok', max_error = 1e-6 WHERE id = 7;
+PRAGMA user_version=2;
+)";
+
+TEST_F(OpenTest, MigratesAVersion2FileAndGivesItTheStateOfWrongInNetwork) {
+  RunSql(Path("h.db"), std::string(kVersion1) + kVersion2);
+  {
+    auto history = Open(Path("h.db"), HistoryMode::kReadWrite);
+    ASSERT_NE(history, nullptr);
+    EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
+    EXPECT_EQ(history->Get(7).value().max_error, 1e-6);
+    EXPECT_EQ(history->Get(8).value().verified, Verified::kUnknown);
+    ASSERT_TRUE(history->MarkWrongInNetwork(7, 0.5, "output 'y' of net").ok());
+    const TuningRecord marked = history->Get(7).value();
+    EXPECT_EQ(marked.verified, Verified::kWrongInNetwork);
+    EXPECT_EQ(marked.max_error, 0.5);
+    EXPECT_EQ(marked.verify_text, "output 'y' of net");
+    EXPECT_FALSE(history->BestForBuild("w", "EPYC").value().has_value());
+  }
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "4|");
+  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+}
+
 TEST_F(OpenTest, AMigratedFileHasTheTablesOfANewOne) {
   RunSql(Path("old.db"), kVersion1);
+  RunSql(Path("second.db"), std::string(kVersion1) + kVersion2);
   Open(Path("old.db"));
+  Open(Path("second.db"));
   Open(Path("new.db"));
   const std::string columns =
       "SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value FROM sqlite_schema m, "
       "pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid";
   EXPECT_EQ(AskSql(Path("old.db"), columns), AskSql(Path("new.db"), columns));
+  EXPECT_EQ(AskSql(Path("second.db"), columns), AskSql(Path("new.db"), columns));
 }
 
 TEST_F(OpenTest, ReadingAVersion1FileLeavesItAsItIs) {
@@ -215,12 +246,12 @@ TEST_F(OpenTest, RefusesWhatIsNoHistoryAndLeavesIt) {
 TEST_F(OpenTest, RefusesANewerVersionAndLeavesIt) {
   const std::string path = Path("h.db");
   { ASSERT_TRUE(Open(path)->Append({TimedRecord()}).ok()); }
-  RunSql(path, "PRAGMA user_version=4");
+  RunSql(path, "PRAGMA user_version=5");
   const std::string before = ReadFile(path);
   for (HistoryMode mode : kAllModes) {
     EXPECT_EQ(History::Open(path, mode).status(),
               absl::FailedPreconditionError("history '" + path +
-                                            "' has schema version 4, newer than this program's 3; use "
+                                            "' has schema version 5, newer than this program's 4; use "
                                             "a newer diapason, or name another file"));
   }
   EXPECT_EQ(ReadFile(path), before);

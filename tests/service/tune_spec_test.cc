@@ -32,6 +32,7 @@ TuneSpec Everything() {
   spec.weight = 2.5;
   spec.deterministic = true;
   spec.cold_start = true;
+  spec.no_check = true;
   return spec;
 }
 
@@ -51,6 +52,7 @@ TEST(TuneSpec, EveryOptionArrives) {
   EXPECT_EQ(read->priority, -2);
   EXPECT_EQ(read->deterministic, true);
   EXPECT_EQ(read->cold_start, true);
+  EXPECT_EQ(read->no_check, true);
 }
 
 TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -121,6 +122,12 @@ class FakeToolchain : public Toolchain {
     return MakeProgram(task, target, kernel);
   }
 
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                                  const DeviceFacts& facts, const OutputPlace&, double timeout_seconds,
+                                                  const StageBegins& stage_begins) override {
+    return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
+  }
+
   absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
     return MakeProgram(task, target, "double");
   }
@@ -175,6 +182,11 @@ class StrayingToolchain : public Toolchain {
       return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
     return *program;
   }
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
+                                                  const DeviceFacts& facts, const OutputPlace&, double timeout_seconds,
+                                                  const StageBegins& stage_begins) override {
+    return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
+  }
   absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {
     return CompileNaive(task, target);
   }
@@ -189,9 +201,11 @@ bool IsSick() {
 
 class FakeBuffer : public DeviceBuffer {
  public:
-  explicit FakeBuffer(int64_t bytes) : data(static_cast<size_t>(bytes)) {}
+  explicit FakeBuffer(int64_t bytes) : own(static_cast<size_t>(bytes)), data(own.data(), own.size()) {}
+  FakeBuffer(FakeBuffer& of, int64_t offset, int64_t bytes) : data(of.data.subspan(offset, bytes)) {}
   int64_t bytes() const override { return static_cast<int64_t>(data.size()); }
-  std::vector<uint8_t> data;
+  std::vector<uint8_t> own;  // empty for a view
+  std::span<uint8_t> data;
 };
 
 class FakeModule : public Module {};
@@ -229,8 +243,8 @@ class FakePlan : public Plan {
     if (name == "skip") return absl::OkStatus();
     if (name == "look_around") return absl::InvalidArgumentError(LookAround());
     if (name != "slow") MisbehaveAs(name);
-    auto& in = static_cast<FakeBuffer&>(*launch.args[0]).data;
-    auto& out = static_cast<FakeBuffer&>(*launch.args[1]).data;
+    const std::span<uint8_t> in = static_cast<FakeBuffer&>(*launch.args[0]).data;
+    const std::span<uint8_t> out = static_cast<FakeBuffer&>(*launch.args[1]).data;
     for (size_t i = 0; i + sizeof(float) <= out.size(); i += sizeof(float)) {
       float value = 0;
       std::memcpy(&value, in.data() + i, sizeof(value));
@@ -262,7 +276,7 @@ class FakeDevice : public Device {
     return std::make_unique<FakeBuffer>(bytes);
   }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override {
-    return absl::UnimplementedError("no views");
+    return std::make_unique<FakeBuffer>(static_cast<FakeBuffer&>(of), offset, bytes);
   }
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override {
     std::memcpy(static_cast<FakeBuffer&>(to).data.data(), from, static_cast<size_t>(bytes));
@@ -273,7 +287,7 @@ class FakeDevice : public Device {
     return absl::OkStatus();
   }
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override {
-    auto& data = static_cast<FakeBuffer&>(to).data;
+    const std::span<uint8_t> data = static_cast<FakeBuffer&>(to).data;
     std::fill(data.begin(), data.end(), value);
     return absl::OkStatus();
   }

@@ -1,0 +1,57 @@
+// Is what a package computes right every time? Several inputs in turns, so that what is left of one run shows in the next; the first
+// run of each against the naive evaluation, all later ones against the first, bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/build/check_package.h"
+#include "compiler/build/package.h"
+#include "compiler/tensor/array.h"
+
+namespace diapason {
+
+struct NetworkCheckOptions {
+  uint64_t seed = 1;  // of the first inputs; the next ones count up
+  int seeds = 3;      // different inputs; at least 2
+};
+
+// How often, and for how long at most.
+struct ReplayOptions {
+  int replays = 20;          // runs of each of the inputs
+  double most_seconds = 10;  // then no more are begun, but two of each are made in any case
+};
+
+// Inputs, and what the network makes of them.
+struct NetworkReferences {
+  std::vector<uint64_t> seeds;
+  std::vector<std::map<std::string, Array>> inputs;  // by seed
+  std::vector<ExpectedOutputs> outputs;              // by seed; empty: the first runs are taken for right
+};
+
+// Inputs alone.
+NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const NetworkCheckOptions& options);
+// By ReferenceNetwork; `device` and `naive` are its own.
+absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device, const NetworkCheckOptions& options,
+                                                 std::vector<Program> naive = {});
+// Whether every element of every output is a finite number: otherwise a check would say little.
+bool AllFinite(const std::vector<Array>& outputs);
+
+struct NetworkVerdict {
+  bool ok = false;
+  int64_t runs = 0;
+  double max_abs_error = 0, max_rel_error = 0, tolerance = 0;  // as CheckResult, of the first runs
+  // Why not, for people: which output, where, by how much, the tolerance, the seed of the inputs and the run.
+  std::string text;
+};
+
+// Runs the loaded package on each of the inputs in turns, and stops at the first wrong output. Its memory is poisoned
+// before the first run. A runner that keeps two plans runs both in turns. Libraries are held to the tolerance in later runs as well, since theirs may add in another order.
+// Errors are the device's.
+absl::StatusOr<NetworkVerdict> CheckRepeatedly(PackageRunner& runner, const NetworkReferences& references,
+                                               const ReplayOptions& options = {});
+
+}  // namespace diapason

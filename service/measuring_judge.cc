@@ -1,0 +1,116 @@
+#include "service/measuring_judge.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/build/network_plan.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/check.h"
+#include "diapason/v1/measure.pb.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+namespace {
+
+// Behind all that a tuner numbers, which counts from 1.
+constexpr int64_t kFirstId = int64_t{1} << 48;
+constexpr double kLook = 0.5;  // seconds between looks at *stop
+// Big networks on slow processors: the reference alone takes a minute or more.
+constexpr double kRunTimeout = 60, kVerifyTimeout = 540;
+
+NetworkJudge::Verdict Faulty(const std::string& text) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return {false, false, kInfinity, kInfinity, text};
+}
+
+}  // namespace
+
+MeasuringJudge::MeasuringJudge(const Network& network, const ResolvedTarget& target, MeasureClient& client,
+                               MeasuringJudgeOptions options)
+    : network_(network), target_(target), client_(client), options_(std::move(options)), next_id_(kFirstId) {}
+
+MeasuringJudge::~MeasuringJudge() = default;
+
+absl::Status MeasuringJudge::Use(const Assembly& assembly) {
+  assembly_ = &assembly;
+  check_ = std::make_unique<v1::NetworkCheck>();
+  PlanNetwork(network_, assembly.partition, *check_->mutable_plan());
+  check_->set_seed(options_.seed);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const std::string*> MeasuringJudge::DefaultScheduleOf(const Task& task) {
+  std::string& bytes = default_schedules_[task.workload_key];
+  if (bytes.empty()) {
+    ASSIGN_OR_RETURN(const Schedule schedule, DefaultSchedule(task.dag, target_.target, target_.facts));
+    bytes = SerializeSchedule(schedule);
+  }
+  return &bytes;
+}
+
+absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Judge(const std::vector<bool>& in_place) {
+  v1::NetworkCheck check = *check_;
+  for (const PlacedTask& placed : assembly_->partition.programs) {
+    const std::optional<TuningRecord>& record = assembly_->records[placed.task];
+    if (in_place[placed.task] && record.has_value()) {
+      check.add_schedules(record->schedule);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string* schedule, DefaultScheduleOf(assembly_->partition.tasks[placed.task]));
+    check.add_schedules(*schedule);
+  }
+  Measurement measurement;
+  measurement.network = std::make_shared<const std::string>(check.SerializeAsString());
+  ASSIGN_OR_RETURN(const Verdict verdict, Ask(measurement));
+  if (verdict.ok || verdict.compared) return verdict;
+  // Wrong numbers are evidence at once; what ended a process may have come from outside.
+  return Ask(measurement);
+}
+
+absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Verify(const TuningRecord& record) {
+  Measurement measurement;
+  measurement.workload = std::make_shared<const std::string>(record.workload);
+  measurement.schedule = record.schedule;
+  return Ask(std::move(measurement));
+}
+
+absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measurement) {
+  measurement.id = next_id_++;
+  measurement.mode = MeasurementMode::kVerify;
+  measurement.target = target_.target.ToString();
+  measurement.device_model = options_.device_model;
+  measurement.build_timeout_s = options_.build_timeout_seconds;
+  measurement.run_timeout_s = kRunTimeout;
+  measurement.verify_timeout_s = kVerifyTimeout;
+  const int64_t id = measurement.id;
+  std::vector<Measurement> one;
+  one.push_back(std::move(measurement));
+  RETURN_IF_ERROR(client_.Submit(std::move(one)));
+  while (true) {
+    if (options_.stop != nullptr && *options_.stop) {
+      client_.Cancel();
+      return absl::CancelledError("stopped while the network was checked");
+    }
+    ASSIGN_OR_RETURN(const std::vector<MeasurementResult> results, client_.Next(kLook));
+    for (const MeasurementResult& result : results) {
+      if (result.id != id) continue;  // of the tuner, given up
+      const MeasureError* error = std::get_if<MeasureError>(&result.outcome);
+      if (error != nullptr && !SpeaksOfCandidate(result.outcome))
+        return absl::UnavailableError(absl::StrCat("the workers could not check the network: ", error->text));
+      if (result.check.has_value())
+        return Verdict{result.check->ok, true, result.check->max_abs_error, result.check->max_rel_error, result.check->text};
+      if (error != nullptr) return Faulty(absl::StrCat(ErrorKindName(error->kind), ": ", error->text));
+      return absl::UnavailableError("a worker ran the network and compared nothing; update the workers");
+    }
+  }
+}
+
+absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target, History& history,
+                                              MeasureClient& client, const MeasuringJudgeOptions& options) {
+  HistoryShelf shelf(&history, target.facts.model, target.target.ToString());
+  MeasuringJudge judge(model.network, target, client, options);
+  return CheckNetwork(model.network, model.cuts, shelf, judge);
+}
+
+}  // namespace diapason

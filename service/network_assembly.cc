@@ -1,0 +1,138 @@
+#include "service/network_assembly.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/lower/lower.h"
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/check.h"
+#include "scheduler/objective.h"
+#include "scheduler/space.h"
+
+namespace diapason {
+
+const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task) {
+  const auto best = records.find(task.workload_key);
+  return best != records.end() && best->second.verified == Verified::kOk ? &best->second : nullptr;
+}
+
+absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records) {
+  std::vector<double> seconds;
+  std::vector<bool> by_library;
+  for (const Task& task : cuts.partition.tasks) {
+    const TuningRecord* record = UsableRecord(records, task);
+    seconds.push_back(record != nullptr ? MedianSeconds(*record->timing()) : 0);
+    const absl::StatusOr<Schedule> schedule = record != nullptr ? ParseSchedule(record->schedule)
+                                                                : absl::StatusOr<Schedule>(absl::NotFoundError("no record"));
+    by_library.push_back(schedule.ok() && schedule->sketch.rfind("library/", 0) == 0);
+  }
+  Assembly assembly;
+  assembly.ways = BestWays(cuts, seconds, kWorthAnotherWay, [&](const CutWay& way) {
+    return !way.writes_in_place ||
+           std::none_of(way.tasks.begin(), way.tasks.end(), [&](const auto& one) { return by_library[one.first]; });
+  });
+  for (size_t b = 0; b < assembly.ways.size(); ++b) {
+    const Boundary& boundary = cuts.boundaries[b];
+    if (assembly.ways[b] != 0) assembly.other.emplace_back(boundary.name, boundary.ways[assembly.ways[b]].name);
+  }
+  ASSIGN_OR_RETURN(assembly.partition, PartitionAs(network, cuts, assembly.ways));
+  for (const Task& task : assembly.partition.tasks) {
+    const TuningRecord* record = UsableRecord(records, task);
+    assembly.records.push_back(record != nullptr ? std::optional<TuningRecord>(*record) : std::nullopt);
+  }
+  return assembly;
+}
+
+// One program, and what became of it.
+struct AssemblyCompiler::Work {
+  std::string key;
+  const Task* task = nullptr;
+  OutputPlace place;
+  const TuningRecord* record = nullptr;  // null: the default schedule
+  absl::StatusOr<TaskKernels> kernels = absl::UnknownError("not compiled");
+};
+
+namespace {
+
+absl::StatusOr<TaskKernels> CompileSchedule(const Task& task, const OutputPlace& place, const Schedule& schedule,
+                                            const ResolvedTarget& target, double timeout) {
+  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, schedule, target.target, target.facts, place));
+  TaskKernels kernels;
+  ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, target.target, timeout));
+  kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.decisions, " "), "]");
+  return kernels;
+}
+
+absl::StatusOr<TaskKernels> CompileDefault(const Task& task, const OutputPlace& place, const ResolvedTarget& target,
+                                           double timeout) {
+  ASSIGN_OR_RETURN(const Schedule schedule, DefaultSchedule(task.dag, target.target, target.facts));
+  ASSIGN_OR_RETURN(TaskKernels kernels, CompileSchedule(task, place, schedule, target, timeout));
+  kernels.schedule = "default: " + kernels.schedule;
+  return kernels;
+}
+
+absl::StatusOr<TaskKernels> CompileRecord(const Task& task, const OutputPlace& place, const TuningRecord& record,
+                                          const ResolvedTarget& target, double timeout) {
+  ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
+  ASSIGN_OR_RETURN(TaskKernels kernels, CompileSchedule(task, place, schedule, target, timeout));
+  kernels.record = record.id;
+  kernels.estimated_seconds = MedianSeconds(*record.timing());
+  return kernels;
+}
+
+}  // namespace
+
+void AssemblyCompiler::Run(Work& work) const {
+  work.kernels = work.record != nullptr ? CompileRecord(*work.task, work.place, *work.record, target_, timeout_)
+                                        : CompileDefault(*work.task, work.place, target_, timeout_);
+}
+
+absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembly& assembly,
+                                                                   const std::vector<bool>& in_place) {
+  const Partition& partition = assembly.partition;
+  const auto record_of = [&](const PlacedTask& placed) -> const TuningRecord* {
+    const std::optional<TuningRecord>& record = assembly.records[placed.task];
+    return in_place[placed.task] && record.has_value() && !unusable_.contains(record->id) ? &*record : nullptr;
+  };
+  const auto key_of = [&](const PlacedTask& placed) {
+    const TuningRecord* record = record_of(placed);
+    return absl::StrCat(partition.tasks[placed.task].workload_key, "\n", placed.place.ToString(), "\n",
+                        placed.place.elements, "\n", record != nullptr ? record->id : -1);
+  };
+  // A second time for records that turn out to be unusable.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    std::vector<Work> missing;
+    for (const PlacedTask& placed : partition.programs) {
+      const std::string key = key_of(placed);
+      if (!known_.contains(key)) missing.push_back({key, &partition.tasks[placed.task], placed.place, record_of(placed)});
+    }
+    std::atomic<size_t> next{0};
+    {
+      std::vector<std::jthread> threads;
+      const size_t count = std::min<size_t>(missing.size(), std::max(1u, std::thread::hardware_concurrency()));
+      for (size_t i = 0; i < count; ++i)
+        threads.emplace_back([&] {
+          for (size_t w = next++; w < missing.size(); w = next++) Run(missing[w]);
+        });
+    }
+    for (Work& work : missing) {
+      if (work.kernels.ok()) {
+        known_[work.key] = *std::move(work.kernels);
+      } else if (work.record != nullptr) {
+        unusable_.emplace(work.record->id, std::string(work.kernels.status().message()));
+      } else {
+        return absl::Status(work.kernels.status().code(),
+                            absl::StrCat("task ", work.task->name, " cannot be built: ", work.kernels.status().message()));
+      }
+    }
+  }
+  std::vector<TaskKernels> all;
+  for (const PlacedTask& placed : partition.programs) all.push_back(known_.at(key_of(placed)));
+  return all;
+}
+
+}  // namespace diapason

@@ -1,0 +1,59 @@
+// What a network is made of: how it is partitioned, and which record each task takes, by what a history says.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "compiler/build/build_package.h"
+#include "compiler/graph/cuts.h"
+#include "compiler/graph/network.h"
+#include "compiler/graph/partition.h"
+#include "db/history.h"
+#include "service/target.h"
+
+namespace diapason {
+
+// Of the records of a network's workloads, by workload key, at most one each.
+using RecordsByWorkload = std::map<std::string, TuningRecord>;
+
+// The record of a task if it may be used: only a verified one may (docs/architecture.md, decision 4). Null: none.
+const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task);
+
+struct Assembly {
+  std::vector<int> ways;                                   // by boundary
+  std::vector<std::pair<std::string, std::string>> other;  // boundaries that are not cut in the usual way, and how they are
+  Partition partition;
+  std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the default schedule
+};
+
+// At each boundary the way whose records take least time together; the usual one where the records do not say. Libraries write
+// no parts of larger tensors.
+absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records);
+
+// Compiles the programs of a network in this process, on all cores, and keeps them: the next call compiles what changed.
+// One thread at a time.
+class AssemblyCompiler {
+ public:
+  AssemblyCompiler(const ResolvedTarget& target, double timeout_seconds) : target_(target), timeout_(timeout_seconds) {}
+
+  // The kernels of each of the partition's programs: of the task's record where `in_place` (by task) is true, else, and where that record cannot
+  // be built here, of the default schedule. The error names the task that cannot be built at all.
+  absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
+  // Why records were not used so far, by their ids.
+  const std::map<int64_t, std::string>& unusable() const { return unusable_; }
+
+ private:
+  struct Work;
+  void Run(Work& work) const;
+
+  const ResolvedTarget target_;
+  const double timeout_;
+  std::map<std::string, TaskKernels> known_;  // by task, place and record
+  std::map<int64_t, std::string> unusable_;
+};
+
+}  // namespace diapason

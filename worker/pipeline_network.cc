@@ -1,0 +1,124 @@
+// Networks: the programs of one are built like candidates, by all builders, and run together.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/convert.h"
+#include "worker/pipeline_impl.h"
+
+namespace diapason {
+namespace {
+
+constexpr size_t kMostNetworkProgramBytes = size_t{256} << 20;
+constexpr uint32_t kMostSeeds = 16, kMostReplays = 100'000;
+
+absl::Status CheckNetworkRequest(const v1::NetworkCheck& check) {
+  const v1::NetworkPlan& plan = check.plan();
+  if (plan.programs().empty() || check.schedules_size() != plan.programs_size())
+    return absl::InvalidArgumentError("a network needs programs, and a schedule for each of them");
+  for (const v1::PlannedProgram& program : plan.programs())
+    if (program.task() >= static_cast<uint32_t>(plan.tasks_size()))
+      return absl::InvalidArgumentError("a program of the network is of no task");
+  if (check.seeds() > kMostSeeds || check.replays() > kMostReplays)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a network is run on at most ", kMostSeeds, " inputs and ", kMostReplays, " times on each"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
+  const v1::NetworkCheck& check = job->request.network();
+  if (absl::Status valid = CheckNetworkRequest(check); !valid.ok())
+    return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(valid.message()));
+  job->network = std::make_unique<NetworkBuild>();
+  job->network->programs.resize(check.plan().programs_size());
+  job->network->naive.resize(check.plan().tasks_size());
+  std::vector<BuildTask> tasks;
+  std::set<int> used;
+  for (int i = 0; i < check.plan().programs_size(); ++i) {
+    BuildTask build{job, nullptr};
+    build.network_program = i;
+    tasks.push_back(build);
+    used.insert(static_cast<int>(check.plan().programs(i).task()));
+  }
+  for (int task : used) {
+    BuildTask build{job, nullptr};
+    build.network_task = task;
+    tasks.push_back(build);
+  }
+  job->network->missing = tasks.size();
+  for (const BuildTask& task : tasks) {
+    const std::string key = NetworkKey(task);
+    auto found = std::find_if(network_programs_.begin(), network_programs_.end(),
+                              [&](const NetworkProgram& known) { return known.key == key; });
+    if (found == network_programs_.end()) {
+      builds_.push_back(task);
+      continue;
+    }
+    TakeNetworkProgram(task, found->program);
+    std::rotate(found, found + 1, network_programs_.end());
+  }
+  RunIfBuilt(job);
+}
+
+// All that a program depends on.
+std::string Pipeline::Impl::NetworkKey(const BuildTask& task) const {
+  v1::BuildJob build;
+  build.set_target(task.job->target);
+  FillNetworkBuild(task, build);
+  return build.SerializeAsString();
+}
+
+void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const {
+  const v1::NetworkCheck& check = task.job->request.network();
+  const v1::NetworkPlan& plan = check.plan();
+  build.set_naive(task.network_task >= 0);
+  if (task.network_task >= 0) {
+    build.set_workload(plan.tasks(task.network_task));
+    build.clear_schedule();
+    return;
+  }
+  const v1::PlannedProgram& program = plan.programs(task.network_program);
+  build.set_workload(plan.tasks(static_cast<int>(program.task())));
+  build.set_schedule(check.schedules(task.network_program));
+  if (program.has_place()) *build.mutable_place() = program.place();
+}
+
+std::string Pipeline::Impl::NetworkTaskName(const BuildTask& task) const {
+  const v1::NetworkPlan& plan = task.job->request.network().plan();
+  const int id = task.network_task >= 0 ? task.network_task : static_cast<int>(plan.programs(task.network_program).task());
+  return id < plan.task_names_size() ? plan.task_names(id) : absl::StrCat(id + 1);
+}
+
+void Pipeline::Impl::OnNetworkBuilt(const BuildTask& task, std::shared_ptr<const std::string> program) {
+  network_programs_.push_back({NetworkKey(task), program});
+  network_program_bytes_ += program->size();
+  while (network_program_bytes_ > kMostNetworkProgramBytes && network_programs_.size() > 1) {
+    network_program_bytes_ -= network_programs_.front().program->size();
+    network_programs_.pop_front();
+  }
+  if (task.job->finished) return;  // given up meanwhile
+  TakeNetworkProgram(task, program);
+  RunIfBuilt(task.job);
+}
+
+void Pipeline::Impl::TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program) {
+  NetworkBuild& network = *task.job->network;
+  auto& place = task.network_task >= 0 ? network.naive[task.network_task] : network.programs[task.network_program];
+  if (place == nullptr) --network.missing;
+  place = program;
+  if (network.missing == 0) task.job->result.mutable_times()->set_build_ended_at(UnixNanos());
+}
+
+void Pipeline::Impl::FillNetworkRun(const Job& job, v1::RunJob& run) const {
+  v1::NetworkRun& network = *run.mutable_network();
+  *network.mutable_check() = job.request.network();
+  network.mutable_check()->clear_schedules();
+  for (const auto& program : job.network->programs) network.add_programs(*program);
+  for (const auto& naive : job.network->naive) network.add_naive_programs(naive == nullptr ? std::string() : *naive);
+  network.set_tensor_bytes(options_.limits.tensor_bytes);
+}
+
+}  // namespace diapason
