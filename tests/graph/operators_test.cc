@@ -149,8 +149,68 @@ std::vector<ValueCase> ArithmeticCases() {
   };
 }
 
+std::vector<ValueCase> IndexCases() {
+  auto b = [](std::vector<int64_t> shape, std::vector<int64_t> values) { return I(shape, values, DType::kBool); };
+  return {
+      {"pad_wrap", "pad", {Counting({3})}, {{"pads", Ints{2, 4}}, {"mode", std::string("wrap")}},
+       F({9}, {2, 3, 1, 2, 3, 1, 2, 3, 1})},
+      {"equal", "equal", {I({3}, {1, 2, 3}), I({}, {2})}, {}, b({3}, {0, 1, 0})},
+      {"less", "less", {F({3}, {1, 2, 3}), F({}, {2})}, {}, b({3}, {1, 0, 0})},
+      {"less_equal", "less_equal", {F({3}, {1, 2, 3}), F({}, {2})}, {}, b({3}, {1, 1, 0})},
+      {"and", "and", {b({4}, {0, 0, 1, 1}), b({4}, {0, 1, 0, 1})}, {}, b({4}, {0, 0, 0, 1})},
+      {"or", "or", {b({4}, {0, 0, 1, 1}), b({4}, {0, 1, 0, 1})}, {}, b({4}, {0, 1, 1, 1})},
+      {"xor", "xor", {b({4}, {0, 0, 1, 1}), b({4}, {0, 1, 0, 1})}, {}, b({4}, {0, 1, 1, 0})},
+      {"not", "not", {b({2}, {0, 1})}, {}, b({2}, {1, 0})},
+      {"mod", "mod", {I({4}, {7, -7, 7, -7}), I({4}, {3, 3, -3, -3})}, {}, I({4}, {1, 2, -2, -1})},
+      {"fmod", "fmod", {I({4}, {7, -7, 7, -7}), I({4}, {3, 3, -3, -3})}, {}, I({4}, {1, -1, 1, -1})},
+      {"gather_elements", "gather_elements", {Counting({2, 3}), I({2, 2}, {2, 0, -1, 1})}, {{"axis", int64_t{1}}},
+       F({2, 2}, {3, 1, 6, 5})},
+      {"gather_nd", "gather_nd", {Counting({2, 2, 2}), I({2, 2}, {0, 1, -1, 0})}, {}, F({2, 2}, {3, 4, 5, 6})},
+      {"gather_nd_batch", "gather_nd", {Counting({2, 3}), I({2, 1}, {2, 0})}, {{"batch_dims", int64_t{1}}}, F({2}, {3, 4})},
+      {"scatter_elements", "scatter_elements", {Counting({2, 3}), I({1, 2}, {1, 1}), F({1, 2}, {10, 20})},
+       {{"axis", int64_t{1}}}, F({2, 3}, {1, 20, 3, 4, 5, 6})},
+      {"scatter_elements_add", "scatter_elements", {Counting({3}), I({3}, {0, 0, -1}), F({3}, {10, 20, 5})},
+       {{"reduction", std::string("add")}}, F({3}, {31, 2, 8})},
+      {"scatter_nd", "scatter_nd", {Counting({3, 2}), I({2, 1}, {2, 0}), F({2, 2}, {7, 8, 9, 10})}, {},
+       F({3, 2}, {9, 10, 3, 4, 7, 8})},
+      {"scatter_nd_max", "scatter_nd", {Counting({2, 2}), I({1, 2}, {1, 0}), F({1}, {9})},
+       {{"reduction", std::string("max")}}, F({2, 2}, {1, 2, 9, 4})},
+      {"cumulative_sum", "cumulative_sum", {Counting({4})}, {}, F({4}, {1, 3, 6, 10})},
+      {"cumulative_sum_back", "cumulative_sum", {Counting({4})},
+       {{"exclusive", int64_t{1}}, {"reverse", int64_t{1}}}, F({4}, {9, 7, 4, 0})},
+      {"arg_max", "arg_max", {F({2, 3}, {1, 5, 5, 7, 2, 7})}, {{"axis", int64_t{1}}}, I({2, 1}, {1, 0})},
+      {"arg_max_last", "arg_max", {F({2, 3}, {1, 5, 5, 7, 2, 7})},
+       {{"axis", int64_t{1}}, {"select_last_index", int64_t{1}}}, I({2, 1}, {2, 2})},
+      {"arg_min", "arg_min", {F({3}, {2, -1, 3})}, {}, I({1}, {1})},
+      {"top_k", "top_k_indices", {F({5}, {3, 9, 3, 1, 8})}, {{"k", int64_t{4}}}, I({4}, {1, 4, 0, 2})},
+      {"top_k_smallest", "top_k_indices", {F({4}, {3, 9, 3, 1})}, {{"k", int64_t{2}}, {"largest", int64_t{0}}},
+       I({2}, {3, 0})},
+  };
+}
+
+std::vector<ValueCase> WindowAndNormCases() {
+  return {
+      {"layer_norm", "layer_norm", {F({2, 2}, {1, 3, 5, 5})}, {{"epsilon", 0.0625}},
+       F({2, 2}, {-0.9701425f, 0.9701425f, 0, 0})},
+      {"rms_norm", "rms_norm", {F({1, 2}, {3, 4})}, {{"epsilon", 0.0}}, F({1, 2}, {0.8485281f, 1.1313708f})},
+      {"conv_transpose", "conv_transpose", {F({1, 1, 2}, {1, 2}), F({1, 1, 3}, {1, 10, 100})}, {{"strides", Ints{2}}},
+       F({1, 1, 5}, {1, 10, 102, 20, 200})},
+      {"conv_transpose_pads", "conv_transpose", {F({1, 1, 2}, {1, 2}), F({1, 1, 3}, {1, 10, 100})},
+       {{"strides", Ints{2}}, {"pads", Ints{1, 1}}, {"output_padding", Ints{1}}}, F({1, 1, 4}, {10, 102, 20, 200})},
+      {"conv_transpose_groups", "conv_transpose", {F({1, 2, 1}, {1, 2}), F({2, 1, 2}, {1, 10, 100, 1000})},
+       {{"group", int64_t{2}}}, F({1, 2, 2}, {1, 10, 200, 2000})},
+      {"conv3d", "conv3d", {Counting({1, 1, 2, 1, 2}), F({1, 1, 2, 1, 1}, {1, 10}), F({1}, {5})}, {},
+       F({1, 1, 1, 1, 2}, {36, 47})},
+      {"max_pool3d", "max_pool3d", {Counting({1, 1, 2, 2, 2})}, {{"kernel", Ints{2, 1, 2}}}, F({1, 1, 1, 2, 1}, {6, 8})},
+      {"avg_pool3d", "avg_pool3d", {Counting({1, 1, 2, 2, 2})}, {{"kernel", Ints{2, 1, 2}}},
+       F({1, 1, 1, 2, 1}, {3.5f, 5.5f})},
+  };
+}
+
 std::vector<ValueCase> AllCases() {
   std::vector<ValueCase> all = DataMovementCases();
+  for (ValueCase& c : IndexCases()) all.push_back(std::move(c));
+  for (ValueCase& c : WindowAndNormCases()) all.push_back(std::move(c));
   for (ValueCase& c : ArithmeticCases()) all.push_back(std::move(c));
   return all;
 }
