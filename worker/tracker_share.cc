@@ -134,7 +134,7 @@ bool Tracker::Impl::TakeRecent(const RequestPtr& request) {
 }
 
 void Tracker::Impl::KeepRecent(const RequestPtr& request, const v1::MeasureResult& result, double race_seconds) {
-  if (options_.share_recent.count() <= 0 || request->share_key.empty() || result.has_cancelled() ||
+  if (options_.share_recent.count() <= 0 || request->share_key.empty() || !result.has_timing() ||
       IsInfrastructure(result)) {
     return;
   }

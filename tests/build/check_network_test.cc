@@ -194,7 +194,8 @@ TEST(NetworkPlanTest, APlannedNetworkComputesTheSame) {
     EXPECT_TRUE(runner->SetInputs(RandomInputs(runner->manifest(), 3)).ok());
     EXPECT_TRUE(runner->Run().ok());
     std::vector<std::vector<uint8_t>> bytes;
-    for (const Array& output : runner->Outputs().value()) bytes.push_back(output.data);
+    const std::vector<Array> arrays = runner->Outputs().value();
+    for (const Array& output : arrays) bytes.push_back(output.data);
     return bytes;
   };
   EXPECT_EQ(outputs(read->network, read->partition), outputs(network, PartitionNetwork(network).value()));

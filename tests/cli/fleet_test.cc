@@ -154,7 +154,9 @@ TEST_F(FleetCli, ServesMetrics) {
   EXPECT_EQ(outcomes, leases);
   for (const std::string stage : {"queued", "build", "run"}) {
     EXPECT_EQ(number(text, "diapason_tracker_stage_seconds_count{stage=\"" + stage + "\"}"), leases);
-    EXPECT_GT(number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}"), 0);
+    // A worker that waits for a request takes it at once.
+    const double sum = number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}");
+    EXPECT_TRUE(stage == "queued" ? sum >= 0 : sum > 0) << stage << " " << sum;
   }
   // Of what the last heartbeat told.
   const std::string utilisation = "diapason_tracker_device_utilisation_ratio{worker=\"worker\",device=\"cpu:0\"}";
@@ -348,7 +350,8 @@ TEST_F(FleetCli, WorkersRefuseWhatIsPastTheirLimits) {
   const std::string address = tracker->Address();
   for (const Case& c : cases) {
     auto worker = Worker(address, "limited", {c.flag, c.value});
-    EXPECT_EQ(Cli(Tune(address, "1")).code, 0) << worker->err();
+    // Such a worker refuses the check of the network too.
+    EXPECT_EQ(Cli(Tune(address, "1", {"--no-check"})).code, 0) << worker->err();
     std::istringstream lines(Cli({"history", "export", Path("h.db")}).out);
     std::string text;
     for (std::string line; std::getline(lines, line);) {

@@ -45,7 +45,8 @@ class NetworkCheckCli : public FleetCli {
     ASSERT_EQ(by_default.code, 0) << by_default.err;
     const std::unique_ptr<History> history = History::Open(Path("h.db"), HistoryMode::kReadWrite).value();
     std::vector<TuningRecord> usable;
-    for (const TuningRecord& record : history->TopK({}, 100).value()) {
+    const std::vector<TuningRecord> records = history->TopK({}, 100).value();
+    for (const TuningRecord& record : records) {
       const std::string schedule = absl::StrCat("default: ", record.sketch, " [", absl::StrJoin(record.decisions, " "), "]");
       if (by_default.json()["tasks"][0]["schedule"] != schedule && usable.size() < 2) {
         usable.push_back(record);

@@ -100,7 +100,7 @@ TEST_F(PipelineTest, TurnsFaultsIntoErrors) {
       {"kernel=skip", "wrong_result", "run",
        "element 0 of output 'y' was not written, or came from memory that was not"},
       {"kernel=nan", "wrong_result", "run", "element 2 of output 'y' is no finite number"},
-      {"kernel=fast", "wrong_result", "run", "a sample of 1e-06 us, where the device cannot be done before 0.0032 us"},
+      {"kernel=fast", "wrong_result", "run", "a sample of 1e-06 us, where the device cannot be done before 0.00533 us"},
   };
   for (const FaultCase& c : cases) {
     auto began = std::chrono::steady_clock::now();
