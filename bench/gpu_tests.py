@@ -27,7 +27,7 @@ ALONE = ("cuda_device_tests", "library_cuda_tests", "build_tests")
 SHARDS = {"cli_tests": 8, "worker_tests": 8, "service_tests": 4, "scheduler_tests": 4, "sketch_tests": 6, "attacks_tests": 6,
           "drill_tests": 1, "onnx_tests": 4, "codegen_tests": 4}
 # Cases of sketch_tests that DIAPASON_SHARD splits.
-GUARD = ("*ExecuteTest.Candidates*", "*NumbersTest.*", "*DomainTest.*")
+GUARD = ("*ExecuteTest.Candidates*", "*NumbersTest.*", "*DomainTest.Holds*")
 GUARD_SHARDS = 16
 BEGAN = re.compile(r"^\[ RUN      \] (\S+)", re.M)
 ENDED = re.compile(r"\[(       OK|  FAILED |  SKIPPED) \] (\S+) \(\d+ ms\)")

@@ -120,7 +120,7 @@ void WarnOfDefaults(const Assembly& assembly, const RecordsByWorkload& records, 
 // Seconds; 0: not known.
 struct BuiltLatency {
   double tasks = 0;      // the sum of the tasks' times with their counts
-  double expected = 0;   // with what runs side by side, corrected by what the history knows of the network
+  double expected = 0;   // by what the network was measured to take, else with what runs side by side
   double measured = 0;
 };
 
@@ -222,18 +222,17 @@ absl::StatusOr<Built> MakeBuilt(const BuildFlags& flags, const ResolvedTarget& r
 }
 
 // What the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
-absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, NetworkLatency network, double correction, Session& session) {
+absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, NetworkLatency network, Session& session) {
   ASSIGN_OR_RETURN(const Package package, Package::Open(flags.out));
   BuiltLatency latency;
   latency.tasks = package.manifest().estimated_seconds();
   latency.expected = package.manifest().latency_seconds;
   if (flags.no_measure || flags.history.empty() || latency.expected <= 0) return latency;
-  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasureLatency(flags.out, network.device_model));
+  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(flags.out, network.device_model));
   if (!measured.has_value()) return latency;
   latency.measured = *measured;
   network.measured = *measured;
   network.tasks = latency.tasks;
-  network.modelled = latency.expected / correction;
   const absl::Status kept = KeepLatency(flags.history, network);
   if (!kept.ok()) Warn(session, absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
   return latency;
@@ -260,7 +259,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     ASSIGN_OR_RETURN(request.correction, CorrectionFor(flags.history, network));
   }
   RETURN_IF_ERROR(BuildPackage(flags.out, request));
-  ASSIGN_OR_RETURN(const BuiltLatency latency, LatencyOf(flags, network, request.correction, session));
+  ASSIGN_OR_RETURN(const BuiltLatency latency, LatencyOf(flags, network, session));
   flags.json ? PrintJson(session.out, flags, resolved, built, latency) : PrintText(session.out, flags, built, latency);
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// The latency of a package as a build sees it: expected from the times of its tasks, corrected by what packages of the network took,
-// and measured where the device is.
+// The latency of a package as a build sees it: expected from the times of its tasks and what the network was measured to take, and
+// measured where the device is.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace diapason {
 
-// The factor for expected latencies of a network (NetworkLatency names it), as the history at `path` knows it; 1: it does not. Errors of
-// the history.
-absl::StatusOr<double> CorrectionFor(const std::string& path, const NetworkLatency& network);
+// What a network (NetworkLatency names it) took over the sum of its tasks' times, as the history at `path` knows it; nothing: it does not.
+// Errors of the history.
+absl::StatusOr<std::optional<double>> CorrectionFor(const std::string& path, const NetworkLatency& network);
 
 // Seconds of a run of the package on this machine's device; nothing where it has no such device. Errors of loading and running.
-absl::StatusOr<std::optional<double>> MeasureLatency(const std::string& package, const std::string& device_model);
+absl::StatusOr<std::optional<double>> MeasurePackage(const std::string& package, const std::string& device_model);
 
 // Stores it for later estimates. Errors of the history.
 absl::Status KeepLatency(const std::string& path, const NetworkLatency& latency);

@@ -15,7 +15,8 @@ nlohmann::ordered_json CheckJson(const NetworkCheckReport& report) {
   }
   // JSON has no infinity.
   const Json error = std::isfinite(report.max_rel_error) ? Json(report.max_rel_error) : Json(nullptr);
-  return {{"ok", report.right}, {"max_rel_error", error}, {"seconds", report.seconds}, {"text", report.text}, {"wrong_records", wrong}};
+  const Json run = report.run_seconds > 0 ? Json(report.run_seconds * 1e6) : Json(nullptr);
+  return {{"ok", report.right}, {"max_rel_error", error}, {"seconds", report.seconds}, {"text", report.text}, {"latency_us", run}, {"wrong_records", wrong}};
 }
 
 }  // namespace diapason

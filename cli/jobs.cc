@@ -79,7 +79,8 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
   nlohmann::ordered_json check = nullptr;
   if (p.has_network_check()) {
     const v1::NetworkCheckOutcome& c = p.network_check();
-    check = {{"ok", c.right()}, {"text", c.text()}, {"seconds", c.seconds()}, {"wrong_records", nlohmann::ordered_json::array()}};
+    check = {{"ok", c.right()}, {"text", c.text()}, {"seconds", c.seconds()},
+             {"latency_us", number(c.latency_us() > 0, c.latency_us())}, {"wrong_records", nlohmann::ordered_json::array()}};
     for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
   }
   return {{"job", job.id()},
@@ -103,6 +104,11 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
           {"errors", errors},
           {"stopped", p.stopped()},
           {"network_check", check}};
+}
+
+std::string NetworkCheckText(const v1::NetworkCheckOutcome& check) {
+  if (check.latency_us() <= 0) return check.text();
+  return absl::StrCat(check.text(), "\nmeasured total ", Duration(check.latency_us() * 1e-6));
 }
 
 ProgressSnapshot SnapshotOf(const v1::Job& job) {
@@ -188,7 +194,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   if (!flags.json) {
     session.out << "job " << id << " is " << JobStateName(job) << (job.progress().stopped().empty() ? "" : ": ")
                 << job.progress().stopped() << "\n";
-    if (job.progress().has_network_check()) session.out << job.progress().network_check().text() << "\n";
+    if (job.progress().has_network_check()) session.out << NetworkCheckText(job.progress().network_check()) << "\n";
   }
   for (const std::string& sentence : job.progress().network_check().wrong_records()) Warn(session, sentence);
   return Verdict(job);

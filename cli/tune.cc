@@ -244,10 +244,15 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
-  out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
-  if (report.estimated_us != report.tasks_us)
-    out << " (the tasks' times add up to " << Duration(report.tasks_us.value_or(0) * 1e-6)
-        << "; corrected by what the network took when it was last built and measured)";
+  if (check.has_value() && check->run_seconds > 0) {
+    out << "measured total " << Duration(check->run_seconds) << " (the tasks' times add up to "
+        << Duration(report.tasks_us.value_or(0) * 1e-6) << ")";
+  } else {
+    out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
+    if (report.estimated_us != report.tasks_us)
+      out << " (the tasks' times add up to " << Duration(report.tasks_us.value_or(0) * 1e-6)
+          << "; corrected by what the network took when it was last measured)";
+  }
   if (report.estimated_default_us.has_value())
     out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
   out << "\n"
@@ -329,9 +334,10 @@ absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
 
 // The assembled network, by those who measured.
 absl::StatusOr<NetworkCheckReport> CheckNetworkOf(const TuneFlags& flags, const TuneSpec& spec, const Fleet& fleet, History& history,
-                                                  const MeasuringJudgeOptions& options) {
+                                                  MeasuringJudgeOptions options) {
   ASSIGN_OR_RETURN(const ImportedModel model,
                    ImportModel({spec.model, spec.options, flags.import.limits(), /*with_network=*/true, options.stop}));
+  options.latency_network = LatencyKey(NetworkName(spec.model), model.cuts.partition);
   return CheckTuned(model, fleet.target, history, fleet.measurer->client(), options);
 }
 

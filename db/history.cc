@@ -279,7 +279,7 @@ absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>
 }
 
 absl::Status History::SetLatency(const NetworkLatency& latency) {
-  for (double seconds : {latency.measured, latency.tasks, latency.modelled}) {
+  for (double seconds : {latency.measured, latency.tasks}) {
     if (!std::isfinite(seconds) || seconds <= 0)
       return absl::InvalidArgumentError(absl::StrCat("the latency of network '", latency.network, "' cannot be stored in history '",
                                                      impl_->path, "': ", seconds, " s is no positive time"));
@@ -287,15 +287,14 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
   absl::MutexLock lock(&impl_->mu);
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(Statement upsert,
-                   impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, modelled, "
-                                      "measured_at) VALUES(?, ?, ?, ?, ?, ?, ?)"));
+                   impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, "
+                                      "measured_at) VALUES(?, ?, ?, ?, ?, ?)"));
   upsert.BindText(1, CleanUtf8(latency.network));
   upsert.BindText(2, CleanUtf8(latency.target));
   upsert.BindText(3, CleanUtf8(latency.device_model));
   upsert.BindReal(4, latency.measured);
   upsert.BindReal(5, latency.tasks);
-  upsert.BindReal(6, latency.modelled);
-  upsert.BindInt(7, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
+  upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
   RETURN_IF_ERROR(upsert.Run());
   return transaction.Commit();
 }
@@ -304,14 +303,14 @@ absl::StatusOr<std::optional<NetworkLatency>> History::Latency(const std::string
                                                                const std::string& device_model) {
   absl::MutexLock lock(&impl_->mu);
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, modelled, measured_at FROM latencies WHERE "
+  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
                                                        "network = ? AND target = ? AND device_model = ?"));
   query.BindText(1, CleanUtf8(network));
   query.BindText(2, CleanUtf8(target));
   query.BindText(3, CleanUtf8(device_model));
   ASSIGN_OR_RETURN(const bool row, query.Step());
   if (!row) return std::nullopt;
-  return NetworkLatency{network, target, device_model, query.Real(0), query.Real(1), query.Real(2), query.Int(3)};
+  return NetworkLatency{network, target, device_model, query.Real(0), query.Real(1), query.Int(2)};
 }
 
 const char* const kSelectRuns = "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs ";

@@ -99,8 +99,7 @@ struct NetworkLatency {
   std::string network = {};       // as NetworkTask::network
   std::string target = {};        // as TuningRecord::target
   std::string device_model = {};
-  // Seconds: measured from end to end; the sum of the tasks' times with their counts; that with what runs side by side.
-  double measured = 0, tasks = 0, modelled = 0;
+  double measured = 0, tasks = 0;  // seconds: measured from end to end; the sum of the tasks' times with their counts
   int64_t measured_at = 0;  // Unix nanoseconds; 0: SetLatency takes the clock's
   bool operator==(const NetworkLatency&) const = default;
 };

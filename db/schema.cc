@@ -109,6 +109,10 @@ ALTER TABLE records ADD COLUMN verified TEXT NOT NULL DEFAULT 'unknown'
 UPDATE records SET verified = verified_of_version_3 WHERE verified_of_version_3 <> 'unknown';
 ALTER TABLE records DROP COLUMN verified_of_version_3;
 )",
+    // A measured latency says more than any model of what runs side by side.
+    R"(
+ALTER TABLE latencies DROP COLUMN modelled;
+)",
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
@@ -173,7 +177,7 @@ absl::Status CheckTables(Database& db) {
       "SELECT workload_key, dag, checksum FROM workloads",
       "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs",
       "SELECT network, workload_key, task_name, weight FROM networks",
-      "SELECT network, target, device_model, measured, tasks, modelled, measured_at FROM latencies",
+      "SELECT network, target, device_model, measured, tasks, measured_at FROM latencies",
       "SELECT id, uuid, run_id, workload_key, task_name, target, device_model, device_uuid, view, sketch, schedule, "
       "decisions, decision_hash, median, samples, number, raced_out, build_seconds, run_seconds, error_kind, "
       "error_stage, error_text, predicted, seed, trial, sm_mhz, memory_mhz, cpu_mhz, driver, compiler, created_at, "

@@ -14,7 +14,7 @@ namespace diapason {
 // "Dpsn", in the header of every history, so that file(1) and we know them.
 inline constexpr int64_t kApplicationId = 0x4470736e;
 // Version of the tables, in user_version.
-inline constexpr int64_t kSchemaVersion = 4;
+inline constexpr int64_t kSchemaVersion = 5;
 
 // FailedPrecondition when the database is no history or is of a newer version; DataLoss when it cannot be read.
 absl::Status CheckIdentity(Database& db);

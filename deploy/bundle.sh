@@ -95,6 +95,6 @@ echo "$(du -sh "$folder" | cut -f 1) in $folder: ${programs[*]} with $(find "$fo
 if [[ $with_tests == true ]]; then
   take_test_data
   # Programs share most of their code: the dictionary spans several of them.
-  tar -C "$folder" -cf - . | xz --lzma2=preset=6,dict=128MiB >"$folder.tar.xz"
+  tar -C "$folder" -cf - . | xz --lzma2=preset=1,dict=128MiB >"$folder.tar.xz"
   echo "$(du -sh "$folder.tar.xz" | cut -f 1) in $folder.tar.xz: give it to bench/gpu_tests.sh on a machine with a GPU"
 fi

@@ -557,13 +557,15 @@ absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec
   ASSIGN_OR_RETURN(const ImportedModel model, ReadNetwork(entry, spec, message));
   ASSIGN_OR_RETURN(const NetworkCheckReport report,
                    CheckTuned(model, fleet.target, *history_, fleet.measurer->client(),
-                              {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop}));
+                              {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop,
+                               LatencyKey(NetworkName(spec.model), model.cuts.partition)}));
   std::lock_guard lock(mutex_);
   v1::NetworkCheckOutcome& outcome = *entry.job.mutable_progress()->mutable_network_check();
   outcome.Clear();
   outcome.set_right(report.right);
   outcome.set_text(Summary(report));
   outcome.set_seconds(report.seconds);
+  outcome.set_latency_us(report.run_seconds * 1e6);
   for (const NetworkCheckReport::Wrong& wrong : report.wrong) {
     outcome.add_wrong_records(wrong.Sentence());
     LogEvent(LogLevel::kWarning, "record_wrong_in_network",

@@ -99,7 +99,8 @@ absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measuremen
       if (error != nullptr && !SpeaksOfCandidate(result.outcome))
         return absl::UnavailableError(absl::StrCat("the workers could not check the network: ", error->text));
       if (result.check.has_value())
-        return Verdict{result.check->ok, true, result.check->max_abs_error, result.check->max_rel_error, result.check->text};
+        return Verdict{result.check->ok, true, result.check->max_abs_error, result.check->max_rel_error, result.check->text,
+                       result.check->run_seconds};
       if (error != nullptr) return Faulty(absl::StrCat(ErrorKindName(error->kind), ": ", error->text));
       return absl::UnavailableError("a worker ran the network and compared nothing; update the workers");
     }
@@ -110,7 +111,13 @@ absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const 
                                               MeasureClient& client, const MeasuringJudgeOptions& options) {
   HistoryShelf shelf(&history, target.facts.model, target.target.ToString());
   MeasuringJudge judge(model.network, target, client, options);
-  return CheckNetwork(model.network, model.cuts, shelf, judge);
+  ASSIGN_OR_RETURN(NetworkCheckReport report, CheckNetwork(model.network, model.cuts, shelf, judge));
+  const double tasks = SecondsOfTasks(report.assembly);
+  if (!options.latency_network.empty() && report.run_seconds > 0 && tasks > 0) {
+    RETURN_IF_ERROR(history.SetLatency(
+        {options.latency_network, target.target.ToString(), target.facts.model, report.run_seconds, tasks}));
+  }
+  return report;
 }
 
 }  // namespace diapason

@@ -24,6 +24,8 @@ struct MeasuringJudgeOptions {
   double build_timeout_seconds = 120;  // of a program
   uint64_t seed = 1;
   const std::atomic<bool>* stop = nullptr;  // when it becomes true, calls end with Cancelled
+  // Under which the history keeps what the network took when it was right (NetworkLatency::network); empty: it is not kept.
+  std::string latency_network = {};
 };
 
 // What `tune` and jobs end with: the network from the best records of the history. The client's results are awaited meanwhile. `model`

@@ -20,6 +20,15 @@ const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& t
   return best != records.end() && best->second.verified == Verified::kOk ? &best->second : nullptr;
 }
 
+double SecondsOfTasks(const Assembly& assembly) {
+  double sum = 0;
+  for (size_t i = 0; i < assembly.records.size(); ++i) {
+    if (!assembly.records[i].has_value()) return 0;
+    sum += assembly.partition.tasks[i].weight * MedianSeconds(*assembly.records[i]->timing());
+  }
+  return sum;
+}
+
 absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records) {
   std::vector<double> seconds;
   std::vector<bool> by_library;

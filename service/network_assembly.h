@@ -30,6 +30,9 @@ struct Assembly {
   std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the default schedule
 };
 
+// The sum of the times of its tasks' records, each as often as the network holds the task; 0 when a task has none.
+double SecondsOfTasks(const Assembly& assembly);
+
 // At each boundary the way whose records take least time together; the usual one where the records do not say. Libraries write
 // no parts of larger tensors.
 absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records);

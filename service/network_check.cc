@@ -47,6 +47,7 @@ class Checker {
       report_.max_rel_error = verdict.max_rel_error;
       if (verdict.ok) {
         report_.right = true;
+        report_.run_seconds = verdict.run_seconds;
         return absl::OkStatus();
       }
       ASSIGN_OR_RETURN(const bool marked, MarkGuilty(verdict));

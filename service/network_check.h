@@ -26,6 +26,7 @@ class NetworkJudge {
     double max_abs_error = 0;  // infinite when it did not run to its end
     double max_rel_error = 0;
     std::string text;  // the evidence, when not ok
+    double run_seconds = 0;  // the median run, when ok and it was measured
   };
 
   virtual ~NetworkJudge() = default;
@@ -74,7 +75,8 @@ struct NetworkCheckReport {
   };
   std::vector<Wrong> wrong;  // records that were marked, in the order in which they were found
   std::string text;          // why it is not right, one sentence; empty when it is
-  double seconds = 0;
+  double seconds = 0;        // that the check took
+  double run_seconds = 0;    // the median run of the network when it is right; 0: it was not measured
 };
 
 // "network check ok: ..." with what it rests on, or what is wrong.

@@ -70,7 +70,7 @@ MeasurementResult FromMessage(const v1::MeasureResult& message) {
   }
   if (message.has_verification()) {
     const v1::Verification& v = message.verification();
-    result.check = MeasurementCheck{v.ok(), v.max_abs_error(), v.max_rel_error(), v.tolerance(), v.text()};
+    result.check = MeasurementCheck{v.ok(), v.max_abs_error(), v.max_rel_error(), v.tolerance(), v.text(), v.run_seconds()};
   }
   result.worker = message.on().worker();
   result.device = message.on().device();

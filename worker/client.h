@@ -58,6 +58,7 @@ struct MeasurementCheck {
   double max_rel_error = 0;  // largest error over max(|element|, root mean square) of the reference
   double tolerance = 0;      // max_rel_error that was allowed
   std::string text;          // where and by how much, when not ok
+  double run_seconds = 0;    // of a network that is right: the median run; 0: not measured
 };
 
 struct MeasurementResult {

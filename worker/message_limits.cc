@@ -59,6 +59,7 @@ constexpr Limit kLimits[] = {
     {"Verification.max_abs_error", 0, 0, kInfinity},
     {"Verification.max_rel_error", 0, 0, kInfinity},
     {"Verification.text", 4 * kKib},
+    {"Verification.run_seconds", 0, 0, 1e6},
     {"MeasureResult.compiler", kKib},
     {"MeasureResult.registers", 4096},
     {"MeasureResult.spill_bytes", 4096},

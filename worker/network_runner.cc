@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/build/build_package.h"
+#include "compiler/build/measure_latency.h"
 #include "compiler/tensor/check.h"
 #include "compiler/tensor/program.h"
 #include "diapason/v1/process.pb.h"
@@ -133,7 +134,15 @@ class NetworkRunner::Job {
     verification.set_max_rel_error(verdict->max_rel_error);
     verification.set_tolerance(verdict->tolerance);
     verification.set_text(verdict->text);
-    return verdict->ok || Fail(ErrorKind::kWrongResult, verdict->text);
+    return verdict->ok ? Measure(**package) : Fail(ErrorKind::kWrongResult, verdict->text);
+  }
+
+  bool Measure(PackageRunner& package) {
+    stage_begins_(MeasureStage::kRun, job_.quiet());
+    const absl::StatusOr<double> seconds = MeasureLatency(package);
+    if (!seconds.ok()) return Fail(seconds.status());
+    reply_.mutable_verification()->set_run_seconds(*seconds);
+    return true;
   }
 
   std::string Name() const { return check_.plan().name(); }

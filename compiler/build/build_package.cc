@@ -233,7 +233,8 @@ absl::Status Layout::Make() {
   }
   std::vector<const Program*> programs;
   for (const TaskKernels& kernels : request_.tasks) programs.push_back(&kernels.program);
-  manifest_.latency_seconds = ModelledSeconds(manifest_, programs) * request_.correction;
+  manifest_.latency_seconds = request_.correction.has_value() ? manifest_.estimated_seconds() * *request_.correction
+                                                              : ModelledSeconds(manifest_, programs);
   return absl::OkStatus();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ struct PackageRequest {
   Target target;                   // cuda: with its -arch
   DeviceFacts device;              // of the target: ResolveFacts
   std::vector<TaskKernels> tasks;  // one for each of Partition::programs, in order
-  double correction = 1;           // of the modelled latency, by what packages of the network took
+  // What the network was measured to take, over the sum of its tasks' times; nothing: not known, the latency is modelled.
+  std::optional<double> correction = {};
 };
 
 // Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition

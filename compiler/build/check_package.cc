@@ -152,7 +152,7 @@ void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
   const std::vector<int> inputs = dag.inputs();
   std::map<int, InputError> errors;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const double magnitude = RootMeanSquare(values_[step.inputs[i]]);
+    const double magnitude = MagnitudeOf(values_[step.inputs[i]]);
     errors[inputs[i]] = {magnitude, tolerances_[step.inputs[i]].relative * magnitude};
   }
   for (size_t i = 0; i < step.outputs.size(); ++i) {

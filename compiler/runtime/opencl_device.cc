@@ -229,8 +229,9 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> ClDevice::Allocate(int64_t bytes) 
   if (bytes < 0) return absl::InvalidArgumentError(absl::StrCat("a buffer of ", bytes, " bytes cannot be"));
   cl_int error = CL_SUCCESS;
   cl_mem memory = nullptr;
-  if (bytes > INT64_MAX - kPadding)
-    error = CL_INVALID_BUFFER_SIZE;
+  // Some drivers make a buffer of any size, and fail when it is used.
+  if (bytes > INT64_MAX - kPadding || static_cast<uint64_t>(bytes) > InfoOf<cl_ulong>(cl_, device_, CL_DEVICE_GLOBAL_MEM_SIZE))
+    error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   else
     memory = cl_.clCreateBuffer(context_, CL_MEM_READ_WRITE, bytes + kPadding, nullptr, &error);
   RETURN_IF_ERROR(OpenClStatus(error, absl::StrCat("out of memory for a buffer of ", bytes, " bytes")));

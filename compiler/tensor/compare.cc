@@ -17,6 +17,8 @@ constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 constexpr double kHalfStore = 0x1p-10, kHalfStored = 1.6 * 0x1p-10;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
+// Masks: see MagnitudeOf.
+constexpr double kInfinite = 1e30, kLeastMask = 1e4, kMaskSpread = 4, kMaskGap = 256;
 
 using Names = std::set<std::string>;
 
@@ -73,6 +75,8 @@ int64_t TermsAsSecondFactor(const ComputeDag& dag, int placeholder) {
   }
   return terms;
 }
+
+bool StandsForInfinity(double constant) { return !(constant > -kLeastMask && constant < kInfinite); }
 
 double RoundoffOf(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-53 : 0x1p-24; }
 
@@ -152,7 +156,7 @@ class ErrorModel {
       case ExprKind::kIntImm:
         return {std::fabs(static_cast<double>(e.value)), 0, e.value >= 0};
       case ExprKind::kFloatImm:
-        return {std::isfinite(e.fvalue) ? std::fabs(e.fvalue) : 0, 0, e.fvalue >= 0};
+        return {StandsForInfinity(e.fvalue) ? 0 : std::fabs(e.fvalue), 0, e.fvalue >= 0};
       case ExprKind::kLoad:
         return stages_[e.buffer];
       case ExprKind::kAdd:
@@ -270,8 +274,52 @@ double SumOfSquares(const float* values, int64_t n) {
   return sum;
 }
 
+// Elements of the array with magnitudes in [from, below).
+struct Group {
+  int64_t count = 0;
+  double least = std::numeric_limits<double>::infinity(), largest = 0;
+  bool negative = true;  // all of them
+};
+
+Group GroupOf(const Array& array, double from, double below) {
+  Group group;
+  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
+    const double value = array.at(i), magnitude = std::fabs(value);
+    if (!(magnitude >= from && magnitude < below)) continue;
+    ++group.count;
+    group.least = std::min(group.least, magnitude);
+    group.largest = std::max(group.largest, magnitude);
+    group.negative &= value < 0;
+  }
+  return group;
+}
+
+// No element has a larger magnitude, of those below 1e30.
+double LargestMagnitude(const Array& array) {
+  double largest = 0;
+  if (array.dtype != DType::kFloat32) return GroupOf(array, 0, kInfinite).largest;
+  const float* values = array.as<float>();
+  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
+    const double magnitude = std::fabs(values[i]);
+    largest = magnitude < kInfinite ? std::max(largest, magnitude) : largest;
+  }
+  return largest;
+}
+
+// Elements from this magnitude on are of a mask.
+double MaskOf(const Array& array) {
+  double mask = kInfinite;
+  for (double largest = LargestMagnitude(array); largest >= kLeastMask; largest = GroupOf(array, 0, mask).largest) {
+    const Group upper = GroupOf(array, largest / kMaskSpread, mask), lower = GroupOf(array, 0, largest / kMaskSpread);
+    const bool apart = lower.count > 0 ? kMaskGap * lower.largest <= upper.least : upper.least == upper.largest;
+    if (!upper.negative || upper.least < kLeastMask || !apart) break;
+    mask = upper.least;
+  }
+  return mask;
+}
+
 double ScaleOf(const Array& reference, const Tolerance& tolerance) {
-  const double rms = RootMeanSquare(reference);
+  const double rms = MagnitudeOf(reference);
   if (rms > 0) return std::max(rms, std::min(tolerance.magnitude, kLargestScale * rms));
   return tolerance.magnitude > 0 ? tolerance.magnitude : 1;
 }
@@ -323,20 +371,22 @@ Comparison Compare(const Array& got, const Array& reference, const Tolerance& to
   return result;
 }
 
-double RootMeanSquare(const Array& array) {
+double MagnitudeOf(const Array& array) {
+  const double mask = MaskOf(array);
   double sum = 0;
   int64_t count = 0;
   for (int64_t begin = 0, n = array.elements(); begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
-    const double block = array.dtype == DType::kFloat32 ? SumOfSquares(array.as<float>() + begin, end - begin) : kNan;
-    if (std::isfinite(block)) {
+    const bool whole = array.dtype == DType::kFloat32 && mask == kInfinite;
+    const double block = whole ? SumOfSquares(array.as<float>() + begin, end - begin) : kNan;
+    if (block < kInfinite * kInfinite) {
       sum += block;
       count += end - begin;
       continue;
     }
     for (int64_t i = begin; i < end; ++i) {
       const double value = array.at(i);
-      if (!std::isfinite(value)) continue;
+      if (!(std::fabs(value) < mask)) continue;
       sum += value * value;
       ++count;
     }

@@ -22,6 +22,8 @@
 // allowed there: always for sums of up to 20,000 terms in float32 and 2,000 in float16, in 95 of 100 elements for 100,000 terms in
 // float32, and in most for longer sums in float16, whose result is itself rounded to 2^-11 sqrt(n) t (compare_test.cc).
 //
+// Numbers that stand for infinity (the -10,000 or -3.4e38 of an attention mask) would drown all others: magnitudes leave them out.
+//
 // In a network the outputs of one task are inputs of others, with the errors that they have by then: a network's tolerance follows
 // from its tasks in order (compiler/build/check_package.h).
 #pragma once
@@ -76,8 +78,9 @@ struct Comparison {
 // REQUIRES: same type and number of elements.
 Comparison Compare(const Array& got, const Array& reference, const Tolerance& tolerance);
 
-// Root mean square of the finite elements; 0 when there are none.
-double RootMeanSquare(const Array& array);
+// Root mean square of the finite elements but those of masks; 0 when there are none. Of a mask are elements of 1e30 and more, and negative ones from -1e4 on
+// that lie within a factor of 4 of each other and are at least 256 times as large as all others, or all equal.
+double MagnitudeOf(const Array& array);
 
 // How many times fewer operations than dag.flops() an algorithm that we know may need: 4 where a window of 3x3 is summed (Winograd
 // F(4x4, 3x3) has 36 multiplications where plain counting has 144), (8/7)^2 for other sums of products (Strassen, two levels), else 1.

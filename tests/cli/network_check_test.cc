@@ -116,6 +116,13 @@ TEST_F(NetworkCheckCli, TuneEndsWithTheCheckUnlessToldOtherwise) {
   EXPECT_EQ(checked["check"]["ok"], true);
   EXPECT_LT(checked["check"]["max_rel_error"], 1e-4);
   EXPECT_EQ(checked["check"]["wrong_records"], nlohmann::json::array());
+  // What the network took is kept, and builds that do not measure say it.
+  const double latency = checked["check"]["latency_us"];
+  EXPECT_GT(latency, 0);
+  EXPECT_NE(tuned.out.find("\nmeasured total "), std::string::npos) << tuned.out;
+  const auto built = Build("estimated", {"--json", "--no-check", "--no-measure"}).json();
+  const double ratio = std::clamp(latency / built["tasks_us"].get<double>(), 0.5, 2.0);
+  EXPECT_NEAR(built["estimated_us"].get<double>(), ratio * built["tasks_us"].get<double>(), 1e-3);
   EXPECT_FALSE(Tune({"--json", "--no-check"}).json().contains("check"));
   EXPECT_FALSE(Build("p", {"--json", "--no-check"}).json().contains("check"));
 }
@@ -178,6 +185,7 @@ TEST_F(NetworkCheckCli, AJobOfAServiceIsCheckedByTheWorkersOfTheFleet) {
   EXPECT_EQ(done.json()["state"], "done");
   const auto check = done.json()["network_check"];
   EXPECT_EQ(check["ok"], true);
+  EXPECT_GT(check["latency_us"], 0);
   ASSERT_EQ(check["wrong_records"].size(), 1u);
   const std::string sentence = check["wrong_records"][0];
   EXPECT_EQ(sentence.rfind(Sentence(), 0), 0u) << sentence;

@@ -111,7 +111,7 @@ TEST_F(OpenTest, MigratesAVersion1FileAndKeepsAllOfIt) {
     ExpectVersion1Content(*history);
     ASSERT_TRUE(history->SetVerified(7, true, 1e-6, "").ok());
   }
-  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "4|");
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
   auto history = Open(Path("h.db"), HistoryMode::kReadOnly);
   EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
   EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
@@ -141,7 +141,33 @@ TEST_F(OpenTest, MigratesAVersion2FileAndGivesItTheStateOfWrongInNetwork) {
     EXPECT_EQ(marked.verify_text, "output 'y' of net");
     EXPECT_FALSE(history->BestForBuild("w", "EPYC").value().has_value());
   }
-  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "4|");
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
+  EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
+}
+
+// As version 4 wrote them.
+constexpr const char* kVersion4 = R"(
+CREATE TABLE latencies(
+  network TEXT NOT NULL, target TEXT NOT NULL, device_model TEXT NOT NULL, measured REAL NOT NULL, tasks REAL NOT NULL,
+  modelled REAL NOT NULL, measured_at INTEGER NOT NULL, PRIMARY KEY(network, target, device_model)) STRICT;
+INSERT INTO latencies VALUES('net@1', 'cuda', 'H200', 3e-6, 2e-6, 1e-6, 77);
+ALTER TABLE records RENAME COLUMN verified TO verified_of_version_3;
+ALTER TABLE records ADD COLUMN verified TEXT NOT NULL DEFAULT 'unknown'
+  CHECK(verified IN ('unknown', 'ok', 'failed', 'wrong_in_network'));
+UPDATE records SET verified = verified_of_version_3 WHERE verified_of_version_3 <> 'unknown';
+ALTER TABLE records DROP COLUMN verified_of_version_3;
+PRAGMA user_version=4;
+)";
+
+TEST_F(OpenTest, MigratesAVersion4FileAndKeepsItsLatencies) {
+  RunSql(Path("h.db"), absl::StrCat(kVersion1, kVersion2, kVersion4));
+  {
+    auto history = Open(Path("h.db"), HistoryMode::kReadWrite);
+    ASSERT_NE(history, nullptr);
+    EXPECT_EQ(history->Latency("net@1", "cuda", "H200").value(), (NetworkLatency{"net@1", "cuda", "H200", 3e-6, 2e-6, 77}));
+    EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
+  }
+  EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");
   EXPECT_TRUE(History::Check(Path("h.db")).value().ok());
 }
 
@@ -149,13 +175,16 @@ TEST_F(OpenTest, AMigratedFileHasTheTablesOfANewOne) {
   RunSql(Path("old.db"), kVersion1);
   RunSql(Path("second.db"), std::string(kVersion1) + kVersion2);
   Open(Path("old.db"));
+  RunSql(Path("fourth.db"), absl::StrCat(kVersion1, kVersion2, kVersion4));
   Open(Path("second.db"));
+  Open(Path("fourth.db"));
   Open(Path("new.db"));
   const std::string columns =
       "SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value FROM sqlite_schema m, "
       "pragma_table_info(m.name) c WHERE m.type = 'table' ORDER BY m.name, c.cid";
   EXPECT_EQ(AskSql(Path("old.db"), columns), AskSql(Path("new.db"), columns));
   EXPECT_EQ(AskSql(Path("second.db"), columns), AskSql(Path("new.db"), columns));
+  EXPECT_EQ(AskSql(Path("fourth.db"), columns), AskSql(Path("new.db"), columns));
 }
 
 TEST_F(OpenTest, ReadingAVersion1FileLeavesItAsItIs) {
@@ -246,12 +275,12 @@ TEST_F(OpenTest, RefusesWhatIsNoHistoryAndLeavesIt) {
 TEST_F(OpenTest, RefusesANewerVersionAndLeavesIt) {
   const std::string path = Path("h.db");
   { ASSERT_TRUE(Open(path)->Append({TimedRecord()}).ok()); }
-  RunSql(path, "PRAGMA user_version=5");
+  RunSql(path, "PRAGMA user_version=6");
   const std::string before = ReadFile(path);
   for (HistoryMode mode : kAllModes) {
     EXPECT_EQ(History::Open(path, mode).status(),
               absl::FailedPreconditionError("history '" + path +
-                                            "' has schema version 5, newer than this program's 4; use "
+                                            "' has schema version 6, newer than this program's 5; use "
                                             "a newer diapason, or name another file"));
   }
   EXPECT_EQ(ReadFile(path), before);

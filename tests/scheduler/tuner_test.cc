@@ -1020,8 +1020,8 @@ TEST_F(TunerTest, EstimatesAreCorrectedByWhatTheNetworkTook) {
   FakeMeasurer measurer(&network);
   TunerOptions options = Options(network, 40);
   options.latency_network = "net@1";
-  ASSERT_TRUE(history_->SetLatency({"net@1", "cpu", "fake device", 1.2e-3, 1e-3, 1e-3}).ok());
-  ASSERT_TRUE(history_->SetLatency({"net@2", "cpu", "fake device", 5e-3, 1e-3, 1e-3}).ok());
+  ASSERT_TRUE(history_->SetLatency({"net@1", "cpu", "fake device", 1.2e-3, 1e-3}).ok());
+  ASSERT_TRUE(history_->SetLatency({"net@2", "cpu", "fake device", 5e-3, 1e-3}).ok());
   const auto report = Tune(network, options, &measurer);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_NEAR(*report->tasks_us, *report->tasks[0].best_us + 3 * *report->tasks[1].best_us, 1e-6);

@@ -92,7 +92,7 @@ class FakeJudge : public NetworkJudge {
     for (size_t i = 0; i < in_place.size(); ++i)
       if (in_place[i] && assembly_->records[i].has_value() && guilty.contains(assembly_->records[i]->id))
         why = absl::StrCat("output 'y' because of ", assembly_->records[i]->id);
-    if (why.empty()) return Verdict{true, true, 1e-7, 1e-7, ""};
+    if (why.empty()) return Verdict{true, true, 1e-7, 1e-7, "", 42e-6};
     return Verdict{false, compared, 3, 0.5, why};
   }
   absl::StatusOr<Verdict> Verify(const TuningRecord& record) override {
@@ -137,6 +137,8 @@ TEST_F(NetworkCheckTest, ARightNetworkIsJudgedOnceAndNothingIsMarked) {
   EXPECT_EQ(report.text, "");
   EXPECT_EQ(judge_.judgements, 1);
   EXPECT_EQ(report.assembly.records[2]->id, 301);
+  EXPECT_EQ(report.run_seconds, 42e-6);
+  EXPECT_NEAR(SecondsOfTasks(report.assembly), 6e-6, 1e-12);  // six tasks, the best record of each takes 1 us
   EXPECT_EQ(Summary(report), "network check ok: largest relative error 1e-07");
 }
 

@@ -398,6 +398,41 @@ TEST(CompareTest, ErrorsOfInputsAddInQuadrature) {
   EXPECT_NEAR(ToleranceOf(dag, 0, {{0, {3, 3e-3}}, {1, {1, 0}}}).relative, 1e-3, 1e-5);
 }
 
+TEST(CompareTest, MagnitudesLeaveMasksOut) {
+  const auto magnitude = [](const std::vector<float>& values) {
+    return MagnitudeOf(Array::FromFloats({static_cast<int64_t>(values.size())}, values));
+  };
+  EXPECT_DOUBLE_EQ(magnitude({3, -4, 3, -4}), std::sqrt(12.5));
+  EXPECT_DOUBLE_EQ(magnitude({3, -4, -10000, NAN, -INFINITY}), std::sqrt(12.5));
+  EXPECT_DOUBLE_EQ(magnitude({3, -4, -1e9f, -1e9f - 64, 3.4e38f, -10000}), std::sqrt(12.5));
+  EXPECT_EQ(magnitude({0, -1e9f}), 0);
+  EXPECT_EQ(magnitude({-3.4e38f}), 0);
+  EXPECT_EQ(magnitude({-10000}), 0);
+  // Large numbers that are no mask.
+  EXPECT_DOUBLE_EQ(magnitude({0, -9000}), 9000 / std::sqrt(2));
+  EXPECT_DOUBLE_EQ(magnitude({0, 20000}), 20000 / std::sqrt(2));
+  EXPECT_DOUBLE_EQ(magnitude({40, -10000}), std::sqrt((1600 + 1e8) / 2));
+  EXPECT_DOUBLE_EQ(magnitude({-20000, -90000}), std::sqrt((4e8 + 81e8) / 2));
+}
+
+// Softmax's exponentials of masked scores: they differ from their reference as those of the other scores do.
+TEST(CompareTest, AMaskAllowsNoLargerErrors) {
+  const auto dag = [](double masked) {
+    DagBuilder b;
+    int x = b.Placeholder("x", {64});
+    int y = b.Compute("y", {64}, [&](const DagBuilder::Vars& i) {
+      return Call("exp", {Select(Lt(i[0], IntImm(32)), b.At(x, {i[0]}), FloatImm(masked))});
+    });
+    return b.Build({y}).value();
+  };
+  for (const double masked : {-1e4, -1e9, -3.4e38}) {
+    EXPECT_EQ(ToleranceOf(dag(masked), 0).relative, ToleranceOf(dag(0), 0).relative) << masked;
+    const Array zeros_and_minus = Array::FromFloats({2}, {0, static_cast<float>(masked)});
+    EXPECT_EQ(MagnitudeOf(zeros_and_minus), 0);
+  }
+  EXPECT_LT(ToleranceOf(dag(-1e9), 0).relative, 1e-5);
+}
+
 TEST(CompareTest, SavingsAreThoseOfTheAlgorithmsThatApply) {
   EXPECT_EQ(LargestSaving(Convolution(1, 8)), 4);
   EXPECT_EQ(LargestSaving(Matmul(4, 4, 4)), 64.0 / 49);

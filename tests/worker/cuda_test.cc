@@ -24,7 +24,7 @@ ComputeDag ByWayOfWorkspace() {
 ComputeDag Endless() {
   DagBuilder b;
   int x = b.Placeholder("x", {1024});
-  int y = b.Reduce("y", {1024}, {int64_t{1} << 40}, Combiner::kSum,
+  int y = b.Reduce("y", {1024}, {int64_t{1} << 39}, Combiner::kSum,
                    [&](auto& i, auto& r) { return b.At(x, {FloorMod(Add(Mul(i[0], r[0]), r[0]), 1024)}); });
   return b.Build({y}).value();
 }

@@ -53,7 +53,7 @@ TEST(ParseWithinTest, MalformedMessagesAreRefused) {
   const absl::Status malformed = absl::InvalidArgumentError(
       "the message SubmitRequest cannot be read, or has more than 100 parts, which is the limit");
   v1::SubmitRequest read;
-  for (const std::string text : {std::string("\x12\x05\x0a", 3),        // shorter than it says
+  for (const std::string& text : {std::string("\x12\x05\x0a", 3),        // shorter than it says
                                  std::string("\x12\x01\x0a", 3),        // a tag without its value, within a submessage
                                  std::string("\x12\xff\xff\xff\xff\x7f", 6),
                                  std::string("\x0b\x0c", 2),            // a group
