@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<LaunchSecret>> ReadSecrets(const LaunchFlags& flags) 
     secrets.push_back({"--token-file", "worker.token", token + "\n"});
   }
   if (flags.worker_tls.given()) {
-    ASSIGN_OR_RETURN(const TlsIdentity tls, LoadTls(flags.worker_tls, "--worker-tls-"));
+    ASSIGN_OR_RETURN(const TlsIdentity tls, LoadTls(flags.worker_tls, {.flags = "--worker-tls-", .allow_no_role = true}));
     secrets.push_back({"--tls-cert", "worker.crt", tls.cert});
     secrets.push_back({"--tls-key", "worker.key", tls.key});
     secrets.push_back({"--tls-ca", "ca.crt", tls.ca});

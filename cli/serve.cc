@@ -1,11 +1,13 @@
 // diapason serve: the coordinator service.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/launch_flags.h"
+#include "cli/self_check.h"
 #include "cli/service_flags.h"
 #include "compiler/tensor/check.h"
 #include "service/server.h"
@@ -52,14 +54,17 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   options.jobs.models.models = flags.max_models;
   options.jobs.models.bytes = static_cast<int64_t>(flags.max_models_gib * static_cast<double>(int64_t{1} << 30));
   const auto credentials = options.jobs.credentials;
+  const std::optional<TlsIdentity> shown = options.credentials.tls;
   ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
                    StartWorkers(flags.launch, flags.tracker.empty() ? Reachable(server->address()) : flags.tracker,
                                 server->tracker(), credentials, OwnerOfFile(flags.history)));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags.service, [&server] { return server->Metrics(); }));
+  auto self_check = std::make_unique<SelfCheck>(server->address(), shown);
   session.out << "service listens on " << server->address() << "\n" << std::flush;
   WaitForStop();
+  self_check.reset();
   LogEvent(LogLevel::kInfo, "service_stops", {});
   metrics.reset();
   server.reset();

@@ -86,9 +86,13 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& 
                      " would speak plain text beyond this host; add --insecure if every host that can reach it is "
                      "trusted, or let something on this host fetch them"));
   }
-  auto with_program = [collect = std::move(collect)] {
+  auto with_program = [collect = std::move(collect), cert = flags.security.tls.cert] {
     std::vector<Metric> metrics = collect();
     metrics.push_back({"diapason_build_info", "The program; always 1", Metric::Type::kGauge, {{{{"version", kVersion}}, 1, {}}}});
+    if (!cert.empty()) {
+      metrics.push_back(Metric::Gauge("diapason_certificate_expiry_timestamp_seconds",
+                                      "When the certificate of --tls-cert expires, in Unix time", CertificateExpiry(cert)));
+    }
     return metrics;
   };
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start(flags.metrics, std::move(with_program)));
@@ -101,12 +105,16 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
   auto file = [&](const std::string& name, std::string* value, const std::string& help) {
     command->add_option(name, *value, help)->type_name("FILE")->group(group);
   };
-  file("--tls-cert", &flags->tls.cert, "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too");
+  file("--tls-cert", &flags->tls.cert, "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too; all are read again when they change");
   file("--tls-key", &flags->tls.key, "Its private key");
   file("--tls-ca", &flags->tls.ca, "Certificate of the authority that vouches for peers");
   if (ends != Ends::kListens) file("--token-file", &flags->token_file, "File with the token to show");
   if (ends != Ends::kDials)
     file("--tokens", &flags->tokens, "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
+  command
+      ->add_flag("--tls-allow-no-role", flags->allow_no_role,
+                 "Accept certificates without a role (urn:diapason:role:...), until all of the fleet are replaced")
+      ->group(group);
   command
       ->add_flag("--insecure", flags->insecure,
                  "Speak plain text beyond this host, where everybody may read and answer")
@@ -157,7 +165,7 @@ absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::str
   RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
   auto credentials = std::make_shared<ClientCredentials>();
   if (flags.tls.given()) {
-    ASSIGN_OR_RETURN(credentials->tls, LoadTls(flags.tls));
+    ASSIGN_OR_RETURN(credentials->tls, LoadTls(flags.tls, {.allow_no_role = flags.allow_no_role}));
   }
   if (!flags.token_file.empty()) {
     ASSIGN_OR_RETURN(credentials->token, LoadToken(flags.token_file));
@@ -171,7 +179,7 @@ absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std:
   RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
   ServerCredentials credentials;
   if (flags.tls.given()) {
-    ASSIGN_OR_RETURN(credentials.tls, LoadTls(flags.tls));
+    ASSIGN_OR_RETURN(credentials.tls, LoadTls(flags.tls, {.listens = true, .allow_no_role = flags.allow_no_role}));
   }
   if (!flags.tokens.empty()) {
     ASSIGN_OR_RETURN(credentials.authority, Authority::Load(flags.tokens));

@@ -24,6 +24,7 @@ struct SecurityFlags {
   std::string token_file;  // of who dials
   std::string tokens;      // of who listens
   bool insecure = false;
+  bool allow_no_role = false;  // of certificates
 };
 
 struct ServiceFlags {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/self_check.h"
 #include "cli/service_flags.h"
 #include "compiler/tensor/check.h"
 #include "worker/tracker_server.h"
@@ -43,8 +44,10 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
                    TrackerServer::Start({flags.listen, credentials}, std::move(options), flags.state));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags.service, [&server] { return server->Metrics(); }));
+  auto self_check = std::make_unique<SelfCheck>(server->address(), credentials.tls);
   session.out << "tracker listens on " << server->address() << "\n" << std::flush;
   WaitForStop();
+  self_check.reset();
   LogEvent(LogLevel::kInfo, "tracker_stops", {});
   server->Shutdown();
   SetLogLevel(LogLevel::kNone);

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # Makes what a fleet needs to know its own: an authority, a certificate for each peer, and a token for each role.
 #
-#   deploy/make-certs.sh DIR [--days N] [--host NAME_OR_IP]... [PEER]...
+#   deploy/make-certs.sh DIR [--days N] [--host NAME_OR_IP]... [PEER[:ROLE]]...
 #
 # DIR/ca.crt, ca.key           the authority; used again when it is there (keep ca.key off the fleet)
-# DIR/PEER.crt, PEER.key       for each PEER (default: tracker service worker client), good for localhost, 127.0.0.1,
-#                              ::1, this host's name, PEER and every --host
+# DIR/PEER.crt, PEER.key       for each PEER (default: tracker service worker client), made anew
 # DIR/tokens                   for --tokens of those that listen: reader, submitter, worker and admin; kept when there
 # DIR/ROLE.token               for --token-file of those that dial
+#
+# A certificate has a role, as the URI urn:diapason:role:ROLE among its alternative names: tracker, service, worker or client.
+# A peer of another name says which: alice:client. Those of trackers and services are for servers and clients, and good for
+# localhost, 127.0.0.1, ::1, this host's name, PEER and every --host; those of workers and clients are for clients alone.
 #
 # Good enough for tests and small fleets; who has an authority already uses that one.
 set -euo pipefail
@@ -52,16 +55,26 @@ for host in ${hosts[@]+"${hosts[@]}"}; do
   if [[ $host =~ ^[0-9.]+$ || $host == *:* ]]; then names+=",IP:$host"; else names+=",DNS:$host"; fi
 done
 
-for peer in "${peers[@]}"; do
-  extensions=$(mktemp)
-  trap 'rm -f "$extensions"' EXIT
-  printf '%s\n' "basicConstraints=CA:FALSE" "keyUsage=digitalSignature" "extendedKeyUsage=serverAuth,clientAuth" \
-    "subjectAltName=$names,DNS:$peer" >"$extensions"
+for given in "${peers[@]}"; do
+  peer=${given%%:*}
+  role=${given#*:}
+  case $role in
+    tracker | service) extensions="extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=$names,DNS:$peer" ;;
+    worker | client) extensions="extendedKeyUsage=clientAuth\nsubjectAltName=DNS:$peer" ;;
+    *) die "'$given' has no role; write $peer:tracker, $peer:service, $peer:worker or $peer:client" ;;
+  esac
+  work=$(mktemp -d "$dir/.making.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  printf 'basicConstraints=CA:FALSE\nkeyUsage=digitalSignature\n%b,URI:urn:diapason:role:%s\n' "$extensions" "$role" \
+    >"$work/extensions"
   quietly openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$peer" \
-    -keyout "$dir/$peer.key" -out "$dir/$peer.csr"
-  quietly openssl x509 -req -in "$dir/$peer.csr" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -days "$days" -extfile "$extensions" \
-    -set_serial "0x$(openssl rand -hex 16)" -out "$dir/$peer.crt"
-  rm -f "$dir/$peer.csr" "$extensions"
+    -keyout "$work/key" -out "$work/csr"
+  quietly openssl x509 -req -in "$work/csr" -CA "$dir/ca.crt" -CAkey "$dir/ca.key" -days "$days" \
+    -extfile "$work/extensions" -set_serial "0x$(openssl rand -hex 16)" -out "$work/crt"
+  # Processes that run read both again: they are replaced together.
+  mv "$work/key" "$dir/$peer.key"
+  mv "$work/crt" "$dir/$peer.crt"
+  rm -rf "$work"
 done
 
 if [[ ! -f $dir/tokens ]]; then
@@ -75,4 +88,4 @@ if [[ ! -f $dir/tokens ]]; then
   } >"$dir/tokens"
 fi
 chmod 600 "$dir"/*
-echo "made $dir: $(printf '%s ' "${peers[@]}")(certificates), $dir/tokens"
+echo "made $dir: $(printf '%s ' "${peers[@]%%:*}")(certificates), $dir/tokens"

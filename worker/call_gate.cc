@@ -1,10 +1,14 @@
 #include "worker/call_gate.h"
 
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
 #include <openssl/crypto.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "compiler/tensor/check.h"
 #include "worker/log.h"
 
 namespace diapason {
@@ -24,6 +28,13 @@ std::string TokenOf(const grpc::ServerContextBase& context) {
   return std::string(header->second.data() + sizeof kBearer - 1, header->second.size() - (sizeof kBearer - 1));
 }
 
+// What the certificate allows; the token then says more.
+bool MayAsk(PeerRole role, Role needed) {
+  if (role == PeerRole::kWorker) return needed == Role::kWorker;
+  if (role == PeerRole::kTracker) return false;
+  return needed != Role::kWorker;
+}
+
 // How a refusal is counted.
 std::string ReasonOf(const absl::Status& status, const std::string& token) {
   if (absl::IsPermissionDenied(status)) return "token_of_another_role";
@@ -33,7 +44,10 @@ std::string ReasonOf(const absl::Status& status, const std::string& token) {
 }  // namespace
 
 CallGate::CallGate(const ServerCredentials& credentials, GateOptions options)
-    : authority_(credentials.authority), options_(options) {}
+    : authority_(credentials.authority),
+      tls_(credentials.tls.has_value()),
+      allow_no_role_(tls_ && credentials.tls->allow_no_role),
+      options_(options) {}
 CallGate::~CallGate() = default;
 
 absl::Status CallGate::Check(const grpc::ServerContextBase& context, Role needed, Caller& caller, std::string& reason) {
@@ -42,10 +56,28 @@ absl::Status CallGate::Check(const grpc::ServerContextBase& context, Role needed
     caller.host.clear();  // ServiceHost::in_process
     return absl::OkStatus();
   }
+  if (tls_) RETURN_IF_ERROR(CheckCertificate(context, needed, reason));
   if (authority_ == nullptr) return absl::OkStatus();
   const absl::Status status = authority_->Check(token, needed, &caller.owner);
   if (!status.ok()) reason = ReasonOf(status, token);
   return status;
+}
+
+absl::Status CallGate::CheckCertificate(const grpc::ServerContextBase& context, Role needed, std::string& reason) const {
+  std::optional<PeerRole> role;
+  for (const grpc::string_ref& uri : context.auth_context()->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
+    if (const auto one = RoleOfUri(std::string(uri.data(), uri.size()))) role = one;
+  if (!role.has_value() && allow_no_role_) return absl::OkStatus();
+  if (role.has_value() && MayAsk(*role, needed)) return absl::OkStatus();
+  reason = role.has_value() ? "certificate_of_another_role" : "certificate_without_role";
+  if (!role.has_value()) {
+    return absl::PermissionDeniedError(
+        "the certificate given with --tls-cert has no role: make a new one with deploy/make-certs.sh");
+  }
+  return absl::PermissionDeniedError(std::string("the certificate given with --tls-cert has the role ") +
+                                     PeerRoleName(*role) + ", and this call is for the role " +
+                                     (needed == Role::kWorker ? "worker" : "client or service") +
+                                     ": make one of that role with deploy/make-certs.sh");
 }
 
 absl::Status CallGate::Enter(const grpc::ServerContextBase& context, const std::string& method, Role needed,

@@ -72,12 +72,14 @@ class CallGate {
   };
 
   absl::Status Check(const grpc::ServerContextBase& context, Role needed, Caller& caller, std::string& reason);
+  absl::Status CheckCertificate(const grpc::ServerContextBase& context, Role needed, std::string& reason) const;
   void CountRefusal(const grpc::ServerContextBase& context, const std::string& method, const std::string& reason,
                     const absl::Status& why);
   // With the lock held.
   bool HasRoom(const std::string& key, size_t bytes);
 
   const std::shared_ptr<Authority> authority_;
+  const bool tls_, allow_no_role_;
   const GateOptions options_;
 
   std::mutex mutex_;  // guards all below

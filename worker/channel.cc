@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "worker/tls_credentials.h"
 #include "worker/tls_probe.h"
 #include "worker/tokens.h"
 
@@ -135,9 +136,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   PrepareGrpc();
   if (address.rfind(kInProcess, 0) == 0) return ChannelInProcess(address);
   std::shared_ptr<grpc::ChannelCredentials> shown = grpc::InsecureChannelCredentials();
-  if (credentials != nullptr && credentials->tls.has_value()) {
-    shown = grpc::SslCredentials({credentials->tls->ca, credentials->tls->key, credentials->tls->cert});
-  }
+  if (credentials != nullptr && credentials->tls.has_value()) shown = ChannelTls(*credentials->tls);
   if (credentials == nullptr || credentials->token.empty()) {
     return grpc::CreateCustomChannel(address, shown, Arguments());
   }

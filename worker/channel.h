@@ -83,7 +83,7 @@ class Backoff {
 };
 
 // What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and the mend.
-// `what`: "tracker", "service"; `last`: of the last call.
+// `what`: "tracker", "service", "server" (either); `last`: of the last call.
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 

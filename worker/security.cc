@@ -3,7 +3,9 @@
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -16,10 +18,14 @@
 namespace diapason {
 namespace {
 
+constexpr std::array<const char*, 4> kRoles{"tracker", "service", "worker", "client"};
+constexpr char kRoleUri[] = "urn:diapason:role:";
+
 struct Free {
   void operator()(BIO* bio) const { BIO_free(bio); }
   void operator()(X509* cert) const { X509_free(cert); }
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+  void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, Free>;
@@ -65,14 +71,70 @@ absl::Status CheckDates(const std::string& path, const X509* cert) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRole(const std::string& path, const std::string& pem, const TlsUse& use) {
+  const std::optional<PeerRole> role = RoleOfCertificate(pem);
+  if (!role.has_value() && use.allow_no_role) return absl::OkStatus();
+  if (!role.has_value()) {
+    return absl::FailedPreconditionError("the certificate '" + path +
+                                         "' has no role: make a new one with deploy/make-certs.sh, or add " + use.flags +
+                                         "allow-no-role until all certificates of the fleet are replaced");
+  }
+  if (use.listens && *role != PeerRole::kTracker && *role != PeerRole::kService) {
+    return absl::FailedPreconditionError("the certificate '" + path + "' has the role " + PeerRoleName(*role) +
+                                         ", and who listens needs one of the role tracker or service: make one with "
+                                         "deploy/make-certs.sh");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const std::string& flags) {
+const char* PeerRoleName(PeerRole role) { return kRoles[static_cast<size_t>(role)]; }
+
+std::optional<PeerRole> RoleOfUri(const std::string& uri) {
+  for (size_t i = 0; i < kRoles.size(); ++i)
+    if (uri == std::string(kRoleUri) + kRoles[i]) return static_cast<PeerRole>(i);
+  return std::nullopt;
+}
+
+std::optional<PeerRole> RoleOfCertificate(const std::string& pem) {
+  const Owned<X509> cert = ParseCertificate(pem);
+  if (cert == nullptr) return std::nullopt;
+  const Owned<GENERAL_NAMES> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(cert.get(), NID_subject_alt_name, nullptr, nullptr)));
+  std::optional<PeerRole> found;
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_STRING* text = name->d.uniformResourceIdentifier;
+    const std::optional<PeerRole> role = RoleOfUri(
+        std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<size_t>(ASN1_STRING_length(text))));
+    if (!role.has_value()) continue;
+    if (found.has_value()) return std::nullopt;
+    found = role;
+  }
+  return found;
+}
+
+double CertificateExpiry(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const Owned<X509> cert = ParseCertificate(text.str());
+  std::tm parts{};
+  if (cert == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &parts) != 1) return 0;
+  return static_cast<double>(timegm(&parts));
+}
+
+absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use) {
+  const std::string& flags = use.flags;
   if (files.cert.empty() || files.key.empty() || files.ca.empty()) {
     return absl::InvalidArgumentError(flags + "cert, " + flags + "key and " + flags +
                                       "ca go together: give all three or none");
   }
   TlsIdentity identity;
+  identity.files = files;
+  identity.allow_no_role = use.allow_no_role;
   ASSIGN_OR_RETURN(identity.cert, ReadFile(flags + "cert", files.cert));
   ASSIGN_OR_RETURN(identity.key, ReadSecretFile(flags + "key", files.key));
   ASSIGN_OR_RETURN(identity.ca, ReadFile(flags + "ca", files.ca));
@@ -93,6 +155,7 @@ absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const std::string& fl
                                       files.cert + "': give those that belong together");
   }
   RETURN_IF_ERROR(CheckDates(files.cert, cert.get()));
+  RETURN_IF_ERROR(CheckRole(files.cert, identity.cert, use));
   return identity;
 }
 

@@ -1,6 +1,7 @@
 // What peers show each other: certificates (TLS on both sides) and bearer tokens.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,15 +18,41 @@ struct TlsFiles {
   bool given() const { return !cert.empty() || !key.empty() || !ca.empty(); }
 };
 
-// Their contents. `ca` vouches for the peer: clients and servers each show a certificate that the other's `ca` signed.
+// Whom a certificate stands for, by the URI "urn:diapason:role:NAME" among its alternative names. A certificate of one role is
+// of no use for another: a worker's cannot pose as a tracker, to which others send their tokens.
+enum class PeerRole : uint8_t {
+  kTracker,  // listens
+  kService,  // listens, and dials a tracker
+  kWorker,   // dials
+  kClient,   // dials: people and their commands
+};
+const char* PeerRoleName(PeerRole role);
+std::optional<PeerRole> RoleOfUri(const std::string& uri);
+// Of the first certificate of a PEM text; none when it has none, or several.
+std::optional<PeerRole> RoleOfCertificate(const std::string& pem);
+
+// What the files hold. `ca` vouches for the peer: clients and servers each show a certificate that the other's `ca` signed.
 struct TlsIdentity {
   std::string cert, key, ca;
+  TlsFiles files;  // read again while the process runs; empty: what stands here is for good
+  // Peers may show certificates without a role, as deploy/make-certs.sh once made them.
+  bool allow_no_role = false;
+  bool any_name = false;  // of the peer: for a process that dials its own port
+};
+
+struct TlsUse {
+  std::string flags = "--tls-";  // and cert, key, ca: for messages
+  bool listens = false;          // so that the certificate must have the role tracker or service
+  bool allow_no_role = false;
 };
 
 // Reads them and finds what a handshake would only hint at: a file that is missing or of no certificate, a key that is
-// another certificate's or readable by others, a certificate that has expired or is not valid yet. Each error names the
-// file, its flag (`flags` and cert, key or ca) and the mend.
-absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const std::string& flags = "--tls-");
+// another certificate's or readable by others, a certificate that has expired, is not valid yet or has the wrong role. Each
+// error names the file, its flag and how to fix it.
+absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use = {});
+
+// When the certificate of the file expires, in Unix seconds; 0 when it cannot be read.
+double CertificateExpiry(const std::string& path);
 
 // Of a process that dials. Without TLS: plain text.
 struct ClientCredentials {

@@ -10,6 +10,7 @@
 #include "compiler/tensor/check.h"
 #include "worker/call_gate.h"
 #include "worker/channel.h"
+#include "worker/tls_credentials.h"
 
 namespace diapason {
 namespace {
@@ -35,14 +36,6 @@ void LimitConnections(grpc::ServerBuilder& builder) {
   for (const auto& [name, value] : kLimits) builder.AddChannelArgument(name, value);
 }
 
-std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerCredentials& credentials) {
-  if (!credentials.tls.has_value()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = credentials.tls->ca;
-  options.pem_key_cert_pairs.push_back({credentials.tls->key, credentials.tls->cert});
-  return grpc::SslServerCredentials(options);
-}
-
 }  // namespace
 
 std::shared_ptr<CallGate> MakeGate(const ServerCredentials& credentials) {
@@ -60,8 +53,9 @@ class ServiceHost::Impl {
     grpc::ServerBuilder builder;
     using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     if (!address.empty()) {
-      acceptor_ = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
-                                                                       CredentialsOf(options.credentials));
+      acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+          External::FROM_FD, options.credentials.tls.has_value() ? ServerTls(*options.credentials.tls)
+                                                                 : grpc::InsecureServerCredentials());
     }
     // A connection of this process to itself is not made again when a ping comes late since the process stood still.
     if (!address.empty()) LimitConnections(builder);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 namespace diapason {
 namespace {
@@ -83,6 +84,24 @@ void Show(SSL_CTX* context, const TlsIdentity& identity) {
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
 }
 
+// What the role of the peer's certificate is not for; empty when it is a tracker's or a service's.
+std::string WrongRole(SSL* ssl, bool allow_no_role) {
+  const Owned<BIO> text(BIO_new(BIO_s_mem()));
+  const X509* cert = SSL_get0_peer_certificate(ssl);
+  char* data = nullptr;
+  if (cert == nullptr || PEM_write_bio_X509(text.get(), cert) != 1) return "";
+  const long size = BIO_get_mem_data(text.get(), &data);
+  const std::optional<PeerRole> role = RoleOfCertificate(std::string(data, static_cast<size_t>(size)));
+  if (!role.has_value() && allow_no_role) return "";
+  if (!role.has_value()) {
+    return "shows a certificate without a role: make it a new one with deploy/make-certs.sh, or add --tls-allow-no-role here "
+           "until all certificates of the fleet are replaced";
+  }
+  if (*role == PeerRole::kTracker || *role == PeerRole::kService) return "";
+  return std::string("shows a certificate of the role ") + PeerRoleName(*role) +
+         ", which is none of a tracker or service: do not trust it, or make it one of these with deploy/make-certs.sh";
+}
+
 // Since it was loaded: one that had expired by then is not taken.
 bool HasExpired(const TlsIdentity& identity) {
   const Owned<BIO> text(BIO_new_mem_buf(identity.cert.data(), static_cast<int>(identity.cert.size())));
@@ -96,6 +115,9 @@ std::string WrongCertificate(long verdict, const std::string& host) {
       return "shows a certificate that has expired: make it a new one, for example with deploy/make-certs.sh";
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return "shows a certificate that is not valid yet: see to the clocks of both hosts";
+    case X509_V_ERR_INVALID_PURPOSE:
+      return "shows a certificate that is not for servers, perhaps another peer's: do not trust it, or make it one of the "
+             "role tracker or service with deploy/make-certs.sh";
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return "shows a certificate for other names than '" + host +
@@ -147,6 +169,10 @@ std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentia
     if (SSL_get0_peer_certificate(ssl.get()) == nullptr) {
       return "does not speak TLS: start it with --tls-cert, --tls-key and --tls-ca, or leave them out here";
     }
+  }
+  if (shaken) {
+    const std::string wrong = WrongRole(ssl.get(), credentials.tls->allow_no_role);
+    if (!wrong.empty()) return wrong;
   }
   // It judges our certificate after the handshake (TLS 1.3), and speaks first when it likes it.
   char byte = 0;

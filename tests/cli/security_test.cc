@@ -128,7 +128,7 @@ TEST_F(SecurityCli, WhoDialsTooEarlyGetsThrough) {
 TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
   Certificates("certs");
   Certificates("other");
-  Certificates("certs", "--days -1 late");
+  Certificates("certs", "--days -1 late:tracker");
   auto tracker = Tracker("127.0.0.1:0", Tls("tracker"));
   const std::string address = tracker->Address();
   ASSERT_EQ(Status(address, Tls("client")).code, 0);
@@ -174,7 +174,7 @@ TEST_F(SecurityCli, ACertificateIsForItsNames) {
   const std::string elsewhere =
       "cd " + Path("certs") +
       " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout x.key -out x.csr && printf "
-      "'subjectAltName=DNS:elsewhere\\n' >x.ext && openssl x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile "
+      "'subjectAltName=DNS:elsewhere,URI:urn:diapason:role:tracker\\n' >x.ext && openssl x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile "
       "x.ext -set_serial 7 -out x.crt";
   ASSERT_EQ(std::system(("(" + elsewhere + ") >/dev/null 2>&1").c_str()), 0);
   auto tracker = Tracker("127.0.0.1:0", Tls("x"));

@@ -152,8 +152,8 @@ TEST_F(SecurityTest, CertificatesAreCheckedBeforeTheyAreShown) {
 
 // Certificates that expire while their process runs: it took them when they were good.
 TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
-  const std::string certs = Certificates("certs", "tracker client");
-  Certificates("certs", "--days -1 late");
+  const std::string certs = Certificates("certs", "tracker worker");
+  Certificates("certs", "--days -1 late:tracker");
   auto read = [&](const std::string& name) {
     std::ifstream file(certs + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -174,8 +174,8 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
     if (const size_t at = text.find(address); at != std::string::npos) text.replace(at, address.size(), "IT");
     return text;
   };
-  EXPECT_EQ(what_fails("tracker", "client"), "");
-  EXPECT_EQ(what_fails("late", "client"),
+  EXPECT_EQ(what_fails("tracker", "worker"), "");
+  EXPECT_EQ(what_fails("late", "worker"),
             "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' shows a certificate that has expired: make "
             "it a new one, for example with deploy/make-certs.sh");
   EXPECT_EQ(what_fails("tracker", "late"),

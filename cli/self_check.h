@@ -1,0 +1,29 @@
+// A process that listens asks itself, through its own port, whether it serves, and tells systemd (sd_notify(3)): READY=1 at
+// the start, WATCHDOG=1 after each good answer where the unit has WatchdogSec. systemd restarts a process that is silent.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "worker/security.h"
+
+namespace diapason {
+
+class SelfCheck {
+ public:
+  // `address`: where this process listens; `tls`: what it shows there. A process that cannot ask itself from the start, say since
+  // its certificate is not for clients too, says so in the log and tells systemd that all is well. Without a supervisor
+  // (NOTIFY_SOCKET is not set) it does nothing.
+  SelfCheck(const std::string& address, const std::optional<TlsIdentity>& tls);
+  // Tells that the process stops.
+  ~SelfCheck();
+  SelfCheck(const SelfCheck&) = delete;
+  SelfCheck& operator=(const SelfCheck&) = delete;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;  // null: no supervisor
+};
+
+}  // namespace diapason

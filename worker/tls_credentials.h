@@ -1,0 +1,20 @@
+// TLS on both sides, for .cc files that speak gRPC. Files of certificates are read again when they change, within seconds and
+// for new connections; a certificate and its key are to be replaced together.
+#pragma once
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+
+#include "worker/security.h"
+
+namespace diapason {
+
+// Of who dials: peers without a certificate of the role tracker or service are left before anything is sent to them.
+std::shared_ptr<grpc::ChannelCredentials> ChannelTls(const TlsIdentity& identity);
+
+// Of who listens: peers show a certificate that the authority signed. Its role is checked by each call (worker/call_gate.h).
+std::shared_ptr<grpc::ServerCredentials> ServerTls(const TlsIdentity& identity);
+
+}  // namespace diapason
