@@ -307,7 +307,7 @@ void Tracker::Impl::Deliver(const RequestPtr& request, v1::MeasureResult result)
   result.set_id(request->message.id());
   result.set_sequence(queue.next_sequence++);
   result.set_attempts(request->attempts);
-  result.mutable_times()->set_queued_seconds(std::max(0.0, request->waited));  // a stall of the tracker sets its clock back
+  result.mutable_times()->set_queued_seconds(request->waited);
   if (IsInfrastructure(result)) {
     LogTrial(LogLevel::kWarning, "trial_ends", *request, {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
   } else {
@@ -364,9 +364,6 @@ void Tracker::Impl::ExpireLeases(Session& session, Clock::time_point now) {
 }
 
 void Tracker::Impl::Tick() {
-  Clock::time_point real = options_.now();
-  if (real - last_tick_ > options_.stall) stalled_ += real - last_tick_;
-  last_tick_ = real;
   Clock::time_point now = Now();
   std::vector<std::string> dead_sessions, dead_queues;
   for (auto& [id, session] : sessions_) {

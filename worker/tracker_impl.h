@@ -43,7 +43,7 @@ class Tracker::Impl {
     if (store_ != nullptr && options_.store_pause.count() > 0) {
       writer_ = std::make_unique<TrackerWriter>(*store_, options_.store_pause);
     }
-    last_tick_ = options_.now();
+    last_look_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
     next_lease_ = static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -187,7 +187,14 @@ class Tracker::Impl {
     }
   };
 
-  Clock::time_point Now() const { return options_.now() - stalled_; }
+  // The time for deadlines and ages. It never goes back, and leaves out what this process slept through: longer than
+  // TrackerOptions::stall without a Tick or any other look at it.
+  Clock::time_point Now() const {
+    const Clock::time_point real = options_.now();
+    if (real - last_look_ > options_.stall) slept_ += real - last_look_;
+    last_look_ = real;
+    return real - slept_;
+  }
   std::string NewSecret();
   absl::Status Running() const { return shut_ ? absl::UnavailableError("the tracker is stopping") : absl::OkStatus(); }
   absl::StatusOr<Queue*> FindQueue(const std::string& id);
@@ -306,8 +313,9 @@ class Tracker::Impl {
       waiting_sessions_;  // in the order in which they are served; may hold ones that no longer wait
   std::map<std::string, size_t> devices_serving_;  // by class
   uint64_t next_lease_ = 1;
-  Clock::time_point last_tick_, exclude_at_{};
-  Clock::duration stalled_{};
+  mutable Clock::time_point last_look_;  // of Now
+  mutable Clock::duration slept_{};
+  Clock::time_point exclude_at_{};
   std::random_device random_;
   uint64_t incarnation_ = 0;
   uint64_t granted_ = 0, expired_ = 0;  // leases

@@ -16,7 +16,7 @@ struct TrackerOptions {
   std::chrono::milliseconds session{10000};
   std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
   std::chrono::milliseconds max_wait{30000};      // of Lease and Next
-  // A longer time between two Ticks is a stall of this process and not of its peers: their deadlines move on by it.
+  // A longer time in which nothing is done here is a stall of this process and not of its peers: their deadlines move on by it.
   std::chrono::milliseconds stall{2000};
   // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure; 0:
   // it is only told of. Three devices of a model are the fewest that can outvote one.

@@ -171,6 +171,7 @@ void Tracker::Impl::Finish(RequestPtr request, v1::MeasureResult result, double 
     for (const RequestPtr& other : group->second.members)
       if (other->parked && SpeaksFor(*other, result, race_seconds)) others.push_back(other);
   }
+  result.mutable_times()->set_queued_seconds(request->waited);
   CountOutcome(result);
   KeepRecent(request, result, race_seconds);
   for (const RequestPtr& other : others) {

@@ -430,6 +430,37 @@ TEST_F(TrackerTest, AStallOfTheTrackerEndsNoLease) {
   EXPECT_EQ(Results(queue).size(), 1u);
 }
 
+// Its clock never goes back, also when calls come in while Tick is late.
+TEST_F(TrackerTest, WaitingIsMeasuredFromSubmissionToLease) {
+  const std::string queue = Open(), a = Register("a");
+  tracker_->Tick();
+  now_ += std::chrono::milliseconds(1900);
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  now_ += std::chrono::milliseconds(200);
+  tracker_->Tick();
+  const uint64_t first = Grants(a, 1).at(0).lease();
+  Report(a, {{first, Timed()}});
+  Pass(std::chrono::milliseconds(300));
+  const uint64_t second = Grants(a, 1).at(0).lease();
+  // What a worker says of it is not taken.
+  v1::MeasureResult result = Timed();
+  result.mutable_times()->set_queued_seconds(1e9);
+  Report(a, {{second, result}});
+  const std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_NEAR(results[0].times().queued_seconds(), 0.2, 1e-3);
+  EXPECT_NEAR(results[1].times().queued_seconds(), 0.5, 1e-3);
+  // And the metric has the same.
+  for (const Metric& metric : tracker_->Metrics()) {
+    if (metric.name != "diapason_tracker_stage_seconds") continue;
+    ASSERT_EQ(metric.values.at(0).labels, (Metric::Labels{{"stage", "queued"}}));
+    EXPECT_EQ(metric.values[0].distribution.count(), 2u);
+    EXPECT_NEAR(metric.values[0].distribution.sum(), 0.7, 1e-3);
+    return;
+  }
+  ADD_FAILURE() << "there is no diapason_tracker_stage_seconds";
+}
+
 TEST_F(TrackerTest, AnAbandonedQueueExpires) {
   std::string queue = Open(), a = Register("a");
   ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
