@@ -81,20 +81,17 @@ class SelfCheck::Impl {
     return CheckHealth(address_, std::chrono::duration_cast<std::chrono::milliseconds>(every_), credentials_);
   }
   void Loop() {
-    const absl::Status first = Check();
-    if (!first.ok()) LogEvent(LogLevel::kError, "self_check_off", {{"why", std::string(first.message())}});
-    Notify(socket_path_, "WATCHDOG=1");
+    bool answered = false, logged = false;
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, every_, [this] { return stopping_; })) {
+    do {
       lock.unlock();
-      const absl::Status status = first.ok() ? Check() : absl::OkStatus();
-      if (status.ok()) {
-        Notify(socket_path_, "WATCHDOG=1");
-      } else {
-        LogEvent(LogLevel::kError, "self_check_failed", {{"why", std::string(status.message())}});
-      }
+      const absl::Status status = Check();
+      answered = answered || status.ok();
+      if (!status.ok() && (answered || !std::exchange(logged, true)))
+        LogEvent(LogLevel::kError, answered ? "self_check_failed" : "self_check_off", {{"why", std::string(status.message())}});
+      if (status.ok() || !answered) Notify(socket_path_, "WATCHDOG=1");
       lock.lock();
-    }
+    } while (!changed_.wait_for(lock, every_, [this] { return stopping_; }));
   }
 
   const std::string socket_path_, address_;

@@ -12,9 +12,9 @@ namespace diapason {
 
 class SelfCheck {
  public:
-  // `address`: where this process listens; `tls`: what it shows there. A process that cannot ask itself from the start, say since
-  // its certificate is not for clients too, says so in the log and tells systemd that all is well. Without a supervisor
-  // (NOTIFY_SOCKET is not set) it does nothing.
+  // `address`: where this process listens; `tls`: what it shows there. Until the first good answer, which
+  // never comes where the certificate is not for clients too, the log says so and systemd is told that all is well. Without a
+  // supervisor (NOTIFY_SOCKET is not set) it does nothing.
   SelfCheck(const std::string& address, const std::optional<TlsIdentity>& tls);
   // Tells that the process stops.
   ~SelfCheck();

@@ -11,9 +11,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/version.h"
 #include "compiler/tensor/check.h"
+#include "worker/tls_watch.h"
 #include "worker/tokens.h"
 
 namespace diapason {
@@ -86,18 +88,38 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& 
                      " would speak plain text beyond this host; add --insecure if every host that can reach it is "
                      "trusted, or let something on this host fetch them"));
   }
-  auto with_program = [collect = std::move(collect), cert = flags.security.tls.cert] {
+  auto with_program = [collect = std::move(collect), tls = flags.security.tls] {
     std::vector<Metric> metrics = collect();
     metrics.push_back({"diapason_build_info", "The program; always 1", Metric::Type::kGauge, {{{{"version", kVersion}}, 1, {}}}});
-    if (!cert.empty()) {
+    if (tls.given()) {
       metrics.push_back(Metric::Gauge("diapason_certificate_expiry_timestamp_seconds",
-                                      "When the certificate of --tls-cert expires, in Unix time", CertificateExpiry(cert)));
+                                      "When the certificate in use expires, in Unix time", ExpiryInUse(tls)));
     }
     return metrics;
   };
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server, MetricsServer::Start(flags.metrics, std::move(with_program)));
   LogEvent(LogLevel::kInfo, "metrics_served", {{"address", server->address()}});
   return server;
+}
+
+void QuotaFlags::ApplyTo(TrackerOptions& options) const {
+  if (queues > 0) options.max_queues_per_token = static_cast<uint32_t>(queues);
+  if (pending > 0) options.max_pending_per_token = static_cast<uint32_t>(pending);
+  if (stored_mib > 0) options.max_stored_bytes_per_token = static_cast<size_t>(stored_mib) << 20;
+}
+
+void AddQuotaFlags(CLI::App* command, QuotaFlags* flags) {
+  const TrackerOptions all;
+  const std::string group = "Quotas per token (of --tokens)";
+  AddWhole(command, "--max-queues-per-token", &flags->queues, 1, all.max_queues,
+           absl::StrCat("Tuners and jobs that measure at once (default ", all.max_queues_per_token, ")"))
+      ->group(group);
+  AddWhole(command, "--max-pending-per-token", &flags->pending, 1, 1 << 30,
+           absl::StrCat("Measurements that wait, run or were not fetched (default ", all.max_pending_per_token, ")"))
+      ->group(group);
+  AddWhole(command, "--max-stored-mib-per-token", &flags->stored_mib, 1, static_cast<int64_t>(all.max_stored_bytes >> 20),
+           absl::StrCat("MiB of these measurements and their results (default ", all.max_stored_bytes_per_token >> 20, ")"))
+      ->group(group);
 }
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {

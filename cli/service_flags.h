@@ -2,6 +2,7 @@
 // talk to them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "worker/metrics.h"
 #include "worker/sandbox.h"
 #include "worker/security.h"
+#include "worker/tracker_options.h"
 
 namespace diapason {
 
@@ -37,6 +39,15 @@ enum class Ends { kDials, kListens, kBoth };
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends::kDials);
 // --log-level, --metrics and those of security.
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
+
+// What the queues of one token may take of a tracker together; 0: TrackerOptions' own.
+struct QuotaFlags {
+  int64_t queues = 0, pending = 0, stored_mib = 0;
+  bool given() const { return queues > 0 || pending > 0 || stored_mib > 0; }
+  void ApplyTo(TrackerOptions& options) const;
+};
+// --max-queues-per-token, --max-pending-per-token, --max-stored-mib-per-token.
+void AddQuotaFlags(CLI::App* command, QuotaFlags* flags);
 
 // --sandbox, of the commands that start builders and runners.
 void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode);

@@ -36,6 +36,12 @@ while (($# > 0)); do
   esac
 done
 ((${#peers[@]} > 0)) || peers=(tracker service worker client)
+for given in "${peers[@]}"; do
+  case ${given#*:} in
+    tracker | service | worker | client) ;;
+    *) die "'$given' has no role; write ${given%%:*}:tracker, ${given%%:*}:service, ${given%%:*}:worker or ${given%%:*}:client" ;;
+  esac
+done
 umask 077
 mkdir -p "$dir"
 
@@ -60,8 +66,7 @@ for given in "${peers[@]}"; do
   role=${given#*:}
   case $role in
     tracker | service) extensions="extendedKeyUsage=serverAuth,clientAuth\nsubjectAltName=$names,DNS:$peer" ;;
-    worker | client) extensions="extendedKeyUsage=clientAuth\nsubjectAltName=DNS:$peer" ;;
-    *) die "'$given' has no role; write $peer:tracker, $peer:service, $peer:worker or $peer:client" ;;
+    *) extensions="extendedKeyUsage=clientAuth\nsubjectAltName=DNS:$peer" ;;
   esac
   work=$(mktemp -d "$dir/.making.XXXXXX")
   trap 'rm -rf "$work"' EXIT

@@ -64,9 +64,10 @@ absl::Status CallGate::Check(const grpc::ServerContextBase& context, Role needed
 }
 
 absl::Status CallGate::CheckCertificate(const grpc::ServerContextBase& context, Role needed, std::string& reason) const {
-  std::optional<PeerRole> role;
+  std::vector<std::string> uris;
   for (const grpc::string_ref& uri : context.auth_context()->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
-    if (const auto one = RoleOfUri(std::string(uri.data(), uri.size()))) role = one;
+    uris.emplace_back(uri.data(), uri.size());
+  const std::optional<PeerRole> role = RoleOfUris(uris);
   if (!role.has_value() && allow_no_role_) return absl::OkStatus();
   if (role.has_value() && MayAsk(*role, needed)) return absl::OkStatus();
   reason = role.has_value() ? "certificate_of_another_role" : "certificate_without_role";

@@ -91,10 +91,16 @@ absl::Status CheckRole(const std::string& path, const std::string& pem, const Tl
 
 const char* PeerRoleName(PeerRole role) { return kRoles[static_cast<size_t>(role)]; }
 
-std::optional<PeerRole> RoleOfUri(const std::string& uri) {
-  for (size_t i = 0; i < kRoles.size(); ++i)
-    if (uri == std::string(kRoleUri) + kRoles[i]) return static_cast<PeerRole>(i);
-  return std::nullopt;
+std::optional<PeerRole> RoleOfUris(const std::vector<std::string>& uris) {
+  std::optional<PeerRole> found;
+  for (const std::string& uri : uris) {
+    for (size_t i = 0; i < kRoles.size(); ++i) {
+      if (uri != std::string(kRoleUri) + kRoles[i]) continue;
+      if (found.has_value()) return std::nullopt;
+      found = static_cast<PeerRole>(i);
+    }
+  }
+  return found;
 }
 
 std::optional<PeerRole> RoleOfCertificate(const std::string& pem) {
@@ -102,25 +108,24 @@ std::optional<PeerRole> RoleOfCertificate(const std::string& pem) {
   if (cert == nullptr) return std::nullopt;
   const Owned<GENERAL_NAMES> names(
       static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(cert.get(), NID_subject_alt_name, nullptr, nullptr)));
-  std::optional<PeerRole> found;
+  std::vector<std::string> uris;
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;
     const ASN1_STRING* text = name->d.uniformResourceIdentifier;
-    const std::optional<PeerRole> role = RoleOfUri(
-        std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)), static_cast<size_t>(ASN1_STRING_length(text))));
-    if (!role.has_value()) continue;
-    if (found.has_value()) return std::nullopt;
-    found = role;
+    uris.emplace_back(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                      static_cast<size_t>(ASN1_STRING_length(text)));
   }
-  return found;
+  return RoleOfUris(uris);
 }
 
-double CertificateExpiry(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  const Owned<X509> cert = ParseCertificate(text.str());
+std::string ExpiryDay(const std::string& pem) {
+  const Owned<X509> cert = ParseCertificate(pem);
+  return cert == nullptr ? "?" : Day(X509_get0_notAfter(cert.get()));
+}
+
+double CertificateExpiry(const std::string& pem) {
+  const Owned<X509> cert = ParseCertificate(pem);
   std::tm parts{};
   if (cert == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(cert.get()), &parts) != 1) return 0;
   return static_cast<double>(timegm(&parts));
@@ -134,6 +139,7 @@ absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use) {
   }
   TlsIdentity identity;
   identity.files = files;
+  identity.listens = use.listens;
   identity.allow_no_role = use.allow_no_role;
   ASSIGN_OR_RETURN(identity.cert, ReadFile(flags + "cert", files.cert));
   ASSIGN_OR_RETURN(identity.key, ReadSecretFile(flags + "key", files.key));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -27,14 +28,16 @@ enum class PeerRole : uint8_t {
   kClient,   // dials: people and their commands
 };
 const char* PeerRoleName(PeerRole role);
-std::optional<PeerRole> RoleOfUri(const std::string& uri);
-// Of the first certificate of a PEM text; none when it has none, or several.
+// Of a certificate with these URIs; none when it has none, or several.
+std::optional<PeerRole> RoleOfUris(const std::vector<std::string>& uris);
+// Of the first certificate of a PEM text.
 std::optional<PeerRole> RoleOfCertificate(const std::string& pem);
 
 // What the files hold. `ca` vouches for the peer: clients and servers each show a certificate that the other's `ca` signed.
 struct TlsIdentity {
   std::string cert, key, ca;
-  TlsFiles files;  // read again while the process runs; empty: what stands here is for good
+  TlsFiles files;  // read again while the process runs (worker/tls_watch.h); empty: what stands here is for good
+  bool listens = false;  // TlsUse::listens
   // Peers may show certificates without a role, as deploy/make-certs.sh once made them.
   bool allow_no_role = false;
   bool any_name = false;  // of the peer: for a process that dials its own port
@@ -51,8 +54,10 @@ struct TlsUse {
 // error names the file, its flag and how to fix it.
 absl::StatusOr<TlsIdentity> LoadTls(const TlsFiles& files, const TlsUse& use = {});
 
-// When the certificate of the file expires, in Unix seconds; 0 when it cannot be read.
-double CertificateExpiry(const std::string& path);
+// When the first certificate of a PEM text expires, in Unix seconds; 0 when it has none.
+double CertificateExpiry(const std::string& pem);
+// The day, "2027-01-31".
+std::string ExpiryDay(const std::string& pem);
 
 // Of a process that dials. Without TLS: plain text.
 struct ClientCredentials {

@@ -10,17 +10,21 @@
 #include <utility>
 #include <vector>
 
+#include "worker/tls_watch.h"
+
 namespace diapason {
 namespace {
 
 namespace tls = grpc::experimental;
 
-constexpr unsigned kReadAgainSeconds = 2;
+constexpr unsigned kReadAgainSeconds = 1;
 
 std::shared_ptr<tls::CertificateProviderInterface> ProviderOf(const TlsIdentity& identity) {
   if (identity.files.given()) {
-    return std::make_shared<tls::FileWatcherCertificateProvider>(identity.files.key, identity.files.cert, identity.files.ca,
-                                                                 kReadAgainSeconds);
+    const TlsWatch& watch = TlsWatch::Of(identity);
+    const std::string &shown = watch.identity_path(), &root = watch.root_path();
+    if (!shown.empty() && !root.empty())
+      return std::make_shared<tls::FileWatcherCertificateProvider>(shown, shown, root, kReadAgainSeconds);
   }
   return std::make_shared<tls::StaticDataCertificateProvider>(
       identity.ca, std::vector<tls::IdentityKeyCertPair>{{identity.key, identity.cert}});
@@ -44,9 +48,9 @@ class ServerVerifier final : public tls::ExternalCertificateVerifier {
       *status = grpc::Status(grpc::StatusCode::INTERNAL, "names are checked at once");
     }
     if (!status->ok()) return true;
-    std::optional<PeerRole> role;
-    for (const grpc::string_ref& uri : request->uri_names())
-      if (const auto one = RoleOfUri(std::string(uri.data(), uri.size()))) role = one;
+    std::vector<std::string> uris;
+    for (const grpc::string_ref& uri : request->uri_names()) uris.emplace_back(uri.data(), uri.size());
+    const std::optional<PeerRole> role = RoleOfUris(uris);
     const bool listens = role == PeerRole::kTracker || role == PeerRole::kService;
     if (!listens && !(allow_no_role_ && !role.has_value())) {
       *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "the certificate is no tracker's and no service's");

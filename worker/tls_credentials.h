@@ -1,5 +1,5 @@
-// TLS on both sides, for .cc files that speak gRPC. Files of certificates are read again when they change, within seconds and
-// for new connections; a certificate and its key are to be replaced together.
+// TLS on both sides, for .cc files that speak gRPC. Files of certificates are read again when they change, within some three
+// seconds and for new connections (worker/tls_watch.h).
 #pragma once
 
 #include <grpcpp/security/credentials.h>

@@ -14,6 +14,8 @@
 #include <memory>
 #include <optional>
 
+#include "worker/tls_watch.h"
+
 namespace diapason {
 namespace {
 
@@ -130,9 +132,10 @@ std::string WrongCertificate(long verdict, const std::string& host) {
 
 }  // namespace
 
-std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& credentials,
-                               std::string& no_connection) {
+std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentials& given, std::string& no_connection) {
   no_connection.clear();
+  ClientCredentials credentials = given;
+  if (given.tls.has_value()) credentials.tls = TlsWatch::InUse(*given.tls);
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || address.rfind("unix:", 0) == 0) return "";
   std::string host = address.substr(0, colon);

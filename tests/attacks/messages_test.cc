@@ -21,7 +21,7 @@ class MessagesAttack : public AttackTest {
 };
 
 TEST_F(MessagesAttack, WithoutATokenNoMessageIsTaken) {
-  auto service = Serve({"--tokens", Tokens()});
+  auto service = Serve({"--tokens", Tokens(), "--metrics", "127.0.0.1:0"});
   const std::string address = service->Address();
   ASSERT_TRUE(IsHealthy(address)) << service->err();
   const int64_t before = ResidentBytes(service->pid());
@@ -38,6 +38,9 @@ TEST_F(MessagesAttack, WithoutATokenNoMessageIsTaken) {
   EXPECT_TRUE(IsHealthy(address)) << service->err();
   EXPECT_NE(service->err().find(" warning call_refused peer=ipv4:127."), std::string::npos) << service->err();
   EXPECT_NE(service->err().find(" reason=no_token "), std::string::npos) << service->err();
+  const std::string metrics = Fetch(MetricsAddress(*service));
+  EXPECT_EQ(Number(metrics, "diapason_calls_refused_total{reason=\"no_token\"}"), 12);
+  EXPECT_EQ(Number(metrics, "diapason_calls_refused_total{reason=\"token_of_another_role\"}"), 4);
 }
 
 TEST_F(MessagesAttack, WithATokenTheyAreCountedBeforeTheyAreParsed) {

@@ -27,6 +27,34 @@ TEST(Systemd, UnitsUseFlagsThatThereAre) {
   EXPECT_EQ(units, 3);
 }
 
+// Trackers and services are asked through their health service, by systemd's watchdog and by all probes of Kubernetes.
+TEST(Systemd, WhatListensHasAWatchdog) {
+  for (const char* unit : {"tracker", "service"}) {
+    const std::string text = ReadText(TEST_PATH(DIAPASON_DEPLOY) + "/systemd/diapason-" + unit + ".service");
+    for (const char* line : {"\nType=notify\n", "\nNotifyAccess=main\n", "\nWatchdogSec=60\n", "\nTimeoutStartSec=10min\n", "\nRestart=always\n"})
+      EXPECT_NE(text.find(line), std::string::npos) << unit << " has no line" << line;
+  }
+}
+
+TEST(Kubernetes, ProbesAskTheHealthService) {
+  const std::string help = Cli({"fleet", "health", "--help"}).out;
+  for (const char* file : {"tracker", "service"}) {
+    const std::string text = ReadText(TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/" + file + ".yaml");
+    for (const char* probe : {"readinessProbe", "livenessProbe", "startupProbe"}) {
+      const std::regex asks(std::string(probe) +
+                            R"(:\n +exec:\n +command:\n +- /opt/diapason/bin/diapason\n +- fleet\n +- health\n((?: +- --[a-z-]+=\S+\n)+))");
+      std::smatch found;
+      ASSERT_TRUE(std::regex_search(text, found, asks)) << file << " " << probe;
+      const std::string given = found[1];
+      const std::regex flag(R"((--[a-z-]+)=)");
+      int flags = 0;
+      for (std::sregex_iterator it(given.begin(), given.end(), flag), end; it != end; ++it, ++flags)
+        EXPECT_NE(help.find((*it)[1]), std::string::npos) << file << " " << probe << " uses " << (*it)[1];
+      EXPECT_EQ(flags, 4) << given;
+    }
+  }
+}
+
 // The batch script becomes a worker of the job's name, with the flags behind the script's.
 TEST(SlurmScript, BecomesAWorker) {
   const std::string script = TEST_PATH(DIAPASON_DEPLOY) + "/slurm/worker.sbatch";

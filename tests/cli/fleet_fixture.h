@@ -1,6 +1,9 @@
 // A fleet of real processes on one host, for tests of the commands.
 #pragma once
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <memory>
 #include <set>
 #include <sstream>
@@ -11,6 +14,39 @@
 #include "tests/cli/testing.h"
 
 namespace diapason {
+
+// What a program gets from http://ADDRESS/metrics.
+inline std::string Fetch(const std::string& address) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  std::string text;
+  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  char bytes[4096];
+  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
+      write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+    for (ssize_t count; (count = read(fd, bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<size_t>(count));
+  }
+  close(fd);
+  return text;
+}
+
+// Where the process serves its metrics, of --metrics HOST:0.
+inline std::string MetricsAddress(const Process& process) {
+  const std::string before = "metrics_served address=";
+  const std::string log = process.err();
+  const size_t found = log.find(before);
+  return found == std::string::npos ? "" : log.substr(found + before.size(), log.find('\n', found) - found - before.size());
+}
+
+// The value of a metric, whose labels are part of its name.
+inline double Number(const std::string& metrics, const std::string& name) {
+  const size_t found = metrics.find("\n" + name + " ");
+  EXPECT_NE(found, std::string::npos) << name << " is not in\n" << metrics;
+  return found == std::string::npos ? -1 : std::stod(metrics.substr(found + name.size() + 2));
+}
 
 class FleetCli : public CliTest {
  protected:

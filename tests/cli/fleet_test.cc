@@ -1,7 +1,4 @@
 // Tracker, workers and tuners as processes of their own.
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <regex>
 
 #include "absl/strings/str_cat.h"
@@ -97,39 +94,15 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
                   "network");
 }
 
-// What a program gets from http://ADDRESS/metrics.
-std::string Fetch(const std::string& address) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  std::string text;
-  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-  char bytes[4096];
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 &&
-      write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-    for (ssize_t count; (count = read(fd, bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<size_t>(count));
-  }
-  close(fd);
-  return text;
-}
-
 TEST_F(FleetCli, ServesMetrics) {
   const std::vector<std::string> metrics = {"--metrics", "127.0.0.1:0"};
   Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--metrics", "127.0.0.1:0"}, Path("serve"));
   const std::string address = service.Address();
   auto worker = Worker(address, "worker", metrics);
-  auto at = [](const Process& process) {
-    const std::string before = "metrics_served address=";
-    const std::string log = process.err();
-    const size_t found = log.find(before);
-    return found == std::string::npos ? "" : log.substr(found + before.size(), log.find('\n', found) - found - before.size());
-  };
   const CliResult done = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
                               "--trials", "5", "--min-repeat-ms", "1", "--service", address, "--wait"});
   ASSERT_EQ(done.code, 0) << done.err << service.err();
-  const std::string text = Fetch(at(service));
+  const std::string text = Fetch(MetricsAddress(service));
   for (const std::string line :
        {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0", "diapason_build_info{version=\"0.1.0\"} 1",
         "diapason_tracker_oldest_request_seconds 0", "diapason_connections_refused_total 0", "diapason_service_jobs{state=\"done\"} 1",
@@ -137,15 +110,20 @@ TEST_F(FleetCli, ServesMetrics) {
         "# TYPE diapason_tracker_stage_seconds histogram"}) {
     EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << " is not in\n" << text;
   }
-  auto number = [](const std::string& metrics, const std::string& name) {
-    const size_t found = metrics.find("\n" + name + " ");
-    EXPECT_NE(found, std::string::npos) << name << " is not in\n" << metrics;
-    return found == std::string::npos ? -1 : std::stod(metrics.substr(found + name.size() + 2));
-  };
+  // Names as Prometheus has them.
+  const std::regex type("# TYPE (diapason_[a-z_]+) (counter|gauge|histogram)\n");
+  int counters = 0;
+  for (std::sregex_iterator it(text.begin(), text.end(), type), end; it != end; ++it) {
+    const std::string name = (*it)[1];
+    EXPECT_EQ(name.ends_with("_total"), (*it)[2] == "counter") << name;
+    EXPECT_FALSE(name.ends_with("_percent") || name.ends_with("_utilisation")) << name;  // ratios are _ratio
+    counters += (*it)[2] == "counter" ? 1 : 0;
+  }
+  EXPECT_GE(counters, 5);
   // Five trials, and the best one verified once or more.
-  const double leases = number(text, "diapason_tracker_leases_total");
+  const double leases = Number(text, "diapason_tracker_leases_total");
   EXPECT_GE(leases, 6);
-  EXPECT_EQ(number(text, "diapason_tracker_requests_leased"), 0);
+  EXPECT_EQ(Number(text, "diapason_tracker_requests_leased"), 0);
   double outcomes = 0;
   for (size_t found = text.find("\ndiapason_tracker_outcomes_total{"); found != std::string::npos;
        found = text.find("\ndiapason_tracker_outcomes_total{", found + 1)) {
@@ -153,25 +131,23 @@ TEST_F(FleetCli, ServesMetrics) {
   }
   EXPECT_EQ(outcomes, leases);
   for (const std::string stage : {"queued", "build", "run"}) {
-    EXPECT_EQ(number(text, "diapason_tracker_stage_seconds_count{stage=\"" + stage + "\"}"), leases);
-    // A worker that waits for a request takes it at once.
-    const double sum = number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}");
-    EXPECT_TRUE(stage == "queued" ? sum >= 0 : sum > 0) << stage << " " << sum;
+    EXPECT_EQ(Number(text, "diapason_tracker_stage_seconds_count{stage=\"" + stage + "\"}"), leases);
+    EXPECT_GT(Number(text, "diapason_tracker_stage_seconds_sum{stage=\"" + stage + "\"}"), 0) << stage;
   }
   // Of what the last heartbeat told.
   const std::string utilisation = "diapason_tracker_device_utilisation_ratio{worker=\"worker\",device=\"cpu:0\"}";
-  EXPECT_TRUE(WaitFor([&] { return number(Fetch(at(service)), utilisation) > 0; })) << text;
-  EXPECT_LE(number(Fetch(at(service)), utilisation), 1);
-  const std::string of_worker = Fetch(at(*worker));
-  EXPECT_EQ(number(of_worker, "diapason_worker_leases"), 0);
-  EXPECT_EQ(number(of_worker, "diapason_worker_waiting_for_runner"), 0);
-  EXPECT_GE(number(of_worker, "diapason_worker_builds_total"), leases);
-  EXPECT_GE(number(of_worker, "diapason_worker_runs_total{device=\"cpu:0\"}"), leases);
-  EXPECT_GT(number(of_worker, "diapason_worker_device_busy_seconds_total{device=\"cpu:0\"}"), 0);
+  EXPECT_TRUE(WaitFor([&] { return Number(Fetch(MetricsAddress(service)), utilisation) > 0; })) << text;
+  EXPECT_LE(Number(Fetch(MetricsAddress(service)), utilisation), 1);
+  const std::string of_worker = Fetch(MetricsAddress(*worker));
+  EXPECT_EQ(Number(of_worker, "diapason_worker_leases"), 0);
+  EXPECT_EQ(Number(of_worker, "diapason_worker_waiting_for_runner"), 0);
+  EXPECT_GE(Number(of_worker, "diapason_worker_builds_total"), leases);
+  EXPECT_GE(Number(of_worker, "diapason_worker_runs_total{device=\"cpu:0\"}"), leases);
+  EXPECT_GT(Number(of_worker, "diapason_worker_device_busy_seconds_total{device=\"cpu:0\"}"), 0);
   EXPECT_NE(of_worker.find("\ndiapason_worker_registered 1\n"), std::string::npos) << of_worker;
   EXPECT_NE(of_worker.find("\ndiapason_worker_device_ready{device=\"cpu:0\"} 1\n"), std::string::npos) << of_worker;
-  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", at(*worker)}),
-              "cannot serve --metrics on '" + at(*worker) + "': the port is in use or the address is not of this host");
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", MetricsAddress(*worker)}),
+              "cannot serve --metrics on '" + MetricsAddress(*worker) + "': the port is in use or the address is not of this host");
   ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"}),
               "--metrics 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach "
               "it is trusted, or let something on this host fetch them");
@@ -422,6 +398,12 @@ TEST_F(FleetCli, BadInput) {
       "and a lease no less than a session");
   ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--log-level", "loud"}),
               "--log-level loud: give error, warning, info or debug", kUsage);
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--max-queues-per-token", "0"}),
+              "--max-queues-per-token 0: give a whole number from 1 to 1024", kUsage);
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--max-pending-per-token", "many"}),
+              "--max-pending-per-token many: give a whole number from 1 to 1073741824", kUsage);
+  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--max-stored-mib-per-token", "257"}),
+              "--max-stored-mib-per-token 257: give a whole number from 1 to 256", kUsage);
   auto tracker = Tracker();
   const std::string address = tracker->Address();
   ExpectError(Cli({"tracker", "--listen", address}),
