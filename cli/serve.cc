@@ -19,6 +19,7 @@ namespace {
 
 struct ServeFlags {
   ServiceFlags service;
+  QuotaFlags quotas;
   LaunchFlags launch;
   ImportFlags import;
   std::string listen, history, tracker, state;
@@ -41,7 +42,11 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
     if (!flags.state.empty()) {
       return absl::InvalidArgumentError("--state is for the service's own tracker; with --tracker there is none");
     }
+    if (flags.quotas.given()) {
+      return absl::InvalidArgumentError("quotas per token are for the service's own tracker; give them to the one of --tracker instead");
+    }
   }
+  flags.quotas.ApplyTo(options.own_tracker);
   RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   StartLog(flags.service);
   options.listen = flags.listen;
@@ -100,6 +105,7 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0, "GiB of models that are kept, likewise (default 64)");
   AddImportFlags(command, &flags->import);
   AddLaunchFlags(command, &flags->launch);
+  AddQuotaFlags(command, &flags->quotas);
   AddServiceFlags(command, &flags->service, Ends::kBoth);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunServe(*flags, session); }; });
 }

@@ -16,6 +16,7 @@ namespace {
 
 struct TrackerFlags {
   ServiceFlags service;
+  QuotaFlags quotas;
   std::string listen, state;
   double heartbeat = 1, session = 10, lease = 15, queue_expiry = 60, exclude_drift = 0;
   int64_t max_pending = 4096;
@@ -40,6 +41,7 @@ absl::Status RunTracker(const TrackerFlags& flags, Session& session) {
   options.queue_expiry = Milliseconds(flags.queue_expiry);
   options.exclude_drift = flags.exclude_drift;
   options.max_pending = static_cast<uint32_t>(flags.max_pending);
+  flags.quotas.ApplyTo(options);
   ASSIGN_OR_RETURN(const std::unique_ptr<TrackerServer> server,
                    TrackerServer::Start({flags.listen, credentials}, std::move(options), flags.state));
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics,
@@ -80,6 +82,7 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
             "(default: `fleet status` tells of it)");
   AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
            "Measurements that a tuner may have waiting (default 4096)");
+  AddQuotaFlags(command, &flags->quotas);
   AddServiceFlags(command, &flags->service, Ends::kListens);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTracker(*flags, session); }; });
 }

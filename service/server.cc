@@ -213,7 +213,7 @@ class CoordinatorServer::Impl {
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
-      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, {}, state, {tuning_.get(), reader_.get()}));
+      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, options_.own_tracker, state, {tuning_.get(), reader_.get()}));
       reach_ = tracker_->in_process();
     } else {
       ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));

@@ -10,6 +10,7 @@
 #include "service/job_manager.h"
 #include "worker/metrics.h"
 #include "worker/security.h"
+#include "worker/tracker_options.h"
 
 namespace diapason {
 
@@ -18,6 +19,7 @@ struct CoordinatorOptions {
   ServerCredentials credentials;
   std::string tracker;  // HOST:PORT; empty: one of its own
   std::string state;    // of its own tracker; empty: history + ".tracker"
+  TrackerOptions own_tracker;
   uint64_t max_model_bytes = uint64_t{4} << 30;
   JobManagerOptions jobs;
 };

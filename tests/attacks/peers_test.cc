@@ -7,6 +7,9 @@
 #include <set>
 #include <thread>
 
+#include "compiler/schedule/step.h"
+#include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
@@ -293,6 +296,32 @@ TEST_F(PeerAttack, OneTokenCannotTakeAllQueues) {
   EXPECT_EQ(Call(*bob, &Measure::Open, Opening(), opened), absl::OkStatus());
 }
 
+// As somebody who runs the tracker, or a service with one of its own, says what that is.
+TEST_F(PeerAttack, QuotasOfATokenAreOptions) {
+  const std::vector<std::string> quotas = {"--tokens", Tokens(), "--max-queues-per-token", "2", "--max-pending-per-token", "3",
+                                           "--max-stored-mib-per-token", "1"};
+  for (const bool service : {false, true}) {
+    auto process = service ? Serve(quotas) : Tracker(OwnLoopback(), quotas);
+    ASSERT_NE(process->Address(), "") << process->err();
+    const auto stub = v1::Measure::NewStub(Dial(process->Address(), "submitter"));
+    const std::string first = Open(*stub), second = Open(*stub);
+    v1::OpenResponse opened;
+    EXPECT_EQ(Call(*stub, &Measure::Open, Opening(), opened),
+              absl::ResourceExhaustedError("the token of 'submitter' has 2 queues and may open no more; close some"));
+    EXPECT_EQ(Submit(*stub, first, Request(1)), absl::OkStatus());
+    const absl::Status bytes = Submit(*stub, second, Request(1, 1 << 20));
+    EXPECT_TRUE(absl::IsResourceExhausted(bytes)) << bytes;
+    EXPECT_THAT(std::string(bytes.message()), HasSubstr(" bytes of requests and results and take 1048576"));
+    EXPECT_EQ(Submit(*stub, first, Request(2)), absl::OkStatus());
+    EXPECT_EQ(Submit(*stub, second, Request(2)), absl::OkStatus());
+    EXPECT_EQ(Submit(*stub, second, Request(3)),
+              absl::ResourceExhaustedError("the queues of the token of 'submitter' hold 3 requests and take 3"));
+    // Another token has its own.
+    const auto other = v1::Measure::NewStub(Dial(process->Address(), "admin"));
+    EXPECT_EQ(Submit(*other, Open(*other), Request(1)), absl::OkStatus());
+  }
+}
+
 // A worker that lies in every way it can costs the job nothing but time.
 TEST_F(PeerAttack, BadOutcomesDoNotEndAJob) {
   auto tracker = Tracker();
@@ -335,6 +364,43 @@ TEST_F(PeerAttack, BadOutcomesDoNotEndAJob) {
   }
   EXPECT_GT(timed, 0);
   EXPECT_LT(std::filesystem::file_size(Path("h.db")), uintmax_t{10} << 20);
+}
+
+// A program of somebody who may submit reads what lies behind its tensor on the worker's device: memory of others.
+TEST_F(PeerAttack, AProgramThatReadsBeyondItsTensorsIsNotRun) {
+  auto tracker = Tracker();
+  ASSERT_NE(tracker->Address(), "") << tracker->err();
+  const auto worker = Worker(tracker->Address(), "worker", {"--metrics", "127.0.0.1:0"});
+  const auto measure = v1::Measure::NewStub(Dial(tracker->Address()));
+  const std::string queue = Open(*measure);
+  for (uint64_t id = 1; id <= 2; ++id) {
+    const int64_t beyond = id == 1 ? 1 << 20 : 0;
+    DagBuilder b;
+    const int x = b.Placeholder("x", {16});
+    const int y = b.Compute("y", {16}, [&](const DagBuilder::Vars& i) { return b.At(x, {Add(i[0], IntImm(beyond))}); });
+    v1::MeasureRequest request = Request(id);
+    request.set_workload(SerializeDag(b.Build({y}).value()));
+    request.set_schedule(SerializeSchedule(Schedule()));
+    request.clear_device_model();
+    request.mutable_timing()->set_repeat(1);
+    request.mutable_timing()->set_min_repeat_ms(0.1);
+    ASSERT_EQ(Submit(*measure, queue, request), absl::OkStatus());
+    v1::NextRequest next;
+    next.set_queue(queue);
+    next.set_acknowledged(id - 1);
+    next.set_max_wait_ms(15000);
+    v1::NextResponse results;
+    ASSERT_EQ(Call(*measure, &Measure::Next, next, results), absl::OkStatus());
+    ASSERT_EQ(results.results_size(), 1) << worker->err();
+    if (id == 2) {
+      EXPECT_TRUE(results.results(0).has_timing()) << results.DebugString();
+      continue;
+    }
+    EXPECT_EQ(results.results(0).error().kind(), "instantiation") << results.DebugString();
+    EXPECT_EQ(results.results(0).error().text(),
+              "stage 'y' reads 'x' at index 0 = i0 + 1048576, which is not proven to be from 0 to 15");
+    EXPECT_EQ(Number(Fetch(MetricsAddress(*worker)), "diapason_worker_runs_total{device=\"cpu:0\"}"), 0);
+  }
 }
 
 // What it keeps goes to another worker when its request's deadlines are over.
