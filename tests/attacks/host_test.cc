@@ -4,11 +4,14 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 
 #include "base/environment.h"
 #include "tests/attacks/attack_fixture.h"
 #include "worker/child_process.h"
+#include "worker/host_memory.h"
 #include "worker/sandbox.h"
 #include "worker/scratch.h"
 
@@ -125,6 +128,130 @@ TEST_F(HostAttack, TuneHasNothingThatAnotherUserCouldConnectTo) {
   ExpectEachOnce(4);
 }
 
+// What any user of the host can try with the processes of a tuner and what they keep on disk, again and again until the tuner
+// ends; says in the end what worked, and what was there to be tried.
+constexpr char kOtherUser[] = R"(
+import ctypes, glob, os, socket, stat, sys, time
+root, folder = int(sys.argv[1]), sys.argv[2]
+libc = ctypes.CDLL(None, use_errno=True)
+worked, tried = set(), {'processes': set(), 'files': set()}
+
+def family():
+    parents = {}
+    for name in os.listdir('/proc'):
+        try:
+            text = open('/proc/' + name + '/stat').read() if name.isdigit() else ''
+        except OSError:
+            continue
+        if text:
+            parents[int(name)] = int(text[text.rindex(')') + 2:].split()[1])
+    found = [root] if root in parents else []
+    for one in found:
+        found += [pid for pid, parent in parents.items() if parent == one]
+    return found
+
+def attempt(what, act):
+    try:
+        act()
+        worked.add(what)
+    except OSError:
+        pass
+
+def steal(pid, fd):  # pidfd_open, pidfd_getfd
+    handle = libc.syscall(434, pid, 0)
+    if handle < 0:
+        raise OSError()
+    got = libc.syscall(438, handle, fd, 0)
+    os.close(handle)
+    if got < 0:
+        raise OSError()
+    is_socket = stat.S_ISSOCK(os.fstat(got).st_mode)
+    os.close(got)
+    if not is_socket:
+        raise OSError()
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(path)
+
+while True:
+    pids = family()
+    if not pids:
+        break
+    for pid in pids:
+        tried['processes'].add(pid)
+        attempt('environment', lambda: open('/proc/%d/environ' % pid).read())
+        attempt('memory', lambda: open('/proc/%d/mem' % pid, 'r+b').close())
+        attempt('open files', lambda: os.listdir('/proc/%d/fd' % pid))
+        attempt('signal', lambda: os.kill(pid, 0))
+        for fd in range(20):
+            attempt('socket', lambda: steal(pid, fd))
+    # Folders of scratch files, and what lies beside the history.
+    for path in glob.glob(folder + '/scratch/*') + glob.glob(folder + '/h.db.*'):
+        tried['files'].add(path)
+        if os.path.isdir(path):
+            attempt('folder', lambda: os.listdir(path))
+            for below in ('/builder-0', '/runner-0', '/lock', '/socket'):
+                attempt('in folder', lambda: open(path + below).read())
+                attempt('connect', lambda: connect(path + below))
+            attempt('write', lambda: open(path + '/planted', 'w').close())
+        else:
+            attempt('file', lambda: open(path, 'rb').read())
+            attempt('write', lambda: open(path, 'r+b').close())
+    time.sleep(0.02)
+print('worked:', ' '.join(sorted(worked)))
+print('tried:', len(tried['processes']), len(tried['files']))
+)";
+
+// What the programs say that was tried by user and group `id`.
+struct OtherUser {
+  OtherUser(int id, pid_t tune, const std::string& folder) {
+    const std::string user = std::to_string(id), command = "exec setpriv --reuid=" + user + " --regid=" + user +
+                             " --clear-groups python3 -c \"$1\" \"$2\" \"$3\"";
+    ChildOptions options;
+    options.program = "/bin/sh";
+    options.args = {"sh", "-c", command, "sh", kOtherUser, std::to_string(tune), folder};
+    options.scratch = folder + "/attacker" + user;
+    std::filesystem::create_directory(options.scratch);
+    auto spawned = ChildProcess::Spawn(options);
+    EXPECT_TRUE(spawned.ok()) << spawned.status();
+    if (spawned.ok()) child = *std::move(spawned);
+  }
+  std::string Report() const {
+    if (child == nullptr) return "";
+    EXPECT_TRUE(WaitFor([&] { return child->Reap().has_value(); }, 20));
+    return child->OutputTail();
+  }
+  std::unique_ptr<ChildProcess> child;
+};
+
+// The same attack made as the tuner's own user shows that it works where nothing is in its way.
+TEST_F(HostAttack, AnotherUserReachesNothingOfTune) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user, who attacks";
+  if (FindOnPath("python3").empty()) GTEST_SKIP() << "there is no python3 to attack with";
+  if (FindOnPath("setpriv").empty()) GTEST_SKIP() << "there is no setpriv (Debian's package util-linux) to become another user";
+  std::filesystem::create_directory(Path("scratch"));
+  std::filesystem::permissions(Path("scratch"), std::filesystem::perms::all);
+  std::filesystem::permissions(Path(""), std::filesystem::perms(0755));
+  Set("TMPDIR", Path("scratch"));
+  // A history in use, with files beside it from the start.
+  Process tune(Gemm("tune", {"--history", Path("h.db"), "--trials", "24"}), Path("tune"));
+  ASSERT_TRUE(WaitFor([&] { return !Descendants(tune.pid()).empty() || tune.Poll().has_value(); }));
+  constexpr int kNobody = 65534;
+  const OtherUser other(kNobody, tune.pid(), Path("")), same(0, tune.pid(), Path(""));
+  EXPECT_EQ(tune.Wait(), 0) << tune.err();
+  const std::string others = other.Report(), own = same.Report();
+  EXPECT_THAT(others, StartsWith("worked: \ntried: "));
+  EXPECT_THAT(own, HasSubstr("environment"));
+  EXPECT_THAT(own, HasSubstr("file"));
+  EXPECT_THAT(own, HasSubstr("folder"));
+  int processes = 0, files = 0;
+  ASSERT_EQ(sscanf(others.c_str(), "worked: \ntried: %d %d", &processes, &files), 2) << others;
+  EXPECT_GE(processes, 3) << others;  // the tuner, a builder and a runner
+  EXPECT_GE(files, 2) << others;      // its rounds and a scratch folder
+  ExpectEachOnce(24);
+}
+
 // Done before: the service's own tuners had a Unix socket without a token, in a folder that its user's processes could
 // enter.
 TEST_F(HostAttack, AServiceWithTokensHasItsPortAndNoOtherWayIn) {
@@ -186,6 +313,12 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
     EXPECT_THAT(environment, HasSubstr("WANTED=wanted"));
     EXPECT_THAT(environment, Not(HasSubstr("secret-of-the-environment")));
     EXPECT_THAT(environment, Not(HasSubstr("LD_PRELOAD")));
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve terabytes of addresses
+    // Half of the host's memory.
+    const std::string limits = ReadText(Proc(pid, "limits")), space = "Max address space";
+    const int64_t memory = std::atoll(limits.c_str() + limits.find(space) + space.size());
+    EXPECT_EQ(memory, std::max(int64_t{4} << 30, HostMemoryBytes() / 2)) << limits;
+#endif
     // Its input, its output twice, and the socket to the worker: no connection to the tracker, no lock.
     std::vector<std::string> open = OpenOf(pid);
     EXPECT_EQ(std::count_if(open.begin(), open.end(), [](const auto& f) { return f.rfind("socket:", 0) == 0; }), 1);
