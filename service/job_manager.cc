@@ -119,6 +119,8 @@ class JobManager::Impl {
   absl::StatusOr<Turn> BeginTurn(Entry& entry);
   void EndTurn(Entry* entry);
   absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec);
+  // ResourceExhausted when there may not be one more unfinished job. With the lock held.
+  absl::Status CheckRoom() const;
 
   void ScheduleLoop();
   void Begin(Entry& entry);
@@ -292,6 +294,14 @@ absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v
   return id;
 }
 
+absl::Status JobManager::Impl::CheckRoom() const {
+  const auto unfinished =
+      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& e) { return !diapason::Ended(e.second->job); });
+  if (unfinished < options_.unfinished) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
+}
+
 absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec) {
   ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
   if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
@@ -303,12 +313,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
     RETURN_IF_ERROR(Read(checked, spec, nullptr).status());
   }
   std::lock_guard lock(mutex_);
-  auto unfinished =
-      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& e) { return !diapason::Ended(e.second->job); });
-  if (unfinished >= options_.unfinished) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
-  }
+  RETURN_IF_ERROR(CheckRoom());
   if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
     return absl::ResourceExhaustedError(absl::StrCat("the service has ", jobs_.size(),
                                                      " jobs and takes no more; delete some with `diapason jobs delete`"));
@@ -407,6 +412,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
   if (!diapason::Ended(entry->job)) return entry->job;
+  RETURN_IF_ERROR(CheckRoom());
   v1::TuneSpec spec = entry->job.spec();
   const bool changed = trials != 0 && trials != spec.trials();
   if (changed) spec.set_trials(trials);

@@ -86,6 +86,24 @@ TEST_F(JobManagerTest, OneKeyIsOneJobHoweverManySubmitItAtOnce) {
   EXPECT_EQ(manager->List(0, 1 << 20, next).size(), 1u);
 }
 
+// Jobs that have ended are many more than those that may wait or run, and whoever may submit may resume all of them.
+TEST_F(JobManagerTest, ResumedJobsCountAsSubmittedOnes) {
+  JobManagerOptions options;
+  options.history = folder_ + "/h.db";
+  options.unfinished = 1;
+  auto manager = JobManager::Open(options);
+  ASSERT_TRUE(manager.ok()) << manager.status();
+  const auto first = (*manager)->Submit("a", Gemm());
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE((*manager)->Cancel(*first).ok());
+  const auto second = (*manager)->Submit("b", Gemm());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*manager)->Resume(*first, 0).status(),
+            absl::ResourceExhaustedError("the service has 1 unfinished jobs and takes no more; cancel some, or wait"));
+  ASSERT_TRUE((*manager)->Cancel(*second).ok());
+  EXPECT_EQ((*manager)->Resume(*first, 0).value().state(), v1::JOB_STATE_QUEUED);
+}
+
 TEST_F(JobManagerTest, ACancellationThatCannotBeStoredIsNotReportedAsDone) {
   const std::unique_ptr<JobManager> manager = Open();
   const auto id = manager->Submit("k", Gemm());
