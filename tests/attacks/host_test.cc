@@ -186,8 +186,10 @@ while True:
         attempt('signal', lambda: os.kill(pid, 0))
         for fd in range(20):
             attempt('socket', lambda: steal(pid, fd))
-    # Folders of scratch files, and what lies beside the history.
-    for path in glob.glob(folder + '/scratch/*') + glob.glob(folder + '/h.db.*'):
+    # Folders of scratch files, and what lies beside the history, which itself has the mode of the umask, also while it is
+    # being made.
+    beside = [path for path in glob.glob(folder + '/h.db.*') if not path.startswith(folder + '/h.db.new-')]
+    for path in glob.glob(folder + '/scratch/*') + beside:
         tried['files'].add(path)
         if os.path.isdir(path):
             attempt('folder', lambda: os.listdir(path))
