@@ -96,6 +96,13 @@ constexpr Helper kHelpers[] = {
     {"acosh", "double acosh(double);", nullptr, nullptr},
     {"atanhf", "float atanhf(float);", nullptr, nullptr},
     {"atanh", "double atanh(double);", nullptr, nullptr},
+    {"bfloat16f",
+     "{T} float bfloat16f(float x) {\n  union { float f; unsigned u; } v = {x};\n"
+     "  v.u = x != x ? v.u : (v.u + 0x7fffu + ((v.u >> 16) & 1u)) & 0xffff0000u;\n  return v.f;\n}",
+     "{T} float bfloat16f(float x) {\n  const uint u = as_uint(x);\n"
+     "  return x != x ? x : as_float((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);\n}",
+     "{T} float bfloat16f(float x) {\n  const unsigned u = __float_as_uint(x);\n"
+     "  return x != x ? x : __uint_as_float((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);\n}"},
     {"rsqrtf", "{T} float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }", nullptr, nullptr},
     {"rsqrt", "{T} double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }", nullptr, nullptr},
     {"sigmoidf", "float expf(float);\n{T} float sigmoidf(float x) { return 1.0f / (1.0f + expf(-x)); }",
@@ -522,8 +529,8 @@ std::string ExprPrinter::CallName(const std::string& function, DType dtype) {
   std::string name = function == "abs" ? "fabs" : function == "round" ? "rint" : function;
   static const auto& kBuiltin = *new std::set<std::string>{"sqrt", "fabs", "floor", "ceil", "rint"};
   const bool builtin = dialect_ == Dialect::kC && kBuiltin.count(name) != 0;
-  // OpenCL's own functions are overloaded; sigmoid is ours.
-  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid")) name += "f";
+  // OpenCL's own functions are overloaded; sigmoid and bfloat16 are ours.
+  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid" || name == "bfloat16")) name += "f";
   return builtin ? "__builtin_" + name : helpers_.Use(name);
 }
 

@@ -23,6 +23,13 @@ INLINE i64 i_max(i64 a, i64 b) { return a < b ? b : a; }
 INLINE i64 i_abs(i64 a) { return a < 0 ? -a : a; }
 INLINE real r_min(real a, real b) { return b < a ? b : a; }
 INLINE real r_max(real a, real b) { return a < b ? b : a; }
+INLINE real bfloat16(real x) {
+  union { float f; unsigned u; } v;
+  v.f = (float)x;
+  if (x != x) return x;
+  v.u = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) & 0xffff0000u;
+  return v.f;
+}
 )";
 
 constexpr char kCPrelude[] = R"(typedef long long i64;
@@ -257,6 +264,7 @@ class NaivePrinter {
     if (e.name == "rsqrt") return "(" + one + " / " + call("sqrt", x) + ")";
     if (e.name == "sigmoid") return "(" + one + " / (" + one + " + " + call("exp", "-(" + x + ")") + "))";
     if (e.name == "abs") return call("fabs", x);
+    if (e.name == "bfloat16") return "bfloat16(" + x + ")";
     if (e.name == "round") return call("rint", x);
     if (e.name == "pow") return call("pow", x + ", " + Text(e.args[1]));
     return call(e.name, x);

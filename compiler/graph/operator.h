@@ -14,6 +14,12 @@
 //   conv_transpose(x, w[, bias])  1 to 3 dimensions, channels first, w is C x M/group x kernel: strides pads dilations
 //                         output_padding group=1
 //   max_pool3d(x), avg_pool3d(x)  as max_pool and avg_pool, NCDHW
+//   sum_pool(x), sum_pool3d(x)    the sums of avg_pool's windows
+//   max_pool_indices(x), max_pool3d_indices(x)  where in x the maxima are, counted by rows: column_major=0
+//   grid_sample(x, grid)  NCHW or NCDHW: mode="linear"|"nearest"|"cubic" padding="zeros"|"border"|"reflection" align_corners=0
+//   deform_conv(x, w, offset[, mask[, bias]])  NCHW: strides pads dilations group=1 offset_group=1
+//   roi_align(x, rois, batch_indices)  size (required) samples (required) scale=1 mode="avg"|"max" half_pixel=1
+//   fold(x)               the reverse of im2col: image kernel (required) strides pads dilations
 //   layer_norm(x), rms_norm(x)  over the axes from axis=-1 on: epsilon=1e-5; scale and bias are nodes of their own
 //   add sub mul div pow mod fmod maximum minimum (a, b)  numpy broadcasting; mod has the sign of b, fmod that of a
 //   equal less less_equal (a, b)  give bool          and or xor (a, b)  of bool
@@ -23,6 +29,8 @@
 //   sin cos tan asin acos atan sinh cosh asinh acosh atanh sign softsign mish gelu_tanh (x)
 //   celu(x) alpha=1      selu(x) alpha gamma      thresholded_relu(x) alpha=1      swish(x) alpha=1
 //   shrink(x) lambd=0.5 bias=0            is_nan(x)    is_inf(x) negative=1 positive=1    not(x)    bitwise_not(x)
+//   bitwise_and bitwise_or bitwise_xor shift_left shift_right (a, b)  of integers
+//   narrow(x)    to (required: "bfloat16", "int16", ...) saturate=1: rounds or wraps to the values of a narrower type
 //   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
 //   concat(x...) axis=0                   transpose(x)  perm=reversed
 //   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap" value=0
@@ -31,7 +39,7 @@
 //   gather(x, indices) axis=0  (indices are integers, negative ones count from the end)
 //   gather_elements(x, indices) axis=0    gather_nd(x, indices) batch_dims=0
 //   scatter_elements(x, indices, updates) axis=0, scatter_nd(x, indices, updates)  reduction="none"|"add"|"mul"|"max"|"min"
-//   cumulative_sum(x) axis=0 exclusive=0 reverse=0
+//   cumulative_sum(x), cumulative_product(x)  axis=0 exclusive=0 reverse=0
 //   arg_max(x), arg_min(x)  axis=0 select_last_index=0 (the axis stays, with extent 1)
 //   top_k_indices(x) k=1 axis=0 largest=1
 //   slice(x)     starts ends (required) axes=0,1,... steps=1,...

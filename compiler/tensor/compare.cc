@@ -15,6 +15,7 @@ constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 8, kWinogradTransfor
 constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to float16: of the last store at most, and 5.5 standard deviations of one before it.
 constexpr double kHalfStore = 0x1p-10, kHalfStored = 1.6 * 0x1p-10;
+constexpr double kBfloat16Stored = 1.6 * 0x1p-7;  // likewise, of 8 bits
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
 // Masks: see MagnitudeOf.
@@ -211,6 +212,7 @@ class ErrorModel {
     };
     if (e.name == "abs") return {x.magnitude, x.error, true};
     if (e.name == "floor" || e.name == "ceil" || e.name == "round") return x;
+    if (e.name == "bfloat16") return {x.magnitude, std::hypot(x.error, kBfloat16Stored * x.magnitude), x.nonnegative};
     if (e.name == "tanh" || e.name == "erf") return with(std::min(1.0, m), 1.13, x.nonnegative);
     if (e.name == "sigmoid") return with(0.5, 0.25, true);
     if (e.name == "sqrt") return with(std::sqrt(m), 0.5 / std::sqrt(m), true);

@@ -165,7 +165,8 @@ class StageChecker {
     if (function == "pow") return 2;
     for (const char* name :
          {"exp",   "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",  "abs",   "floor", "ceil",  "round",
-          "sin",   "cos", "tan",  "asin",  "acos", "atan",    "sinh", "cosh",  "asinh", "acosh", "atanh"})
+          "sin",   "cos", "tan",  "asin",  "acos", "atan",    "sinh", "cosh",  "asinh", "acosh", "atanh",
+          "bfloat16"})
       if (function == name) return 1;
     return 0;
   }

@@ -1,5 +1,6 @@
 #include "compiler/tensor/interpret.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <unordered_map>
@@ -19,7 +20,7 @@ struct Value {
 
 enum class Function {
   kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kErf, kPow, kAbs, kFloor, kCeil, kRound,
-  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh
+  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh, kBfloat16
 };
 
 Function FunctionOf(const std::string& name) {
@@ -29,8 +30,18 @@ Function FunctionOf(const std::string& name) {
       {"sigmoid", Function::kSigmoid}, {"ceil", Function::kCeil}, {"floor", Function::kFloor}, {"round", Function::kRound},
       {"sin", Function::kSin},         {"cos", Function::kCos},   {"tan", Function::kTan},     {"asin", Function::kAsin},
       {"acos", Function::kAcos},       {"atan", Function::kAtan}, {"sinh", Function::kSinh},   {"cosh", Function::kCosh},
-      {"asinh", Function::kAsinh},     {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh}};
+      {"asinh", Function::kAsinh},     {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh},
+      {"bfloat16", Function::kBfloat16}};
   return functions.at(name);
+}
+
+// The nearest number of type bfloat16, ties to even.
+double ToBfloat16(double a) {
+  const float value = static_cast<float>(a);
+  if (std::isnan(value)) return a;
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  bits += 0x7fff + (bits >> 16 & 1);
+  return std::bit_cast<float>(bits & 0xffff0000u);
 }
 
 double Apply(Function function, double a, double b) {
@@ -58,6 +69,7 @@ double Apply(Function function, double a, double b) {
     case Function::kAsinh: return std::asinh(a);
     case Function::kAcosh: return std::acosh(a);
     case Function::kAtanh: return std::atanh(a);
+    case Function::kBfloat16: return ToBfloat16(a);
   }
   return 0;
 }

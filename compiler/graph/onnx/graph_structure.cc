@@ -21,6 +21,54 @@ std::string NodeText(const OnnxNode& node) {
   return absl::StrCat("node ", Quoted(node.name), " (", Printable(node.op), ")");
 }
 
+using Body = std::shared_ptr<const OnnxGraph>;
+
+// What the bodies of a node read of the graph around it.
+void AddFreeNames(const OnnxGraph& body, std::vector<std::string>& names);
+
+// What a node reads, its bodies included.
+std::vector<std::string> ReadNames(const OnnxNode& node) {
+  std::vector<std::string> names = node.inputs;
+  for (const auto& [name, value] : node.attributes) {
+    if (const Body* body = std::get_if<Body>(&value)) AddFreeNames(**body, names);
+  }
+  return names;
+}
+
+void AddFreeNames(const OnnxGraph& body, std::vector<std::string>& names) {
+  std::set<std::string> own(body.inputs.begin(), body.inputs.end());
+  for (const auto& [name, value] : body.initializers) own.insert(name);
+  auto read = [&](const std::string& name) {
+    if (own.count(name) == 0) names.push_back(name);
+  };
+  for (const OnnxNode& node : body.nodes) {
+    for (const std::string& name : ReadNames(node)) read(name);
+    own.insert(node.outputs.begin(), node.outputs.end());
+  }
+  for (const std::string& name : body.outputs) read(name);
+}
+
+// Names of a body are of its own, computed once, and text.
+absl::Status CheckBodies(const OnnxNode& node) {
+  for (const auto& [attribute, value] : node.attributes) {
+    const Body* body = std::get_if<Body>(&value);
+    if (!body) continue;
+    std::set<std::string> own;
+    auto add = [&](const std::string& name) {
+      if (name.empty() || (IsUtf8(name) && own.insert(name).second)) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(NodeText(node), " has a body that computes ", Quoted(name),
+                                                     IsUtf8(name) ? " twice" : ", which is no UTF-8 text"));
+    };
+    for (const std::string& name : (*body)->inputs) RETURN_IF_ERROR(add(name));
+    for (const OnnxNode& inner : (*body)->nodes) {
+      if (!IsUtf8(inner.name)) return add(inner.name);
+      for (const std::string& name : inner.outputs) RETURN_IF_ERROR(add(name));
+      RETURN_IF_ERROR(CheckBodies(inner));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Origins> OriginsOf(const OnnxModel& model) {
   Origins origins;
   for (const auto& [name, value] : model.initializers) origins[name] = kOutside;
@@ -49,7 +97,7 @@ bool InCycle(const OnnxModel& model, const Origins& origins, int start) {
   while (!pending.empty()) {
     const OnnxNode& node = model.nodes[pending.back()];
     pending.pop_back();
-    for (const std::string& input : node.inputs) {
+    for (const std::string& input : ReadNames(node)) {
       int from = input.empty() ? kOutside : origins.at(input);
       if (from == start) return true;
       if (from != kOutside && seen.insert(from).second) pending.push_back(from);
@@ -79,14 +127,15 @@ absl::Status CheckOnnxStructure(const OnnxModel& model) {
   RETURN_IF_ERROR(CheckNames(model));
   ASSIGN_OR_RETURN(Origins origins, OriginsOf(model));
   for (const OnnxNode& node : model.nodes) {
-    for (const std::string& input : node.inputs) {
+    RETURN_IF_ERROR(CheckBodies(node));
+    for (const std::string& input : ReadNames(node)) {
       if (input.empty() || origins.count(input) != 0) continue;
       return absl::InvalidArgumentError(absl::StrCat(NodeText(node), " reads ", Quoted(input),
                                                      ", which is no input, no initializer and no result of a node"));
     }
   }
   for (size_t i = 0; i < model.nodes.size(); ++i) {
-    for (const std::string& input : model.nodes[i].inputs) {
+    for (const std::string& input : ReadNames(model.nodes[i])) {
       if (input.empty() || origins[input] < static_cast<int>(i)) continue;
       bool cycle = InCycle(model, origins, static_cast<int>(i));
       return absl::InvalidArgumentError(

@@ -4,13 +4,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "compiler/graph/onnx/graph_structure.h"
+#include "compiler/graph/onnx/import_nodes.h"
+#include "compiler/graph/onnx/inline_functions.h"
 #include "compiler/graph/onnx/input_shapes.h"
 #include "compiler/graph/onnx/node_importer.h"
 #include "compiler/graph/onnx/printable.h"
@@ -20,31 +20,6 @@
 
 namespace diapason {
 namespace {
-
-// "node 'conv1' (Conv of opset 13)".
-std::string NodeText(const OnnxModel& model, const OnnxNode& node) {
-  auto opset = model.opsets.find(node.domain);
-  std::string op = node.domain.empty() ? node.op : absl::StrCat(node.domain, ".", node.op);
-  return absl::StrCat("node '", Printable(node.name), "' (", Printable(op), " of opset ",
-                      opset == model.opsets.end() ? "unknown" : absl::StrCat(opset->second), ")");
-}
-
-const OnnxRule* RuleOf(const OnnxNode& node) { return FindOnnxRule(node.domain, node.op); }
-
-// All operators that are missing are named at once, with how often they occur.
-absl::Status CheckOperators(const OnnxModel& model) {
-  std::map<std::string, int> missing;
-  for (const OnnxNode& node : model.nodes) {
-    if (!RuleOf(node)) ++missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
-  }
-  if (missing.empty()) return absl::OkStatus();
-  std::string list = absl::StrJoin(missing, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, Printable(entry.first), entry.second > 1 ? absl::StrCat(" (", entry.second, " nodes)") : "");
-  });
-  return absl::InvalidArgumentError(
-      absl::StrCat("it has operators that are not supported, of opset ", model.opset(), ": ", list,
-                   ": export the model without them, or add them as CONTRIBUTING.md says"));
-}
 
 absl::Status CheckOptions(const ModelOptions& options) {
   for (const auto& [name, value] : options.extra) {
@@ -60,6 +35,7 @@ void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& 
     auto value = std::make_shared<ImportedTensor>();
     value->name = model.inputs[i].name;
     value->type = {model.inputs[i].dtype, shapes[i]};
+    value->narrow = model.inputs[i].narrow;
     value->id = state.network.AddInput(value->name, value->type);
     state.values[value->name] = std::move(value);
   }
@@ -68,16 +44,9 @@ void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& 
     value->name = name;
     value->type = {array->dtype, array->shape};
     value->value = array;
+    if (auto narrow = model.narrow.find(name); narrow != model.narrow.end()) value->narrow = narrow->second;
     state.values[name] = std::move(value);
   }
-}
-
-absl::Status ImportNode(const OnnxModel& model, const OnnxNode& node, ImportState& state) {
-  NodeImporter importer(state, node);
-  absl::Status status = RuleOf(node)->import(importer);
-  status = importer.Finish(status);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(NodeText(model, node), ": ", status.message()));
 }
 
 // An output is always the result of a node: of an identity where the model hands out an input or a constant.
@@ -100,17 +69,19 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
                                const ModelOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(const OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
+  ASSIGN_OR_RETURN(OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
+  RETURN_IF_ERROR(InlineFunctions(model));
   RETURN_IF_ERROR(CheckOnnxStructure(model));
-  RETURN_IF_ERROR(CheckOperators(model));
+  RETURN_IF_ERROR(CheckOnnxOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
   ImportState state;
   state.network.name = std::filesystem::path(name).stem().string();
   state.opset = model.opset();
-  for (const OnnxNode& node : model.nodes) state.read.insert(node.inputs.begin(), node.inputs.end());
+  state.model = &model;
+  AddReadNames(model.nodes, state.read);
   state.read.insert(model.outputs.begin(), model.outputs.end());
   AddInputs(model, shapes, state);
-  for (const OnnxNode& node : model.nodes) RETURN_IF_ERROR(ImportNode(model, node, state));
+  RETURN_IF_ERROR(ImportOnnxNodes(model.nodes, state));
   for (const std::string& output : model.outputs) RETURN_IF_ERROR(AddOutput(output, state));
   RETURN_IF_ERROR(state.network.Validate());
   return std::move(state.network);

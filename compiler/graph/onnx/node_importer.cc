@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/evaluate.h"
+#include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/rank.h"
 #include "compiler/tensor/check.h"
@@ -232,6 +234,119 @@ void NodeImporter::Set(int i, ImportValue value) {
   if (value->id >= 0 && !value->value) state_.network.tensors[value->id].name = name;
   value->name = name;
   state_.values[name] = std::move(value);
+}
+
+std::shared_ptr<const OnnxGraph> NodeImporter::Body(const std::string& name) {
+  const std::shared_ptr<const OnnxGraph>* body = Attribute<std::shared_ptr<const OnnxGraph>>(name);
+  return body ? *body : nullptr;
+}
+
+absl::StatusOr<std::vector<ImportValue>> NodeImporter::ImportBody(const OnnxGraph& body,
+                                                                  const std::vector<ImportValue>& inputs) {
+  if (inputs.size() != body.inputs.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its body has ", body.inputs.size(), " inputs, but ", inputs.size(), " are given"));
+  }
+  state_.unrolled_nodes_left -= static_cast<int64_t>(body.nodes.size());
+  if (state_.unrolled_nodes_left < 0) {
+    return absl::InvalidArgumentError("loops of more than 20000 nodes in all are not unrolled: make its number of steps smaller");
+  }
+  // Names of the body hide those around it, and are gone after it.
+  std::vector<std::pair<std::string, ImportValue>> hidden;
+  auto hide = [&](const std::string& name) {
+    auto it = state_.values.find(name);
+    hidden.emplace_back(name, it == state_.values.end() ? nullptr : it->second);
+  };
+  for (const OnnxNode& node : body.nodes)
+    for (const std::string& name : node.outputs) hide(name);
+  for (const std::string& name : body.inputs) hide(name);
+  for (const auto& [name, array] : body.initializers) {
+    hide(name);
+    auto value = std::make_shared<ImportedTensor>();
+    value->type = {array->dtype, array->shape};
+    value->value = array;
+    value->name = name;
+    if (auto narrow = body.narrow.find(name); narrow != body.narrow.end()) value->narrow = narrow->second;
+    state_.values[name] = std::move(value);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) state_.values[body.inputs[i]] = inputs[i];
+  RETURN_IF_ERROR(ImportOnnxNodes(body.nodes, state_));
+  std::vector<ImportValue> results;
+  for (const std::string& name : body.outputs) {
+    auto it = state_.values.find(name);
+    if (it == state_.values.end())
+      return absl::InvalidArgumentError(absl::StrCat("no node of its body computes ", Quoted(name)));
+    results.push_back(it->second);
+  }
+  for (auto it = hidden.rbegin(); it != hidden.rend(); ++it) {
+    if (it->second) {
+      state_.values[it->first] = it->second;
+    } else {
+      state_.values.erase(it->first);
+    }
+  }
+  return results;
+}
+
+namespace {
+
+// Operators whose results are elements of their inputs, or were rounded by the bodies that they hold.
+bool MovesData(const std::string& op) {
+  static const auto& names = *new std::set<std::string>{
+      "CenterCropPad", "Compress",  "Concat",        "Constant",  "ConstantOfShape", "DepthToSpace", "Dropout", "Expand",
+      "EyeLike",       "Flatten",   "Gather",        "GatherElements", "GatherND",   "Identity",     "If",      "Loop",
+      "Max",           "MaxPool",   "Min",           "Pad",       "ReduceMax",       "ReduceMin",    "Relu",    "Reshape",
+      "ReverseSequence", "Scan",    "ScatterElements", "ScatterND", "Slice",         "SpaceToDepth", "Split",   "Squeeze",
+      "Tile",          "TopK",      "Transpose",     "Trilu",     "Unsqueeze",       "Where"};
+  return names.count(op) != 0;
+}
+
+}  // namespace
+
+// ONNX's rules of types, as far as they meet narrow types: a result has the type of the first input unless said otherwise.
+std::string NodeImporter::NarrowOf(int result, DType storage) const {
+  auto of_input = [&](int i) {
+    auto it = i < inputs() ? state_.values.find(node_.inputs[i]) : state_.values.end();
+    return it == state_.values.end() ? std::string() : it->second->narrow;
+  };
+  auto of_attribute = [&](const char* name) {
+    auto it = node_.attributes.find(name);
+    const int64_t* type = it == node_.attributes.end() ? nullptr : std::get_if<int64_t>(&it->second);
+    return type ? NarrowNameOfOnnx(static_cast<int>(*type)) : std::string();
+  };
+  const std::string& op = node_.op;
+  if (op == "Constant" || op == "ConstantOfShape") return node_.narrow;
+  if (op == "Cast" || op == "BitCast") return of_attribute("to");
+  if (op == "EyeLike" && node_.attributes.count("dtype") != 0) return of_attribute("dtype");
+  if (op == "CastLike") return of_input(1);
+  if (op == "QuantizeLinear") return inputs() > 2 ? of_input(2) : of_attribute("output_dtype");
+  if (op == "DequantizeLinear") return node_.attributes.count("output_dtype") != 0 ? of_attribute("output_dtype") : of_input(1);
+  if (op == "OneHot") return of_input(2);
+  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" || op == "NonZero") return "";
+  if ((op == "TopK" || op == "MaxPool") && result == 1) return "";
+  for (int i = 0; i < inputs(); ++i) {
+    auto it = state_.values.find(node_.inputs[i]);
+    if (it != state_.values.end() && it->second->type.dtype == storage) return it->second->narrow;
+  }
+  return "";
+}
+
+absl::Status NodeImporter::NarrowResults() {
+  const bool body = node_.op == "If" || node_.op == "Loop" || node_.op == "Scan";
+  for (int i = 0; i < static_cast<int>(node_.outputs.size()) && !body; ++i) {
+    auto it = node_.outputs[i].empty() ? state_.values.end() : state_.values.find(node_.outputs[i]);
+    if (it == state_.values.end()) continue;
+    const std::string narrow = NarrowOf(i, it->second->type.dtype);
+    if (narrow.empty()) continue;
+    if (!MovesData(node_.op)) {
+      const auto saturate = node_.attributes.find("saturate");
+      const int64_t* value = saturate == node_.attributes.end() ? nullptr : std::get_if<int64_t>(&saturate->second);
+      ASSIGN_OR_RETURN(ImportValue rounded, Add("narrow", {it->second}, {{"to", narrow}, {"saturate", value ? *value : 1}}));
+      Set(i, std::move(rounded));
+    }
+    state_.values.at(node_.outputs[i])->narrow = narrow;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status NodeImporter::Emit(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes) {

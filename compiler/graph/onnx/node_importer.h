@@ -23,6 +23,7 @@ struct ImportedTensor {
   std::shared_ptr<const Array> value;  // null: known at run time only
   int id = -1;                         // in the network; -1: not there yet
   std::string name;
+  std::string narrow;  // the type of ONNX that `type` stands for, where that is another (tensor_proto.h)
 };
 using ImportValue = std::shared_ptr<ImportedTensor>;
 
@@ -32,6 +33,9 @@ struct ImportState {
   std::map<std::string, ImportValue> values;
   std::set<std::string> read;  // names that a node or an output reads
   int64_t opset = 0;
+  const OnnxModel* model = nullptr;
+  // Nodes that loops may still be unrolled to.
+  int64_t unrolled_nodes_left = 20000;
   // What constants that are written down in a few bytes may still take in memory.
   int64_t constant_bytes_left = int64_t{1} << 30;
 };
@@ -87,6 +91,11 @@ class NodeImporter {
   // True if somebody reads result i.
   bool IsRead(int i) const;
 
+  // The body that an attribute holds; null where there is none.
+  std::shared_ptr<const OnnxGraph> Body(const std::string& name);
+  // Imports the nodes of a body, once. Returns its results. ResourceExhausted where loops were unrolled too often.
+  absl::StatusOr<std::vector<ImportValue>> ImportBody(const OnnxGraph& body, const std::vector<ImportValue>& inputs);
+
   // Appends a node of our operators; from small constants, computes it at once.
   absl::StatusOr<ImportValue> Add(const std::string& op, const std::vector<ImportValue>& inputs,
                                   Attributes attributes = {});
@@ -99,9 +108,13 @@ class NodeImporter {
   // that the rule did not look at, and a result that is read but was not set, are errors too.
   absl::Status Finish(const absl::Status& rule) const;
 
+  // Rounds or wraps results that stand for a narrow type, and marks them so. After Finish.
+  absl::Status NarrowResults();
+
  private:
   template <typename T>
   const T* Attribute(const std::string& name);
+  std::string NarrowOf(int result, DType storage) const;
   absl::StatusOr<int> IdOf(const ImportValue& value);
 
   ImportState& state_;

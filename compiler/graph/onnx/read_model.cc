@@ -9,6 +9,7 @@
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/tensor/check.h"
 #include "google/protobuf/stubs/logging.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "onnx/onnx_pb.h"
 
 namespace diapason {
@@ -31,7 +32,10 @@ absl::StatusOr<std::shared_ptr<const Array>> TakeTensor(onnx::TensorProto& tenso
   return std::make_shared<const Array>(std::move(array));
 }
 
+absl::StatusOr<std::shared_ptr<const OnnxGraph>> BodyOf(onnx::GraphProto& graph, const std::string& directory);
+
 absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const std::string& directory) {
+  if (!attribute.ref_attr_name().empty()) return OnnxAttribute(OnnxAttributeReference{attribute.ref_attr_name()});
   switch (attribute.type()) {
     case onnx::AttributeProto::INT:
       return OnnxAttribute(int64_t{attribute.i()});
@@ -52,6 +56,10 @@ absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const
       ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(*attribute.mutable_t(), directory));
       return OnnxAttribute(std::move(value));
     }
+    case onnx::AttributeProto::GRAPH: {
+      ASSIGN_OR_RETURN(std::shared_ptr<const OnnxGraph> body, BodyOf(*attribute.mutable_g(), directory));
+      return OnnxAttribute(std::move(body));
+    }
     default:
       return OnnxAttribute(OnnxOtherAttribute{onnx::AttributeProto::AttributeType_Name(attribute.type())});
   }
@@ -60,11 +68,12 @@ absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const
 std::string DomainOf(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
 absl::StatusOr<OnnxNode> NodeOf(onnx::NodeProto& proto, const std::string& directory) {
-  OnnxNode node{proto.op_type(), DomainOf(proto.domain()), proto.name(), {}, {}, {}};
+  OnnxNode node{proto.op_type(), DomainOf(proto.domain()), proto.name(), {}, {}, {}, ""};
   node.inputs.assign(proto.input().begin(), proto.input().end());
   node.outputs.assign(proto.output().begin(), proto.output().end());
   for (size_t i = 0; i < node.outputs.size() && node.name.empty(); ++i) node.name = node.outputs[i];
   for (onnx::AttributeProto& attribute : *proto.mutable_attribute()) {
+    if (attribute.type() == onnx::AttributeProto::TENSOR) node.narrow = NarrowNameOfOnnx(attribute.t().data_type());
     absl::StatusOr<OnnxAttribute> value = AttributeOf(attribute, directory);
     if (!value.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("node ", Quoted(node.name), " (", Printable(node.op),
@@ -85,10 +94,11 @@ absl::StatusOr<OnnxInput> InputOf(const onnx::ValueInfoProto& info) {
   };
   if (!info.type().has_tensor_type()) return bad("is no tensor, which is not supported");
   const onnx::TypeProto::Tensor& type = info.type().tensor_type();
-  OnnxInput input{info.name(), DType::kFloat32, type.has_shape(), {}};
-  absl::StatusOr<DType> dtype = DTypeOfOnnx(type.elem_type());
+  OnnxInput input{info.name(), DType::kFloat32, type.has_shape(), {}, ""};
+  absl::StatusOr<DType> dtype = StorageOfOnnx(type.elem_type());
   if (!dtype.ok()) return bad(std::string(dtype.status().message()));
   input.dtype = *dtype;
+  input.narrow = NarrowNameOfOnnx(type.elem_type());
   for (const onnx::TensorShapeProto::Dimension& d : type.shape().dim()) {
     // Some exporters write 0 or -1 for an extent that is open.
     bool fixed = d.has_dim_value() && d.dim_value() > 0;
@@ -115,16 +125,62 @@ absl::Status ReadOpsets(const onnx::ModelProto& proto, OnnxModel& model) {
   return absl::OkStatus();
 }
 
-absl::Status ReadInitializers(onnx::GraphProto& graph, const std::string& directory, OnnxModel& model) {
+// Initializers of a model or of a body of one.
+template <typename Graph>
+absl::Status ReadInitializers(onnx::GraphProto& graph, const std::string& directory, Graph& read) {
   if (graph.sparse_initializer_size() > 0) {
     return absl::InvalidArgumentError("it has sparse initializers, which are not supported");
   }
   for (onnx::TensorProto& tensor : *graph.mutable_initializer()) {
     const std::string name = tensor.name();
+    if (const std::string narrow = NarrowNameOfOnnx(tensor.data_type()); !narrow.empty()) read.narrow[name] = narrow;
     ASSIGN_OR_RETURN(std::shared_ptr<const Array> value, TakeTensor(tensor, directory));
-    if (!model.initializers.emplace(name, std::move(value)).second) {
+    if (!read.initializers.emplace(name, std::move(value)).second) {
       return absl::InvalidArgumentError(absl::StrCat("it has two initializers ", Quoted(name)));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const OnnxGraph>> BodyOf(onnx::GraphProto& graph, const std::string& directory) {
+  auto body = std::make_shared<OnnxGraph>();
+  RETURN_IF_ERROR(ReadInitializers(graph, directory, *body));
+  for (const onnx::ValueInfoProto& info : graph.input()) body->inputs.push_back(info.name());
+  for (onnx::NodeProto& proto : *graph.mutable_node()) {
+    ASSIGN_OR_RETURN(OnnxNode node, NodeOf(proto, directory));
+    body->nodes.push_back(std::move(node));
+  }
+  for (const onnx::ValueInfoProto& info : graph.output()) body->outputs.push_back(info.name());
+  return body;
+}
+
+absl::Status ReadFunctions(onnx::ModelProto& proto, const std::string& directory, OnnxModel& model) {
+  for (onnx::FunctionProto& function : *proto.mutable_functions()) {
+    OnnxFunction read;
+    read.inputs.assign(function.input().begin(), function.input().end());
+    read.outputs.assign(function.output().begin(), function.output().end());
+    for (onnx::NodeProto& node : *function.mutable_node()) {
+      ASSIGN_OR_RETURN(OnnxNode body, NodeOf(node, directory));
+      read.nodes.push_back(std::move(body));
+    }
+    // What a function needs and the model does not say.
+    for (const onnx::OperatorSetIdProto& opset : function.opset_import())
+      model.opsets.emplace(DomainOf(opset.domain()), opset.version());
+    // attribute_proto of onnx.proto, which Debian's does not know.
+    const google::protobuf::UnknownFieldSet& unknown = function.unknown_fields();
+    for (int i = 0; i < unknown.field_count(); ++i) {
+      const google::protobuf::UnknownField& field = unknown.field(i);
+      onnx::AttributeProto attribute;
+      if (field.number() != 11 || field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
+      if (!attribute.ParseFromString(field.length_delimited()))
+        return absl::InvalidArgumentError(absl::StrCat("function ", Quoted(function.name()), " is damaged"));
+      if (attribute.t().data_location() == onnx::TensorProto::EXTERNAL)
+        return absl::InvalidArgumentError(absl::StrCat("function ", Quoted(function.name()), " has a default in another file"));
+      ASSIGN_OR_RETURN(OnnxAttribute value, AttributeOf(attribute, directory));
+      read.defaults[attribute.name()] = std::move(value);
+    }
+    if (!model.functions.emplace(std::pair(DomainOf(function.domain()), function.name()), std::move(read)).second)
+      return absl::InvalidArgumentError(absl::StrCat("it has two functions ", Quoted(function.name()), ", which is not supported"));
   }
   return absl::OkStatus();
 }
@@ -152,11 +208,21 @@ absl::Status RefuseExternal(const onnx::TensorProto& tensor) {
                    " has its data in another file, which a service does not have: save the model as one file"));
 }
 
+absl::Status RefuseExternalData(const onnx::GraphProto& graph);
+
+absl::Status RefuseExternalData(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
+  for (const onnx::NodeProto& node : nodes) {
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      RETURN_IF_ERROR(RefuseExternal(attribute.t()));
+      if (attribute.has_g()) RETURN_IF_ERROR(RefuseExternalData(attribute.g()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RefuseExternalData(const onnx::GraphProto& graph) {
   for (const onnx::TensorProto& tensor : graph.initializer()) RETURN_IF_ERROR(RefuseExternal(tensor));
-  for (const onnx::NodeProto& node : graph.node())
-    for (const onnx::AttributeProto& attribute : node.attribute()) RETURN_IF_ERROR(RefuseExternal(attribute.t()));
-  return absl::OkStatus();
+  return RefuseExternalData(graph.node());
 }
 
 }  // namespace
@@ -172,7 +238,11 @@ absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& 
     return absl::InvalidArgumentError("it has no graph, or it was cut off: export or download it again");
   }
   RETURN_IF_ERROR(ReadOpsets(proto, model));
-  if (!external_data) RETURN_IF_ERROR(RefuseExternalData(proto.graph()));
+  if (!external_data) {
+    RETURN_IF_ERROR(RefuseExternalData(proto.graph()));
+    for (const onnx::FunctionProto& function : proto.functions()) RETURN_IF_ERROR(RefuseExternalData(function.node()));
+  }
+  RETURN_IF_ERROR(ReadFunctions(proto, directory, model));
   RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, model));
   return model;
 }

@@ -1,5 +1,7 @@
 // Pooling over windows of images (2-D, in either layout) and of volumes (3-D, channels first). Global pools are
 // reductions.
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -95,14 +97,71 @@ int EmitAverage(DagBuilder& b, const OperatorArgs& args, const std::vector<int>&
 }
 
 template <Dimensions kAxes>
-std::vector<Operator> Pools(const char* max, const char* average) {
-  return {{max, OperatorKind::kAnchor, 1, 1, Infer<kAxes>, EmitMax<kAxes>},
-          {average, OperatorKind::kAnchor, 1, 1, InferAverage<kAxes>, EmitAverage<kAxes>}};
+int EmitSum(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  std::vector<int> axes = kAxes(args).value();
+  return EmitWindowReduce(b, args, stages[0], Combiner::kSum, "pool_sum", axes, PoolWindows(args, axes).value());
+}
+
+template <Dimensions kAxes>
+absl::StatusOr<TensorType> InferIndices(const OperatorArgs& args) {
+  ASSIGN_OR_RETURN(TensorType type, Infer<kAxes>(args));
+  return TensorType{DType::kInt64, type.shape};
+}
+
+// Positions in the whole tensor, counted row by row, or column by column of each image where column_major is 1.
+template <Dimensions kAxes>
+int EmitIndices(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+  std::vector<int> axes = kAxes(args).value();
+  std::vector<Window> windows = PoolWindows(args, axes).value();
+  const std::vector<int64_t>& shape = args.inputs[0].shape;
+  const bool columns = args.attributes->Int("column_major", 0) != 0;
+  std::vector<int64_t> kernel, strides(shape.size(), 1);
+  for (const Window& w : windows) kernel.push_back(w.kernel);
+  std::vector<size_t> order(shape.size());  // from the slowest to the fastest
+  std::iota(order.begin(), order.end(), 0);
+  if (columns) std::reverse(order.begin() + 2, order.end());
+  for (size_t k = order.size() - 1; k-- > 0;) strides[order[k]] = strides[order[k + 1]] * shape[order[k + 1]];
+  const DType type = args.inputs[0].dtype;
+  int padded = EmitImagePad(b, stages[0], axes, windows, IdentityOf(Combiner::kMax, type));
+  auto place = [&](const Vars& i, const Vars& r) {
+    Vars at = i;
+    for (size_t d = 0; d < axes.size(); ++d)
+      at[axes[d]] = Add(Mul(i[axes[d]], IntImm(windows[d].stride)), Mul(r[d], IntImm(windows[d].dilation)));
+    return at;
+  };
+  int top = b.Reduce("max_pool", args.output.shape, kernel, Combiner::kMax,
+                     [&](const Vars& i, const Vars& r) { return Wide(b, padded, place(i, r)); });
+  return b.Reduce("max_pool_indices", args.output.shape, kernel, Combiner::kMin, [&](const Vars& i, const Vars& r) {
+    const Vars at = place(i, r);
+    Expr index = IntImm(0), inside = IntImm(1, DType::kBool);
+    for (size_t d = 0; d < at.size(); ++d) {
+      Expr own = at[d];
+      for (size_t k = 0; k < axes.size(); ++k) {
+        if (axes[k] != static_cast<int>(d) || !windows[k].padded()) continue;
+        own = Sub(own, IntImm(windows[k].before));
+        inside = And(inside, And(Le(IntImm(0), own), Lt(own, IntImm(shape[d]))));
+      }
+      index = Add(index, Mul(own, IntImm(strides[d])));
+    }
+    return Select(And(inside, Eq(Wide(b, padded, at), Wide(b, top, i))), index, IntImm(std::numeric_limits<int64_t>::max()));
+  });
+}
+
+struct PoolNames {
+  const char *max, *average, *sum, *indices;
+};
+
+template <Dimensions kAxes>
+std::vector<Operator> Pools(const PoolNames& names) {
+  return {{names.max, OperatorKind::kAnchor, 1, 1, Infer<kAxes>, EmitMax<kAxes>},
+          {names.average, OperatorKind::kAnchor, 1, 1, InferAverage<kAxes>, EmitAverage<kAxes>},
+          {names.sum, OperatorKind::kAnchor, 1, 1, InferAverage<kAxes>, EmitSum<kAxes>},
+          {names.indices, OperatorKind::kAnchor, 1, 1, InferIndices<kAxes>, EmitIndices<kAxes>}};
 }
 
 }  // namespace
 
-std::vector<Operator> Pool() { return Pools<ImageDimensions>("max_pool", "avg_pool"); }
-std::vector<Operator> Pool3d() { return Pools<VolumeDimensions>("max_pool3d", "avg_pool3d"); }
+std::vector<Operator> Pool() { return Pools<ImageDimensions>({"max_pool", "avg_pool", "sum_pool", "max_pool_indices"}); }
+std::vector<Operator> Pool3d() { return Pools<VolumeDimensions>({"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"}); }
 
 }  // namespace diapason::ops

@@ -21,14 +21,16 @@ absl::StatusOr<TensorType> InferCumulativeSum(const OperatorArgs& args) {
   return args.inputs[0];
 }
 
-int EmitCumulativeSum(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
+template <Combiner kCombiner>
+int EmitCumulative(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
   int64_t axis = AxisOf(args, "axis", 0, shape.size());
   bool exclusive = args.attributes->Int("exclusive", 0) != 0, reverse = args.attributes->Int("reverse", 0) != 0;
-  return b.Reduce("cumulative_sum", shape, {shape[axis]}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+  const bool sum = kCombiner == Combiner::kSum;
+  return b.Reduce(sum ? "cumulative_sum" : "cumulative_product", shape, {shape[axis]}, kCombiner, [&](const Vars& i, const Vars& r) {
     Expr low = reverse ? i[axis] : r[0], high = reverse ? r[0] : i[axis];
     Expr x = Wide(b, stages[0], With(i, axis, r[0]));
-    return Select(exclusive ? Lt(low, high) : Le(low, high), x, Literal(0, x->dtype));
+    return Select(exclusive ? Lt(low, high) : Le(low, high), x, Literal(sum ? 0 : 1, x->dtype));
   });
 }
 
@@ -87,7 +89,8 @@ int EmitTopK(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& st
 }  // namespace
 
 std::vector<Operator> SelectAlong() {
-  return {{"cumulative_sum", OperatorKind::kAnchor, 1, 1, InferCumulativeSum, EmitCumulativeSum},
+  return {{"cumulative_sum", OperatorKind::kAnchor, 1, 1, InferCumulativeSum, EmitCumulative<Combiner::kSum>},
+          {"cumulative_product", OperatorKind::kAnchor, 1, 1, InferCumulativeSum, EmitCumulative<Combiner::kProd>},
           {"arg_max", OperatorKind::kAnchor, 1, 1, InferArg, EmitArg<true>},
           {"arg_min", OperatorKind::kAnchor, 1, 1, InferArg, EmitArg<false>},
           {"top_k_indices", OperatorKind::kAnchor, 1, 1, InferTopK, EmitTopK}};

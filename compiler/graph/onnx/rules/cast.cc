@@ -9,8 +9,8 @@ namespace {
 
 absl::Status Import(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
-  node.Ignore({"saturate", "round_mode"});  // of 8-bit floats
-  absl::StatusOr<DType> to = DTypeOfOnnx(static_cast<int>(node.Int("to", 0)));
+  node.Ignore({"saturate", "round_mode"});  // of floats of 8 bits, which NodeImporter rounds
+  absl::StatusOr<DType> to = StorageOfOnnx(static_cast<int>(node.Int("to", 0)));
   if (!to.ok()) return absl::InvalidArgumentError(absl::StrCat("its result ", to.status().message()));
   return node.Emit("cast", {x}, {{"to", NameOf(*to)}});
 }

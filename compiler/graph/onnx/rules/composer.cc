@@ -1,5 +1,7 @@
 #include "compiler/graph/onnx/rules/composer.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace diapason::onnx_rules {
 namespace {
 
@@ -7,6 +9,19 @@ namespace {
 ImportValue Nothing() { return KnownValue(Array(DType::kFloat32, {}), ""); }
 
 }  // namespace
+
+absl::StatusOr<int64_t> NormalAxis(int64_t axis, const ImportValue& x) {
+  const int64_t rank = RankOf(x);
+  if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+  return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
+}
+
+int64_t Composer::Axis(int64_t axis, const ImportValue& x) {
+  absl::StatusOr<int64_t> normal = NormalAxis(axis, x);
+  if (normal.ok()) return *normal;
+  Fail(normal.status());
+  return 0;
+}
 
 ImportValue Composer::Input(int i) {
   absl::StatusOr<ImportValue> value = node_.Input(i);

@@ -13,6 +13,11 @@
 
 namespace diapason::onnx_rules {
 
+inline int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
+
+// An axis of x counted from the front; InvalidArgument if it is outside.
+absl::StatusOr<int64_t> NormalAxis(int64_t axis, const ImportValue& x);
+
 class Composer {
  public:
   using Ints = std::vector<int64_t>;
@@ -29,6 +34,9 @@ class Composer {
   // Input i of the node; a missing one is an error.
   ImportValue Input(int i);
   ImportValue Op(const std::string& op, const std::vector<ImportValue>& inputs, Attributes attributes = {});
+
+  // NormalAxis; 0 after an error.
+  int64_t Axis(int64_t axis, const ImportValue& x);
 
   // Constants. A scalar of the type of `like`.
   ImportValue Scalar(double value, DType dtype);

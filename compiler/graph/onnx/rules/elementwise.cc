@@ -19,7 +19,10 @@ const char* OurName(const std::string& op) {
       {"Asinh", "asinh"},
       {"Atan", "atan"},
       {"Atanh", "atanh"},
+      {"BitwiseAnd", "bitwise_and"},
       {"BitwiseNot", "bitwise_not"},
+      {"BitwiseOr", "bitwise_or"},
+      {"BitwiseXor", "bitwise_xor"},
       {"Celu", "celu"},
       {"Cos", "cos"},
       {"Cosh", "cosh"},
@@ -109,7 +112,7 @@ absl::Status ImportMod(NodeImporter& node) {
 
 absl::Status ImportCastLike(NodeImporter& node) {
   Composer c(node);
-  node.Int("saturate", 1);  // of 8-bit floats, which are refused
+  node.Ignore({"saturate", "round_mode"});  // of floats of 8 bits, which NodeImporter rounds
   ImportValue x = c.Input(0), like = c.Input(1);
   return c.Finish(c.Cast(x, like->type.dtype));
 }
@@ -184,6 +187,25 @@ absl::Status ImportPRelu(NodeImporter& node) {
   return node.Emit("add", {positive, scaled});
 }
 
+// By bits: to the left or to the right.
+absl::Status ImportBitShift(NodeImporter& node) {
+  Composer c(node);
+  const std::string direction = node.String("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT") {
+    return absl::InvalidArgumentError(absl::StrCat("direction must be LEFT or RIGHT, not '", direction, "'"));
+  }
+  return c.Finish(c.Op(direction == "LEFT" ? "shift_left" : "shift_right", {c.Input(0), c.Input(1)}));
+}
+
+absl::Status ImportSwiGlu(NodeImporter& node) {
+  Composer c(node);
+  ImportValue a = c.Input(0), b = c.Input(1);
+  if (!(a->type == b->type)) {
+    return absl::InvalidArgumentError(absl::StrCat("inputs must be alike, not ", a->type.ToString(), " and ", b->type.ToString()));
+  }
+  return c.Finish(c.Mul(c.Op("swish", {a}, {{"alpha", node.Float("alpha", 1)}}), b));
+}
+
 absl::Status ImportWhere(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   if (inputs.size() != 3) return absl::InvalidArgumentError("it must have 3 inputs");
@@ -194,11 +216,12 @@ absl::Status ImportWhere(NodeImporter& node) {
 
 std::vector<OnnxRule> Elementwise() {
   std::vector<OnnxRule> rules = {
+      {"BitShift", ImportBitShift}, {"SwiGLU", ImportSwiGlu},
       {"CastLike", ImportCastLike}, {"Div", ImportDiv},     {"Gelu", ImportGelu},     {"Greater", ImportGreater},
       {"GreaterOrEqual", ImportGreater}, {"IsInf", ImportIsInf}, {"Max", ImportVariadic}, {"Mean", ImportVariadic},
       {"Min", ImportVariadic},      {"Mod", ImportMod},     {"Pow", ImportPow},       {"PRelu", ImportPRelu},
       {"Sum", ImportVariadic},      {"Where", ImportWhere}};
-  for (const char* op : {"Add", "And", "Equal", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"}) {
+  for (const char* op : {"Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"}) {
     rules.push_back({op, ImportBinary});
   }
   for (const char* op :

@@ -10,8 +10,6 @@ namespace {
 
 using Ints = Composer::Ints;
 
-int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
-
 absl::Status ImportGelu(NodeImporter& node, const char* op) {
   Composer c(node);
   ImportValue x = c.Input(0);

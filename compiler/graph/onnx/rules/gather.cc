@@ -1,5 +1,6 @@
 // Elements of one axis chosen by indices.
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -19,14 +20,10 @@ absl::Status CheckIndices(const Array& indices, int64_t extent) {
 absl::Status Import(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(ImportValue indices, node.Input(1));
-  int64_t rank = static_cast<int64_t>(x->type.shape.size()), axis = node.Int("axis", 0);
-  if (axis < -rank || axis >= rank) {
-    return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
-  }
-  if (indices->value) {
-    RETURN_IF_ERROR(CheckIndices(*indices->value, x->type.shape[axis < 0 ? axis + rank : axis]));
-  }
-  return node.Emit("gather", {x, indices}, {{"axis", axis}});
+  const int64_t given = node.Int("axis", 0);
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
+  if (indices->value) RETURN_IF_ERROR(CheckIndices(*indices->value, x->type.shape[axis]));
+  return node.Emit("gather", {x, indices}, {{"axis", given}});
 }
 
 }  // namespace

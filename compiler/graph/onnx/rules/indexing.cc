@@ -15,14 +15,6 @@ namespace {
 
 using Ints = Composer::Ints;
 
-int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
-
-absl::StatusOr<int64_t> Normal(int64_t axis, const ImportValue& x) {
-  int64_t rank = RankOf(x);
-  if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
-}
-
 // 0, 1, ... along one axis of a tensor of that rank.
 ImportValue Counting(Composer& c, int64_t extent, int64_t axis, int64_t rank, DType dtype = DType::kInt64) {
   Ints shape(rank, 1);
@@ -63,7 +55,7 @@ absl::Status ScatterNd(NodeImporter& node) {
 absl::Status ImportArg(NodeImporter& node, const char* op) {
   Composer c(node);
   ImportValue x = c.Input(0);
-  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", 0), x));
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", 0), x));
   bool keep = node.Int("keepdims", 1) != 0;
   ImportValue found = c.Op(op, {x}, {{"axis", axis}, {"select_last_index", node.Int("select_last_index", 0)}});
   return c.Finish(keep ? found : c.Squeeze(found, {axis}));
@@ -75,7 +67,7 @@ absl::Status ArgMin(NodeImporter& node) { return ImportArg(node, "arg_min"); }
 absl::Status Hardmax(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), rows = x;
-  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", node.opset() >= 13 ? -1 : 1), x));
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", node.opset() >= 13 ? -1 : 1), x));
   if (node.opset() < 13) {
     rows = c.Op("flatten", {x}, {{"axis", axis}});
     axis = 1;
@@ -85,20 +77,46 @@ absl::Status Hardmax(NodeImporter& node) {
   return c.Finish(c.Reshape(c.Cast(hit, x->type.dtype), x->type.shape));
 }
 
-absl::Status CumSum(NodeImporter& node) {
+absl::Status ImportCumulative(NodeImporter& node, const char* op) {
   Composer c(node);
   ImportValue x = c.Input(0);
   ASSIGN_OR_RETURN(int64_t given, KnownInt(node, 1, "the axis"));
-  ASSIGN_OR_RETURN(int64_t axis, Normal(given, x));
-  return c.Finish(c.Op("cumulative_sum", {x},
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
+  return c.Finish(c.Op(op, {x},
                        {{"axis", axis}, {"exclusive", node.Int("exclusive", 0)}, {"reverse", node.Int("reverse", 0)}}));
+}
+
+absl::Status CumSum(NodeImporter& node) { return ImportCumulative(node, "cumulative_sum"); }
+absl::Status CumProd(NodeImporter& node) { return ImportCumulative(node, "cumulative_product"); }
+
+// Elements of a cache replaced from a place on that may differ by batch element.
+absl::Status TensorScatter(NodeImporter& node) {
+  Composer c(node);
+  ImportValue cache = c.Input(0), update = c.Input(1);
+  const int64_t axis = c.Axis(node.Int("axis", -2), cache), rank = RankOf(cache);
+  const std::string mode = node.String("mode", "linear");
+  RETURN_IF_ERROR(c.status());
+  if (mode != "linear" && mode != "circular") return absl::InvalidArgumentError(absl::StrCat("mode must be linear or circular, not '", mode, "'"));
+  Ints expected = cache->type.shape;
+  if (RankOf(update) == rank) expected[axis] = update->type.shape[axis];
+  if (axis == 0 || update->type.shape != expected || expected[axis] > cache->type.shape[axis]) {
+    return absl::InvalidArgumentError(absl::StrCat("an update of ", update->type.ToString(), " does not fit ", cache->type.ToString(), " in axis ", axis));
+  }
+  ImportValue place = Counting(c, expected[axis], axis, rank);
+  if (node.HasInput(2)) {
+    Ints first(rank, 1);
+    first[0] = expected[0];
+    place = c.Add(place, c.Reshape(c.Cast(c.Input(2), DType::kInt64), first));
+  }
+  if (mode == "circular") place = c.Op("mod", {place, c.Scalar(static_cast<double>(cache->type.shape[axis]), place)});
+  return c.Finish(c.Op("scatter_elements", {cache, c.Expand(place, expected), update}, {{"axis", axis}}));
 }
 
 // k is an attribute before opset 10, an input from there on.
 absl::Status TopK(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
-  ASSIGN_OR_RETURN(int64_t axis, Normal(node.Int("axis", -1), x));
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
   int64_t k = node.opset() < 10 ? node.Int("k", 0) : 0;
   if (node.opset() >= 10) {
     ASSIGN_OR_RETURN(k, KnownInt(node, 1, "k"));
@@ -156,7 +174,7 @@ absl::Status EyeLike(NodeImporter& node) {
   if (RankOf(x) != 2) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
   DType dtype = x->type.dtype;
   if (node.Has("dtype")) {
-    ASSIGN_OR_RETURN(dtype, DTypeOfOnnx(static_cast<int>(node.Int("dtype", 1))));
+    ASSIGN_OR_RETURN(dtype, StorageOfOnnx(static_cast<int>(node.Int("dtype", 1))));
   }
   int64_t rows = x->type.shape[0], columns = x->type.shape[1], k = node.Int("k", 0);
   Array eye(dtype, {rows, columns});
@@ -255,8 +273,8 @@ absl::Status SpaceToDepth(NodeImporter& node) {
 absl::Status ReverseSequence(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), lengths = c.Cast(c.Input(1), DType::kInt64);
-  ASSIGN_OR_RETURN(int64_t time, Normal(node.Int("time_axis", 0), x));
-  ASSIGN_OR_RETURN(int64_t batch, Normal(node.Int("batch_axis", 1), x));
+  ASSIGN_OR_RETURN(int64_t time, NormalAxis(node.Int("time_axis", 0), x));
+  ASSIGN_OR_RETURN(int64_t batch, NormalAxis(node.Int("batch_axis", 1), x));
   if (time == batch) return absl::InvalidArgumentError("time_axis and batch_axis must differ");
   Ints shape(RankOf(x), 1);
   shape[batch] = x->type.shape[batch];
@@ -298,7 +316,7 @@ absl::Status Compress(NodeImporter& node) {
   }
   int64_t axis = 0;
   if (node.Has("axis")) {
-    ASSIGN_OR_RETURN(axis, Normal(node.Int("axis", 0), x));
+    ASSIGN_OR_RETURN(axis, NormalAxis(node.Int("axis", 0), x));
   } else {
     x = c.Reshape(x, {-1});
   }
@@ -322,6 +340,8 @@ std::vector<OnnxRule> Indexing() {
           {"ArgMin", ArgMin},
           {"Hardmax", Hardmax},
           {"CumSum", CumSum},
+          {"CumProd", CumProd},
+          {"TensorScatter", TensorScatter},
           {"TopK", TopK},
           {"OneHot", OneHot},
           {"Trilu", Trilu},

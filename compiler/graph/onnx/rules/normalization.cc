@@ -11,14 +11,6 @@ namespace {
 
 using Ints = Composer::Ints;
 
-int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
-
-absl::StatusOr<int64_t> AxisOf(NodeImporter& node, const ImportValue& x, int64_t fallback) {
-  int64_t axis = node.Int("axis", fallback), rank = RankOf(x);
-  if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
-}
-
 // A parameter of each channel, for a tensor with the channels in axis 1.
 ImportValue OfChannels(Composer& c, const ImportValue& parameter, int64_t rank) {
   if (RankOf(parameter) != 1) {
@@ -49,7 +41,7 @@ void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& x, int64_
 absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
   Composer c(node);
   ImportValue x = c.Input(0), scale = c.Input(1);
-  ASSIGN_OR_RETURN(int64_t axis, AxisOf(node, x, -1));
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
   double epsilon = node.Float("epsilon", 1e-5);
   node.Int("stash_type", 1);  // sums are float32 at least
   ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
@@ -111,7 +103,7 @@ absl::Status MeanVarianceNormalization(NodeImporter& node) {
 absl::Status LpNormalization(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
-  ASSIGN_OR_RETURN(int64_t axis, AxisOf(node, x, -1));
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
   int64_t p = node.Int("p", 2);
   if (p != 1 && p != 2) return absl::InvalidArgumentError(absl::StrCat("p must be 1 or 2, not ", p));
   ImportValue power = p == 1 ? c.Op("abs", {x}) : c.Mul(x, x);

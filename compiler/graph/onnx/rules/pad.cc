@@ -1,5 +1,6 @@
 // Padding: attributes before opset 11, inputs from there on.
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -17,10 +18,7 @@ absl::Status Import(NodeImporter& node) {
       return absl::InvalidArgumentError(absl::StrCat(pads.values.size(), " pads are given for ", axes.size(), " axes"));
     }
     for (size_t k = 0; k < axes.size(); ++k) {
-      int64_t axis = axes[k] < 0 ? axes[k] + rank : axes[k];
-      if (axis < 0 || axis >= rank) {
-        return absl::InvalidArgumentError(absl::StrCat("axis ", axes[k], " is outside of ", x->type.ToString()));
-      }
+      ASSIGN_OR_RETURN(int64_t axis, NormalAxis(axes[k], x));
       all[axis] = pads.values[k];
       all[axis + rank] = pads.values[k + axes.size()];
     }

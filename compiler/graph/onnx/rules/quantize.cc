@@ -1,6 +1,8 @@
 // Quantised operators. A quantised tensor stands for (q - zero point) * scale. Products of integers are summed as int32,
 // exactly; the scale and the rounding (half to even) are float32, as in ONNX Runtime.
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/composer.h"
@@ -14,17 +16,12 @@ namespace {
 
 using Ints = Composer::Ints;
 
-int64_t RankOf(const ImportValue& x) { return static_cast<int64_t>(x->type.shape.size()); }
-
 // A parameter of the whole tensor, of one axis, or of blocks of it, in a shape that broadcasts to x.
 ImportValue Spread(NodeImporter& node, Composer& c, const ImportValue& parameter, const ImportValue& x) {
-  int64_t rank = RankOf(x), axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  int64_t rank = RankOf(x), given = node.Int("axis", 1), block = node.Int("block_size", 0);
   if (parameter->type.elements() == 1) return c.Reshape(parameter, {});
-  if (axis < -rank || axis >= rank) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString())));
-    return parameter;
-  }
-  if (axis < 0) axis += rank;
+  int64_t axis = c.Axis(given, x);
+  if (!c.ok()) return parameter;
   if (RankOf(parameter) == 1 && block == 0) {
     Ints shape(rank, 1);
     shape[axis] = parameter->type.elements();
@@ -40,6 +37,16 @@ ImportValue Spread(NodeImporter& node, Composer& c, const ImportValue& parameter
   if (block == 0) block = (extent + blocks - 1) / blocks;
   for (int64_t i = 0; i < extent; ++i) repeated.push_back(std::min(i / block, blocks - 1));
   return c.Op("gather", {parameter, c.Indices(repeated)}, {{"axis", axis}});
+}
+
+// The numbers of a type of integers; int8 and uint8 hold those of 4 and 2 bits too, int32 those of 16.
+absl::StatusOr<std::pair<double, double>> LimitsOf(const std::string& type) {
+  static const auto& limits = *new std::map<std::string, std::pair<double, double>>{
+      {"int8", {-128, 127}}, {"uint8", {0, 255}}, {"int16", {-32768, 32767}}, {"uint16", {0, 65535}},
+      {"int4", {-8, 7}},     {"uint4", {0, 15}},  {"int2", {-2, 1}},          {"uint2", {0, 3}}};
+  auto it = limits.find(type);
+  if (it != limits.end()) return it->second;
+  return absl::InvalidArgumentError(absl::StrCat("it quantises to ", type, ", which is not supported"));
 }
 
 void Limits(DType dtype, double& low, double& high) {
@@ -60,20 +67,25 @@ absl::Status QuantizeLinear(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), scale = Spread(node, c, c.Input(1), x), zero;
   DType to = DType::kUint8;
+  std::string name = "uint8";
+  int64_t type = node.Int("output_dtype", 0);
   if (node.HasInput(2)) {
     zero = c.Input(2);
     to = zero->type.dtype;
+    name = zero->narrow.empty() ? NameOf(to) : zero->narrow;
     zero = Spread(node, c, zero, x);
-  } else if (int64_t type = node.Int("output_dtype", 0); type != 0) {
-    ASSIGN_OR_RETURN(to, DTypeOfOnnx(static_cast<int>(type)));
+  } else if (type != 0) {
+    ASSIGN_OR_RETURN(to, StorageOfOnnx(static_cast<int>(type)));
+    name = NarrowNameOfOnnx(static_cast<int>(type));
+    if (name.empty()) name = NameOf(to);
   }
-  node.Int("saturate", 1);
-  node.Int("precision", 0);
-  if (to != DType::kInt8 && to != DType::kUint8) {
-    return absl::InvalidArgumentError(absl::StrCat("it quantises to ", NameOf(to), "; int8 and uint8 are supported"));
-  }
-  ImportValue work = c.Cast(x, DType::kFloat32);
-  return c.Finish(Rounded(c, c.Div(work, c.Cast(scale, DType::kFloat32)), zero, to));
+  node.Ignore({"saturate", "precision"});
+  ImportValue q = c.Div(c.Cast(x, DType::kFloat32), c.Cast(scale, DType::kFloat32));
+  if (name.rfind("float", 0) == 0 && name != NameOf(to)) return c.Finish(q);  // NodeImporter rounds it
+  ASSIGN_OR_RETURN(auto limits, LimitsOf(name));
+  q = c.Op("round", {q});
+  if (zero) q = c.Add(q, c.Cast(zero, q->type.dtype));
+  return c.Finish(c.Cast(c.Op("clip", {q}, {{"min", limits.first}, {"max", limits.second}}), to));
 }
 
 ImportValue Dequantized(Composer& c, const ImportValue& x, const ImportValue& scale, const ImportValue& zero) {
@@ -87,8 +99,13 @@ absl::Status DequantizeLinear(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), scale = Spread(node, c, c.Input(1), x), zero;
   if (node.HasInput(2)) zero = Spread(node, c, c.Input(2), x);
-  node.Int("output_dtype", 0);
-  return c.Finish(Dequantized(c, x, scale, zero));
+  int64_t type = node.Int("output_dtype", 0);
+  ImportValue y = Dequantized(c, x, scale, zero);
+  if (type != 0) {
+    ASSIGN_OR_RETURN(DType to, StorageOfOnnx(static_cast<int>(type)));
+    y = c.Cast(y, to);
+  }
+  return c.Finish(y);
 }
 
 // Scale and zero point of the range of x with 0 in it: results 1 and 2.

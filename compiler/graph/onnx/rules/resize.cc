@@ -223,9 +223,9 @@ absl::Status ImportResize(NodeImporter& node) {
              node.Int("antialias", 0) != 0};
   Request r;
   r.policy = node.String("keep_aspect_ratio_policy", "stretch");
-  for (int64_t axis : node.Ints("axes", {})) {
-    if (axis < -rank || axis >= rank) return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
-    r.axes.push_back(axis < 0 ? axis + rank : axis);
+  for (int64_t given : node.Ints("axes", {})) {
+    ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
+    r.axes.push_back(axis);
   }
   for (int64_t d = 0; d < rank && !node.Has("axes"); ++d) r.axes.push_back(d);
   int scales = old ? 1 : 2;

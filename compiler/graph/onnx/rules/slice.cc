@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -32,11 +33,8 @@ absl::Status ImportSlice(NodeImporter& node) {
 absl::Status ImportSplit(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
   ASSIGN_OR_RETURN(NodeImporter::OptionalInts split, node.IntsByOpset("split", 13, 1));
-  int64_t rank = static_cast<int64_t>(x->type.shape.size()), axis = node.Int("axis", 0);
-  if (axis < -rank || axis >= rank) {
-    return absl::InvalidArgumentError(absl::StrCat("axis ", axis, " is outside of ", x->type.ToString()));
-  }
-  int64_t extent = x->type.shape[axis < 0 ? axis + rank : axis];
+  ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", 0), x));
+  int64_t extent = x->type.shape[axis];
   int64_t count = static_cast<int64_t>(node.node().outputs.size());
   std::vector<int64_t> parts = split.present ? split.values : std::vector<int64_t>(count, extent / count);
   if (int64_t named = node.Int("num_outputs", count); !split.present && node.opset() >= 18 && named == count) {

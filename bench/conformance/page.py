@@ -1,0 +1,72 @@
+"""docs/operators.md from the verdicts of the conformance cases."""
+import collections
+import re
+import subprocess
+
+import onnx
+
+HEAD = """# Operators
+
+Written by `bench/conformance/conformance.py`; do not edit. It runs the conformance cases of ONNX (Debian's libonnx-testdata and the
+`onnx` {version} wheel) in the interpreter, each in a process of its own. The compiled code of an operator is made from the same expression that
+the interpreter evaluates, and is compared with it in the tests of `tests/build`.
+
+Inputs that decide about shapes (the shape of a Reshape, the axes of a ReduceSum) are constants in a model that is compiled, and in these cases.
+
+{summary}
+
+- **Opsets**: versions of ONNX's operator set in which the operator was defined or changed; those from 7 to 24 are read.
+- **Types**: element types of the cases that pass.
+- **Passed**: of all cases of the operator, from both sources.
+"""
+
+
+def opsets_of(name):
+    versions = sorted({s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == name and s.domain == ""})
+    return ", ".join(str(v) for v in versions)
+
+
+def short(reason):
+    """The part of an error that does not depend on the case."""
+    reason = re.sub(r"^cannot import '[^']*': ", "", reason)
+    reason = re.sub(r"^node '[^']*' \([^)]*\): ", "", reason)
+    reason = re.sub(r": export the model without them, or add them as CONTRIBUTING.md says", "", reason)
+    reason = re.sub(r"it has operators that are not supported, of opset \d+: ", "operator not supported: ", reason)
+    reason = re.sub(r"^'[^']*/(?:in|out)put_\d+.pb': ", "", reason)
+    reason = re.sub(r"'[^']*'", "'...'", reason)
+    return reason.replace("|", "\\|")
+
+
+def write_page(path, results, programs):
+    known = set(subprocess.run([programs / "conformance_case", "--list"], capture_output=True, text=True, check=True).stdout.split())
+    by_operator = collections.defaultdict(list)
+    for case, verdict in results:
+        if case.kind == "node":
+            by_operator[case.operator].append((case, verdict))
+    lines = [HEAD.format(version=onnx.__version__, summary=summary(results)), "## ONNX's operators\n"]
+    lines += ["| operator | opsets | types | passed | why the others do not |", "|---|---|---|---|---|"]
+    for name in sorted(by_operator):
+        cases = by_operator[name]
+        passed = [c for c, (s, _) in cases if s == "passed"]
+        types = sorted(set().union(*(c.types for c in passed))) if passed else []
+        why = collections.Counter(short(r) if s in ("refused", "failed") else f"**{s}**: {short(r)}" for _, (s, r) in cases if s != "passed")
+        reasons = "; ".join(f"{n}: {r}" for r, n in why.most_common())
+        lines.append(f"| {name} | {opsets_of(name)} | {', '.join(types)} | {len(passed)} of {len(cases)} | {reasons} |")
+    rest = sorted(n for n in known if n not in by_operator)
+    lines += ["\n## Operators without cases of their own\n", "Read, and tested in `tests/graph`: " + ", ".join(f"`{n}`" for n in rest) + "."]
+    lines += ["\n## Whole models\n", "| kind | passed | why the others do not |", "|---|---|---|"]
+    for kind in ("simple", "pytorch-operator", "pytorch-converted", "light"):
+        of_kind = [v for c, v in results if c.kind == kind]
+        why = collections.Counter(short(r) for s, r in of_kind if s != "passed")
+        lines.append(f"| {kind} | {sum(s == 'passed' for s, _ in of_kind)} of {len(of_kind)} | "
+                     + "; ".join(f"{n}: {r}" for r, n in why.most_common()) + " |")
+    path.write_text("\n".join(lines) + "\n")
+
+
+def summary(results):
+    passed = sum(s == "passed" for _, (s, _) in results)
+    static = [s for c, (s, _) in results if c.static]
+    bad = sum(s in ("wrong", "crashed", "hung") for _, (s, _) in results)
+    share = 100 * static.count("passed") / len(static)
+    return (f"{passed} of {len(results)} cases pass; of the {len(static)} whose inputs and outputs are tensors of static shape, "
+            f"{static.count('passed')} ({share:.1f}%). {bad} crash, hang or give a wrong result; the others are refused with the reason below.")

@@ -1,0 +1,74 @@
+#include "compiler/graph/onnx/import_nodes.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// "node 'conv1' (Conv of opset 13)".
+std::string NodeText(const OnnxModel& model, const OnnxNode& node) {
+  auto opset = model.opsets.find(node.domain);
+  std::string op = node.domain.empty() ? node.op : absl::StrCat(node.domain, ".", node.op);
+  return absl::StrCat("node '", Printable(node.name), "' (", Printable(op), " of opset ",
+                      opset == model.opsets.end() ? "unknown" : absl::StrCat(opset->second), ")");
+}
+
+const OnnxRule* RuleOf(const OnnxNode& node) { return FindOnnxRule(node.domain, node.op); }
+
+void CountMissing(const std::vector<OnnxNode>& nodes, std::map<std::string, int>& missing) {
+  for (const OnnxNode& node : nodes) {
+    if (!RuleOf(node)) ++missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
+    for (const auto& [name, value] : node.attributes) {
+      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value)) CountMissing((*body)->nodes, missing);
+    }
+  }
+}
+
+absl::Status ImportNode(const OnnxNode& node, ImportState& state) {
+  NodeImporter importer(state, node);
+  absl::Status status = RuleOf(node)->import(importer);
+  status = importer.Finish(status);
+  if (status.ok()) status = importer.NarrowResults();
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(NodeText(*state.model, node), ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status CheckOnnxOperators(const OnnxModel& model) {
+  std::map<std::string, int> missing;
+  CountMissing(model.nodes, missing);
+  if (missing.empty()) return absl::OkStatus();
+  std::string list = absl::StrJoin(missing, ", ", [](std::string* out, const auto& entry) {
+    absl::StrAppend(out, Printable(entry.first), entry.second > 1 ? absl::StrCat(" (", entry.second, " nodes)") : "");
+  });
+  return absl::InvalidArgumentError(
+      absl::StrCat("it has operators that are not supported, of opset ", model.opset(), ": ", list,
+                   ": export the model without them, or add them as CONTRIBUTING.md says"));
+}
+
+void AddReadNames(const std::vector<OnnxNode>& nodes, std::set<std::string>& names) {
+  for (const OnnxNode& node : nodes) {
+    names.insert(node.inputs.begin(), node.inputs.end());
+    for (const auto& [name, value] : node.attributes) {
+      const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value);
+      if (!body) continue;
+      AddReadNames((*body)->nodes, names);
+      names.insert((*body)->outputs.begin(), (*body)->outputs.end());
+    }
+  }
+}
+
+absl::Status ImportOnnxNodes(const std::vector<OnnxNode>& nodes, ImportState& state) {
+  for (const OnnxNode& node : nodes) RETURN_IF_ERROR(ImportNode(node, state));
+  return absl::OkStatus();
+}
+
+}  // namespace diapason

@@ -1,0 +1,415 @@
+// Attention: scores of queries and keys, a softmax over the keys, a weighted sum of values. ONNX's operator, those of ONNX
+// Runtime, and the rotary embedding of queries and keys.
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/rules.h"
+#include "compiler/graph/onnx/tensor_proto.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason::onnx_rules {
+namespace {
+
+using Ints = Composer::Ints;
+
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+// What is attended to. Queries are batch x heads x queries x size; keys and values are batch x groups x keys x size, where
+// groups divide heads.
+struct Heads {
+  ImportValue q, k, v;
+  double scale = 1, softcap = 0;
+  ImportValue bias = nullptr;  // added to the scores; null: none
+  bool may_mask_rows = false;  // a row of the bias may be -infinity throughout: then its results are 0
+  std::optional<DType> precision = std::nullopt;  // of the softmax
+
+  int64_t batch() const { return q->type.shape[0]; }
+  int64_t heads() const { return q->type.shape[1]; }
+  int64_t queries() const { return q->type.shape[2]; }
+  int64_t groups() const { return k->type.shape[1]; }
+  int64_t keys() const { return k->type.shape[2]; }
+};
+
+// What a node may hand out besides the result.
+struct Scores {
+  ImportValue raw, capped, biased, weights;
+};
+
+absl::Status CheckHeads(const Heads& h) {
+  auto fits = [&] {
+    for (const ImportValue& x : {h.q, h.k, h.v}) {
+      if (RankOf(x) != 4 || x->type.shape[0] != h.q->type.shape[0]) return false;
+    }
+    const Ints &q = h.q->type.shape, &k = h.k->type.shape, &v = h.v->type.shape;
+    return k[1] == v[1] && k[2] == v[2] && k[3] == q[3] && q[1] % k[1] == 0;
+  };
+  if (fits()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("queries of ", h.q->type.ToString(), ", keys of ", h.k->type.ToString(),
+                                                 " and values of ", h.v->type.ToString(),
+                                                 " (batch x heads x length x size) do not fit together"));
+}
+
+// A product over groups: heads of one group share its keys or values.
+ImportValue Grouped(Composer& c, const Heads& h, const ImportValue& a, const ImportValue& b) {
+  if (h.heads() == h.groups()) return c.Matmul(a, b);
+  const Ints &x = a->type.shape, &y = b->type.shape;
+  ImportValue apart = c.Reshape(a, {x[0], h.groups(), h.heads() / h.groups(), x[2], x[3]});
+  ImportValue product = c.Matmul(apart, c.Reshape(b, {y[0], y[1], 1, y[2], y[3]}));
+  return c.Reshape(product, {x[0], x[1], x[2], y[3]});
+}
+
+ImportValue Attend(Composer& c, const Heads& h, Scores* scores = nullptr) {
+  if (absl::Status status = CheckHeads(h); !status.ok()) c.Fail(status);
+  if (!c.ok()) return h.q;
+  Scores s;
+  s.raw = Grouped(c, h, h.q, c.Transpose(h.k, {0, 1, 3, 2}));
+  if (h.scale != 1) s.raw = c.Mul(s.raw, c.Scalar(h.scale, s.raw));
+  s.capped = s.raw;
+  if (h.softcap > 0) {
+    ImportValue cap = c.Scalar(h.softcap, s.raw);
+    s.capped = c.Mul(c.Op("tanh", {c.Div(s.raw, cap)}), cap);
+  }
+  s.biased = h.bias ? c.Add(s.capped, h.bias) : s.capped;
+  DType type = s.biased->type.dtype;
+  ImportValue weights = c.Op("softmax", {c.Cast(s.biased, h.precision.value_or(type))}, {{"axis", int64_t{-1}}});
+  s.weights = c.Cast(weights, type);
+  if (h.bias && h.may_mask_rows) {
+    ImportValue top = c.Op("reduce_max", {h.bias}, {{"axes", Ints{-1}}, {"keepdims", int64_t{1}}});
+    s.weights = c.Op("where", {c.Op("equal", {top, c.Scalar(kMinusInfinity, top)}), c.Scalar(0, s.weights), s.weights});
+  }
+  if (scores) *scores = s;
+  return Grouped(c, h, s.weights, h.v);
+}
+
+// batch x length x (heads * size) -> batch x heads x length x size, and back.
+ImportValue SplitHeads(Composer& c, const ImportValue& x, int64_t heads) {
+  if (!c.ok()) return x;
+  if (RankOf(x) != 3 || heads < 1 || x->type.shape[2] % heads != 0) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat(x->type.ToString(), " cannot be split into ", heads, " heads")));
+    return x;
+  }
+  const Ints& s = x->type.shape;
+  return c.Transpose(c.Reshape(x, {s[0], s[1], heads, s[2] / heads}), {0, 2, 1, 3});
+}
+
+ImportValue JoinHeads(Composer& c, const ImportValue& x) {
+  if (!c.ok()) return x;
+  const Ints& s = x->type.shape;
+  return c.Reshape(c.Transpose(x, {0, 2, 1, 3}), {s[0], s[2], s[1] * s[3]});
+}
+
+ImportValue Sum(Composer& c, const ImportValue& a, const ImportValue& b) { return !a ? b : !b ? a : c.Add(a, b); }
+
+// 0 where `allowed`, else -infinity.
+ImportValue BiasOf(Composer& c, const ImportValue& allowed, DType type) {
+  return c.Op("where", {allowed, c.Scalar(0, type), c.Scalar(kMinusInfinity, type)});
+}
+
+// Which keys a query may see by its place: those up to `right` behind and `left` in front of it; -1: any.
+struct Band {
+  int64_t left = -1, right = -1;
+  bool any() const { return left >= 0 || right >= 0; }
+};
+
+// The places of queries are `offset` + 0, 1, ...
+ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, int64_t offset, DType type) {
+  Array bias(type, {queries, keys});
+  for (int64_t i = 0; i < queries; ++i) {
+    for (int64_t j = 0; j < keys; ++j) {
+      int64_t ahead = j - (i + offset);
+      bool seen = (band.right < 0 || ahead <= band.right) && (band.left < 0 || -ahead <= band.left);
+      if (!seen) bias.set(i * keys + j, kMinusInfinity);
+    }
+  }
+  return c.Constant(std::move(bias));
+}
+
+ImportValue Counting(Composer& c, int64_t extent, const Ints& shape) {
+  Array array(DType::kInt64, shape);
+  for (int64_t i = 0; i < extent; ++i) array.set_int(i, i);
+  return c.Constant(std::move(array));
+}
+
+// The same where the offset is a tensor of batch elements.
+ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, const ImportValue& offset, DType type) {
+  ImportValue first = c.Reshape(offset, {offset->type.elements(), 1, 1, 1});
+  ImportValue place = c.Add(Counting(c, queries, {queries, 1}), first);
+  ImportValue ahead = c.Sub(Counting(c, keys, {keys}), place), bias;
+  if (band.right >= 0) {
+    bias = BiasOf(c, c.Op("less_equal", {ahead, c.Scalar(static_cast<double>(band.right), ahead)}), type);
+  }
+  if (band.left >= 0) {
+    ImportValue seen = c.Op("less_equal", {c.Scalar(static_cast<double>(-band.left), ahead), ahead});
+    bias = Sum(c, bias, BiasOf(c, seen, type));
+  }
+  return bias;
+}
+
+// A mask of truth values or of numbers to add, which may be too short: further keys are masked.
+ImportValue MaskBias(Composer& c, ImportValue mask, int64_t keys, DType type) {
+  int64_t rank = RankOf(mask);
+  if (rank < 1 || mask->type.shape.back() > keys) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(), " does not fit ", keys, " keys")));
+    return mask;
+  }
+  if (mask->type.dtype == DType::kBool) mask = BiasOf(c, mask, type);
+  int64_t missing = keys - mask->type.shape.back();
+  if (missing > 0 && mask->type.shape.back() > 0) {
+    Ints pads(2 * rank, 0);
+    pads.back() = missing;
+    mask = c.Op("pad", {mask}, {{"pads", pads}, {"value", kMinusInfinity}});
+  }
+  return mask;
+}
+
+// How many keys a cache of 4 dimensions holds.
+int64_t PastLength(NodeImporter& node, Composer& c, int input) {
+  if (!node.HasInput(input)) return 0;
+  ImportValue past = c.Input(input);
+  if (RankOf(past) == 4) return past->type.shape[2];
+  c.Fail(absl::InvalidArgumentError(absl::StrCat("input ", input, " (the cache) is ", past->type.ToString(), ": 4 dimensions are supported")));
+  return 0;
+}
+
+// The cache of earlier keys or values in front of new ones.
+ImportValue WithPast(NodeImporter& node, Composer& c, int input, const ImportValue& x) {
+  return node.HasInput(input) ? c.Concat({c.Input(input), x}, 2) : x;
+}
+
+absl::Status ReadAttentionBias(NodeImporter& node, Composer& c, Heads& h, int64_t past) {
+  DType type = h.q->type.dtype;
+  Band band{node.Int("left_window_size", -1), node.Int("right_window_size", -1)};
+  if (band.left < -1 || band.right < -1) {
+    return absl::InvalidArgumentError("left_window_size and right_window_size must be -1 or more");
+  }
+  if (node.Int("is_causal", 0) != 0) band.right = band.right < 0 ? 0 : std::min<int64_t>(band.right, 0);
+  if (node.HasInput(3)) {
+    h.bias = MaskBias(c, c.Input(3), h.keys(), type);
+    h.may_mask_rows = true;
+  }
+  if (node.HasInput(6)) {  // how many keys of each batch element there are
+    ImportValue count = c.Cast(c.Input(6), DType::kInt64);
+    ImportValue inside = c.Op("less", {Counting(c, h.keys(), {h.keys()}), c.Reshape(count, {count->type.elements(), 1, 1, 1})});
+    h.bias = Sum(c, h.bias, BiasOf(c, inside, type));
+    if (band.any()) {
+      ImportValue offset = c.Sub(count, c.Scalar(static_cast<double>(h.queries()), count));
+      h.bias = Sum(c, h.bias, BandBias(c, band, h.queries(), h.keys(), offset, type));
+    }
+    h.may_mask_rows = true;
+  } else if (band.any()) {
+    h.bias = Sum(c, h.bias, BandBias(c, band, h.queries(), h.keys(), past, type));
+    // Each query sees the key at its own place.
+    h.may_mask_rows = h.may_mask_rows || past + h.queries() > h.keys();
+  }
+  return c.status();
+}
+
+absl::Status Attention(NodeImporter& node) {
+  Composer c(node);
+  Heads h{c.Input(0), c.Input(1), c.Input(2)};
+  bool flat = RankOf(h.q) == 3;
+  int64_t heads = node.Int("q_num_heads", 0), groups = node.Int("kv_num_heads", 0);
+  if (flat) {
+    h.q = SplitHeads(c, h.q, heads);
+    h.k = SplitHeads(c, h.k, groups);
+    h.v = SplitHeads(c, h.v, groups);
+  }
+  int64_t past = PastLength(node, c, 4);
+  h.k = WithPast(node, c, 4, h.k);
+  h.v = WithPast(node, c, 5, h.v);
+  RETURN_IF_ERROR(c.status());
+  RETURN_IF_ERROR(CheckHeads(h));
+  h.scale = node.Float("scale", 1 / std::sqrt(static_cast<double>(h.q->type.shape[3])));
+  h.softcap = node.Float("softcap", 0);
+  if (int64_t precision = node.Int("softmax_precision", 0); precision != 0) {
+    ASSIGN_OR_RETURN(h.precision, DTypeOfOnnx(static_cast<int>(precision)));
+  }
+  RETURN_IF_ERROR(ReadAttentionBias(node, c, h, past));
+  Scores s;
+  ImportValue y = Attend(c, h, &s);
+  int64_t mode = node.Int("qk_matmul_output_mode", 0);
+  if (mode < 0 || mode > 3) return absl::InvalidArgumentError(absl::StrCat("qk_matmul_output_mode cannot be ", mode));
+  // Opset 25 made the order of the first two that in which they are computed.
+  if (node.IsRead(3)) c.Set(3, mode == 0 ? s.raw : mode == 1 ? s.capped : mode == 2 ? s.biased : s.weights);
+  if (node.IsRead(1)) c.Set(1, h.k);
+  if (node.IsRead(2)) c.Set(2, h.v);
+  return c.Finish(flat ? JoinHeads(c, y) : y);
+}
+
+// Key lengths of each batch element, or which keys there are (of all queries, or of each), as a bias.
+ImportValue KeyMask(Composer& c, const ImportValue& mask, const Heads& h, double masked) {
+  DType type = h.q->type.dtype;
+  ImportValue seen;
+  const Ints& s = mask->type.shape;
+  if (s == Ints{h.batch()}) {
+    ImportValue length = c.Reshape(mask, {h.batch(), 1, 1, 1});
+    seen = c.Op("less", {c.Cast(Counting(c, h.keys(), {h.keys()}), length->type.dtype), length});
+  } else if (s == Ints{h.batch(), h.keys()}) {
+    seen = c.Cast(c.Reshape(mask, {h.batch(), 1, 1, h.keys()}), DType::kBool);
+  } else if (s == Ints{h.batch(), h.queries(), h.keys()}) {
+    seen = c.Cast(c.Reshape(mask, {h.batch(), 1, h.queries(), h.keys()}), DType::kBool);
+  } else {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(), " is not supported: one of batch, batch x keys or ",
+                                                   "batch x queries x keys is")));
+    return mask;
+  }
+  return c.Op("where", {seen, c.Scalar(0, type), c.Scalar(masked, type)});
+}
+
+absl::Status FinishHeads(NodeImporter& node, Composer& c, Heads& h, int mask, int bias, int64_t past) {
+  double masked = node.Float("mask_filter_value", -10000);
+  RETURN_IF_ERROR(c.status());
+  RETURN_IF_ERROR(CheckHeads(h));
+  double scale = node.Float("scale", 0);
+  h.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(h.q->type.shape[3]));
+  if (node.HasInput(mask)) h.bias = KeyMask(c, c.Input(mask), h, masked);
+  if (node.HasInput(bias)) h.bias = Sum(c, h.bias, c.Input(bias));
+  if (node.Int("unidirectional", 0) != 0) {
+    h.bias = Sum(c, h.bias, BandBias(c, {-1, 0}, h.queries(), h.keys(), past, h.q->type.dtype));
+  }
+  return c.Finish(JoinHeads(c, Attend(c, h)));
+}
+
+// Of ONNX Runtime: with the projections in front. The cache is one tensor of keys and values.
+absl::Status FusedAttention(NodeImporter& node) {
+  Composer c(node);
+  ImportValue x = c.Input(0), w = c.Input(1);
+  int64_t heads = node.Int("num_heads", 0);
+  for (const char* name : {"do_rotary", "past_present_share_buffer"}) {
+    if (node.Int(name, 0) != 0) return absl::InvalidArgumentError(absl::StrCat(name, "=1 is not supported"));
+  }
+  node.Ignore({"rotary_embedding_dim"});
+  if (RankOf(x) != 3 || RankOf(w) != 2) return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
+  int64_t columns = w->type.shape[1];
+  Ints sizes = node.Ints("qkv_hidden_sizes", {columns / 3, columns / 3, columns / 3});
+  if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != columns) {
+    return absl::InvalidArgumentError(absl::StrCat("qkv_hidden_sizes do not fit weights of ", w->type.ToString()));
+  }
+  ImportValue all = c.Matmul(x, w);
+  if (node.HasInput(2)) all = c.Add(all, c.Input(2));
+  auto part = [&](int64_t from, int64_t size) { return SplitHeads(c, c.Slice(all, 2, from, from + size), heads); };
+  Heads h{part(0, sizes[0]), part(sizes[0], sizes[1]), part(sizes[0] + sizes[1], sizes[2])};
+  int64_t past = 0;
+  if (node.HasInput(4)) {
+    ImportValue cache = c.Input(4);
+    if (RankOf(cache) != 5) return absl::InvalidArgumentError("its cache must have 5 dimensions");
+    past = cache->type.shape[3];
+    h.k = c.Concat({c.Squeeze(c.Slice(cache, 0, 0, 1), {0}), h.k}, 2);
+    h.v = c.Concat({c.Squeeze(c.Slice(cache, 0, 1, 2), {0}), h.v}, 2);
+  }
+  if (node.IsRead(1)) c.Set(1, c.Concat({c.Unsqueeze(h.k, {0}), c.Unsqueeze(h.v, {0})}, 0));
+  return FinishHeads(node, c, h, 3, 5, past);
+}
+
+absl::Status MultiHeadAttention(NodeImporter& node) {
+  Composer c(node);
+  int64_t heads = node.Int("num_heads", 0);
+  if (!node.HasInput(1) || !node.HasInput(2)) {
+    return absl::InvalidArgumentError("queries, keys and values in one tensor are not supported: give three inputs");
+  }
+  ImportValue q = c.Input(0), k = c.Input(1), v = c.Input(2);
+  if (node.HasInput(3) && c.ok()) {
+    ImportValue bias = c.Input(3);
+    int64_t at = 0;
+    for (ImportValue* x : {&q, &k, &v}) {
+      int64_t size = RankOf(*x) == 3 ? (*x)->type.shape[2] : RankOf(*x) == 4 ? (*x)->type.shape[1] * (*x)->type.shape[3] : 0;
+      if (RankOf(*x) == 3) *x = c.Add(*x, c.Slice(bias, 0, at, at + size));
+      at += size;
+    }
+  }
+  // Keys and values of cross attention may have their heads apart.
+  Heads h{SplitHeads(c, q, heads), RankOf(k) == 4 ? k : SplitHeads(c, k, heads), RankOf(v) == 4 ? v : SplitHeads(c, v, heads)};
+  int64_t past = PastLength(node, c, 6);
+  h.k = WithPast(node, c, 6, h.k);
+  h.v = WithPast(node, c, 7, h.v);
+  if (node.IsRead(1)) c.Set(1, h.k);
+  if (node.IsRead(2)) c.Set(2, h.v);
+  return FinishHeads(node, c, h, 4, 5, past);
+}
+
+// Pairs of elements turned by an angle that depends on their place: x is batch x heads x length x size, the tables of
+// cosines and sines are (batch x) length x rotated / 2.
+ImportValue Rotated(Composer& c, const ImportValue& x, ImportValue cosine, ImportValue sine, int64_t rotated, bool interleaved) {
+  const Ints& s = x->type.shape;
+  if (RankOf(cosine) == 3) {
+    cosine = c.Unsqueeze(cosine, {1});
+    sine = c.Unsqueeze(sine, {1});
+  }
+  int64_t half = rotated / 2;
+  ImportValue a, b;
+  if (interleaved) {
+    a = c.Slice(x, 3, 0, rotated, 2);
+    b = c.Slice(x, 3, 1, rotated, 2);
+  } else {
+    a = c.Slice(x, 3, 0, half);
+    b = c.Slice(x, 3, half, rotated);
+  }
+  ImportValue real = c.Sub(c.Mul(cosine, a), c.Mul(sine, b)), imaginary = c.Add(c.Mul(sine, a), c.Mul(cosine, b));
+  ImportValue turned;
+  if (interleaved) {
+    turned = c.Concat({c.Unsqueeze(real, {4}), c.Unsqueeze(imaginary, {4})}, 4);
+    turned = c.Reshape(turned, {s[0], s[1], s[2], rotated});
+  } else {
+    turned = c.Concat({real, imaginary}, 3);
+  }
+  return rotated == s[3] ? turned : c.Concat({turned, c.Slice(x, 3, rotated, s[3])}, 3);
+}
+
+struct RotaryInputs {
+  int cosine, sine, places;
+};
+
+absl::Status ImportRotary(NodeImporter& node, const RotaryInputs& inputs) {
+  Composer c(node);
+  ImportValue x = c.Input(0), cosine = c.Input(inputs.cosine), sine = c.Input(inputs.sine);
+  bool flat = RankOf(x) == 3;
+  if (RankOf(cosine) < 1 || cosine->type.elements() == 0) return absl::InvalidArgumentError("its tables are empty");
+  int64_t rotated = node.Int("rotary_embedding_dim", 0), heads = node.Int("num_heads", 0);
+  // The tables have half of the size of a head where nothing else says what that is.
+  if (flat && heads == 0 && rotated == 0) heads = x->type.shape[2] / (2 * cosine->type.shape.back());
+  ImportValue apart = flat ? SplitHeads(c, x, heads) : x;
+  RETURN_IF_ERROR(c.status());
+  if (RankOf(apart) != 4) return absl::InvalidArgumentError(absl::StrCat("input 0 is ", x->type.ToString(), ": 3 or 4 dimensions are supported"));
+  if (rotated == 0) rotated = apart->type.shape[3];
+  if (node.HasInput(inputs.places)) {
+    ImportValue places = c.Input(inputs.places);
+    if (places->type.elements() == 1 && RankOf(places) < 2) {  // where the sequence starts
+      ImportValue start = c.Reshape(c.Cast(places, DType::kInt64), {1});
+      places = c.Add(start, Counting(c, apart->type.shape[2], {apart->type.shape[2]}));
+    }
+    cosine = c.Op("gather", {cosine, places}, {{"axis", int64_t{0}}});
+    sine = c.Op("gather", {sine, places}, {{"axis", int64_t{0}}});
+  }
+  if (rotated % 2 != 0 || rotated < 2 || rotated > apart->type.shape[3] || cosine->type.shape.back() != rotated / 2 ||
+      cosine->type.shape != sine->type.shape) {
+    return absl::InvalidArgumentError(absl::StrCat("tables of ", cosine->type.ToString(), " and ", sine->type.ToString(),
+                                                   " do not fit ", rotated, " of the ", apart->type.shape[3],
+                                                   " elements of a head"));
+  }
+  ImportValue y = Rotated(c, apart, cosine, sine, rotated, node.Int("interleaved", 0) != 0);
+  return c.Finish(flat ? JoinHeads(c, y) : y);
+}
+
+absl::Status RotaryEmbedding(NodeImporter& node) { return ImportRotary(node, {1, 2, 3}); }
+
+// Of ONNX Runtime: the places come before the tables.
+absl::Status FusedRotaryEmbedding(NodeImporter& node) {
+  if (node.Int("is_packed_batching", 0) != 0) return absl::InvalidArgumentError("is_packed_batching=1 is not supported");
+  if (node.Float("scale", 1) != 1) return absl::InvalidArgumentError("a scale is not supported");
+  return ImportRotary(node, {2, 3, 1});
+}
+
+}  // namespace
+
+std::vector<OnnxRule> Attentions() {
+  return {{"Attention", Attention},
+          {"RotaryEmbedding", RotaryEmbedding},
+          {"com.microsoft.Attention", FusedAttention},
+          {"com.microsoft.MultiHeadAttention", MultiHeadAttention},
+          {"com.microsoft.RotaryEmbedding", FusedRotaryEmbedding}};
+}
+
+}  // namespace diapason::onnx_rules
