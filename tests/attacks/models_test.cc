@@ -65,6 +65,16 @@ class ModelAttack : public AttackTest {
     *id = response.job();
     return status;
   }
+
+  // The model is read by `tasks` and by a service, which is well after it.
+  void ExpectTaken(const std::string& path) {
+    const CliResult tasks = Tasks(path);
+    EXPECT_EQ(tasks.code, 0) << tasks.err;
+    auto service = Serve();
+    const CliResult submitted = Submit(path, service->Address());
+    EXPECT_EQ(submitted.code, 0) << submitted.err;
+    ExpectUnharmed(*service);
+  }
 };
 
 TEST_F(ModelAttack, ATensorOfThousandsOfDimensions) {
@@ -84,42 +94,30 @@ TEST_F(ModelAttack, ATensorOfThousandsOfDimensions) {
   ExpectUnharmed(*service);
 }
 
-TEST_F(ModelAttack, AChainOfTwentyThousandNodes) {
+// `add` appends node n, from one name to the next.
+ModelBuilder Chain(int nodes, const std::function<void(ModelBuilder&, int n, const std::string& from, const std::string& to)>& add) {
   ModelBuilder model(13);
   model.Input("x", {int64_t{8}});
   std::string last = "x";
-  for (int n = 0; n < 20000; ++n) {
+  for (int n = 0; n < nodes; ++n) {
     const std::string next = "t" + std::to_string(n);
-    model.Node(n % 2 == 0 ? "Exp" : "Neg", {last}, {next});
+    add(model, n, last, next);
     last = next;
   }
   model.Output(last);
-  const std::string path = Write("chain.onnx", model);
-  const CliResult tasks = Tasks(path);
-  EXPECT_EQ(tasks.code, 0) << tasks.err;
-  auto service = Serve();
-  const CliResult submitted = Submit(path, service->Address());
-  EXPECT_EQ(submitted.code, 0) << submitted.err;
-  ExpectUnharmed(*service);
+  return model;
+}
+
+TEST_F(ModelAttack, AChainOfTwentyThousandNodes) {
+  ExpectTaken(Write("chain.onnx", Chain(20000, [](ModelBuilder& model, int n, const std::string& from, const std::string& to) {
+                      model.Node(n % 2 == 0 ? "Exp" : "Neg", {from}, {to});
+                    })));
 }
 
 TEST_F(ModelAttack, SquaresOfSquares) {
-  ModelBuilder model(13);
-  model.Input("x", {int64_t{8}});
-  std::string last = "x";
-  for (int n = 0; n < 60; ++n) {
-    const std::string next = "t" + std::to_string(n);
-    model.Node("Mul", {last, last}, {next});
-    last = next;
-  }
-  model.Output(last);
-  const std::string path = Write("squares.onnx", model);
-  const CliResult tasks = Tasks(path);
-  EXPECT_EQ(tasks.code, 0) << tasks.err;
-  auto service = Serve();
-  const CliResult submitted = Submit(path, service->Address());
-  EXPECT_EQ(submitted.code, 0) << submitted.err;
-  ExpectUnharmed(*service);
+  ExpectTaken(Write("squares.onnx", Chain(60, [](ModelBuilder& model, int, const std::string& from, const std::string& to) {
+                      model.Node("Mul", {from, from}, {to});
+                    })));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than any limit
@@ -198,6 +196,19 @@ TEST_F(ModelAttack, OneKeySubmittedByManyAtOnce) {
   EXPECT_EQ(ids, std::vector<int64_t>(8, 1));
 }
 
+// A worker with one device, whose facts are left to the caller.
+v1::RegisterRequest EvilWorker() {
+  v1::RegisterRequest worker;
+  worker.mutable_protocol()->set_low(1);
+  worker.mutable_protocol()->set_high(1);
+  worker.set_worker_id("evil");
+  worker.set_name("evil");
+  v1::DeviceDescription& device = *worker.add_devices();
+  device.set_name("cpu:0");
+  device.set_target("cpu");
+  return worker;
+}
+
 TEST_F(ModelAttack, DevicesThatCannotBe) {
   auto service = Serve();
   const auto stub = v1::Tracker::NewStub(Dial(service->Address()));
@@ -210,14 +221,8 @@ TEST_F(ModelAttack, DevicesThatCannotBe) {
                         {[](auto& f) { f.set_max_threads_per_block(0); },
                          "max_threads_per_block is 0 and must be from 1 to 65536"}};
   for (const Case& c : cases) {
-    v1::RegisterRequest worker;
-    worker.mutable_protocol()->set_low(1);
-    worker.mutable_protocol()->set_high(1);
-    worker.set_worker_id("evil");
-    worker.set_name("evil");
-    v1::DeviceDescription& device = *worker.add_devices();
-    device.set_name("cpu:0");
-    device.set_target("cpu");
+    v1::RegisterRequest worker = EvilWorker();
+    v1::DeviceDescription& device = *worker.mutable_devices(0);
     device.set_state(v1::DEVICE_STATE_READY);
     ToProto(DefaultFacts(Target::Parse("cpu").value()), *device.mutable_facts());
     c.change(*device.mutable_facts());
@@ -229,15 +234,8 @@ TEST_F(ModelAttack, DevicesThatCannotBe) {
                                           "; install the tracker's version of diapason there");
   }
   // What no field of the kind may be is refused before it is looked at as a device.
-  v1::RegisterRequest worker;
-  worker.mutable_protocol()->set_low(1);
-  worker.mutable_protocol()->set_high(1);
-  worker.set_worker_id("evil");
-  worker.set_name("evil");
-  v1::DeviceDescription& device = *worker.add_devices();
-  device.set_name("cpu:0");
-  device.set_target("cpu");
-  device.mutable_facts()->set_vector_bytes(-64);
+  v1::RegisterRequest worker = EvilWorker();
+  worker.mutable_devices(0)->mutable_facts()->set_vector_bytes(-64);
   grpc::ClientContext context;
   v1::RegisterResponse response;
   const grpc::Status status = stub->Register(&context, worker, &response);

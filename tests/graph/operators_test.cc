@@ -207,8 +207,51 @@ std::vector<ValueCase> WindowAndNormCases() {
   };
 }
 
+std::vector<ValueCase> BitAndNarrowCases() {
+  auto i32 = [](std::vector<int64_t> values) { return I({static_cast<int64_t>(values.size())}, values, DType::kInt32); };
+  auto to = [](const char* type) { return Attributes{{"to", std::string(type)}}; };
+  return {
+      {"bitwise_and", "bitwise_and", {i32({12, -1, -8}), i32({10, 5, -4})}, {}, i32({8, 5, -8})},
+      {"bitwise_or", "bitwise_or", {i32({12, -8}), i32({10, 3})}, {}, i32({14, -5})},
+      {"bitwise_xor", "bitwise_xor", {i32({12, -1}), i32({10, 5})}, {}, i32({6, -6})},
+      {"bitwise_and_bytes", "bitwise_and", {I({2}, {255, 129}, DType::kUint8), I({2}, {128, 131}, DType::kUint8)}, {}, I({2}, {128, 129}, DType::kUint8)},
+      {"shift_left", "shift_left", {i32({3, 1}), i32({2, 40})}, {}, i32({12, 0})},
+      {"shift_right", "shift_right", {i32({13, -8, -1}), i32({2, 1, 40})}, {}, i32({3, -4, -1})},
+      // Ties to even: 17 lies between 16 and 18 in steps of 2. The smallest number is 2^-9.
+      {"e4m3", "narrow", {F({5}, {17, 19, 500, -0.003f, 1})}, to("float8e4m3fn"), F({5}, {16, 20, 448, -0.00390625f, 1})},
+      {"e5m2", "narrow", {F({3}, {9, 1e6f, 1e-9f})}, to("float8e5m2"), F({3}, {8, 57344, 0})},
+      {"e2m1", "narrow", {F({4}, {2.4f, 5, -0.2f, 100})}, to("float4e2m1"), F({4}, {2, 4, 0, 6})},
+      {"bfloat16", "narrow", {F({3}, {257, 259, -1})}, to("bfloat16"), F({3}, {256, 260, -1})},
+      {"int4", "narrow", {I({3}, {9, -9, 7}, DType::kInt8)}, to("int4"), I({3}, {-7, 7, 7}, DType::kInt8)},
+      {"uint16", "narrow", {i32({-1, 65537})}, to("uint16"), i32({65535, 1})},
+  };
+}
+
+std::vector<ValueCase> SamplingCases() {
+  return {
+      {"cumulative_product", "cumulative_product", {Counting({4})}, {}, F({4}, {1, 2, 6, 24})},
+      {"sum_pool", "sum_pool", {Counting({1, 1, 2, 2})}, {{"kernel", Ints{1, 2}}}, F({1, 1, 2, 1}, {3, 7})},
+      {"max_pool_indices", "max_pool_indices", {Counting({1, 1, 2, 2})}, {{"kernel", Ints{2, 1}}}, I({1, 1, 1, 2}, {2, 3})},
+      {"max_pool_indices_columns", "max_pool_indices", {Counting({1, 1, 2, 2})}, {{"kernel", Ints{2, 1}}, {"column_major", int64_t{1}}},
+       I({1, 1, 1, 2}, {1, 3})},
+      {"fold", "fold", {Counting({1, 2, 3})}, {{"image", Ints{4}}, {"kernel", Ints{2}}}, F({1, 1, 4}, {1, 6, 8, 6})},
+      // 0.5 is three quarters of the way from -1 to 1, so between points 1 and 2 of three.
+      {"grid_sample", "grid_sample", {Counting({1, 1, 1, 3}), F({1, 1, 2, 2}, {0.5f, 0, -1, 0})}, {{"align_corners", int64_t{1}}},
+       F({1, 1, 1, 2}, {2.5f, 1})},
+      {"grid_sample_border", "grid_sample", {Counting({1, 1, 1, 3}), F({1, 1, 1, 2}, {3, 0})},
+       {{"mode", std::string("nearest")}, {"padding", std::string("border")}}, F({1, 1, 1, 1}, {3})},
+      // All points moved half a point to the right; behind the last one is 0.
+      {"deform_conv", "deform_conv", {Counting({1, 1, 2, 2}), F({1, 1, 1, 1}, {2}), F({1, 2, 2, 2}, {0, 0, 0, 0, 0.5f, 0.5f, 0.5f, 0.5f})}, {},
+       F({1, 1, 2, 2}, {3, 2, 7, 4})},
+      {"roi_align", "roi_align", {Counting({1, 1, 2, 2}), F({1, 4}, {0, 0, 1, 1}), I({1}, {0})},
+       {{"size", Ints{1, 1}}, {"samples", int64_t{1}}, {"half_pixel", int64_t{0}}}, F({1, 1, 1, 1}, {2.5f})},
+  };
+}
+
 std::vector<ValueCase> AllCases() {
   std::vector<ValueCase> all = DataMovementCases();
+  for (ValueCase& c : BitAndNarrowCases()) all.push_back(std::move(c));
+  for (ValueCase& c : SamplingCases()) all.push_back(std::move(c));
   for (ValueCase& c : IndexCases()) all.push_back(std::move(c));
   for (ValueCase& c : WindowAndNormCases()) all.push_back(std::move(c));
   for (ValueCase& c : ArithmeticCases()) all.push_back(std::move(c));

@@ -317,6 +317,7 @@ std::string NodeImporter::NarrowOf(int result, DType storage) const {
   const std::string& op = node_.op;
   if (op == "Constant" || op == "ConstantOfShape") return node_.narrow;
   if (op == "Cast" || op == "BitCast") return of_attribute("to");
+  if (node_.attributes.count("output_datatype") != 0) return of_attribute("output_datatype");
   if (op == "EyeLike" && node_.attributes.count("dtype") != 0) return of_attribute("dtype");
   if (op == "CastLike") return of_input(1);
   if (op == "QuantizeLinear") return inputs() > 2 ? of_input(2) : of_attribute("output_dtype");

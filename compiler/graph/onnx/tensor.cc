@@ -258,7 +258,7 @@ absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
                          ? onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(data_type))
                          : absl::StrCat("number ", data_type);
   return absl::InvalidArgumentError(
-      absl::StrCat("has type ", name, "; float32, float16, float64, int8, uint8, int32, int64 and bool are supported"));
+      absl::StrCat("has type ", name, "; bool, integers and floats are supported"));
 }
 
 std::string NarrowNameOfOnnx(int data_type) {

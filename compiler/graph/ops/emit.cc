@@ -65,6 +65,21 @@ int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallba
   return NormalAxis(args.attributes->Int(name, fallback), rank).value();
 }
 
+std::vector<int64_t> ReducedAxes::Rows(std::vector<int64_t> shape) const {
+  shape.erase(shape.begin() + first, shape.begin() + last);
+  return shape;
+}
+
+Vars ReducedAxes::RowOf(Vars index) const {
+  index.erase(index.begin() + first, index.begin() + last);
+  return index;
+}
+
+Vars ReducedAxes::Element(Vars row, const Vars& r) const {
+  row.insert(row.begin() + first, r.begin(), r.end());
+  return row;
+}
+
 absl::Status RequireFloat(const OperatorArgs& args) {
   if (IsFloat(args.inputs[0].dtype)) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -33,6 +33,16 @@ absl::StatusOr<std::vector<int64_t>> NormalAxes(const std::vector<int64_t>& axes
 // NormalAxis on attributes that `infer` accepted.
 int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallback, size_t rank);
 
+// Neighbouring axes [first, last) of a tensor that are reduced, and the others, which are its rows.
+struct ReducedAxes {
+  int64_t first, last;
+  std::vector<int64_t> Rows(std::vector<int64_t> shape) const;
+  std::vector<int64_t> Extents(const std::vector<int64_t>& shape) const { return {shape.begin() + first, shape.begin() + last}; }
+  // The row of an element, and the element r of a row.
+  Vars RowOf(Vars index) const;
+  Vars Element(Vars row, const Vars& r) const;
+};
+
 // Of the type of the first input.
 absl::Status RequireFloat(const OperatorArgs& args);
 absl::Status RequireProducts(const OperatorArgs& args);  // float, or int32 (of quantised tensors)

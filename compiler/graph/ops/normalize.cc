@@ -16,30 +16,25 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
 template <bool kCentred>
 int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.inputs[0].shape;
-  int64_t axis = AxisOf(args, "axis", -1, shape.size());
-  std::vector<int64_t> rows(shape.begin(), shape.begin() + axis), reduced(shape.begin() + axis, shape.end());
+  const ReducedAxes axes{AxisOf(args, "axis", -1, shape.size()), static_cast<int64_t>(shape.size())};
+  const std::vector<int64_t> rows = axes.Rows(shape), reduced = axes.Extents(shape);
   double count = 1, epsilon = args.attributes->Float("epsilon", 1e-5);
   for (int64_t extent : reduced) count *= static_cast<double>(extent);
-  auto whole = [](Vars i, const Vars& r) {
-    i.insert(i.end(), r.begin(), r.end());
-    return i;
-  };
-  auto row = [&](const Vars& i) { return Vars(i.begin(), i.begin() + axis); };
   int sum = -1;
   if (kCentred) {
     sum = b.Reduce("norm_sum", rows, reduced, Combiner::kSum,
-                   [&](const Vars& i, const Vars& r) { return Wide(b, stages[0], whole(i, r)); });
+                   [&](const Vars& i, const Vars& r) { return Wide(b, stages[0], axes.Element(i, r)); });
   }
   auto centred = [&](const Vars& i) {
     Expr x = Wide(b, stages[0], i);
-    return kCentred ? Sub(x, Mul(Wide(b, sum, row(i)), Literal(1 / count, x->dtype))) : x;
+    return kCentred ? Sub(x, Mul(Wide(b, sum, axes.RowOf(i)), Literal(1 / count, x->dtype))) : x;
   };
   int squares = b.Reduce("norm_squares", rows, reduced, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    Expr x = centred(whole(i, r));
+    Expr x = centred(axes.Element(i, r));
     return Mul(x, x);
   });
   return b.Compute(kCentred ? "layer_norm" : "rms_norm", shape, [&](const Vars& i) {
-    Expr variance = Wide(b, squares, row(i));
+    Expr variance = Wide(b, squares, axes.RowOf(i));
     DType type = variance->dtype;
     return Mul(centred(i), Call("rsqrt", {Add(Mul(variance, Literal(1 / count, type)), Literal(epsilon, type))}));
   });

@@ -14,30 +14,20 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
 template <bool kLog>
 int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>& shape = args.output.shape;
-  int64_t axis = AxisOf(args, "axis", -1, shape.size());
-  std::vector<int64_t> rows = shape;
-  rows.erase(rows.begin() + axis);
-  auto whole = [&](const Vars& row, const Expr& position) {
-    Vars i = row;
-    i.insert(i.begin() + axis, position);
-    return i;
-  };
-  auto row = [&](const Vars& i) {
-    Vars out = i;
-    out.erase(out.begin() + axis);
-    return out;
-  };
-  int top = b.Reduce("softmax_max", rows, {shape[axis]}, Combiner::kMax,
-                     [&](const Vars& i, const Vars& r) { return Wide(b, stages[0], whole(i, r[0])); });
-  auto shifted = [&](const Vars& i) { return Sub(Wide(b, stages[0], i), Wide(b, top, row(i))); };
+  const int64_t axis = AxisOf(args, "axis", -1, shape.size());
+  const ReducedAxes axes{axis, axis + 1};
+  const std::vector<int64_t> rows = axes.Rows(shape), reduced = axes.Extents(shape);
+  int top = b.Reduce("softmax_max", rows, reduced, Combiner::kMax,
+                     [&](const Vars& i, const Vars& r) { return Wide(b, stages[0], axes.Element(i, r)); });
+  auto shifted = [&](const Vars& i) { return Sub(Wide(b, stages[0], i), Wide(b, top, axes.RowOf(i))); };
   int power = b.Compute("softmax_exp", shape, [&](const Vars& i) { return Call("exp", {shifted(i)}); });
-  int sum = b.Reduce("softmax_sum", rows, {shape[axis]}, Combiner::kSum,
-                     [&](const Vars& i, const Vars& r) { return Wide(b, power, whole(i, r[0])); });
+  int sum = b.Reduce("softmax_sum", rows, reduced, Combiner::kSum,
+                     [&](const Vars& i, const Vars& r) { return Wide(b, power, axes.Element(i, r)); });
   if (kLog) {
     return b.Compute("log_softmax", shape,
-                     [&](const Vars& i) { return Sub(shifted(i), Call("log", {Wide(b, sum, row(i))})); });
+                     [&](const Vars& i) { return Sub(shifted(i), Call("log", {Wide(b, sum, axes.RowOf(i))})); });
   }
-  return b.Compute("softmax", shape, [&](const Vars& i) { return Div(Wide(b, power, i), Wide(b, sum, row(i))); });
+  return b.Compute("softmax", shape, [&](const Vars& i) { return Div(Wide(b, power, i), Wide(b, sum, axes.RowOf(i))); });
 }
 
 }  // namespace

@@ -75,11 +75,11 @@ std::vector<ErrorCase> GraphErrors() {
   add("TwoOutputs", Relu().Output("y"), "it has two outputs 'y'");
   add("OutputOfNobody", Relu().Output("z"), "no node computes its output 'z'");
   add("NoOutput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x"}, {"y"}), "it has no output, or it was cut off");
-  add("NewOpset", Relu(25),
-      "it uses opset 25 of ONNX's operators, but 7 to 24 are supported: export it with one of these, or convert it "
+  add("NewOpset", Relu(29),
+      "it uses opset 29 of ONNX's operators, but 7 to 28 are supported: export it with one of these, or convert it "
       "with onnx.version_converter");
   add("OldOpset", Relu(6),
-      "it uses opset 6 of ONNX's operators, but 7 to 24 are supported: export it with one of these, or convert it with "
+      "it uses opset 6 of ONNX's operators, but 7 to 28 are supported: export it with one of these, or convert it with "
       "onnx.version_converter");
   ModelBuilder no_opset = Relu();
   no_opset.proto().clear_opset_import();
@@ -89,11 +89,10 @@ std::vector<ErrorCase> GraphErrors() {
   ModelBuilder no_graph = Relu();
   no_graph.proto().clear_graph();
   add("NoGraph", no_graph, "it has no graph, or it was cut off: export or download it again");
-  ModelBuilder bfloat = Relu();
-  bfloat.proto().mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
-      onnx::TensorProto::BFLOAT16);
-  add("InputType", bfloat,
-      "input 'x' has type BFLOAT16; float32, float16, float64, int8, uint8, int32, int64 and bool are supported");
+  ModelBuilder text = Relu();
+  text.proto().mutable_graph()->mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::STRING);
+  add("InputType", text, "input 'x' has type STRING; bool, integers and floats are supported");
   ModelBuilder sequence = Relu();
   sequence.proto().mutable_graph()->mutable_input(0)->mutable_type()->mutable_sequence_type();
   add("InputIsNoTensor", sequence, "input 'x' is no tensor, which is not supported");
@@ -184,9 +183,8 @@ std::vector<ErrorCase> NodeErrors() {
       "node 'node_y' (Div of opset 13): it divides integers by zero");
   add("TextConstant", ModelBuilder(13).Node("Constant", {}, {"y"}, {{"value_string", "a"}}).Output("y"),
       "node 'node_y' (Constant of opset 13): a constant of text is not supported");
-  add("CastToBFloat16", one("Cast", {1}, {{"to", int64_t{16}}}),
-      "node 'node_y' (Cast of opset 13): its result has type BFLOAT16; float32, float16, float64, int8, uint8, int32, "
-      "int64 and bool are supported");
+  add("CastToText", one("Cast", {1}, {{"to", int64_t{8}}}),
+      "node 'node_y' (Cast of opset 13): its result has type STRING; bool, integers and floats are supported");
   return cases;
 }
 

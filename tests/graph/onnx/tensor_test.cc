@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -44,6 +45,33 @@ class Tensors : public testing::Test {
 
   fs::path folder_;
 };
+
+struct NarrowCase {
+  int data_type;
+  std::string bytes;
+  std::vector<double> values;
+};
+
+// By hand from the formats: sign, exponent, mantissa; two numbers of 4 bits a byte, the low one first.
+TEST_F(Tensors, OfNarrowTypesBecomeWider) {
+  for (const NarrowCase& c : std::vector<NarrowCase>{
+           {16, std::string("\x80\x3f\x40\xc0", 4), {1, -3}},        // bfloat16 0x3f80 0xc040
+           {17, std::string("\x38\x7e\x81", 3), {1, 448, -0.001953125}},  // e4m3fn: 2^0, 1.75 * 2^8, -2^-9
+           {19, std::string("\x3c\x7b\xfc", 3), {1, 57344, -HUGE_VAL}},   // e5m2: 2^0, 1.75 * 2^15, -infinity
+           {22, std::string("\x7f\x08", 2), {-1, 7, -8}},              // int4
+           {21, std::string("\x7f\x08", 2), {15, 7, 8}},               // uint4
+           {4, std::string("\xff\xff\x01\x00", 4), {65535, 1}},       // uint16
+           {5, std::string("\xff\xff\x01\x00", 4), {-1, 1}}}) {       // int16
+    SCOPED_TRACE(c.data_type);
+    onnx::TensorProto tensor;
+    tensor.set_data_type(c.data_type);
+    tensor.add_dims(static_cast<int64_t>(c.values.size()));
+    tensor.set_raw_data(c.bytes);
+    const absl::StatusOr<Array> array = ReadOnnxTensor(Write("t.pb", tensor.SerializeAsString()));
+    ASSERT_TRUE(array.ok()) << array.status();
+    for (size_t i = 0; i < c.values.size(); ++i) EXPECT_EQ(array->at(static_cast<int64_t>(i)), c.values[i]) << i;
+  }
+}
 
 constexpr DType kAll[] = {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32,
                           DType::kInt64,   DType::kBool,    DType::kInt8,    DType::kUint8};

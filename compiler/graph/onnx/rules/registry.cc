@@ -6,7 +6,7 @@ const std::map<std::string, OnnxRule>& OnnxRules() {
   static const std::map<std::string, OnnxRule>& rules = *[] {
     auto* all = new std::map<std::string, OnnxRule>;
     for (auto* list :
-         {onnx_rules::Attentions, onnx_rules::ControlFlow, onnx_rules::Geometry, onnx_rules::Loss, onnx_rules::Signal,
+         {onnx_rules::Attentions, onnx_rules::ControlFlow, onnx_rules::Geometry, onnx_rules::LinearAttentions, onnx_rules::Loss, onnx_rules::Signal,
           onnx_rules::BatchNormalization, onnx_rules::Cast,     onnx_rules::Clip,    onnx_rules::Concat,
           onnx_rules::Constant,           onnx_rules::Conv,     onnx_rules::Dropout, onnx_rules::Einsum,
           onnx_rules::Elementwise,        onnx_rules::Fused,    onnx_rules::Gather,  onnx_rules::Gemm,

@@ -154,7 +154,7 @@ absl::Status Stft(NodeImporter& node) {
 absl::Status ImportWindow(NodeImporter& node, double a0, double a1, double a2) {
   Composer c(node);
   ASSIGN_OR_RETURN(int64_t size, KnownNumber(node, 0, "the size"));
-  ASSIGN_OR_RETURN(DType type, DTypeOfOnnx(static_cast<int>(node.Int("output_datatype", 1))));
+  ASSIGN_OR_RETURN(DType type, StorageOfOnnx(static_cast<int>(node.Int("output_datatype", 1))));
   if (size < 1 || size > int64_t{1} << 24) return absl::InvalidArgumentError(absl::StrCat("its size cannot be ", size));
   const bool periodic = node.Int("periodic", 1) != 0;
   const double period = static_cast<double>(periodic ? size : size - 1);
@@ -188,7 +188,7 @@ absl::Status MelWeightMatrix(NodeImporter& node) {
   ASSIGN_OR_RETURN(int64_t rate, KnownNumber(node, 2, "the sample rate"));
   ASSIGN_OR_RETURN(double lowest, KnownFloat(node, 3));
   ASSIGN_OR_RETURN(double highest, KnownFloat(node, 4));
-  ASSIGN_OR_RETURN(DType type, DTypeOfOnnx(static_cast<int>(node.Int("output_datatype", 1))));
+  ASSIGN_OR_RETURN(DType type, StorageOfOnnx(static_cast<int>(node.Int("output_datatype", 1))));
   const int64_t bins = length / 2 + 1;
   const auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   if (mels < 1 || mels > 65536 || length < 1 || length > kLongest || rate < 1 || !(lowest >= 0) || !(highest > lowest) ||

@@ -1,0 +1,312 @@
+// Every operator by its default schedule, compiled and run on a device, against the interpreter. Operators share programs,
+// a few for all of them, since most of the time is the compilers'.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/codegen/codegen.h"
+#include "compiler/graph/operator.h"
+#include "compiler/lower/lower.h"
+#include "compiler/runtime/device.h"
+#include "compiler/runtime/executable.h"
+#include "compiler/tensor/accesses.h"
+#include "compiler/tensor/interpret.h"
+#include "gtest/gtest.h"
+#include "scheduler/space.h"
+#include "tests/build/testing.h"
+
+namespace diapason {
+namespace {
+
+// A tensor of numbers spread over [low, high].
+struct OperandSpec {
+  Shape shape;
+  DType dtype = DType::kFloat32;
+  double low = -2, high = 2;
+};
+
+struct OperatorCase {
+  std::string op;
+  std::vector<OperandSpec> inputs;
+  Attributes attributes = {};
+  double tolerance = 2e-5;
+};
+
+// Numbers in no order, each of its own: results that depend on an order have one.
+Array Spread(const OperandSpec& spec, int64_t seed) {
+  Array array(spec.dtype, spec.shape);
+  const int64_t n = array.elements();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t k = (i * 7919 + seed * 104729 + 13) % 9973;
+    if (IsFloat(spec.dtype)) {
+      array.set(i, spec.low + (spec.high - spec.low) * static_cast<double>(k) / 9973);
+    } else {
+      const int64_t low = static_cast<int64_t>(spec.low), count = static_cast<int64_t>(spec.high) - low + 1;
+      array.set_int(i, low + k % count);
+    }
+  }
+  return array;
+}
+
+OperandSpec F(Shape shape, double low = -2, double high = 2) { return {std::move(shape), DType::kFloat32, low, high}; }
+OperandSpec I(Shape shape, double low, double high, DType dtype = DType::kInt64) { return {std::move(shape), dtype, low, high}; }
+
+constexpr DType kI32 = DType::kInt32, kU8 = DType::kUint8, kBool = DType::kBool;
+
+std::vector<OperatorCase> UnaryCases() {
+  std::vector<OperatorCase> cases;
+  for (const char* op : {"relu", "sigmoid", "tanh", "exp", "erf", "abs", "neg", "floor", "ceil", "round", "leaky_relu", "elu", "hard_sigmoid",
+                         "hard_swish", "gelu", "softplus", "sin", "cos", "atan", "sinh", "cosh", "asinh", "sign", "is_nan", "is_inf", "celu",
+                         "selu", "thresholded_relu", "shrink", "softsign", "swish", "gelu_tanh", "mish"})
+    cases.push_back({op, {F({37})}});
+  for (const char* op : {"log", "sqrt", "rsqrt", "reciprocal"}) cases.push_back({op, {F({37}, 0.1, 3)}});
+  for (const char* op : {"asin", "acos", "atanh", "tan"}) cases.push_back({op, {F({37}, -0.9, 0.9)}});
+  cases.push_back({"acosh", {F({37}, 1.1, 3)}});
+  cases.push_back({"clip", {F({37})}, {{"min", -1.0}, {"max", 0.5}}});
+  cases.push_back({"not", {I({37}, 0, 1, kBool)}});
+  cases.push_back({"bitwise_not", {I({37}, -100, 100, kI32)}});
+  cases.push_back({"cast", {F({37})}, {{"to", std::string("int32")}}});
+  cases.push_back({"narrow", {F({37}, -500, 500)}, {{"to", std::string("float8e4m3fn")}}});
+  cases.push_back({"narrow", {F({37}, -0.01, 0.01)}, {{"to", std::string("float8e5m2")}}});
+  cases.push_back({"narrow", {F({37})}, {{"to", std::string("bfloat16")}}, 0});
+  cases.push_back({"narrow", {I({37}, -100000, 100000, kI32)}, {{"to", std::string("int16")}}});
+  return cases;
+}
+
+std::vector<OperatorCase> BinaryCases() {
+  std::vector<OperatorCase> cases;
+  for (const char* op : {"add", "sub", "mul", "maximum", "minimum", "less", "less_equal", "equal"})
+    cases.push_back({op, {F({3, 5}), F({5})}});
+  for (const char* op : {"div", "mod", "fmod"}) cases.push_back({op, {F({3, 5}), F({5}, 0.5, 2)}});
+  for (const char* op : {"div", "mod", "fmod"}) cases.push_back({op, {I({3, 5}, -20, 20), I({5}, 1, 7)}});
+  cases.push_back({"pow", {F({3, 5}, 0.1, 2), F({5})}});
+  for (const char* op : {"and", "or", "xor"}) cases.push_back({op, {I({3, 5}, 0, 1, kBool), I({5}, 0, 1, kBool)}});
+  for (const char* op : {"bitwise_and", "bitwise_or", "bitwise_xor"}) {
+    cases.push_back({op, {I({3, 5}, -100, 100, kI32), I({5}, -100, 100, kI32)}});
+    cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 255, kU8)}});
+  }
+  for (const char* op : {"shift_left", "shift_right"}) cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 9, kU8)}});
+  cases.push_back({"where", {I({3, 5}, 0, 1, kBool), F({5}), F({3, 1})}});
+  return cases;
+}
+
+std::vector<OperatorCase> MovementCases() {
+  return {{"concat", {F({2, 3}), F({2, 4})}, {{"axis", int64_t{1}}}},
+          {"transpose", {F({2, 3, 4})}, {{"perm", Shape{2, 0, 1}}}},
+          {"pad", {F({3, 4})}, {{"pads", Shape{1, 2, 0, 1}}, {"value", 0.5}}},
+          {"pad", {F({5})}, {{"pads", Shape{2, 3}}, {"mode", std::string("reflect")}}},
+          {"pad", {F({5})}, {{"pads", Shape{2, 3}}, {"mode", std::string("edge")}}},
+          {"pad", {F({5})}, {{"pads", Shape{2, 3}}, {"mode", std::string("wrap")}}},
+          {"reshape", {F({2, 6})}, {{"shape", Shape{3, 4}}}},
+          {"flatten", {F({2, 3, 2})}},
+          {"squeeze", {F({1, 5})}, {{"axes", Shape{0}}}},
+          {"unsqueeze", {F({5})}, {{"axes", Shape{0}}}},
+          {"identity", {F({5})}},
+          {"gather", {F({4, 3}), I({5}, -4, 3)}},
+          {"gather_elements", {F({4, 3}), I({2, 3}, -4, 3)}},
+          {"gather_nd", {F({4, 3, 2}), I({5, 2}, -3, 2)}},
+          {"slice", {F({7})}, {{"starts", Shape{6}}, {"ends", Shape{-1000}}, {"steps", Shape{-2}}}},
+          {"expand", {F({3, 1})}, {{"shape", Shape{2, 3, 4}}}}};
+}
+
+std::vector<OperatorCase> ReductionCases() {
+  std::vector<OperatorCase> cases;
+  for (const char* op : {"reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
+    cases.push_back({op, {F({3, 5, 4})}, {{"axes", Shape{1}}}});
+  for (const char* op : {"cumulative_sum", "cumulative_product"})
+    cases.push_back({op, {F({3, 6})}, {{"axis", int64_t{1}}, {"exclusive", int64_t{1}}, {"reverse", int64_t{1}}}});
+  for (const char* op : {"arg_max", "arg_min"}) cases.push_back({op, {F({3, 6})}, {{"axis", int64_t{1}}}});
+  cases.push_back({"top_k_indices", {F({3, 6})}, {{"axis", int64_t{1}}, {"k", int64_t{3}}}});
+  for (const char* op : {"softmax", "log_softmax", "layer_norm", "rms_norm"}) cases.push_back({op, {F({3, 9})}});
+  cases.push_back({"batch_norm", {F({2, 3, 4}), F({3}), F({3}), F({3}), F({3}, 0.5, 2)}});
+  cases.push_back({"scatter_elements", {F({5, 3}), I({2, 3}, 0, 4), F({2, 3})}, {{"reduction", std::string("add")}}});
+  cases.push_back({"scatter_nd", {F({5, 3}), I({2, 1}, 0, 4), F({2, 3})}});
+  return cases;
+}
+
+std::vector<OperatorCase> WindowCases() {
+  std::vector<OperatorCase> cases;
+  const Attributes image{{"kernel", Shape{3, 2}}, {"strides", Shape{2, 1}}, {"pads", Shape{1, 1, 1, 0}}};
+  const Attributes volume{{"kernel", Shape{2, 2, 2}}, {"strides", Shape{2, 1, 2}}, {"pads", Shape{1, 0, 0, 0, 1, 1}}};
+  for (const char* op : {"max_pool", "avg_pool", "sum_pool", "max_pool_indices"}) cases.push_back({op, {F({1, 2, 6, 5})}, image});
+  for (const char* op : {"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"}) cases.push_back({op, {F({1, 2, 4, 3, 4})}, volume});
+  cases.push_back({"conv2d", {F({1, 4, 6, 6}), F({4, 2, 3, 3}), F({4})}, {{"pads", Shape{1, 1, 1, 1}}, {"group", int64_t{2}}}});
+  cases.push_back({"conv3d", {F({1, 2, 3, 4, 4}), F({3, 2, 2, 2, 2}), F({3})}, {{"strides", Shape{1, 2, 1}}}});
+  cases.push_back({"conv_transpose", {F({1, 2, 4, 4}), F({2, 3, 3, 3})}, {{"strides", Shape{2, 2}}, {"pads", Shape{1, 1, 1, 1}}}});
+  cases.push_back({"gemm", {F({4, 5}), F({5, 3}), F({3})}, {{"alpha", 0.5}}});
+  cases.push_back({"matmul", {F({2, 3, 5}), F({5, 4})}});
+  cases.push_back({"fold", {F({1, 8, 12})}, {{"image", Shape{4, 5}}, {"kernel", Shape{2, 2}}}});
+  for (const char* mode : {"nearest", "linear", "cubic"}) {
+    for (const char* padding : {"zeros", "border", "reflection"}) {
+      // Places between points, so that a rounding decides nothing.
+      cases.push_back({"grid_sample", {F({1, 2, 5, 4}), F({1, 3, 3, 2}, -1.6, 1.7)},
+                       {{"mode", std::string(mode)}, {"padding", std::string(padding)}, {"align_corners", int64_t{mode[0] == 'l'}}}, 1e-4});
+    }
+  }
+  cases.push_back({"grid_sample", {F({1, 2, 3, 3, 3}), F({1, 2, 2, 2, 3}, -1.2, 1.3)}, {{"align_corners", int64_t{1}}}, 1e-4});
+  cases.push_back({"deform_conv", {F({1, 2, 5, 5}), F({2, 2, 3, 3}), F({1, 18, 3, 3}, -1, 1), F({1, 9, 3, 3}, 0, 1), F({2})}, {}, 1e-4});
+  for (const char* mode : {"avg", "max"})
+    cases.push_back({"roi_align", {F({2, 2, 6, 6}), F({3, 4}, 0, 6), I({3}, 0, 1)},
+                     {{"size", Shape{2, 2}}, {"samples", int64_t{2}}, {"mode", std::string(mode)}, {"half_pixel", int64_t{0}}}, 1e-4});
+  return cases;
+}
+
+std::vector<OperatorCase> AllCases() {
+  std::vector<OperatorCase> all;
+  for (const auto& list : {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases()})
+    all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+// A program of several operators that share nothing.
+struct Together {
+  ComputeDag dag;
+  std::map<int, Array> values;  // of placeholders
+  std::vector<const OperatorCase*> cases;  // of the outputs
+};
+
+Together DagOf(const std::vector<const OperatorCase*>& cases) {
+  Together together;
+  DagBuilder builder;
+  std::vector<int> outputs;
+  for (const OperatorCase* c : cases) {
+    const Operator* op = FindOperator(c->op);
+    if (op == nullptr) {
+      ADD_FAILURE() << c->op;
+      continue;
+    }
+    OperatorArgs args;
+    std::vector<int> stages;
+    args.attributes = &c->attributes;
+    for (const OperandSpec& spec : c->inputs) {
+      args.inputs.push_back({spec.dtype, spec.shape});
+      args.values.push_back(nullptr);
+      stages.push_back(builder.Placeholder("x", spec.shape, spec.dtype));
+      together.values[stages.back()] = Spread(spec, stages.back());
+    }
+    const absl::StatusOr<TensorType> type = op->infer(args);
+    EXPECT_TRUE(type.ok()) << c->op << ": " << type.status();
+    if (!type.ok()) continue;
+    args.output = *type;
+    int result = op->emit(builder, args, stages);
+    // Not what it was given: a program computes its outputs.
+    if (builder.stage(result).placeholder)
+      result = builder.Compute(c->op, type->shape, [&](const auto& i) { return builder.At(result, i); });
+    outputs.push_back(result);
+    together.cases.push_back(c);
+  }
+  absl::StatusOr<ComputeDag> dag = builder.Build(outputs);
+  EXPECT_TRUE(dag.ok()) << dag.status();
+  if (dag.ok()) together.dag = *std::move(dag);
+  return together;
+}
+
+void ExpectRight(const Together& together, const std::vector<Array>& got) {
+  const absl::StatusOr<std::vector<Array>> want = Interpret(together.dag, together.values);
+  ASSERT_TRUE(want.ok()) << want.status();
+  for (size_t k = 0; k < want->size(); ++k) {
+    const OperatorCase& c = *together.cases[k];
+    for (int64_t i = 0; i < (*want)[k].elements(); ++i) {
+      const double a = got[k].at(i), b = (*want)[k].at(i);
+      if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+      EXPECT_LE(std::abs(a - b), c.tolerance * (1 + std::abs(b))) << c.op << " of case " << k << ", element " << i << ": " << a << ", not " << b;
+      if (::testing::Test::HasFailure()) break;
+    }
+  }
+}
+
+absl::StatusOr<Program> Compiled(const ComputeDag& dag, const Target& target) {
+  const DeviceFacts facts = ResolveFacts(target);
+  const absl::StatusOr<Schedule> schedule = DefaultSchedule(dag, target, facts);
+  if (!schedule.ok()) return schedule.status();
+  const absl::StatusOr<LoweredProgram> lowered = Lower(dag, *schedule, target, facts);
+  if (!lowered.ok()) return lowered.status();
+  return CompileProgram(*lowered, target, 300);
+}
+
+void RunAndCompare(Device& device, const Target& target, const Together& together) {
+  const absl::StatusOr<Program> program = Compiled(together.dag, target);
+  ASSERT_TRUE(program.ok()) << program.status() << "\n" << together.dag.ToString();
+  absl::StatusOr<std::unique_ptr<Executable>> executable = Executable::Create(device, *program);
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  ASSERT_TRUE((*executable)->AllocateRest().ok());
+  for (const auto& [stage, value] : together.values) {
+    const int buffer = (*executable)->BufferOfStage(stage);
+    ASSERT_GE(buffer, 0);
+    ASSERT_TRUE(device.CopyIn(*(*executable)->buffer(buffer), value.data.data(), value.data.size()).ok());
+  }
+  ASSERT_TRUE((*executable)->RunPrologue().ok());
+  const absl::StatusOr<std::unique_ptr<Plan>> plan = (*executable)->MakePlan();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::Status ran = (*plan)->Run();
+  ASSERT_TRUE(ran.ok()) << ran;
+  std::vector<Array> got;
+  for (int output : together.dag.outputs()) {
+    const Stage& stage = together.dag.stage(output);
+    Array array(stage.dtype, stage.shape());
+    DeviceBuffer* buffer = (*executable)->buffer((*executable)->BufferOfStage(output));
+    ASSERT_TRUE(device.CopyOut(array.data.data(), *buffer, array.data.size()).ok());
+    got.push_back(std::move(array));
+  }
+  ExpectRight(together, got);
+}
+
+constexpr size_t kTogether = 12;
+
+class OperatorsOnDevice : public ::testing::TestWithParam<TargetKind> {};
+
+TEST_P(OperatorsOnDevice, ComputeWhatTheInterpreterDoes) {
+  const Target target = TestTarget(GetParam());
+  const absl::StatusOr<std::unique_ptr<Device>> device = OpenDevice(target);
+  if (!device.ok()) GTEST_SKIP() << device.status().message();
+  const std::vector<OperatorCase> cases = AllCases();
+  size_t compared = 0;
+  for (size_t from = 0; from < cases.size(); from += kTogether) {
+    std::vector<const OperatorCase*> some;
+    for (size_t k = from; k < std::min(from + kTogether, cases.size()); ++k) some.push_back(&cases[k]);
+    const Together together = DagOf(some);
+    RunAndCompare(**device, target, together);
+    compared += together.cases.size();
+  }
+  EXPECT_EQ(compared, cases.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OperatorsOnDevice, ::testing::Values(TargetKind::kCpu, TargetKind::kOpenCl, TargetKind::kCuda),
+                         [](const auto& info) -> std::string {
+                           return info.param == TargetKind::kCpu ? "cpu" : info.param == TargetKind::kOpenCl ? "opencl" : "cuda";
+                         });
+
+TEST(OperatorTable, HasACaseOfEachOperator) {
+  std::set<std::string> covered;
+  for (const OperatorCase& c : AllCases()) covered.insert(c.op);
+  for (const std::string& name : OperatorNames()) EXPECT_EQ(covered.count(name), 1u) << name;
+}
+
+// A worker takes only programs whose reads are proven; those by indices are, within the ranges of the indices.
+TEST(OperatorTable, ReadsNothingOutside) {
+  for (const OperatorCase& c : AllCases()) {
+    const Together one = DagOf({&c});
+    EXPECT_EQ(CheckAccesses(one.dag), absl::OkStatus()) << c.op << "\n" << one.dag.ToString();
+  }
+}
+
+TEST(OperatorTable, CompilesForCuda) {
+  Target target = TestTarget(TargetKind::kCuda);
+  target.arch = "sm_90";
+  const std::vector<OperatorCase> cases = AllCases();
+  for (size_t from = 0; from < cases.size(); from += kTogether) {
+    std::vector<const OperatorCase*> some;
+    for (size_t k = from; k < std::min(from + kTogether, cases.size()); ++k) some.push_back(&cases[k]);
+    const absl::StatusOr<Program> program = Compiled(DagOf(some).dag, target);
+    if (absl::IsUnavailable(program.status())) GTEST_SKIP() << program.status().message();
+    EXPECT_TRUE(program.ok()) << program.status();
+  }
+}
+
+}  // namespace
+}  // namespace diapason
