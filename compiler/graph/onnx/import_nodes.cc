@@ -22,6 +22,29 @@ std::string NodeText(const OnnxModel& model, const OnnxNode& node) {
 
 const OnnxRule* RuleOf(const OnnxNode& node) { return FindOnnxRule(node.domain, node.op); }
 
+// Why operators that we know are not a matter of a missing rule.
+std::string WhyNever(const std::string& op) {
+  struct Reason {
+    const char* why;
+    std::vector<const char*> ops;
+  };
+  static const auto& reasons = *new std::vector<Reason>{
+      {"the extent of its result depends on what the network computes", {"NonMaxSuppression", "Unique"}},
+      {"of text", {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"}},
+      {"of sequences and optional values",
+       {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
+        "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement"}},
+      {"its result is random", {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},
+      {"of training", {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},
+      {"reads a file format: decode before the network", {"ImageDecoder"}},
+      {"changes the type of bits, which expressions cannot", {"BitCast"}}};
+  for (const Reason& reason : reasons) {
+    for (const char* name : reason.ops)
+      if (op == name) return reason.why;
+  }
+  return "";
+}
+
 void CountMissing(const std::vector<OnnxNode>& nodes, std::map<std::string, int>& missing) {
   for (const OnnxNode& node : nodes) {
     if (!RuleOf(node)) ++missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
@@ -47,7 +70,10 @@ absl::Status CheckOnnxOperators(const OnnxModel& model) {
   CountMissing(model.nodes, missing);
   if (missing.empty()) return absl::OkStatus();
   std::string list = absl::StrJoin(missing, ", ", [](std::string* out, const auto& entry) {
-    absl::StrAppend(out, Printable(entry.first), entry.second > 1 ? absl::StrCat(" (", entry.second, " nodes)") : "");
+    const std::string why = WhyNever(entry.first), count = entry.second > 1 ? absl::StrCat(entry.second, " nodes") : "";
+    const char* between = why.empty() || count.empty() ? "" : ": ";
+    const std::string note = absl::StrCat(count, between, why);
+    absl::StrAppend(out, Printable(entry.first), note.empty() ? "" : absl::StrCat(" (", note, ")"));
   });
   return absl::InvalidArgumentError(
       absl::StrCat("it has operators that are not supported, of opset ", model.opset(), ": ", list,

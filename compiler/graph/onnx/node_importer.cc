@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/evaluate.h"
@@ -44,7 +45,8 @@ absl::Status CheckSize(const TensorType& type) {
 bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& inputs, const TensorType& result) {
   bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
   // What ONNX does not define (sums of truth values) is not computed: its own check of types comes last.
-  bool moves = FindOperator(op)->kind == OperatorKind::kInjective || op == "cast" || op == "where";
+  static const auto& of_truths = *new std::set<std::string>{"cast", "where", "and", "or", "xor", "not", "equal", "identity"};
+  bool moves = FindOperator(op)->kind == OperatorKind::kInjective || of_truths.count(op) != 0;
   return cheap && result.elements() <= kSmallElements &&
          std::all_of(inputs.begin(), inputs.end(), [&](const ImportValue& input) {
            return input->type.elements() > 0 && input->type.elements() <= kSmallElements &&

@@ -29,12 +29,12 @@ struct NarrowFloat {
   const char* name;
   int mantissa, smallest, largest;
   double most;
-  bool has_infinity, unsigned_zero;  // types without a negative zero make NaN of infinities
+  bool has_infinity, has_nan;
 };
 
-constexpr NarrowFloat kFloats[] = {{"float8e4m3fn", 3, -6, 8, 448, false, false},
+constexpr NarrowFloat kFloats[] = {{"float8e4m3fn", 3, -6, 8, 448, false, true},
                                    {"float8e4m3fnuz", 3, -7, 7, 240, false, true},
-                                   {"float8e5m2", 2, -14, 15, 57344, true, false},
+                                   {"float8e5m2", 2, -14, 15, 57344, true, true},
                                    {"float8e5m2fnuz", 2, -15, 15, 57344, false, true},
                                    {"float4e2m1", 1, 0, 2, 6, false, false}};
 
@@ -70,11 +70,10 @@ Expr Rounded(const Expr& x, const NarrowFloat& type, bool saturate) {
     step = Select(Lt(size, number(std::ldexp(1.0, e + 1))), number(std::ldexp(1.0, e - type.mantissa)), step);
   const Expr rounded = Mul(Call("round", {Div(size, step)}), step);
   constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
-  Expr beyond = number(saturate ? type.most : type.has_infinity ? kInfinity : kNan);
-  if (saturate && type.unsigned_zero) beyond = Select(Eq(size, number(kInfinity)), number(kNan), beyond);
+  const Expr beyond = number(saturate || !type.has_nan ? type.most : type.has_infinity ? kInfinity : kNan);
   const Expr bounded = Select(Lt(number(type.most), rounded), beyond, rounded);
-  // A number that is none stays so.
-  return Select(Ne(x, x), x, Select(Lt(x, number(0)), Sub(number(0), bounded), bounded));
+  // NaN is 0 where the type has none.
+  return Select(Ne(x, x), type.has_nan ? x : number(0), Select(Lt(x, number(0)), Sub(number(0), bounded), bounded));
 }
 
 int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {

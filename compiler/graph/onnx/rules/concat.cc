@@ -9,11 +9,12 @@ namespace {
 absl::Status Import(NodeImporter& node) {
   ASSIGN_OR_RETURN(std::vector<ImportValue> inputs, node.Inputs());
   int64_t axis = node.Int("axis", 1);
-  // Chains that compute shapes may hold empty lists.
+  // Chains that compute shapes may hold empty lists, and splits give empty parts.
   std::vector<ImportValue> parts;
   for (const ImportValue& input : inputs) {
-    if (input->type.elements() > 0 || input->type.shape.size() != 1) parts.push_back(input);
+    if (input->type.elements() > 0) parts.push_back(input);
   }
+  if (parts.empty() && !inputs[0]->value) return absl::InvalidArgumentError("its result would be empty, which is not supported");
   if (parts.empty()) {
     node.Set(0, KnownValue(*inputs[0]->value, node.node().name));
     return absl::OkStatus();

@@ -106,7 +106,7 @@ absl::Status ImportMod(NodeImporter& node) {
   Composer c(node);
   bool truncated = node.Int("fmod", 0) != 0;
   ImportValue a = c.Input(0), b = c.Input(1);
-  if (!truncated && IsFloat(a->type.dtype)) c.Fail(absl::InvalidArgumentError("floats need fmod=1"));
+  if (!truncated && IsFloat(a->type.dtype) && node.opset() < 28) c.Fail(absl::InvalidArgumentError("floats need fmod=1"));
   return c.Finish(c.Op(truncated ? "fmod" : "mod", {a, b}));
 }
 

@@ -256,17 +256,22 @@ absl::Status DepthToSpace(NodeImporter& node) {
   return c.Finish(c.Reshape(y, {s[0], channels, s[2] * block, s[3] * block}));
 }
 
+// The mode, which says whether blocks or channels come first, is there from opset 28 on.
 absl::Status SpaceToDepth(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   int64_t block = node.Int("blocksize", 1);
+  std::string mode = node.opset() >= 28 ? node.String("mode", "DCR") : "DCR";
   if (RankOf(x) != 4 || block < 1 || x->type.shape[2] % block != 0 || x->type.shape[3] % block != 0) {
     return absl::InvalidArgumentError(absl::StrCat("blocks of ", block, " do not fit ", x->type.ToString()));
   }
+  if (mode != "DCR" && mode != "CRD") {
+    return absl::InvalidArgumentError(absl::StrCat("mode must be DCR or CRD, not '", mode, "'"));
+  }
   const Ints& s = x->type.shape;
   ImportValue y = c.Reshape(x, {s[0], s[1], s[2] / block, block, s[3] / block, block});
-  return c.Finish(
-      c.Reshape(c.Transpose(y, {0, 3, 5, 1, 2, 4}), {s[0], s[1] * block * block, s[2] / block, s[3] / block}));
+  y = c.Transpose(y, mode == "DCR" ? Ints{0, 3, 5, 1, 2, 4} : Ints{0, 1, 3, 5, 2, 4});
+  return c.Finish(c.Reshape(y, {s[0], s[1] * block * block, s[2] / block, s[3] / block}));
 }
 
 // The first lengths[b] elements of a sequence in reverse, the others as they are.

@@ -109,6 +109,8 @@ absl::Status LpNormalization(NodeImporter& node) {
   ImportValue power = p == 1 ? c.Op("abs", {x}) : c.Mul(x, x);
   ImportValue norm = c.Op("reduce_sum", {power}, {{"axes", Ints{axis}}, {"keepdims", int64_t{1}}});
   if (p == 2) norm = c.Op("sqrt", {norm});
+  // Zeros stay zeros.
+  norm = c.Op("where", {c.Op("equal", {norm, c.Scalar(0, norm)}), c.Scalar(1, norm), norm});
   return c.Finish(c.Div(x, norm));
 }
 

@@ -166,10 +166,10 @@ absl::Status QLinearMatMul(NodeImporter& node) {
   Composer c(node);
   ImportValue a = c.Input(0), b = c.Input(3);
   ImportValue sum = c.Matmul(Centred(node, c, a, 2, -2), Centred(node, c, b, 5, -1));
-  ImportValue scales = c.Mul(AlongAxis(c, c.Input(1), RankOf(sum), -2), AlongAxis(c, c.Input(4), RankOf(sum), -1));
-  ImportValue zero = c.Input(7);
+  auto scale = [&](int input, int64_t axis) { return AlongAxis(c, c.Cast(c.Input(input), DType::kFloat32), RankOf(sum), axis); };
+  ImportValue scales = c.Mul(scale(1, -2), scale(4, -1)), zero = c.Input(7);
   if (zero->type.elements() == 1) zero = c.Reshape(zero, {});
-  return c.Finish(QuantizedProduct(c, sum, scales, AlongAxis(c, c.Input(6), RankOf(sum), -2), zero));
+  return c.Finish(QuantizedProduct(c, sum, scales, scale(6, -2), zero));
 }
 
 absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const ImportValue& x, const ImportValue& w,

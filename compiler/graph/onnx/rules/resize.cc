@@ -81,17 +81,17 @@ Taps TapsOf(const AxisPlan& a, const Settings& s) {
     int64_t first = static_cast<int64_t>(std::floor(x)) - static_cast<int64_t>(std::ceil(radius)) + 1;
     if (stretch < 1) --first;
     double sum = 0;
-    bool inside_only = s.exclude_outside || stretch < 1;
+    const bool normalised = s.exclude_outside || stretch < 1;
     for (size_t t = 0; t < count; ++t) {
       int64_t from = first + static_cast<int64_t>(t);
       double distance = (x - static_cast<double>(from)) * stretch;
       double weight = s.mode == "cubic" ? Cubic(distance, s.cubic) : Triangle(distance);
-      if (inside_only && (from < 0 || from >= a.input)) weight = 0;
+      if (s.exclude_outside && (from < 0 || from >= a.input)) weight = 0;
       taps.position[t][at] = std::clamp<int64_t>(from, 0, a.input - 1);
       taps.weight[t][at] = weight;
       sum += weight;
     }
-    for (size_t t = 0; t < count && inside_only && sum != 0; ++t) taps.weight[t][at] /= sum;
+    for (size_t t = 0; t < count && normalised && sum != 0; ++t) taps.weight[t][at] /= sum;
   }
   return taps;
 }

@@ -50,6 +50,12 @@ absl::Status ImportSplit(NodeImporter& node) {
   int64_t start = 0;
   for (int64_t i = 0; i < count; start += parts[i++]) {
     if (!node.IsRead(static_cast<int>(i))) continue;
+    if (parts[i] == 0) {  // a Concat leaves it out
+      std::vector<int64_t> shape = x->type.shape;
+      shape[axis] = 0;
+      node.Set(static_cast<int>(i), KnownValue(Array(x->type.dtype, shape), node.node().name));
+      continue;
+    }
     std::vector<int64_t> starts = {start}, ends = {start + parts[i]}, axes = {axis};
     ASSIGN_OR_RETURN(ImportValue part, node.Add("slice", {x}, {{"starts", starts}, {"ends", ends}, {"axes", axes}}));
     node.Set(static_cast<int>(i), std::move(part));
