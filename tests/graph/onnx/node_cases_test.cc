@@ -16,7 +16,7 @@
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/onnx/model.h"
-#include "compiler/graph/onnx/tensor.h"
+#include "compiler/graph/onnx/tensor_proto.h"
 #include "onnx/defs/schema.h"
 #include "onnx/onnx_pb.h"
 #include "tests/paths.h"
@@ -31,40 +31,21 @@ const std::map<std::string, std::string>& OutOfScope() {
   static const std::map<std::string, std::string>& cases = *new std::map<std::string, std::string>{
       {"test_batchnorm_epsilon_training_mode", "training mode"},
       {"test_batchnorm_example_training_mode", "training mode"},
-      {"test_cast_BFLOAT16_to_FLOAT", "has type BFLOAT16"},
-      {"test_cast_FLOAT_to_BFLOAT16", "has type BFLOAT16"},
       {"test_cast_FLOAT_to_STRING", "has type STRING"},
       {"test_cast_STRING_to_FLOAT", "has type STRING"},
-      {"test_castlike_BFLOAT16_to_FLOAT", "has type BFLOAT16"},
-      {"test_castlike_BFLOAT16_to_FLOAT_expanded", "has type BFLOAT16"},
-      {"test_castlike_FLOAT_to_BFLOAT16", "has type BFLOAT16"},
-      {"test_castlike_FLOAT_to_BFLOAT16_expanded", "has type BFLOAT16"},
       {"test_castlike_FLOAT_to_STRING", "has type STRING"},
       {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
       {"test_castlike_STRING_to_FLOAT", "has type STRING"},
       {"test_castlike_STRING_to_FLOAT_expanded", "has type STRING"},
       {"test_constantofshape_int_shape_zero", "output 'y' is empty"},
-      {"test_dropout_default_mask", "its mask is used"},
-      {"test_dropout_default_mask_ratio", "its mask is used"},
       {"test_identity_opt", "is no tensor"},
       {"test_identity_sequence", "is no tensor"},
-      {"test_max_int16", "has type INT16"},
-      {"test_max_uint16", "has type UINT16"},
-      {"test_max_uint32", "has type UINT32"},
-      {"test_max_uint64", "has type UINT64"},
-      {"test_maxpool_with_argmax_2d_precomputed_pads", "positions of the maxima"},
-      {"test_maxpool_with_argmax_2d_precomputed_strides", "positions of the maxima"},
-      {"test_min_int16", "has type INT16"},
-      {"test_min_uint16", "has type UINT16"},
-      {"test_min_uint32", "has type UINT32"},
-      {"test_min_uint64", "has type UINT64"},
-      {"test_mod_mixed_sign_int16", "has type INT16"},
-      {"test_mod_uint16", "has type UINT16"},
-      {"test_mod_uint32", "has type UINT32"},
-      {"test_mod_uint64", "has type UINT64"},
-      {"test_pow_types_float32_uint32", "has type UINT32"},
-      {"test_pow_types_float32_uint64", "has type UINT64"},
+      {"test_if_opt", "of sequences and optional values"},
+      {"test_if_seq", "of sequences and optional values"},
+      {"test_loop13_seq", "is no tensor"},
+      {"test_loop16_seq_none", "is no tensor"},
       {"test_reshape_allowzero_reordered", "empty tensors are not supported"},
+      {"test_scan_sum", "the form of opset 8"},
       {"test_slice_start_out_of_bounds", "the result would be empty"},
       {"test_split_zero_size_splits", "cannot be split"},
       {"test_tril_zero", "has an open shape"},
@@ -72,8 +53,6 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_training_dropout_default", "training mode"},
       {"test_training_dropout_default_mask", "training mode"},
       {"test_training_dropout_mask", "training mode"},
-      {"test_training_dropout_zero_ratio", "training mode"},
-      {"test_training_dropout_zero_ratio_mask", "training mode"},
       {"test_triu_zero", "input 'x' is"},
   };
   return cases;
@@ -83,12 +62,15 @@ const std::map<std::string, std::string>& OutOfScope() {
 // become initializers.
 const std::map<std::string, std::set<int>>& KnownInputs() {
   static const std::map<std::string, std::set<int>>& inputs = *new std::map<std::string, std::set<int>>{
-      {"Compress", {1}},        {"ConstantOfShape", {0}}, {"CumSum", {1}},      {"Dropout", {1, 2}}, {"Expand", {1}},
-      {"NonZero", {0}},         {"OneHot", {1}},          {"Pad", {1, 2, 3}},   {"Range", {0, 1, 2}}, {"ReduceL1", {1}},
-      {"ReduceL2", {1}},        {"ReduceLogSum", {1}},    {"ReduceLogSumExp", {1}}, {"ReduceMax", {1}}, {"ReduceMean", {1}},
-      {"ReduceMin", {1}},       {"ReduceProd", {1}},      {"ReduceSum", {1}},   {"ReduceSumSquare", {1}}, {"Reshape", {1}},
-      {"Resize", {1, 2, 3}},    {"Split", {1}},           {"Squeeze", {1}},     {"Slice", {1, 2, 3, 4}}, {"Tile", {1}},
-      {"TopK", {1}},            {"Trilu", {1}},           {"Unsqueeze", {1}},   {"Upsample", {1}},
+      {"BlackmanWindow", {0}}, {"CastLike", {1}},        {"CenterCropPad", {1}},   {"Col2Im", {1, 2}},     {"Compress", {1}},
+      {"ConstantOfShape", {0}}, {"CumSum", {1}},         {"DFT", {1, 2}},          {"Dropout", {1, 2}},    {"Expand", {1}},
+      {"HammingWindow", {0}},  {"HannWindow", {0}},      {"If", {0}},              {"Loop", {0, 1}},       {"MaxUnpool", {2}},
+      {"MelWeightMatrix", {0, 1, 2, 3, 4}},              {"NonZero", {0}},         {"OneHot", {1}},        {"Pad", {1, 2, 3}},
+      {"Range", {0, 1, 2}},    {"ReduceL1", {1}},        {"ReduceL2", {1}},        {"ReduceLogSum", {1}},  {"ReduceLogSumExp", {1}},
+      {"ReduceMax", {1}},      {"ReduceMean", {1}},      {"ReduceMin", {1}},       {"ReduceProd", {1}},    {"ReduceSum", {1}},
+      {"ReduceSumSquare", {1}}, {"Reshape", {1}},        {"Resize", {1, 2, 3}},    {"STFT", {1, 3}},       {"Slice", {1, 2, 3, 4}},
+      {"Split", {1}},          {"Squeeze", {1}},         {"Tile", {1}},            {"TopK", {1}},          {"Trilu", {1}},
+      {"Unsqueeze", {1}},      {"Upsample", {1}},
   };
   return inputs;
 }
@@ -96,7 +78,8 @@ const std::map<std::string, std::set<int>>& KnownInputs() {
 // Operators of further cases, which are not read.
 const std::set<std::string>& UnreadOperators() {
   static const std::set<std::string>& operators = *new std::set<std::string>{
-      "Adagrad", "Adam", "Bernoulli", "BitShift", "BlackmanWindow", "DFT", "Det", "GridSample", "HammingWindow", "HannWindow", "If", "Loop", "MaxUnpool", "MelWeightMatrix", "Momentum", "NegativeLogLikelihoodLoss", "NonMaxSuppression", "OptionalGetElement", "OptionalHasElement", "RandomUniformLike", "RoiAlign", "STFT", "Scan", "SequenceInsert", "SequenceLength", "SequenceMap", "SoftmaxCrossEntropyLoss", "StringNormalizer", "TfIdfVectorizer", "Unique"};
+      "Adagrad",        "Adam",           "Bernoulli",    "Momentum",         "NonMaxSuppression", "OptionalGetElement", "OptionalHasElement",
+      "RandomUniformLike", "SequenceInsert", "SequenceLength", "SequenceMap", "StringNormalizer",  "TfIdfVectorizer",    "Unique"};
   return operators;
 }
 
@@ -150,11 +133,25 @@ fs::path TensorFile(const Case& c, const std::string& kind, int i) {
   return c.folder / "test_data_set_0" / (kind + "_" + std::to_string(i) + ".pb");
 }
 
-// The sizes of windows, which the functions of ONNX that make them count up to.
-bool IsWindow(const Case& c) { return c.name.find("window") != std::string::npos; }
+// A tensor of a case. Debian's numpy had no bfloat16: its bits stand in tensors of uint16.
+onnx::TensorProto ReadTensor(const Case& c, const std::string& kind, int i) {
+  onnx::TensorProto tensor;
+  std::ifstream file(TensorFile(c, kind, i), std::ios::binary);
+  EXPECT_TRUE(tensor.ParseFromIstream(&file));
+  const auto& info = kind == "input" ? c.model.graph().input(i) : c.model.graph().output(i);
+  if (info.type().tensor_type().elem_type() == onnx::TensorProto::BFLOAT16) tensor.set_data_type(onnx::TensorProto::BFLOAT16);
+  return tensor;
+}
 
-// Gives the inputs that must be known their values. Returns the values of the others, in order.
-std::vector<Array> BakeInputs(Case& c) {
+// What functions of ONNX compute shapes from: numbers, and lists of integers or truth values.
+bool IsSmall(const onnx::TensorProto& tensor) {
+  const int type = tensor.data_type();
+  return tensor.dims_size() == 0 || (tensor.dims_size() == 1 && (type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32 ||
+                                                                 type == onnx::TensorProto::BOOL));
+}
+
+// Gives the inputs that must be known, or all small ones, their values. Returns the values of the others, in order.
+std::vector<Array> BakeInputs(Case& c, bool all_small) {
   std::set<std::string> known;
   for (const onnx::NodeProto& node : c.model.graph().node()) {
     auto it = KnownInputs().find(node.op_type());
@@ -165,16 +162,21 @@ std::vector<Array> BakeInputs(Case& c) {
   std::vector<Array> values;
   for (int i = 0; i < c.model.graph().input_size(); ++i) {
     const std::string& name = c.model.graph().input(i).name();
-    if (known.count(name) != 0 || IsWindow(c)) {
-      onnx::TensorProto* tensor = c.model.mutable_graph()->add_initializer();
-      std::ifstream file(TensorFile(c, "input", i), std::ios::binary);
-      EXPECT_TRUE(tensor->ParseFromIstream(&file));
-      tensor->set_name(name);
-    } else if (absl::StatusOr<Array> value = ReadOnnxTensor(TensorFile(c, "input", i).string()); value.ok()) {
+    if (!c.model.graph().input(i).type().has_tensor_type()) continue;
+    onnx::TensorProto tensor = ReadTensor(c, "input", i);
+    if (known.count(name) != 0 || (all_small && IsSmall(tensor))) {
+      tensor.set_name(name);
+      *c.model.mutable_graph()->add_initializer() = std::move(tensor);
+    } else if (absl::StatusOr<Array> value = ArrayOfOnnx(tensor, ""); value.ok()) {
       values.push_back(std::move(*value));
     }
   }
   return values;
+}
+
+absl::StatusOr<Network> ImportCase(const Case& c) {
+  std::istringstream bytes(c.model.SerializeAsString());
+  return ImportOnnxStream(bytes, c.name, c.folder.string(), {});
 }
 
 // As ONNX's own runner compares: relative to the expected value.
@@ -189,26 +191,30 @@ void ExpectClose(const Array& got, const Array& want, double single) {
   }
 }
 
-void ExpectExpectedResults(Case& c) {
-  std::vector<Array> inputs = BakeInputs(c);
-  std::istringstream bytes(c.model.SerializeAsString());
-  absl::StatusOr<Network> network = ImportOnnxStream(bytes, c.name, c.folder.string(), {});
+void ExpectExpectedResults(const Case& given) {
+  Case c = given;
+  std::vector<Array> inputs = BakeInputs(c, false);
+  absl::StatusOr<Network> network = ImportCase(c);
+  if (!network.ok()) {
+    c = given;
+    inputs = BakeInputs(c, true);
+    network = ImportCase(c);
+  }
   ASSERT_TRUE(network.ok()) << network.status();
   absl::StatusOr<std::vector<Array>> outputs = EvaluateNetwork(*network, inputs);
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   ASSERT_EQ(outputs->size(), static_cast<size_t>(c.model.graph().output_size()));
   for (size_t i = 0; i < outputs->size(); ++i) {
-    absl::StatusOr<Array> want = ReadOnnxTensor(TensorFile(c, "output", static_cast<int>(i)).string());
+    absl::StatusOr<Array> want = ArrayOfOnnx(ReadTensor(c, "output", static_cast<int>(i)), "");
     ASSERT_TRUE(want.ok()) << want.status();
-    // The expanded functions of windows know pi to six digits.
-    ExpectClose((*outputs)[i], *want, IsWindow(c) ? 1e-4 : 1e-5);
+    ExpectClose((*outputs)[i], *want, c.name.find("window") != std::string::npos ? 1e-4 : 1e-5);
   }
 }
 
-void ExpectRefused(Case& c, const std::string& part) {
-  std::vector<Array> inputs = BakeInputs(c);
-  std::istringstream bytes(c.model.SerializeAsString());
-  absl::StatusOr<Network> network = ImportOnnxStream(bytes, c.name, c.folder.string(), {});
+void ExpectRefused(const Case& given, const std::string& part) {
+  Case c = given;
+  std::vector<Array> inputs = BakeInputs(c, false);
+  absl::StatusOr<Network> network = ImportCase(c);
   // An extent of 0 is one that is open: then the input of none is what does not fit.
   absl::Status status = network.ok() ? EvaluateNetwork(*network, inputs).status() : network.status();
   ASSERT_FALSE(status.ok());
@@ -218,7 +224,7 @@ void ExpectRefused(Case& c, const std::string& part) {
 TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
   int run = 0, refused = 0, unknown = 0;
   std::set<std::string> unread;
-  for (Case& c : Cases()) {
+  for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);
     std::string op = UnknownOperator(c.model);
     auto excluded = OutOfScope().find(c.name);
@@ -235,9 +241,9 @@ TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
       ExpectExpectedResults(c);
     }
   }
-  EXPECT_EQ(run, 698);
+  EXPECT_EQ(run, 849);
   EXPECT_EQ(refused, static_cast<int>(OutOfScope().size()));
-  EXPECT_EQ(unknown, 188);
+  EXPECT_EQ(unknown, 58);
   EXPECT_EQ(unread, UnreadOperators());
 }
 
