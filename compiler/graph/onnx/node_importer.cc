@@ -249,7 +249,7 @@ absl::StatusOr<std::vector<ImportValue>> NodeImporter::ImportBody(const OnnxGrap
     return absl::InvalidArgumentError(
         absl::StrCat("its body has ", body.inputs.size(), " inputs, but ", inputs.size(), " are given"));
   }
-  state_.unrolled_nodes_left -= static_cast<int64_t>(body.nodes.size());
+  state_.unrolled_nodes_left -= std::max<int64_t>(static_cast<int64_t>(body.nodes.size()), 1);
   if (state_.unrolled_nodes_left < 0) {
     return absl::InvalidArgumentError("loops of more than 20000 nodes in all are not unrolled: make its number of steps smaller");
   }

@@ -1,6 +1,9 @@
 // What operators looked like in older opsets: the cases of libonnx-testdata know the newest only.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "../testing.h"
 #include "model_builder.h"
 #include "onnx/onnx_pb.h"
@@ -160,11 +163,42 @@ std::vector<OpsetCase> OpsetCases() {
       {"HardSigmoid", "HardSigmoid", {7, 17}, {2}, {{"alpha", 0.25f}, {"beta", 0.f}}, {}, Floats({2}, {0.25, 0.5})},
       {"SumOfThree", "Sum", {8, 13}, {2}, {}, {Floats({1}, {10}), Floats({2}, {1, 2})}, Floats({2}, {12, 14})},
       {"MeanOfTwo", "Mean", {8, 13}, {2}, {}, {Floats({2}, {3, 4})}, Floats({2}, {2, 3})},
+      // Taps at -1, 0, 1 and 2 around 0.5 with weights 1/8, 3/8, 3/8 and 1/8; the edge goes on.
+      {"ResizeSmoothed", "Resize", {18, 19}, {4}, {{"mode", "linear"}, {"antialias", int64_t{1}}}, {Floats({0}, {}), Floats({1}, {0.5f})},
+       Floats({2}, {1.625f, 3.375f})},
+  };
+}
+
+const float kLog3 = std::log(3.0f);
+
+// Queries are x. The scores of keys 0 and log 3 differ by a factor of 3, or 9 for a query of 2.
+std::vector<OpsetCase> AttentionCases() {
+  const Array keys = Floats({1, 1, 2, 1}, {0, kLog3}), values = Floats({1, 1, 2, 1}, {1, 5});
+  Array target(DType::kInt64, {1}), mask(DType::kBool, {1, 2});
+  target.set_int(0, 1);
+  mask.set_int(0, 1);
+  return {
+      {"Attention", "Attention", {23, 24, 25}, {1, 1, 1, 1}, {{"scale", 1.f}}, {keys, values}, Floats({1, 1, 1, 1}, {4})},
+      {"AttentionCausal", "Attention", {23, 25}, {1, 1, 2, 1}, {{"scale", 1.f}, {"is_causal", int64_t{1}}}, {keys, values},
+       Floats({1, 1, 2, 1}, {1, 4.6f})},
+      {"AttentionMasked", "Attention", {23, 25}, {1, 1, 1, 1}, {{"scale", 1.f}}, {keys, values, mask}, Floats({1, 1, 1, 1}, {1})},
+      {"AttentionOfAGroup", "Attention", {23}, {1, 2, 1, 1}, {{"scale", 1.f}}, {keys, values}, Floats({1, 2, 1, 1}, {4, 4.6f})},
+      {"RotaryByARightAngle", "RotaryEmbedding", {23}, {1, 1, 1, 2}, {}, {Floats({1, 1, 1}, {0}), Floats({1, 1, 1}, {1})},
+       Floats({1, 1, 1, 2}, {-2, 1})},
+      {"Likelihood", "NegativeLogLikelihoodLoss", {13, 22}, {1, 2}, {}, {target}, Floats({}, {-2})},
+      // log(e^1 + e^2) - 2.
+      {"CrossEntropy", "SoftmaxCrossEntropyLoss", {13}, {1, 2}, {}, {target}, Floats({}, {0.3132617f})},
+      {"LpPool", "LpPool", {18, 22}, {1, 1, 2, 2}, {{"kernel_shape", Ints{1, 2}}, {"p", int64_t{2}}}, {}, Floats({1, 1, 2, 1}, {2.236068f, 5})},
+      {"Det", "Det", {11, 22}, {2, 2}, {}, {}, Floats({}, {-2})},
+      {"CropAndPad", "CenterCropPad", {18}, {2, 3}, {}, {IntList({3, 2})}, Floats({3, 2}, {1, 2, 4, 5, 0, 0})},
+      {"SwiGlu", "SwiGLU", {28}, {1}, {}, {Floats({1}, {3})}, Floats({1}, {2.1931758f})},  // 3 / (1 + e^-1)
   };
 }
 
 TEST(Opsets, OperatorsMeanWhatTheirVersionSays) {
-  for (const OpsetCase& c : OpsetCases()) {
+  std::vector<OpsetCase> cases = OpsetCases();
+  for (OpsetCase& c : AttentionCases()) cases.push_back(std::move(c));
+  for (const OpsetCase& c : cases) {
     for (int64_t opset : c.opsets) {
       SCOPED_TRACE(std::string(c.name) + " of opset " + std::to_string(opset));
       ModelBuilder model(opset);

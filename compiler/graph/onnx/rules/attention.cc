@@ -1,5 +1,6 @@
 // Attention: scores of queries and keys, a softmax over the keys, a weighted sum of values. ONNX's operator, those of ONNX
 // Runtime, and the rotary embedding of queries and keys.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -116,6 +117,11 @@ struct Band {
 
 // The places of queries are `offset` + 0, 1, ...
 ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, int64_t offset, DType type) {
+  constexpr int64_t kMost = int64_t{1} << 28;
+  if (queries > kMost / std::max<int64_t>(keys, 1)) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", queries, " queries and ", keys, " keys is too large")));
+    return c.Scalar(0, type);
+  }
   Array bias(type, {queries, keys});
   for (int64_t i = 0; i < queries; ++i) {
     for (int64_t j = 0; j < keys; ++j) {
@@ -128,6 +134,10 @@ ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t key
 }
 
 ImportValue Counting(Composer& c, int64_t extent, const Ints& shape) {
+  if (extent > int64_t{1} << 28) {
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a sequence of ", extent, " is too long")));
+    return c.Scalar(0, DType::kInt64);
+  }
   Array array(DType::kInt64, shape);
   for (int64_t i = 0; i < extent; ++i) array.set_int(i, i);
   return c.Constant(std::move(array));

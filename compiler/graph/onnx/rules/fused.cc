@@ -101,6 +101,7 @@ absl::Status EmbedLayerNormalization(NodeImporter& node) {
     if (node.HasInput(7)) {
       c.Set(1, c.Op("reduce_sum", {c.Cast(c.Input(7), DType::kInt32)}, {{"axes", Ints{1}}, {"keepdims", int64_t{0}}}));
     } else {
+      if (!node.SpendConstantBytes(4 * batch)) return absl::InvalidArgumentError("its batch is too large");
       c.Set(1, c.Constant(Array(DType::kInt32, {batch})));
     }
   } else if (node.HasInput(7)) {

@@ -38,6 +38,7 @@ absl::Status AffineGrid(NodeImporter& node) {
   for (int64_t d = 0; d < rank; ++d) {
     if (size[2 + d] < 1 || size[2 + d] > 1 << 20) return absl::InvalidArgumentError(absl::StrCat("an image cannot have an extent of ", size[2 + d]));
     points *= size[2 + d];
+    if (points > int64_t{1} << 28) return absl::InvalidArgumentError("its image is too large");
   }
   if (!node.SpendConstantBytes(points * (rank + 1) * BytesOf(theta->type.dtype))) return absl::InvalidArgumentError("its image is too large");
   Array grid(theta->type.dtype, {points, rank + 1});

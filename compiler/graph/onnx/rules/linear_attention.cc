@@ -120,6 +120,11 @@ absl::Status LinearAttention(NodeImporter& node) {
   ASSIGN_OR_RETURN(Recurrence r, RecurrenceOf(node, c));
   const Ints shape = {r.batch, r.groups, r.key, r.value};
   const DType type = c.Input(0)->type.dtype, kept = node.HasInput(3) ? c.Input(3)->type.dtype : type;
+  const TensorType zeros{DType::kFloat32, shape};
+  if (!node.HasInput(3) && (r.key > 1 << 16 || r.value > 1 << 16 || r.groups > 1 << 16 || r.batch > 1 << 14 ||
+                            !node.SpendConstantBytes(4 * zeros.elements()))) {
+    return absl::InvalidArgumentError("its state is too large");
+  }
   ImportValue state = node.HasInput(3) ? c.Cast(c.Input(3), DType::kFloat32) : c.Constant(Array(DType::kFloat32, shape));
   if (state->type.shape != shape) {
     return absl::InvalidArgumentError(absl::StrCat("a state of ", state->type.ToString(), " does not fit its keys and values"));
