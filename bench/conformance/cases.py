@@ -178,7 +178,8 @@ def with_constants(case, level):
     for name, value in zip(fed, case.values):
         small = value is not None and (not value.dims or (len(value.dims) == 1 and value.data_type in (
             TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)))
-        if value is not None and (name in known or (level == 1 and small)):
+        empty = value is not None and 0 in value.dims  # known without a value
+        if value is not None and (name in known or empty or (level == 1 and small)):
             constant = model.graph.initializer.add()
             constant.CopyFrom(value)
             constant.name = name

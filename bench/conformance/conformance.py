@@ -79,11 +79,11 @@ def judge(command):
 
 
 def tolerances(case):
-    """Of ONNX's runner, but not below the steps of short floats, nor below noise around 0: its references round in other places."""
+    """Of ONNX's runner, but not below two steps of short floats, nor below noise around 0: its references round in other places."""
     from onnx import TensorProto
 
     types = {t.data_type for t in case.wanted if t is not None}
-    rtol = max([case.rtol] + [2**-9] * (TensorProto.FLOAT16 in types) + [2**-7] * (TensorProto.BFLOAT16 in types))
+    rtol = max([case.rtol] + [2**-9] * (TensorProto.FLOAT16 in types) + [2**-6] * (TensorProto.BFLOAT16 in types))
     return rtol, max(case.atol, 1e-6)
 
 

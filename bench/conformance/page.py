@@ -15,7 +15,21 @@ Inputs that decide about shapes (the shape of a Reshape, the axes of a ReduceSum
 
 {summary}
 
-- **Opsets**: versions of ONNX's operator set in which the operator was defined or changed; those from 7 to 24 are read.
+Tolerances are those of ONNX's runner, but at least two steps of float16 (2^-9) and bfloat16 (2^-6) results (ONNX's references round in other places), and 1e-6
+around 0. Cases of opsets before 7 are raised to 7, by ONNX's converter where an operator changed.
+
+**Types that are kept in wider ones.** bfloat16, 8-bit and 4-bit floats are kept in float32, int16 and uint16 in int32, uint32 and uint64 (below 2^63)
+in int64, integers of 4 and 2 bits in int8 and uint8. Results are rounded or wrapped as the narrow type is, so values are ONNX's; but inputs and outputs
+of a package have the wider type, and memory is not saved. float64 stays float64.
+
+**Control flow.** `If` needs a condition, `Loop` a number of steps or a condition, that is known once shapes are fixed; loops of up to 1,024 steps (20,000
+nodes in all) are unrolled. Functions of a model are inlined.
+
+**Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: non-maximum suppression,
+`Unique`, image decoding, text. There is none of these yet; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the
+axis.
+
+- **Opsets**: versions of ONNX's operator set in which the operator was defined or changed; those from 7 to 28 are read.
 - **Types**: element types of the cases that pass.
 - **Passed**: of all cases of the operator, from both sources.
 """

@@ -58,6 +58,26 @@ std::optional<int64_t> ValueAt(const Expr& e, const Point& point) {
   }
 }
 
+// min(max(e, low), high) of literals low <= high, in any order of operands: between them, whatever e is.
+std::optional<Interval> ClampOf(const Expr& e) {
+  const auto part = [](const Expr& from, ExprKind kind) -> std::optional<std::pair<Expr, int64_t>> {
+    if (from->kind != kind || IsFloat(from->dtype)) return std::nullopt;
+    for (int k : {0, 1})
+      if (from->args[k]->kind == ExprKind::kIntImm) return std::pair(from->args[1 - k], from->args[k]->value);
+    return std::nullopt;
+  };
+  const auto high = part(e, ExprKind::kMin);
+  const auto low = high ? part(high->first, ExprKind::kMax) : std::nullopt;
+  if (!low || low->second > high->second) return std::nullopt;
+  return Interval{low->second, high->second};
+}
+
+bool HasCastOfFloat(const Expr& e) {
+  bool found = false;
+  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kCast && !IsFloat(node.dtype) && IsFloat(node.args[0]->dtype); });
+  return found;
+}
+
 // One stage. Loads inside of indices and conditions are variables of their own, over the values that they may have.
 class StageAccesses {
  public:
@@ -122,6 +142,12 @@ class StageAccesses {
   // Loads as variables; those of what may be any integer are left, and nothing is proven of them.
   Expr WithoutLoads(const Expr& e) {
     return Rewrite(e, [this](const Expr& node) {
+      // A number made an index by a clamp.
+      if (const std::optional<Interval> clamp = ClampOf(node); clamp && HasCastOfFloat(node)) {
+        kept_.push_back(MakeVar("clamped"));
+        Bind(kept_.back(), *clamp);
+        return kept_.back();
+      }
       if (node->kind != ExprKind::kLoad || !values_[node->buffer].has_value() || node->dtype == DType::kBool) return node;
       const auto [it, fresh] = loaded_.try_emplace(node.get(), nullptr);
       if (fresh) {

@@ -1,4 +1,5 @@
 // Elementwise arithmetic, comparisons and logic of two tensors with numpy broadcasting.
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,6 +60,12 @@ Expr Remainder(Expr a, Expr b, bool truncated) {
   Expr quotient = Div(x, y), down = Call("floor", {quotient});
   if (truncated) down = Select(Lt(quotient, FloatImm(0, work)), Call("ceil", {quotient}), down);
   Expr left = Sub(x, Mul(down, y));
+  if (IsFloat(type)) {  // an infinite divisor leaves what is finite, or itself where the signs must be its own
+    const Expr zero = FloatImm(0, work), infinity = FloatImm(std::numeric_limits<double>::infinity(), work);
+    const auto size = [&](const Expr& e) { return Max(e, Sub(zero, e)); };
+    const Expr opposite = Or(And(Lt(x, zero), Lt(zero, y)), And(Lt(zero, x), Lt(y, zero)));
+    left = Select(And(Eq(size(y), infinity), Lt(size(x), infinity)), truncated ? x : Select(opposite, y, x), left);
+  }
   return type == work ? left : diapason::Cast(type, left);
 }
 Expr Mod(Expr a, Expr b) { return Remainder(std::move(a), std::move(b), false); }

@@ -33,6 +33,8 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_batchnorm_example_training_mode", "training mode"},
       {"test_cast_FLOAT_to_STRING", "has type STRING"},
       {"test_cast_STRING_to_FLOAT", "has type STRING"},
+      {"test_castlike_BFLOAT16_to_FLOAT_expanded", "input 'like' is float32 3x4, not float32 1"},  // not as the model says
+      {"test_castlike_FLOAT_to_BFLOAT16_expanded", "input 'like' is float32 3x4, not float32 1"},
       {"test_castlike_FLOAT_to_STRING", "has type STRING"},
       {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
       {"test_castlike_STRING_to_FLOAT", "has type STRING"},
@@ -191,6 +193,15 @@ void ExpectClose(const Array& got, const Array& want, double single) {
   }
 }
 
+double ToleranceOf(const Case& c) {
+  if (c.model.graph().output(0).type().tensor_type().elem_type() == onnx::TensorProto::BFLOAT16)
+    return 0x1p-7;  // this version's reference cuts off what later ones round
+  // Expected values of four digits, and functions that know pi to six.
+  for (const char* name : {"gridsample", "roialign", "window"})
+    if (c.name.find(name) != std::string::npos) return 1e-4;
+  return 1e-5;
+}
+
 void ExpectExpectedResults(const Case& given) {
   Case c = given;
   std::vector<Array> inputs = BakeInputs(c, false);
@@ -207,7 +218,7 @@ void ExpectExpectedResults(const Case& given) {
   for (size_t i = 0; i < outputs->size(); ++i) {
     absl::StatusOr<Array> want = ArrayOfOnnx(ReadTensor(c, "output", static_cast<int>(i)), "");
     ASSERT_TRUE(want.ok()) << want.status();
-    ExpectClose((*outputs)[i], *want, c.name.find("window") != std::string::npos ? 1e-4 : 1e-5);
+    ExpectClose((*outputs)[i], *want, ToleranceOf(c));
   }
 }
 
@@ -241,7 +252,7 @@ TEST(NodeCases, RunOrAreRefusedForTheReasonGiven) {
       ExpectExpectedResults(c);
     }
   }
-  EXPECT_EQ(run, 849);
+  EXPECT_EQ(run, 847);
   EXPECT_EQ(refused, static_cast<int>(OutOfScope().size()));
   EXPECT_EQ(unknown, 58);
   EXPECT_EQ(unread, UnreadOperators());
