@@ -144,7 +144,7 @@ def main():
     parser.add_argument("--device", default="interpreter", help="interpreter (default), cpu, opencl or cuda")
     parser.add_argument("--sample", type=int, default=0, help="so many cases, drawn at random with a fixed seed; writes no page")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/operators.md", help="page to write")
+    parser.add_argument("--out", type=pathlib.Path, help="page to write (default: docs/operators.md, if all cases run)")
     parser.add_argument("--json", type=pathlib.Path, help="also writes all verdicts to this file")
     flags = parser.parse_args()
     enter_venv(flags.build)
@@ -171,11 +171,12 @@ def main():
                                            "status": s, "reason": r} for c, (s, r) in results], indent=1))
     counts = collections.Counter(s for _, (s, _) in results)
     static = [s for c, (s, _) in results if c.static]
-    if flags.only or flags.sample or flags.kinds != ",".join(KINDS):
+    partial = flags.only or flags.sample or flags.kinds != ",".join(KINDS)
+    if partial and not flags.out:
         for case, (status, reason) in results:
             print(f"{status:8} {case.source} {case.kind}/{case.name} {reason}")
     else:
-        write_page(flags.out, results, programs)
+        write_page(flags.out or ROOT / "docs/operators.md", results, programs)
     print(f"{len(results)} cases: " + ", ".join(f"{n} {s}" for s, n in sorted(counts.items())))
     if static:
         print(f"static tensors: {static.count('passed')} of {len(static)} passed ({100 * static.count('passed') / len(static):.1f}%)")

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Compares operators of ONNX Runtime's own domain (com.microsoft), of which ONNX has no cases, with ONNX Runtime.
+
+    ninja -C build conformance_case && bench/conformance/runtime_operators.py
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import venv
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
+
+
+def enter_venv():
+    home = BUILD / "conformance/runtime_venv"
+    python = home / "bin/python"
+    if pathlib.Path(sys.prefix) == home:
+        return
+    if not python.exists():
+        venv.create(home, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "onnx", "onnxruntime", "numpy"], check=True)
+    os.execv(python, [python, *sys.argv])
+
+
+class Checker:
+    """Counts what differs. Inputs of a node are (name, array), None for one that is absent; `constants` names initializers."""
+
+    def __init__(self, folder):
+        self.folder, self.cases, self.bad = folder, 0, 0
+
+    def check(self, op, inputs, constants, outputs=("y",), **attributes):
+        import onnx
+        import onnxruntime
+        from onnx import helper, numpy_helper
+
+        arrays = {n: a for n, a in inputs if a is not None}
+        fed = {n: a for n, a in arrays.items() if n not in constants}
+        node = helper.make_node(op, [n if a is not None else "" for n, a in inputs], outputs, domain="com.microsoft", **attributes)
+        infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in fed.items()]
+        graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=o) for o in outputs],
+                                  [numpy_helper.from_array(arrays[n], n) for n in constants])
+        model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        wanted = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
+        path = self.folder / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        command = [str(BUILD / "bin/conformance_case"), str(path), "--rtol=1e-3", "--atol=1e-4"]
+        for kind, values in (("input", fed.values()), ("output", wanted)):
+            for i, value in enumerate(values):
+                file = self.folder / f"{kind}_{i}.pb"
+                file.write_bytes(numpy_helper.from_array(value).SerializeToString())
+                command.append(f"--{kind}={file}")
+        verdict = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        self.cases += 1
+        self.bad += verdict["status"] != "passed"
+        shown = ", ".join(f"{k}={v}" for k, v in attributes.items())
+        print(f"{verdict['status']:8} {op}({', '.join(arrays)}) {shown} {verdict['reason']}")
+
+
+def attention(c, random):
+    import numpy as np
+
+    f = lambda *s: random.standard_normal(s).astype(np.float32)
+    batch, length, heads, size = 2, 5, 2, 4
+    hidden = heads * size
+    base = [("x", f(batch, length, hidden)), ("w", f(hidden, 3 * hidden) * 0.3), ("b", f(3 * hidden))]
+    mask = np.ones((batch, length), np.int32)
+    mask[0, 3:] = 0
+    c.check("Attention", base, ["w", "b"], num_heads=heads)
+    c.check("Attention", base, ["w", "b"], num_heads=heads, unidirectional=1)
+    c.check("Attention", [*base, ("mask", mask)], ["w", "b"], num_heads=heads)
+    c.check("Attention", [*base, ("lengths", np.array([3, 5], np.int32))], ["w", "b"], num_heads=heads)
+    c.check("Attention", [*base, ("mask", None), ("past", f(2, batch, heads, 3, size))], ["w", "b"], ("y", "present"), num_heads=heads,
+            unidirectional=1)
+    qkv = [("q", f(batch, length, hidden)), ("k", f(batch, 6, hidden)), ("v", f(batch, 6, hidden))]
+    keys = np.ones((batch, 6), np.int32)
+    keys[1, 4:] = 0
+    c.check("MultiHeadAttention", qkv, [], num_heads=heads)
+    c.check("MultiHeadAttention", [*qkv, ("b", f(3 * hidden))], ["b"], num_heads=heads)
+    c.check("MultiHeadAttention", [*qkv, ("b", None), ("mask", keys)], [], num_heads=heads)
+    c.check("MultiHeadAttention", [*qkv, ("b", None), ("mask", None), ("bias", f(batch, heads, length, 6))], [], num_heads=heads)
+    angles = random.uniform(0, 3, (10, size // 2)).astype(np.float32)
+    tables = [("cos", np.cos(angles)), ("sin", np.sin(angles))]
+    places = ("places", np.tile(np.arange(length, dtype=np.int64), (batch, 1)))
+    c.check("RotaryEmbedding", [("x", f(batch, heads, length, size)), places, *tables], ["cos", "sin"])
+    c.check("RotaryEmbedding", [("x", f(batch, length, hidden)), ("start", np.array([2], np.int64)), *tables], ["cos", "sin"])
+    c.check("RotaryEmbedding", [("x", f(batch, length, hidden)), places, *tables], ["cos", "sin"], interleaved=1)
+    words = [("words", random.integers(0, 7, (batch, length)).astype(np.int32)), ("segments", random.integers(0, 2, (batch, length)).astype(np.int32))]
+    c.check("EmbedLayerNormalization", [*words, ("we", f(7, hidden)), ("pe", f(9, hidden)), ("se", f(2, hidden)), ("g", f(hidden)), ("b", f(hidden)),
+                                        ("mask", mask)], ["we", "pe", "se", "g", "b"], ("y", "counts"), epsilon=1e-5)
+    c.check("SkipLayerNormalization", [("x", f(batch, length, hidden)), ("skip", f(batch, length, hidden)), ("g", f(hidden)), ("b", f(hidden)),
+                                       ("bias", f(hidden))], ["g", "b", "bias"], epsilon=1e-5)
+
+
+def quantised(c, random):
+    import numpy as np
+
+    f = lambda *s: random.standard_normal(s).astype(np.float32)
+    u = lambda *s: random.integers(0, 256, s).astype(np.uint8)
+    pair = lambda name, scale, zero: [(f"{name}s", np.array(scale, np.float32)), (f"{name}z", np.array(zero, np.uint8))]
+    k, n, block = 40, 6, 16
+    blocks = (k + block - 1) // block
+    weights = [("a", f(3, k)), ("b", u(n, blocks, block // 2)), ("s", f(n * blocks))]
+    c.check("MatMulNBits", weights, ["b", "s"], K=k, N=n, bits=4, block_size=block)
+    c.check("MatMulNBits", [*weights, ("z", u(n * ((blocks + 1) // 2)))], ["b", "s", "z"], K=k, N=n, bits=4, block_size=block)
+    c.check("MatMulNBits", [("a", f(3, k)), ("b", u(n, blocks, block)), ("s", f(n * blocks))], ["b", "s"], K=k, N=n, bits=8, block_size=block)
+    two = [("a", u(3, 4)), *pair("a", 0.1, 120), ("b", u(3, 4)), *pair("b", 0.2, 100)]
+    constants = ["as", "az", "bs", "bz", "cs", "cz"]
+    c.check("QLinearAdd", [*two, *pair("c", 0.3, 128)], constants)
+    c.check("QLinearMul", [*two, *pair("c", 1.3, 128)], constants)
+    one = ["as", "az", "cs", "cz"]
+    c.check("QLinearSigmoid", [("a", u(3, 4)), *pair("a", 0.03, 120), *pair("c", 1 / 256, 0)], one)
+    c.check("QLinearGlobalAveragePool", [("a", u(1, 3, 4, 4)), *pair("a", 0.1, 120), *pair("c", 0.1, 128)], one)
+    c.check("DynamicQuantizeMatMul", [("a", f(3, 8)), ("b", u(8, 5)), *pair("b", 0.02, 120)], ["b", "bs", "bz"])
+
+
+def main():
+    enter_venv()
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    f = lambda *s: random.standard_normal(s).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        c = Checker(pathlib.Path(folder))
+        attention(c, random)
+        quantised(c, random)
+        for op in ("Gelu", "FastGelu", "QuickGelu"):
+            c.check(op, [("x", f(3, 4))], [])
+        for op in ("FastGelu", "BiasGelu"):
+            c.check(op, [("x", f(3, 4)), ("b", f(4))], ["b"])
+    print(f"{c.cases - c.bad} of {c.cases} as ONNX Runtime has them")
+    return c.bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
