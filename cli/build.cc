@@ -1,6 +1,7 @@
 // diapason build: applies the best record of each task and makes a runnable package.
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "service/records.h"
 #include "service/service_client.h"
 #include "service/target.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -32,7 +34,7 @@ namespace {
 struct BuildFlags {
   ModelFlags model;
   ImportFlags import;
-  std::string target, history, service, out;
+  std::string target, history, service, out, mask;
   double build_timeout = 120;
   bool json = false, no_check = false, no_measure = false;
   SecurityFlags security;
@@ -96,11 +98,12 @@ class BuildShelf : public RecordShelf {
   std::set<int64_t> refuted_;
 };
 
-// Why tasks get the default schedule, each once.
+// Why tasks get the default schedule, each once. `told`: their workloads so far.
 void WarnOfDefaults(const Assembly& assembly, const RecordsByWorkload& records, const AssemblyCompiler& compiler,
-                    const Target& target, Session& session) {
+                    const Target& target, std::set<std::string>& told, Session& session) {
   for (size_t i = 0; i < assembly.records.size(); ++i) {
     const Task& task = assembly.partition.tasks[i];
+    if (!told.insert(task.workload_key).second) continue;
     const std::optional<TuningRecord>& record = assembly.records[i];
     if (record.has_value()) {
       const auto why = compiler.unusable().find(record->id);
@@ -129,18 +132,12 @@ struct Built {
   Assembly assembly;
   std::vector<TaskKernels> kernels;         // by program of the partition
   std::optional<NetworkCheckReport> check;  // nothing: it was not asked for, or there is no device here
+  PlanSymbols symbols;
+  NetworkLatency network;  // by which the history knows the plan
+  BuiltLatency latency;
 };
 
-// The libraries that the programs of any task call.
-std::vector<Library> LibrariesOf(const std::vector<TaskKernels>& kernels) {
-  std::set<Library> called;
-  for (const TaskKernels& one : kernels)
-    for (Library library : one.program.Libraries()) called.insert(library);
-  return {called.begin(), called.end()};
-}
-
-void PrintJson(std::ostream& out, const BuildFlags& flags, const ResolvedTarget& resolved, const Built& built,
-               const BuiltLatency& latency) {
+nlohmann::ordered_json JsonOf(const Built& built) {
   const Partition& partition = built.assembly.partition;
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array();
   for (size_t i = 0; i < built.kernels.size(); ++i) {
@@ -156,79 +153,171 @@ void PrintJson(std::ostream& out, const BuildFlags& flags, const ResolvedTarget&
     if (!placed.place.whole()) tasks.back()["writes"] = placed.place.ToString();
     if (kernels.estimated_seconds > 0) tasks.back()["estimated_us"] = kernels.estimated_seconds * 1e6;
   }
-  nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
-  for (Library library : LibrariesOf(built.kernels)) libraries.push_back(NameOf(library));
   nlohmann::ordered_json other = nlohmann::ordered_json::array();
   for (const auto& [boundary, way] : built.assembly.other) other.push_back({{"boundary", boundary}, {"way", way}});
   const auto microseconds = [](double seconds) {
     return seconds > 0 ? nlohmann::ordered_json(seconds * 1e6) : nlohmann::ordered_json(nullptr);
   };
-  nlohmann::ordered_json report{{"out", flags.out},
-                                {"target", resolved.target.ToString()},
-                                {"libraries", libraries},
-                                {"other_ways", other},
-                                {"tasks_us", microseconds(latency.tasks)},
-                                {"estimated_us", microseconds(latency.expected)},
-                                {"measured_us", microseconds(latency.measured)},
+  nlohmann::ordered_json report{{"other_ways", other},
+                                {"tasks_us", microseconds(built.latency.tasks)},
+                                {"estimated_us", microseconds(built.latency.expected)},
+                                {"measured_us", microseconds(built.latency.measured)},
                                 {"tasks", tasks}};
   if (built.check.has_value()) report["check"] = CheckJson(*built.check);
+  if (built.symbols.sizes.empty()) return report;
+  report["sizes"] = built.symbols.sizes;
+  report["padding"] = nlohmann::ordered_json::object();
+  for (const auto& [symbol, padding] : built.symbols.padding) {
+    report["padding"][symbol] = {{"harmless", padding.why_not.empty()}, {"least", padding.least}, {"why_not", padding.why_not}};
+  }
+  return report;
+}
+
+// Kernels of a package with several plans.
+struct KernelCount {
+  size_t used = 0, stored = 0;
+};
+
+KernelCount CountKernels(const Package& package) {
+  KernelCount count;
+  std::set<std::string> files;
+  for (const PackageManifest& plan : package.plans())
+    for (const PackageTask& task : plan.tasks) {
+      ++count.used;
+      files.insert(task.file);
+    }
+  count.stored = files.size();
+  return count;
+}
+
+void PrintJson(std::ostream& out, const BuildFlags& flags, const ResolvedTarget& resolved, const std::vector<Built>& plans, const Package& package) {
+  nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
+  for (Library library : package.manifest().libraries) libraries.push_back(NameOf(library));
+  nlohmann::ordered_json report{{"out", flags.out}, {"target", resolved.target.ToString()}, {"libraries", libraries}};
+  if (plans.front().symbols.sizes.empty()) {
+    report.update(JsonOf(plans.front()));
+  } else {
+    const KernelCount kernels = CountKernels(package);
+    report["kernels"] = {{"used", kernels.used}, {"stored", kernels.stored}};
+    for (const Built& plan : plans) report["plans"].push_back(JsonOf(plan));
+  }
   out << report.dump(2) << "\n";
 }
 
-void PrintText(std::ostream& out, const BuildFlags& flags, const Built& built, const BuiltLatency& latency) {
+// "12 tasks, 3 with the best record, ...".
+void PrintBuilt(std::ostream& out, const Built& built) {
+  const BuiltLatency& latency = built.latency;
   const Partition& partition = built.assembly.partition;
   std::set<int> defaults;
   for (size_t i = 0; i < built.kernels.size(); ++i) {
     if (built.kernels[i].record < 0) defaults.insert(partition.programs[i].task);
   }
   const size_t tasks = partition.tasks.size();
-  out << "built " << flags.out << ": " << Count(tasks, "task") << ", " << tasks - defaults.size()
+  out << Count(tasks, "task") << ", " << tasks - defaults.size()
       << " with the best record, " << defaults.size() << " with the default schedule";
   if (defaults.empty()) out << "; estimated latency " << Duration(latency.expected);
   if (latency.measured > 0) out << ", measured here " << Duration(latency.measured);
-  for (Library library : LibrariesOf(built.kernels)) out << "; needs " << TitleOf(library) << " where it runs";
-  out << "\n";
+}
+// What was chosen and found out beside it.
+void PrintMore(std::ostream& out, const Built& built) {
   for (const auto& [boundary, way] : built.assembly.other)
     out << "cut at " << boundary << ": " << way << ", which the history says is faster than the usual way\n";
   if (built.check.has_value()) out << Summary(*built.check) << "\n";
 }
 
-// Chooses records, compiles, and checks the network where the device is here.
-absl::StatusOr<Built> MakeBuilt(const BuildFlags& flags, const ResolvedTarget& resolved, const Network& network, const Cuts& cuts,
-                                Session& session) {
-  absl::StatusOr<std::unique_ptr<Device>> device = OpenDevice(resolved.target);
-  // Records of another device are better than none where there is no such device; where there is one, its own count.
-  BuildShelf shelf(flags, resolved, !device.ok(), session);
-  AssemblyCompiler compiler(resolved, flags.build_timeout);
-  Built built;
-  // What is built for another processor of this kind does not run here.
-  const bool runs_here = device.ok() && resolved.target.mcpu == Target().mcpu;
-  if (runs_here && !flags.no_check) {
-    LocalJudge judge(network, resolved, **device, compiler);
-    ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf, judge));
-    for (const auto& wrong : built.check->wrong) Warn(session, wrong.Sentence());
-  }
-  std::vector<std::string> keys;
-  for (const Task& task : cuts.partition.tasks) keys.push_back(task.workload_key);
-  ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf.Best(keys));
-  if (built.check.has_value()) {
-    built.assembly = built.check->assembly;
-  } else {
-    ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
-  }
-  ASSIGN_OR_RETURN(built.kernels, compiler.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
-  WarnOfDefaults(built.assembly, records, compiler, resolved.target, session);
-  return built;
+std::string LibrariesText(const Package& package) {
+  std::string text;
+  for (Library library : package.manifest().libraries) absl::StrAppend(&text, "; needs ", TitleOf(library), " where it runs");
+  return text;
 }
 
-// What the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
-absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, NetworkLatency network, Session& session) {
-  ASSIGN_OR_RETURN(const Package package, Package::Open(flags.out));
+void PrintPlans(std::ostream& out, const BuildFlags& flags, const std::vector<Built>& plans, const Package& package) {
+  const KernelCount kernels = CountKernels(package);
+  out << "built " << flags.out << ": " << Count(plans.size(), "plan") << ", " << Count(kernels.stored, "kernel") << " for "
+      << Count(kernels.used, "task") << LibrariesText(package) << "\n";
+  for (const Built& plan : plans) {
+    out << "plan " << SizesText(plan.symbols.sizes) << ": ";
+    PrintBuilt(out, plan);
+    out << "\n";
+    PrintMore(out, plan);
+  }
+  // Said once of each symbol: most often it is the same for all plans.
+  std::map<std::string, std::string> refused;
+  for (const Built& plan : plans)
+    for (const auto& [symbol, padding] : plan.symbols.padding)
+      if (!padding.why_not.empty()) refused.emplace(symbol, padding.why_not);
+  for (const auto& [symbol, why] : refused)
+    out << "inputs between the sizes of " << symbol << " are refused, since padding is not known to be harmless: " << why << "\n";
+}
+
+void PrintText(std::ostream& out, const BuildFlags& flags, const std::vector<Built>& plans, const Package& package) {
+  if (!plans.front().symbols.sizes.empty()) return PrintPlans(out, flags, plans, package);
+  out << "built " << flags.out << ": ";
+  PrintBuilt(out, plans.front());
+  out << LibrariesText(package) << "\n";
+  PrintMore(out, plans.front());
+}
+
+// What the plans of a package are built with.
+class Builder {
+ public:
+  Builder(const BuildFlags& flags, const ResolvedTarget& resolved, Session& session)
+      : flags_(flags),
+        resolved_(resolved),
+        session_(session),
+        device_(OpenDevice(resolved.target)),
+        // Records of another device are better than none where there is no such device; where there is one, its own count.
+        shelf_(flags, resolved, !device_.ok(), session),
+        compiler_(resolved, flags.build_timeout) {}
+
+  // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result.
+  absl::StatusOr<Built> Build(const ImportedPlan& plan) {
+    const Network& network = plan.model.network;
+    const Cuts& cuts = plan.model.cuts;
+    Built built;
+    built.symbols = SymbolsOf(plan, flags_.mask);
+    built.network = {LatencyKey(NetworkName(flags_.model.model), cuts.partition), resolved_.target.ToString(), resolved_.facts.model};
+    // What is built for another processor of this kind does not run here.
+    const bool runs_here = device_.ok() && resolved_.target.mcpu == Target().mcpu;
+    if (runs_here && !flags_.no_check) {
+      LocalJudge judge(network, resolved_, **device_, compiler_);
+      ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf_, judge));
+      for (const auto& wrong : built.check->wrong) Warn(session_, wrong.Sentence());
+    }
+    std::vector<std::string> keys;
+    for (const Task& task : cuts.partition.tasks) keys.push_back(task.workload_key);
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
+    if (built.check.has_value()) {
+      built.assembly = built.check->assembly;
+    } else {
+      ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
+    }
+    ASSIGN_OR_RETURN(built.kernels, compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
+    WarnOfDefaults(built.assembly, records, compiler_, resolved_.target, told_, session_);
+    if (built.check.has_value() && !built.check->right) {
+      const std::string sizes = built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
+      return absl::DataLossError(absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
+    }
+    return built;
+  }
+
+ private:
+  const BuildFlags& flags_;
+  const ResolvedTarget& resolved_;
+  Session& session_;
+  absl::StatusOr<std::unique_ptr<Device>> device_;
+  BuildShelf shelf_;
+  AssemblyCompiler compiler_;
+  std::set<std::string> told_;
+};
+
+// What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
+absl::StatusOr<BuiltLatency> LatencyOf(const BuildFlags& flags, const Package& package, NetworkLatency network, Session& session) {
   BuiltLatency latency;
   latency.tasks = package.manifest().estimated_seconds();
   latency.expected = package.manifest().latency_seconds;
   if (flags.no_measure || flags.history.empty() || latency.expected <= 0) return latency;
-  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(flags.out, network.device_model));
+  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return latency;
   latency.measured = *measured;
   network.measured = *measured;
@@ -243,24 +332,31 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
     return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
   }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
-  ASSIGN_OR_RETURN(const ImportedModel loaded, LoadAndCut(flags.model, flags.import, /*with_network=*/true));
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded, LoadPlans(flags.model, flags.import, /*with_network=*/true, flags.mask));
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
     Warn(session, absl::StrCat("there is no history ", flags.history, "; make one with `diapason tune`"));
   }
-  ASSIGN_OR_RETURN(const Built built, MakeBuilt(flags, resolved, loaded.network, loaded.cuts, session));
-  if (built.check.has_value() && !built.check->right) {
-    return absl::DataLossError(absl::StrCat(built.check->text, "; no package was made, --no-check makes one all the same"));
+  Builder builder(flags, resolved, session);
+  std::vector<Built> plans;
+  for (const ImportedPlan& plan : loaded) {
+    ASSIGN_OR_RETURN(Built built, builder.Build(plan));
+    plans.push_back(std::move(built));
   }
-  PackageRequest request{loaded.network, built.assembly.partition, resolved.target, resolved.facts, built.kernels};
-  const NetworkLatency network{LatencyKey(NetworkName(flags.model.model), loaded.cuts.partition), resolved.target.ToString(),
-                               resolved.facts.model};
-  if (from_file) {
-    ASSIGN_OR_RETURN(request.correction, CorrectionFor(flags.history, network));
+  std::vector<PackageRequest> requests;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts, plans[i].kernels, std::nullopt, plans[i].symbols});
+    if (from_file) {
+      ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(flags.history, plans[i].network));
+    }
   }
-  RETURN_IF_ERROR(BuildPackage(flags.out, request));
-  ASSIGN_OR_RETURN(const BuiltLatency latency, LatencyOf(flags, network, session));
-  flags.json ? PrintJson(session.out, flags, resolved, built, latency) : PrintText(session.out, flags, built, latency);
+  RETURN_IF_ERROR(BuildPackage(flags.out, requests));
+  ASSIGN_OR_RETURN(const Package package, Package::Open(flags.out));
+  for (size_t i = 0; i < plans.size(); ++i) {
+    ASSIGN_OR_RETURN(plans[i].latency,
+                     LatencyOf(flags, package.WithPlan(static_cast<int>(i)), plans[i].network, session));
+  }
+  flags.json ? PrintJson(session.out, flags, resolved, plans, package) : PrintText(session.out, flags, plans, package);
   return absl::OkStatus();
 }
 
@@ -273,11 +369,13 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
       "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take least time "
       "together is built. Where the device is present, the network is run on it and compared with "
       "the naive evaluation, on several inputs and many times; records that make it wrong are found, marked in the history and replaced, and "
-      "a package that is wrong all the same is not made. No device is needed: cuda packages can be built, unchecked, where there is no GPU.");
+      "a package that is wrong all the same is not made. With --dim, the package has a plan for each combination of sizes; plans share weights and "
+      "kernels. No device is needed: cuda packages can be built, unchecked, where there is no GPU.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
+  AddMaskFlag(command, &flags->mask);
   command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
   command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "compiler/build/measure_latency.h"
-#include "compiler/build/package.h"
 #include "compiler/tensor/check.h"
 #include "scheduler/objective.h"
 
@@ -17,7 +16,7 @@ absl::StatusOr<std::optional<double>> CorrectionFor(const std::string& path, con
   return Correction(known->measured, known->tasks);
 }
 
-absl::StatusOr<std::optional<double>> MeasurePackage(const std::string& package, const std::string& device_model) {
+absl::StatusOr<std::optional<double>> MeasurePackage(const Package& package, const std::string& device_model) {
   absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(package);
   // No device here, or another one.
   if (absl::IsUnavailable(runner.status()) || absl::IsFailedPrecondition(runner.status())) return std::nullopt;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "compiler/build/package.h"
 #include "db/history.h"
 
 namespace diapason {
@@ -14,8 +15,8 @@ namespace diapason {
 // Errors of the history.
 absl::StatusOr<std::optional<double>> CorrectionFor(const std::string& path, const NetworkLatency& network);
 
-// Seconds of a run of the package on this machine's device; nothing where it has no such device. Errors of loading and running.
-absl::StatusOr<std::optional<double>> MeasurePackage(const std::string& package, const std::string& device_model);
+// Seconds of a run of the package's plan in use on this machine's device; nothing where it has no such device. Errors of loading and running.
+absl::StatusOr<std::optional<double>> MeasurePackage(const Package& package, const std::string& device_model);
 
 // Stores it for later estimates. Errors of the history.
 absl::Status KeepLatency(const std::string& path, const NetworkLatency& latency);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -126,6 +127,9 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=SHAPE");
+  AddDimFlag(command, &flags->dims,
+             "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the powers of two in it and 1.5 "
+             "times these; may be repeated, each combination of sizes is a plan of the package");
   AddBuiltinFlags(command, flags);
 }
 
@@ -191,9 +195,37 @@ absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
   return options;
 }
 
-absl::StatusOr<ImportedModel> LoadAndCut(const ModelFlags& flags, const ImportFlags& import, bool with_network) {
+absl::StatusOr<DimChoices> DimsOf(const std::vector<std::string>& dims) {
+  DimChoices choices;
+  for (const std::string& text : dims) RETURN_IF_ERROR(AddDim(text, choices));
+  RETURN_IF_ERROR(CheckDimChoices(choices));
+  return choices;
+}
+
+void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::string& help) {
+  command->add_option("--dim", *dims, help)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("SYMBOL=SIZES");
+}
+
+void AddMaskFlag(CLI::App* command, std::string* mask) {
+  command
+      ->add_option("--mask", *mask,
+                   "Input that is 1 where a sequence is real and 0 where it is padding: with it, inputs between the sizes of --dim may be padded")
+      ->type_name("INPUT");
+}
+
+absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const ModelFlags& flags, const ImportFlags& import, bool with_network,
+                                                    const std::string& mask) {
   ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
-  return ImportModel({flags.model, options, import.limits(), with_network, nullptr});
+  ASSIGN_OR_RETURN(const DimChoices dims, DimsOf(flags.dims));
+  if (!mask.empty() && dims.empty())
+    return absl::InvalidArgumentError("--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
+  ImportRequest request{flags.model, options, import.limits(), with_network, nullptr};
+  request.prove_padding = true;
+  request.mask = mask;
+  return ImportPlans(std::move(request), dims);
 }
 
 }  // namespace diapason

@@ -149,7 +149,7 @@ nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& 
 }
 
 void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work, MeasureClient& client,
-               const std::optional<NetworkCheckReport>& check) {
+               const std::vector<PlanCheck>& checks) {
   const Partition& partition = work.partition;
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
   for (const TaskReport& task : report.tasks) {
@@ -195,7 +195,15 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                   {"workers", WorkersJson(client)}}},
                                 {"errors", errors},
                                 {"stopped", report.stopped}};
-  if (check.has_value()) json["check"] = CheckJson(*check);
+  for (const PlanCheck& check : checks) {
+    nlohmann::ordered_json one = CheckJson(check.report);
+    if (check.sizes.empty()) {
+      json["check"] = std::move(one);
+      continue;
+    }
+    one["sizes"] = check.sizes;
+    json["checks"].push_back(std::move(one));
+  }
   out << json.dump(2) << "\n";
 }
 
@@ -222,7 +230,7 @@ std::string CutText(const TuneReport& report, const TuneWork& work) {
 }
 
 void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work,
-               const std::optional<NetworkCheckReport>& check) {
+               const std::vector<PlanCheck>& checks) {
   TextTable table({{"id", true},
                    {"task"},
                    {"weight", true},
@@ -244,8 +252,8 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
-  if (check.has_value() && check->run_seconds > 0) {
-    out << "measured total " << Duration(check->run_seconds) << " (the tasks' times add up to "
+  if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
+    out << "measured total " << Duration(checks.front().report.run_seconds) << " (the tasks' times add up to "
         << Duration(report.tasks_us.value_or(0) * 1e-6) << ")";
   } else {
     out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
@@ -260,7 +268,7 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
       << report.stages.candidates << " candidates searched (" << Digits(report.stages.candidates_per_s) << "/s)\n";
   if (!report.stopped.empty()) out << "stopped: " << report.stopped << "\n";
-  if (check.has_value()) out << Summary(*check) << "\n";
+  if (!checks.empty()) out << Summary(checks) << "\n";
 }
 
 // Flags that go with a fleet only, or with this host's devices only.
@@ -333,12 +341,12 @@ absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
 }
 
 // The assembled network, by those who measured.
-absl::StatusOr<NetworkCheckReport> CheckNetworkOf(const TuneFlags& flags, const TuneSpec& spec, const Fleet& fleet, History& history,
-                                                  MeasuringJudgeOptions options) {
-  ASSIGN_OR_RETURN(const ImportedModel model,
-                   ImportModel({spec.model, spec.options, flags.import.limits(), /*with_network=*/true, options.stop}));
-  options.latency_network = LatencyKey(NetworkName(spec.model), model.cuts.partition);
-  return CheckTuned(model, fleet.target, history, fleet.measurer->client(), options);
+absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneFlags& flags, const TuneSpec& spec, const Fleet& fleet, History& history,
+                                                      MeasuringJudgeOptions options) {
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans,
+                   ImportPlans({spec.model, spec.options, flags.import.limits(), /*with_network=*/true, options.stop}, spec.dims));
+  options.latency_network = NetworkName(spec.model);
+  return CheckTunedPlans(plans, fleet.target, history, fleet.measurer->client(), options);
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
@@ -391,18 +399,18 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
                                                                      fleet.measurer.get(), history.get(), &listener));
   ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&stop));
-  std::optional<NetworkCheckReport> check;
+  std::vector<PlanCheck> checks;
   absl::Status checked;
   if (!spec.no_check && !stop) {
-    absl::StatusOr<NetworkCheckReport> result =
+    absl::StatusOr<std::vector<PlanCheck>> result =
         CheckNetworkOf(flags, spec, fleet, *history, {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &stop});
     checked = result.status();
-    if (result.ok()) check = *std::move(result);
-    for (const auto& wrong : check.has_value() ? check->wrong : std::vector<NetworkCheckReport::Wrong>())
-      Warn(session, wrong.Sentence());
+    if (result.ok()) checks = *std::move(result);
+    for (const PlanCheck& check : checks)
+      for (const auto& wrong : check.report.wrong) Warn(session, wrong.Sentence());
   }
-  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client(), check)
-             : PrintText(session.out, report, work, check);
+  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client(), checks)
+             : PrintText(session.out, report, work, checks);
   if (interrupt.requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));
@@ -412,7 +420,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
     return absl::Status(checked.code(), absl::StrCat("the network was tuned, but could not be checked: ", checked.message(),
                                                      "; the same command checks it again, --no-check does without"));
   }
-  if (check.has_value() && !check->right) return absl::DataLossError(check->text);
+  if (!AllRight(checks)) return absl::DataLossError(WhyWrong(checks));
   return absl::OkStatus();
 }
 

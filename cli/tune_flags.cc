@@ -1,8 +1,10 @@
 #include "cli/tune_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <limits>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/device_names.h"
 #include "compiler/tensor/check.h"
@@ -59,7 +61,14 @@ void AddDevices(CLI::App* command, TuneFlags* flags) {
       ->group(kFleet);
   AddWhole(command, "--priority", &flags->priority, -1000, 1000, "Who has a higher one is measured first (default 0)")
       ->group(kFleet);
-  AddNumber(command, "--weight", &flags->weight, 0, "Share among those of one priority (default 1)")->group(kFleet);
+  command
+      ->add_option("--weight", flags->weights,
+                   "Share among those of one priority (default 1); or, as SYMBOL=SIZE:WEIGHT (seq=128:5), how much a size of --dim counts, for which "
+                   "trials are spent accordingly; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("X")
+      ->group(kFleet);
 }
 
 }  // namespace
@@ -72,10 +81,25 @@ void AddTuneFlags(CLI::App* command, TuneFlags* flags) {
   AddDevices(command, flags);
 }
 
+namespace {
+
+// Of a fleet, or of a size of --dim.
+absl::Status TakeWeight(const std::string& text, TuneSpec& spec) {
+  if (text.find('=') != std::string::npos) return AddDimWeight(text, spec.dims);
+  if (absl::SimpleAtod(text, &spec.weight) && std::isfinite(spec.weight) && spec.weight > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--weight ", text, " is not understood; give a number above 0, or SYMBOL=SIZE:WEIGHT, for example seq=128:5"));
+}
+
+}  // namespace
+
 absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   TuneSpec spec;
   spec.model = flags.model.model;
   ASSIGN_OR_RETURN(spec.options, OptionsOf(flags.model));
+  ASSIGN_OR_RETURN(spec.dims, DimsOf(flags.model.dims));
+  for (const std::string& weight : flags.weights) RETURN_IF_ERROR(TakeWeight(weight, spec));
+  RETURN_IF_ERROR(CheckDimChoices(spec.dims));
   ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
   spec.target = target.ToString();
   spec.trials = flags.trials;
@@ -98,7 +122,6 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   ASSIGN_OR_RETURN(const auto labels, ParsePairs("--labels", flags.labels));
   spec.labels = {labels.begin(), labels.end()};
   spec.priority = static_cast<int32_t>(flags.priority);
-  spec.weight = flags.weight;
   spec.deterministic = flags.deterministic;
   spec.cold_start = flags.cold_start;
   spec.no_check = flags.no_check;

@@ -20,7 +20,8 @@ struct TuneFlags {
   double seconds = 0;  // 0: not given
   int64_t seed = 0, repeat = 3, number = 1, trials_per_round = 64, priority = 0;
   double min_repeat_ms = -1;  // below 0: not given
-  double build_timeout = 30, run_timeout = 10, early_stop = 0, weight = 1;
+  double build_timeout = 30, run_timeout = 10, early_stop = 0;
+  std::vector<std::string> weights;  // a share of a fleet, and SYMBOL=SIZE:WEIGHT
   std::string objective = "sum";
   bool no_race = false, flush_l2 = false, deterministic = false, cold_start = false, no_check = false;
 

@@ -18,6 +18,10 @@ absl::Status Damaged(const std::string& why) {
   return absl::DataLossError(absl::StrCat("the process that read the model answered nonsense: ", why));
 }
 
+bool IsElementType(uint32_t dtype) {
+  return dtype >= static_cast<uint32_t>(DType::kFloat32) && dtype <= static_cast<uint32_t>(DType::kUint8);
+}
+
 template <typename Map>
 void WaysToProto(const Ways& ways, Map& message) {
   for (const auto& [node, way] : ways) message[node] = static_cast<uint32_t>(way);
@@ -101,7 +105,7 @@ class Constants {
 absl::StatusOr<Tensor> TensorFromProto(const v1::ImportedTensor& message, Constants& constants) {
   Tensor tensor;
   tensor.name = message.name();
-  if (message.dtype() < static_cast<uint32_t>(DType::kFloat32) || message.dtype() > static_cast<uint32_t>(DType::kUint8))
+  if (!IsElementType(message.dtype()))
     return Damaged(absl::StrCat("element type ", message.dtype()));
   tensor.type = {static_cast<DType>(message.dtype()), {message.shape().begin(), message.shape().end()}};
   int64_t elements = 1;
@@ -123,6 +127,7 @@ void ToProto(const ModelOptions& options, v1::ImportJob& job) {
   job.set_dtype(NameOf(options.dtype));
   for (const auto& [name, shape] : options.input_shapes)
     (*job.mutable_input_shapes())[name].mutable_extents()->Assign(shape.begin(), shape.end());
+  job.mutable_dims()->insert(options.dims.begin(), options.dims.end());
   job.mutable_extra()->insert(options.extra.begin(), options.extra.end());
   job.set_external_data(options.external_data);
 }
@@ -138,6 +143,7 @@ absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
   options.dtype = job.dtype() == NameOf(DType::kFloat16) ? DType::kFloat16 : DType::kFloat32;
   for (const auto& [name, shape] : job.input_shapes())
     options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
+  options.dims = {job.dims().begin(), job.dims().end()};
   options.extra = {job.extra().begin(), job.extra().end()};
   options.external_data = job.external_data();
   return options;
@@ -241,6 +247,58 @@ absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istre
   network.outputs = {message.outputs().begin(), message.outputs().end()};
   if (const absl::Status valid = network.Validate(); !valid.ok()) return Damaged(std::string(valid.message()));
   return network;
+}
+
+void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding, v1::ImportReply& reply) {
+  for (const ImportedInput& input : inputs) {
+    v1::ImportedInput& out = *reply.add_inputs();
+    out.set_name(input.name);
+    out.set_dtype(static_cast<uint32_t>(input.type.dtype));
+    out.mutable_shape()->Assign(input.type.shape.begin(), input.type.shape.end());
+    for (const std::string& symbol : input.symbols) out.add_symbols(symbol);
+  }
+  for (const auto& [symbol, found] : padding) {
+    v1::ImportedPadding& out = *reply.add_paddings();
+    out.set_symbol(symbol);
+    out.set_least(found.least);
+    out.set_why_not(found.why_not);
+    for (const std::vector<GrowingAxis>& axes : found.outputs) {
+      v1::ImportedGrowth& growth = *out.add_outputs();
+      for (const GrowingAxis& axis : axes) {
+        growth.add_axes(axis.axis);
+        growth.add_blocks(axis.block);
+      }
+    }
+  }
+}
+
+absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model) {
+  SymbolSizes sizes;
+  for (const v1::ImportedInput& in : reply.inputs()) {
+    if (!IsElementType(in.dtype()) || in.shape_size() != in.symbols_size()) return Damaged("an input that is none");
+    ImportedInput input{in.name(), {static_cast<DType>(in.dtype()), {in.shape().begin(), in.shape().end()}},
+                        {in.symbols().begin(), in.symbols().end()}};
+    for (size_t d = 0; d < input.symbols.size(); ++d) {
+      if (input.type.shape[d] < 1) return Damaged("an input that is none");
+      if (input.symbols[d].empty()) continue;
+      if (sizes.emplace(input.symbols[d], input.type.shape[d]).first->second != input.type.shape[d]) return Damaged("a symbol of two sizes");
+    }
+    model.inputs.push_back(std::move(input));
+  }
+  for (const v1::ImportedPadding& in : reply.paddings()) {
+    SymbolPadding padding{in.least(), in.why_not(), {}};
+    if (!sizes.contains(in.symbol()) || padding.least < 1) return Damaged("padding along no symbol");
+    for (const v1::ImportedGrowth& growth : in.outputs()) {
+      if (growth.axes_size() != growth.blocks_size()) return Damaged("axes without blocks");
+      std::vector<GrowingAxis>& axes = padding.outputs.emplace_back();
+      for (int i = 0; i < growth.axes_size(); ++i) {
+        if (growth.axes(i) < 0 || growth.blocks(i) < 1) return Damaged("a growing axis that is none");
+        axes.push_back({growth.axes(i), growth.blocks(i)});
+      }
+    }
+    model.padding[in.symbol()] = std::move(padding);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace diapason

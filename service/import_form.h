@@ -9,6 +9,7 @@
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
+#include "service/import_model.h"
 
 namespace diapason {
 
@@ -16,6 +17,7 @@ namespace v1 {
 class ImportedCuts;
 class ImportedNetwork;
 class ImportJob;
+class ImportReply;
 }  // namespace v1
 
 void ToProto(const ModelOptions& options, v1::ImportJob& job);
@@ -30,5 +32,10 @@ absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message);
 absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::ostream& constants);
 // Reads at most `bytes` of constants. DataLoss when they are not there, or the network is not valid.
 absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istream& constants, int64_t bytes);
+
+// The reply's inputs, with what was found out about padding.
+void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding, v1::ImportReply& reply);
+// DataLoss when they make no sense.
+absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model);
 
 }  // namespace diapason

@@ -68,6 +68,9 @@ class Import {
     job.set_model(request_.model);
     ToProto(request_.options, job);
     job.set_with_network(request_.with_network);
+    job.set_prove_padding(request_.prove_padding);
+    job.set_mask(request_.mask);
+    job.mutable_least()->insert(request_.least.begin(), request_.least.end());
     job.set_memory_bytes(limits_.memory_bytes);
     job.set_stack_bytes(limits_.stack_bytes);
     // The deadline is ours; this is for a process that outlives us.
@@ -135,6 +138,7 @@ class Import {
     }
     ImportedModel model;
     ASSIGN_OR_RETURN(model.cuts, FromProto(reply.cuts()));
+    RETURN_IF_ERROR(TakeInputs(reply, model));
     if (!request_.with_network) return model;
     const std::string path = scratch_->path() + "/" + kConstantsFile;
     std::error_code error;
@@ -154,6 +158,14 @@ class Import {
 };
 
 }  // namespace
+
+SymbolSizes ImportedModel::Sizes() const {
+  SymbolSizes sizes;
+  for (const ImportedInput& input : inputs)
+    for (size_t d = 0; d < input.symbols.size(); ++d)
+      if (!input.symbols[d].empty()) sizes[input.symbols[d]] = input.type.shape[d];
+  return sizes;
+}
 
 absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request) { return Import(request).Run(); }
 

@@ -7,12 +7,15 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
+#include "compiler/graph/padding.h"
 
 namespace diapason {
 
@@ -29,11 +32,28 @@ struct ImportRequest {
   ImportLimits limits;
   bool with_network = false;
   const std::atomic<bool>* stop = nullptr;  // ends it when it becomes true
+  // Whether inputs may be padded is to be found out for each symbol of size 2 or more: `mask` is the input that is 0 where there is padding,
+  // `least` by symbol the smallest size that is padded to that of the options (1 where it is not there).
+  bool prove_padding = false;
+  std::string mask = {};
+  SymbolSizes least = {};
+};
+
+// An input as it was read.
+struct ImportedInput {
+  std::string name;
+  TensorType type;
+  std::vector<std::string> symbols;  // by axis; empty where the extent is fixed
 };
 
 struct ImportedModel {
   Network network;  // optimized; empty unless asked for
   Cuts cuts;        // its partition has tasks only: PartitionAs makes the subgraphs
+  std::vector<ImportedInput> inputs;
+  std::map<std::string, SymbolPadding> padding;  // by symbol
+
+  // Of all symbols of the inputs.
+  SymbolSizes Sizes() const;
 };
 
 // Errors of LoadOptimized and FindCuts as they are. InvalidArgument in one sentence that names the model and the limit that

@@ -8,11 +8,19 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
+#include "compiler/graph/onnx/printable.h"
+#include "compiler/graph/padding.h"
+#include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
 #include "diapason/v1/import.pb.h"
 #include "service/import_form.h"
@@ -63,9 +71,82 @@ void Limit(int resource, int64_t value) {
   setrlimit(resource, &limit);
 }
 
+std::vector<ImportedInput> InputsOf(const Network& network, const std::vector<ModelInput>& declared) {
+  std::vector<ImportedInput> inputs;
+  for (size_t i = 0; i < network.inputs.size(); ++i) {
+    const Tensor& tensor = network.tensor(network.inputs[i]);
+    inputs.push_back({tensor.name, tensor.type, declared[i].symbols});
+  }
+  return inputs;
+}
+
+// The options with another size of one symbol.
+ModelOptions WithSize(ModelOptions options, const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t size) {
+  bool is_batch = false;
+  for (const ImportedInput& input : inputs) {
+    const auto given = options.input_shapes.find(input.name);
+    for (size_t d = 0; d < input.symbols.size(); ++d) {
+      if (input.symbols[d] != symbol) continue;
+      is_batch = is_batch || d == 0;
+      if (given != options.input_shapes.end()) given->second[d] = size;
+    }
+  }
+  if (is_batch) options.batch = 0;
+  options.dims[symbol] = size;
+  return options;
+}
+
+// The sizes with which a network is compared: the smallest that is padded to `size` and the one below `size`, but not 1, at which exporters
+// and operators treat axes in other ways.
+std::set<int64_t> OtherSizes(int64_t size, int64_t least) {
+  if (size == 2) return {3};
+  return {std::max<int64_t>(2, std::min(least, size - 1)), size - 1};
+}
+
+SymbolPadding FindPadding(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
+                          const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t size) {
+  const auto given = job.least().find(symbol);
+  SymbolPadding found{given != job.least().end() ? given->second : 1, "", {}};
+  for (int64_t other_size : OtherSizes(size, found.least)) {
+    const absl::StatusOr<Network> other = LoadModel(job.model(), WithSize(options, inputs, symbol, other_size));
+    if (!other.ok()) {
+      found.why_not = absl::StrCat("with ", symbol, "=", other_size, ", ", other.status().message());
+      return found;
+    }
+    absl::StatusOr<std::vector<std::vector<GrowingAxis>>> outputs =
+        ProvePadding({symbol, network, size, *other, other_size, found.least, job.mask()});
+    if (!outputs.ok()) {
+      found.why_not = std::string(outputs.status().message());
+      return found;
+    }
+    found.outputs = *std::move(outputs);
+  }
+  return found;
+}
+
+absl::Status CheckMask(const std::string& mask, const std::vector<ImportedInput>& inputs) {
+  std::vector<std::string> names;
+  for (const ImportedInput& input : inputs) names.push_back(Quoted(input.name));
+  if (mask.empty() || std::find(names.begin(), names.end(), Quoted(mask)) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the model has no input ", Quoted(mask), " for --mask: its inputs are ", absl::StrJoin(names, ", ")));
+}
+
 absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   ASSIGN_OR_RETURN(const ModelOptions options, FromProto(job));
-  ASSIGN_OR_RETURN(const Network network, LoadOptimized(job.model(), options));
+  std::vector<ModelInput> declared;
+  ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &declared));
+  const std::vector<ImportedInput> inputs = InputsOf(imported, declared);
+  RETURN_IF_ERROR(CheckMask(job.mask(), inputs));
+  std::map<std::string, SymbolPadding> padding;
+  if (job.prove_padding()) {
+    ImportedModel model;
+    model.inputs = inputs;
+    for (const auto& [symbol, size] : model.Sizes())
+      if (size > 1) padding[symbol] = FindPadding(job, options, imported, inputs, symbol, size);
+  }
+  AddInputs(inputs, padding, reply);
+  ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options));
   ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
   ToProto(cuts, *reply.mutable_cuts());
   if (!job.with_network()) return absl::OkStatus();

@@ -134,7 +134,7 @@ class JobManager::Impl {
   absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop);
   // Whether the network is right at last; the outcome is told in the job's progress.
   absl::Status CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet);
-  absl::StatusOr<ImportedModel> ReadNetwork(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
+  absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
   void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
   absl::StatusOr<Entry*> Find(int64_t id);
   // With the lock held: what changed is written, or the reason why not becomes the job's text.
@@ -552,33 +552,35 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   return report.stopped;
 }
 
-absl::StatusOr<ImportedModel> JobManager::Impl::ReadNetwork(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message) {
+absl::StatusOr<std::vector<ImportedPlan>> JobManager::Impl::ReadNetworks(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message) {
   ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
   ModelOptions options = spec.options;
   options.external_data = false;
-  return ImportModel({ModelPath(message), options, options_.import, /*with_network=*/true, &entry.stop});
+  return ImportPlans({ModelPath(message), options, options_.import, /*with_network=*/true, &entry.stop}, spec.dims);
 }
 
 absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet) {
-  ASSIGN_OR_RETURN(const ImportedModel model, ReadNetwork(entry, spec, message));
-  ASSIGN_OR_RETURN(const NetworkCheckReport report,
-                   CheckTuned(model, fleet.target, *history_, fleet.measurer->client(),
-                              {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop,
-                               LatencyKey(NetworkName(spec.model), model.cuts.partition)}));
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ReadNetworks(entry, spec, message));
+  ASSIGN_OR_RETURN(const std::vector<PlanCheck> checks,
+                   CheckTunedPlans(plans, fleet.target, *history_, fleet.measurer->client(),
+                                   {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &entry.stop,
+                                    NetworkName(spec.model)}));
   std::lock_guard lock(mutex_);
   v1::NetworkCheckOutcome& outcome = *entry.job.mutable_progress()->mutable_network_check();
   outcome.Clear();
-  outcome.set_right(report.right);
-  outcome.set_text(Summary(report));
-  outcome.set_seconds(report.seconds);
-  outcome.set_latency_us(report.run_seconds * 1e6);
-  for (const NetworkCheckReport::Wrong& wrong : report.wrong) {
-    outcome.add_wrong_records(wrong.Sentence());
-    LogEvent(LogLevel::kWarning, "record_wrong_in_network",
-             {{"job", absl::StrCat(entry.job.id())}, {"record", absl::StrCat(wrong.record.id)}, {"why", wrong.evidence}});
+  outcome.set_right(AllRight(checks));
+  outcome.set_text(Summary(checks));
+  if (checks.size() == 1) outcome.set_latency_us(checks.front().report.run_seconds * 1e6);
+  for (const PlanCheck& check : checks) {
+    outcome.set_seconds(outcome.seconds() + check.report.seconds);
+    for (const NetworkCheckReport::Wrong& wrong : check.report.wrong) {
+      outcome.add_wrong_records(wrong.Sentence());
+      LogEvent(LogLevel::kWarning, "record_wrong_in_network",
+               {{"job", absl::StrCat(entry.job.id())}, {"record", absl::StrCat(wrong.record.id)}, {"why", wrong.evidence}});
+    }
   }
   Changed(entry);
-  return report.right ? absl::OkStatus() : absl::DataLossError(report.text);
+  return outcome.right() ? absl::OkStatus() : absl::DataLossError(WhyWrong(checks));
 }
 
 // With the lock held.

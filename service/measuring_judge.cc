@@ -1,14 +1,17 @@
 #include "service/measuring_judge.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compiler/build/network_plan.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/check.h"
 #include "diapason/v1/measure.pb.h"
 #include "scheduler/space.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -118,6 +121,36 @@ absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const 
         {options.latency_network, target.target.ToString(), target.facts.model, report.run_seconds, tasks}));
   }
   return report;
+}
+
+absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans, const ResolvedTarget& target, History& history,
+                                                       MeasureClient& client, const MeasuringJudgeOptions& options) {
+  std::vector<PlanCheck> checks;
+  for (const ImportedPlan& plan : plans) {
+    MeasuringJudgeOptions of_plan = options;
+    of_plan.latency_network = LatencyKey(options.latency_network, plan.model.cuts.partition);
+    ASSIGN_OR_RETURN(NetworkCheckReport report, CheckTuned(plan.model, target, history, client, of_plan));
+    checks.push_back({plan.combination.sizes, std::move(report)});
+  }
+  return checks;
+}
+
+bool AllRight(const std::vector<PlanCheck>& checks) {
+  return std::all_of(checks.begin(), checks.end(), [](const PlanCheck& check) { return check.report.right; });
+}
+
+std::string Summary(const std::vector<PlanCheck>& checks) {
+  return absl::StrJoin(checks, "\n", [](std::string* out, const PlanCheck& check) {
+    absl::StrAppend(out, check.sizes.empty() ? std::string() : absl::StrCat(SizesText(check.sizes), ": "), Summary(check.report));
+  });
+}
+
+std::string WhyWrong(const std::vector<PlanCheck>& checks) {
+  std::vector<std::string> wrong;
+  for (const PlanCheck& check : checks)
+    if (!check.report.right)
+      wrong.push_back(check.sizes.empty() ? check.report.text : absl::StrCat("with ", SizesText(check.sizes), ", ", check.report.text));
+  return absl::StrJoin(wrong, "; ");
 }
 
 }  // namespace diapason

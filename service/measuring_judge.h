@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compiler/graph/network.h"
-#include "service/import_model.h"
+#include "service/import_plans.h"
 #include "service/network_check.h"
 #include "service/target.h"
 #include "worker/client.h"
@@ -32,6 +32,19 @@ struct MeasuringJudgeOptions {
 // has its network. Errors are those of CheckNetwork.
 absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target, History& history,
                                               MeasureClient& client, const MeasuringJudgeOptions& options);
+
+// The check of one plan.
+struct PlanCheck {
+  SymbolSizes sizes;  // empty: the network has one plan
+  NetworkCheckReport report;
+};
+// All plans one after the other, with their networks; options.latency_network is the name that all of them have.
+absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans, const ResolvedTarget& target, History& history,
+                                                       MeasureClient& client, const MeasuringJudgeOptions& options);
+bool AllRight(const std::vector<PlanCheck>& checks);
+// Summary() of each plan, a line each; why those that are wrong are so, in one sentence.
+std::string Summary(const std::vector<PlanCheck>& checks);
+std::string WhyWrong(const std::vector<PlanCheck>& checks);
 
 class MeasuringJudge : public NetworkJudge {
  public:

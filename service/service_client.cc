@@ -73,6 +73,7 @@ class ServiceClient::Impl {
     RETURN_IF_ERROR(
         Insist(kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->Greet(&c, request, &response); }));
     max_model_bytes_ = response.max_model_bytes();
+    takes_dims_ = response.takes_dims();
     tracker_ = response.tracker().empty() ? address_ : response.tracker();
     return absl::OkStatus();
   }
@@ -112,6 +113,9 @@ class ServiceClient::Impl {
   }
 
   absl::StatusOr<int64_t> Submit(TuneSpec spec) {
+    if (!spec.dims.empty() && !takes_dims_)
+      return absl::FailedPreconditionError(
+          absl::StrCat("the service at ", address_, " is older than --dim and would tune other shapes: update it, or leave --dim out"));
     const bool is_file = spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx");
     if (is_file) {
       const std::string path = spec.model;
@@ -179,6 +183,7 @@ class ServiceClient::Impl {
   std::unique_ptr<v1::Tuning::Stub> tuning_;
   std::unique_ptr<v1::HistoryReader::Stub> reader_;
   uint64_t max_model_bytes_ = 0;
+  bool takes_dims_ = false;
   std::string tracker_;
 };
 

@@ -47,26 +47,79 @@ absl::Status CheckObjective(const std::string& text, const std::vector<TuningTas
   return Objective::Parse(text, weights, choices).status();
 }
 
-// The boundaries at which ways are tuned against each other. Calls of libraries write no parts of larger tensors: with them, ways
-// that run more may win too.
-void AddChoices(Cuts& cuts, const std::string& target_text, TuneWork& work) {
-  const absl::StatusOr<Target> target = Target::Parse(target_text);
-  const bool libraries = target.ok() && !target->libs.empty();
-  if (!libraries) cuts.partition.tasks.resize(cuts.worthwhile_tasks);
-  for (Boundary& boundary : cuts.boundaries) {
-    std::vector<int> tried = WaysThatMayWin(boundary);
-    if (libraries) {
-      tried.resize(boundary.ways.size());
-      std::iota(tried.begin(), tried.end(), 0);
-    }
-    if (tried.size() < 2) continue;
-    NetworkChoice choice{work.network, {}};
-    for (int w : tried) choice.ways.emplace_back(boundary.ways[w].tasks.begin(), boundary.ways[w].tasks.end());
-    work.choices.push_back(std::move(choice));
-    work.tried.push_back(std::move(tried));
-    work.boundaries.push_back(std::move(boundary));
+// Puts the tasks of several partitions together.
+class PlanMerger {
+ public:
+  PlanMerger(std::string network, bool libraries) : libraries_(libraries) { work_.network = std::move(network); }
+
+  // Calls of libraries write no parts of larger tensors: with them, ways that run more may win too.
+  void Add(ImportedPlan plan) {
+    if (!libraries_) plan.model.cuts.partition.tasks.resize(plan.model.cuts.worthwhile_tasks);
+    plans_.push_back(std::move(plan));
   }
-}
+
+  TuneWork Merge() && {
+    // Those of the usual ways in front, as in a single partition.
+    for (const bool usual : {true, false})
+      for (const ImportedPlan& plan : plans_)
+        for (const Task& task : plan.model.cuts.partition.tasks)
+          if ((task.weight > 0) == usual) Find(task);
+    for (ImportedPlan& plan : plans_) {
+      const std::string name = NameWithSizes(work_.network, plan.combination.sizes);
+      for (const Task& task : plan.model.cuts.partition.tasks) {
+        const int merged = Find(task);
+        work_.partition.tasks[merged].weight += task.weight;
+        work_.tasks[merged].weights.push_back({name, task.weight * plan.combination.weight});
+        work_.links[merged].weight += task.weight * plan.combination.weight;
+      }
+      AddChoices(name, plan);
+    }
+    if (plans_.size() == 1) work_.latency_key = LatencyKey(work_.network, work_.partition);
+    return std::move(work_);
+  }
+
+ private:
+  int Find(const Task& task) {
+    const auto [known, fresh] = places_.emplace(task.workload_key, static_cast<int>(work_.partition.tasks.size()));
+    if (!fresh) return known->second;
+    const int times = ++names_[task.name];
+    const std::string name = times == 1 ? task.name : absl::StrCat(task.name, "_v", times);
+    work_.partition.tasks.push_back({name, task.dag, 0, task.workload_key});
+    work_.tasks.push_back({name, task.dag, task.workload_key, {}});
+    work_.links.push_back({work_.network, task.workload_key, SerializeDag(task.dag), name, 0});
+    return known->second;
+  }
+
+  // The boundaries at which ways are tuned against each other.
+  void AddChoices(const std::string& name, ImportedPlan& plan) {
+    const std::vector<Task>& tasks = plan.model.cuts.partition.tasks;
+    for (Boundary& boundary : plan.model.cuts.boundaries) {
+      std::vector<int> tried = WaysThatMayWin(boundary);
+      if (libraries_) {
+        tried.resize(boundary.ways.size());
+        std::iota(tried.begin(), tried.end(), 0);
+      }
+      if (tried.size() < 2) continue;
+      NetworkChoice choice{name, {}};
+      for (CutWay& way : boundary.ways)
+        for (auto& [task, times] : way.tasks)
+          if (task < static_cast<int>(tasks.size())) task = places_.at(tasks[task].workload_key);
+      for (int w : tried) {
+        auto& counted = choice.ways.emplace_back();
+        for (const auto& [task, times] : boundary.ways[w].tasks) counted.emplace_back(task, times * plan.combination.weight);
+      }
+      if (plans_.size() > 1) absl::StrAppend(&boundary.name, " (", SizesText(plan.combination.sizes), ")");
+      work_.choices.push_back(std::move(choice));
+      work_.tried.push_back(std::move(tried));
+      work_.boundaries.push_back(std::move(boundary));
+    }
+  }
+
+  const bool libraries_;
+  std::vector<ImportedPlan> plans_;
+  TuneWork work_;
+  std::map<std::string, int> places_, names_;  // of merged tasks by workload key; how often a name was taken
+};
 
 // As the flags of `tune` check; who writes to the service without our program gets the same answer.
 absl::Status CheckNumbers(const TuneSpec& spec) {
@@ -115,19 +168,19 @@ std::string HostName() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
+TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target_text) {
+  const absl::StatusOr<Target> target = Target::Parse(target_text);
+  PlanMerger merger(network, target.ok() && !target->libs.empty());
+  for (ImportedPlan& plan : plans) merger.Add(std::move(plan));
+  return std::move(merger).Merge();
+}
+
 absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options) {
-  TuneWork work;
-  work.network = NetworkName(spec.model);
-  ASSIGN_OR_RETURN(ImportedModel imported,
-                   ImportModel({path, spec.options, options.limits, /*with_network=*/false, options.stop}));
-  Cuts cuts = std::move(imported.cuts);
-  AddChoices(cuts, spec.target, work);
-  work.partition = std::move(cuts.partition);
-  for (const Task& task : work.partition.tasks) {
-    const double weight = static_cast<double>(task.weight);
-    work.tasks.push_back({task.name, task.dag, task.workload_key, {{work.network, weight}}});
-    work.links.push_back({work.network, task.workload_key, SerializeDag(task.dag), task.name, weight});
-  }
+  if (!spec.dims.weights.empty() && spec.objective != "sum")
+    return absl::InvalidArgumentError(absl::StrCat("--weight of sizes goes with --objective sum, not with '", spec.objective, "': leave one of them out"));
+  ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans,
+                   ImportPlans({path, spec.options, options.limits, /*with_network=*/false, options.stop}, spec.dims));
+  TuneWork work = MergePlans(NetworkName(spec.model), std::move(plans), spec.target);
   ASSIGN_OR_RETURN(work.only, ParseTasks(spec.tasks, work.tasks.size()));
   RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks, work.choices));
   return work;
@@ -160,7 +213,7 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   options.synchronous = spec.deterministic;
   options.warm_start = !spec.cold_start;
   options.confirming_samples = kConfirmingSamples;
-  options.latency_network = LatencyKey(work.network, work.partition);
+  options.latency_network = work.latency_key;
   options.host = HostName();
   return options;
 }
@@ -184,6 +237,16 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_dtype(spec.options.dtype == DType::kFloat16 ? "float16" : "float32");
   for (const auto& [name, shape] : spec.options.input_shapes) {
     *(*message.mutable_input_shapes())[name].mutable_extents() = {shape.begin(), shape.end()};
+  }
+  for (const auto& [symbol, sizes] : spec.dims.sizes)
+    *(*message.mutable_dims())[symbol].mutable_sizes() = {sizes.begin(), sizes.end()};
+  for (const auto& [symbol, weights] : spec.dims.weights) {
+    for (const auto& [size, weight] : weights) {
+      v1::DimWeight& out = *message.add_dim_weights();
+      out.set_symbol(symbol);
+      out.set_size(size);
+      out.set_weight(weight);
+    }
   }
   message.mutable_extra()->insert(spec.options.extra.begin(), spec.options.extra.end());
   message.set_target(spec.target);
@@ -224,6 +287,9 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.options.dtype = message.dtype() == "float16" ? DType::kFloat16 : DType::kFloat32;
   for (const auto& [name, shape] : message.input_shapes())
     spec.options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
+  for (const auto& [symbol, sizes] : message.dims()) spec.dims.sizes[symbol] = {sizes.sizes().begin(), sizes.sizes().end()};
+  for (const v1::DimWeight& weight : message.dim_weights()) spec.dims.weights[weight.symbol()][weight.size()] = weight.weight();
+  RETURN_IF_ERROR(CheckDimChoices(spec.dims));
   spec.options.extra = {message.extra().begin(), message.extra().end()};
   spec.target = message.target();
   spec.trials = message.trials();

@@ -10,9 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/dims.h"
 #include "compiler/graph/model.h"
 #include "scheduler/tuner.h"
-#include "service/import_model.h"
+#include "service/import_plans.h"
 #include "service/target.h"
 
 namespace diapason {
@@ -28,6 +29,7 @@ struct TuneSpec {
   std::string model;       // an .onnx file or a built-in network
   std::string model_hash;  // of the file's content, where the service has it by that; else empty
   ModelOptions options;
+  DimChoices dims;  // sizes of symbolic dimensions, and how much each counts
   std::string target;
   int64_t trials = 0;  // 0: not given
   double seconds = 0;  // 0: no limit
@@ -70,6 +72,7 @@ struct TuneWork {
   std::vector<TuningTask> tasks;
   std::vector<NetworkTask> links;
   std::vector<int> only;  // positions of the tasks to tune; empty: all
+  std::string latency_key;  // LatencyKey of the network; empty where there are several plans
 };
 
 // How a model is read for tuning.
@@ -81,6 +84,9 @@ struct PrepareOptions {
 // Loads the model from `path` (or the built-in network of that name) in a process of its own (ImportModel) and checks the
 // options that depend on it.
 absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options);
+// The tasks of all plans together, each once: a task that several plans have counts in all of them, by their weights. Each plan is a network
+// of its own for the objective (NameWithSizes), and `network` for the history. Without `only`. REQUIRES: at least one plan.
+TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target);
 // How a network is best cut so far, for people: the boundaries where another way than the usual is best, with that way.
 struct WonBoundary {
   std::string boundary, way;

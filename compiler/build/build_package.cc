@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,15 +39,36 @@ int BufferOfStage(const Program& program, int stage) {
   return -1;
 }
 
-// Fills the manifest and the weights of a request, with nothing written yet.
+// The contents of weights.bin: equal constants once.
+class Weights {
+ public:
+  // Where it is.
+  int64_t Add(const std::vector<uint8_t>& data) {
+    const std::string_view added(reinterpret_cast<const char*>(data.data()), data.size());
+    const auto [first, last] = places_.equal_range(std::hash<std::string_view>()(added));
+    for (auto place = first; place != last; ++place)
+      if (std::string_view(bytes_).substr(place->second.first, place->second.second) == added) return place->second.first;
+    const auto offset = static_cast<int64_t>(bytes_.size());
+    places_.emplace(std::hash<std::string_view>()(added), std::make_pair(offset, data.size()));
+    bytes_.append(added);
+    bytes_.resize((bytes_.size() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+    return offset;
+  }
+  std::string& bytes() { return bytes_; }
+
+ private:
+  std::string bytes_;
+  std::unordered_multimap<size_t, std::pair<int64_t, size_t>> places_;  // offset and size, by the hash of the contents
+};
+
+// Fills the manifest of a request and adds its weights, with nothing written yet.
 class Layout {
  public:
-  explicit Layout(const PackageRequest& request) : request_(request), network_(request.network) {}
+  Layout(const PackageRequest& request, Weights& weights) : request_(request), network_(request.network), weights_(weights) {}
 
   absl::Status Make();
   const PackageManifest& manifest() const { return manifest_; }
   PackageManifest& manifest() { return manifest_; }
-  std::string& weights() { return weights_; }
 
  private:
   struct Scratch {
@@ -57,13 +81,14 @@ class Layout {
   int TensorFor(int network_tensor);
   void AddSteps();
   void AddPorts();
+  void AddSymbols();
   void NarrowToValid(PackagePort& port) const;
   void PlaceArena();
 
   const PackageRequest& request_;
   const Network& network_;
+  Weights& weights_;
   PackageManifest manifest_;
-  std::string weights_;
   std::map<int, int> tensors_;            // owner in the network -> position in the manifest
   std::vector<PlannedTensor> lifetimes_;  // by position in the manifest
   std::vector<int> made_at_;              // by position: the depth of the step that makes it; -1: none does
@@ -109,9 +134,7 @@ int Layout::TensorFor(int network_tensor) {
   packed.elements = tensor.type.elements();
   if (tensor.constant()) {
     packed.place = Place::kConstant;
-    packed.offset = static_cast<int64_t>(weights_.size());
-    weights_.append(reinterpret_cast<const char*>(tensor.data->data.data()), tensor.data->data.size());
-    weights_.resize((weights_.size() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment);
+    packed.offset = weights_.Add(tensor.data->data);
   } else if (std::find(network_.inputs.begin(), network_.inputs.end(), owner) != network_.inputs.end()) {
     packed.place = Place::kInput;
   }
@@ -172,7 +195,7 @@ void Layout::NarrowToValid(PackagePort& port) const {
 void Layout::AddPorts() {
   const auto port_of = [&](int id) {
     const Tensor& tensor = network_.tensor(id);
-    return PackagePort{tensor.name, tensor.type.dtype, tensor.type.shape, TensorFor(id), 0, 0};
+    return PackagePort{tensor.name, tensor.type.dtype, tensor.type.shape, TensorFor(id), 0, 0, {}, {}};
   };
   for (int id : network_.inputs) {
     manifest_.inputs.push_back(port_of(id));
@@ -182,6 +205,20 @@ void Layout::AddPorts() {
     manifest_.outputs.push_back(port_of(id));
     PlannedTensor& life = lifetimes_[manifest_.outputs.back().tensor];
     life.last = life.deepest = static_cast<int>(manifest_.steps.size());
+  }
+}
+
+void Layout::AddSymbols() {
+  const PlanSymbols& symbols = request_.symbols;
+  manifest_.sizes = symbols.sizes;
+  if (symbols.sizes.empty()) return;
+  manifest_.mask = symbols.mask;
+  for (size_t i = 0; i < manifest_.inputs.size(); ++i) manifest_.inputs[i].symbols = symbols.inputs[i];
+  for (const auto& [symbol, padding] : symbols.padding) {
+    manifest_.padding[symbol] = {padding.least, padding.why_not};
+    if (!padding.why_not.empty()) continue;
+    for (size_t i = 0; i < manifest_.outputs.size(); ++i)
+      for (const GrowingAxis& axis : padding.outputs[i]) manifest_.outputs[i].grows.push_back({symbol, axis.axis, axis.block});
   }
 }
 
@@ -213,9 +250,8 @@ absl::Status Layout::Make() {
   manifest_.device = request_.device;
   AddSteps();
   AddPorts();
+  AddSymbols();
   PlaceArena();
-  manifest_.weights_bytes = static_cast<int64_t>(weights_.size());
-  manifest_.weights_checksum = ChecksumOfBytes(weights_);
   for (Library library : AllLibraries())
     for (const TaskKernels& kernels : request_.tasks) {
       const std::vector<Library> called = kernels.program.Libraries();
@@ -238,37 +274,89 @@ absl::Status Layout::Make() {
   return absl::OkStatus();
 }
 
-absl::Status WriteTask(PackageFolder& folder, const PackageTask& task, const ComputeDag& dag, Program program) {
-  const TargetKind kind = program.target.kind;
-  const std::string base = absl::StrCat("kernels/", task.file), binary_ending = BinaryEnding(kind);
-  RETURN_IF_ERROR(folder.Write(base + SourceEnding(kind), binary_ending.empty() ? program.binary : program.source));
-  if (!binary_ending.empty()) RETURN_IF_ERROR(folder.Write(base + binary_ending, program.binary));
-  program.source.clear();
-  program.binary.clear();
-  RETURN_IF_ERROR(folder.Write(base + ".program", SerializeProgram(program)));
-  return folder.Write(absl::StrCat("tasks/", task.file, ".dag"), SerializeDag(dag));
+// Kernels with what they compute, each once.
+class TaskFiles {
+ public:
+  explicit TaskFiles(PackageFolder& folder) : folder_(folder) {}
+
+  // Gives the task the name of its files, which are written unless equal ones were.
+  absl::Status Write(const ComputeDag& dag, Program program, PackageTask& task) {
+    const std::string source = std::move(program.source), binary = std::move(program.binary);
+    program.source.clear();
+    program.binary.clear();
+    const std::string bytes = SerializeProgram(program), computed = SerializeDag(dag);
+    const auto [known, fresh] =
+        files_.emplace(absl::StrCat(bytes.size(), " ", binary.size(), " ", computed.size(), "\n", bytes, binary, computed), "");
+    if (fresh) {
+      known->second = FileName(files_.size() - 1, task.name);
+      const TargetKind kind = program.target.kind;
+      const std::string base = absl::StrCat("kernels/", known->second), binary_ending = BinaryEnding(kind);
+      RETURN_IF_ERROR(folder_.Write(base + SourceEnding(kind), binary_ending.empty() ? binary : source));
+      if (!binary_ending.empty()) RETURN_IF_ERROR(folder_.Write(base + binary_ending, binary));
+      RETURN_IF_ERROR(folder_.Write(base + ".program", bytes));
+      RETURN_IF_ERROR(folder_.Write(absl::StrCat("tasks/", known->second, ".dag"), computed));
+    }
+    task.file = known->second;
+    return absl::OkStatus();
+  }
+
+ private:
+  PackageFolder& folder_;
+  std::map<std::string, std::string> files_;  // names, by the contents
+};
+
+// What all plans have in common.
+void Share(std::vector<PackageManifest>& plans, const std::string& weights) {
+  std::vector<Library> libraries;
+  for (Library library : AllLibraries())
+    for (const PackageManifest& plan : plans)
+      if (std::find(plan.libraries.begin(), plan.libraries.end(), library) != plan.libraries.end()) {
+        libraries.push_back(library);
+        break;
+      }
+  const uint64_t checksum = ChecksumOfBytes(weights);
+  for (PackageManifest& plan : plans) {
+    plan.weights_bytes = static_cast<int64_t>(weights.size());
+    plan.weights_checksum = checksum;
+    plan.libraries = libraries;
+  }
 }
 
 }  // namespace
 
-absl::Status BuildPackage(const std::string& dir, const PackageRequest& request) {
+absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests) {
+  DIAPASON_CHECK(!requests.empty());
   ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Create(dir));
-  Layout layout(request);
-  RETURN_IF_ERROR(layout.Make());
-  for (size_t i = 0; i < request.tasks.size(); ++i)
-    RETURN_IF_ERROR(WriteTask(folder, layout.manifest().tasks[i],
-                              request.partition.tasks[request.partition.programs[i].task].dag, request.tasks[i].program));
-  RETURN_IF_ERROR(folder.Write("weights.bin", layout.weights()));
-  RETURN_IF_ERROR(folder.Write(kManifestFile, ManifestToJson(layout.manifest())));
+  Weights weights;
+  TaskFiles files(folder);
+  std::vector<PackageManifest> plans;
+  for (const PackageRequest& request : requests) {
+    Layout layout(request, weights);
+    RETURN_IF_ERROR(layout.Make());
+    for (size_t i = 0; i < request.tasks.size(); ++i)
+      RETURN_IF_ERROR(files.Write(request.partition.tasks[request.partition.programs[i].task].dag, request.tasks[i].program,
+                                  layout.manifest().tasks[i]));
+    plans.push_back(std::move(layout.manifest()));
+  }
+  Share(plans, weights.bytes());
+  RETURN_IF_ERROR(folder.Write("weights.bin", weights.bytes()));
+  RETURN_IF_ERROR(folder.Write(kManifestFile, PlansToJson(plans)));
   return folder.Commit();
 }
 
+absl::Status BuildPackage(const std::string& dir, const PackageRequest& request) {
+  return BuildPackage(dir, std::vector<PackageRequest>{request});
+}
+
 absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request) {
-  Layout layout(request);
+  Weights weights;
+  Layout layout(request, weights);
   RETURN_IF_ERROR(layout.Make());
+  std::vector<PackageManifest> plans = {std::move(layout.manifest())};
+  Share(plans, weights.bytes());
   PackageContents contents;
-  contents.manifest = std::move(layout.manifest());
-  contents.weights = std::move(layout.weights());
+  contents.manifest = std::move(plans.front());
+  contents.weights = std::move(weights.bytes());
   for (size_t i = 0; i < request.tasks.size(); ++i) {
     contents.programs.push_back(request.tasks[i].program);
     contents.dags.push_back(request.partition.tasks[request.partition.programs[i].task].dag);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,7 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/build/package.h"
+#include "compiler/graph/dims.h"
 #include "compiler/graph/network.h"
+#include "compiler/graph/padding.h"
 #include "compiler/graph/partition.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/target.h"
@@ -24,6 +27,14 @@ struct TaskKernels {
   double estimated_seconds = 0;  // what the record measured; 0: unknown
 };
 
+// A plan among several of a package.
+struct PlanSymbols {
+  SymbolSizes sizes;                              // of the network; empty: a package of one plan for fixed shapes
+  std::vector<std::vector<std::string>> inputs;   // by input and axis; empty where the extent is fixed
+  std::map<std::string, SymbolPadding> padding;   // by symbol
+  std::string mask;
+};
+
 struct PackageRequest {
   const Network& network;  // after the passes, as it was partitioned
   const Partition& partition;
@@ -32,12 +43,17 @@ struct PackageRequest {
   std::vector<TaskKernels> tasks;  // one for each of Partition::programs, in order
   // What the network was measured to take, over the sum of its tasks' times; nothing: not known, the latency is modelled.
   std::optional<double> correction = {};
+  PlanSymbols symbols{};
 };
 
 // Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition
 // when `dir` holds something that is no package; a package there is replaced. InvalidArgument when a program does not
 // fit its task (buffers that are missing or of another size). Disk errors name the path.
 absl::Status BuildPackage(const std::string& dir, const PackageRequest& request);
+
+// The same of several plans, whose symbols are the same and whose sizes differ. Constants and kernels that are equal are stored once.
+// REQUIRES: at least one; with sizes if there are several.
+absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests);
 
 // The same package in memory. InvalidArgument as above.
 absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request);

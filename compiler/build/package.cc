@@ -41,12 +41,6 @@ absl::Status CheckDevice(const Package& package, const Device& device) {
   return absl::OkStatus();
 }
 
-// A cuda target is opened without its architecture, so that CheckDevice can speak of the package.
-absl::StatusOr<std::unique_ptr<Device>> OpenFor(Target target) {
-  if (target.kind == TargetKind::kCuda) target.arch.clear();
-  return OpenDevice(target);
-}
-
 std::string NamesOf(const std::vector<PackagePort>& ports) {
   std::vector<std::string> names;
   for (const PackagePort& port : ports) names.push_back(absl::StrCat("'", port.name, "'"));
@@ -55,7 +49,8 @@ std::string NamesOf(const std::vector<PackagePort>& ports) {
 
 }  // namespace
 
-Package::Package(std::string dir, PackageManifest manifest) : dir_(std::move(dir)), manifest_(std::move(manifest)) {}
+Package::Package(std::string dir, std::vector<PackageManifest> plans)
+    : dir_(std::move(dir)), plans_(std::make_shared<const std::vector<PackageManifest>>(std::move(plans))) {}
 
 absl::StatusOr<Package> Package::Open(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/", kManifestFile);
@@ -64,12 +59,19 @@ absl::StatusOr<Package> Package::Open(const std::string& dir) {
     return absl::NotFoundError(absl::StrCat("'", dir, "' is no package: it has no ", kManifestFile,
                                             "; name a folder made by 'diapason build'"));
   if (!text.ok()) return text.status();
-  ASSIGN_OR_RETURN(PackageManifest manifest, ManifestFromJson(*text, path));
-  return Package(dir, std::move(manifest));
+  ASSIGN_OR_RETURN(std::vector<PackageManifest> plans, PlansFromJson(*text, path));
+  return Package(dir, std::move(plans));
+}
+
+Package Package::WithPlan(int plan) const {
+  DIAPASON_CHECK(plan >= 0 && plan < static_cast<int>(plans_->size()));
+  Package other = *this;
+  other.plan_ = plan;
+  return other;
 }
 
 Package Package::InMemory(std::string name, std::shared_ptr<const PackageContents> contents) {
-  Package package(std::move(name), contents->manifest);
+  Package package(std::move(name), std::vector<PackageManifest>{contents->manifest});
   package.contents_ = std::move(contents);
   return package;
 }
@@ -78,30 +80,30 @@ absl::StatusOr<std::string> Package::ReadWeights() const {
   if (contents_ != nullptr) return contents_->weights;
   const std::string path = absl::StrCat(dir_, "/weights.bin");
   ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(path));
-  if (static_cast<int64_t>(bytes.size()) != manifest_.weights_bytes)
-    return Damaged(path, absl::StrCat("it has ", bytes.size(), " bytes instead of ", manifest_.weights_bytes));
-  if (ChecksumOfBytes(bytes) != manifest_.weights_checksum) return Damaged(path, "its checksum does not match");
+  if (static_cast<int64_t>(bytes.size()) != manifest().weights_bytes)
+    return Damaged(path, absl::StrCat("it has ", bytes.size(), " bytes instead of ", manifest().weights_bytes));
+  if (ChecksumOfBytes(bytes) != manifest().weights_checksum) return Damaged(path, "its checksum does not match");
   return bytes;
 }
 
 absl::StatusOr<Program> Package::ReadProgram(int task) const {
   if (contents_ != nullptr) return contents_->programs[task];
-  const TargetKind kind = manifest_.target.kind;
-  const std::string base = absl::StrCat(dir_, "/kernels/", manifest_.tasks[task].file), ending = BinaryEnding(kind);
+  const TargetKind kind = manifest().target.kind;
+  const std::string base = absl::StrCat(dir_, "/kernels/", manifest().tasks[task].file), ending = BinaryEnding(kind);
   ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(base + ".program"));
   absl::StatusOr<Program> program = ParseProgram(bytes);
   if (!program.ok()) return Damaged(base + ".program", std::string(program.status().message()));
   if (program->target.kind != kind) return Damaged(base + ".program", "it is for another target");
   const std::string binary_path = base + (ending.empty() ? SourceEnding(kind) : ending);
   ASSIGN_OR_RETURN(program->binary, ReadPackageFile(binary_path));
-  if (ChecksumOfBytes(program->binary) != manifest_.tasks[task].checksum)
+  if (ChecksumOfBytes(program->binary) != manifest().tasks[task].checksum)
     return Damaged(binary_path, "its checksum does not match");
   return program;
 }
 
 absl::StatusOr<ComputeDag> Package::ReadDag(int task) const {
   if (contents_ != nullptr) return contents_->dags[task];
-  const std::string path = absl::StrCat(dir_, "/tasks/", manifest_.tasks[task].file, ".dag");
+  const std::string path = absl::StrCat(dir_, "/tasks/", manifest().tasks[task].file, ".dag");
   ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(path));
   absl::StatusOr<ComputeDag> dag = ParseDag(bytes);
   if (!dag.ok()) return Damaged(path, std::string(dag.status().message()));
@@ -128,11 +130,32 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, const std::string& weights, int64_t offset,
+                                                                   int64_t bytes) {
+  std::weak_ptr<DeviceBuffer>& known = buffers_[{offset, bytes}];
+  if (std::shared_ptr<DeviceBuffer> there = known.lock(); there != nullptr) return there;
+  ASSIGN_OR_RETURN(std::shared_ptr<DeviceBuffer> made, device.Allocate(bytes));
+  RETURN_IF_ERROR(device.CopyIn(*made, weights.data() + offset, bytes));
+  known = made;
+  return made;
+}
+
+// A cuda target is opened without its architecture, so that CheckDevice can speak of the package.
+absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package) {
+  Target target = package.manifest().target;
+  if (target.kind == TargetKind::kCuda) target.arch.clear();
+  return OpenDevice(target);
+}
+
 // Builds up a runner: memory, weights, then a step after the other.
 class PackageRunner::Loader {
  public:
-  Loader(PackageRunner& runner, bool keep_other_plan)
-      : runner_(runner), device_(*runner.device_), manifest_(runner.manifest()), keep_other_plan_(keep_other_plan) {}
+  Loader(PackageRunner& runner, bool keep_other_plan, DeviceConstants& constants)
+      : runner_(runner),
+        device_(*runner.device_),
+        manifest_(runner.manifest()),
+        keep_other_plan_(keep_other_plan),
+        constants_(constants) {}
   absl::Status Load();
 
  private:
@@ -151,6 +174,7 @@ class PackageRunner::Loader {
   Device& device_;
   const PackageManifest& manifest_;
   const bool keep_other_plan_;
+  DeviceConstants& constants_;
   std::vector<Program> programs_;                       // by task
   std::vector<ComputeDag> dags_;                        // by task
   std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
@@ -160,15 +184,22 @@ absl::Status PackageRunner::Loader::AllocateTensors() {
   ASSIGN_OR_RETURN(const std::string weights, runner_.package_.ReadWeights());
   ASSIGN_OR_RETURN(runner_.arena_, device_.Allocate(manifest_.arena_bytes));
   for (const PackageTensor& tensor : manifest_.tensors) {
-    std::unique_ptr<DeviceBuffer> buffer;
-    if (tensor.place == Place::kArena) {
-      ASSIGN_OR_RETURN(buffer, device_.View(*runner_.arena_, tensor.offset, tensor.bytes()));
-    } else {
-      ASSIGN_OR_RETURN(buffer, device_.Allocate(tensor.bytes()));
+    std::shared_ptr<DeviceBuffer> buffer;
+    switch (tensor.place) {
+      case Place::kArena: {
+        ASSIGN_OR_RETURN(buffer, device_.View(*runner_.arena_, tensor.offset, tensor.bytes()));
+        break;
+      }
+      case Place::kConstant: {
+        ASSIGN_OR_RETURN(buffer, constants_.Get(device_, weights, tensor.offset, tensor.bytes()));
+        break;
+      }
+      case Place::kInput: {
+        ASSIGN_OR_RETURN(buffer, device_.Allocate(tensor.bytes()));
+        RETURN_IF_ERROR(device_.Fill(*buffer, 0));
+        break;
+      }
     }
-    if (tensor.place == Place::kConstant)
-      RETURN_IF_ERROR(device_.CopyIn(*buffer, weights.data() + tensor.offset, tensor.bytes()));
-    if (tensor.place == Place::kInput) RETURN_IF_ERROR(device_.Fill(*buffer, 0));
     runner_.tensors_.push_back(std::move(buffer));
   }
   return absl::OkStatus();
@@ -300,16 +331,18 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::st
   return Load(std::move(package), device);
 }
 
-absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device, bool keep_other_plan) {
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device, bool keep_other_plan,
+                                                                   DeviceConstants* constants) {
   std::unique_ptr<Device> owned;
   if (device == nullptr) {
-    ASSIGN_OR_RETURN(owned, OpenFor(package.manifest().target));
+    ASSIGN_OR_RETURN(owned, OpenDeviceOf(package));
     device = owned.get();
   }
   RETURN_IF_ERROR(CheckDevice(package, *device));
   if (device->kind() == TargetKind::kCuda) RETURN_IF_ERROR(CheckPackageLibraries(package, CheckLibrary));
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), std::move(owned), device));
-  RETURN_IF_ERROR(Loader(*runner, keep_other_plan).Load());
+  DeviceConstants own;
+  RETURN_IF_ERROR(Loader(*runner, keep_other_plan, constants != nullptr ? *constants : own).Load());
   return runner;
 }
 

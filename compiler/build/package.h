@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,13 +31,19 @@ struct PackageContents {
 // The files of a package, or what would be in them. Nothing here needs a device.
 class Package {
  public:
-  // NotFound when `dir` is no package; else as ManifestFromJson.
+  // With its first plan. NotFound when `dir` is no package; else as PlansFromJson.
   static absl::StatusOr<Package> Open(const std::string& dir);
   // One that is on no disk; `name` stands for its folder in messages. The contents are not checked against each other.
   static Package InMemory(std::string name, std::shared_ptr<const PackageContents> contents);
 
   const std::string& dir() const { return dir_; }
-  const PackageManifest& manifest() const { return manifest_; }
+  // Its plans; there is at least one.
+  const std::vector<PackageManifest>& plans() const { return *plans_; }
+  // The same package with another plan. REQUIRES: 0 <= plan < plans().size().
+  Package WithPlan(int plan) const;
+  int plan() const { return plan_; }
+  // The plan in use, which what follows is about.
+  const PackageManifest& manifest() const { return (*plans_)[plan_]; }
 
   // Each reads from disk, unless the package is in memory. DataLoss for a file that is not what the manifest says; NotFound for a missing one.
   absl::StatusOr<std::string> ReadWeights() const;
@@ -44,9 +51,10 @@ class Package {
   absl::StatusOr<ComputeDag> ReadDag(int task) const;
 
  private:
-  Package(std::string dir, PackageManifest manifest);
+  Package(std::string dir, std::vector<PackageManifest> plans);
   std::string dir_;
-  PackageManifest manifest_;
+  std::shared_ptr<const std::vector<PackageManifest>> plans_;  // shared by copies
+  int plan_ = 0;
   std::shared_ptr<const PackageContents> contents_;  // null: on disk
 };
 
@@ -57,7 +65,20 @@ std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint6
 // library and the mend.
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check);
 
-// A package loaded on a device. One thread at a time.
+// The constants of a package on a device, shared by the runners of its plans: what two plans read is there once. One thread at a time.
+class DeviceConstants {
+ public:
+  // The constant at an offset of `weights`, copied to the device unless a runner holds it already.
+  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, const std::string& weights, int64_t offset, int64_t bytes);
+
+ private:
+  std::map<std::pair<int64_t, int64_t>, std::weak_ptr<DeviceBuffer>> buffers_;  // by offset and size
+};
+
+// The device of the package's target. Unavailable when there is none here.
+absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package);
+
+// One plan of a package, loaded on a device. One thread at a time.
 class PackageRunner {
  public:
   // Loads on the device of the package's target, or on `device`, which is then the caller's and outlives the runner.
@@ -65,9 +86,10 @@ class PackageRunner {
   // not the one that the package was built for (architecture, vector width); DataLoss for damaged files;
   // ResourceExhausted when memory is out.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(const std::string& dir, Device* device = nullptr);
-  // `keep_other_plan`: for UseOtherPlan.
+  // `keep_other_plan`: for UseOtherPlan. `constants`: those of the package on the device, where several of its plans are loaded; they are
+  // used while loading only.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(Package package, Device* device = nullptr,
-                                                             bool keep_other_plan = false);
+                                                             bool keep_other_plan = false, DeviceConstants* constants = nullptr);
   ~PackageRunner();
 
   const Package& package() const { return package_; }
@@ -105,7 +127,7 @@ class PackageRunner {
   const std::unique_ptr<Device> owned_device_;
   Device* const device_;
   std::unique_ptr<DeviceBuffer> arena_;
-  std::vector<std::unique_ptr<DeviceBuffer>> tensors_;  // by position; null for a constant that only prologues read
+  std::vector<std::shared_ptr<DeviceBuffer>> tensors_;  // by position; null for a constant that only prologues read
   std::vector<std::unique_ptr<DeviceBuffer>> scratch_;  // views of workspaces
   std::vector<std::unique_ptr<Executable>> steps_;
   std::unique_ptr<Plan> plan_, other_plan_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -36,6 +37,9 @@ Json ToJson(const PackagePort& port, bool input) {
     json["valid_min"] = port.valid_min;
     json["valid_max"] = port.valid_max;
   }
+  if (!port.symbols.empty()) json["symbols"] = port.symbols;
+  for (const PortGrowth& growth : port.grows)
+    json["grows"].push_back({{"symbol", growth.symbol}, {"axis", growth.axis}, {"block", growth.block}});
   return json;
 }
 
@@ -67,7 +71,7 @@ Json ToJson(const PackageStep& step) {
 }
 
 // The reading functions below throw nlohmann's exceptions on a field that is missing or of another kind, and Damaged on
-// one whose value makes no sense; ManifestFromJson catches both.
+// one whose value makes no sense; PlansFromJson catches both.
 struct Damaged {
   std::string what;
 };
@@ -87,6 +91,9 @@ PackagePort PortOf(const Json& json) {
   port.tensor = json.at("tensor").get<int>();
   port.valid_min = json.value("valid_min", int64_t{0});
   port.valid_max = json.value("valid_max", int64_t{0});
+  port.symbols = json.value("symbols", std::vector<std::string>());
+  for (const Json& growth : json.value("grows", Json::array()))
+    port.grows.push_back({growth.at("symbol").get<std::string>(), growth.at("axis").get<int>(), growth.at("block").get<int64_t>()});
   return port;
 }
 
@@ -191,7 +198,8 @@ Library LibraryOf(const Json& json) {
   throw Damaged{absl::StrCat("'", name, "' is no library")};
 }
 
-PackageManifest Read(const Json& json) {
+// What all plans have in common.
+PackageManifest ReadCommon(const Json& json) {
   PackageManifest manifest;
   manifest.network = json.at("network").get<std::string>();
   const std::string target = json.at("target").get<std::string>();
@@ -206,6 +214,11 @@ PackageManifest Read(const Json& json) {
   if (json.contains("libraries")) ReadList(json, "libraries", manifest.libraries, LibraryOf);
   manifest.weights_bytes = json.at("weights").at("bytes").get<int64_t>();
   manifest.weights_checksum = json.at("weights").at("checksum").get<uint64_t>();
+  manifest.mask = json.value("mask", std::string());
+  return manifest;
+}
+
+void ReadPlan(const Json& json, PackageManifest& manifest) {
   manifest.arena_bytes = json.at("arena_bytes").get<int64_t>();
   manifest.latency_seconds = json.value("latency_us", 0.0) * 1e-6;
   ReadList(json, "inputs", manifest.inputs, PortOf);
@@ -214,7 +227,72 @@ PackageManifest Read(const Json& json) {
   ReadList(json, "tensors", manifest.tensors, TensorOf);
   ReadList(json, "steps", manifest.steps, StepOf);
   Check(manifest);
-  return manifest;
+}
+
+void ReadSizes(const Json& json, PackageManifest& manifest) {
+  for (const auto& [symbol, size] : json.at("sizes").items()) manifest.sizes[symbol] = size.get<int64_t>();
+  const Json paddings = json.value("padding", Json::object());
+  for (const auto& [symbol, padding] : paddings.items())
+    manifest.padding[symbol] = {padding.at("least").get<int64_t>(), padding.value("why_not", std::string())};
+}
+
+// That axes have the extents which sizes give them.
+void CheckSizes(const PackageManifest& plan) {
+  if (plan.sizes.empty()) throw Damaged{"a plan has no sizes"};
+  const auto size_of = [&](const std::string& symbol) {
+    const auto size = plan.sizes.find(symbol);
+    if (size == plan.sizes.end()) throw Damaged{absl::StrCat("'", symbol, "' is no symbol of its plan")};
+    return size->second;
+  };
+  for (const auto& [symbol, size] : plan.sizes)
+    if (size < 1 || size > kMaxDimSize) throw Damaged{absl::StrCat("'", symbol, "' has no valid size")};
+  for (const auto& [symbol, padding] : plan.padding)
+    if (padding.least < 1 || padding.least > size_of(symbol)) throw Damaged{absl::StrCat("'", symbol, "' has no valid padding")};
+  for (const PackagePort& port : plan.inputs) {
+    if (port.symbols.size() != port.shape.size()) throw Damaged{absl::StrCat("input '", port.name, "' has no symbols")};
+    for (size_t d = 0; d < port.symbols.size(); ++d)
+      if (!port.symbols[d].empty() && port.shape[d] != size_of(port.symbols[d]))
+        throw Damaged{absl::StrCat("input '", port.name, "' does not have the plan's sizes")};
+  }
+  for (const PackagePort& port : plan.outputs)
+    for (const PortGrowth& growth : port.grows)
+      if (growth.axis < 0 || growth.axis >= static_cast<int64_t>(port.shape.size()) || growth.block < 1 ||
+          port.shape[growth.axis] % growth.block != 0 || port.shape[growth.axis] / growth.block != size_of(growth.symbol))
+        throw Damaged{absl::StrCat("output '", port.name, "' does not have the plan's sizes")};
+}
+
+// Plans differ in sizes alone.
+void CheckAlike(const PackageManifest& plan, const PackageManifest& first) {
+  const auto same_ports = [](const std::vector<PackagePort>& a, const std::vector<PackagePort>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const PackagePort& x, const PackagePort& y) {
+      return x.name == y.name && x.dtype == y.dtype && x.shape.size() == y.shape.size() && x.symbols == y.symbols;
+    });
+  };
+  const bool symbols = std::equal(plan.sizes.begin(), plan.sizes.end(), first.sizes.begin(), first.sizes.end(),
+                                  [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (!symbols || !same_ports(plan.inputs, first.inputs) || !same_ports(plan.outputs, first.outputs))
+    throw Damaged{"its plans have other inputs, outputs or symbols than the first"};
+}
+
+std::vector<PackageManifest> Read(const Json& json) {
+  const PackageManifest common = ReadCommon(json);
+  std::vector<PackageManifest> plans;
+  if (json.at("version") != kPackageVersion) {
+    ReadPlan(json, plans.emplace_back(common));
+    return plans;
+  }
+  const Json& list = json.at("plans");
+  if (!list.is_array() || list.empty() || list.size() > kMaxCombinations) throw Damaged{"it has no valid list of plans"};
+  std::set<SymbolSizes> seen;
+  for (const Json& one : list) {
+    PackageManifest& plan = plans.emplace_back(common);
+    ReadSizes(one, plan);
+    ReadPlan(one, plan);
+    CheckSizes(plan);
+    CheckAlike(plan, plans.front());
+    if (!seen.insert(plan.sizes).second) throw Damaged{absl::StrCat("it has two plans for ", SizesText(plan.sizes))};
+  }
+  return plans;
 }
 
 absl::Status Mangled(const std::string& path, const std::string& why) {
@@ -243,22 +321,18 @@ double PackageManifest::estimated_seconds() const {
   return sum;
 }
 
-std::string ManifestToJson(const PackageManifest& manifest) {
-  // Ordered: the short facts first, the long tables last.
-  Json json;
-  json["format"] = kFormat;
-  const bool placed = std::any_of(manifest.tasks.begin(), manifest.tasks.end(),
-                                  [](const PackageTask& task) { return !task.place.whole(); });
-  json["version"] = placed ? kPackageVersion : 1;
-  json["network"] = manifest.network;
-  json["target"] = manifest.target.ToString();
-  json["device"] = Json{{"model", manifest.device.model},
-                        {"arch", manifest.device.arch},
-                        {"driver", manifest.device.driver},
-                        {"vector_bytes", manifest.device.vector_bytes}};
-  if (!manifest.libraries.empty()) json["libraries"] = Json::array();
-  for (Library library : manifest.libraries) json["libraries"].push_back(NameOf(library));
-  json["weights"] = Json{{"bytes", manifest.weights_bytes}, {"checksum", manifest.weights_checksum}};
+namespace {
+
+// What a plan alone has.
+void AddPlan(const PackageManifest& manifest, Json& json) {
+  if (!manifest.sizes.empty()) {
+    json["sizes"] = manifest.sizes;
+    json["padding"] = Json::object();
+    for (const auto& [symbol, padding] : manifest.padding) {
+      json["padding"][symbol] = Json{{"least", padding.least}};
+      if (!padding.why_not.empty()) json["padding"][symbol]["why_not"] = padding.why_not;
+    }
+  }
   json["arena_bytes"] = manifest.arena_bytes;
   if (manifest.latency_seconds > 0) json["latency_us"] = manifest.latency_seconds * 1e6;
   const auto add = [&](const char* key, const auto& list, auto to_json) {
@@ -270,19 +344,52 @@ std::string ManifestToJson(const PackageManifest& manifest) {
   add("tasks", manifest.tasks, [](const PackageTask& task) { return ToJson(task); });
   add("tensors", manifest.tensors, [](const PackageTensor& tensor) { return ToJson(tensor); });
   add("steps", manifest.steps, [](const PackageStep& step) { return ToJson(step); });
+}
+
+int VersionFor(const std::vector<PackageManifest>& plans) {
+  if (plans.size() > 1 || !plans.front().sizes.empty()) return kPackageVersion;
+  const std::vector<PackageTask>& tasks = plans.front().tasks;
+  return std::any_of(tasks.begin(), tasks.end(), [](const PackageTask& task) { return !task.place.whole(); }) ? 2 : 1;
+}
+
+}  // namespace
+
+std::string PlansToJson(const std::vector<PackageManifest>& plans) {
+  DIAPASON_CHECK(!plans.empty());
+  const PackageManifest& first = plans.front();
+  // Ordered: the short facts first, the long tables last.
+  Json json;
+  json["format"] = kFormat;
+  json["version"] = VersionFor(plans);
+  json["network"] = first.network;
+  json["target"] = first.target.ToString();
+  json["device"] = Json{{"model", first.device.model},
+                        {"arch", first.device.arch},
+                        {"driver", first.device.driver},
+                        {"vector_bytes", first.device.vector_bytes}};
+  if (!first.libraries.empty()) json["libraries"] = Json::array();
+  for (Library library : first.libraries) json["libraries"].push_back(NameOf(library));
+  json["weights"] = Json{{"bytes", first.weights_bytes}, {"checksum", first.weights_checksum}};
+  if (!first.mask.empty()) json["mask"] = first.mask;
+  if (VersionFor(plans) == kPackageVersion) {
+    json["plans"] = Json::array();
+    for (const PackageManifest& plan : plans) AddPlan(plan, json["plans"].emplace_back());
+  } else {
+    AddPlan(first, json);
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-absl::StatusOr<PackageManifest> ManifestFromJson(const std::string& text, const std::string& path) {
+absl::StatusOr<std::vector<PackageManifest>> PlansFromJson(const std::string& text, const std::string& path) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kFormat)
     return absl::DataLossError(absl::StrCat(path,
                                             " is not the manifest of a diapason package; name a folder made by "
                                             "'diapason build'"));
   const Json version = json.value("version", Json());
-  if (version != 1 && version != kPackageVersion)
+  if (version != 1 && version != 2 && version != kPackageVersion)
     return absl::FailedPreconditionError(absl::StrCat(path, " has format version ", version.dump(),
-                                                      ", this diapason reads versions 1 and ", kPackageVersion,
+                                                      ", this diapason reads versions 1 to ", kPackageVersion,
                                                       "; build the package again"));
   try {
     return Read(json);

@@ -32,17 +32,31 @@
 // stored as the network has them; what a program prepares from them (its prologue) is made when the package is loaded:
 // that takes milliseconds, and keeps one layout of weights in the format whatever schedules do to them.
 //
-// Version 2 has places, 1 has none: a package is written as 1 unless it needs 2, and a reader takes both. Another version is
-// refused, and built again. Unknown fields are ignored. A file of another size or checksum than the manifest says is refused.
+// A package for several sizes of a model's symbolic dimensions has one plan for each combination of sizes, in version 3:
+//   {"format", "version": 3, "network", "target", "device", "libraries", "weights",
+//    "mask": "attention_mask",                                           input that is 0 where there is padding; left out when there is none
+//    "plans":   [{"sizes": {"batch": 4, "seq": 128},
+//                 "padding": {"seq": {"least": 65}, "batch": {"least": 2, "why_not": "..."}},
+//                 "arena_bytes", "latency_us", "inputs", "outputs", "tasks", "tensors", "steps"}]}
+// Inputs have "symbols" then, by axis ("" where the extent is fixed); outputs have "grows": [{"symbol", "axis", "block"}], the axes that have
+// `block` elements for each of the symbol's size. Padding: from which real size on inputs may be padded to the plan's size along a symbol of
+// size 2 or more; "why_not" is there when it could not be shown that this changes no result. Plans share weights.bin and the files of
+// kernels and tasks: what is equal is stored once.
+//
+// Version 2 has places, 1 has none: a package of one plan without sizes is written as 1 unless it needs 2, others as 3. A reader takes all of
+// them. Another version is refused, and built again. Unknown fields are ignored. A file of another size or checksum than the manifest says
+// is refused.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/dims.h"
 #include "compiler/tensor/dtype.h"
 #include "compiler/tensor/library_call.h"
 #include "compiler/tensor/output_place.h"
@@ -50,7 +64,14 @@
 
 namespace diapason {
 
-inline constexpr int kPackageVersion = 2;
+inline constexpr int kPackageVersion = 3;
+
+// An axis of an output that has `block` elements for each of a symbol's size.
+struct PortGrowth {
+  std::string symbol;
+  int axis = 0;
+  int64_t block = 1;
+};
 
 // An input or output of the network.
 struct PackagePort {
@@ -59,6 +80,8 @@ struct PackagePort {
   std::vector<int64_t> shape;
   int tensor = -1;                       // position in PackageManifest::tensors
   int64_t valid_min = 0, valid_max = 0;  // integer inputs: the values that make sense
+  std::vector<std::string> symbols{};    // inputs of plans with sizes, by axis; empty where the extent is fixed
+  std::vector<PortGrowth> grows{};       // outputs of plans with sizes
 
   int64_t elements() const;
   std::string TypeText() const;  // "float32 1x3x224x224"
@@ -92,6 +115,13 @@ struct PackageStep {
   std::vector<std::pair<int, int64_t>> workspaces;  // program buffer, offset in the arena
 };
 
+// Whether inputs may be padded to a plan's size of a symbol.
+struct PlanPadding {
+  int64_t least = 1;    // real sizes from this one on
+  std::string why_not;  // empty: they may
+};
+
+// One plan, with what all plans of a package have in common.
 struct PackageManifest {
   std::string network;
   Target target;
@@ -101,6 +131,9 @@ struct PackageManifest {
   uint64_t weights_checksum = 0;
   int64_t arena_bytes = 0;
   double latency_seconds = 0;  // expected from end to end (latency_model.h); 0: unknown
+  SymbolSizes sizes;           // of symbolic dimensions; empty: a package of one plan for fixed shapes
+  std::map<std::string, PlanPadding> padding;  // by symbol
+  std::string mask;            // input that is 0 where there is padding; empty: none
   std::vector<PackagePort> inputs, outputs;
   std::vector<PackageTask> tasks;
   std::vector<PackageTensor> tensors;
@@ -110,10 +143,11 @@ struct PackageManifest {
   double estimated_seconds() const;
 };
 
-std::string ManifestToJson(const PackageManifest& manifest);
+// The manifest of a package of these plans. REQUIRES: at least one; with sizes if there are several.
+std::string PlansToJson(const std::vector<PackageManifest>& plans);
 // `path` is named in errors. DataLoss for text that is no manifest, or contradicts itself (a number that points
-// nowhere); FailedPrecondition for another version.
-absl::StatusOr<PackageManifest> ManifestFromJson(const std::string& text, const std::string& path);
+// nowhere, plans of different symbols); FailedPrecondition for another version.
+absl::StatusOr<std::vector<PackageManifest>> PlansFromJson(const std::string& text, const std::string& path);
 
 // File name endings of a target's source and binary; the latter empty for opencl.
 const char* SourceEnding(TargetKind kind);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/graph/dims.h"
 #include "compiler/graph/network.h"
 
 namespace diapason {
@@ -22,7 +23,11 @@ struct ModelOptions {
   // float16: Optimize converts a float32 network (weights and activations; inputs and outputs too), after it has folded
   // what it can. float32 leaves the model in its own types.
   DType dtype = DType::kFloat32;
-  // --input-shape NAME=1x3x224x224. InvalidArgument if a name is no input of the model.
+  // Sizes of the model's symbolic dimensions, by their names. A dimension that is open and has no name is called after its input and
+  // its axis: "x.1". Built-in networks for images have the symbol "batch".
+  SymbolSizes dims;
+  // --input-shape NAME=1x3x224x224: the same as sizes for the symbols of that input, and other extents where the model's are fixed.
+  // InvalidArgument if a name is no input of the model.
   std::map<std::string, std::vector<int64_t>> input_shapes;
   // Options of single-operator networks ("m", "kernel", ...: builtin.h); seed of random weights is "seed".
   std::map<std::string, std::string> extra;
@@ -30,10 +35,20 @@ struct ModelOptions {
   bool external_data = true;
 };
 
+// An input as the model declares it.
+struct ModelInput {
+  std::string name;
+  std::vector<std::string> symbols;  // by axis; empty where the extent is fixed
+};
+
+// Whether it names a file.
+bool IsModelFile(const std::string& name_or_path);
+
 // A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says
 // (built-in ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or
-// InvalidArgument in one sentence with the mend.
-absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options);
+// InvalidArgument in one sentence with the mend. `inputs`, unless null: those of the network, in order.
+absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options,
+                                  std::vector<ModelInput>* inputs = nullptr);
 
 // As LoadModel and Optimize: what tasks, tune and build work on.
 absl::StatusOr<Network> LoadOptimized(const std::string& name_or_path, const ModelOptions& options);

@@ -1,5 +1,7 @@
 #include "compiler/build/package_format.h"
 
+#include <functional>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -28,6 +30,73 @@ PackageManifest Example() {
                       {"y", DType::kFloat16, 6, PackageTensor::Place::kArena, 1536}};
   manifest.steps = {{0, {0, 1}, {2}, {{3, 512}}}};
   return manifest;
+}
+
+std::string ManifestToJson(const PackageManifest& manifest) { return PlansToJson({manifest}); }
+
+absl::StatusOr<PackageManifest> ManifestFromJson(const std::string& text, const std::string& path) {
+  absl::StatusOr<std::vector<PackageManifest>> plans = PlansFromJson(text, path);
+  if (!plans.ok()) return plans.status();
+  EXPECT_EQ(plans->size(), 1u);
+  return plans->front();
+}
+
+// The example for two sizes.
+std::vector<PackageManifest> TwoPlans() {
+  std::vector<PackageManifest> plans = {Example(), Example()};
+  for (int64_t batch : {2, 4}) {
+    PackageManifest& plan = plans[batch / 2 - 1];
+    plan.mask = "x";
+    plan.sizes = {{"batch", batch}, {"seq", 3}};
+    plan.padding = {{"batch", {batch == 2 ? 1 : 3, ""}}, {"seq", {1, "node 's' (softmax) combines values"}}};
+    plan.inputs[0].shape = {batch, 3};
+    plan.inputs[0].symbols = {"batch", "seq"};
+    plan.outputs[0].shape = {3 * batch};
+    plan.outputs[0].grows = {{"batch", 0, 3}};
+    plan.tensors[0].elements = plan.tensors[2].elements = 3 * batch;
+  }
+  return plans;
+}
+
+TEST(PackageFormat, SizesMakeVersionThree) {
+  const std::string text = PlansToJson(TwoPlans());
+  const absl::StatusOr<std::vector<PackageManifest>> read = PlansFromJson(text, "p/manifest.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(PlansToJson(*read), text);
+  EXPECT_EQ(Json::parse(text)["version"], 3);
+  ASSERT_EQ(read->size(), 2u);
+  const PackageManifest& plan = (*read)[1];
+  EXPECT_EQ(plan.sizes, (SymbolSizes{{"batch", 4}, {"seq", 3}}));
+  EXPECT_EQ(plan.mask, "x");
+  EXPECT_EQ(plan.weights_bytes, 1024);
+  EXPECT_EQ(plan.inputs[0].symbols, (std::vector<std::string>{"batch", "seq"}));
+  EXPECT_EQ(plan.outputs[0].grows[0].block, 3);
+  EXPECT_EQ(plan.padding.at("batch").least, 3);
+  EXPECT_EQ(plan.padding.at("seq").why_not, "node 's' (softmax) combines values");
+}
+
+TEST(PackageFormat, PlansThatContradictTheirSizesAreRefused) {
+  const auto refusal = [](const std::function<void(Json&)>& change) {
+    Json json = Json::parse(PlansToJson(TwoPlans()));
+    change(json);
+    return std::string(PlansFromJson(json.dump(), "m").status().message());
+  };
+  const auto damaged = [](const std::string& why) { return "m is damaged: " + why + "; build the package again"; };
+  EXPECT_EQ(refusal([](Json& j) { j["plans"] = Json::array(); }), damaged("it has no valid list of plans"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"] = Json::array(); while (j["plans"].size() < 65) j["plans"].push_back(1); }),
+            damaged("it has no valid list of plans"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"] = Json::object(); }), damaged("a plan has no sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"]["seq"] = 0; }), damaged("'seq' has no valid size"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"]["batch"] = 3; }), damaged("input 'x' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["padding"]["batch"]["least"] = 9; }), damaged("'batch' has no valid padding"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["padding"]["b"] = {{"least", 1}}; }), damaged("'b' is no symbol of its plan"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["inputs"][0]["symbols"] = {"batch"}; }), damaged("input 'x' has no symbols"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["axis"] = 1; }), damaged("output 'y' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["block"] = 2; }), damaged("output 'y' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][1] = j["plans"][0]; }), damaged("it has two plans for batch=2 seq=3"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][1]["inputs"][0]["name"] = "z"; }),
+            damaged("its plans have other inputs, outputs or symbols than the first"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][1]["steps"][0]["task"] = 7; }), damaged("task 7 does not exist"));
 }
 
 TEST(PackageFormat, WhatIsWrittenIsReadBack) {
@@ -80,11 +149,11 @@ TEST(PackageFormat, AnEstimateNeedsEveryTask) {
 
 TEST(PackageFormat, OtherVersionsAreRefused) {
   Json json = Json::parse(ManifestToJson(Example()));
-  json["version"] = 3;
+  json["version"] = 4;
   const absl::Status status = ManifestFromJson(json.dump(), "p/manifest.json").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "p/manifest.json has format version 3, this diapason reads versions 1 and 2; build the package again");
+            "p/manifest.json has format version 4, this diapason reads versions 1 to 3; build the package again");
 }
 
 TEST(PackageFormat, TextCutAnywhereIsRefused) {

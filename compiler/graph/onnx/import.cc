@@ -67,13 +67,14 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
 }
 
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
-                               const ModelOptions& options) {
+                               const ModelOptions& options, std::vector<ModelInput>* inputs) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(OnnxModel model, ReadOnnxModel(bytes, directory, options.external_data));
   RETURN_IF_ERROR(InlineFunctions(model));
   RETURN_IF_ERROR(CheckOnnxStructure(model));
   RETURN_IF_ERROR(CheckOnnxOperators(model));
   ASSIGN_OR_RETURN(std::vector<std::vector<int64_t>> shapes, FixInputShapes(model, options));
+  if (inputs != nullptr) *inputs = InputsWithSymbols(model, options);
   ImportState state;
   state.network.name = std::filesystem::path(name).stem().string();
   state.opset = model.opset();
@@ -90,14 +91,14 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
 }  // namespace
 
 absl::StatusOr<Network> ImportOnnxStream(std::istream& bytes, const std::string& name, const std::string& directory,
-                                         const ModelOptions& options) {
-  absl::StatusOr<Network> network = Import(bytes, name, directory, options);
+                                         const ModelOptions& options, std::vector<ModelInput>* inputs) {
+  absl::StatusOr<Network> network = Import(bytes, name, directory, options, inputs);
   if (network.ok()) return network;
   return absl::Status(network.status().code(),
                       absl::StrCat("cannot import '", name, "': ", WithoutControls(network.status().message())));
 }
 
-absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options) {
+absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options, std::vector<ModelInput>* inputs) {
   std::error_code error;
   std::ifstream file(path, std::ios::binary);
   std::string why = file.is_open() ? "" : std::strerror(errno);
@@ -106,7 +107,7 @@ absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& 
     return absl::NotFoundError(absl::StrCat("cannot read the model '", path, "': ", why,
                                             "; give an .onnx file or the name of a built-in network"));
   }
-  return ImportOnnxStream(file, path, std::filesystem::path(path).parent_path().string(), options);
+  return ImportOnnxStream(file, path, std::filesystem::path(path).parent_path().string(), options, inputs);
 }
 
 std::vector<std::string> OnnxOperators() {

@@ -10,10 +10,14 @@
 
 namespace diapason {
 
-// In the order of model.inputs: options.input_shapes where given, else the model's shape with its first extent replaced
-// by options.batch (1 if the model leaves it open and the option is 0). A named open extent that one input fixes holds
-// for all inputs. InvalidArgument for extents that stay open, ranks that differ, and options for inputs that the model
-// does not have.
+// In the order of model.inputs. What the model leaves open is a symbol with one size for all inputs: of options.dims, of
+// options.input_shapes, for the first extent of an input of options.batch, else 1 there. Fixed extents are the model's, or those of
+// options.input_shapes, and the first one options.batch unless that is 0. InvalidArgument for symbols without a size (all of them are
+// named), sizes that contradict each other, ranks that differ, and options for inputs or symbols that the model does not have.
 absl::StatusOr<std::vector<std::vector<int64_t>>> FixInputShapes(const OnnxModel& model, const ModelOptions& options);
+
+// The inputs with the symbols of their axes; an open extent without a name has the symbol INPUT.AXIS. Fixed extents, and those of an input
+// without a shape, have none.
+std::vector<ModelInput> InputsWithSymbols(const OnnxModel& model, const ModelOptions& options);
 
 }  // namespace diapason

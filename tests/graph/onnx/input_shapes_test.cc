@@ -1,7 +1,10 @@
 // How options fix the shapes that a model leaves open.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "../testing.h"
+#include "compiler/graph/onnx/import.h"
 #include "model_builder.h"
 #include "onnx/onnx_pb.h"
 
@@ -52,16 +55,54 @@ TEST(InputShapes, AGivenShapeReplacesTheModels) {
   EXPECT_EQ(ShapesOf(Two({1, 3}, {1, 4}), Given("x", {2, 5}, 7)), "float32 2x5 float32 7x4");
 }
 
+ModelOptions Dims(SymbolSizes dims, int64_t batch = 0) {
+  ModelOptions options = Batch(batch);
+  options.dims = std::move(dims);
+  return options;
+}
+
+TEST(InputShapes, SymbolsHaveTheirSizes) {
+  EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", "seq"}), Dims({{"seq", 7}})), "float32 1x7 float32 1x7");
+  EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", 4}), Dims({{"seq", 7}, {"N", 3}})), "float32 3x7 float32 3x4");
+  EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", 4}), Dims({{"seq", 7}}, 5)), "float32 5x7 float32 5x4");
+  EXPECT_EQ(ShapesOf(Two({"N", -1}, {-1, 4}), Dims({{"x.1", 7}, {"z.0", 2}})), "float32 1x7 float32 2x4");
+}
+
+TEST(InputShapes, InputsBearTheirSymbols) {
+  std::vector<ModelInput> inputs;
+  std::istringstream bytes(Two({"N", -1, 3}, {4}).Bytes());
+  ASSERT_TRUE(ImportOnnxStream(bytes, "model.onnx", "", Dims({{"x.1", 2}}), &inputs).ok());
+  ASSERT_EQ(inputs.size(), 2u);
+  EXPECT_EQ(inputs[0].name, "x");
+  EXPECT_EQ(inputs[0].symbols, (std::vector<std::string>{"N", "x.1", ""}));
+  EXPECT_EQ(inputs[1].symbols, (std::vector<std::string>{""}));
+}
+
 TEST(InputShapes, WhatStaysOpenIsAnError) {
   EXPECT_EQ(ShapesOf(Two({"N", "height"}, {1, 4}), Batch(2)),
-            "cannot import 'model.onnx': input 'x' has an open shape (Nxheight): fix it with --input-shape "
-            "x=1x3x224x224, with its own numbers");
+            "cannot import 'model.onnx': the size of 'height' is open (input 'x' is Nxheight): give it with --dim height=128");
+  EXPECT_EQ(ShapesOf(Two({"N", "seq", -1}, {"N", "seq", "2*seq"}), Batch(2)),
+            "cannot import 'model.onnx': the sizes of 'seq', 'x.2', '2*seq' are open (input 'x' is Nxseqxx.2, input 'z' is Nxseqx2*seq): "
+            "give them with --dim seq=128 --dim x.2=128 --dim '2*seq=128'");
   ModelBuilder none = Two({1}, {1});
   none.proto().mutable_graph()->mutable_input(1)->mutable_type()->mutable_tensor_type()->clear_shape();
   EXPECT_EQ(ShapesOf(none, Batch(2)),
             "cannot import 'model.onnx': input 'z' has an open shape: fix it with --input-shape z=1x3x224x224, with "
             "its own numbers");
   EXPECT_EQ(ShapesOf(none, Given("z", {4, 4}, 2)), "float32 2 float32 4x4");
+}
+
+TEST(InputShapes, UnknownSymbolsAndContradictionsAreErrors) {
+  EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", 4}), Dims({{"sequence", 7}})),
+            "cannot import 'model.onnx': it has no symbolic dimension 'sequence': it has 'N', 'seq'");
+  EXPECT_EQ(ShapesOf(Two({1}, {1}), Dims({{"seq", 7}})),
+            "cannot import 'model.onnx': it has no symbolic dimension 'seq': all its dimensions are fixed");
+  EXPECT_EQ(ShapesOf(Two({"N", 3}, {"N", 4}), Dims({{"N", 7}}, 5)),
+            "cannot import 'model.onnx': 'N' cannot be 7 (--dim N=7) and 5 (--batch 5) at once: leave one of them out");
+  ModelOptions both = Given("x", {2, 5});
+  both.dims = {{"seq", 7}};
+  EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", 4}), both),
+            "cannot import 'model.onnx': 'seq' cannot be 7 (--dim seq=7) and 5 (--input-shape x=2x5) at once: leave one of them out");
 }
 
 TEST(InputShapes, OptionsThatDoNotFit) {

@@ -1,0 +1,85 @@
+#include "service/import_plans.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+// Constants by their contents.
+class Constants {
+ public:
+  // Makes equal constants of this network and of those before one.
+  void Unite(Network& network) {
+    for (Tensor& tensor : network.tensors) {
+      if (!tensor.constant()) continue;
+      const std::string_view bytes(reinterpret_cast<const char*>(tensor.data->data.data()), tensor.data->data.size());
+      const auto [first, last] = known_.equal_range(std::hash<std::string_view>()(bytes));
+      const auto same = std::find_if(first, last, [&](const auto& one) {
+        const Array& array = *one.second;
+        return array.dtype == tensor.data->dtype && array.shape == tensor.data->shape && array.data == tensor.data->data;
+      });
+      if (same != last) {
+        tensor.data = same->second;
+      } else {
+        known_.emplace(std::hash<std::string_view>()(bytes), tensor.data);
+      }
+    }
+  }
+
+ private:
+  std::unordered_multimap<size_t, std::shared_ptr<const Array>> known_;
+};
+
+// From which size on inputs are padded to each of these: those above the next smaller one.
+SymbolSizes LeastSizes(const DimChoices& dims, const SymbolSizes& sizes) {
+  SymbolSizes least;
+  for (const auto& [symbol, size] : sizes) {
+    const std::vector<int64_t>& all = dims.sizes.at(symbol);
+    const auto place = std::lower_bound(all.begin(), all.end(), size);
+    least[symbol] = place == all.begin() ? 1 : *std::prev(place) + 1;
+  }
+  return least;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, const DimChoices& dims) {
+  RETURN_IF_ERROR(CheckDimChoices(dims));
+  const std::vector<DimCombination> combinations = CombinationsOf(dims);
+  request.prove_padding = request.prove_padding && !dims.empty();
+  std::vector<ImportedPlan> plans;
+  Constants constants;
+  for (const DimCombination& combination : combinations) {
+    request.options.dims = combination.sizes;
+    request.least = LeastSizes(dims, combination.sizes);
+    absl::StatusOr<ImportedModel> model = ImportModel(request);
+    // What is wrong with the first one is most often wrong with all.
+    if (!model.ok() && !plans.empty())
+      return absl::Status(model.status().code(), absl::StrCat("with ", SizesText(combination.sizes), ": ", model.status().message()));
+    RETURN_IF_ERROR(model.status());
+    constants.Unite(model->network);
+    plans.push_back({combination, *std::move(model)});
+  }
+  return plans;
+}
+
+PlanSymbols SymbolsOf(const ImportedPlan& plan, const std::string& mask) {
+  PlanSymbols symbols;
+  if (plan.combination.sizes.empty()) return symbols;
+  symbols.sizes = plan.model.Sizes();
+  symbols.mask = mask;
+  symbols.padding = plan.model.padding;
+  for (const ImportedInput& input : plan.model.inputs) symbols.inputs.push_back(input.symbols);
+  return symbols;
+}
+
+}  // namespace diapason
