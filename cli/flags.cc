@@ -21,7 +21,7 @@ namespace {
 // Options of built-in networks that a flag of every model command, or of tune and run, has the name of. They are given
 // through --set.
 bool TakenName(const std::string& name) {
-  static const std::set<std::string> taken = {"batch", "layout", "dtype", "seed", "trials", "repeat", "number", "out"};
+  static const std::set<std::string> taken = {"batch", "layout", "dtype", "dim", "mask", "seed", "trials", "repeat", "number", "out"};
   return taken.count(name) != 0;
 }
 

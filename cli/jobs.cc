@@ -83,10 +83,13 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
              {"latency_us", number(c.latency_us() > 0, c.latency_us())}, {"wrong_records", nlohmann::ordered_json::array()}};
     for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
   }
+  nlohmann::ordered_json dims = nlohmann::ordered_json::object();
+  for (const auto& [symbol, sizes] : job.spec().dims()) dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
   return {{"job", job.id()},
           {"state", JobStateName(job)},
           {"text", job.text()},
           {"model", job.spec().model()},
+          {"dims", dims},
           {"target", job.spec().target()},
           {"priority", job.spec().priority()},
           {"weight", job.spec().weight()},

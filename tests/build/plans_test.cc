@@ -33,7 +33,8 @@ Network Encoder(int64_t batch, int64_t sequence) {
   const int y = m.Op("add", {x, m.Op("matmul", {m.Op("softmax", {scores}), x})}, {}, "hidden");
   const int first = m.Op("slice", {y}, {{"starts", Shape{0}}, {"ends", Shape{1}}, {"axes", Shape{1}}});
   const int pooled = m.Op("tanh", {m.Op("reshape", {first}, {{"shape", Shape{batch, 8}}})}, {}, "pooled");
-  return m.Out({y, pooled});
+  const int dense = m.Op("matmul", {pooled, m.n.AddConstant("weight", weight)});
+  return m.Out({y, m.Op("matmul", {dense, m.n.AddConstant("weight", weight)}, {}, "logits")});
 }
 
 struct Sizes {

@@ -36,7 +36,8 @@ std::string Encoder() {
   m.Node("Softmax", {"masked"}, {"weights"}, {{"axis", int64_t{-1}}}).Node("MatMul", {"weights", "q"}, {"mixed"});
   m.Node("Transpose", {"mixed"}, {"back"}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}).Node("Reshape", {"back", "joined"}, {"together"});
   m.Node("Add", {"x", "together"}, {"hidden_states"}).Node("Gather", {"hidden_states", "zero"}, {"first"}, {{"axis", int64_t{1}}});
-  m.Node("Tanh", {"first"}, {"pooled"}).Output("hidden_states").Output("pooled");
+  m.Node("Tanh", {"first"}, {"pooled"}).Node("MatMul", {"pooled", "weight"}, {"dense"}).Node("MatMul", {"dense", "weight"}, {"logits"});
+  m.Output("hidden_states").Output("logits");
   return m.Bytes();
 }
 
@@ -121,14 +122,14 @@ TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
   const CliResult padded = Run("p", args);
   ASSERT_EQ(padded.code, 0) << padded.err;
   EXPECT_EQ(padded.out,
-            "plan batch=4 seq=8 for inputs with batch=3 seq=6, padded\noutput hidden_states: float32 3x6x8\noutput pooled: float32 3x1x8\n");
+            "plan batch=4 seq=8 for inputs with batch=3 seq=6, padded\noutput hidden_states: float32 3x6x8\noutput logits: float32 3x1x8\n");
   // The same from a package of exactly this size.
   ASSERT_EQ(Build("encoder.onnx", "exact", {"--dim", "seq=6", "--dim", "batch=3"}).code, 0);
   args.back() = Path("want");
   const CliResult exact = Run("exact", args);
   ASSERT_EQ(exact.code, 0) << exact.err;
   EXPECT_EQ(exact.out.rfind("plan batch=3 seq=6\n", 0), 0u) << exact.out;
-  for (const char* name : {"/hidden_states.npy", "/pooled.npy"}) {
+  for (const char* name : {"/hidden_states.npy", "/logits.npy"}) {
     const Array got = ReadTensorFile(Path("got") + name).value(), want = ReadTensorFile(Path("want") + name).value();
     ASSERT_EQ(got.shape, want.shape);
     for (int64_t i = 0; i < want.elements(); ++i) EXPECT_NEAR(got.at(i), want.at(i), 1e-5) << name << " " << i;
@@ -226,11 +227,12 @@ TEST_F(Dims, AJobTunesAllSizes) {
   const std::string address = service.Address();
   ASSERT_NE(address, "") << service.err();
   auto worker = Worker(address, "worker");
-  const CliResult job = Cli(With("submit", "encoder.onnx", {"--dim", "seq=4,8", "--weight", "seq=8:3", "--weight", "2", "--trials", "30", "--trials-per-round",
+  const CliResult job = Cli(With("submit", "encoder.onnx", {"--dim", "seq=4,8", "--weight", "seq=8:3", "--weight", "2", "--trials", "8", "--trials-per-round",
                                                            "2", "--min-repeat-ms", "1", "--service", address, "--wait", "--json"}));
   ASSERT_EQ(job.code, 0) << job.err << service.err();
   EXPECT_EQ(job.json()["state"], "done");
   EXPECT_EQ(job.json()["weight"], 2);
+  EXPECT_EQ(job.json()["dims"], (nlohmann::json{{"seq", {4, 8}}}));
   EXPECT_EQ(job.json()["network_check"]["ok"], true);
   const std::string text = job.json()["network_check"]["text"];
   EXPECT_EQ(text.rfind("seq=4: network check ok", 0), 0u) << text;

@@ -17,6 +17,8 @@ TuneSpec Everything() {
   spec.options.dtype = DType::kFloat16;
   spec.options.input_shapes = {{"x", {1, 2, 3}}};
   spec.options.extra = {{"m", "32"}};
+  spec.dims.sizes = {{"batch", {1, 4}}, {"seq", {128}}};
+  spec.dims.weights = {{"batch", {{4, 2.5}}}};
   spec.target = "cpu -num-cores=1";
   spec.trials = 77;
   spec.seconds = 1.5;
@@ -46,6 +48,8 @@ TEST(TuneSpec, EveryOptionArrives) {
   EXPECT_EQ(again.DebugString(), message.DebugString());
   const TuneSpec spec = Everything();
   EXPECT_EQ(read->options.input_shapes, spec.options.input_shapes);
+  EXPECT_EQ(read->dims.sizes, spec.dims.sizes);
+  EXPECT_EQ(read->dims.weights, spec.dims.weights);
   EXPECT_EQ(read->measure.build_timeout_s, 31);
   EXPECT_EQ(read->measure.race, false);
   EXPECT_EQ(read->labels, spec.labels);
@@ -68,6 +72,16 @@ TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
   EXPECT_EQ(refusal([](auto& m) { m.set_layout("CHWN"); }), "the job's layout is 'CHWN': give NHWC or NCHW");
   EXPECT_EQ(refusal([](auto& m) { m.set_dtype("int4"); }), "the job's dtype is 'int4': give float32 or float16");
   EXPECT_EQ(refusal([](auto& m) { m.set_model(""); }), "the job names no model");
+  EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].set_sizes(0, 0); }),
+            "'seq' cannot have the size 0: give a number from 1 to 16777216");
+  EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].add_sizes(64); }), "the sizes of 'seq' are not in ascending order");
+  EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["a"]; }), "the symbol 'a' is given no sizes");
+  EXPECT_EQ(refusal([](auto& m) { m.mutable_dim_weights(0)->set_size(3); }),
+            "--weight names batch=3, which --dim does not ask for: its sizes are batch=1,4 seq=128");
+  EXPECT_EQ(refusal([](auto& m) {
+              for (int64_t i = 200; i < 240; ++i) (*m.mutable_dims())["seq"].add_sizes(i);
+            }).rfind("--dim asks for more than 64 combinations of sizes (batch=1,4 seq=128,200,", 0),
+            0u);
   // A path would be read on the service's host.
   EXPECT_EQ(refusal([](auto& m) { m.set_model("/etc/secret.onnx"); }),
             "the job's model '/etc/secret.onnx' is a file: send its content, or name a built-in network");
