@@ -93,7 +93,7 @@ class PlansTest : public FolderTest {
 
 TEST_F(PlansTest, EachPlanAndSizesBetweenThemAreRight) {
   for (TargetKind kind : {TargetKind::kCpu, TargetKind::kOpenCl}) {
-    SCOPED_TRACE(NameOf(kind));
+    SCOPED_TRACE(TestTarget(kind).ToString());
     if (!OpenDevice(TestTarget(kind)).ok()) continue;
     Build(kind);
     auto runner = PlanRunner::Load(Path("p"));
