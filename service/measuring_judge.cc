@@ -1,6 +1,7 @@
 #include "service/measuring_judge.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -16,8 +17,12 @@
 namespace diapason {
 namespace {
 
-// Behind all that a tuner numbers, which counts from 1.
-constexpr int64_t kFirstId = int64_t{1} << 48;
+// Behind all that a tuner numbers, which counts from 1. Judges of several networks may share a client, to which an id must be new.
+constexpr int64_t kFirstId = int64_t{1} << 48, kIdsOfAJudge = int64_t{1} << 24;
+int64_t FirstIdOfAJudge() {
+  static std::atomic<int64_t> judges{0};
+  return kFirstId + kIdsOfAJudge * judges++;
+}
 constexpr double kLook = 0.5;  // seconds between looks at *stop
 // Big networks on slow processors: the reference alone takes a minute or more.
 constexpr double kRunTimeout = 60, kVerifyTimeout = 540;
@@ -31,7 +36,7 @@ NetworkJudge::Verdict Faulty(const std::string& text) {
 
 MeasuringJudge::MeasuringJudge(const Network& network, const ResolvedTarget& target, MeasureClient& client,
                                MeasuringJudgeOptions options)
-    : network_(network), target_(target), client_(client), options_(std::move(options)), next_id_(kFirstId) {}
+    : network_(network), target_(target), client_(client), options_(std::move(options)), next_id_(FirstIdOfAJudge()) {}
 
 MeasuringJudge::~MeasuringJudge() = default;
 
