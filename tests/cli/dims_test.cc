@@ -199,7 +199,7 @@ TEST_F(Dims, FlagsThatMakeNoSenseAreRefused) {
 TEST_F(Dims, TuningSpendsTrialsByWeight) {
   const std::vector<std::string> conv = {"tune", "conv2d", "--h", "8", "--w", "8", "--ci", "8", "--co", "8", "--target", kTarget, "--dim", "batch=1,2"};
   std::vector<std::string> args = conv;
-  args.insert(args.end(), {"--weight", "batch=2:50", "--history", Path("h.db"), "--trials", "24", "--trials-per-round", "4", "--min-repeat-ms", "1", "--json"});
+  args.insert(args.end(), {"--weight", "batch=2:50", "--history", Path("h.db"), "--trials", "12", "--trials-per-round", "2", "--min-repeat-ms", "1", "--json"});
   const CliResult tuned = Cli(args);
   ASSERT_EQ(tuned.code, 0) << tuned.err;
   const auto report = tuned.json();
