@@ -158,7 +158,7 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
     std::ifstream file(certs + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt")}; };
+  auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt"), {}}; };
   auto what_fails = [&](const std::string& server, const std::string& client) {
     auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}});
     EXPECT_TRUE(tracker.ok()) << tracker.status();
