@@ -73,6 +73,18 @@ TEST(Accesses, AtIndicesThatAreRead) {
 }
 
 // The last of many updates of each place, as a scatter has it: -1 where there is none.
+// A number may be anything, so that only a clamp behind it makes it an index.
+TEST(Accesses, AtNumbersThatAreClamped) {
+  const auto number = [](auto& b, int x, auto& i) { return Cast(DType::kInt64, b.At(x, {i[0]})); };
+  const auto clamped = [](Expr e, int64_t low, int64_t high) { return Min(Max(std::move(e), IntImm(low)), IntImm(high)); };
+  EXPECT_TRUE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), 0, 7)}); }).ok());
+  EXPECT_TRUE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Add(clamped(number(b, x, i), 0, 6), IntImm(1))}); }).ok());
+  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), 0, 8)}); }).ok());
+  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), -1, 7)}); }).ok());
+  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Min(number(b, x, i), IntImm(7))}); }).ok());
+  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Add(clamped(number(b, x, i), 0, 7), IntImm(1))}); }).ok());
+}
+
 TEST(Accesses, AtPositionsThatAReductionFound) {
   const auto scattered = [](int64_t none, int64_t least) {
     DagBuilder b;

@@ -245,8 +245,14 @@ absl::Status QLinearGlobalAveragePool(NodeImporter& node) {
   bool last = node.Int("channels_last", 0) != 0;
   Ints axes;
   for (int64_t d = last ? 1 : 2; d < RankOf(x) - (last ? 1 : 0); ++d) axes.push_back(d);
-  ImportValue y = c.Op("reduce_mean", {Operand(node, c, 0)}, {{"axes", axes}, {"keepdims", int64_t{1}}});
-  return FinishQuantized(node, c, y, 3, x->type.dtype);
+  // Sums are exact, so that a mean in the middle between two numbers is rounded as one.
+  double count = 1;
+  for (int64_t d : axes) count *= static_cast<double>(x->type.shape[d]);
+  ImportValue sum = c.Op("reduce_sum", {Centred(node, c, x, 2, 0)}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+  ImportValue from = c.Reshape(c.Input(1), {}), to = c.Reshape(c.Input(3), {}), zero;
+  if (node.HasInput(4)) zero = c.Reshape(c.Input(4), {});
+  ImportValue y = c.Mul(c.Cast(sum, DType::kFloat32), c.Div(from, c.Mul(to, c.Scalar(count, to))));
+  return c.Finish(Rounded(c, y, zero, zero ? zero->type.dtype : x->type.dtype));
 }
 
 // a (float32) is quantised as DynamicQuantizeLinear does, multiplied as integers and scaled.
