@@ -90,6 +90,7 @@ class Runner:
         if limit <= 0:
             return self.finish(Done(job, {}, "not begun: the time is over", "", 0))
         with tempfile.TemporaryDirectory(prefix="gpu-tests-") as scratch:
+            os.chmod(scratch, 0o755)  # a test attacks as another user, who must get so far
             environment = dict(os.environ, **job.environment, TMPDIR=scratch, TEST_TMPDIR=scratch + "/")
             process = subprocess.Popen(job.command, env=environment, cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                        stderr=subprocess.STDOUT, start_new_session=True)

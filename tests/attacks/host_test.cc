@@ -186,10 +186,8 @@ while True:
         attempt('signal', lambda: os.kill(pid, 0))
         for fd in range(20):
             attempt('socket', lambda: steal(pid, fd))
-    # Folders of scratch files, and what lies beside the history, which itself has the mode of the umask, also while it is
-    # being made.
-    beside = [path for path in glob.glob(folder + '/h.db.*') if not path.startswith(folder + '/h.db.new-')]
-    for path in glob.glob(folder + '/scratch/*') + beside:
+    # Folders of scratch files, and the rounds beside the history; the history and its model have the mode of the umask.
+    for path in glob.glob(folder + '/scratch/*') + glob.glob(folder + '/h.db.rounds*'):
         tried['files'].add(path)
         if os.path.isdir(path):
             attempt('folder', lambda: os.listdir(path))
