@@ -252,7 +252,9 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   out << "\n" << table.ToString() << "\n";
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
+  double corrected = 1;  // of estimates, by what was measured just now
   if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
+    if (report.estimated_us.value_or(0) > 0) corrected = checks.front().report.run_seconds * 1e6 / *report.estimated_us;
     out << "measured total " << Duration(checks.front().report.run_seconds) << " (the tasks' times add up to "
         << Duration(report.tasks_us.value_or(0) * 1e-6) << ")";
   } else {
@@ -262,7 +264,7 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
           << "; corrected by what the network took when it was last measured)";
   }
   if (report.estimated_default_us.has_value())
-    out << ", with default schedules " << Duration(*report.estimated_default_us * 1e-6);
+    out << ", with default schedules " << Duration(*report.estimated_default_us * corrected * 1e-6);
   out << "\n"
       << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
