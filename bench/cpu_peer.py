@@ -9,29 +9,17 @@ and onnx come from PyPI into a virtual environment under build/, which is made w
 """
 import argparse
 import json
-import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
+from python_environment import enter_venv
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VENV = ROOT / "build" / "peer-venv"
 PACKAGES = ["onnxruntime", "onnx", "numpy"]
-
-
-def enter_venv():
-    """Runs this script again by the environment's interpreter, unless it is that already."""
-    python = VENV / "bin" / "python"
-    if pathlib.Path(sys.prefix).resolve() == VENV.resolve():
-        return
-    ready = VENV / "ready"
-    if not ready.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *PACKAGES], check=True)
-        ready.touch()
-    os.execv(python, [str(python), *sys.argv])
 
 
 def resnet18(path):
@@ -128,7 +116,7 @@ def main():
     args = parser.parse_args()
     if not args.package and not args.write_onnx:
         parser.error("--package is missing")
-    enter_venv()
+    enter_venv(VENV, PACKAGES)
     path = pathlib.Path(args.write_onnx or VENV / "resnet-18.onnx")
     resnet18(path)
     if args.write_onnx:

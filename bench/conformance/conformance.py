@@ -20,24 +20,13 @@ import re
 import resource
 import subprocess
 import sys
-import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from python_environment import enter_venv  # noqa: E402
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
 MEMORY = 4 << 30
 SECONDS = 60
-
-
-def enter_venv(build):
-    """Runs this program again in a virtual environment with the newest onnx."""
-    home = build / "conformance/venv"
-    python = home / "bin/python"
-    if pathlib.Path(sys.prefix) == home:
-        return
-    if not python.exists():
-        venv.create(home, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "onnx", "numpy", "pillow"], check=True)
-    os.execv(python, [python, *sys.argv])
 
 
 def limit_memory():
@@ -147,7 +136,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="page to write (default: docs/operators.md, if all cases run)")
     parser.add_argument("--json", type=pathlib.Path, help="also writes all verdicts to this file")
     flags = parser.parse_args()
-    enter_venv(flags.build)
+    enter_venv(flags.build / "conformance/venv", ["onnx", "numpy", "pillow"])
     from cases import debian_cases, wheel_cases
     from page import write_page
 

@@ -9,21 +9,11 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from python_environment import enter_venv  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build"))
-
-
-def enter_venv():
-    home = BUILD / "conformance/runtime_venv"
-    python = home / "bin/python"
-    if pathlib.Path(sys.prefix) == home:
-        return
-    if not python.exists():
-        venv.create(home, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "onnx", "onnxruntime", "numpy"], check=True)
-    os.execv(python, [python, *sys.argv])
 
 
 class Checker:
@@ -120,7 +110,7 @@ def quantised(c, random):
 
 
 def main():
-    enter_venv()
+    enter_venv(BUILD / "conformance/runtime_venv", ["onnx", "onnxruntime", "numpy"])
     import numpy as np
 
     random = np.random.default_rng(0)

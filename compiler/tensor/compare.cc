@@ -296,22 +296,21 @@ Group GroupOf(const Array& array, double from, double below) {
   return group;
 }
 
-// No element has a larger magnitude, of those below 1e30.
-double LargestMagnitude(const Array& array) {
-  double largest = 0;
-  if (array.dtype != DType::kFloat32) return GroupOf(array, 0, kInfinite).largest;
+// False, after one pass by vectors, for most arrays; NaN and infinity count as large.
+bool HasLargeElements(const Array& array) {
+  if (array.dtype != DType::kFloat32) return true;
   const float* values = array.as<float>();
-  for (int64_t i = 0, n = array.elements(); i < n; ++i) {
-    const double magnitude = std::fabs(values[i]);
-    largest = magnitude < kInfinite ? std::max(largest, magnitude) : largest;
-  }
-  return largest;
+  int32_t largest = 0;
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    largest = std::max(largest, std::bit_cast<int32_t>(values[i]) & 0x7fffffff);
+  return largest >= std::bit_cast<int32_t>(static_cast<float>(kLeastMask));
 }
 
 // Elements from this magnitude on are of a mask.
 double MaskOf(const Array& array) {
   double mask = kInfinite;
-  for (double largest = LargestMagnitude(array); largest >= kLeastMask; largest = GroupOf(array, 0, mask).largest) {
+  if (!HasLargeElements(array)) return mask;
+  for (double largest = GroupOf(array, 0, mask).largest; largest >= kLeastMask; largest = GroupOf(array, 0, mask).largest) {
     const Group upper = GroupOf(array, largest / kMaskSpread, mask), lower = GroupOf(array, 0, largest / kMaskSpread);
     const bool apart = lower.count > 0 ? kMaskGap * lower.largest <= upper.least : upper.least == upper.largest;
     if (!upper.negative || upper.least < kLeastMask || !apart) break;
