@@ -370,7 +370,9 @@ TEST_F(PeerAttack, BadOutcomesDoNotEndAJob) {
 TEST_F(PeerAttack, AProgramThatReadsBeyondItsTensorsIsNotRun) {
   auto tracker = Tracker();
   ASSERT_NE(tracker->Address(), "") << tracker->err();
-  const auto worker = Worker(tracker->Address(), "worker", {"--metrics", "127.0.0.1:0"});
+  // Runs of the reference kernel would count as well.
+  const auto worker =
+      Worker(tracker->Address(), "worker", {"--metrics", "127.0.0.1:0", "--reference-interval", "0"});
   const auto measure = v1::Measure::NewStub(Dial(tracker->Address()));
   const std::string queue = Open(*measure);
   for (uint64_t id = 1; id <= 2; ++id) {
