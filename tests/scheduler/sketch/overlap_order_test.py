@@ -3,7 +3,6 @@
 The kernels are those of overlap_kernels ($DIAPASON_OVERLAP_KERNELS), compiled by NVRTC; exit status 77 where there is none. The
 disassembler comes from PyPI, into a virtual environment under $DIAPASON_VENVS that later runs find; $DIAPASON_NVDISASM names another one.
 """
-import fcntl
 import glob
 import multiprocessing
 import os
@@ -11,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import venv
 
 import overlap_order
+import python_environment
 
 NO_NVRTC, SKIPPED = 3, 77
 SHARDS = 2
@@ -41,16 +40,11 @@ def nvdisasm():
     if "DIAPASON_NVDISASM" in os.environ:
         return os.environ["DIAPASON_NVDISASM"]
     folder = os.path.join(os.environ["DIAPASON_VENVS"], "nvdisasm")
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    with open(folder + ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        pattern = os.path.join(folder, "lib", "python3*", "site-packages", "nvidia", "**", "bin", "nvdisasm")
-        if not glob.glob(pattern, recursive=True):
-            venv.create(folder, with_pip=True, clear=True)
-            pip = [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-            if subprocess.run(pip + ["nvidia-cuda-nvdisasm>=13,<14"]).returncode != 0:
-                sys.exit("error: pip could not install nvidia-cuda-nvdisasm; give the path of an nvdisasm of CUDA 13 in DIAPASON_NVDISASM")
-        return glob.glob(pattern, recursive=True)[0]
+    try:
+        python_environment.make_venv(folder, ["nvidia-cuda-nvdisasm>=13,<14"])
+    except SystemExit as failure:
+        sys.exit("%s; or give the path of an nvdisasm of CUDA 13 in DIAPASON_NVDISASM" % failure)
+    return glob.glob(os.path.join(folder, "lib", "python3*", "site-packages", "nvidia", "**", "bin", "nvdisasm"), recursive=True)[0]
 
 
 def look_at(arguments):
