@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "service/target.h"
 #include "service/tune_spec.h"
+#include "compiler/lower/lower.h"
 #include "compiler/tensor/check.h"
 #include "scheduler/space.h"
 
@@ -30,6 +31,7 @@ struct TasksFlags {
 struct TaskLine {
   const Task* task;
   std::vector<std::string> sketches;
+  int64_t kernels = 0;  // that the default schedule launches
 };
 
 // A combination of sizes.
@@ -47,6 +49,8 @@ absl::StatusOr<std::vector<TaskLine>> TaskLines(const Partition& partition, cons
     ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> space, TaskSpace::Create(task.dag, resolved.target, resolved.facts));
     TaskLine line{&task, {}};
     for (int i = 0; i < space->size(); ++i) line.sketches.push_back(space->space(i).name());
+    ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, space->DefaultSchedule(), resolved.target, resolved.facts));
+    line.kernels = static_cast<int64_t>(lowered.kernels.size());
     lines.push_back(std::move(line));
   }
   return lines;
@@ -84,7 +88,8 @@ void PrintJson(std::ostream& out, const Target& target, const std::vector<Import
                      {"gflop", task.dag.flops() / 1e9},
                      {"workload", task.workload_key},
                      {"sketches", lines[i].sketches.size()},
-                     {"sketch_names", lines[i].sketches}});
+                     {"sketch_names", lines[i].sketches},
+                     {"kernels", lines[i].kernels}});
   }
   for (const PlanLine& plan : plans) {
     Json padding = Json::object();
@@ -121,18 +126,21 @@ void PrintPlan(std::ostream& out, const PlanLine& plan) {
 
 void PrintText(std::ostream& out, const std::vector<ImportedInput>& inputs, const std::vector<PlanLine>& plans,
                const std::vector<TaskLine>& lines) {
-  TextTable table({{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"workload"}});
+  TextTable table({{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
   double total = 0;
+  int64_t kernels = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Task& task = *lines[i].task;
     total += task.weight * task.dag.flops();
+    kernels += task.weight * lines[i].kernels;
     table.AddRow({absl::StrCat(i + 1), task.name, absl::StrCat(task.weight), absl::StrFormat("%.4f", task.dag.flops() / 1e9),
-                  absl::StrCat(lines[i].sketches.size()), task.workload_key});
+                  absl::StrCat(lines[i].sketches.size()), absl::StrCat(lines[i].kernels), task.workload_key});
   }
   const auto other = std::count_if(lines.begin(), lines.end(), [](const TaskLine& line) { return line.task->weight == 0; });
   PrintInputs(out, inputs);
   out << table.ToString() << Count(lines.size() - other, "task") << ", " << absl::StrFormat("%.3f", total / 1e9)
-      << " GFLOP in all with their weights\n";
+      << " GFLOP and "
+      << Count(kernels, "kernel") << " in all with their weights\n";
   if (other > 0)
     out << Count(other, "task") << " of weight 0 " << (other == 1 ? "is" : "are")
         << " for other ways to cut the network, and used where a history says that these are faster\n";
@@ -164,7 +172,7 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->footer(
       "The inputs are shown with their symbolic dimensions, to which --dim gives sizes; with several sizes, the tasks of all plans are shown, each "
-      "once, and for each plan whether smaller inputs may be padded to its sizes. A symbolic first dimension without sizes is 1.");
+      "once, and for each plan whether smaller inputs may be padded to its sizes. A symbolic first dimension without sizes is 1. Kernels are those of the schedule that is used without any record.");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTasks(*flags, session); }; });
 }
 

@@ -77,6 +77,8 @@ class TaskSpace {
       if (space(i).name() == name) return i;
     return -1;
   }
+  // The best of the spaces' defaults by the analytic estimate, libraries left out.
+  Schedule DefaultSchedule() const;
 
  private:
   ComputeDag dag_;

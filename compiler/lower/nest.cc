@@ -108,11 +108,8 @@ Stmt NestBuilder::OverThreadSets(const Expr& var, int64_t extent, Stmt body) {
 
 Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
   std::vector<Stmt> all;
-  for (int child : state_.topological()) {
-    const StageState& stage = state_.stage(child);
-    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id) continue;
-    if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
-    if ((stage.memory == Memory::kShared) != shared || stage.bulk) continue;
+  for (int child : StagesAt(id, position)) {
+    if ((state_.stage(child).memory == Memory::kShared) != shared) continue;
     PrepareValues(child);
     all.push_back(EmitStage(child));
   }
@@ -120,6 +117,11 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
 }
 
 Stmt NestBuilder::EmitAttached(int id, size_t position) {
+  const std::vector<int> stages = StagesAt(id, position);
+  const bool in_turn = std::any_of(stages.begin(), stages.end(), [&](int child) {
+    return state_.stage(child).memory == Memory::kShared && NeedsEarlierLocal(child, stages);
+  });
+  if (in_turn && split_.reduction < 0 && BulkCopiesAt(id, position).empty()) return EmitInTurn(stages);
   std::vector<Stmt> all;
   if (Stmt shared = MakeSeq({AttachedBulkOnce(id, position, false), AttachedAt(id, position, true)})) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
@@ -132,6 +134,39 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
     all.push_back(AttachedBulkOnce(id, position, true));
   }
   all.push_back(AttachedAt(id, position, false));
+  return MakeSeq(all);
+}
+
+// Stages computed at a loop, producers first; bulk copies are made elsewhere.
+std::vector<int> NestBuilder::StagesAt(int id, size_t position) const {
+  std::vector<int> stages;
+  for (int child : state_.topological()) {
+    const StageState& stage = state_.stage(child);
+    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id || stage.bulk) continue;
+    if (bounds_.stages[child].attach_position == static_cast<int>(position)) stages.push_back(child);
+  }
+  return stages;
+}
+
+// Whether a stage in shared memory reads one of the stages at the same loop that each thread has for itself, if only through others.
+bool NestBuilder::NeedsEarlierLocal(int id, const std::vector<int>& stages) const {
+  for (int producer : state_.Producers(id)) {
+    if (std::count(stages.begin(), stages.end(), producer) == 0) continue;
+    if (state_.stage(producer).memory != Memory::kShared || NeedsEarlierLocal(producer, stages)) return true;
+  }
+  return false;
+}
+
+// Stages computed at one loop in their order, where one in shared memory needs what threads have computed for themselves: barriers around each of those.
+Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
+  std::vector<Stmt> all;
+  for (int child : stages) {
+    const bool shared = state_.stage(child).memory == Memory::kShared;
+    if (shared && serial_depth_ > 0) all.push_back(MakeBarrier());
+    PrepareValues(child);
+    all.push_back(EmitStage(child));
+    if (shared) all.push_back(MakeBarrier());
+  }
   return MakeSeq(all);
 }
 

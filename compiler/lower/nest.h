@@ -60,6 +60,9 @@ class NestBuilder {
   Stmt EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner);
   Stmt EmitAttached(int id, size_t position);
   Stmt AttachedAt(int id, size_t position, bool shared);
+  std::vector<int> StagesAt(int id, size_t position) const;
+  bool NeedsEarlierLocal(int id, const std::vector<int>& stages) const;
+  Stmt EmitInTurn(const std::vector<int>& stages);
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);
   Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);
@@ -73,6 +76,7 @@ class NestBuilder {
   Stmt HoldBulk(int id, size_t last, const Expr& iteration, Stmt work);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
+  Stmt EmitCrossLane(int id);
   // Products on tensor cores, in tensor_products.cc.
   struct Fragments;
   Stmt EmitProducts(int id, size_t first, int buffer, const Expr& place);

@@ -38,6 +38,10 @@ Stmt NestBuilder::EmitReduction(int id) {
   for (size_t p = first; p < stage.order.size(); ++p)
     if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX && stage.loops[stage.order[p]].reduce)
       return EmitCrossThread(id);
+  const int innermost = stage.order.back();
+  if (stage.loops[innermost].annotation == Annotation::kVectorize && stage.loops[innermost].reduce &&
+      bounds_.stages[id].extent[innermost] > 1)
+    return EmitCrossLane(id);
   NameSlots(id);
   const Expr index = StoreIndex(id);
   bool unsafe = false;
@@ -219,6 +223,53 @@ Stmt NestBuilder::EmitCrossThread(int id) {
   all.push_back(result);
   all.push_back(MakeBarrier());
   Stmt inner = MakeSeq(all);
+  return EmitLoops(id, 0, first, [&] { return inner; });
+}
+
+// Each lane of a vector reduces its share, the shares meet by halves. REQUIRES: all spatial loops are outside all reduce loops, the vector is
+// the innermost.
+Stmt NestBuilder::EmitCrossLane(int id) {
+  const StageState& stage = state_.stage(id);
+  size_t first = 0;
+  while (!stage.loops[stage.order[first]].reduce) ++first;
+  const size_t last = stage.order.size() - 1;
+  for (size_t p = first; p <= last; ++p) {
+    if (stage.loops[stage.order[p]].reduce) continue;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage.op.name, ": a reduction across the lanes of a vector has its spatial loops outside"));
+    return nullptr;
+  }
+  const int64_t width = bounds_.stages[id].extent[stage.order[last]];
+  const DType dtype = stage.op.dtype;
+  const int part = (*next_buffer_)++, tree = (*next_buffer_)++;
+  temporaries_.push_back({part, absl::StrCat("part", part), dtype, Scope::kLocal, width, true, 64});
+  temporaries_.push_back({tree, absl::StrCat("tree", tree), dtype, Scope::kLocal, width, true, 64});
+  bool unsafe = false;
+  const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const Guards guards = GuardsOf(id);
+  std::vector<Expr> conditions = guards.spatial;
+  conditions.insert(conditions.end(), guards.reduce.begin(), guards.reduce.end());
+  if (unsafe) conditions.insert(conditions.end(), guards.domain.begin(), guards.domain.end());
+  const auto over = [&](int64_t lanes, const std::function<Stmt(const Expr&)>& make) {
+    if (lanes == 1) return make(IntImm(0));
+    const Expr lane = MakeVar("lane");
+    analyzer_.Bind(lane, lanes);
+    return MakeFor(ForKind::kVectorize, lane, lanes, make(lane));
+  };
+  const Expr lane = context_[id].leaf[last];
+  Stmt share = MakeIf(And(conditions), MakeStore(part, lane, Combine(stage.op.combiner, Load(part, dtype, {lane}), value)));
+  share = MakeFor(ForKind::kVectorize, lane, width, share);
+  for (size_t p = last; p-- > first;) share = Loop(id, p, share);
+  std::vector<Stmt> steps{over(width, [&](const Expr& l) { return MakeStore(part, l, IdentityOf(stage.op.combiner, dtype)); }), share,
+                          over(width, [&](const Expr& l) { return MakeStore(tree, l, Load(part, dtype, {l})); })};
+  for (int64_t left = width; left > 1; left -= left / 2) {
+    const Expr far = IntImm(left - left / 2);
+    steps.push_back(over(left / 2, [&](const Expr& l) {
+      return MakeStore(tree, l, Combine(stage.op.combiner, Load(tree, dtype, {l}), Load(tree, dtype, {Add(l, far)})));
+    }));
+  }
+  steps.push_back(MakeIf(And(guards.spatial), MakeStore(id, StoreIndex(id), Load(tree, dtype, {IntImm(0)}))));
+  const Stmt inner = MakeSeq(steps);
   return EmitLoops(id, 0, first, [&] { return inner; });
 }
 

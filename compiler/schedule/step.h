@@ -114,7 +114,7 @@ enum class TensorMode : uint8_t {
 enum class Annotation : uint8_t {
   kNone = 0,
   kUnroll = 1,
-  kVectorize = 2,
+  kVectorize = 2,  // on a reduce loop, innermost with all reduce loops inside the spatial ones: reduction across the lanes of a vector
   kParallel = 3,
   kBlockX = 4,
   kThreadX = 5,  // on a reduce loop: cross-thread reduction

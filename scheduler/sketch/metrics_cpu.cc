@@ -56,8 +56,9 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     if (stage.op.reduces()) {
       double held = w.body / lanes * std::ceil(lanes / native);
       // Accumulators of the body stay in registers if they fit beside the operands.
+      // Lanes of a vector that share a result have one each.
       for (size_t p = BodyPosition(stage); p < stage.order.size(); ++p)
-        if (stage.loops[stage.order[p]].reduce) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
+        if (stage.loops[stage.order[p]].reduce && stage.loops[stage.order[p]].annotation != Annotation::kVectorize) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
       accumulators = std::max(accumulators, held);
       if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * 2 * (1 - (facts_.num_vector_registers - 3) / held);
       // Every pass over the innermost reduce loops brings the accumulators in and out, unless it is the only one.

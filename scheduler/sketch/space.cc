@@ -68,17 +68,24 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
 
 absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& target, const DeviceFacts& facts) {
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> task, TaskSpace::Create(dag, target, facts));
+  return task->DefaultSchedule();
+}
+
+Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
-  for (int i = 0; i < task->size(); ++i) {
-    if (task->space(i).external()) continue;
+  std::vector<int32_t> decisions;
+  for (int i = 0; i < size(); ++i) {
+    if (space(i).external()) continue;
     Metrics metrics;
-    task->space(i).Evaluate(task->space(i).Default(), &metrics);
+    std::vector<int32_t> own = space(i).Default();
+    space(i).Evaluate(own, &metrics);
     if (best >= 0 && metrics.seconds >= seconds) continue;
     best = i;
     seconds = metrics.seconds;
+    decisions = std::move(own);
   }
-  return task->space(best).Instantiate(task->space(best).Default());
+  return space(best).Instantiate(decisions);
 }
 
 }  // namespace diapason

@@ -17,6 +17,7 @@ std::unique_ptr<SketchRule> MakeCacheReadShared();
 std::unique_ptr<SketchRule> MakeComputeLocation();
 std::unique_ptr<SketchRule> MakePackConstant();
 std::unique_ptr<SketchRule> MakeRfactor();
+std::unique_ptr<SketchRule> MakeRowReductions();
 std::unique_ptr<SketchRule> MakeClusterReduction();
 std::unique_ptr<SketchRule> MakeCrossThreadReduction();
 std::unique_ptr<SketchRule> MakePlainReduction();

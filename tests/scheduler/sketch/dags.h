@@ -137,6 +137,79 @@ inline ComputeDag Softmax(int64_t rows, int64_t columns) {
   return b.Build({y}).value();
 }
 
+// Normalised rows of x + other, scaled and shifted, then relu: between a sum and the sum of squares of what is left, element-wise stages.
+inline ComputeDag LayerNorm(int64_t rows, int64_t columns) {
+  DagBuilder b;
+  const std::vector<int64_t> shape{rows, columns};
+  const int x = b.Placeholder("x", shape), other = b.Placeholder("other", shape);
+  const int scale = b.Constant("scale", {columns}), shift = b.Constant("shift", {columns});
+  const Expr share = FloatImm(1.0 / static_cast<double>(columns));
+  const int added = b.Compute("added", shape, [&](const DagBuilder::Vars& i) { return Add(b.At(x, {i[0], i[1]}), b.At(other, {i[0], i[1]})); });
+  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(added, {i[0], r[0]}); });
+  const int centred = b.Compute("centred", shape, [&](const DagBuilder::Vars& i) {
+    return Sub(b.At(added, {i[0], i[1]}), Mul(b.At(sum, {i[0]}), share));
+  });
+  const int squares = b.Reduce("squares", {rows, 1}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(b.At(centred, {i[0], r[0]}), b.At(centred, {i[0], r[0]}));
+  });
+  const int deviation = b.Compute("deviation", {rows, 1}, [&](const DagBuilder::Vars& i) {
+    return Call("rsqrt", {Add(Mul(b.At(squares, {i[0], i[1]}), share), FloatImm(1e-5))});
+  });
+  const int y = b.Compute("y", shape, [&](const DagBuilder::Vars& i) {
+    const Expr normal = Mul(b.At(centred, {i[0], i[1]}), b.At(deviation, {i[0], IntImm(0)}));
+    return Max(Add(Mul(normal, b.At(scale, {i[1]})), b.At(shift, {i[1]})), FloatImm(0));
+  });
+  return b.Build({y}).value();
+}
+
+// Softmax along the middle one of three axes: neighbours in memory are of different rows.
+inline ComputeDag SoftmaxOfChannels(int64_t images, int64_t channels, int64_t pixels) {
+  DagBuilder b;
+  const std::vector<int64_t> shape{images, channels, pixels}, rows{images, pixels};
+  const int x = b.Placeholder("x", shape);
+  const int top = b.Reduce("top", rows, {channels}, Combiner::kMax,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0], i[1]}); });
+  const int e = b.Compute("e", shape, [&](const DagBuilder::Vars& i) {
+    return Call("exp", {Sub(b.At(x, {i[0], i[1], i[2]}), b.At(top, {i[0], i[2]}))});
+  });
+  const int sum = b.Reduce("sum", rows, {channels}, Combiner::kSum,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(e, {i[0], r[0], i[1]}); });
+  const int y = b.Compute("y", shape, [&](const DagBuilder::Vars& i) {
+    return Div(b.At(e, {i[0], i[1], i[2]}), b.At(sum, {i[0], i[2]}));
+  });
+  return b.Build({y}).value();
+}
+
+// Images normalised by the root of their mean square over height and width, in float16; sums are float32.
+inline ComputeDag InstanceNorm(int64_t channels, int64_t height, int64_t width) {
+  DagBuilder b;
+  const std::vector<int64_t> shape{1, channels, height, width};
+  const int x = b.Placeholder("x", shape, DType::kFloat16);
+  const auto at = [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat32, b.At(x, {i[0], i[1], i[2], i[3]})); };
+  const int squares = b.Reduce("squares", {1, channels}, {height, width}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(at({i[0], i[1], r[0], r[1]}), at({i[0], i[1], r[0], r[1]}));
+  });
+  const int y = b.Compute("y", shape, [&](const DagBuilder::Vars& i) {
+    const Expr mean = Mul(b.At(squares, {i[0], i[1]}), FloatImm(1.0 / static_cast<double>(height * width)));
+    return Cast(DType::kFloat16, Mul(at(i), Call("rsqrt", {Add(mean, FloatImm(1e-3))})));
+  });
+  return b.Build({y}).value();
+}
+
+// One number a row: the sum of the squares of what is left when the mean is taken off.
+inline ComputeDag SumOfSquares(int64_t rows, int64_t columns) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {rows, columns});
+  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
+  const int squares = b.Reduce("squares", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    const Expr left = Sub(b.At(x, {i[0], r[0]}), Mul(b.At(sum, {i[0]}), FloatImm(1.0 / static_cast<double>(columns))));
+    return Mul(left, left);
+  });
+  return b.Build({squares}).value();
+}
+
 struct NamedDag {
   std::string name;
   ComputeDag dag;
@@ -158,6 +231,22 @@ inline std::vector<NamedDag> AllKinds() {
       {"maxpool", MaxPool(14, 16)},
       {"average", GlobalAverage(7, 48)},
       {"softmax", Softmax(3, 70)},
+      {"layer_norm", LayerNorm(4, 40)},
+  };
+}
+
+// Chains of reductions over rows, of lengths that vectors and threads divide, and others.
+inline std::vector<NamedDag> RowChains() {
+  return {
+      {"softmax", Softmax(5, 70)},
+      {"softmax_short", Softmax(300, 9)},
+      {"softmax_one_row", Softmax(1, 1000)},
+      {"softmax_of_channels", SoftmaxOfChannels(2, 21, 45)},
+      {"layer_norm", LayerNorm(6, 96)},
+      {"layer_norm_odd", LayerNorm(3, 517)},
+      {"instance_norm", InstanceNorm(5, 12, 28)},
+      {"instance_norm_odd", InstanceNorm(3, 7, 7)},
+      {"sum_of_squares", SumOfSquares(7, 130)},
   };
 }
 

@@ -156,6 +156,8 @@ TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
   RunSketches(testing::EvenProducts(), "strassen");
 }
 
+TEST_P(ExecuteTest, CandidatesOfRowReductionsComputeTheDag) { RunSketches(testing::RowChains(), "row"); }
+
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 

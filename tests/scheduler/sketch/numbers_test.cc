@@ -167,6 +167,8 @@ TEST_P(NumbersTest, AgreeForStrassensProducts) {
   CompareSketches(testing::EvenProducts(), "strassen", 10);
 }
 
+TEST_P(NumbersTest, AgreeForRowReductions) { CompareSketches(testing::RowChains(), "row", 10); }
+
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),
                          [](const auto& info) { return KindOf(info.param); });
 

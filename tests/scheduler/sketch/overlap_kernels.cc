@@ -2,7 +2,7 @@
 //
 //   overlap_kernels FOLDER SHARD SHARDS
 //
-// For sm_90, without a GPU: of every kind of sketch that offers "overlap", and of every task of every built-in network, at least one
+// For sm_90, without a GPU: of every kind of sketch that offers "overlap", of every task of every built-in network and of row reductions, at least one
 // candidate with overlap = 1, the same ones each time. SHARDS processes share them. For each kernel one line on stdout:
 //
 //   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
@@ -173,12 +173,13 @@ int Main(int argc, char** argv) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
   const DeviceFacts facts = DefaultFacts(target);
   Selection selection(target, facts);
-  const std::vector<testing::NamedDag> tasks = testing::BuiltinTasks(true);
+  const std::vector<testing::NamedDag> tasks = testing::BuiltinTasks(true), chains = testing::RowChains();
   const testing::NamedDag known{"efficientnet-b0/conv2d_1x1_s1_1x1x48_1152_bias",
                                 testing::Convolution({.height = 1, .width = 1, .in = 48, .out = 1152, .kernel = 1, .padding = 0})};
   if (!selection.AddKnown(known, "direct/tile.window.shared", {144, 1, 1, 1, 24, 2, 0, 2, 4, 1, 8, 1})) return 1;
-  for (const testing::NamedDag& task : tasks)
-    if (!selection.Add(task)) return 1;
+  for (const auto* list : {&tasks, &chains})
+    for (const testing::NamedDag& task : *list)
+      if (!selection.Add(task)) return 1;
   Batch right(argv[1], target, false), wrong(argv[1], target, true);
   for (int i = shard; i < static_cast<int>(selection.candidates().size()); i += shards) {
     const Candidate& candidate = selection.candidates()[i];
