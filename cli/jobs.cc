@@ -87,6 +87,7 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
   for (const auto& [symbol, sizes] : job.spec().dims()) dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
   return {{"job", job.id()},
           {"state", JobStateName(job)},
+          {"owner", job.owner()},
           {"text", job.text()},
           {"model", job.spec().model()},
           {"dims", dims},
@@ -241,12 +242,13 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
                    {"/s", true},
                    {"best", true},
                    {"submitted"},
+                   {"owner"},
                    {"text"}});
   for (const v1::Job& job : jobs) {
     const v1::JobProgress& p = job.progress();
     table.AddRow({absl::StrCat(job.id()), JobStateName(job), job.spec().model(), job.spec().target(),
                   absl::StrCat(p.trials()), Digits(p.trials_per_second()), Duration(p.estimated_us() * 1e-6),
-                  TimeText(job.submitted_at()), job.text()});
+                  TimeText(job.submitted_at()), job.owner().empty() ? "-" : job.owner(), job.text()});
   }
   session.out << table.ToString() << Count(static_cast<int64_t>(jobs.size()), "job") << "\n";
   return absl::OkStatus();

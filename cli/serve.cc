@@ -4,6 +4,7 @@
 #include <optional>
 #include <ostream>
 
+#include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/launch_flags.h"
@@ -23,7 +24,8 @@ struct ServeFlags {
   LaunchFlags launch;
   ImportFlags import;
   std::string listen, history, tracker, state;
-  int64_t running = 4, unfinished = 256, max_models = ModelStoreLimits().models;
+  int64_t running = 4, unfinished = 256, unfinished_per_token = JobManagerOptions().unfinished_per_token;
+  int64_t max_models = ModelStoreLimits().models;
   double max_models_gib = static_cast<double>(ModelStoreLimits().bytes >> 30);
 };
 
@@ -55,6 +57,7 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   options.jobs.history = flags.history;
   options.jobs.running = static_cast<int>(flags.running);
   options.jobs.unfinished = static_cast<int>(flags.unfinished);
+  options.jobs.unfinished_per_token = static_cast<int>(flags.unfinished_per_token);
   options.jobs.import = flags.import.limits();
   options.jobs.models.models = flags.max_models;
   options.jobs.models.bytes = static_cast<int64_t>(flags.max_models_gib * static_cast<double>(int64_t{1} << 30));
@@ -100,6 +103,10 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
   AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");
+  AddWhole(command, "--max-unfinished-jobs-per-token", &flags->unfinished_per_token, 1, 100000,
+           absl::StrCat("Jobs, submitted or resumed with the token, that may wait or run (default ",
+                        JobManagerOptions().unfinished_per_token, ")"))
+      ->group(kQuotaGroup);
   AddWhole(command, "--max-models", &flags->max_models, 1, 1000000,
            "Models that are kept; those used longest ago go when no unfinished job has them (default 1000)");
   AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0, "GiB of models that are kept, likewise (default 64)");

@@ -40,6 +40,8 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends = Ends:
 // --log-level, --metrics and those of security.
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends);
 
+// Heading of the quotas in the help.
+inline constexpr char kQuotaGroup[] = "Quotas per token (of --tokens)";
 // What the queues of one token may take of a tracker together; 0: TrackerOptions' own.
 struct QuotaFlags {
   int64_t queues = 0, pending = 0, stored_mib = 0;

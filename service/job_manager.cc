@@ -78,12 +78,12 @@ class JobManager::Impl {
   absl::Status Open();
   void Run(const std::string& tracker);
   void Stop();
-  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
+  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner);
   std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
   absl::Status Delete(int64_t id);
   absl::StatusOr<v1::Job> Get(int64_t id, uint64_t seen, std::chrono::milliseconds wait);
   absl::StatusOr<v1::Job> Cancel(int64_t id);
-  absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials);
+  absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials, const std::string& owner);
   History& history() { return *history_; }
   ModelStore& models() { return models_; }
   std::set<std::string> ModelsInUse();
@@ -118,9 +118,9 @@ class JobManager::Impl {
   // Of a job, which is stored as being prepared. Cancelled when it is to stop.
   absl::StatusOr<Turn> BeginTurn(Entry& entry);
   void EndTurn(Entry* entry);
-  absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec);
-  // ResourceExhausted when there may not be one more unfinished job. With the lock held.
-  absl::Status CheckRoom() const;
+  absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec, const std::string& owner);
+  // ResourceExhausted when there may not be one more unfinished job of `owner`. With the lock held.
+  absl::Status CheckRoom(const std::string& owner) const;
 
   void ScheduleLoop();
   void Begin(Entry& entry);
@@ -272,7 +272,7 @@ void JobManager::Impl::EndTurn(Entry* entry) {
 }
 
 // A second call with a key waits for the first, and gives what it gave.
-absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec) {
+absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner) {
   if (key.empty() || key.size() > kMaxKey) return absl::InvalidArgumentError("a job needs a key of its own");
   if (spec.ByteSizeLong() > kMaxSpecBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the job's options have ", spec.ByteSizeLong(),
@@ -287,25 +287,39 @@ absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v
     }
     submitting_.insert(key);
   }
-  absl::StatusOr<int64_t> id = Accept(key, spec);
+  absl::StatusOr<int64_t> id = Accept(key, spec, owner);
   std::lock_guard lock(mutex_);
   submitting_.erase(key);
   changed_.notify_all();
   return id;
 }
 
-absl::Status JobManager::Impl::CheckRoom() const {
-  const auto unfinished =
-      std::count_if(jobs_.begin(), jobs_.end(), [](const auto& e) { return !diapason::Ended(e.second->job); });
-  if (unfinished < options_.unfinished) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
+absl::Status JobManager::Impl::CheckRoom(const std::string& owner) const {
+  int unfinished = 0, own = 0;
+  for (const auto& [id, entry] : jobs_) {
+    if (diapason::Ended(entry->job)) continue;
+    ++unfinished;
+    own += entry->job.owner() == owner ? 1 : 0;
+  }
+  if (unfinished >= options_.unfinished) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
+  }
+  if (!owner.empty() && own >= options_.unfinished_per_token) {
+    return absl::ResourceExhaustedError(absl::StrCat("the token of '", owner, "' has ", own, " unfinished jobs and may have ",
+                                                     options_.unfinished_per_token, "; cancel some, or wait"));
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec) {
+absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec, const std::string& owner) {
   ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
   if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
     return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'"));
+  }
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(CheckRoom(owner));  // before the work of reading a model
   }
   // What `tune` would refuse is refused before the job exists.
   {
@@ -313,7 +327,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
     RETURN_IF_ERROR(Read(checked, spec, nullptr).status());
   }
   std::lock_guard lock(mutex_);
-  RETURN_IF_ERROR(CheckRoom());
+  RETURN_IF_ERROR(CheckRoom(owner));  // others came meanwhile
   if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
     return absl::ResourceExhaustedError(absl::StrCat("the service has ", jobs_.size(),
                                                      " jobs and takes no more; delete some with `diapason jobs delete`"));
@@ -323,12 +337,13 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
   *entry->job.mutable_spec() = spec;
   entry->job.set_state(v1::JOB_STATE_QUEUED);
   entry->job.set_submitted_at(UnixNow());
+  entry->job.set_owner(owner);
   RETURN_IF_ERROR(Save(*entry));
   const int64_t id = entry->job.id();
   Changed(*entry);
   jobs_[id] = std::move(entry);
   LogEvent(LogLevel::kInfo, "job_submitted",
-           {{"job", absl::StrCat(id)}, {"model", spec.model()}, {"target", spec.target()}});
+           {{"job", absl::StrCat(id)}, {"model", spec.model()}, {"target", spec.target()}, {"owner", owner}});
   return id;
 }
 
@@ -408,11 +423,11 @@ absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
   return entry->job;
 }
 
-absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials) {
+absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials, const std::string& owner) {
   std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(Entry * entry, Find(id));
   if (!diapason::Ended(entry->job)) return entry->job;
-  RETURN_IF_ERROR(CheckRoom());
+  RETURN_IF_ERROR(CheckRoom(owner));
   v1::TuneSpec spec = entry->job.spec();
   const bool changed = trials != 0 && trials != spec.trials();
   if (changed) spec.set_trials(trials);
@@ -429,6 +444,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials) {
   entry->job.clear_ended_at();
   entry->job.clear_preparations();
   entry->job.clear_cancel_requested();
+  entry->job.set_owner(owner);
   RETURN_IF_ERROR(SaveOrRestore(*entry, before));
   entry->not_before = {};
   Changed(*entry);
@@ -622,8 +638,8 @@ absl::StatusOr<std::unique_ptr<JobManager>> JobManager::Open(JobManagerOptions o
 }
 void JobManager::Run(const std::string& tracker) { impl_->Run(tracker); }
 void JobManager::Stop() { impl_->Stop(); }
-absl::StatusOr<int64_t> JobManager::Submit(const std::string& key, const v1::TuneSpec& spec) {
-  return impl_->Submit(key, spec);
+absl::StatusOr<int64_t> JobManager::Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner) {
+  return impl_->Submit(key, spec, owner);
 }
 std::vector<v1::Job> JobManager::List(int64_t before, size_t most_bytes, int64_t& next) {
   return impl_->List(before, most_bytes, next);
@@ -633,7 +649,9 @@ absl::StatusOr<v1::Job> JobManager::Get(int64_t job, uint64_t seen, std::chrono:
   return impl_->Get(job, seen, wait);
 }
 absl::StatusOr<v1::Job> JobManager::Cancel(int64_t job) { return impl_->Cancel(job); }
-absl::StatusOr<v1::Job> JobManager::Resume(int64_t job, int64_t trials) { return impl_->Resume(job, trials); }
+absl::StatusOr<v1::Job> JobManager::Resume(int64_t job, int64_t trials, const std::string& owner) {
+  return impl_->Resume(job, trials, owner);
+}
 History& JobManager::history() { return impl_->history(); }
 ModelStore& JobManager::models() { return impl_->models(); }
 std::set<std::string> JobManager::ModelsInUse() { return impl_->ModelsInUse(); }

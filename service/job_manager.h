@@ -30,6 +30,7 @@ struct JobManagerOptions {
   std::string history;   // path; the jobs are kept in history + ".jobs", models and cost models in folders beside it
   int running = 4;       // jobs at once
   int unfinished = 256;  // queued and running ones; more are refused
+  int unfinished_per_token = 128;
   int jobs = 16384;      // those that have ended included
   // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.
   double retry_seconds = 10;
@@ -54,15 +55,16 @@ class JobManager {
   // Ends the tuners, each with what it measures stored; their jobs go on at the next start. Idempotent.
   void Stop();
 
-  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec);
+  // `owner`: name of the caller's token, for its quota; empty: no quota.
+  absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner = "");
   // Newest first, without their tasks: those with an id below `before` (0: all), until they have `most_bytes`. `next`: what
   // the rest has to be asked for with as `before`; 0: there is none.
   std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
   // Waits until the job's version is above `seen`, at most so long.
   absl::StatusOr<v1::Job> Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait);
   absl::StatusOr<v1::Job> Cancel(int64_t job);
-  // `trials`: a new limit; 0: as before.
-  absl::StatusOr<v1::Job> Resume(int64_t job, int64_t trials);
+  // `trials`: a new limit; 0: as before. The job is `owner`'s from then on, as one that was submitted.
+  absl::StatusOr<v1::Job> Resume(int64_t job, int64_t trials, const std::string& owner = "");
   absl::Status Delete(int64_t job);
 
   History& history();

@@ -97,17 +97,17 @@ class TuningService final : public RpcService {
   // A method that returns its answer.
   template <typename Request, typename Response>
   void Answered(const std::string& method, const MethodRules& rules,
-                absl::Status (TuningService::*answer)(const Request&, Response&)) {
+                absl::Status (TuningService::*answer)(const CallInfo&, const Request&, Response&)) {
     Unary<Request, Response>(method, rules,
-                             [this, answer](const CallInfo&, const Request& request, Reply<Response> reply) {
+                             [this, answer](const CallInfo& call, const Request& request, Reply<Response> reply) {
                                Response response;
                                absl::Status status = CheckMessage(request);
-                               if (status.ok()) status = (this->*answer)(request, response);
+                               if (status.ok()) status = (this->*answer)(call, request, response);
                                reply(status, std::move(response));
                              });
   }
 
-  absl::Status Greet(const v1::GreetRequest& request, v1::GreetResponse& response) {
+  absl::Status Greet(const CallInfo&, const v1::GreetRequest& request, v1::GreetResponse& response) {
     uint32_t protocol = 0;
     RETURN_IF_ERROR(CompareProtocols("service", request.protocol(), protocol));
     response.set_protocol(protocol);
@@ -117,31 +117,33 @@ class TuningService final : public RpcService {
     response.set_takes_dims(true);
     return absl::OkStatus();
   }
-  absl::Status HasModel(const v1::HasModelRequest& request, v1::HasModelResponse& response) {
+  absl::Status HasModel(const CallInfo&, const v1::HasModelRequest& request, v1::HasModelResponse& response) {
     response.set_known(jobs_.models().Has(request.hash()));
     return absl::OkStatus();
   }
-  absl::Status Submit(const v1::SubmitJobRequest& request, v1::SubmitJobResponse& response) {
-    ASSIGN_OR_RETURN(const int64_t job, jobs_.Submit(request.key(), request.spec()));
+  absl::Status Submit(const CallInfo& call, const v1::SubmitJobRequest& request, v1::SubmitJobResponse& response) {
+    ASSIGN_OR_RETURN(const int64_t job, jobs_.Submit(request.key(), request.spec(), call.caller.owner));
     response.set_job(job);
     return absl::OkStatus();
   }
-  absl::Status ListJobs(const v1::ListJobsRequest& request, v1::ListJobsResponse& response) {
+  absl::Status ListJobs(const CallInfo&, const v1::ListJobsRequest& request, v1::ListJobsResponse& response) {
     int64_t next = 0;
     for (v1::Job& job : jobs_.List(request.before(), kPageBytes, next)) *response.add_jobs() = std::move(job);
     response.set_next(next);
     return absl::OkStatus();
   }
-  absl::Status CancelJob(const v1::CancelJobRequest& request, v1::Job& response) {
+  absl::Status CancelJob(const CallInfo&, const v1::CancelJobRequest& request, v1::Job& response) {
     ASSIGN_OR_RETURN(response, jobs_.Cancel(request.job()));
     return absl::OkStatus();
   }
-  absl::Status ResumeJob(const v1::ResumeJobRequest& request, v1::Job& response) {
-    ASSIGN_OR_RETURN(response, jobs_.Resume(request.job(), request.trials()));
+  absl::Status ResumeJob(const CallInfo& call, const v1::ResumeJobRequest& request, v1::Job& response) {
+    ASSIGN_OR_RETURN(response, jobs_.Resume(request.job(), request.trials(), call.caller.owner));
     return absl::OkStatus();
   }
 
-  absl::Status DeleteJob(const v1::DeleteJobRequest& request, v1::DeleteJobResponse&) { return jobs_.Delete(request.job()); }
+  absl::Status DeleteJob(const CallInfo&, const v1::DeleteJobRequest& request, v1::DeleteJobResponse&) {
+    return jobs_.Delete(request.job());
+  }
 
   JobManager& jobs_;
   JobWaiters& waiters_;

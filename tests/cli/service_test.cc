@@ -218,6 +218,8 @@ TEST_F(ServiceCli, BadInput) {
   ExpectError(Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tracker", "127.0.0.1:1",
                    "--max-pending-per-token", "10"}),
               "quotas per token are for the service's own tracker; give them to the one of --tracker instead");
+  ExpectError(Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--max-unfinished-jobs-per-token", "0"}),
+              "--max-unfinished-jobs-per-token 0: give a whole number from 1 to 100000", kUsage);
   ExpectError(Cli({"build", "gemm", "--target", "cpu", "--history", "a", "--service", address, "--out", Path("p")}),
               "a build reads one history; give either --history or --service");
   Process full({"serve", "--listen", "127.0.0.1:0", "--history", Path("full.db"), "--unfinished", "1"}, Path("full"));

@@ -104,6 +104,57 @@ TEST_F(JobManagerTest, ResumedJobsCountAsSubmittedOnes) {
   EXPECT_EQ((*manager)->Resume(*first, 0).value().state(), v1::JOB_STATE_QUEUED);
 }
 
+// One token's jobs leave room for others': those that wait or run count, whoever submitted or resumed them, also after a restart.
+TEST_F(JobManagerTest, UnfinishedJobsCountForTheTokenThatBeganThem) {
+  JobManagerOptions options;
+  options.history = folder_ + "/h.db";
+  options.unfinished = 6;
+  options.unfinished_per_token = 2;
+  const absl::Status full =
+      absl::ResourceExhaustedError("the token of 'alice' has 2 unfinished jobs and may have 2; cancel some, or wait");
+  int64_t first = 0, bobs = 0;
+  {
+    auto manager = JobManager::Open(options);
+    ASSERT_TRUE(manager.ok()) << manager.status();
+    const auto submit = [&](const std::string& key, const std::string& owner) { return (*manager)->Submit(key, Gemm(), owner); };
+    first = submit("a1", "alice").value();
+    ASSERT_TRUE(submit("a2", "alice").ok());
+    EXPECT_EQ(submit("a3", "alice").status(), full);
+    EXPECT_EQ(submit("a1", "alice").value(), first);  // the same call again
+    bobs = submit("b1", "bob").value();
+    for (const char* key : {"1", "2", "3"}) ASSERT_TRUE(submit(key, "").ok()) << key;  // without tokens: no quota
+    EXPECT_EQ(submit("b2", "bob").status(),
+              absl::ResourceExhaustedError("the service has 6 unfinished jobs and takes no more; cancel some, or wait"));
+    ASSERT_TRUE((*manager)->Cancel(bobs).ok());
+    // Else she had three, at the cost of bob.
+    EXPECT_EQ((*manager)->Resume(bobs, 0, "alice").status(), full);
+    EXPECT_EQ((*manager)->Get(bobs, 0, {})->owner(), "bob");
+  }
+  auto manager = JobManager::Open(options);
+  ASSERT_TRUE(manager.ok()) << manager.status();
+  EXPECT_EQ((*manager)->Submit("a4", Gemm(), "alice").status(), full);
+  ASSERT_TRUE((*manager)->Cancel(first).ok());
+  const auto resumed = (*manager)->Resume(bobs, 0, "alice");
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->owner(), "alice");
+  EXPECT_EQ((*manager)->Submit("a5", Gemm(), "alice").status(), full);
+}
+
+// A refusal costs the service nothing: the model, which may be long to read, is not looked at.
+TEST_F(JobManagerTest, AQuotaIsCheckedBeforeTheModelIsRead) {
+  JobManagerOptions options;
+  options.history = folder_ + "/h.db";
+  options.unfinished_per_token = 1;
+  auto manager = JobManager::Open(options);
+  ASSERT_TRUE(manager.ok()) << manager.status();
+  ASSERT_TRUE((*manager)->Submit("a", Gemm(), "alice").ok());
+  v1::TuneSpec unreadable = Gemm();
+  unreadable.set_tasks("9");  // found out when the network has been partitioned
+  EXPECT_TRUE(absl::IsInvalidArgument((*manager)->Submit("b", unreadable, "bob").status()));
+  EXPECT_EQ((*manager)->Submit("c", unreadable, "alice").status(),
+            absl::ResourceExhaustedError("the token of 'alice' has 1 unfinished jobs and may have 1; cancel some, or wait"));
+}
+
 TEST_F(JobManagerTest, ACancellationThatCannotBeStoredIsNotReportedAsDone) {
   const std::unique_ptr<JobManager> manager = Open();
   const auto id = manager->Submit("k", Gemm());

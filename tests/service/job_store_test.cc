@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "db/sqlite.h"
 #include "diapason/v1/tuning.pb.h"
 
 namespace diapason {
@@ -57,6 +59,39 @@ TEST_F(JobStoreTest, AnErasedJobIsGoneAndItsIdIsNotGivenAgain) {
   EXPECT_EQ((*store)->Load()->size(), 0u);
   ASSERT_TRUE((*store)->Put(second).ok());
   EXPECT_EQ(second.id(), 2);
+}
+
+// As programs wrote it that knew no owners: its jobs are read, and the file takes jobs with owners.
+TEST_F(JobStoreTest, AListFromBeforeJobsHadOwnersIsReadAndWritten) {
+  const std::string path = folder_ + "/jobs";
+  {
+    auto db = Database::Open(path, Database::Access::kCreatePrivate, std::chrono::milliseconds(0), "old job list");
+    ASSERT_TRUE(db.ok()) << db.status();
+    // Field 2 is the key "old", field 4 the state QUEUED.
+    ASSERT_TRUE((*db)->Exec("CREATE TABLE jobs(id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, job BLOB NOT NULL) STRICT;"
+                            "INSERT INTO jobs VALUES(7, 'old', x'12036f6c642001');"
+                            "PRAGMA application_id=1148217954; PRAGMA user_version=1")
+                    .ok());
+  }
+  v1::Job owned;
+  owned.set_key("new");
+  owned.set_owner("alice");
+  for (const size_t jobs : {1, 2}) {
+    auto store = JobStore::Open(path);
+    ASSERT_TRUE(store.ok()) << store.status();
+    auto loaded = (*store)->Load();
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    ASSERT_EQ(loaded->size(), jobs);
+    EXPECT_EQ((*loaded)[0].id(), 7);
+    EXPECT_EQ((*loaded)[0].key(), "old");
+    EXPECT_EQ((*loaded)[0].state(), v1::JOB_STATE_QUEUED);
+    EXPECT_EQ((*loaded)[0].owner(), "");
+    if (jobs == 1) {
+      ASSERT_TRUE((*store)->Put(owned).ok());
+    } else {
+      EXPECT_EQ((*loaded)[1].owner(), "alice");
+    }
+  }
 }
 
 TEST_F(JobStoreTest, OtherFilesAreRefused) {
