@@ -134,7 +134,7 @@ TEST_F(PipelineTest, ProcessesHaveASessionOfTheirOwnAndNoNewPrivileges) {
     const auto found = [&] { return status.find("\nNoNewPrivs:\t1\n") != std::string::npos; };
     for (int i = 0; i < 1000 && !found(); ++i) {
       if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      std::ifstream file("/proc/" + child + "/status");
+      std::ifstream file("/proc/" + std::to_string(pid) + "/status");
       status.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     }
     EXPECT_TRUE(found()) << status;
