@@ -303,10 +303,12 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
   const auto tracker = Tracker();
   const auto worker = Worker(tracker->Address(), "w", {"--sandbox", "off", "--keep-env", "WANTED"});
   ASSERT_TRUE(worker->Says("worker measures on"));
-  std::vector<pid_t> processes = Descendants(worker->pid());
-  std::erase_if(processes,
-                [](pid_t pid) { return ReadText(Proc(pid, "cmdline")).find("internal-") == std::string::npos; });
-  ASSERT_EQ(processes.size(), 2u);  // a builder and a runner
+  std::vector<pid_t> processes;
+  ASSERT_TRUE(WaitFor([&] {
+    processes = Descendants(worker->pid());
+    std::erase_if(processes, [](pid_t pid) { return ReadText(Proc(pid, "cmdline")).find("internal-") == std::string::npos; });
+    return processes.size() == 2;  // a builder and a runner; a compiler that is being started looks like its builder for a moment
+  })) << processes.size();
   for (pid_t pid : processes) {
     const std::string environment = ReadText(Proc(pid, "environ"));
     EXPECT_THAT(environment, HasSubstr(std::string("PATH=")));

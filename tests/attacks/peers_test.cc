@@ -372,6 +372,7 @@ TEST_F(PeerAttack, AProgramThatReadsBeyondItsTensorsIsNotRun) {
   ASSERT_NE(tracker->Address(), "") << tracker->err();
   const auto worker = Worker(tracker->Address(), "worker", {"--metrics", "127.0.0.1:0"});
   const auto runs = [&] { return Number(Fetch(MetricsAddress(*worker)), "diapason_worker_runs_total{device=\"cpu:0\"}"); };
+  ASSERT_TRUE(worker->Says("worker measures on"));
   ASSERT_TRUE(WaitFor([&] { return runs() == 1; })) << worker->err();  // of the reference kernel, the next follows in minutes
   const auto measure = v1::Measure::NewStub(Dial(tracker->Address()));
   const std::string queue = Open(*measure);
