@@ -28,11 +28,12 @@ struct Caller {
   std::string host;   // its address without the port; empty: this process (ServiceHost::in_process)
   std::string owner;  // name of its token; empty: none is asked for
   Role needed = Role::kReader;  // by the call
-  std::string key() const { return host + "\n" + owner; }
+  // Callers of one key count together. Workers without tokens wait in hundreds of calls, beside tuners of their host.
+  std::string key() const { return host + "\n" + owner + (needed == Role::kWorker ? "\nworker" : ""); }
 };
 
 struct GateOptions {
-  // Calls at once of one token from one host. Workers, which often share one token and one host, hold two each.
+  // Calls at once of one token from one host, those of workers apart: these often share one token and one host, and hold two each.
   size_t max_calls_per_peer = 128;
   size_t max_worker_calls_per_peer = 32768;
   // Bytes that the messages which are being read, and parsed, may have together, each counted with its method's limit.
