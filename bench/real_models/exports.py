@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Exports networks of PyTorch to ONNX, builds them with zero trials and compares them with PyTorch.
+
+    ninja -C build diapason
+    bench/real_models/exports.py --list
+    bench/real_models/exports.py                            # all; writes build/real_models/exports.md
+    bench/real_models/exports.py --only 'bert|swin' --exporter torchscript
+
+The networks (networks.py) have random weights. Each is exported by the default exporter of torch.onnx.export (dynamo) and by the older one
+(torchscript), some in float16 too. A result is right if its largest error is below 1e-4 of its largest element (float16: 2e-2, against
+float32). The last column counts the kernels whose workload key the other exporter's model of the network does not have.
+"""
+import argparse
+import collections
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+from python_environment import enter_venv  # noqa: E402
+PACKAGES = ["torch", "torchvision", "timm", "transformers", "onnx", "onnxscript", "numpy"]
+EXPORTERS = ("dynamo", "torchscript")
+TOLERANCE = {"float32": 1e-4, "float16": 2e-2}
+
+
+# ---- in the process that exports
+
+def randomize(module):
+    """Parameters that initialization leaves constant (zeros, ones) get noise, so that no layer is an identity."""
+    import torch
+    for parameter in module.parameters():
+        if parameter.numel() > 1 and parameter.min() == parameter.max():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+
+
+def calibrate(module, inputs):
+    """Statistics of the batch norms from random inputs, so that activations stay near 1 through all layers."""
+    import torch
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+        norm.train()
+    if norms:
+        module(*[torch.randn((4,) + tuple(t.shape[1:])) for t in inputs])
+    module.eval()
+
+
+def another(tensor):
+    """A random tensor of its kind: of the same range if it holds integers."""
+    import torch
+    if tensor.is_floating_point():
+        return torch.randn_like(tensor)
+    return tensor if tensor.min() == 0 and tensor.max() == 1 else torch.randint_like(tensor, 0, int(tensor.max()) + 1)
+
+
+def export(module, inputs, dims, exporter, file):
+    import torch
+    names = list(inputs)
+    options = {"input_names": names, "dynamo": exporter == "dynamo"}
+    if dims and exporter == "dynamo":
+        symbols = {s: torch.export.Dim(s, min=1, max=512) for axes in dims.values() for s in axes.values()}
+        shapes = tuple({axis: symbols[s] for axis, s in dims.get(n, {}).items()} for n in names)
+        takes_all = isinstance(module.forward.__code__.co_varnames, tuple) and module.forward.__code__.co_flags & 4
+        options["dynamic_shapes"] = (shapes,) if takes_all else shapes
+    elif dims:
+        options["dynamic_axes"] = dims
+    torch.onnx.export(module, tuple(inputs.values()), str(file), **options)
+
+
+def flat(result):
+    return [result] if hasattr(result, "shape") else list(result)
+
+
+def export_all(name, dtype, exporters, count, work):
+    """Writes for each exporter a folder with model.onnx and facts.json, and inputs and expected outputs beside it."""
+    import numpy as np
+    import onnx
+    import torch
+    import networks
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    with torch.no_grad():
+        made = networks.NETWORKS[name]()
+        module, inputs = made.module.eval(), made.inputs
+        randomize(module)
+        calibrate(module, list(inputs.values()))
+        half = {n: t.half() if t.is_floating_point() else t for n, t in inputs.items()} if dtype == "float16" else inputs
+        for k in range(count):
+            feeds = {n: t if k == 0 else another(t) for n, t in inputs.items()}
+            feeds = {n: t.half().float() if dtype == "float16" and t.is_floating_point() else t for n, t in feeds.items()}
+            for i, want in enumerate(flat(module(*feeds.values()))):
+                np.save(work / f"expected_{k}_{i}.npy", want.numpy())
+            for n, t in feeds.items():
+                np.save(work / f"input_{k}_{n}.npy", t.to(half[n].dtype).numpy())
+        if dtype == "float16":
+            module = module.half()
+        for exporter in exporters:
+            folder = work / exporter
+            folder.mkdir()
+            begin = time.time()
+            facts = {}
+            try:
+                export(module, half, made.dims, exporter, folder / "model.onnx")
+                model = onnx.load(folder / "model.onnx", load_external_data=False)
+                facts = {"opset": max(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), "nodes": len(model.graph.node),
+                         "outputs": [o.name for o in model.graph.output], "seconds": time.time() - begin,
+                         "dims": {s: inputs[n].shape[axis] for n, axes in made.dims.items() for axis, s in axes.items()}}
+            except Exception as error:  # the exporter's own fault; the other one may do
+                cause = error.__cause__ or error
+                lines = [line for line in str(cause).strip().splitlines() if line.strip()]
+                facts = {"error": f"{type(cause).__name__}: {lines[0] if lines else 'no message'}"}
+            (folder / "facts.json").write_text(json.dumps(facts))
+
+
+# ---- in the process that builds and compares
+
+def run(command, seconds):
+    """(seconds it took, its last line of text if it failed, its output)."""
+    begin = time.time()
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return seconds, f"no end after {seconds} s", ""
+    text = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return time.time() - begin, "" if done.returncode == 0 else (text[-1][:400] if text else f"exit {done.returncode}"), done.stdout
+
+
+def largest_error(package, outputs, work, count, program):
+    """(what is wrong, the largest error relative to the largest element of its output)."""
+    import numpy as np
+    worst = 0.0
+    for k in range(count):
+        command = [program, "run", package, "--output-dir", package / "out"]
+        for file in sorted(work.glob(f"input_{k}_*.npy")):
+            command += ["--input", f"{file.stem.split('_', 2)[2]}={file}"]
+        _, error, _ = run(command, 600)
+        if error:
+            return f"not run: {error}", None
+        for i, name in enumerate(outputs):
+            want = np.load(work / f"expected_{k}_{i}.npy")
+            file = package / "out" / (name.replace("/", "_") + ".npy")
+            if not file.exists():
+                return f"no output '{name}'", None
+            got = np.load(file)
+            if got.shape != want.shape:
+                return f"output '{name}' is {got.shape}, not {want.shape}", None
+            difference = np.abs(got.astype(np.float64) - want.astype(np.float64)).max() / np.abs(want.astype(np.float64)).max()
+            if not np.isfinite(difference):
+                return f"output '{name}' has numbers that are not finite, or is all 0", None
+            worst = max(worst, float(difference))
+    return "", worst
+
+
+def try_export(folder, dtype, flags):
+    """A row of the table, as a dictionary; `keys` are its workload keys with their counts."""
+    row = {"result": "", "opset": "", "nodes": "", "kernels": "", "import": "", "build": "", "error": "", "keys": None}
+    facts = json.loads((folder / "facts.json").read_text()) if (folder / "facts.json").exists() else {"error": "the exporter crashed"}
+    if "error" in facts:
+        return row | {"result": f"not exported: {facts['error'][:160]}"}
+    row |= {"opset": facts["opset"], "nodes": facts["nodes"]}
+    program, model = flags.build / "bin/diapason", folder / "model.onnx"
+    sizes = [word for symbol, size in facts["dims"].items() for word in ("--dim", f"{symbol}={size}")]
+    seconds, error, text = run([program, "tasks", model, "--target", flags.target, "--json", *sizes], 300)
+    if error:
+        return row | {"result": f"not read: {error}"}
+    tasks = json.loads(text)["tasks"]
+    keys = collections.Counter({t["workload"]: t["weight"] for t in tasks if t["weight"] > 0})
+    row |= {"import": f"{seconds:.1f}", "kernels": sum(keys.values()), "keys": keys}
+    if flags.read_only:
+        return row | {"result": "read"}
+    package = folder / "package"
+    seconds, error, _ = run([program, "build", model, "--target", flags.target, "--out", package, "--no-measure", "--no-check", *sizes], 900)
+    if error:
+        return row | {"result": f"not built: {error}"}
+    row["build"] = f"{seconds:.1f}"
+    wrong, worst = largest_error(package, facts["outputs"], folder.parent, flags.inputs, program)
+    if wrong:
+        return row | {"result": wrong}
+    return row | {"result": "right" if worst < TOLERANCE[dtype] else "WRONG", "error": f"{worst:.1e}"}
+
+
+def try_network(name, dtype, flags):
+    """(exporter, row) of each exporter."""
+    work = flags.build / "real_models/exports" / f"{name}-{dtype}"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    with open(work / "export.log", "w", encoding="utf-8") as log:
+        subprocess.run([sys.executable, __file__, "--build", flags.build, "--inputs", str(flags.inputs), "--export", name, "--dtype", dtype,
+                        "--exporter", flags.exporter, "--work", work], stdout=log, stderr=log, check=False)
+    rows = {}
+    for exporter in exporters_of(flags):
+        rows[exporter] = try_export(work / exporter, dtype, flags)
+    keys = [row["keys"] for row in rows.values()]
+    for k, row in enumerate(rows.values()):
+        known = len(keys) == 2 and None not in keys
+        row["differ"] = sum((keys[k] - keys[1 - k]).values()) if known else ""
+    if not flags.keep and all(row["result"] in ("right", "read") for row in rows.values()):
+        shutil.rmtree(work)
+    return rows.items()
+
+
+def exporters_of(flags):
+    return EXPORTERS if flags.exporter == "both" else (flags.exporter,)
+
+
+COLUMNS = ("opset", "nodes", "kernels", "import", "build", "error", "differ")
+HEAD = ["| network | type | exporter | result | opset | nodes | kernels | import, s | build, s | error | other keys |",
+        "|---|---|---|---|---|---|---|---|---|---|---|"]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (default: build)")
+    parser.add_argument("--target", default="cpu", help="target (default: cpu)")
+    parser.add_argument("--only", default="", help="networks whose name matches this expression")
+    parser.add_argument("--list", action="store_true", help="print the names of the networks and exit")
+    parser.add_argument("--exporter", choices=("both", *EXPORTERS), default="both", help="which exporter (default: both)")
+    parser.add_argument("--inputs", type=int, default=2, help="random inputs of each package (default 2)")
+    parser.add_argument("--read-only", action="store_true", help="only read and partition the models")
+    parser.add_argument("--same-keys", action="store_true", help="count it as a fault where the exporters' models have different workload keys")
+    parser.add_argument("--keep", action="store_true", help="keep the models and packages of networks that are right, too")
+    parser.add_argument("--dtype", choices=("float32", "float16", "both"), default="both", help="only networks of this type")
+    parser.add_argument("--out", type=pathlib.Path, help="table to write (default: BUILD/real_models/exports.md)")
+    parser.add_argument("--export", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=pathlib.Path, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    flags.build = flags.build.resolve()
+    return flags
+
+
+def main():
+    flags = parse()
+    enter_venv(flags.build / "real_models/export_venv", PACKAGES)
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+    if flags.export:
+        export_all(flags.export, flags.dtype, exporters_of(flags), flags.inputs, flags.work)
+        return 0
+    import networks
+    chosen = [(n, d) for n in networks.NETWORKS for d in ("float32", *(["float16"] if n in networks.HALF else []))
+              if re.search(flags.only, n) and flags.dtype in (d, "both")]
+    if flags.list:
+        print("\n".join(f"{n} {d}" for n, d in chosen))
+        return 0
+    lines, bad = list(HEAD), 0
+    for name, dtype in chosen:
+        for exporter, row in try_network(name, dtype, flags):
+            good = row["result"] in ("right", "read") or row["result"].startswith("not exported")
+            bad += not good or (flags.same_keys and row["differ"] != 0)
+            words = [name, dtype, exporter, row["result"].replace("|", "/"), *[str(row[c]) for c in COLUMNS]]
+            lines.append("| " + " | ".join(words) + " |")
+            print(lines[-1], flush=True)
+    out = flags.out or flags.build / "real_models/exports.md"
+    out.write_text("\n".join(lines) + "\n")
+    refused = sum("| not exported" in line for line in lines)
+    print(f"{len(lines) - 2 - bad - refused} of {len(lines) - 2 - refused} right, {refused} not exported; table in {out}")
+    return bad != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
