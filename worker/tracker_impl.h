@@ -100,11 +100,11 @@ class Tracker::Impl {
     std::map<std::string, std::string> lost_runners;  // by id of the worker: what it said of its lost runner
     int64_t submitted_at = 0;                         // Unix nanoseconds
     size_t bytes = 0;
-    Clock::time_point submitted, granted;
+    Clock::time_point submitted;
     std::string session;                       // that has the lease
     std::optional<Clock::time_point> give_up;  // queue timeout
     uint64_t lease = 0;                        // 0: pending
-    double waited = 0;
+    double waited = 0;      // seconds from its submission to its (last) lease
     std::string share_key;  // of its group; empty: it is in none
     bool parked = false;    // in no line, since another one of its group has a lease
   };
@@ -298,6 +298,7 @@ class Tracker::Impl {
   // What is stored of these.
   void SaveSession(const Session& session);
   void SaveLease(const Session& session, uint64_t id);
+  static TrackerState::Lease StoredLease(const Session& session, uint64_t id, const LeaseEntry& lease);
   void SaveAttempts(const Request& request);
   void EraseLease(Session& session, uint64_t id);
   TrackerState Snapshot() const;

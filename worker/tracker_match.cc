@@ -138,8 +138,7 @@ void Tracker::Impl::Grant(Session& session, const std::string& device, const Req
   uint64_t id = next_lease_++;
   ++granted_;
   request->lease = id;
-  request->granted = Now();
-  request->waited = SecondsBetween(request->submitted, request->granted);
+  request->waited = SecondsBetween(request->submitted, Now());
   ++request->attempts;
   request->tried.insert(session.status.worker_id());
   request->session = session.id;

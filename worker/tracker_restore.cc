@@ -33,10 +33,14 @@ void Tracker::Impl::SaveSession(const Session& session) {
   store_->PutSession(session.id, stored);
 }
 
+TrackerState::Lease Tracker::Impl::StoredLease(const Session& session, uint64_t id, const LeaseEntry& lease) {
+  return {id, session.id, lease.device, lease.batch, lease.request->queue->id, lease.request->message.id(),
+          static_cast<int64_t>(lease.request->waited * 1e9)};
+}
+
 void Tracker::Impl::SaveLease(const Session& session, uint64_t id) {
   if (store_ == nullptr) return;
-  const LeaseEntry& lease = session.leases.at(id);
-  store_->PutLease({id, session.id, lease.device, lease.batch, lease.request->queue->id, lease.request->message.id()});
+  store_->PutLease(StoredLease(session, id, session.leases.at(id)));
 }
 
 void Tracker::Impl::EraseLease(Session& session, uint64_t id) {
@@ -86,8 +90,7 @@ TrackerState Tracker::Impl::Snapshot() const {
     *stored.message.mutable_worker() = session->worker;
     *stored.message.mutable_states() = session->status.states();
     for (const auto& [number, lease] : session->leases) {
-      state.leases.push_back(
-          {number, id, lease.device, lease.batch, lease.request->queue->id, lease.request->message.id()});
+      state.leases.push_back(StoredLease(*session, number, lease));
     }
   }
   return state;
@@ -151,7 +154,7 @@ absl::Status Tracker::Impl::Restore() {
     RequestPtr entry = request->second;
     entry->lease = stored.id;
     entry->session = stored.session;
-    entry->granted = Now();
+    entry->waited = static_cast<double>(stored.waited) * 1e-9;
     ++entry->attempts;
     entry->tried.insert(session->second->status.worker_id());
     session->second->leases[stored.id] = {entry,        stored.device,

@@ -103,8 +103,7 @@ void Tracker::Impl::HandOver(Session& session, uint64_t lease, const RequestPtr&
   heir->parked = false;
   heir->lease = lease;
   heir->session = session.id;
-  heir->granted = Now();
-  heir->waited = SecondsBetween(heir->submitted, heir->granted);
+  heir->waited = SecondsBetween(heir->submitted, Now());
   heir->tried.insert(before->tried.begin(), before->tried.end());
   ++heir->attempts;
   session.leases.at(lease).request = heir;

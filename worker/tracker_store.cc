@@ -15,7 +15,7 @@ namespace diapason {
 namespace {
 
 constexpr int64_t kTrackerApplicationId = 0x44707472;  // "Dptr"
-constexpr int64_t kTrackerVersion = 1;
+constexpr int64_t kTrackerVersion = 2;
 constexpr char kWhat[] = "tracker state";
 constexpr std::chrono::milliseconds kBusy{3000};
 // Of the write-ahead log, 64 MiB: moving it into the tables takes 10 to 20 ms whatever it holds, most of it the sync of the
@@ -40,8 +40,9 @@ CREATE TABLE results(
 CREATE TABLE sessions(id TEXT PRIMARY KEY NOT NULL, message BLOB NOT NULL) STRICT;
 CREATE TABLE leases(
   id INTEGER PRIMARY KEY, session TEXT NOT NULL, device TEXT NOT NULL, batch INTEGER NOT NULL, queue TEXT NOT NULL,
-  request INTEGER NOT NULL) STRICT;
+  request INTEGER NOT NULL, waited INTEGER NOT NULL DEFAULT 0) STRICT;
 )";
+constexpr char kFromVersion1[] = "ALTER TABLE leases ADD COLUMN waited INTEGER NOT NULL DEFAULT 0; PRAGMA user_version=2";
 
 enum StatementId : int {
   kPutQueue,
@@ -76,7 +77,7 @@ constexpr const char* kSql[kStatements] = {
     "DELETE FROM results WHERE queue=? AND sequence<=?",
     "REPLACE INTO sessions VALUES(?,?)",
     "DELETE FROM sessions WHERE id=?",
-    "REPLACE INTO leases VALUES(?,?,?,?,?,?)",
+    "REPLACE INTO leases VALUES(?,?,?,?,?,?,?)",
     "DELETE FROM leases WHERE id=?",
 };
 
@@ -151,6 +152,8 @@ absl::Status TrackerStore::Prepare(const std::string& path) {
                             "; PRAGMA user_version=" + std::to_string(kTrackerVersion)));
   } else if (id != kTrackerApplicationId) {
     return absl::FailedPreconditionError("'" + path + "' is not a Diapason tracker state; name another file");
+  } else if (version == 1) {
+    RETURN_IF_ERROR(db.Exec(kFromVersion1));
   } else if (version != kTrackerVersion) {
     return absl::FailedPreconditionError("tracker state '" + path + "' is of version " + std::to_string(version) +
                                          " and this program writes version " + std::to_string(kTrackerVersion) +
@@ -197,7 +200,7 @@ void TrackerStore::PutSession(const std::string& id, const v1::StoredSession& se
 }
 void TrackerStore::EraseSession(const std::string& id) { Record(kEraseSession, id); }
 void TrackerStore::PutLease(const TrackerState::Lease& lease) {
-  Record(kPutLease, lease.id, lease.session, lease.device, lease.batch, lease.queue, lease.request);
+  Record(kPutLease, lease.id, lease.session, lease.device, lease.batch, lease.queue, lease.request, lease.waited);
 }
 void TrackerStore::EraseLease(uint64_t id) { Record(kEraseLease, id); }
 
@@ -343,9 +346,9 @@ absl::StatusOr<TrackerState> TrackerStore::Load() {
     session.id = s.Bytes(0);
     return session.message.ParseFromString(s.Bytes(1));
   }));
-  RETURN_IF_ERROR(read("SELECT id, session, device, batch, queue, request FROM leases ORDER BY id", [&](Statement& s) {
+  RETURN_IF_ERROR(read("SELECT id, session, device, batch, queue, request, waited FROM leases ORDER BY id", [&](Statement& s) {
     state.leases.push_back({static_cast<uint64_t>(s.Int(0)), s.Bytes(1), s.Bytes(2), static_cast<uint64_t>(s.Int(3)),
-                            s.Bytes(4), static_cast<uint64_t>(s.Int(5))});
+                            s.Bytes(4), static_cast<uint64_t>(s.Int(5)), s.Int(6)});
     return true;
   }));
   return state;

@@ -11,9 +11,10 @@
 //   requests  | queue, id        | MeasureRequest, when it was submitted, StoredAttempts
 //   results   | queue, sequence  | MeasureResult, not acknowledged
 //   sessions  | id               | StoredSession
-//   leases    | id               | session, device, batch, queue and id of the request
+//   leases    | id               | session, device, batch, queue and id of the request, how long that had waited (ns)
 //
-// The file's application_id is "Dptr", user_version the version of the tables. A file of another version is refused.
+// The file's application_id is "Dptr", user_version the version of the tables, now 2. A file of version 1, whose leases do not tell
+// how long their requests had waited (0), becomes one of version 2 when it is opened; a newer one is refused.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,7 @@ struct TrackerState {
     uint64_t batch = 0;
     std::string queue;
     uint64_t request = 0;
+    int64_t waited = 0;  // nanoseconds from the request's submission to the lease
   };
   std::vector<Queue> queues;
   std::vector<Request> requests;
@@ -84,8 +86,8 @@ class TrackerStore {
     std::string bytes_;
   };
 
-  // Makes the file when there is none. FailedPrecondition: another file, or of another version. Unavailable: another
-  // tracker has it.
+  // Makes the file when there is none, and brings an older one to this version. FailedPrecondition: another file, or of a
+  // newer version. Unavailable: another tracker has it.
   static absl::StatusOr<std::unique_ptr<TrackerStore>> Open(const std::string& path);
   // What was recorded and not taken is not written.
   ~TrackerStore();

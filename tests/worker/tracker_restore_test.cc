@@ -47,6 +47,45 @@ TEST_F(TrackerRestoreTest, RunningMeasurementsLiveOn) {
   EXPECT_GT(last[0].lease(), grants[1].lease());
 }
 
+// How long a measurement waited is told of it at its end, and adds to the metrics.
+TEST_F(TrackerRestoreTest, ALeaseKnowsAfterARestartHowLongItWaited) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  Pass(std::chrono::seconds(3));
+  const std::vector<v1::LeaseGrant> grants = Grants(a, 2);
+  ASSERT_EQ(grants.size(), 2u);
+  Report(a, {{grants[0].lease(), Timed()}});
+  Restart();
+  Report(a, {{grants[1].lease(), Timed()}});
+  const std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 2u);
+  for (const v1::MeasureResult& result : results) EXPECT_NEAR(result.times().queued_seconds(), 3, 0.5);
+}
+
+// Files of version 1 had no such time: their leases live on all the same.
+TEST_F(TrackerRestoreTest, AFileOfVersion1IsBroughtUp) {
+  std::string queue = Open(), a = Register("a");
+  ASSERT_TRUE(SubmitIds(queue, {1, 2}).ok());
+  Pass(std::chrono::seconds(3));
+  const std::vector<v1::LeaseGrant> grants = Grants(a, 1);
+  ASSERT_EQ(grants.size(), 1u);
+  tracker_.reset();
+  sqlite3* db = nullptr;
+  sqlite3_open(state_.c_str(), &db);
+  ASSERT_EQ(sqlite3_exec(db, "ALTER TABLE leases DROP COLUMN waited; PRAGMA user_version=1", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  for (int start = 0; start < 2; ++start) Restart();
+  Report(a, {{grants[0].lease(), Timed(0.5)}});
+  const std::vector<v1::LeaseGrant> next = Grants(a, 1);
+  ASSERT_THAT(Ids(next), ElementsAre(2));
+  Report(a, {{next[0].lease(), Timed(0.25)}});
+  const std::vector<v1::MeasureResult> results = Results(queue);
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_EQ(results[0].timing().samples(0), 0.5);
+  EXPECT_EQ(results[0].times().queued_seconds(), 0);
+  EXPECT_EQ(results[1].timing().samples(0), 0.25);
+}
+
 TEST_F(TrackerRestoreTest, AWorkerThatWentMeanwhileLosesItsLeases) {
   std::string queue = Open(), a = Register("a"), b = Register("b");
   ASSERT_TRUE(SubmitIds(queue, {1}).ok());
@@ -212,7 +251,7 @@ TEST_F(TrackerRestoreTest, FilesThatDoNotFitAreRefused) {
   }
   EXPECT_EQ(TrackerStore::Open(newer).status(),
             absl::FailedPreconditionError("tracker state '" + newer +
-                                          "' is of version 9 and this program writes version 1; name another file, or "
+                                          "' is of version 9 and this program writes version 2; name another file, or "
                                           "run the program that wrote it"));
   EXPECT_EQ(TrackerStore::Open(other).status(),
             absl::FailedPreconditionError("'" + other + "' is not a Diapason tracker state; name another file"));
