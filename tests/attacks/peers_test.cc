@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -82,6 +83,25 @@ class PeerAttack : public AttackTest {
     ToProto(DefaultFacts(Target::Parse("cpu").value()), facts);
     facts.set_model("attacked");
     return facts;
+  }
+  // A job that takes little to prepare and long to run.
+  static v1::TuneSpec Gemm() {
+    v1::TuneSpec spec;
+    spec.set_model("gemm");
+    for (const auto& [key, value] : {std::pair{"m", "32"}, {"n", "48"}, {"k", "64"}}) (*spec.mutable_extra())[key] = value;
+    spec.set_batch(1);
+    spec.set_layout("NHWC");
+    spec.set_dtype("float32");
+    spec.set_target("cpu -num-cores=1");
+    spec.set_trials(1000);
+    spec.set_trials_per_round(16);
+    spec.set_objective("sum");
+    spec.set_repeat(3);
+    spec.set_number(1);
+    spec.set_build_timeout_seconds(30);
+    spec.set_run_timeout_seconds(10);
+    spec.set_weight(1);
+    return spec;
   }
   // Facts of the first device that the tracker knows.
   static v1::DeviceFacts FactsOfTheFleet(Workers& stub) {
@@ -322,6 +342,67 @@ TEST_F(PeerAttack, QuotasOfATokenAreOptions) {
   }
 }
 
+// Whatever calls and ways it tries, one token's jobs leave the service's places to others; a restart forgets none of them.
+TEST_F(PeerAttack, OneTokenCannotTakeAllJobs) {
+  std::ofstream(Path("two_tokens")) << "submitter alices-token-00001 alice\nsubmitter bobs-token-0000001 bob\n";
+  std::filesystem::permissions(Path("two_tokens"),
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  using Jobs = v1::Tuning::Stub;
+  v1::SubmitJobRequest submit;
+  *submit.mutable_spec() = Gemm();
+  const absl::Status full =
+      absl::ResourceExhaustedError("the token of 'alice' has 3 unfinished jobs and may have 3; cancel some, or wait");
+  for (const bool restarted : {false, true}) {
+    auto service = Serve({"--tokens", Path("two_tokens"), "--unfinished", "5", "--max-unfinished-jobs-per-token", "3"});
+    ASSERT_NE(service->Address(), "") << service->err();
+    const auto as = [&](const std::string& token) {
+      auto credentials = std::make_shared<ClientCredentials>();
+      credentials->token = token;
+      return v1::Tuning::NewStub(MakeChannel(service->Address(), credentials));
+    };
+    const auto alice = as("alices-token-00001"), bob = as("bobs-token-0000001");
+    v1::SubmitJobResponse submitted;
+    if (!restarted) {
+      // Many at once, so that each may see the room that the others take.
+      std::atomic<int> taken = 0;
+      std::vector<std::thread> callers;
+      for (int i = 0; i < 8; ++i) {
+        callers.emplace_back([&, i] {
+          v1::SubmitJobRequest one = submit;
+          one.set_key("alice" + std::to_string(i));
+          v1::SubmitJobResponse answer;
+          const absl::Status status = Call(*alice, &Jobs::Submit, one, answer);
+          if (status.ok()) ++taken;
+          EXPECT_TRUE(status.ok() || status == full) << status;
+        });
+      }
+      for (std::thread& caller : callers) caller.join();
+      EXPECT_EQ(taken, 3);
+      submit.set_key("bob");
+      ASSERT_EQ(Call(*bob, &Jobs::Submit, submit, submitted), absl::OkStatus());
+      v1::CancelJobRequest cancel;
+      cancel.set_job(submitted.job());
+      v1::Job job;
+      ASSERT_EQ(Call(*bob, &Jobs::CancelJob, cancel, job), absl::OkStatus());
+      ASSERT_TRUE(WaitFor([&] {
+        v1::ResumeJobRequest resume;
+        resume.set_job(submitted.job());
+        return Call(*alice, &Jobs::ResumeJob, resume, job) == full;  // and no job of hers by another way
+      }));
+    }
+    submit.set_key("one more");
+    EXPECT_EQ(Call(*alice, &Jobs::Submit, submit, submitted), full);
+    std::ofstream(Path("token")) << "bobs-token-0000001\n";
+    std::filesystem::permissions(Path("token"), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::map<std::string, int> unfinished;
+    for (const auto& job : Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token"), "--json"}).json()["jobs"])
+      if (job["state"] == "queued" || job["state"] == "running") ++unfinished[job["owner"]];
+    EXPECT_EQ(unfinished, (std::map<std::string, int>{{"alice", 3}}));
+    EXPECT_THAT(Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token")}).out, HasSubstr("  alice\n"));
+    if (!restarted) service->Kill();
+  }
+}
+
 // A worker that lies in every way it can costs the job nothing but time.
 TEST_F(PeerAttack, BadOutcomesDoNotEndAJob) {
   auto tracker = Tracker();
@@ -454,20 +535,7 @@ TEST_F(PeerAttack, ManyLargeJobsAreListedAndDeleted) {
   const auto reader = v1::Tuning::NewStub(Dial(service->Address(), "reader"));
   v1::SubmitJobRequest submit;
   v1::TuneSpec& spec = *submit.mutable_spec();
-  spec.set_model("gemm");
-  for (const auto& [key, value] : {std::pair{"m", "32"}, {"n", "48"}, {"k", "64"}}) (*spec.mutable_extra())[key] = value;
-  spec.set_batch(1);
-  spec.set_layout("NHWC");
-  spec.set_dtype("float32");
-  spec.set_target("cpu -num-cores=1");
-  spec.set_trials(1000);
-  spec.set_trials_per_round(16);
-  spec.set_objective("sum");
-  spec.set_repeat(3);
-  spec.set_number(1);
-  spec.set_build_timeout_seconds(30);
-  spec.set_run_timeout_seconds(10);
-  spec.set_weight(1);
+  spec = Gemm();
   spec.set_tasks(std::string(40000, '1'));
   submit.set_key("long");
   v1::SubmitJobResponse submitted;

@@ -1,6 +1,10 @@
-// Many calls that wait, made by somebody who may only look.
+// Many calls that wait: of somebody who may only look, and of workers, whose calls wait by nature.
+#include "compiler/tensor/target.h"
+#include "diapason/v1/measure.grpc.pb.h"
+#include "diapason/v1/tracker.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "tests/attacks/attack_fixture.h"
+#include "worker/convert.h"
 
 namespace diapason {
 namespace {
@@ -71,6 +75,59 @@ TEST_F(PollsAttack, ThoseOfAReaderAreLimitedAndHoldUpNobody) {
         return stubs[0]->GetJob(&context, now, &job).ok();
       },
       5));
+}
+
+// Without tokens the workers of a host and its tuners look alike, but for what they call.
+TEST_F(PollsAttack, ThoseOfWorkersHoldUpNoTunerOfTheirHost) {
+  const Process tracker({"tracker", "--listen", OwnLoopback(), "--metrics", "127.0.0.1:0"}, Path("tracker"));
+  ASSERT_NE(tracker.Address(), "") << tracker.err();
+  constexpr int kWorkers = 200;
+  const auto stub = v1::Tracker::NewStub(Dial(tracker.Address()));
+  struct Poll {
+    grpc::ClientContext context;
+    v1::LeaseResponse leases;
+    grpc::Status status;
+    std::unique_ptr<grpc::ClientAsyncResponseReader<v1::LeaseResponse>> call;
+  };
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<Poll>> polls;
+  for (int i = 0; i < kWorkers; ++i) {
+    v1::RegisterRequest worker;
+    worker.mutable_protocol()->set_high(1);
+    worker.set_worker_id("w" + std::to_string(i));
+    worker.set_name(worker.worker_id());
+    v1::DeviceDescription& device = *worker.add_devices();
+    device.set_name("cpu:0");
+    device.set_target("cpu");
+    ToProto(DefaultFacts(Target::Parse("cpu").value()), *device.mutable_facts());
+    device.set_state(v1::DEVICE_STATE_READY);
+    v1::RegisterResponse session;
+    grpc::ClientContext context;
+    ASSERT_EQ(FromGrpc(stub->Register(&context, worker, &session)), absl::OkStatus());
+    v1::LeaseRequest ask;
+    ask.set_session(session.session());
+    ask.add_capacity()->set_device("cpu:0");
+    ask.mutable_capacity(0)->set_free(1);
+    ask.set_max_wait_ms(30000);
+    auto poll = std::make_unique<Poll>();
+    poll->call = stub->AsyncLease(&poll->context, ask, &queue);
+    poll->call->Finish(&poll->leases, &poll->status, poll.get());
+    polls.push_back(std::move(poll));
+  }
+  const std::string metrics = MetricsAddress(tracker);
+  EXPECT_TRUE(WaitFor([&] { return Number(Fetch(metrics), "diapason_calls") >= kWorkers; })) << Fetch(metrics);
+  const auto measure = v1::Measure::NewStub(Dial(tracker.Address()));
+  v1::OpenRequest open;
+  open.mutable_protocol()->set_high(1);
+  v1::OpenResponse opened;
+  grpc::ClientContext context;
+  EXPECT_EQ(FromGrpc(measure->Open(&context, open, &opened)), absl::OkStatus());
+  for (const auto& poll : polls) poll->context.TryCancel();
+  for (int i = 0; i < kWorkers; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
 }
 
 }  // namespace
