@@ -148,14 +148,14 @@ TEST(GpuPrinter, GemmCopiesInVectorsAndPredicatesThem) {
 }
 
 TEST(GpuPrinter, MuchSharedMemoryIsDynamicOnCuda) {
-  const KernelFunc small = ThroughShared(12 * 1024), large = ThroughShared(16 * 1024);
-  EXPECT_EQ(SharedBytesOf(small), 48 << 10);
-  EXPECT_EQ(SharedBytesOf(large), 64 << 10);
+  const KernelFunc small = ThroughShared(kMostStaticElements), large = ThroughShared(kLeastDynamicElements);
+  EXPECT_EQ(SharedBytesOf(small), kMaxStaticSharedBytes);
+  EXPECT_EQ(SharedBytesOf(large), kMaxStaticSharedBytes + 512);
   EXPECT_NE(SourceOf(small, Dialect::kCuda).find("__shared__ __align__(16) float tile[12288];"), std::string::npos);
   const std::string source = SourceOf(large, Dialect::kCuda);
   EXPECT_NE(source.find("extern __shared__ __align__(128) unsigned char shared_memory[];"), std::string::npos);
   EXPECT_NE(source.find("float* const tile = (float*)(shared_memory + 0);"), std::string::npos);
-  EXPECT_NE(SourceOf(large, Dialect::kOpenCl).find("__local float tile[16384]"), std::string::npos);
+  EXPECT_NE(SourceOf(large, Dialect::kOpenCl).find("__local float tile[12416]"), std::string::npos);
 }
 
 TEST(GpuPrinter, UnalignedLanesAreSingleAccesses) {

@@ -17,7 +17,10 @@ TEST_P(GpuRun, EveryKernelGivesWhatTheReferenceGives) {
   ASSERT_TRUE(device.ok()) << device.status();
   if (target.kind == TargetKind::kCuda) target.arch = (*device)->facts().arch;
   std::vector<KernelFunc> kernels = AllGpuKernels();
-  if (target.kind == TargetKind::kCuda) kernels.push_back(ThroughShared(16 * 1024));  // dynamic shared memory
+  if (target.kind == TargetKind::kCuda) {
+    for (const int64_t elements : {kMostStaticElements, kLeastDynamicElements, int64_t{16 * 1024}})
+      kernels.push_back(ThroughShared(elements));  // static, and dynamic, which the device has to be told
+  }
   for (const KernelFunc& kernel : kernels) {
     const bool half =
         kernel.params[0].dtype == DType::kFloat16;  // sums in float, where the reference rounds each to half

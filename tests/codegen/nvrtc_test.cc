@@ -52,6 +52,25 @@ TEST(Nvrtc, EveryGpuKernelBecomesACubin) {
   EXPECT_EQ(compiled->kernels.back().shared_bytes, 64 << 10);
 }
 
+// What the printer takes for static (kMaxStaticSharedBytes) is what the compiler takes, and no more.
+TEST(Nvrtc, SharedMemoryIsStaticAsFarAsTheCompilerAllows) {
+  if (NoNvrtc()) GTEST_SKIP();
+  for (const int64_t elements : {kMostStaticElements, kLeastDynamicElements}) {
+    const absl::StatusOr<Program> compiled = CompileProgram(ProgramOf(ThroughShared(elements)), CudaTarget());
+    ASSERT_TRUE(compiled.ok()) << compiled.status();
+    EXPECT_EQ(compiled->kernels[0].shared_bytes, 4 * elements);
+    EXPECT_EQ(compiled->source.find("extern __shared__") == std::string::npos, elements == kMostStaticElements);
+  }
+  Program one_more;
+  one_more.target = CudaTarget();
+  one_more.source = "extern \"C\" __global__ void large(float* y) {\n  __shared__ float tile[" +
+                    std::to_string(kMostStaticElements + 1) + "];\n  tile[threadIdx.x] = y[threadIdx.x];\n" +
+                    "  __syncthreads();\n  y[threadIdx.x] = tile[" + std::to_string(kMostStaticElements) + " - threadIdx.x];\n}\n";
+  const absl::Status status = CompileSource(one_more, 30);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(std::string(status.message()).find("shared data"), std::string::npos) << status;
+}
+
 // A kernel that keeps `values` numbers in registers at once.
 std::string KernelOf(int values, const std::string& bounds) {
   const std::string count = std::to_string(values);
