@@ -34,7 +34,6 @@ std::string WhyNever(const std::string& op) {
       {"of sequences and optional values",
        {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
         "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement"}},
-      {"its result is random", {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}},
       {"of training", {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},
       {"reads a file format: decode before the network", {"ImageDecoder"}},
       {"changes the type of bits, which expressions cannot", {"BitCast"}}};

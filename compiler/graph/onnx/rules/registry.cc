@@ -11,7 +11,7 @@ const std::map<std::string, OnnxRule>& OnnxRules() {
           onnx_rules::Constant,           onnx_rules::Conv,     onnx_rules::Dropout, onnx_rules::Einsum,
           onnx_rules::Elementwise,        onnx_rules::Fused,    onnx_rules::Gather,  onnx_rules::Gemm,
           onnx_rules::Indexing,           onnx_rules::Normalization, onnx_rules::Pad, onnx_rules::Pool,
-          onnx_rules::Quantize,           onnx_rules::Recurrent, onnx_rules::Reduce, onnx_rules::Reshape,
+          onnx_rules::Quantize,           onnx_rules::Random,   onnx_rules::Recurrent, onnx_rules::Reduce, onnx_rules::Reshape,
           onnx_rules::Resize,             onnx_rules::Shape,    onnx_rules::Slice,   onnx_rules::Softmax}) {
       for (const OnnxRule& rule : list()) all->emplace(rule.op, rule);
     }
