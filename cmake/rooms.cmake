@@ -1,6 +1,6 @@
 # Several sources of a room are compiled as one (CMake's unity builds): most of the time goes to headers and to templates that
 # all of them use, and the whole tree takes a third of the time. Names of anonymous namespaces are then shared within a room;
-# sources under ALONE are compiled alone, because they use names that others use as well. -DDIAPASON_UNITY=OFF compiles each
+# sources under ALONE are compiled alone, because they use names that others use as well, or classes of their own in ones that headers name. -DDIAPASON_UNITY=OFF compiles each
 # source alone, which is quicker while one source is being worked on and shows includes that are missing.
 option(DIAPASON_UNITY "Compile several sources of a room as one" ON)
 set(CMAKE_UNITY_BUILD ${DIAPASON_UNITY})
