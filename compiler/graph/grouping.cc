@@ -1,12 +1,14 @@
 #include "compiler/graph/grouping.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "compiler/graph/operator.h"
+#include "compiler/graph/row_nodes.h"
 
 namespace diapason {
 namespace {
@@ -23,6 +25,9 @@ bool IsCheap(const std::string& op) {
                                  "abs",  "cast", "leaky_relu", "pad", "slice", "expand",  "reshape", "where"};
   return cheap.count(op) != 0;
 }
+
+// Nodes up to the one in which all readers of a tensor meet.
+constexpr size_t kNear = 8, kNearRows = 24;
 
 class Grouper {
  public:
@@ -53,12 +58,14 @@ class Grouper {
       if (node.op == "concat" && PutInPlace(n)) continue;
       bool elementwise = op.kind == OperatorKind::kElementwise;
       if (elementwise && JoinDiamond(node)) continue;
+      if (JoinRows(node)) continue;
       int group = elementwise ? GroupToJoin(n) : -1;
       if (group >= 0 && !MayHold(groups_[group].nodes, {n})) group = -1;
       if (group < 0) {
         group = static_cast<int>(groups_.size());
         groups_.push_back({});
         if (op.kind == OperatorKind::kAnchor) groups_[group].anchor = n;
+        if (const std::optional<Rows> rows = RowsReducedBy(network_, node); rows && groups_[group].anchor >= 0) rows_[group] = *rows;
       }
       groups_[group].nodes.push_back(n);
       group_of_[n] = group;
@@ -234,12 +241,36 @@ class Grouper {
       int from = producer_[input];
       if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || consumers_[input].size() < 2)
         continue;
-      std::vector<int> diamond = DiamondBehind(input);
-      Group& group = groups_[group_of_[from]];
-      if (!diamond.empty() && !MayHold(group.nodes, diamond)) continue;
-      for (int n : diamond) group_of_[n] = group_of_[from];
-      group.nodes.insert(group.nodes.end(), diamond.begin(), diamond.end());
-      if (!diamond.empty()) return true;
+      if (JoinAll(group_of_[from], DiamondBehind(input))) return true;
+    }
+    return false;
+  }
+
+  // Adds nodes, if there are any and the group may hold them.
+  bool JoinAll(int group, const std::vector<int>& nodes) {
+    if (nodes.empty() || !MayHold(groups_[group].nodes, nodes)) return false;
+    for (int n : nodes) group_of_[n] = group;
+    groups_[group].nodes.insert(groups_[group].nodes.end(), nodes.begin(), nodes.end());
+    return true;
+  }
+
+  // x - mean(x) and its like: what goes on with a group that reduces rows row by row, up to the node in which all ways meet again. What
+  // only follows such a group element by element is left to others. True if the given node, the first of them, joined.
+  bool JoinRows(const Node& node) {
+    for (int input : node.inputs) {
+      const int from = producer_[input];
+      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from) continue;
+      const auto rows = rows_.find(group_of_[from]);
+      if (rows == rows_.end()) continue;
+      const std::vector<int64_t>& shape = network_.tensors[input].type.shape;
+      const std::vector<int> nodes =
+          NodesUpToMeeting(input, kNearRows, [&](const Node& n) { return GoesByRows(network_, n, rows->second); });
+      const bool changes = std::any_of(nodes.begin(), nodes.end(), [&](int n) {
+        return ResultOf(n).type.shape != shape || FindOperator(network_.nodes[n].op)->kind == OperatorKind::kAnchor;
+      });
+      if (!changes || !JoinAll(group_of_[from], nodes)) continue;
+      chains_.insert(group_of_[from]);
+      return true;
     }
     return false;
   }
@@ -247,18 +278,24 @@ class Grouper {
   // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there
   // is no such node near.
   std::vector<int> DiamondBehind(int tensor) const {
-    constexpr size_t kNear = 8;
+    return NodesUpToMeeting(tensor, kNear, [&](const Node& node) {
+      const Operator& op = *FindOperator(node.op);
+      const bool view = op.is_view && op.is_view(ArgsOf(network_, node));
+      return op.kind == OperatorKind::kElementwise && !view &&
+             network_.tensors[node.output].type.shape == network_.tensors[tensor].type.shape;
+    });
+  }
+
+  // The same for nodes that a condition holds for, at most so many.
+  std::vector<int> NodesUpToMeeting(int tensor, size_t near, const std::function<bool(const Node&)>& may_join) const {
     if (network_.is_output(tensor)) return {};
     std::set<int> open(consumers_[tensor].begin(), consumers_[tensor].end());  // readers to come, ascending
     std::vector<int> diamond;
-    while (diamond.size() < kNear) {
+    while (diamond.size() < near && !open.empty()) {
       int n = *open.begin();
       open.erase(open.begin());
       const Node& node = network_.nodes[n];
-      const Operator& op = *FindOperator(node.op);
-      bool view = op.is_view && op.is_view(ArgsOf(network_, node));
-      if (group_of_[n] >= 0 || op.kind != OperatorKind::kElementwise || view) return {};
-      if (network_.tensors[node.output].type.shape != network_.tensors[tensor].type.shape) return {};
+      if (group_of_[n] >= 0 || !may_join(node)) return {};
       diamond.push_back(n);
       if (open.empty()) return diamond;
       if (network_.is_output(node.output)) return {};
@@ -278,11 +315,18 @@ class Grouper {
       // Read once at each point: any elementwise function or transpose will do.
       bool pointwise = FindOperator(op)->kind == OperatorKind::kElementwise || op == "transpose";
       if (elementwise && same_shape && pointwise) continue;
+      if (pointwise && op != "transpose" && IsReadOnceByRows(producer, reader)) continue;
       if (op == "transpose" && ReadsFewChannels(node)) continue;
       return false;
     }
     // Data handed to a weight or parameter position of an anchor is read too often to be computed again.
     return elementwise || node.inputs[0] == network_.nodes[producer.nodes.back()].output;
+  }
+
+  // pow(x, 2) in front of the mean of squares: a reduction of a chain reads each element once.
+  bool IsReadOnceByRows(const Group& producer, int reader) const {
+    if (chains_.count(group_of_[reader]) == 0 || network_.nodes[reader].op.rfind("reduce_", 0) != 0) return false;
+    return ResultOf(producer.nodes.back()).type.shape == rows_.at(group_of_[reader]).shape;
   }
 
   // The first convolution of a network: its image (3 channels) is small, and in any layout read as single elements.
@@ -307,12 +351,27 @@ class Grouper {
     });
   }
 
+  // The one node that reads what a group computes. Where all readers are in one chain of row reductions and the group is cheap to
+  // compute again, the first of them. -1: there is none.
+  int ReaderOf(const Group& producer) const {
+    const int last = producer.nodes.back();
+    if (const int only = OnlyReader(last); only >= 0) return only;
+    const int tensor = network_.nodes[last].output;
+    const std::vector<int>& readers = consumers_[tensor];
+    if (network_.is_output(tensor) || readers.empty() || chains_.count(group_of_[readers[0]]) == 0) return -1;
+    for (int reader : readers)
+      if (group_of_[reader] != group_of_[readers[0]]) return -1;
+    for (int n : producer.nodes)
+      if (!IsCheap(network_.nodes[n].op)) return -1;
+    return readers[0];
+  }
+
   // Backwards, so that chains are absorbed whole.
   void AbsorbProducers() {
     for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
       Group& producer = groups_[g];
       if (producer.anchor >= 0) continue;
-      int reader = OnlyReader(producer.nodes.back());
+      int reader = ReaderOf(producer);
       if (reader < 0 || group_of_[reader] < 0 || !MayAbsorb(producer, reader)) continue;
       Group& into = groups_[group_of_[reader]];
       if (!MayHold(producer.nodes, into.nodes)) continue;
@@ -353,6 +412,8 @@ class Grouper {
   std::vector<int> depth_;  // of a node: anchors on the longest way to it
   std::vector<int> group_of_;
   std::vector<Group> groups_;
+  std::map<int, Rows> rows_;  // by group: that its anchor reduces
+  std::set<int> chains_;      // of these groups, those that go on row by row
   std::map<int, std::vector<Part>> in_place_;  // by concatenation
   Grouping result_;
 };

@@ -20,6 +20,12 @@ absl::Status Canonicalize(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
 absl::Status FoldBatchNorm(Network& network);
+// Views behind a layer or RMS normalisation (group normalisation has them) move behind the element-wise operators that read them, so that these join its
+// kernel.
+absl::Status SinkViews(Network& network);
+// Products of one tensor by several constant matrices, each of which a view divides into heads and a transposition reads (queries, keys and values of an attention),
+// become one product and slices of it.
+absl::Status MergeProjections(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);
 // Gives four-dimensional activations between image operators the layout, with weights laid out anew and transposes only

@@ -173,5 +173,70 @@ TEST(Groups, OfSquaresOfSquaresAreSeveral) {
   ExpectSameResults(n, n);
 }
 
+// Normalisations as exporters before opset 17 write them.
+int CentredRows(GraphBuilder& b, int x, const Ints& axes) {
+  const Attributes over{{"axes", axes}, {"keepdims", int64_t{1}}};
+  const int centred = b.Op("sub", {x, b.Op("reduce_mean", {x}, over)});
+  const int variance = b.Op("reduce_mean", {b.Op("mul", {centred, centred})}, over);
+  return b.Op("div", {centred, b.Op("sqrt", {b.Op("exp", {variance})})});
+}
+
+TEST(RowGroups, HoldAWholeNormalisationWithItsScaleAndActivation) {
+  for (const Ints& axes : {Ints{-1}, Ints{1, 2}, Ints{0}}) {
+    GraphBuilder b;
+    const int x = b.In({3, 4, 6});
+    const int y = b.Op("add", {b.Op("mul", {CentredRows(b, x, axes), b.Const({6})}), b.Const({6})});
+    const Network n = b.Out({b.Op("mul", {y, b.Op("sigmoid", {y})})});
+    EXPECT_EQ(Kernels(n), std::vector<std::string>{"reduce_mean_3x4x6_sub_mul_reduce_mean_exp_sqrt_div_mul_add_sigmoid_mul"});
+    ExpectSameResults(n, n);
+  }
+}
+
+TEST(RowGroups, BeginWithWhatIsCheapInFront) {
+  GraphBuilder b;
+  const int residual = b.Op("add", {b.In({4, 6}), b.In({4, 6})});
+  const Network n = b.Out({CentredRows(b, residual, {1})});
+  EXPECT_EQ(Kernels(n), std::vector<std::string>{"add_reduce_mean_4x6_sub_mul_reduce_mean_exp_sqrt_div"});
+  ExpectSameResults(n, n);
+  GraphBuilder c;  // a square that nobody else reads, of whatever function
+  const int x = c.In({4, 6});
+  const int mean = c.Op("reduce_mean", {c.Op("exp", {x})}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}});
+  const Network rms = c.Out({c.Op("mul", {c.Op("mul", {x, c.Op("rsqrt", {mean})}), c.Const({6})})});
+  EXPECT_EQ(Kernels(rms), std::vector<std::string>{"exp_reduce_mean_4x6_rsqrt_mul_mul"});
+  ExpectSameResults(rms, rms);
+}
+
+TEST(RowGroups, HoldASoftmaxOfItsParts) {
+  GraphBuilder b;
+  const int x = b.In({4, 6});
+  const Attributes over{{"axes", Ints{1}}, {"keepdims", int64_t{1}}};
+  const int power = b.Op("exp", {b.Op("sub", {x, b.Op("reduce_max", {x}, over)})});
+  const Network n = b.Out({b.Op("div", {power, b.Op("reduce_sum", {power}, over)})});
+  EXPECT_EQ(Kernels(n), std::vector<std::string>{"reduce_max_4x6_sub_exp_reduce_sum_div"});
+  ExpectSameResults(n, n);
+}
+
+TEST(RowGroups, EndWhereAResultIsReadElsewhereOrRowsDiffer) {
+  const Attributes over{{"axes", Ints{1}}, {"keepdims", int64_t{1}}}, across{{"axes", Ints{0}}, {"keepdims", int64_t{1}}};
+  GraphBuilder b;  // the mean is given out
+  int x = b.In({4, 6});
+  int mean = b.Op("reduce_mean", {x}, over);
+  Network n = b.Out({b.Op("sub", {x, mean}), mean});
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"reduce_mean_4x6", "sub_4x6"}));
+  ExpectSameResults(n, n);
+  GraphBuilder c;  // rows, then columns
+  x = c.In({4, 6});
+  int left = c.Op("sub", {x, c.Op("reduce_mean", {x}, over)});
+  n = c.Out({c.Op("mul", {left, c.Op("reduce_max", {left}, across)})});
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"reduce_mean_4x6_sub", "reduce_max_4x6_mul"}));
+  ExpectSameResults(n, n);
+  GraphBuilder d;  // a product between
+  x = d.In({4, 6});
+  mean = d.Op("reduce_mean", {x}, over);
+  n = d.Out({d.Op("sub", {x, d.Op("matmul", {mean, d.Const({1, 6})})})});
+  EXPECT_EQ(Kernels(n).size(), 2u);
+  ExpectSameResults(n, n);
+}
+
 }  // namespace
 }  // namespace diapason

@@ -173,6 +173,95 @@ TEST(Canonicalize, MakesPlainGemmsOfProductsByConstants) {
   ExpectSameResults(before, after);
 }
 
+// As exporters write it: with a scale for each group or without, then one for each channel, and an activation.
+Network GroupNorm(Ints shape, int64_t groups, bool scale_of_groups, const std::string& norm) {
+  Builder b;
+  const int x = b.Op("relu", {b.In(shape)});
+  int y = b.Op("reshape", {x}, {{"shape", Ints{shape[0], groups, -1}}});
+  y = b.Op(norm, {y}, {{"axis", int64_t{2}}});
+  if (scale_of_groups) y = b.Op("mul", {y, b.Const({groups, 1})});
+  y = b.Op("reshape", {y}, {{"shape", shape}});
+  Ints per_channel(shape.size() - 1, 1);
+  per_channel[0] = shape[1];
+  y = b.Op("add", {b.Op("mul", {y, b.Const(per_channel)}), b.Const(per_channel)});
+  y = b.Op("mul", {y, b.Op("sigmoid", {y})});
+  return b.Out({b.Op("add", {y, x})});
+}
+
+TEST(SinkViews, PutsWhatFollowsAGroupNormIntoItsKernel) {
+  for (const Ints& shape : {Ints{1, 12, 5, 3}, Ints{2, 8, 6}, Ints{3, 8}})
+    for (int64_t groups : {1, 2, 4})
+      for (bool scale_of_groups : {false, true}) {
+        SCOPED_TRACE(::testing::PrintToString(shape) + " in groups of " + std::to_string(groups));
+        const Network before = GroupNorm(shape, groups, scale_of_groups, groups == 2 ? "rms_norm" : "layer_norm");
+        Network after = before;
+        ASSERT_TRUE(SinkViews(after).ok());
+        ASSERT_TRUE(EliminateDeadCode(after).ok());
+        ExpectSameResults(before, after);
+        const auto optimized = Optimize(before, {});
+        ASSERT_TRUE(optimized.ok()) << optimized.status();
+        ExpectSameResults(before, *optimized);
+        // The activation in front is read by the residual addition as well.
+        EXPECT_EQ(PartitionNetwork(*optimized)->subgraphs.size(), 2u) << optimized->ToString();
+      }
+}
+
+TEST(SinkViews, LeavesViewsAloneThatDoNotFit) {
+  Builder b;
+  const int norm = b.Op("layer_norm", {b.In({2, 3, 4})});
+  const int turned = b.Op("relu", {b.Op("reshape", {norm}, {{"shape", Ints{4, 6}}})});    // no shape that splits 2x3x4 is one that splits 4x6
+  const int across = b.Op("add", {b.Op("reshape", {norm}, {{"shape", Ints{6, 4}}}), b.In({6, 4})});
+  Network before = b.Out({turned, across}), after = before;
+  ASSERT_TRUE(SinkViews(after).ok());
+  EXPECT_EQ(after.ToString(), before.ToString());
+  ExpectSameResults(before, after);
+  for (const Ints& shape : {Ints{4, 6}, Ints{24}, Ints{6, 2, 2}}) {  // one reader each
+    Builder c;
+    before = c.Out({c.Op("mul", {c.Op("reshape", {c.Op("rms_norm", {c.In({2, 3, 4})})}, {{"shape", shape}}), c.Const({shape.back()})})});
+    after = before;
+    ASSERT_TRUE(SinkViews(after).ok());
+    ExpectSameResults(before, after);
+  }
+}
+
+// A projection of x into heads: the product, its bias where there is one, heads apart and in front.
+int Heads(Builder& b, int x, int64_t heads, bool bias, bool gemm) {
+  const Ints& shape = b.n.tensors[x].type.shape;
+  std::vector<int> inputs{x, b.Const({shape.back(), heads * 4})};
+  if (gemm && bias) inputs.push_back(b.Const({heads * 4}));
+  int y = b.Op(gemm ? "gemm" : "matmul", inputs);
+  if (!gemm && bias) y = b.Op("add", {b.Const({heads * 4}), y});
+  y = b.Op("reshape", {y}, {{"shape", Ints{2, 5, heads, 4}}});
+  return b.Op("transpose", {y}, {{"perm", Ints{0, 2, 1, 3}}});
+}
+
+TEST(MergeProjections, MakesOneProductOfQueriesKeysAndValues) {
+  for (bool gemm : {false, true}) {
+    for (bool bias : {false, true}) {
+      SCOPED_TRACE(gemm);
+      Builder b;
+      const int x = b.In(gemm ? Ints{10, 6} : Ints{2, 5, 6});
+      const int q = Heads(b, x, 3, true, gemm), k = Heads(b, x, 1, bias, gemm), v = Heads(b, x, 1, true, gemm);
+      const Network before = b.Out({q, k, v});
+      const auto after = Optimize(before, {});
+      ASSERT_TRUE(after.ok()) << after.status();
+      ExpectSameResults(before, *after);
+      // The product, and each transposition with the slice that it reads.
+      EXPECT_EQ(PartitionNetwork(*after)->subgraphs.size(), 4u) << after->ToString();
+    }
+  }
+}
+
+TEST(MergeProjections, LeavesOthersAlone) {
+  Builder b;
+  const int x = b.In({2, 5, 6}), other = b.In({2, 5, 6}, "y");
+  const int q = Heads(b, x, 3, true, false), k = Heads(b, other, 3, true, false);
+  const int read_twice = b.Op("matmul", {x, b.Const({6, 4})});
+  Network before = b.Out({q, k, read_twice, b.Op("relu", {read_twice})}), after = before;
+  ASSERT_TRUE(MergeProjections(after).ok());
+  EXPECT_EQ(after.ToString(), before.ToString());
+}
+
 TEST(Canonicalize, PutsZeroPaddingIntoConvolutions) {
   Builder b;
   int x = b.Op("pad", {b.In({1, 2, 4, 4})}, {{"pads", Ints{0, 0, 1, 0, 0, 0, 2, 1}}});

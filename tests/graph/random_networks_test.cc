@@ -94,7 +94,7 @@ class Grower {
     int x = Image();
     int64_t channel = nhwc_ ? 3 : 1;
     Ints image = nhwc_ ? Ints{1, 2} : Ints{2, 3};
-    switch (Pick(12)) {
+    switch (Pick(13)) {
       case 0:
       case 1:
       case 2:
@@ -116,6 +116,12 @@ class Grower {
       case 9:
         Add("mul", {x, Add("reduce_mean", {x}, {{"axes", image}})}, {});
         return;
+      case 12: {  // rows: along the channels or over the image
+        const Attributes over{{"axes", Pick(2) ? Ints{channel} : image}, {"keepdims", int64_t{1}}};
+        const int left = Add("sub", {x, Add("reduce_max", {x}, over)}, {});
+        Add("div", {left, Add("exp", {Add("reduce_mean", {Add("mul", {left, left}, {})}, over)}, {})}, {});
+        return;
+      }
       case 10:
         Add(Pick(2) ? "max_pool" : "avg_pool", {x},
             {{"kernel", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}, {"layout", Name()}});

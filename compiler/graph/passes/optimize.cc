@@ -8,6 +8,8 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options) {
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
   RETURN_IF_ERROR(FoldBatchNorm(network));
+  RETURN_IF_ERROR(SinkViews(network));
+  RETURN_IF_ERROR(MergeProjections(network));
   // Behind the folding, so that weights are rounded once.
   if (options.dtype == DType::kFloat16) RETURN_IF_ERROR(ConvertToHalf(network));
   RETURN_IF_ERROR(EliminateDeadCode(network));

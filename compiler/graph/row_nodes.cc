@@ -1,0 +1,57 @@
+#include "compiler/graph/row_nodes.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "compiler/graph/operator.h"
+
+namespace diapason {
+namespace {
+
+// The axes along which a node reduces its first input; empty if it does not, or drops them from its result.
+std::vector<int64_t> ReducedAxes(const Node& node, int64_t rank) {
+  const auto axis = [&] {
+    const int64_t given = node.attributes.Int("axis", -1);
+    return given < 0 ? given + rank : given;
+  };
+  if (node.op == "softmax" || node.op == "log_softmax") return {axis()};
+  std::vector<int64_t> axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  if (node.op == "layer_norm" || node.op == "rms_norm") {
+    axes.erase(axes.begin(), axes.begin() + axis());
+    return axes;
+  }
+  if (node.op.rfind("reduce_", 0) != 0 || node.attributes.Int("keepdims", 1) == 0) return {};
+  axes = node.attributes.Ints("axes", axes);
+  for (int64_t& a : axes) a += a < 0 ? rank : 0;
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+}  // namespace
+
+std::vector<int64_t> Rows::PerRow() const {
+  std::vector<int64_t> reduced = shape;
+  for (int64_t axis : axes) reduced[axis] = 1;
+  return reduced;
+}
+
+std::optional<Rows> RowsReducedBy(const Network& network, const Node& node) {
+  Rows rows;
+  rows.shape = network.tensors[node.inputs[0]].type.shape;
+  rows.axes = ReducedAxes(node, static_cast<int64_t>(rows.shape.size()));
+  if (rows.PerRow() == rows.shape) return std::nullopt;
+  return rows;
+}
+
+bool GoesByRows(const Network& network, const Node& node, const Rows& rows) {
+  const Operator& op = *FindOperator(node.op);
+  if (op.is_view && op.is_view(ArgsOf(network, node))) return false;
+  if (op.kind == OperatorKind::kAnchor) return RowsReducedBy(network, node) == rows;
+  if (op.kind != OperatorKind::kElementwise) return false;
+  const std::vector<int64_t>& shape = network.tensors[node.output].type.shape;
+  return shape == rows.shape || shape == rows.PerRow();
+}
+
+}  // namespace diapason
