@@ -113,7 +113,7 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
     return Damaged(name, absl::StrCat("it has ", bytes.size() - begin, " bytes of data where its shape needs ", absl::StrFormat("%.0f", expected)));
   }
   Array array(*dtype, *shape);
-  std::memcpy(array.data.data(), bytes.data() + begin, array.data.size());
+  if (!array.data.empty()) std::memcpy(array.data.data(), bytes.data() + begin, array.data.size());
   if (*order == "True") FromFortran(array);
   return array;
 }
