@@ -78,6 +78,8 @@ std::string FaultOfOutcome(const v1::MeasureRequest& request, const v1::MeasureR
                            const v1::DeviceFacts* facts) {
   if (const absl::Status status = CheckMessage(result); !status.ok()) return std::string(status.message());
   if (result.has_verification() && !Verifies(request)) return "it has a verification that was not asked for";
+  if (request.has_network() && !result.has_verification() && !result.has_error() && !result.has_cancelled())
+    return "it ran a network and compared nothing";
   if (result.has_timing()) return FaultOfTiming(request, result.timing(), facts);
   if (result.has_error() || result.has_cancelled()) return "";
   return "it has neither a timing nor an error";

@@ -395,7 +395,8 @@ TEST_F(PeerAttack, OneTokenCannotTakeAllJobs) {
     std::ofstream(Path("token")) << "bobs-token-0000001\n";
     std::filesystem::permissions(Path("token"), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     std::map<std::string, int> unfinished;
-    for (const auto& job : Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token"), "--json"}).json()["jobs"])
+    const auto list = Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token"), "--json"}).json();
+    for (const auto& job : list["jobs"])
       if (job["state"] == "queued" || job["state"] == "running") ++unfinished[job["owner"]];
     EXPECT_EQ(unfinished, (std::map<std::string, int>{{"alice", 3}}));
     EXPECT_THAT(Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token")}).out, HasSubstr("  alice\n"));

@@ -8,6 +8,7 @@
 
 #include "tests/worker/tracker_fixture.h"
 #include "worker/convert.h"
+#include "worker/outcome_check.h"
 
 namespace diapason {
 namespace {
@@ -282,6 +283,21 @@ TEST_F(TrackerTest, ABadOutcomeIsTheWorkersFault) {
     EXPECT_EQ(Results(queue).size(), 2u);
     EXPECT_TRUE(Results(queue)[0].has_timing());
   }
+}
+
+TEST_F(TrackerTest, ANetworkThatAWorkerRanWasCompared) {
+  v1::MeasureRequest request = Measurement(1);
+  request.set_mode(v1::MEASURE_MODE_VERIFY);
+  v1::MeasureResult result = Timed();
+  result.mutable_timing()->clear_samples();
+  EXPECT_EQ(FaultOfOutcome(request, result, nullptr), "");
+  request.mutable_network();
+  EXPECT_EQ(FaultOfOutcome(request, result, nullptr), "it ran a network and compared nothing");
+  result.mutable_verification()->set_ok(false);
+  EXPECT_EQ(FaultOfOutcome(request, result, nullptr), "");
+  v1::MeasureResult failed;
+  failed.mutable_error()->set_kind("run_crash");
+  EXPECT_EQ(FaultOfOutcome(request, failed, nullptr), "");
 }
 
 // The only worker comes back after a while, then after twice as long; the candidate loses no attempt by it.
