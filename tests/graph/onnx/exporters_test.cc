@@ -28,8 +28,9 @@ std::map<std::string, int> TasksOf(const ModelBuilder& model) {
   if (!imported.ok()) return {};
   const Network optimised = Optimize(*imported, {}).value();
   ExpectSameResults(*imported, optimised, 1e-4);
+  const Partition partition = PartitionNetwork(optimised).value();
   std::map<std::string, int> tasks;
-  for (const Task& task : PartitionNetwork(optimised)->tasks) tasks[task.name + " " + task.workload_key] = task.weight;
+  for (const Task& task : partition.tasks) tasks[task.name + " " + task.workload_key] = task.weight;
   return tasks;
 }
 
