@@ -16,7 +16,7 @@ namespace {
 enum class Exporter { kDynamo, kTorchScript };
 
 Array OneFloat(float value) { return Array::FromFloats({}, {value}); }
-Array Random(Ints shape, uint64_t seed, double scale = 1, double shift = 0) {
+Array RandomWeights(Ints shape, uint64_t seed, double scale = 1, double shift = 0) {
   Array array = RandomArray({DType::kFloat32, std::move(shape)}, seed);
   for (int64_t i = 0; i < array.elements(); ++i) array.set(i, shift + scale * array.at(i));
   return array;
@@ -41,8 +41,8 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
   model.Input("image", {1, 3, 8, 8});
   // The older exporter folds batch norms into convolutions; the new one leaves them, or folds them too.
   const auto conv = [&](const std::string& x, const std::string& y, int64_t in, uint64_t seed) {
-    Array weight = Random({4, in, 3, 3}, seed), scale = Random({4}, seed + 1, 0.2, 1), bias = Random({4}, seed + 2), mean = Random({4}, seed + 3),
-          variance = Random({4}, seed + 4, 0.2, 1);
+    Array weight = RandomWeights({4, in, 3, 3}, seed), scale = RandomWeights({4}, seed + 1, 0.2, 1), bias = RandomWeights({4}, seed + 2), mean = RandomWeights({4}, seed + 3),
+          variance = RandomWeights({4}, seed + 4, 0.2, 1);
     const std::vector<std::pair<std::string, OnnxValue>> attributes = {
         {"dilations", Ints{1, 1}}, {"group", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{1, 1}}};
     if (dynamo) {
@@ -84,7 +84,7 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
   conv("relu1", "norm2", 4, 20);
   dynamo ? model.Node("Add", {"norm2", "relu1"}, {"sum"}) : model.Node("Add", {"relu1", "norm2"}, {"sum"});
   activate("sum", "relu2");
-  model.Initializer("fc.w", Random({5, 4}, 30)).Initializer("fc.b", Random({5}, 31));
+  model.Initializer("fc.w", RandomWeights({5, 4}, 30)).Initializer("fc.b", RandomWeights({5}, 31));
   if (dynamo) {
     // A mean over the image, "as_strided" by known indices, and a view.
     Array places(DType::kInt64, {1, 4, 1, 1});
@@ -164,7 +164,7 @@ class AttentionNetwork {
   }
 
   std::string Linear(const std::string& x, const std::string& y, int seed) {
-    model_.Initializer(y + ".w", Random({8, 8}, seed)).Initializer(y + ".b", Random({8}, seed + 1));
+    model_.Initializer(y + ".w", RandomWeights({8, 8}, seed)).Initializer(y + ".b", RandomWeights({8}, seed + 1));
     model_.Node("MatMul", {x, y + ".w"}, {y + "_product"});
     dynamo_ ? model_.Node("Add", {y + "_product", y + ".b"}, {y}) : model_.Node("Add", {y + ".b", y + "_product"}, {y});
     return y;
