@@ -1,8 +1,12 @@
 #include "compiler/graph/cuts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
+#include <optional>
 #include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/subgraph_dag.h"
@@ -12,7 +16,8 @@
 namespace diapason {
 namespace {
 
-constexpr size_t kMaxWays = 6;  // of a boundary; forks that would make more of them are left out
+constexpr size_t kMaxWays = 6;        // of a boundary; forks that would make more of them are left out
+constexpr size_t kForkBatches = 16;  // forks so far apart in order rarely meet
 
 // A set of forks taken together, and what it changes.
 struct Change {
@@ -40,12 +45,43 @@ std::string NameOfWay(const Network& network, const Fork& fork) {
   return "usual";
 }
 
-std::vector<Group> Without(const std::vector<Group>& all, const std::vector<Group>& less) {
+// An order of groups by all that they are equal by, most telling first.
+struct GroupLess {
+  static auto Key(const Group& g) { return std::tie(g.order, g.output, g.copied, g.anchor, g.place, g.nodes); }
+  bool operator()(const Group& a, const Group& b) const { return Key(a) < Key(b); }
+};
+using GroupSet = std::set<Group, GroupLess>;
+
+std::vector<Group> Without(const std::vector<Group>& all, const GroupSet& less) {
   std::vector<Group> left;
-  for (const Group& group : all)
-    if (std::find(less.begin(), less.end(), group) == less.end()) left.push_back(group);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(left), [&](const Group& group) { return less.count(group) == 0; });
   return left;
 }
+
+GroupSet SetOf(const std::vector<Group>& groups) { return GroupSet(groups.begin(), groups.end()); }
+
+// The nodes that a group runs or stands for.
+std::vector<int> NodesOf(const Group& group) { return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes; }
+
+// Groups of a change that have nodes in common, directly or through others.
+class Components {
+ public:
+  explicit Components(const std::vector<Group>& groups) {
+    for (const Group& group : groups) {
+      const std::vector<int> nodes = NodesOf(group);
+      for (int n : nodes) parent_[Find(n)] = Find(nodes[0]);
+    }
+  }
+  bool Has(int node) const { return parent_.count(node) > 0; }
+  int Find(int node) {
+    int root = parent_.emplace(node, node).first->second;
+    while (parent_.at(root) != root) root = parent_.at(root);
+    return parent_[node] = root;
+  }
+
+ private:
+  std::map<int, int> parent_;
+};
 
 class CutFinder {
  public:
@@ -55,6 +91,7 @@ class CutFinder {
     cuts_.usual = UsualWays(network_);
     ASSIGN_OR_RETURN(cuts_.partition, PartitionInWays(network_, cuts_.usual));
     usual_ = GroupNodes(network_, cuts_.usual);
+    usual_set_ = SetOf(usual_.groups);
     FindRegions();
     std::vector<Task> tasks;
     TaskTable table(&tasks);
@@ -77,33 +114,81 @@ class CutFinder {
     Ways all = cuts_.usual;
     for (const auto& [node, way] : change.ways) all[node] = way;
     const Grouping other = GroupNodes(network_, all);
-    change.removed = Without(usual_.groups, other.groups);
-    change.added = Without(other.groups, usual_.groups);
+    change.removed = Without(usual_.groups, SetOf(other.groups));
+    change.added = Without(other.groups, usual_set_);
     return change;
   }
 
-  static std::set<int> NodesOf(const std::vector<Change>& changes) {
+  Change ChangeBy(const Fork& fork) const { return ChangeBy(NameOfWay(network_, fork), {{fork.node, fork.other}}); }
+
+  // What each of some forks changes alone, if that can be seen where all are taken at once: none meets what another one changes.
+  // Fails (nothing) if it cannot.
+  std::optional<std::vector<Change>> ChangesAtOnce(const std::vector<Fork>& forks) const {
+    Ways ways;
+    for (const Fork& fork : forks)
+      if (!ways.emplace(fork.node, fork.other).second) return std::nullopt;
+    const Change all = ChangeBy("", std::move(ways));
+    std::vector<Group> changed = all.removed;
+    changed.insert(changed.end(), all.added.begin(), all.added.end());
+    Components components(changed);
+    std::map<int, Change*> owner;  // by component
+    std::vector<Change> changes;
+    changes.reserve(forks.size());
+    for (const Fork& fork : forks) {
+      changes.push_back({NameOfWay(network_, fork), {{fork.node, fork.other}}, {}, {}});
+      if (components.Has(fork.node) && !owner.emplace(components.Find(fork.node), &changes.back()).second) return std::nullopt;
+    }
+    for (const auto& [from, to] : {std::pair(&all.removed, &Change::removed), std::pair(&all.added, &Change::added)}) {
+      for (const Group& group : *from) {
+        const auto it = owner.find(components.Find(NodesOf(group)[0]));
+        if (it == owner.end()) return std::nullopt;
+        (it->second->*to).push_back(group);
+      }
+    }
+    return changes;
+  }
+
+  // What each fork changes. A fork changes what is near it, so forks that are apart are tried together: the effort for each would
+  // grow with the network.
+  std::vector<Change> ChangesOfForks() const {
+    const std::vector<Fork>& forks = usual_.forks;
+    std::vector<size_t> order(forks.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return forks[a].node < forks[b].node; });
+    std::vector<Change> changes(forks.size());
+    for (size_t batch = 0; batch < std::min(kForkBatches, order.size()); ++batch) {
+      std::vector<Fork> apart;
+      for (size_t i = batch; i < order.size(); i += kForkBatches) apart.push_back(forks[order[i]]);
+      std::optional<std::vector<Change>> found = ChangesAtOnce(apart);
+      for (size_t i = 0; i < apart.size(); ++i) {
+        changes[order[batch + i * kForkBatches]] = found ? std::move((*found)[i]) : ChangeBy(apart[i]);
+      }
+    }
+    return changes;
+  }
+
+  static std::set<int> NodesOfAll(const std::vector<Change>& changes) {
     std::set<int> nodes;
     for (const Change& change : changes)
       for (const auto* groups : {&change.removed, &change.added})
-        for (const Group& group : *groups) {
-          nodes.insert(group.nodes.begin(), group.nodes.end());
-          if (group.nodes.empty()) nodes.insert(group.order);
-        }
+        for (const Group& group : *groups)
+          for (int n : NodesOf(group)) nodes.insert(n);
     return nodes;
   }
 
   void FindRegions() {
     std::map<int, Region> by_node;
-    for (const Fork& fork : usual_.forks) {
-      Change change = ChangeBy(NameOfWay(network_, fork), {{fork.node, fork.other}});
+    std::vector<Change> changes = ChangesOfForks();
+    for (size_t f = 0; f < changes.size(); ++f) {
+      const Fork& fork = usual_.forks[f];
+      Change& change = changes[f];
       if (change.added.empty()) continue;
       Region& region = by_node[fork.node];
       region.node = fork.node;
       region.changes.push_back(std::move(change));
     }
     for (auto& [node, region] : by_node) {
-      region.nodes = NodesOf(region.changes);
+      region.nodes = NodesOfAll(region.changes);
       Insert(std::move(region));
     }
   }
@@ -126,7 +211,7 @@ class CutFinder {
           ways.insert(b.ways.begin(), b.ways.end());
           both.changes.push_back(ChangeBy(absl::StrCat(a.name, ", ", b.name), std::move(ways)));
         }
-      both.nodes = NodesOf(both.changes);
+      both.nodes = NodesOfAll(both.changes);
       regions_.erase(regions_.begin() + static_cast<int64_t>(r));
       return Insert(std::move(both));
     }
@@ -134,13 +219,9 @@ class CutFinder {
   }
 
   absl::Status AddBoundary(const Region& region, TaskTable& table) {
-    std::vector<Group> usual;
-    for (const Group& group : usual_.groups)
-      for (const Change& change : region.changes)
-        if (std::find(change.removed.begin(), change.removed.end(), group) != change.removed.end()) {
-          usual.push_back(group);
-          break;
-        }
+    GroupSet removed;
+    for (const Change& change : region.changes) removed.insert(change.removed.begin(), change.removed.end());
+    std::vector<Group> usual(removed.begin(), removed.end());  // in order, as the network has them
     Boundary boundary{network_.nodes[region.node].name, {}};
     RETURN_IF_ERROR(AddWay({"usual", {}, {}, {}}, usual, table, boundary));
     for (const Change& change : region.changes) RETURN_IF_ERROR(AddWay(change, usual, table, boundary));
@@ -150,7 +231,7 @@ class CutFinder {
   }
 
   absl::Status AddWay(const Change& change, const std::vector<Group>& usual, TaskTable& table, Boundary& boundary) {
-    std::vector<Group> groups = Without(usual, change.removed);
+    std::vector<Group> groups = Without(usual, SetOf(change.removed));
     groups.insert(groups.end(), change.added.begin(), change.added.end());
     std::map<int, int> count;
     CutWay way{change.name, change.ways, {}, false};
@@ -197,6 +278,7 @@ class CutFinder {
   const Network& network_;
   Cuts cuts_;
   Grouping usual_;
+  GroupSet usual_set_;
   std::vector<Region> regions_;
   std::map<int, int> in_boundaries_;  // by task: occurrences in the usual ways of boundaries
 };

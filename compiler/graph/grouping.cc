@@ -419,14 +419,21 @@ class Grouper {
 };
 
 // How many kernels there are, then how many elements they write.
-std::pair<int64_t, int64_t> EffortOf(const Network& network, const Ways& ways) {
+std::pair<int64_t, int64_t> EffortOf(const Network& network, const Grouping& grouping) {
   std::pair<int64_t, int64_t> effort;
-  for (const Group& group : GroupNodes(network, ways).groups) {
+  for (const Group& group : grouping.groups) {
     const int written = group.nodes.empty() ? group.copied : network.nodes[group.nodes.back()].output;
     ++effort.first;
     effort.second += network.tensors[written].type.elements();
   }
   return effort;
+}
+
+std::vector<int> ConcatsThatCanBeInPlace(const Grouping& grouping) {
+  std::vector<int> nodes;
+  for (const Fork& fork : grouping.forks)
+    if (fork.other == Way::kInPlace) nodes.push_back(fork.node);
+  return nodes;
 }
 
 }  // namespace
@@ -435,14 +442,22 @@ Grouping GroupNodes(const Network& network, const Ways& ways) { return Grouper(n
 
 Ways UsualWays(const Network& network) {
   Ways ways;
-  for (size_t n = 0; n < network.nodes.size(); ++n) {
-    if (network.nodes[n].op != "concat" || network.nodes[n].inputs.size() < 2) continue;
+  Grouping best = GroupNodes(network, ways);
+  std::vector<int> open = ConcatsThatCanBeInPlace(best);
+  for (size_t i = 0; i < open.size(); ++i) {
+    const int n = open[i];
+    if (network.nodes[n].inputs.size() < 2) continue;
     Ways tried = ways;
-    tried[static_cast<int>(n)] = Way::kInPlace;
-    if (EffortOf(network, tried) < EffortOf(network, ways)) ways = std::move(tried);
+    tried[n] = Way::kInPlace;
+    Grouping grouping = GroupNodes(network, tried);
+    if (!(EffortOf(network, grouping) < EffortOf(network, best))) continue;
+    ways = std::move(tried);
+    best = std::move(grouping);
+    // One in place may allow the next one.
+    open = ConcatsThatCanBeInPlace(best);
+    i = std::upper_bound(open.begin(), open.end(), n) - open.begin() - 1;
   }
   return ways;
 }
 
 }  // namespace diapason
-

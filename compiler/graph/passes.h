@@ -14,9 +14,12 @@ absl::Status InferShapes(Network& network);
 // Replaces nodes whose inputs are all constants by their value. Data movements of large constants are done directly;
 // arithmetic on more than a million elements is left to the kernels.
 absl::Status FoldConstants(Network& network);
-// Removes identities, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant
+// Removes identities and operands that change nothing, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant
 // matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row.
 absl::Status Canonicalize(Network& network);
+// Makes nodes with equal operators, attributes and inputs one, so that it does not matter whether an exporter writes what several layers
+// need once or for each of them.
+absl::Status MergeEqual(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
 absl::Status FoldBatchNorm(Network& network);

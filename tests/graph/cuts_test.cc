@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <set>
 
 #include "compiler/graph/model.h"
@@ -118,6 +119,41 @@ TEST(Cuts, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
   ASSERT_EQ(cuts.boundaries.size(), 1u);
   EXPECT_THAT(WayNames(cuts.boundaries[0]), ElementsAre("usual", "relu apart"));
   EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[1]), ElementsAre("conv2d_3x3_s1_2x4x4_3", "mul_relu_2x4x4"));
+}
+
+// Residual blocks in a row, with what comes in front of a convolution apart from the one before: more forks than are tried at once.
+Network ManyBlocks(int blocks) {
+  GraphBuilder b;
+  int x = b.In({1, 4, 4, 4});
+  for (int i = 0; i < blocks; ++i) {
+    const int y = b.Conv(b.Op("relu", {b.Op("mul", {x, b.Const({4, 1, 1})})}), 4, 4);
+    x = b.Op("add", {y, x});
+  }
+  return b.Out({x});
+}
+
+TEST(Cuts, ForksThatAreTriedTogetherOfferWhatTheyOfferAlone) {
+  const Cuts one = FindCuts(ManyBlocks(5)).value(), many = FindCuts(ManyBlocks(60)).value();
+  ASSERT_EQ(many.boundaries.size() - one.boundaries.size(), one.boundaries.size() / 5 * 55) << one.boundaries.size();
+  // But for the first blocks and the last ones, which have other neighbours, all offer the same.
+  const auto offered = [](const Cuts& cuts, const Boundary& boundary) {
+    std::vector<std::multiset<std::string>> ways;
+    for (const CutWay& way : boundary.ways) ways.push_back(TaskNamesOf(cuts, way));
+    return ways;
+  };
+  for (size_t b = 4; b + 4 < many.boundaries.size(); ++b) {
+    EXPECT_EQ(WayNames(many.boundaries[b]), WayNames(many.boundaries[b - 2])) << b;
+    EXPECT_EQ(offered(many, many.boundaries[b]), offered(many, many.boundaries[b - 2])) << b;
+  }
+}
+
+// With each fork tried on the whole network it would take minutes.
+TEST(Cuts, TakeTimeInProportionToTheNodes) {
+  const Network n = ManyBlocks(1500);
+  const std::clock_t begin = std::clock();
+  const Cuts cuts = FindCuts(n).value();
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 20);
+  EXPECT_GT(cuts.boundaries.size(), 1000u);
 }
 
 TEST(Cuts, PlainNetworksHaveOneWay) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "testing.h"
 
 namespace diapason {
@@ -270,6 +272,173 @@ TEST(Canonicalize, PutsZeroPaddingIntoConvolutions) {
   ASSERT_TRUE(Canonicalize(after).ok());
   EXPECT_EQ(CountOps(after, "pad"), 0);
   ExpectSameResults(before, after);
+}
+
+// How exporters swap the last two axes of a batch of matrices: put the leading axes together, transpose, take them apart.
+TEST(Canonicalize, ATransposeBetweenReshapesIsOneOfTheWholeAxes) {
+  Builder b;
+  int x = b.Op("transpose", {b.In({2, 5, 3, 4})}, {{"perm", Ints{0, 2, 1, 3}}});
+  x = b.Op("reshape", {x}, {{"shape", Ints{6, 5, 4}}});
+  x = b.Op("transpose", {x}, {{"perm", Ints{0, 2, 1}}});
+  Network before = b.Out({b.Op("exp", {b.Op("reshape", {x}, {{"shape", Ints{2, 3, 4, 5}}})})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  ASSERT_EQ(after.nodes.size(), 2u) << after.ToString();
+  EXPECT_EQ(after.nodes[0].attributes.Ints("perm", {}), (Ints{0, 2, 3, 1}));
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, AxesOfOneElementDoNotHideAWholeTranspose) {
+  Builder b;
+  int x = b.Op("reshape", {b.In({1, 3, 1, 4})}, {{"shape", Ints{3, 4}}});
+  x = b.Op("reshape", {b.Op("transpose", {x})}, {{"shape", Ints{1, 1, 4, 3}}});
+  Network before = b.Out({b.Op("exp", {x})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 2u) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+// Groups of channels are shuffled by splitting an axis: no transpose of whole axes does that.
+TEST(Canonicalize, AShuffleOfChannelsStays) {
+  Builder b;
+  int x = b.Op("reshape", {b.In({1, 6, 2, 3})}, {{"shape", Ints{1, 2, 3, 2, 3}}});
+  x = b.Op("transpose", {x}, {{"perm", Ints{0, 2, 1, 3, 4}}});
+  Network before = b.Out({b.Op("exp", {b.Op("reshape", {x}, {{"shape", Ints{1, 6, 2, 3}}})})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 4u) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+int Filled(Network& n, Ints shape, double value, DType dtype = DType::kFloat32) {
+  Array array(dtype, std::move(shape));
+  for (int64_t i = 0; i < array.elements(); ++i) array.set(i, value);
+  return n.AddConstant("filled", std::move(array));
+}
+
+TEST(Canonicalize, DropsOperandsThatChangeNothing) {
+  Builder b;
+  const int x = b.In({2, 3});
+  int y = b.Op("mul", {Filled(b.n, {}, 1), b.Op("add", {x, Filled(b.n, {1}, 0)})});
+  y = b.Op("where", {Filled(b.n, {2, 3}, 1, DType::kBool), y, b.Const({3})});
+  const int positive = b.Op("less", {Filled(b.n, {}, 0), x});
+  const int both = b.Op("and", {Filled(b.n, {4, 1, 1}, 1, DType::kBool), positive});
+  y = b.Op("where", {both, b.Op("div", {y, Filled(b.n, {}, 1)}), b.Const({3})});
+  Network before = b.Out({y});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  ASSERT_EQ(after.nodes.size(), 3u) << after.ToString();  // less, expand, where
+  EXPECT_EQ(CountOps(after, "expand"), 1) << "what is true everywhere gave the shape";
+  ExpectSameResults(before, after);
+}
+
+// Else a network would be another one before and after training.
+TEST(Canonicalize, WeightsThatHappenToChangeNothingStay) {
+  Builder b;
+  Network after = b.Out({b.Op("add", {b.Op("mul", {b.In({2, 3}), Filled(b.n, {3}, 1)}), Filled(b.n, {3}, 0)})});
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 2u);
+}
+
+TEST(Canonicalize, DropsSlicesOfAllButNotReversals) {
+  Builder b;
+  const int all = b.Op("slice", {b.In({3, 4})}, {{"starts", Ints{0, -4}}, {"ends", Ints{100, 4}}, {"axes", Ints{0, 1}}, {"steps", Ints{1, 1}}});
+  const int reversed = b.Op("slice", {all}, {{"starts", Ints{-1}}, {"ends", Ints{-100}}, {"axes", Ints{1}}, {"steps", Ints{-1}}});
+  Network before = b.Out({b.Op("exp", {reversed})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.nodes.size(), 2u) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, OneElementConstantsAreScalars) {
+  Builder b;
+  const int x = b.In({2, 1, 1});
+  const int y = b.Op("add", {b.Op("mul", {x, Filled(b.n, {1}, 3)}), Filled(b.n, {1, 1, 1, 1}, 2)});  // which adds an axis
+  Network before = b.Out({y});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(after.tensors[after.nodes[0].inputs[1]].type.shape, Ints{});
+  EXPECT_EQ(after.tensors[after.nodes[1].inputs[1]].type.shape, (Ints{1, 1, 1, 1}));
+  ExpectSameResults(before, after);
+}
+
+TEST(Canonicalize, OneDividedByXIsItsReciprocal) {
+  Builder b;
+  Network before = b.Out({b.Op("div", {Filled(b.n, {}, 1), b.Op("exp", {b.In({2, 3})})})});
+  Network after = before;
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_EQ(CountOps(after, "reciprocal"), 1) << after.ToString();
+  ExpectSameResults(before, after);
+}
+
+// A chain that is rewritten at each node; looked through anew after each rewrite it would take a minute.
+TEST(Canonicalize, TakesTimeInProportionToTheNodes) {
+  Builder b;
+  int x = b.In({4, 6});
+  for (int i = 0; i < 8000; ++i) {
+    x = b.Op("reshape", {x}, {{"shape", i % 2 ? Ints{4, 6} : Ints{6, 4}}});
+    if (i % 4 == 3) x = b.Op("identity", {b.Op("relu", {x})});
+  }
+  Network after = b.Out({x});
+  const std::clock_t begin = std::clock();
+  ASSERT_TRUE(Canonicalize(after).ok());
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 10);
+  EXPECT_EQ(after.nodes.size(), 2000u);
+}
+
+// What layers need alike is written once by one exporter, and for each layer by another.
+TEST(MergeEqual, WhatIsWrittenForEachLayerIsComputedOnce) {
+  const auto network = [](bool shared) {
+    Builder b;
+    int x = b.In({2, 3}), mask = b.In({2, 3}, "mask");
+    int bias = -1;
+    for (int layer = 0; layer < 3; ++layer) {
+      if (bias < 0 || !shared) bias = b.Op("mul", {Filled(b.n, {}, -1e4), b.Op("sub", {Filled(b.n, {}, 1), mask})});
+      x = b.Op("softmax", {b.Op("add", {x, bias})});
+    }
+    return b.Out({x});
+  };
+  Network shared = network(true), apart = network(false), merged = apart;
+  ASSERT_TRUE(MergeEqual(merged).ok());
+  EXPECT_EQ(merged.nodes.size(), shared.nodes.size()) << merged.ToString();
+  ExpectSameResults(apart, merged);
+}
+
+TEST(MergeEqual, EqualOutputsStayTwo) {
+  Builder b;
+  const int x = b.In({2});
+  const int first = b.Op("exp", {x});
+  Network before = b.Out({first, b.Op("exp", {x})});
+  Network after = before;
+  ASSERT_TRUE(MergeEqual(after).ok());
+  EXPECT_EQ(after.nodes.size(), 2u);
+  ExpectSameResults(before, after);
+}
+
+TEST(MergeEqual, OperandsOfDifferencesHaveAnOrder) {
+  Builder b;
+  const int x = b.In({2}), y = b.In({2}, "y");
+  Network before = b.Out({b.Op("mul", {b.Op("sub", {x, y}), b.Op("sub", {y, x})}), b.Op("mul", {b.Op("add", {x, y}), b.Op("add", {y, x})})});
+  Network after = before;
+  ASSERT_TRUE(MergeEqual(after).ok());
+  EXPECT_EQ(CountOps(after, "sub"), 2);
+  EXPECT_EQ(CountOps(after, "add"), 1);
+  ExpectSameResults(before, after);
+}
+
+// A position embedding that a convolution makes of constants: one exporter folds it.
+TEST(FoldConstants, FoldsSmallConvolutionsByTheirProducts) {
+  Builder b;
+  int small = b.Op("conv2d", {b.Const({1, 64, 8, 8}), b.Const({48, 64, 1, 1})});
+  int large = b.Op("conv2d", {b.Const({1, 64, 32, 32}), b.Const({48, 64, 1, 1})});
+  Network before = b.Out({b.Op("add", {b.In({48, 8, 8}), small}), b.Op("add", {b.In({48, 32, 32}, "y"), large})});
+  Network after = before;
+  ASSERT_TRUE(FoldConstants(after).ok());
+  EXPECT_EQ(CountOps(after, "conv2d"), 1);
+  EXPECT_EQ(after.tensors[small].constant(), true);
+  EXPECT_EQ(after.tensors[large].constant(), false);
 }
 
 // Everything that follows the layout of its input, between two convolutions.

@@ -20,10 +20,13 @@ constexpr int64_t kMostElements = int64_t{1} << 40;
 
 using Shape = std::vector<int64_t>;
 
+// What exporters write for an extent that they do not know is no name: equal ones need not be equal extents.
+bool IsName(const std::string& symbol) { return !symbol.empty() && symbol != "?" && symbol != "None" && symbol != "-1"; }
+
 std::string SymbolOf(const OnnxInput& input, size_t axis) {
   const OnnxDimension& d = input.shape[axis];
   if (!d.open()) return "";
-  return d.symbol.empty() ? absl::StrCat(input.name, ".", axis) : d.symbol;
+  return !IsName(d.symbol) ? absl::StrCat(input.name, ".", axis) : d.symbol;
 }
 
 // The model's own shape, open extents by their symbols.

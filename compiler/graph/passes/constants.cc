@@ -55,19 +55,4 @@ Array CastArray(const Array& array, DType dtype) {
   return out;
 }
 
-bool ReplaceTensor(Network& network, int from, int to) {
-  if (network.is_output(from)) {
-    bool bound = network.tensors[to].constant() || network.is_output(to) ||
-                 std::find(network.inputs.begin(), network.inputs.end(), to) != network.inputs.end();
-    if (bound) return false;
-    // The producer of `to` writes `from` instead, which keeps its id and name.
-    std::vector<int> producers = network.Producers();
-    network.nodes[producers[to]].output = from;
-    network.tensors[from].type = network.tensors[to].type;
-    std::swap(from, to);
-  }
-  for (Node& node : network.nodes) std::replace(node.inputs.begin(), node.inputs.end(), from, to);
-  return true;
-}
-
 }  // namespace diapason

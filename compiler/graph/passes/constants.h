@@ -15,9 +15,4 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape);
 // Elements converted: truncated towards zero to integers, != 0 to bool.
 Array CastArray(const Array& array, DType dtype);
 
-// Makes every reader of `from`, and the network's outputs, read `to`. Where `from` is an output, the name of the output
-// stays: `to` takes the place of `from` if it can, else nothing is changed and false returned (an input or another
-// output of the network, or a constant, stands behind an output).
-bool ReplaceTensor(Network& network, int from, int to);
-
 }  // namespace diapason

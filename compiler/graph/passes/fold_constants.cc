@@ -26,12 +26,21 @@ bool IsView(const Network& network, const Node& node) {
   return op.is_view && op.is_view(ArgsOf(network, node));
 }
 
+// Products for each element of the result, of convolutions and products of matrices.
+int64_t DepthOf(const Network& network, const Node& node) {
+  auto shape = [&](int input) -> const std::vector<int64_t>& { return network.tensors[node.inputs[input]].type.shape; };
+  if (node.op == "matmul") return shape(0).back();
+  if (node.op == "gemm") return shape(0)[node.attributes.Int("trans_a", 0) != 0 ? 0 : 1];
+  if (node.op.rfind("conv", 0) != 0 || node.op == "concat") return 1;
+  // No more than the weights of all output channels.
+  const int64_t weights = network.tensors[node.inputs[1]].type.elements();
+  return node.op == "conv2d" ? weights / shape(1)[node.attributes.String("layout", "NCHW") == "NHWC" ? 3 : 0] : weights;
+}
+
 bool CheapToInterpret(const Network& network, const Node& node) {
-  int64_t work = network.tensors[node.output].type.elements();
+  int64_t work = network.tensors[node.output].type.elements() * DepthOf(network, node);
   for (int input : node.inputs) work = std::max(work, network.tensors[input].type.elements());
-  // A convolution or product of constants does far more work than it has elements.
-  bool product = node.op == "conv2d" || node.op == "gemm" || node.op == "matmul";
-  return work <= (product ? kInterpretedElements / 1024 : kInterpretedElements);
+  return work <= kInterpretedElements;
 }
 
 absl::StatusOr<Array> Evaluate(const Network& network, const Node& node) {

@@ -7,6 +7,7 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options) {
   RETURN_IF_ERROR(network.Validate());
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
+  RETURN_IF_ERROR(MergeEqual(network));
   RETURN_IF_ERROR(FoldBatchNorm(network));
   RETURN_IF_ERROR(SinkViews(network));
   RETURN_IF_ERROR(MergeProjections(network));

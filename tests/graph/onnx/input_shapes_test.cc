@@ -50,6 +50,14 @@ TEST(InputShapes, ANamedExtentIsTheSameEverywhere) {
   EXPECT_EQ(ShapesOf(Two({"N", "H"}, {"N", "H"}), Given("x", {2, 5})), "float32 2x5 float32 2x5");
 }
 
+TEST(InputShapes, UnknownExtentsAreNotOneSymbol) {
+  EXPECT_EQ(ShapesOf(Two({"?", 3, "?"}, {"None", "-1"}), Given("x", {2, 3, 5}, 0)),
+            "cannot import 'model.onnx': the size of 'z.1' is open (input 'z' is z.0xz.1): give it with --dim z.1=128");
+  ModelOptions options = Given("x", {2, 3, 5});
+  options.input_shapes["z"] = {7, 8};
+  EXPECT_EQ(ShapesOf(Two({"?", 3, "?"}, {"?", "?"}), options), "float32 2x3x5 float32 7x8");
+}
+
 TEST(InputShapes, AGivenShapeReplacesTheModels) {
   EXPECT_EQ(ShapesOf(Two({"N", "H"}, {1, 4}), Given("x", {2, 5})), "float32 2x5 float32 1x4");
   EXPECT_EQ(ShapesOf(Two({1, 3}, {1, 4}), Given("x", {2, 5}, 7)), "float32 2x5 float32 7x4");

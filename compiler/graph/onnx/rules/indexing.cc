@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/composer.h"
@@ -35,9 +36,46 @@ absl::Status GatherElements(NodeImporter& node) {
   return c.Finish(c.Op("gather_elements", {c.Input(0), c.Input(1)}, {{"axis", node.Int("axis", 0)}}));
 }
 
+// The place in row-major order of the leading axes that each row of known indices names; empty if one lies outside.
+std::vector<int64_t> PlacesOf(const Array& indices, const std::vector<int64_t>& shape) {
+  const int64_t axes = indices.shape.back(), rows = axes > 0 ? indices.elements() / axes : 0;
+  std::vector<int64_t> places(rows, 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t d = 0; d < axes; ++d) {
+      const int64_t given = indices.int_at(row * axes + d), at = given + (given < 0 ? shape[d] : 0);
+      if (at < 0 || at >= shape[d]) return {};
+      places[row] = places[row] * shape[d] + at;
+    }
+  }
+  return places;
+}
+
+// GatherND of known places that follow each other is a reshape, or a slice between two.
+std::optional<ImportValue> GatherRun(Composer& c, const ImportValue& x, const ImportValue& indices) {
+  const int64_t axes = indices->type.shape.empty() ? 0 : indices->type.shape.back();
+  if (!indices->value || IsFloat(indices->type.dtype) || indices->type.dtype == DType::kBool || axes < 1 || axes > RankOf(x)) return std::nullopt;
+  const std::vector<int64_t> places = PlacesOf(*indices->value, x->type.shape);
+  for (size_t i = 0; i < places.size(); ++i)
+    if (places[i] != places[0] + static_cast<int64_t>(i)) return std::nullopt;
+  if (places.empty()) return std::nullopt;
+  const int64_t count = static_cast<int64_t>(places.size());
+  std::vector<int64_t> flat(x->type.shape.begin() + axes, x->type.shape.end()), shape = indices->type.shape;
+  shape.pop_back();
+  shape.insert(shape.end(), flat.begin(), flat.end());
+  int64_t all = 1;
+  for (int64_t d = 0; d < axes; ++d) all *= x->type.shape[d];
+  if (count == all) return c.Reshape(x, shape);
+  flat.insert(flat.begin(), all);
+  return c.Reshape(c.Slice(c.Reshape(x, flat), 0, places[0], places[0] + count), shape);
+}
+
 absl::Status GatherNd(NodeImporter& node) {
   Composer c(node);
-  return c.Finish(c.Op("gather_nd", {c.Input(0), c.Input(1)}, {{"batch_dims", node.Int("batch_dims", 0)}}));
+  const int64_t batch_dims = node.Int("batch_dims", 0);
+  if (const ImportValue x = c.Input(0), indices = c.Input(1); c.ok() && batch_dims == 0 && !x->value) {
+    if (const std::optional<ImportValue> run = GatherRun(c, x, indices)) return c.Finish(*run);
+  }
+  return c.Finish(c.Op("gather_nd", {c.Input(0), c.Input(1)}, {{"batch_dims", batch_dims}}));
 }
 
 absl::Status ScatterElements(NodeImporter& node) {
