@@ -38,13 +38,35 @@ const Option kStride = {"stride", 1, 1, 1024, "stride in both directions"};
 const Option kPad = {"pad", -1, -1, 1024, "padding on each side; -1: keeps the size at stride 1"};
 const Option kDilation = {"dilation", 1, 1, 1024, "dilation in both directions"};
 
-std::vector<Option> ImageOptions() {
-  return {{"image", 224, 32, 8192, "height and width of the input image"},
-          {"classes", 1000, 1, kLargest, "number of outputs"},
-          {"width", 100, 1, 400, "channels of the layers in percent of the published network's"},
-          {"softmax", 0, 0, 1, "1 ends the network with a softmax"},
-          kSeed};
+const Option kImage = {"image", 224, 32, 8192, "height and width of the input image"};
+const Option kClasses = {"classes", 1000, 1, kLargest, "number of outputs"};
+const Option kWidth = {"width", 100, 1, 400, "channels of the layers in percent of the published network's"};
+const Option kSoftmax = {"softmax", 0, 0, 1, "1 ends the network with a softmax"};
+
+std::vector<Option> ImageOptions() { return {kImage, kClasses, kWidth, kSoftmax, kSeed}; }
+
+const Option kDecode = {"decode", 0, 0, 1, "1: one token behind `seq` others, whose keys and values are inputs"};
+
+Option LayersOption(int64_t fallback) { return {"layers", fallback, 1, 1024, "number of layers"}; }
+
+// The sizes of a transformer.
+struct Transformer {
+  int64_t layers, hidden, heads, intermediate;
+};
+
+std::vector<Option> TransformerOptions(const Transformer& sizes, std::vector<Option> others) {
+  std::vector<Option> options = {
+      LayersOption(sizes.layers),
+      {"hidden", sizes.hidden, 1, kLargest, "elements of a token or a state between layers"},
+      {"heads", sizes.heads, 1, 1024, "heads of an attention"},
+      {"intermediate", sizes.intermediate, 1, kLargest, "elements of a token within a feed-forward layer"}};
+  options.insert(options.end(), others.begin(), others.end());
+  options.push_back(kSeed);
+  return options;
 }
+
+Option SeqOption(int64_t fallback, int64_t high) { return {"seq", fallback, 1, high, "length of the sequence"}; }
+Option VocabOption(int64_t fallback) { return {"vocab", fallback, 1, kLargest, "number of different tokens"}; }
 
 const std::vector<Builtin>& Table() {
   static const std::vector<Builtin>& table = *new std::vector<Builtin>{
@@ -55,6 +77,72 @@ const std::vector<Builtin>& Table() {
       {"resnet-152", "ResNet-152 version 1.5, image classifier", ImageOptions(), BuildResnet},
       {"mobilenet", "MobileNet version 1, multiplier 1.0, image classifier", ImageOptions(), BuildMobilenet},
       {"squeezenet_v1.1", "SqueezeNet 1.1, image classifier", ImageOptions(), BuildSqueezenet},
+      {"mobilenet_v2", "MobileNet version 2, multiplier 1.0, image classifier", ImageOptions(), BuildMobilenetV2},
+      {"mobilenet_v3", "MobileNet version 3, large, image classifier", ImageOptions(), BuildMobilenetV3},
+      {"efficientnet-b0", "EfficientNet-B0, image classifier", ImageOptions(), BuildEfficientnet},
+      {"vgg-16", "VGG-16, image classifier", ImageOptions(), BuildVgg},
+      {"densenet-121", "DenseNet-121, image classifier", ImageOptions(), BuildDensenet},
+      {"inception_v3",
+       "Inception version 3, image classifier",
+       {{"image", 299, 75, 8192, "height and width of the input image"}, kClasses, kWidth, kSoftmax, kSeed},
+       BuildInception},
+      {"convnext-tiny", "ConvNeXt tiny, image classifier", ImageOptions(), BuildConvnext},
+      {"swin-tiny",
+       "Swin transformer tiny, image classifier",
+       {kImage, {"window", 7, 1, 64, "height and width of an attention's window"}, kClasses, kWidth, kSoftmax, kSeed},
+       BuildSwin},
+      {"vit-b16", "ViT-B/16, image classifier by a transformer",
+       TransformerOptions({12, 768, 12, 3072},
+                          {kImage, {"patch", 16, 1, 1024, "height and width of a patch"}, kClasses, kSoftmax}),
+       BuildVit},
+      {"resnet3d-18",
+       "R3D-18, video classifier",
+       {{"image", 112, 32, 8192, "height and width of the input image"},
+        {"frames", 16, 1, 65536, "length of the input in time"},
+        {"classes", 400, 1, kLargest, "number of outputs"},
+        kWidth,
+        kSoftmax,
+        kSeed},
+       BuildResnet3d},
+      {"unet-small",
+       "U-Net with three levels, segmentation of images",
+       {{"image", 256, 32, 8192, "height and width of the input image"},
+        {"classes", 2, 1, kLargest, "number of outputs"},
+        kWidth,
+        kSeed},
+       BuildUnet},
+      {"yolo-small",
+       "YOLO version 5 small, detection in images",
+       {{"image", 640, 32, 8192, "height and width of the input image"},
+        {"classes", 80, 1, kLargest, "number of outputs"},
+        kWidth,
+        kSeed},
+       BuildYolo},
+      {"bert-base", "BERT base, encoder of text",
+       TransformerOptions({12, 768, 12, 3072}, {SeqOption(128, 65536), VocabOption(30522)}), BuildBert},
+      {"gpt2", "GPT-2, decoder of text: all tokens at once, or one with a cache of those before",
+       TransformerOptions({12, 768, 12, 3072}, {SeqOption(128, 65536), kDecode, VocabOption(50257)}), BuildGpt2},
+      {"llama-tiny", "LLaMA of 42 million weights with grouped queries, decoder of text as gpt2",
+       TransformerOptions(
+           {8, 512, 8, 1376},
+           {{"kv_heads", 2, 1, 1024, "heads of keys and values"}, SeqOption(128, 65536), kDecode, VocabOption(32000)}),
+       BuildLlama},
+      {"t5-encoder", "T5 small's encoder of text",
+       TransformerOptions({6, 512, 8, 2048}, {SeqOption(128, 8192), VocabOption(32128)}), BuildT5Encoder},
+      {"whisper-encoder", "Whisper tiny's encoder of sound",
+       TransformerOptions({4, 384, 6, 1536}, {{"mels", 80, 1, 1024, "bands of the spectrogram"},
+                                              {"frames", 3000, 1, 65536, "length of the input in time"}}),
+       BuildWhisperEncoder},
+      {"lstm-tagger",
+       "LSTM in both directions, tagger of words",
+       {LayersOption(1),
+        {"hidden", 128, 1, kLargest, "elements of a token or a state between layers"},
+        {"embedding", 128, 1, kLargest, "elements of a word's embedding"},
+        SeqOption(32, 512),
+        VocabOption(20000),
+        {"tags", 17, 1, kLargest, "number of different tags"},
+        kSeed},
+       BuildLstmTagger},
       {"conv2d",
        "one 2-D convolution",
        {{"h", 56, 1, kLargest, "height of the image"},

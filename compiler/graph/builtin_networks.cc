@@ -4,15 +4,11 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/builtin_layers.h"
 #include "compiler/graph/network_builder.h"
 
 namespace diapason {
 namespace {
-
-// The channels of a layer, as the option "width" says.
-int64_t Narrowed(int64_t channels, const BuiltinArgs& args) {
-  return std::max<int64_t>(1, (channels * args.at("width") + 50) / 100);
-}
 
 // ResNet (He et al. 2015) as torchvision has it: version 1.5, with the stride of a bottleneck in its 3x3 convolution.
 class Resnet {
@@ -69,18 +65,6 @@ class Resnet {
   float gain_;
 };
 
-NetworkBuilder Begin(const std::string& name, const BuiltinArgs& args) {
-  return NetworkBuilder(name, *args.options, static_cast<uint64_t>(args.at("seed")));
-}
-
-int ImageInput(NetworkBuilder& b, const BuiltinArgs& args) {
-  return b.Input("data", b.ImageShape(3, args.at("image"), args.at("image")));
-}
-
-int Finished(NetworkBuilder& b, int x, const BuiltinArgs& args) {
-  return args.at("softmax") ? b.Node("softmax", {x}, {}, "softmax") : x;
-}
-
 // One convolution, with what the options put behind it.
 absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilder::Conv& conv,
                                    const BuiltinArgs& args) {
@@ -107,16 +91,16 @@ absl::StatusOr<Network> BuildResnet(const std::string& name, const BuiltinArgs& 
                                                                            {"resnet-50", {3, 4, 6, 3}},
                                                                            {"resnet-101", {3, 4, 23, 3}},
                                                                            {"resnet-152", {3, 8, 36, 3}}};
-  NetworkBuilder b = Begin(name, args);
+  NetworkBuilder b = BeginNetwork(name, args);
   bool bottleneck = name != "resnet-18" && name != "resnet-34";
   int x = Resnet(b, args, depths.at(name), bottleneck).Body(ImageInput(b, args));
   x = b.Dense(b.GlobalAverage(x, "avgpool"), args.at("classes"), "fc");
-  return b.Finish(Finished(b, x, args));
+  return b.Finish(ClassifierOutput(b, x, args));
 }
 
 // MobileNet version 1 (Howard et al. 2017), multiplier 1.0.
 absl::StatusOr<Network> BuildMobilenet(const std::string& name, const BuiltinArgs& args) {
-  NetworkBuilder b = Begin(name, args);
+  NetworkBuilder b = BeginNetwork(name, args);
   auto layer = [&](int x, const NetworkBuilder::Conv& conv, const std::string& layer_name) {
     x = b.BatchNorm(b.Conv2d(x, conv, layer_name), layer_name + ".bn");
     return b.Node("clip", {x}, {{"min", 0.0}, {"max", 6.0}}, layer_name + ".relu6");
@@ -135,12 +119,12 @@ absl::StatusOr<Network> BuildMobilenet(const std::string& name, const BuiltinArg
     x = layer(x, {.channels = Narrowed(step.channels, args), .kernel = 1}, block + ".pointwise");
   }
   x = b.Dense(b.GlobalAverage(x, "avgpool"), args.at("classes"), "fc");
-  return b.Finish(Finished(b, x, args));
+  return b.Finish(ClassifierOutput(b, x, args));
 }
 
 // SqueezeNet 1.1 (Iandola et al. 2016), as torchvision has it.
 absl::StatusOr<Network> BuildSqueezenet(const std::string& name, const BuiltinArgs& args) {
-  NetworkBuilder b = Begin(name, args);
+  NetworkBuilder b = BeginNetwork(name, args);
   auto conv = [&](int x, NetworkBuilder::Conv c, const std::string& layer) {
     c.bias = true;
     return b.Relu(b.Conv2d(x, c, layer), layer + ".relu");
@@ -159,11 +143,11 @@ absl::StatusOr<Network> BuildSqueezenet(const std::string& name, const BuiltinAr
     x = fire(x, width, 4 * width, absl::StrCat("fire", i + 2));
   }
   x = conv(x, {.channels = args.at("classes"), .kernel = 1}, "conv10");
-  return b.Finish(Finished(b, b.GlobalAverage(x, "avgpool"), args));
+  return b.Finish(ClassifierOutput(b, b.GlobalAverage(x, "avgpool"), args));
 }
 
 absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& args) {
-  NetworkBuilder b = Begin(name, args);
+  NetworkBuilder b = BeginNetwork(name, args);
   int x = b.Input("data", b.ImageShape(args.at("ci"), args.at("h"), args.at("w")));
   return SingleConv(b, x,
                     {.channels = args.at("co"),
@@ -177,7 +161,7 @@ absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& 
 }
 
 absl::StatusOr<Network> BuildDepthwise(const std::string& name, const BuiltinArgs& args) {
-  NetworkBuilder b = Begin(name, args);
+  NetworkBuilder b = BeginNetwork(name, args);
   int x = b.Input("data", b.ImageShape(args.at("channels"), args.at("size"), args.at("size")));
   int64_t channels = b.ChannelsOf(x);
   return SingleConv(b, x,

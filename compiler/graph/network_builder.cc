@@ -28,7 +28,7 @@ std::vector<int64_t> NetworkBuilder::ImageShape(int64_t channels, int64_t height
   return nhwc() ? std::vector<int64_t>{1, height, width, channels} : std::vector<int64_t>{1, channels, height, width};
 }
 
-int NetworkBuilder::Input(const std::string& name, std::vector<int64_t> shape) {
+int NetworkBuilder::Input(const std::string& name, std::vector<int64_t> shape, DType dtype) {
   if (options_.batch > 0) shape[0] = options_.batch;
   auto given = options_.input_shapes.find(name);
   if (given != options_.input_shapes.end()) {
@@ -42,7 +42,7 @@ int NetworkBuilder::Input(const std::string& name, std::vector<int64_t> shape) {
     }
     if (fits) shape = given->second;
   }
-  return network_.AddInput(name, {DType::kFloat32, shape});
+  return network_.AddInput(name, {dtype, shape});
 }
 
 int NetworkBuilder::Constant(const std::string& name, std::vector<int64_t> shape, float low, float high) {
@@ -66,18 +66,29 @@ int64_t NetworkBuilder::ChannelsOf(int x) const {
   return shape.size() == 4 ? shape[nhwc() ? 3 : 1] : shape.back();
 }
 
+int64_t NetworkBuilder::Extent(int x, int axis) const {
+  const std::vector<int64_t>& shape = network_.tensor(x).type.shape;
+  if (axis < 0) axis += static_cast<int>(shape.size());
+  return axis >= 0 && axis < static_cast<int>(shape.size()) ? shape[axis] : 1;
+}
+
+void NetworkBuilder::Fail(absl::Status error) {
+  if (error_.ok()) error_ = std::move(error);
+}
+
 int NetworkBuilder::Conv2d(int x, const Conv& c, const std::string& name) {
   int64_t in = std::max<int64_t>(ChannelsOf(x) / c.group, 1);
+  const int64_t width = c.kernel_w > 0 ? c.kernel_w : c.kernel, side = c.pad_w >= 0 ? c.pad_w : c.pad;
   // Uniform on +-bound has variance bound^2 / 3, which should be 2 / (inputs of one result).
-  float bound = std::sqrt(6.0f / static_cast<float>(in * c.kernel * c.kernel));
-  std::vector<int64_t> shape = nhwc() ? std::vector<int64_t>{c.kernel, c.kernel, in, c.channels}
-                                      : std::vector<int64_t>{c.channels, in, c.kernel, c.kernel};
+  float bound = std::sqrt(6.0f / static_cast<float>(in * c.kernel * width));
+  std::vector<int64_t> shape = nhwc() ? std::vector<int64_t>{c.kernel, width, in, c.channels}
+                                      : std::vector<int64_t>{c.channels, in, c.kernel, width};
   std::vector<int> inputs = {x, Constant(name + ".weight", shape, -bound, bound)};
   if (c.bias) inputs.push_back(Constant(name + ".bias", {c.channels}, -0.1f, 0.1f));
   using Ints = std::vector<int64_t>;
   return Node("conv2d", inputs,
               {{"strides", Ints{c.stride, c.stride}},
-               {"pads", Ints(4, c.pad)},
+               {"pads", Ints{c.pad, side, c.pad, side}},
                {"dilations", Ints{c.dilation, c.dilation}},
                {"group", c.group},
                {"layout", layout_}},
@@ -105,9 +116,20 @@ int NetworkBuilder::MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, 
               name);
 }
 
-int NetworkBuilder::GlobalAverage(int x, const std::string& name) {
+int NetworkBuilder::AveragePool(int x, int64_t kernel, int64_t stride, int64_t pad, const std::string& name) {
+  using Ints = std::vector<int64_t>;
+  return Node("avg_pool", {x},
+              {{"kernel", Ints{kernel, kernel}},
+               {"strides", Ints{stride, stride}},
+               {"pads", Ints(4, pad)},
+               {"count_include_pad", int64_t{1}},
+               {"layout", layout_}},
+              name);
+}
+
+int NetworkBuilder::GlobalAverage(int x, const std::string& name, bool keep_image) {
   std::vector<int64_t> axes = nhwc() ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{2, 3};
-  return Node("reduce_mean", {x}, {{"axes", axes}, {"keepdims", int64_t{0}}}, name);
+  return Node("reduce_mean", {x}, {{"axes", axes}, {"keepdims", int64_t{keep_image}}}, name);
 }
 
 int NetworkBuilder::Dense(int x, int64_t columns, const std::string& name) {
@@ -118,7 +140,7 @@ int NetworkBuilder::Dense(int x, int64_t columns, const std::string& name) {
   return Node("gemm", {x, weight, bias}, {}, name);
 }
 
-absl::StatusOr<Network> NetworkBuilder::Finish(int output) {
+absl::StatusOr<Network> NetworkBuilder::Finish(const std::vector<std::pair<std::string, int>>& outputs) {
   RETURN_IF_ERROR(error_);
   for (const auto& [name, shape] : options_.input_shapes) {
     bool known = false;
@@ -131,8 +153,10 @@ absl::StatusOr<Network> NetworkBuilder::Finish(int output) {
     return absl::InvalidArgumentError(absl::StrCat("network '", network_.name, "' has no input '", name,
                                                    "': its inputs are ", absl::StrJoin(names, ", ")));
   }
-  network_.tensors[output].name = "output";
-  network_.outputs = {output};
+  for (const auto& [name, output] : outputs) {
+    network_.tensors[output].name = name;
+    network_.outputs.push_back(output);
+  }
   return std::move(network_);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,13 +31,15 @@ class NetworkBuilder {
   // The shape of the image input in the network's layout.
   std::vector<int64_t> ImageShape(int64_t channels, int64_t height, int64_t width) const;
   // An input of this default shape: options' --input-shape and --batch are applied.
-  int Input(const std::string& name, std::vector<int64_t> shape);
+  int Input(const std::string& name, std::vector<int64_t> shape, DType dtype = DType::kFloat32);
   int Constant(const std::string& name, std::vector<int64_t> shape, float low, float high);
+  int Constant(const std::string& name, Array value) { return network_.AddConstant(name, std::move(value)); }
   int Node(const std::string& op, std::vector<int> inputs, Attributes attributes, const std::string& name);
 
   struct Conv {
     int64_t channels = 0, kernel = 3, stride = 1, pad = 0, dilation = 1, group = 1;
     bool bias = false;
+    int64_t kernel_w = 0, pad_w = -1;  // 0 and -1: as kernel and pad, which are those of the height otherwise
   };
   // Weights by He's rule for `channels` results.
   int Conv2d(int x, const Conv& conv, const std::string& name);
@@ -44,11 +47,21 @@ class NetworkBuilder {
   int BatchNorm(int x, const std::string& name, float gain = 1);
   int Relu(int x, const std::string& name) { return Node("relu", {x}, {}, name); }
   int MaxPool(int x, int64_t kernel, int64_t stride, int64_t pad, bool ceil_mode, const std::string& name);
-  // Mean over the image, then batch x channels.
-  int GlobalAverage(int x, const std::string& name);
+  // Zeros of the padding count.
+  int AveragePool(int x, int64_t kernel, int64_t stride, int64_t pad, const std::string& name);
+  // Mean over the image, then batch x channels, or an image of one pixel.
+  int GlobalAverage(int x, const std::string& name, bool keep_image = false);
   int Dense(int x, int64_t columns, const std::string& name);
   int64_t ChannelsOf(int x) const;
-  absl::StatusOr<Network> Finish(int output);
+  // The axis of an image's channels.
+  int64_t ChannelAxis() const { return nhwc() ? 3 : 1; }
+  // An extent of a tensor's shape; negative axes count from the end. 1 where there is no such axis, which an earlier
+  // error explains.
+  int64_t Extent(int x, int axis) const;
+  // Keeps the first error for Finish.
+  void Fail(absl::Status error);
+  absl::StatusOr<Network> Finish(int output) { return Finish({{"output", output}}); }
+  absl::StatusOr<Network> Finish(const std::vector<std::pair<std::string, int>>& outputs);
 
  private:
   Network network_;

@@ -62,7 +62,7 @@ TEST(Networks, AreListedWithTheirOptions) {
     for (const auto& option : network["options"]) EXPECT_NE(text.out.find(std::string(option["help"])), std::string::npos);
   }
   for (const char* name : {"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152", "mobilenet",
-                           "squeezenet_v1.1", "conv2d", "depthwise", "gemm"}) {
+                           "squeezenet_v1.1", "bert-base", "gpt2", "swin-tiny", "conv2d", "depthwise", "gemm"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   }
 }

@@ -2,13 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/graph/model.h"
-#include "compiler/graph/partition.h"
+#include "absl/strings/str_join.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/model.h"
+#include "compiler/graph/passes.h"
+#include "compiler/graph/partition.h"
 #include "testing.h"
 
 namespace diapason {
 namespace {
+
+std::string AllNames() {
+  return "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, mobilenet_v2, "
+         "mobilenet_v3, efficientnet-b0, vgg-16, densenet-121, inception_v3, convnext-tiny, swin-tiny, "
+         "vit-b16, resnet3d-18, unet-small, yolo-small, bert-base, gpt2, llama-tiny, t5-encoder, "
+         "whisper-encoder, lstm-tagger, conv2d, depthwise, gemm";
+}
 
 TEST(Builtin, TheTableListsAllNetworks) {
   std::vector<std::string> names;
@@ -17,8 +26,7 @@ TEST(Builtin, TheTableListsAllNetworks) {
     EXPECT_FALSE(info.help.empty());
     for (const BuiltinOption& option : info.options) EXPECT_FALSE(option.help.empty());
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152",
-                                             "mobilenet", "squeezenet_v1.1", "conv2d", "depthwise", "gemm"}));
+  EXPECT_EQ(absl::StrJoin(names, ", "), AllNames());
 }
 
 TEST(Builtin, OptionsShapeTheInput) {
@@ -76,6 +84,18 @@ TEST(Builtin, WidthScalesTheChannelsOfEveryLayer) {
   }
 }
 
+// What keeps the large networks' weights few where their own sizes do not matter.
+std::map<std::string, std::string> FewWeights(const BuiltinInfo& network) {
+  std::map<std::string, std::string> extra;
+  for (const BuiltinOption& option : network.options) {
+    if (option.name == "vocab") extra["vocab"] = "99";
+    if (option.name == "layers") extra["layers"] = "1";
+    if (option.name == "classes") extra["classes"] = "10";
+  }
+  if (network.name == "vgg-16") extra["width"] = "25";
+  return extra;
+}
+
 // Every worker checks it of what it is sent.
 TEST(Builtin, TasksOfAllNetworksReadWhatIsThere) {
   for (const BuiltinInfo& network : BuiltinNetworks()) {
@@ -83,11 +103,78 @@ TEST(Builtin, TasksOfAllNetworksReadWhatIsThere) {
     for (const Layout layout : {Layout::kNHWC, Layout::kNCHW}) {
       ModelOptions options;
       options.layout = layout;
+      options.extra = FewWeights(network);
       const Cuts cuts = FindCuts(LoadOptimized(network.name, options).value()).value();
       EXPECT_FALSE(cuts.partition.tasks.empty());
       for (const Task& task : cuts.partition.tasks)
         EXPECT_EQ(CheckAccesses(ParseDag(SerializeDag(task.dag)).value()), absl::OkStatus()) << network.name << " " << task.name;
     }
+  }
+}
+
+// Products, convolutions and normalisations as the published networks have them; passes may merge some of them afterwards.
+TEST(Builtin, NetworksHaveTheirLayersAndArePartitionedIntoTasksOfThem) {
+  struct Case {
+    std::string name;
+    std::map<std::string, std::string> extra;
+    std::map<std::string, int> nodes;  // by operator, as built
+    int tasks;                         // different products and convolutions, at least
+  };
+  const std::map<std::string, std::string> two = {{"layers", "2"},        {"hidden", "24"}, {"heads", "4"},
+                                                  {"intermediate", "40"}, {"vocab", "50"},  {"seq", "8"}};
+  auto decode = two, sound = two;
+  decode["decode"] = "1";
+  sound.erase("vocab");
+  sound.erase("seq");
+  sound["frames"] = "32";
+  const std::map<std::string, std::string> image = {{"image", "64"}, {"width", "10"}, {"classes", "10"}};
+  auto windows = image, pixels = image, vision = two;
+  windows["window"] = "2";
+  pixels["image"] = "75";
+  vision.erase("vocab");
+  vision.erase("seq");
+  vision["image"] = "32";
+  const Case cases[] = {
+      // Six products by weights and two of attention in a layer, with one of the pooler.
+      {"bert-base", two, {{"matmul", 17}, {"softmax", 2}, {"layer_norm", 5}}, 4},
+      {"gpt2", two, {{"matmul", 13}, {"softmax", 2}, {"layer_norm", 5}}, 4},
+      {"gpt2", decode, {{"matmul", 13}, {"softmax", 2}, {"layer_norm", 5}}, 4},
+      {"llama-tiny", two, {{"matmul", 19}, {"softmax", 2}, {"rms_norm", 5}}, 4},
+      {"llama-tiny", decode, {{"matmul", 19}, {"softmax", 2}, {"rms_norm", 5}}, 4},
+      {"t5-encoder", two, {{"matmul", 16}, {"softmax", 2}, {"rms_norm", 5}}, 4},
+      {"whisper-encoder", sound, {{"conv2d", 2}, {"matmul", 16}, {"softmax", 2}, {"layer_norm", 5}}, 4},
+      {"vit-b16", vision, {{"conv2d", 1}, {"matmul", 12}, {"gemm", 1}, {"softmax", 2}, {"layer_norm", 5}}, 4},
+      {"swin-tiny", windows, {{"conv2d", 1}, {"matmul", 75}, {"gemm", 1}, {"softmax", 12}, {"layer_norm", 29}}, 20},
+      {"lstm-tagger", {{"seq", "6"}, {"hidden", "8"}, {"vocab", "50"}}, {{"matmul", 13}, {"log_softmax", 1}}, 3},
+      {"mobilenet_v2", image, {{"conv2d", 52}, {"gemm", 1}}, 20},
+      {"mobilenet_v3", image, {{"conv2d", 62}, {"gemm", 2}}, 20},
+      {"efficientnet-b0", image, {{"conv2d", 81}, {"gemm", 1}}, 20},
+      {"vgg-16", image, {{"conv2d", 13}, {"gemm", 3}, {"max_pool", 5}}, 8},
+      {"densenet-121", image, {{"conv2d", 120}, {"gemm", 1}, {"avg_pool", 3}}, 60},
+      {"inception_v3", pixels, {{"conv2d", 94}, {"gemm", 1}, {"avg_pool", 9}, {"max_pool", 4}}, 40},
+      {"convnext-tiny", image, {{"conv2d", 22}, {"matmul", 36}, {"gemm", 1}, {"layer_norm", 23}}, 12},
+      {"unet-small", image, {{"conv2d", 18}, {"max_pool", 3}}, 12},
+      {"yolo-small", image, {{"conv2d", 60}, {"max_pool", 3}}, 20},
+      {"resnet3d-18", {{"image", "32"}, {"frames", "8"}, {"width", "10"}}, {{"conv3d", 20}, {"gemm", 1}}, 10},
+  };
+  for (const Case& c : cases) {
+    ModelOptions options;
+    options.extra = c.extra;
+    const auto network = BuiltinNetwork(c.name, options);
+    ASSERT_TRUE(network.ok()) << network.status();
+    std::map<std::string, int> nodes;
+    for (const auto& [op, count] : c.nodes) nodes[op] = CountOps(*network, op);
+    EXPECT_EQ(nodes, c.nodes) << c.name;
+    const auto partition = PartitionNetwork(Optimize(*network, options).value());
+    ASSERT_TRUE(partition.ok()) << partition.status();
+    int products = 0;
+    for (const Task& task : partition->tasks)
+      for (const char* kind : {"conv2d", "conv3d", "depthwise", "gemm", "matmul"})
+        if (task.name.find(kind) != std::string::npos) {
+          ++products;
+          break;
+        }
+    EXPECT_GE(products, c.tasks) << c.name;
   }
 }
 
@@ -141,8 +228,10 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
   other_batch.input_shapes["data"] = {2, 224, 224, 3};
   other_batch.batch = 3;
   integers.dtype = DType::kInt8;
-  const std::string all =
-      "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, conv2d, depthwise, gemm";
+  const ModelOptions odd_heads = Extra("hidden", "40");
+  ModelOptions odd_hidden = Extra("hidden", "3");
+  odd_hidden.extra["heads"] = "1";
+  const std::string all = AllNames();
   const ErrorCase cases[] = {
       {"resnet18",
        {},
@@ -158,6 +247,25 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
        "option 'm' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576"},
       {"gemm", Extra("m", "ten"), absl::StatusCode::kInvalidArgument,
        "option 'm' of network 'gemm' cannot be 'ten': give a whole number from 1 to 1048576"},
+      {"bert-base", Extra("heads", "5"), absl::StatusCode::kInvalidArgument,
+       "option 'heads' of network 'bert-base' cannot be 5: it must divide 'hidden', which is 768"},
+      {"llama-tiny", Extra("kv_heads", "3"), absl::StatusCode::kInvalidArgument,
+       "option 'kv_heads' of network 'llama-tiny' cannot be 3: it must divide 'heads', which is 8"},
+      {"llama-tiny", odd_heads, absl::StatusCode::kInvalidArgument,
+       "option 'heads' of network 'llama-tiny' cannot be 8: with 'hidden' 40 a head has 5 elements, an odd number, "
+       "which a rotary embedding "
+       "cannot halve"},
+      {"whisper-encoder", odd_hidden, absl::StatusCode::kInvalidArgument,
+       "option 'hidden' of network 'whisper-encoder' cannot be 3: give an even number, of sines and as many cosines of "
+       "the place"},
+      {"vit-b16", Extra("image", "100"), absl::StatusCode::kInvalidArgument,
+       "option 'patch' of network 'vit-b16' cannot be 16: it must divide 'image', which is 100"},
+      {"swin-tiny", Extra("image", "256"), absl::StatusCode::kInvalidArgument,
+       "option 'image' of network 'swin-tiny' cannot be 256: give a multiple of 224, 32 times 'window'"},
+      {"unet-small", Extra("image", "100"), absl::StatusCode::kInvalidArgument,
+       "option 'image' of network 'unet-small' cannot be 100: give a multiple of 8"},
+      {"yolo-small", Extra("image", "100"), absl::StatusCode::kInvalidArgument,
+       "option 'image' of network 'yolo-small' cannot be 100: give a multiple of 32"},
       {"resnet-18", unknown_input, absl::StatusCode::kInvalidArgument,
        "network 'resnet-18' has no input 'image': its inputs are data"},
       {"resnet-18", wrong_shape, absl::StatusCode::kInvalidArgument,
