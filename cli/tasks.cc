@@ -32,6 +32,7 @@ struct TaskLine {
   const Task* task;
   std::vector<std::string> sketches;
   int64_t kernels = 0;  // that the default schedule launches
+  bool moves = false;   // they only move data
 };
 
 // A combination of sizes.
@@ -42,6 +43,21 @@ struct PlanLine {
   std::map<std::string, SymbolPadding> padding;
 };
 
+// An element of something, or a constant; which one may depend on anything.
+bool IsMoved(const Expr& e) {
+  if (e->kind == ExprKind::kSelect) return IsMoved(e->args[1]) && IsMoved(e->args[2]);
+  return e->kind == ExprKind::kLoad || e->kind == ExprKind::kFloatImm || e->kind == ExprKind::kIntImm;
+}
+
+// Transposes, slices, concatenations, padding, copies.
+bool OnlyMovesData(const ComputeDag& dag) {
+  for (int id = 0; id < dag.size(); ++id) {
+    const Stage& stage = dag.stage(id);
+    if (stage.body && (stage.reduces() || !IsMoved(stage.body))) return false;
+  }
+  return true;
+}
+
 // The tasks that `tune` knows, in its order.
 absl::StatusOr<std::vector<TaskLine>> TaskLines(const Partition& partition, const ResolvedTarget& resolved) {
   std::vector<TaskLine> lines;
@@ -51,6 +67,7 @@ absl::StatusOr<std::vector<TaskLine>> TaskLines(const Partition& partition, cons
     for (int i = 0; i < space->size(); ++i) line.sketches.push_back(space->space(i).name());
     ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, space->DefaultSchedule(), resolved.target, resolved.facts));
     line.kernels = static_cast<int64_t>(lowered.kernels.size());
+    line.moves = OnlyMovesData(task.dag);
     lines.push_back(std::move(line));
   }
   return lines;
@@ -89,7 +106,8 @@ void PrintJson(std::ostream& out, const Target& target, const std::vector<Import
                      {"workload", task.workload_key},
                      {"sketches", lines[i].sketches.size()},
                      {"sketch_names", lines[i].sketches},
-                     {"kernels", lines[i].kernels}});
+                     {"kernels", lines[i].kernels},
+                     {"moves_data", lines[i].moves}});
   }
   for (const PlanLine& plan : plans) {
     Json padding = Json::object();
@@ -128,19 +146,21 @@ void PrintText(std::ostream& out, const std::vector<ImportedInput>& inputs, cons
                const std::vector<TaskLine>& lines) {
   TextTable table({{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
   double total = 0;
-  int64_t kernels = 0;
+  int64_t kernels = 0, moving = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
     const Task& task = *lines[i].task;
     total += task.weight * task.dag.flops();
     kernels += task.weight * lines[i].kernels;
+    if (lines[i].moves) moving += task.weight * lines[i].kernels;
     table.AddRow({absl::StrCat(i + 1), task.name, absl::StrCat(task.weight), absl::StrFormat("%.4f", task.dag.flops() / 1e9),
-                  absl::StrCat(lines[i].sketches.size()), absl::StrCat(lines[i].kernels), task.workload_key});
+                  absl::StrCat(lines[i].sketches.size()), absl::StrCat(lines[i].kernels, lines[i].moves ? "*" : ""), task.workload_key});
   }
   const auto other = std::count_if(lines.begin(), lines.end(), [](const TaskLine& line) { return line.task->weight == 0; });
   PrintInputs(out, inputs);
   out << table.ToString() << Count(lines.size() - other, "task") << ", " << absl::StrFormat("%.3f", total / 1e9)
       << " GFLOP and "
       << Count(kernels, "kernel") << " in all with their weights\n";
+  if (moving > 0) out << "* " << Count(moving, "kernel") << (moving == 1 ? " only moves" : " only move") << " data\n";
   if (other > 0)
     out << Count(other, "task") << " of weight 0 " << (other == 1 ? "is" : "are")
         << " for other ways to cut the network, and used where a history says that these are faster\n";

@@ -1,4 +1,5 @@
 // Models with symbolic dimensions through the commands: their symbols, a package of several plans, inputs between the sizes, and a job.
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -89,7 +90,12 @@ TEST_F(Dims, TasksShowsSymbolsPlansAndPadding) {
   EXPECT_NE(text.out.find("\nplan batch=4 seq=4: "), std::string::npos) << text.out;
   EXPECT_NE(text.out.find(" GFLOP\n  inputs from batch=1 on are padded\n  inputs from seq=5 on are padded\n"), std::string::npos) << text.out;
 
+  EXPECT_NE(text.out.find(" kernels only move data\n"), std::string::npos) << text.out;  // transpositions
+
   const auto one = Cli(With("tasks", "encoder.onnx", {"--dim", "seq=4", "--json"})).json();
+  const auto moved = std::count_if(one["tasks"].begin(), one["tasks"].end(), [](const auto& task) { return task["moves_data"] == true; });
+  EXPECT_GT(moved, 0);
+  EXPECT_LT(moved, static_cast<int64_t>(one["tasks"].size()));
   EXPECT_EQ(one["inputs"][0], (nlohmann::json{{"name", "ids"}, {"dtype", "int64"}, {"shape", {"batch", "seq"}}}));
   const auto two = Cli(With("tasks", "encoder.onnx", {"--dim", "seq=4,8", "--json"})).json();
   ASSERT_EQ(two["plans"].size(), 2u);
