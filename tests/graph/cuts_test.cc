@@ -73,7 +73,9 @@ TEST(Cuts, TheUsualTasksKeepTheirNumbersAndOthersFollow) {
   ASSERT_EQ(cuts.fixed.size(), cuts.partition.tasks.size());
   for (size_t t = 0; t < cuts.partition.tasks.size(); ++t) {
     const Task& task = cuts.partition.tasks[t];
-    if (t < usual.tasks.size()) EXPECT_EQ(task.workload_key, usual.tasks[t].workload_key);
+    if (t < usual.tasks.size()) {
+      EXPECT_EQ(task.workload_key, usual.tasks[t].workload_key);
+    }
     EXPECT_EQ(task.weight, t < usual.tasks.size() ? usual.tasks[t].weight : 0);
     int in_usual_ways = 0;
     for (const Boundary& boundary : cuts.boundaries)

@@ -65,8 +65,8 @@ class Weights {
  public:
   Weights(const Network& network, Layout layout = Layout::kNHWC) : layout_(layout) {
     for (const Tensor& tensor : network.tensors) {
-      if (tensor.constant())
-        EXPECT_TRUE(arrays_.emplace(tensor.name, tensor.data.get()).second) << tensor.name << " twice";
+      if (!tensor.constant()) continue;
+      EXPECT_TRUE(arrays_.emplace(tensor.name, tensor.data.get()).second) << tensor.name << " twice";
     }
   }
   bool has(const std::string& name) const { return arrays_.count(name) != 0; }
