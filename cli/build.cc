@@ -333,6 +333,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
   }
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded, LoadPlans(flags.model, flags.import, /*with_network=*/true, flags.mask));
+  for (const std::string& warning : WarningsOf(loaded)) Warn(session, warning);
   const bool from_file = !flags.history.empty() && std::filesystem::exists(flags.history);
   if (!flags.history.empty() && !from_file) {
     Warn(session, absl::StrCat("there is no history ", flags.history, "; make one with `diapason tune`"));

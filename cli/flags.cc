@@ -21,7 +21,7 @@ namespace {
 // Options of built-in networks that a flag of every model command, or of tune and run, has the name of. They are given
 // through --set.
 bool TakenName(const std::string& name) {
-  static const std::set<std::string> taken = {"batch", "layout", "dtype", "dim", "mask", "seed", "trials", "repeat", "number", "out"};
+  static const std::set<std::string> taken = {"batch", "layout", "dtype", "dim", "mask", "strict", "seed", "trials", "repeat", "number", "out"};
   return taken.count(name) != 0;
 }
 
@@ -130,6 +130,7 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
   AddDimFlag(command, &flags->dims,
              "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the powers of two in it and 1.5 "
              "times these; may be repeated, each combination of sizes is a plan of the package");
+  command->add_flag("--strict", flags->strict, "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
   AddBuiltinFlags(command, flags);
 }
 
@@ -183,6 +184,7 @@ absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
   options.batch = flags.batch;
   options.layout = flags.layout == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
   options.dtype = flags.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
+  options.strict = flags.strict;
   options.extra = flags.extra;
   for (const std::string& pair : flags.input_shapes) {
     const size_t equals = pair.rfind('=');

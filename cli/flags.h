@@ -27,6 +27,7 @@ struct ModelFlags {
   std::string dtype = "float32";
   std::vector<std::string> input_shapes;     // NAME=1x3x224x224
   std::vector<std::string> dims;             // SYMBOL=16,64,128
+  bool strict = false;
   std::map<std::string, std::string> extra;  // options of built-in networks, by name
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -107,6 +108,7 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
           {"tasks", tasks},
           {"errors", errors},
           {"stopped", p.stopped()},
+          {"warnings", std::vector<std::string>(p.warnings().begin(), p.warnings().end())},
           {"network_check", check}};
 }
 
@@ -177,10 +179,13 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   InterruptGuard interrupt(&stop);
   v1::Job job;
   std::string told;
+  std::set<std::string> warned;
   while (!stop && !used_up) {
     ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
     if (!job.text().empty() && job.text() != told && !HasEnded(job)) Warn(session, job.text());
     told = job.text();
+    for (const std::string& warning : job.progress().warnings())
+      if (warned.insert(warning).second) Warn(session, warning);
     if (HasEnded(job)) break;
     if (job.has_progress()) view.Update(SnapshotOf(job));
   }

@@ -21,6 +21,7 @@
 #include "compiler/build/check_package.h"
 #include "compiler/build/package.h"
 #include "compiler/build/plans.h"
+#include "compiler/graph/passes/constants.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -54,7 +55,8 @@ Latency LatencyOf(const Timing& timing) {
   return latency;
 }
 
-absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags) {
+// Files of float64 are what a model takes whose inputs have become float32.
+absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags, const Package& package) {
   std::map<std::string, Array> inputs;
   for (const std::string& pair : flags.inputs) {
     const size_t equals = pair.find('=');
@@ -62,6 +64,11 @@ absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags) {
       return absl::InvalidArgumentError(absl::StrCat("--input ", pair, " is not understood; write it as NAME=FILE"));
     }
     ASSIGN_OR_RETURN(inputs[pair.substr(0, equals)], ReadTensorFile(pair.substr(equals + 1)));
+  }
+  for (const PackagePort& port : package.manifest().inputs) {
+    const auto given = inputs.find(port.name);
+    if (given != inputs.end() && port.dtype == DType::kFloat32 && given->second.dtype == DType::kFloat64)
+      given->second = CastArray(given->second, DType::kFloat32);
   }
   return inputs;
 }
@@ -231,7 +238,7 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
 
 absl::Status RunRun(const RunFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> plans, PlanRunner::Load(flags.package));
-  ASSIGN_OR_RETURN(const auto files, ReadInputs(flags));
+  ASSIGN_OR_RETURN(const auto files, ReadInputs(flags, plans->package()));
   ASSIGN_OR_RETURN(const std::vector<SymbolSizes> combinations, CombinationsToRun(flags, plans->package(), files));
   std::vector<RunReport> reports;
   for (const SymbolSizes& given : combinations) {

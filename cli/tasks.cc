@@ -171,6 +171,7 @@ void PrintText(std::ostream& out, const std::vector<ImportedInput>& inputs, cons
 absl::Status RunTasks(const TasksFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(flags.target));
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> loaded, LoadPlans(flags.model, flags.import, /*with_network=*/false, flags.mask));
+  for (const std::string& warning : WarningsOf(loaded)) Warn(session, warning);
   std::vector<PlanLine> plans;
   for (const ImportedPlan& plan : loaded) plans.push_back(PlanLineOf(plan));
   const std::vector<ImportedInput> inputs = loaded.front().model.inputs;

@@ -358,6 +358,7 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   // Before a process is started or a history is made.
   if (flags.tracker.empty()) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
   ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model, {flags.import.limits(), nullptr}));
+  for (const std::string& warning : work.warnings) Warn(session, warning);
 
   ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(work.links));

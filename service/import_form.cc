@@ -130,6 +130,7 @@ void ToProto(const ModelOptions& options, v1::ImportJob& job) {
   job.mutable_dims()->insert(options.dims.begin(), options.dims.end());
   job.mutable_extra()->insert(options.extra.begin(), options.extra.end());
   job.set_external_data(options.external_data);
+  job.set_strict(options.strict);
 }
 
 absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
@@ -146,6 +147,7 @@ absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
   options.dims = {job.dims().begin(), job.dims().end()};
   options.extra = {job.extra().begin(), job.extra().end()};
   options.external_data = job.external_data();
+  options.strict = job.strict();
   return options;
 }
 

@@ -139,6 +139,7 @@ class Import {
     ImportedModel model;
     ASSIGN_OR_RETURN(model.cuts, FromProto(reply.cuts()));
     RETURN_IF_ERROR(TakeInputs(reply, model));
+    model.warnings = {reply.warnings().begin(), reply.warnings().end()};
     if (!request_.with_network) return model;
     const std::string path = scratch_->path() + "/" + kConstantsFile;
     std::error_code error;

@@ -39,7 +39,7 @@ struct ImportRequest {
   SymbolSizes least = {};
 };
 
-// An input as it was read.
+// An input: its shape as it was read, its type as the optimized network has it.
 struct ImportedInput {
   std::string name;
   TensorType type;
@@ -51,6 +51,7 @@ struct ImportedModel {
   Cuts cuts;        // its partition has tasks only: PartitionAs makes the subgraphs
   std::vector<ImportedInput> inputs;
   std::map<std::string, SymbolPadding> padding;  // by symbol
+  std::vector<std::string> warnings;             // for the user, one sentence each
 
   // Of all symbols of the inputs.
   SymbolSizes Sizes() const;

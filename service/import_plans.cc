@@ -72,6 +72,14 @@ absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, con
   return plans;
 }
 
+std::vector<std::string> WarningsOf(const std::vector<ImportedPlan>& plans) {
+  std::vector<std::string> all;
+  for (const ImportedPlan& plan : plans)
+    for (const std::string& warning : plan.model.warnings)
+      if (std::find(all.begin(), all.end(), warning) == all.end()) all.push_back(warning);
+  return all;
+}
+
 PlanSymbols SymbolsOf(const ImportedPlan& plan, const std::string& mask) {
   PlanSymbols symbols;
   if (plan.combination.sizes.empty()) return symbols;

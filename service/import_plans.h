@@ -1,6 +1,7 @@
 // A model read for several sizes of its symbolic dimensions.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,9 @@ struct ImportedPlan {
 // found out if the request asks for it; `least` is set here. Errors are those of CheckDimChoices and ImportModel, with the sizes at which
 // they occurred.
 absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, const DimChoices& dims);
+
+// What the user should know of them, each sentence once.
+std::vector<std::string> WarningsOf(const std::vector<ImportedPlan>& plans);
 
 // What a package keeps of them; empty without sizes.
 PlanSymbols SymbolsOf(const ImportedPlan& plan, const std::string& mask);

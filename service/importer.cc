@@ -136,7 +136,7 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   ASSIGN_OR_RETURN(const ModelOptions options, FromProto(job));
   std::vector<ModelInput> declared;
   ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &declared));
-  const std::vector<ImportedInput> inputs = InputsOf(imported, declared);
+  std::vector<ImportedInput> inputs = InputsOf(imported, declared);
   RETURN_IF_ERROR(CheckMask(job.mask(), inputs));
   std::map<std::string, SymbolPadding> padding;
   if (job.prove_padding()) {
@@ -145,8 +145,11 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
     for (const auto& [symbol, size] : model.Sizes())
       if (size > 1) padding[symbol] = FindPadding(job, options, imported, inputs, symbol, size);
   }
+  std::vector<std::string> warnings;
+  ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options, &warnings));
+  for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);
-  ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options));
+  for (const std::string& warning : warnings) reply.add_warnings(warning);
   ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
   ToProto(cuts, *reply.mutable_cuts());
   if (!job.with_network()) return absl::OkStatus();

@@ -554,6 +554,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
     Changed(entry);
     if (Clock::now() - entry.saved >= kSaveEvery) Save(entry).IgnoreError();
   });
+  for (const std::string& warning : work.warnings) listener.OnWarning(warning);
   std::unique_ptr<Tuner> tuner;
   {
     ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));

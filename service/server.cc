@@ -115,6 +115,7 @@ class TuningService final : public RpcService {
     response.set_tracker(options_.tracker);
     response.set_max_model_bytes(options_.max_model_bytes);
     response.set_takes_dims(true);
+    response.set_takes_strict(true);
     return absl::OkStatus();
   }
   absl::Status HasModel(const CallInfo&, const v1::HasModelRequest& request, v1::HasModelResponse& response) {

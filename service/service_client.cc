@@ -74,6 +74,7 @@ class ServiceClient::Impl {
         Insist(kCallTimeout, [&](grpc::ClientContext& c) { return tuning_->Greet(&c, request, &response); }));
     max_model_bytes_ = response.max_model_bytes();
     takes_dims_ = response.takes_dims();
+    takes_strict_ = response.takes_strict();
     tracker_ = response.tracker().empty() ? address_ : response.tracker();
     return absl::OkStatus();
   }
@@ -116,6 +117,9 @@ class ServiceClient::Impl {
     if (!spec.dims.empty() && !takes_dims_)
       return absl::FailedPreconditionError(
           absl::StrCat("the service at ", address_, " is older than --dim and would tune other shapes: update it, or leave --dim out"));
+    if (spec.options.strict && !takes_strict_)
+      return absl::FailedPreconditionError(
+          absl::StrCat("the service at ", address_, " is older than --strict and would compute float64 as it is: update it, or leave --strict out"));
     const bool is_file = spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx");
     if (is_file) {
       const std::string path = spec.model;
@@ -184,6 +188,7 @@ class ServiceClient::Impl {
   std::unique_ptr<v1::HistoryReader::Stub> reader_;
   uint64_t max_model_bytes_ = 0;
   bool takes_dims_ = false;
+  bool takes_strict_ = false;
   std::string tracker_;
 };
 

@@ -180,7 +180,9 @@ absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& pa
     return absl::InvalidArgumentError(absl::StrCat("--weight of sizes goes with --objective sum, not with '", spec.objective, "': leave one of them out"));
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans,
                    ImportPlans({path, spec.options, options.limits, /*with_network=*/false, options.stop}, spec.dims));
+  std::vector<std::string> warnings = WarningsOf(plans);
   TuneWork work = MergePlans(NetworkName(spec.model), std::move(plans), spec.target);
+  work.warnings = std::move(warnings);
   ASSIGN_OR_RETURN(work.only, ParseTasks(spec.tasks, work.tasks.size()));
   RETURN_IF_ERROR(CheckObjective(spec.objective, work.tasks, work.choices));
   return work;
@@ -271,6 +273,7 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_deterministic(spec.deterministic);
   message.set_cold_start(spec.cold_start);
   message.set_no_check(spec.no_check);
+  message.set_strict(spec.options.strict);
 }
 
 absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
@@ -313,6 +316,7 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.deterministic = message.deterministic();
   spec.cold_start = message.cold_start();
   spec.no_check = message.no_check();
+  spec.options.strict = message.strict();
   if (spec.model.empty()) return absl::InvalidArgumentError("the job names no model");
   // A path would be read on the service's host.
   if (spec.model_hash.empty() && (spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx")))

@@ -73,6 +73,7 @@ struct TuneWork {
   std::vector<NetworkTask> links;
   std::vector<int> only;  // positions of the tasks to tune; empty: all
   std::string latency_key;  // LatencyKey of the network; empty where there are several plans
+  std::vector<std::string> warnings;  // of reading the model
 };
 
 // How a model is read for tuning.

@@ -20,7 +20,11 @@ around 0. Cases of opsets before 7 are raised to 7, by ONNX's converter where an
 
 **Types that are kept in wider ones.** bfloat16, 8-bit and 4-bit floats are kept in float32, int16 and uint16 in int32, uint32 and uint64 (below 2^63)
 in int64, integers of 4 and 2 bits in int8 and uint8. Results are rounded or wrapped as the narrow type is, so values are ONNX's; but inputs and outputs
-of a package have the wider type, and memory is not saved. float64 stays float64.
+of a package have the wider type, and memory is not saved.
+
+**float64** is read, folded in double precision where it is constant, and computed in float32, with a warning that says so; inputs and outputs of
+a package are float32. `--strict` refuses such a model instead. Integers whose powers, roots or quotients go through float64 and become integers
+again stay exact. (The cases below are run before that, in double precision.)
 
 **Control flow.** `If` needs a condition, `Loop` a number of steps or a condition, that is known once shapes are fixed; loops of up to 1,024 steps (20,000
 nodes in all) are unrolled. Functions of a model are inlined.

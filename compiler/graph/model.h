@@ -33,6 +33,8 @@ struct ModelOptions {
   std::map<std::string, std::string> extra;
   // Whether a file may have weights in other files beside it; a service, which has the one file only, refuses them.
   bool external_data = true;
+  // Whether Optimize refuses tensors of type float64, which it makes float32 otherwise.
+  bool strict = false;
 };
 
 // An input as the model declares it.

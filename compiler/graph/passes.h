@@ -2,6 +2,10 @@
 // keep Validate() true, the network's inputs and outputs (names, types, order), and are deterministic.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/graph/model.h"
@@ -35,10 +39,21 @@ absl::Status EliminateDeadCode(Network& network);
 // where a tensor crosses to operators (or network inputs and outputs) that depend on the other order.
 absl::Status ConvertLayout(Network& network, Layout layout);
 
+// What ConvertDoubles changes.
+struct DoubleTensors {
+  int64_t count = 0;
+  std::string first, inputs, outputs;  // quoted names: of the first one, and of all inputs and outputs among them ("'x', 'y'")
+};
+DoubleTensors FindDoubles(const Network& network);
+// float64 inputs, constants and results become float32. Finite constants stay finite. Exempt are tensors between casts from integers and
+// results that are no floats: there float64 is exact integer arithmetic.
+absl::Status ConvertDoubles(Network& network);
+
 // float32 inputs, constants and results become float16 (--dtype float16); casts to float32 likewise.
 absl::Status ConvertToHalf(Network& network);
 
-// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork.
-absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options);
+// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork. What a user should know
+// of the result is appended to `warnings`, unless that is null, one sentence each. InvalidArgument for float64 with options.strict.
+absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, std::vector<std::string>* warnings = nullptr);
 
 }  // namespace diapason

@@ -503,5 +503,96 @@ TEST(ConvertToHalf, HalvesInputsConstantsAndResults) {
   for (int64_t i = 0; i < (*want)[0].elements(); ++i) EXPECT_NEAR((*want)[0].at(i), (*got)[0].at(i), 0.01);
 }
 
+Array Doubles(Ints shape, const std::vector<double>& values) {
+  Array array(DType::kFloat64, std::move(shape));
+  for (size_t i = 0; i < values.size(); ++i) array.set(static_cast<int64_t>(i), values[i]);
+  return array;
+}
+
+TEST(ConvertDoubles, MakesInputsConstantsCastsAndResultsFloat32) {
+  Builder b;
+  const int x = b.n.AddInput("x", {DType::kFloat64, {4}}), f = b.In({4});
+  const int wide = b.Op("cast", {f}, {{"to", std::string("float64")}});
+  const int sum = b.Op("add", {b.Op("mul", {x, b.n.AddConstant("c", Doubles({4}, {0.5, -1e300, 1e300, 2}))}), wide});
+  Network network = b.Out({sum, b.Op("cast", {sum}, {{"to", std::string("float32")}})});
+  const DoubleTensors found = FindDoubles(network);
+  EXPECT_EQ(found.count, 5);  // the input, the constant, the cast, the product and the sum
+  EXPECT_EQ(found.first + " " + found.inputs + " " + found.outputs, "'x' 'x' 'add_2'");
+  ASSERT_TRUE(ConvertDoubles(network).ok());
+  ASSERT_TRUE(network.Validate().ok()) << network.Validate();
+  for (const Tensor& tensor : network.tensors) EXPECT_EQ(tensor.type.dtype, DType::kFloat32) << tensor.name;
+  EXPECT_EQ(FindDoubles(network).count, 0);
+  const auto got = EvaluateNetwork(network, {Array::FromFloats({4}, {2, 1, 1, 3}), Array::FromFloats({4}, {1, 1, 1, 1})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  const float most = std::numeric_limits<float>::max();
+  for (const Array& array : *got) {  // what no float32 holds is the largest that is one
+    EXPECT_EQ(array.at(0), 2);
+    EXPECT_EQ(array.at(1), -most);
+    EXPECT_EQ(array.at(2), most);
+    EXPECT_EQ(array.at(3), 7);
+  }
+}
+
+TEST(ConvertDoubles, IntegersStayExactOnTheirWayThroughFloat64) {
+  Builder b;
+  const int x = b.n.AddInput("x", {DType::kInt64, {2}}), y = b.n.AddInput("y", {DType::kFloat64, {2}});
+  const int three = b.n.AddConstant("three", Doubles({}, {3}));
+  const int power = b.Op("pow", {b.Op("cast", {x}, {{"to", std::string("float64")}}), three});
+  const int cubes = b.Op("cast", {power}, {{"to", std::string("int64")}});
+  const int small = b.Op("less", {power, b.n.AddConstant("limit", Doubles({}, {1e12}))});
+  Network network = b.Out({cubes, small, b.Op("mul", {y, three})});
+  EXPECT_EQ(FindDoubles(network).count, 3);  // y, three where y reads it, and their product
+  ASSERT_TRUE(ConvertDoubles(network).ok());
+  ASSERT_TRUE(network.Validate().ok()) << network.Validate();
+  Array ints(DType::kInt64, {2});
+  ints.set_int(0, 200003);
+  ints.set_int(1, 7);
+  const auto got = EvaluateNetwork(network, {ints, Array::FromFloats({2}, {1, 2})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].int_at(0), 200003LL * 200003 * 200003);
+  EXPECT_EQ((*got)[0].int_at(1), 343);
+  EXPECT_EQ((*got)[1].int_at(0), 0);
+  EXPECT_EQ((*got)[1].int_at(1), 1);
+  EXPECT_EQ((*got)[2].dtype, DType::kFloat32);
+  EXPECT_EQ((*got)[2].at(1), 6);
+}
+
+TEST(ConvertDoubles, IntegersThatMeetFloatsDoNotStay) {
+  Builder b;
+  const int x = b.n.AddInput("x", {DType::kInt64, {2}}), y = b.n.AddInput("y", {DType::kFloat64, {2}});
+  const int wide = b.Op("cast", {x}, {{"to", std::string("float64")}});
+  Network network = b.Out({b.Op("less", {wide, y}), b.Op("gather", {b.n.AddConstant("table", Doubles({2}, {1, 2})), x})});
+  EXPECT_EQ(FindDoubles(network).count, 4);
+  ASSERT_TRUE(ConvertDoubles(network).ok());
+  ASSERT_TRUE(network.Validate().ok()) << network.Validate();
+  for (const Tensor& tensor : network.tensors) EXPECT_NE(tensor.type.dtype, DType::kFloat64) << tensor.name;
+}
+
+TEST(Optimize, FoldsInDoublePrecisionAndSaysWhatBecameFloat32) {
+  Builder b;
+  const int x = b.n.AddInput("x", {DType::kFloat64, {2}});
+  const int one = b.Op("sub", {b.n.AddConstant("a", Doubles({}, {1e9 + 1})), b.n.AddConstant("b", Doubles({}, {1e9}))});
+  const int y = b.Op("add", {x, one});
+  const Network network = b.Out({y, b.Op("sub", {b.n.AddConstant("c", Doubles({2}, {1e9 + 2, 1})), b.n.AddConstant("d", Doubles({}, {1e9}))})});
+  std::vector<std::string> warnings;
+  const auto optimized = Optimize(network, {}, &warnings);
+  ASSERT_TRUE(optimized.ok()) << optimized.status();
+  EXPECT_EQ(warnings, std::vector<std::string>{"the model has 4 tensors of type float64 (the first is 'x'), computed in float32; float32 is also the "
+                                               "type of its input 'x' and output 'add_1', 'sub_2'"});
+  const auto got = EvaluateNetwork(*optimized, {Array::FromFloats({2}, {2, 3})});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ((*got)[0].at(0), 3);
+  EXPECT_EQ((*got)[1].at(0), 2);
+
+  ModelOptions strict;
+  strict.strict = true;
+  EXPECT_EQ(Optimize(network, strict).status(),
+            absl::InvalidArgumentError("the model has 4 tensors of type float64 (the first is 'x'), which --strict refuses: leave it out to compute in "
+                                       "float32, or export the model in float32"));
+  warnings.clear();
+  EXPECT_TRUE(Optimize(SmallResidual(), strict, &warnings).ok());
+  EXPECT_TRUE(warnings.empty());
+}
+
 }  // namespace
 }  // namespace diapason

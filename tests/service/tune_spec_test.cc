@@ -35,6 +35,7 @@ TuneSpec Everything() {
   spec.deterministic = true;
   spec.cold_start = true;
   spec.no_check = true;
+  spec.options.strict = true;
   return spec;
 }
 
@@ -57,6 +58,7 @@ TEST(TuneSpec, EveryOptionArrives) {
   EXPECT_EQ(read->deterministic, true);
   EXPECT_EQ(read->cold_start, true);
   EXPECT_EQ(read->no_check, true);
+  EXPECT_EQ(read->options.strict, true);
 }
 
 TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {

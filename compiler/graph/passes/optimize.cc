@@ -1,9 +1,32 @@
+#include "absl/strings/str_cat.h"
 #include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
 
-absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options) {
+namespace {
+
+// Behind the folding, so that constants are computed in double precision and rounded once.
+absl::Status NarrowDoubles(Network& network, const ModelOptions& options, std::vector<std::string>* warnings) {
+  const DoubleTensors doubles = FindDoubles(network);
+  if (doubles.count == 0) return absl::OkStatus();
+  const std::string has = absl::StrCat("the model has ", doubles.count, doubles.count == 1 ? " tensor" : " tensors", " of type float64 (",
+                                       doubles.count == 1 ? "" : "the first is ", doubles.first, ")");
+  if (options.strict) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(has, ", which --strict refuses: leave it out to compute in float32, or export the model in float32"));
+  }
+  std::string ports;
+  if (!doubles.inputs.empty()) absl::StrAppend(&ports, "; float32 is also the type of its input ", doubles.inputs);
+  if (!doubles.outputs.empty())
+    absl::StrAppend(&ports, ports.empty() ? "; float32 is also the type of its" : " and", " output ", doubles.outputs);
+  if (warnings != nullptr) warnings->push_back(absl::StrCat(has, ", computed in float32", ports));
+  return ConvertDoubles(network);
+}
+
+}  // namespace
+
+absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, std::vector<std::string>* warnings) {
   RETURN_IF_ERROR(network.Validate());
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
@@ -11,6 +34,7 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options) {
   RETURN_IF_ERROR(FoldBatchNorm(network));
   RETURN_IF_ERROR(SinkViews(network));
   RETURN_IF_ERROR(MergeProjections(network));
+  RETURN_IF_ERROR(NarrowDoubles(network, options, warnings));
   // Behind the folding, so that weights are rounded once.
   if (options.dtype == DType::kFloat16) RETURN_IF_ERROR(ConvertToHalf(network));
   RETURN_IF_ERROR(EliminateDeadCode(network));
