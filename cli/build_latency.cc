@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "compiler/build/measure_latency.h"
+#include "compiler/build/random_inputs.h"
 #include "compiler/tensor/check.h"
 #include "scheduler/objective.h"
 

@@ -19,8 +19,10 @@
 #include "cli/table.h"
 #include "cli/tensor_file.h"
 #include "compiler/build/check_package.h"
+#include "compiler/build/open_package.h"
 #include "compiler/build/package.h"
 #include "compiler/build/plans.h"
+#include "compiler/build/random_inputs.h"
 #include "compiler/graph/passes/constants.h"
 #include "compiler/tensor/check.h"
 
@@ -237,7 +239,8 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
 }
 
 absl::Status RunRun(const RunFlags& flags, Session& session) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> plans, PlanRunner::Load(flags.package));
+  ASSIGN_OR_RETURN(Package package, OpenPackage(flags.package));
+  ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> plans, PlanRunner::Load(std::move(package)));
   ASSIGN_OR_RETURN(const auto files, ReadInputs(flags, plans->package()));
   ASSIGN_OR_RETURN(const std::vector<SymbolSizes> combinations, CombinationsToRun(flags, plans->package(), files));
   std::vector<RunReport> reports;

@@ -265,7 +265,7 @@ absl::Status Layout::Make() {
     const TaskKernels& kernels = request_.tasks[i];
     manifest_.tasks.push_back({task.name, FileName(i, task.name), task.workload_key, placed.weight, kernels.record,
                                kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary),
-                               placed.place});
+                               placed.place, task.dag.inputs(), task.dag.outputs()});
   }
   std::vector<const Program*> programs;
   for (const TaskKernels& kernels : request_.tasks) programs.push_back(&kernels.program);
@@ -359,7 +359,7 @@ absl::StatusOr<PackageContents> AssemblePackage(const PackageRequest& request) {
   contents.weights = std::move(weights.bytes());
   for (size_t i = 0; i < request.tasks.size(); ++i) {
     contents.programs.push_back(request.tasks[i].program);
-    contents.dags.push_back(request.partition.tasks[request.partition.programs[i].task].dag);
+    contents.dags.push_back(SerializeDag(request.partition.tasks[request.partition.programs[i].task].dag));
   }
   return contents;
 }

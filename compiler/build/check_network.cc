@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "compiler/build/random_inputs.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/build/open_package.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/thread_pool.h"
@@ -81,7 +82,7 @@ absl::StatusOr<std::vector<Program>> ReferenceNetwork::Impl::Compile() {
 absl::Status ReferenceNetwork::Impl::Prepare(std::vector<Program> naive) {
   const int count = static_cast<int>(manifest_.tasks.size());
   for (int task = 0; task < count; ++task) {
-    ASSIGN_OR_RETURN(ComputeDag dag, package_.ReadDag(task));
+    ASSIGN_OR_RETURN(ComputeDag dag, ReadDag(package_, task));
     dags_.push_back(std::move(dag));
   }
   if (naive.empty()) {

@@ -8,10 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "compiler/build/package_files.h"
 #include "compiler/runtime/executable.h"
-#include "compiler/runtime/fill.h"
 #include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
-#include "compiler/tensor/serialize.h"
 
 namespace diapason {
 namespace {
@@ -70,6 +68,13 @@ Package Package::WithPlan(int plan) const {
   return other;
 }
 
+Package Package::WithPlans(std::vector<PackageManifest> plans) const {
+  DIAPASON_CHECK(plans.size() == plans_->size());
+  Package other = *this;
+  other.plans_ = std::make_shared<const std::vector<PackageManifest>>(std::move(plans));
+  return other;
+}
+
 Package Package::InMemory(std::string name, std::shared_ptr<const PackageContents> contents) {
   Package package(std::move(name), std::vector<PackageManifest>{contents->manifest});
   package.contents_ = std::move(contents);
@@ -101,23 +106,9 @@ absl::StatusOr<Program> Package::ReadProgram(int task) const {
   return program;
 }
 
-absl::StatusOr<ComputeDag> Package::ReadDag(int task) const {
+absl::StatusOr<std::string> Package::ReadDag(int task) const {
   if (contents_ != nullptr) return contents_->dags[task];
-  const std::string path = absl::StrCat(dir_, "/tasks/", manifest().tasks[task].file, ".dag");
-  ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(path));
-  absl::StatusOr<ComputeDag> dag = ParseDag(bytes);
-  if (!dag.ok()) return Damaged(path, std::string(dag.status().message()));
-  return dag;
-}
-
-std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed) {
-  std::map<std::string, Array> inputs;
-  for (size_t i = 0; i < manifest.inputs.size(); ++i) {
-    const PackagePort& port = manifest.inputs[i];
-    Array& array = inputs[port.name] = Array(port.dtype, port.shape);
-    FillRandom(array, seed + i * 0x9e3779b97f4a7c15ull, port.valid_min, port.valid_max);
-  }
-  return inputs;
+  return ReadPackageFile(absl::StrCat(dir_, "/tasks/", manifest().tasks[task].file, ".dag"));
 }
 
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check) {
@@ -157,16 +148,22 @@ class PackageRunner::Loader {
         keep_other_plan_(keep_other_plan),
         constants_(constants) {}
   absl::Status Load();
+  absl::Status LoadFrom(const PlanParts& parts);
 
  private:
-  absl::Status AllocateTensors();
+  // With the constants of `parts`, or, where it is null, of the package.
+  absl::Status AllocateTensors(const PlanParts* parts);
   absl::Status LoadPrograms();
   absl::Status AddStep(const PackageStep& step);
+  absl::Status AddStepFrom(const PackageStep& step, const PlanParts::Step& parts);
+  // Binds tensors and workspaces.
+  absl::Status BindStep(Executable& executable, const PackageStep& step);
   // Binds a tensor to the program's buffer for a stage, where it has one.
   absl::Status BindStage(Executable& executable, int stage, int tensor);
   // Frees constants that no kernel of a run reads.
   void DropUnread();
   void TellPart(const PackageStep& step, Launch& launch) const;
+  std::vector<Launch> AllLaunches() const;
   // Takes the plan with parallel paths if that is faster.
   absl::Status TryPaths(std::vector<Launch> launches);
 
@@ -176,12 +173,14 @@ class PackageRunner::Loader {
   const bool keep_other_plan_;
   DeviceConstants& constants_;
   std::vector<Program> programs_;                       // by task
-  std::vector<ComputeDag> dags_;                        // by task
   std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
 };
 
-absl::Status PackageRunner::Loader::AllocateTensors() {
-  ASSIGN_OR_RETURN(const std::string weights, runner_.package_.ReadWeights());
+absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
+  std::string weights;
+  if (parts == nullptr) {
+    ASSIGN_OR_RETURN(weights, runner_.package_.ReadWeights());
+  }
   ASSIGN_OR_RETURN(runner_.arena_, device_.Allocate(manifest_.arena_bytes));
   for (const PackageTensor& tensor : manifest_.tensors) {
     std::shared_ptr<DeviceBuffer> buffer;
@@ -191,6 +190,10 @@ absl::Status PackageRunner::Loader::AllocateTensors() {
         break;
       }
       case Place::kConstant: {
+        if (parts != nullptr) {
+          buffer = parts->constants[runner_.tensors_.size()];
+          break;
+        }
         ASSIGN_OR_RETURN(buffer, constants_.Get(device_, weights, tensor.offset, tensor.bytes()));
         break;
       }
@@ -207,10 +210,12 @@ absl::Status PackageRunner::Loader::AllocateTensors() {
 
 absl::Status PackageRunner::Loader::LoadPrograms() {
   for (size_t i = 0; i < manifest_.tasks.size(); ++i) {
+    if (manifest_.tasks[i].output_stages.empty())
+      return absl::FailedPreconditionError(absl::StrCat("package '", runner_.package_.dir(),
+                                                        "' was built by an older diapason, which did not write what its steps bind; run it with "
+                                                        "'diapason run', or build it again"));
     ASSIGN_OR_RETURN(Program program, runner_.package_.ReadProgram(static_cast<int>(i)));
-    ASSIGN_OR_RETURN(ComputeDag dag, runner_.package_.ReadDag(static_cast<int>(i)));
     programs_.push_back(std::move(program));
-    dags_.push_back(std::move(dag));
   }
   modules_.resize(programs_.size());
   return absl::OkStatus();
@@ -218,7 +223,7 @@ absl::Status PackageRunner::Loader::LoadPrograms() {
 
 absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage, int tensor) {
   const int index = executable.BufferOfStage(stage);
-  if (index < 0) return absl::OkStatus();
+  if (index < 0 || runner_.tensors_[tensor] == nullptr) return absl::OkStatus();
   const ProgramBuffer& wanted = executable.program().buffers[index];
   const PackageTensor& given = manifest_.tensors[tensor];
   if (wanted.elements != given.elements || wanted.dtype != given.dtype)
@@ -232,20 +237,12 @@ absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage,
   return absl::OkStatus();
 }
 
-absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
+absl::Status PackageRunner::Loader::BindStep(Executable& executable, const PackageStep& step) {
   const std::string manifest_path = absl::StrCat(runner_.package_.dir(), "/", kManifestFile);
-  const ComputeDag& dag = dags_[step.task];
-  const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
+  const PackageTask& task = manifest_.tasks[step.task];
+  const std::vector<int>&inputs = task.input_stages, &outputs = task.output_stages;
   if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
-    return Damaged(manifest_path, absl::StrCat("a step does not fit its task '", manifest_.tasks[step.task].name, "'"));
-  absl::StatusOr<std::unique_ptr<Executable>> made =
-      Executable::Create(device_, programs_[step.task], modules_[step.task]);
-  if (!made.ok())
-    return absl::Status(
-        made.status().code(),
-        absl::StrCat("loading the kernels of task '", manifest_.tasks[step.task].name, "': ", made.status().message()));
-  Executable& executable = **made;
-  modules_[step.task] = executable.module();
+    return Damaged(manifest_path, absl::StrCat("a step does not fit its task '", task.name, "'"));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
   for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));
   for (const auto& [buffer, offset] : step.workspaces) {
@@ -257,9 +254,32 @@ absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
     executable.Bind(buffer, view.get());
     runner_.scratch_.push_back(std::move(view));
   }
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::AddStep(const PackageStep& step) {
+  absl::StatusOr<std::unique_ptr<Executable>> made =
+      Executable::Create(device_, programs_[step.task], modules_[step.task]);
+  if (!made.ok())
+    return absl::Status(
+        made.status().code(),
+        absl::StrCat("loading the kernels of task '", manifest_.tasks[step.task].name, "': ", made.status().message()));
+  Executable& executable = **made;
+  modules_[step.task] = executable.module();
+  RETURN_IF_ERROR(BindStep(executable, step));
   RETURN_IF_ERROR(executable.AllocateRest());
   RETURN_IF_ERROR(executable.RunPrologue());
   runner_.steps_.push_back(*std::move(made));
+  return absl::OkStatus();
+}
+
+absl::Status PackageRunner::Loader::AddStepFrom(const PackageStep& step, const PlanParts::Step& parts) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Executable> made, Executable::Create(device_, parts.program, parts.module));
+  RETURN_IF_ERROR(BindStep(*made, step));
+  for (size_t i = 0; i < parts.prepared.size(); ++i)
+    if (parts.prepared[i] != nullptr) made->Share(static_cast<int>(i), parts.prepared[i]);
+  RETURN_IF_ERROR(made->AllocateRest(/*for_prologue=*/false));
+  runner_.steps_.push_back(std::move(made));
   return absl::OkStatus();
 }
 
@@ -282,11 +302,7 @@ void PackageRunner::Loader::TellPart(const PackageStep& step, Launch& launch) co
     if (launch.args[i] == runner_.tensors_[step.outputs[0]].get()) launch.parts[i] = {step.outputs[0] + 1, place.offset};
 }
 
-absl::Status PackageRunner::Loader::Load() {
-  RETURN_IF_ERROR(LoadPrograms());
-  RETURN_IF_ERROR(AllocateTensors());
-  for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
-  DropUnread();
+std::vector<Launch> PackageRunner::Loader::AllLaunches() const {
   std::vector<Launch> launches;
   for (size_t s = 0; s < runner_.steps_.size(); ++s) {
     for (Launch& launch : runner_.steps_[s]->Launches()) {
@@ -294,8 +310,24 @@ absl::Status PackageRunner::Loader::Load() {
       launches.push_back(std::move(launch));
     }
   }
+  return launches;
+}
+
+absl::Status PackageRunner::Loader::Load() {
+  RETURN_IF_ERROR(LoadPrograms());
+  RETURN_IF_ERROR(AllocateTensors(nullptr));
+  for (const PackageStep& step : manifest_.steps) RETURN_IF_ERROR(AddStep(step));
+  DropUnread();
+  std::vector<Launch> launches = AllLaunches();
   ASSIGN_OR_RETURN(runner_.plan_, device_.MakePlan(launches));
   return TryPaths(std::move(launches));
+}
+
+absl::Status PackageRunner::Loader::LoadFrom(const PlanParts& parts) {
+  RETURN_IF_ERROR(AllocateTensors(&parts));
+  for (size_t i = 0; i < manifest_.steps.size(); ++i) RETURN_IF_ERROR(AddStepFrom(manifest_.steps[i], parts.steps[i]));
+  ASSIGN_OR_RETURN(runner_.plan_, parts.parallel ? device_.MakeParallelPlan(AllLaunches()) : device_.MakePlan(AllLaunches()));
+  return absl::OkStatus();
 }
 
 // Some rounds of both plans in turns, each long enough to be told apart.
@@ -346,6 +378,29 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package packa
   return runner;
 }
 
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::FromParts(Package package, Device* device, const PlanParts& parts) {
+  std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), nullptr, device));
+  DeviceConstants unused;
+  RETURN_IF_ERROR(Loader(*runner, /*keep_other_plan=*/false, unused).LoadFrom(parts));
+  return runner;
+}
+
+PlanParts PackageRunner::Parts() const {
+  PlanParts parts;
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    parts.constants.push_back(manifest().tensors[i].place == Place::kConstant ? tensors_[i] : nullptr);
+  for (const auto& step : steps_) {
+    PlanParts::Step& part = parts.steps.emplace_back();
+    part.program = step->program();
+    part.program.binary.clear();
+    part.module = step->module();
+    part.prepared.resize(part.program.buffers.size());
+    for (int buffer : step->BuffersOf(BufferRole::kPrepared)) part.prepared[buffer] = step->kept(buffer);
+  }
+  parts.parallel = plan_->paths() > 1;
+  return parts;
+}
+
 absl::Status PackageRunner::SetInput(const std::string& name, const Array& value) {
   const std::vector<PackagePort>& inputs = manifest().inputs;
   const auto port = std::find_if(inputs.begin(), inputs.end(), [&](const PackagePort& p) { return p.name == name; });
@@ -374,6 +429,8 @@ absl::Status PackageRunner::Poison() {
 }
 
 absl::Status PackageRunner::Run() { return plan_->Run(); }
+
+absl::Status PackageRunner::Enqueue(void* stream) { return plan_->Enqueue(stream); }
 
 bool PackageRunner::UseOtherPlan() {
   if (other_plan_ == nullptr) return false;

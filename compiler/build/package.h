@@ -15,7 +15,6 @@
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {
@@ -25,7 +24,7 @@ struct PackageContents {
   PackageManifest manifest;
   std::string weights;            // as weights.bin
   std::vector<Program> programs;  // by task
-  std::vector<ComputeDag> dags;   // by task
+  std::vector<std::string> dags;  // by task, as bytes (tensor/serialize.h)
 };
 
 // The files of a package, or what would be in them. Nothing here needs a device.
@@ -33,6 +32,8 @@ class Package {
  public:
   // With its first plan. NotFound when `dir` is no package; else as PlansFromJson.
   static absl::StatusOr<Package> Open(const std::string& dir);
+  // The same files with other plans. REQUIRES: as many, and of the same tasks.
+  Package WithPlans(std::vector<PackageManifest> plans) const;
   // One that is on no disk; `name` stands for its folder in messages. The contents are not checked against each other.
   static Package InMemory(std::string name, std::shared_ptr<const PackageContents> contents);
 
@@ -48,7 +49,8 @@ class Package {
   // Each reads from disk, unless the package is in memory. DataLoss for a file that is not what the manifest says; NotFound for a missing one.
   absl::StatusOr<std::string> ReadWeights() const;
   absl::StatusOr<Program> ReadProgram(int task) const;
-  absl::StatusOr<ComputeDag> ReadDag(int task) const;
+  // As bytes (tensor/serialize.h): parsing them takes what this library does without (open_package.h).
+  absl::StatusOr<std::string> ReadDag(int task) const;
 
  private:
   Package(std::string dir, std::vector<PackageManifest> plans);
@@ -57,9 +59,6 @@ class Package {
   int plan_ = 0;
   std::shared_ptr<const PackageContents> contents_;  // null: on disk
 };
-
-// Random values for every input, as the measuring of tasks draws them (runtime/fill.h). Keys are names.
-std::map<std::string, Array> RandomInputs(const PackageManifest& manifest, uint64_t seed);
 
 // Unavailable when a library that the package calls is not here, as `check` says of each; the sentence names the package, the
 // library and the mend.
@@ -78,6 +77,18 @@ class DeviceConstants {
 // The device of the package's target. Unavailable when there is none here.
 absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package);
 
+// What runners of one plan have in common on a device: constants, what is prepared from them, kernels. Must not outlive the device.
+struct PlanParts {
+  struct Step {
+    Program program;  // without its binary
+    std::shared_ptr<const Module> module;
+    std::vector<std::shared_ptr<DeviceBuffer>> prepared;  // by buffer of the program; null for those that are not prepared
+  };
+  std::vector<std::shared_ptr<DeviceBuffer>> constants;  // by tensor; null for others, and for those that only prologues read
+  std::vector<Step> steps;
+  bool parallel = false;  // whether parallel paths were measured to be faster
+};
+
 // One plan of a package, loaded on a device. One thread at a time.
 class PackageRunner {
  public:
@@ -90,8 +101,13 @@ class PackageRunner {
   // used while loading only.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(Package package, Device* device = nullptr,
                                                              bool keep_other_plan = false, DeviceConstants* constants = nullptr);
+  // Another runner of the plan whose parts these are, which reads no files: it has memory of its own for inputs and intermediate tensors. It may
+  // run at the same time as others. `device`: of the same GPU or processor as that of the parts; outlives it. ResourceExhausted when memory
+  // is out.
+  static absl::StatusOr<std::unique_ptr<PackageRunner>> FromParts(Package package, Device* device, const PlanParts& parts);
   ~PackageRunner();
 
+  PlanParts Parts() const;
   const Package& package() const { return package_; }
   const PackageManifest& manifest() const { return package_.manifest(); }
   Device& device() const { return *device_; }
@@ -102,9 +118,14 @@ class PackageRunner {
   absl::Status SetInputs(const std::map<std::string, Array>& values);
   // Fills the memory of intermediate tensors with 0xff bytes, NaN for floats: what a run reads without having written it shows.
   absl::Status Poison();
+  // Memory of an input or output, by position in the manifest; outputs hold their values after a run. One buffer may be several of them.
+  DeviceBuffer& input(int index) { return *tensors_[manifest().inputs[index].tensor]; }
+  const DeviceBuffer& output(int index) const { return *tensors_[manifest().outputs[index].tensor]; }
   // One run of the network with the inputs set. Aborted for a fault of a kernel; the runner is then of no more use on
   // cuda.
   absl::Status Run();
+  // One run behind what `stream` holds (Plan::Enqueue).
+  absl::Status Enqueue(void* stream);
   // So many of them back to back, without waiting in between. REQUIRES: times >= 1.
   absl::Status RunTimes(int64_t times);
   // The outputs of the last run, in order of the manifest.

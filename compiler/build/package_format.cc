@@ -52,6 +52,7 @@ Json ToJson(const PackageTask& task) {
           {"schedule", task.schedule},
           {"estimated_us", task.estimated_seconds * 1e6},
           {"checksum", task.checksum}};
+  if (!task.output_stages.empty()) json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
   const OutputPlace& place = task.place;
   if (!place.whole())
     json["place"] = Json{{"row", place.row}, {"stride", place.stride}, {"offset", place.offset}, {"elements", place.elements}};
@@ -109,6 +110,10 @@ PackageTask TaskOf(const Json& json) {
   task.schedule = json.at("schedule").get<std::string>();
   task.estimated_seconds = json.at("estimated_us").get<double>() * 1e-6;
   task.checksum = json.at("checksum").get<uint64_t>();
+  if (json.contains("stages")) {
+    task.input_stages = json.at("stages").at("inputs").get<std::vector<int>>();
+    task.output_stages = json.at("stages").at("outputs").get<std::vector<int>>();
+  }
   if (json.contains("place")) {
     const Json& place = json.at("place");
     task.place = {place.at("row").get<int64_t>(), place.at("stride").get<int64_t>(), place.at("offset").get<int64_t>(),

@@ -20,6 +20,9 @@
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
 //    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum",
+//                 "stages": {"inputs": [0, 1], "outputs": [4]},          stages of the task's dag, and so buffers of its program, that the
+//                                                                        inputs and outputs of its steps stand for; packages of older
+//                                                                        builds have none, and are run by `diapason run` alone
 //                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the output is a part of a
 //                                                                        larger tensor; left out where it is not
 //    "tensors": [{"name", "dtype", "elements", "place", "offset"}],      place: input, constant (offset into
@@ -97,6 +100,9 @@ struct PackageTask {
   double estimated_seconds = 0;  // of one run, as recorded; 0: unknown
   uint64_t checksum = 0;         // of the binary, or of the source where there is none
   OutputPlace place{};           // of the output in the tensor that a step names
+  // What the inputs and outputs of its steps stand for in its program (ProgramBuffer::stage). No outputs: the manifest does not say, and
+  // the task's dag does (build/open_package.h).
+  std::vector<int> input_stages{}, output_stages{};
 };
 
 struct PackageTensor {

@@ -158,20 +158,6 @@ absl::StatusOr<PlanChoice> ChoosePlan(const Package& package, const SymbolSizes&
   return PlanChoice{static_cast<int>(plan - plans.begin()), given};
 }
 
-std::map<std::string, Array> RandomInputs(const PackageManifest& plan, const SymbolSizes& given, uint64_t seed) {
-  PackageManifest of_sizes;
-  of_sizes.inputs = plan.inputs;
-  for (PackagePort& port : of_sizes.inputs)
-    for (size_t d = 0; d < port.symbols.size(); ++d)
-      if (!port.symbols[d].empty()) port.shape[d] = given.at(port.symbols[d]);
-  std::map<std::string, Array> inputs = RandomInputs(of_sizes, seed);
-  const auto mask = inputs.find(plan.mask);
-  if (plan.mask.empty() || mask == inputs.end()) return inputs;
-  for (int64_t i = 0, n = mask->second.elements(); i < n; ++i)
-    IsFloat(mask->second.dtype) ? mask->second.set(i, 1) : mask->second.set_int(i, 1);
-  return inputs;
-}
-
 std::map<std::string, Array> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs) {
   std::map<std::string, Array> padded;
   for (const auto& [name, value] : inputs) {
@@ -193,6 +179,10 @@ std::vector<Array> CutOutputs(const PackageManifest& plan, const SymbolSizes& gi
 
 absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Load(const std::string& dir, Device* device) {
   ASSIGN_OR_RETURN(Package package, Package::Open(dir));
+  return Load(std::move(package), device);
+}
+
+absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Load(Package package, Device* device) {
   std::unique_ptr<Device> owned;
   if (device == nullptr) {
     ASSIGN_OR_RETURN(owned, OpenDeviceOf(package));

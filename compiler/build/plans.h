@@ -30,8 +30,6 @@ absl::StatusOr<SymbolSizes> SizesOfInputs(const Package& package, const std::map
 // none, or a size is missing. A package of one plan without sizes has that.
 absl::StatusOr<PlanChoice> ChoosePlan(const Package& package, const SymbolSizes& given);
 
-// Random values for all inputs, of the given sizes instead of the plan's (RandomInputs). A mask is 1 everywhere.
-std::map<std::string, Array> RandomInputs(const PackageManifest& plan, const SymbolSizes& given, uint64_t seed);
 // Inputs of the given sizes as the plan takes them: rows are repeated, and a mask is continued by zeros.
 std::map<std::string, Array> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs);
 // What of the plan's outputs belongs to the given sizes.
@@ -43,6 +41,7 @@ class PlanRunner {
  public:
   // As PackageRunner::Load.
   static absl::StatusOr<std::unique_ptr<PlanRunner>> Load(const std::string& dir, Device* device = nullptr);
+  static absl::StatusOr<std::unique_ptr<PlanRunner>> Load(Package package, Device* device = nullptr);
 
   const Package& package() const { return package_; }
   // Errors as PackageRunner::Load.

@@ -161,6 +161,10 @@ class CpuDevice : public Device {
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
+  void* AddressOf(const DeviceBuffer& buffer) const override { return DataOf(buffer); }
+  std::unique_ptr<DeviceBuffer> Wrap(void* address, int64_t bytes) override {
+    return std::make_unique<CpuBuffer>(static_cast<uint8_t*>(address), bytes, /*owned=*/false);
+  }
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;

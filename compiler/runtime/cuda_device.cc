@@ -128,7 +128,7 @@ class CudaBuffer : public DeviceBuffer {
   const int64_t bytes_;
 };
 
-CUdeviceptr AddressOf(const DeviceBuffer& buffer) { return static_cast<const CudaBuffer&>(buffer).address(); }
+CUdeviceptr GpuAddressOf(const DeviceBuffer& buffer) { return static_cast<const CudaBuffer&>(buffer).address(); }
 
 class CudaModule : public Module {
  public:
@@ -164,6 +164,7 @@ class CudaPlan : public Plan {
   // of them in turn; null without such calls.
   absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths);
   absl::Status Run() override;
+  absl::Status Enqueue(void* stream) override;
   absl::StatusOr<double> Time(int64_t times) override;
   int paths() const override { return static_cast<int>(streams_.size()) + 1; }
 
@@ -197,7 +198,7 @@ absl::Status Call(PreparedCall& call, const std::vector<CUdeviceptr>& operands, 
   const auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void*>(static_cast<uintptr_t>(address)); };
   std::vector<void*> pointers;
   for (CUdeviceptr operand : operands) pointers.push_back(pointer(operand));
-  return call.Enqueue(pointers, workspace != nullptr ? pointer(AddressOf(*workspace)) : nullptr);
+  return call.Enqueue(pointers, workspace != nullptr ? pointer(GpuAddressOf(*workspace)) : nullptr);
 }
 
 absl::Status CudaPlan::Launch(Prepared& prepared, CUstream stream) {
@@ -306,6 +307,11 @@ absl::Status CudaPlan::Run() {
   return Check(cuda_.StreamSynchronize(stream_), "running kernels");
 }
 
+absl::Status CudaPlan::Enqueue(void* stream) {
+  RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
+  return Check(cuda_.GraphLaunch(graph_, static_cast<CUstream>(stream)), "launching a graph");
+}
+
 absl::StatusOr<double> CudaPlan::Time(int64_t times) {
   RETURN_IF_ERROR(Check(cuda_.CtxSetCurrent(context_), "selecting the GPU"));
   RETURN_IF_ERROR(Check(cuda_.EventRecord(start_, stream_), "recording an event"));
@@ -331,6 +337,9 @@ class CudaDevice : public Device {
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
+  absl::Status CopyOn(void* stream, DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
+  void* AddressOf(const DeviceBuffer& buffer) const override;
+  std::unique_ptr<DeviceBuffer> Wrap(void* address, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override { return MakePlanOn(launches, 1); }
@@ -394,14 +403,14 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::Allocate(int64_t bytes
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> CudaDevice::View(DeviceBuffer& of, int64_t offset, int64_t bytes) {
   DIAPASON_CHECK(offset >= 0 && bytes >= 0 && offset % 512 == 0 && offset + bytes <= of.bytes());
-  return std::make_unique<CudaBuffer>(nullptr, context_, AddressOf(of) + offset, bytes);
+  return std::make_unique<CudaBuffer>(nullptr, context_, GpuAddressOf(of) + offset, bytes);
 }
 
 absl::Status CudaDevice::CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) {
   DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes());
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyHtoDAsync(AddressOf(to), from, bytes, stream_), "copying to the GPU"));
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyHtoDAsync(GpuAddressOf(to), from, bytes, stream_), "copying to the GPU"));
   return Wait("copying to the GPU");
 }
 
@@ -409,7 +418,7 @@ absl::Status CudaDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t byt
   DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, AddressOf(from), bytes, stream_), "copying from the GPU"));
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, GpuAddressOf(from), bytes, stream_), "copying from the GPU"));
   return Wait("copying from the GPU");
 }
 
@@ -417,14 +426,30 @@ absl::Status CudaDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_
   DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoDAsync(AddressOf(to), AddressOf(from), bytes, stream_), "copying on the GPU"));
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, stream_), "copying on the GPU"));
   return Wait("copying on the GPU");
+}
+
+absl::Status CudaDevice::CopyOn(void* stream, DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+  DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
+  if (bytes == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Select());
+  return cuda_.ToStatus(
+      cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, static_cast<CUstream>(stream)), "copying on the GPU");
+}
+
+void* CudaDevice::AddressOf(const DeviceBuffer& buffer) const {
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(GpuAddressOf(buffer)));
+}
+
+std::unique_ptr<DeviceBuffer> CudaDevice::Wrap(void* address, int64_t bytes) {
+  return std::make_unique<CudaBuffer>(nullptr, context_, static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(address)), bytes);
 }
 
 absl::Status CudaDevice::Fill(DeviceBuffer& to, uint8_t value) {
   if (to.bytes() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemsetD8Async(AddressOf(to), value, to.bytes(), stream_), "filling a buffer"));
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemsetD8Async(GpuAddressOf(to), value, to.bytes(), stream_), "filling a buffer"));
   return Wait("filling a buffer");
 }
 
@@ -449,7 +474,7 @@ absl::StatusOr<Prepared> CudaDevice::Prepare(const Launch& launch) {
   Prepared prepared;
   prepared.kernel = launch.kernel;
   const Kernel& kernel = prepared.kernel;
-  for (const DeviceBuffer* arg : launch.args) prepared.args.push_back(AddressOf(*arg));
+  for (const DeviceBuffer* arg : launch.args) prepared.args.push_back(GpuAddressOf(*arg));
   if (kernel.library != nullptr) {
     RETURN_IF_ERROR(PrepareLibrary(*kernel.library, &prepared));
     return prepared;
@@ -481,7 +506,7 @@ absl::Status CudaDevice::PrepareLibrary(const LibraryCall& call, Prepared* prepa
   ASSIGN_OR_RETURN(const auto scratch, Allocate(result.elements * BytesOf(result.dtype)));
   ASSIGN_OR_RETURN(const auto workspace, Allocate(prepared->library->workspace_bytes()));
   std::vector<CUdeviceptr> operands = prepared->args;
-  operands.back() = AddressOf(*scratch);
+  operands.back() = GpuAddressOf(*scratch);
   RETURN_IF_ERROR(Call(*prepared->library, operands, workspace.get()));
   RETURN_IF_ERROR(Wait("calling a library"));
   warm_.insert(prepared->library.get());
@@ -523,7 +548,7 @@ absl::Status CudaDevice::Allow(const std::vector<Prepared>& launches) {
 std::vector<MemoryRange> MemoryOf(const Launch& launch) {
   std::vector<MemoryRange> memory;
   for (size_t i = 0; i < launch.args.size(); ++i) {
-    const CUdeviceptr begin = AddressOf(*launch.args[i]);
+    const CUdeviceptr begin = GpuAddressOf(*launch.args[i]);
     memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()), launch.writes.empty() || launch.writes[i],
                       launch.parts.empty() ? WrittenPart{} : launch.parts[i]});
   }

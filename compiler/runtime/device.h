@@ -57,6 +57,9 @@ class Plan {
   // Runs `times` times back to back and returns the seconds between start and end, by events on cuda, a steady clock on
   // cpu and opencl (with the queue finished).
   virtual absl::StatusOr<double> Time(int64_t times) = 0;
+  // Runs once behind what `stream` holds: on cuda a stream (CUstream) of the GPU's primary context, and returns without waiting; other devices
+  // have no streams, and run as Run does.
+  virtual absl::Status Enqueue(void* stream) { return Run(); }
   // Paths on which launches may run side by side; 1: all run in order.
   virtual int paths() const { return 1; }
 };
@@ -76,6 +79,12 @@ class Device {
   virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
   // Between two buffers of the device; by way of the host, unless a device knows better.
   virtual absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes);
+  // The same behind what `stream` holds, without waiting for it, as Plan::Enqueue.
+  virtual absl::Status CopyOn(void* stream, DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) { return Copy(to, from, bytes); }
+  // Where the buffer lies: an address of the host (cpu) or of the GPU (cuda); null where buffers have none (opencl).
+  virtual void* AddressOf(const DeviceBuffer& buffer) const { return nullptr; }
+  // Memory of somebody else's as a buffer, to copy from and to; it must outlive the buffer. Null where AddressOf gives none.
+  virtual std::unique_ptr<DeviceBuffer> Wrap(void* address, int64_t bytes) { return nullptr; }
   // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
   virtual absl::Status Fill(DeviceBuffer& to, uint8_t value) = 0;
   // InvalidArgument for a binary that does not load (opencl: the compiler's log); FailedPrecondition for one made for

@@ -46,7 +46,7 @@ absl::Status Validate(const Program& program) {
 }  // namespace
 
 Executable::Executable(Device& device, Program program, std::shared_ptr<const Module> module)
-    : device_(device), program_(std::move(program)), module_(std::move(module)), buffers_(program_.buffers.size()) {}
+    : device_(device), program_(std::move(program)), module_(std::move(module)), buffers_(program_.buffers.size()), kept_(program_.buffers.size()) {}
 
 absl::StatusOr<std::unique_ptr<Executable>> Executable::Create(Device& device, Program program,
                                                                std::shared_ptr<const Module> module) {
@@ -63,12 +63,19 @@ void Executable::Bind(int index, DeviceBuffer* buffer) {
   buffers_[index] = buffer;
 }
 
-absl::Status Executable::AllocateRest() {
+void Executable::Share(int index, std::shared_ptr<DeviceBuffer> buffer) {
+  Bind(index, buffer.get());
+  kept_[index] = std::move(buffer);
+}
+
+absl::Status Executable::AllocateRest(bool for_prologue) {
+  std::vector<bool> wanted(buffers_.size(), for_prologue);
+  for (const Kernel& kernel : program_.kernels)
+    for (int arg : kernel.args) wanted[arg] = true;
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i] != nullptr) continue;
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> made, device_.Allocate(program_.buffers[i].bytes()));
-    buffers_[i] = made.get();
-    owned_.push_back(std::move(made));
+    if (buffers_[i] != nullptr || !wanted[i]) continue;
+    ASSIGN_OR_RETURN(kept_[i], device_.Allocate(program_.buffers[i].bytes()));
+    buffers_[i] = kept_[i].get();
   }
   return absl::OkStatus();
 }

@@ -27,10 +27,14 @@ class Executable {
 
   // Uses `buffer`, kept by the caller, for program buffer `index`. REQUIRES: large enough; no plan made yet.
   void Bind(int index, DeviceBuffer* buffer);
-  // Allocates every buffer not bound. ResourceExhausted when memory is out.
-  absl::Status AllocateRest();
+  // The same of a buffer that is kept as long as this is.
+  void Share(int index, std::shared_ptr<DeviceBuffer> buffer);
+  // Allocates every buffer not bound; without `for_prologue`, those that kernels of a run use. ResourceExhausted when memory is out.
+  absl::Status AllocateRest(bool for_prologue = true);
   // Null for a buffer that is neither bound nor allocated.
   DeviceBuffer* buffer(int index) const { return buffers_[index]; }
+  // One that AllocateRest or Share gave it; null for others.
+  const std::shared_ptr<DeviceBuffer>& kept(int index) const { return kept_[index]; }
   // Indices of the buffers with a role, in order.
   std::vector<int> BuffersOf(BufferRole role) const;
   // The buffer that stands for a placeholder or output of the task's dag; -1 if there is none.
@@ -51,8 +55,8 @@ class Executable {
   Device& device_;
   const Program program_;
   const std::shared_ptr<const Module> module_;
-  std::vector<DeviceBuffer*> buffers_;                // by program index
-  std::vector<std::unique_ptr<DeviceBuffer>> owned_;  // those that AllocateRest made
+  std::vector<DeviceBuffer*> buffers_;               // by program index
+  std::vector<std::shared_ptr<DeviceBuffer>> kept_;  // by program index; null: somebody else keeps it
 };
 
 }  // namespace diapason

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "compiler/build/check_package.h"
+#include "compiler/build/open_package.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/build/testing.h"
 #include "tests/runtime/c_program.h"
 
@@ -304,16 +306,67 @@ TEST_F(PackageTest, DamagedFilesAreNamed) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(Path("p")))
     if (entry.is_regular_file() && entry.path().extension() != ".c") files.push_back(entry.path().string());
   EXPECT_GT(files.size(), 10u);
+  // What tasks compute is read for the check alone.
+  const auto load = [&](const std::string& file) {
+    absl::Status status = PackageRunner::Load(Path("p")).status();
+    if (!file.ends_with(".dag") || !status.ok()) return status;
+    const Package package = Package::Open(Path("p")).value();
+    for (size_t task = 0; status.ok() && task < package.manifest().tasks.size(); ++task)
+      status = ReadDag(package, static_cast<int>(task)).status();
+    return status;
+  };
   for (const std::string& file : files) {
     const std::string whole = ReadText(file);
     WriteText(file, whole.substr(0, whole.size() / 2));
-    EXPECT_EQ(PackageRunner::Load(Path("p")).status().code(), absl::StatusCode::kDataLoss) << file;
-    EXPECT_THAT(PackageRunner::Load(Path("p")).status().message(), HasSubstr(file));
+    EXPECT_EQ(load(file).code(), absl::StatusCode::kDataLoss) << file;
+    EXPECT_THAT(load(file).message(), HasSubstr(file));
     std::filesystem::remove(file);
-    EXPECT_EQ(PackageRunner::Load(Path("p")).status().code(), absl::StatusCode::kNotFound) << file;
+    EXPECT_EQ(load(file).code(), absl::StatusCode::kNotFound) << file;
     WriteText(file, whole);
   }
   EXPECT_TRUE(PackageRunner::Load(Path("p")).ok());
+}
+
+// Manifests of before there were "stages" leave to the dags what steps bind.
+TEST_F(PackageTest, PackagesOfOlderBuildsAreOpenedWithTheirDags) {
+  ASSERT_TRUE(BuildNaively(Path("p"), TinyClassifier(), TestTarget(TargetKind::kCpu)).ok());
+  const Package fresh = Package::Open(Path("p")).value();
+  nlohmann::ordered_json manifest = nlohmann::ordered_json::parse(ReadText(Path("p/manifest.json")));
+  for (auto& task : manifest["tasks"]) EXPECT_EQ(task.erase("stages"), 1u);
+  WriteText(Path("p/manifest.json"), manifest.dump());
+  EXPECT_EQ(PackageRunner::Load(Path("p")).status(),
+            absl::FailedPreconditionError("package '" + Path("p") +
+                                          "' was built by an older diapason, which did not write what its steps bind; run it with 'diapason run', "
+                                          "or build it again"));
+  const absl::StatusOr<Package> opened = OpenPackage(Path("p"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (size_t t = 0; t < fresh.manifest().tasks.size(); ++t) {
+    EXPECT_EQ(opened->manifest().tasks[t].input_stages, fresh.manifest().tasks[t].input_stages);
+    EXPECT_EQ(opened->manifest().tasks[t].output_stages, fresh.manifest().tasks[t].output_stages);
+  }
+  EXPECT_TRUE(PackageRunner::Load(*opened).ok());
+}
+
+// Runners that share constants, prepared weights and kernels do not disturb each other.
+TEST_F(PackageTest, RunnersFromPartsComputeTheSame) {
+  const Network network = TinyClassifier();
+  ASSERT_TRUE(BuildNaively(Path("p"), network, TestTarget(TargetKind::kCpu)).ok());
+  const Package package = Package::Open(Path("p")).value();
+  const std::unique_ptr<Device> device = OpenDeviceOf(package).value();
+  PlanParts parts;
+  {
+    const auto first = PackageRunner::Load(package, device.get()).value();
+    parts = first->Parts();
+  }
+  std::filesystem::remove_all(Path("p"));
+  const auto a = PackageRunner::FromParts(package, device.get(), parts).value();
+  const auto b = PackageRunner::FromParts(package, device.get(), parts).value();
+  const auto inputs_a = RandomInputs(package.manifest(), 1), inputs_b = RandomInputs(package.manifest(), 2);
+  ASSERT_TRUE(a->SetInputs(inputs_a).ok() && b->SetInputs(inputs_b).ok());
+  ASSERT_TRUE(a->Poison().ok() && b->Poison().ok());
+  ASSERT_TRUE(a->Run().ok() && b->Run().ok());
+  ExpectClose(a->Outputs().value(), Expected(network, inputs_a), 1e-5);
+  ExpectClose(b->Outputs().value(), Expected(network, inputs_b), 1e-5);
 }
 
 TEST_F(PackageTest, ChangedWeightsAndBinariesAreRefused) {

@@ -11,6 +11,7 @@
 
 #include "compiler/build/build_package.h"
 #include "compiler/build/package.h"
+#include "compiler/build/random_inputs.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/graph/evaluate.h"

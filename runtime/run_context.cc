@@ -1,0 +1,181 @@
+#include "runtime/run_context.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compiler/build/plans.h"
+#include "compiler/tensor/array.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+int64_t BytesOfShape(DType dtype, const std::vector<int64_t>& shape) {
+  int64_t bytes = BytesOf(dtype);
+  for (int64_t extent : shape) bytes *= extent;
+  return bytes;
+}
+
+// Its mutex, if the package's device is shared.
+std::unique_lock<std::mutex> Lock(LoadedPackage& package, bool shared) {
+  return shared ? std::unique_lock<std::mutex>(package.device_mutex()) : std::unique_lock<std::mutex>();
+}
+
+}  // namespace
+
+RunContext::RunContext(std::shared_ptr<LoadedPackage> package, std::unique_ptr<Device> owned)
+    : package_(std::move(package)),
+      owned_device_(std::move(owned)),
+      device_(owned_device_ != nullptr ? *owned_device_ : package_->device()),
+      runners_(package_->package().plans().size()),
+      sizes_(package_->package().manifest().sizes) {}
+
+absl::StatusOr<std::unique_ptr<RunContext>> RunContext::Create(std::shared_ptr<LoadedPackage> package, int threads) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, package->OpenForContext(threads));
+  std::unique_ptr<RunContext> context(new RunContext(std::move(package), std::move(device)));
+  RETURN_IF_ERROR(context->Prepare());
+  return context;
+}
+
+absl::Status RunContext::SetSize(const std::string& symbol, int64_t size) {
+  const auto known = sizes_.find(symbol);
+  if (known == sizes_.end()) {
+    const std::string there = sizes_.empty() ? std::string("its shapes are fixed")
+                                             : absl::StrCat("it has '", absl::StrJoin(package_->symbols(), "', '"), "'");
+    return absl::InvalidArgumentError(absl::StrCat("the package has no symbolic dimension '", symbol, "': ", there));
+  }
+  if (size < 1) return absl::InvalidArgumentError(absl::StrCat("'", symbol, "' cannot be ", size, ": give a size of at least 1"));
+  if (known->second != size) runner_ = nullptr;
+  known->second = size;
+  return absl::OkStatus();
+}
+
+void RunContext::SetSizes(const SymbolSizes& sizes) {
+  if (sizes == sizes_) return;
+  sizes_ = sizes;
+  runner_ = nullptr;
+}
+
+absl::Status RunContext::Prepare() {
+  if (runner_ != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const PlanChoice choice, ChoosePlan(package_->package(), sizes_));
+  std::unique_ptr<PackageRunner>& runner = runners_[choice.plan];
+  if (runner == nullptr) {
+    ASSIGN_OR_RETURN(const PlanParts* parts, package_->Parts(choice.plan));
+    const auto lock = Lock(*package_, owned_device_ == nullptr);
+    ASSIGN_OR_RETURN(runner, PackageRunner::FromParts(package_->package().WithPlan(choice.plan), &device_, *parts));
+  }
+  runner_ = runner.get();
+  DescribeTensors(runner_->manifest());
+  return absl::OkStatus();
+}
+
+void RunContext::DescribeTensors(const PackageManifest& plan) {
+  padded_ = plan.sizes != sizes_;
+  inputs_.clear();
+  outputs_.clear();
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const PackagePort& port = plan.inputs[i];
+    ContextTensor& tensor = inputs_.emplace_back(ContextTensor{port.shape, 0, nullptr});
+    for (size_t d = 0; d < port.symbols.size(); ++d)
+      if (!port.symbols[d].empty()) tensor.shape[d] = sizes_.at(port.symbols[d]);
+    tensor.bytes = BytesOfShape(port.dtype, tensor.shape);
+    if (!padded_) tensor.data = device_.AddressOf(runner_->input(static_cast<int>(i)));
+  }
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const PackagePort& port = plan.outputs[i];
+    ContextTensor& tensor = outputs_.emplace_back(ContextTensor{port.shape, 0, nullptr});
+    for (const PortGrowth& growth : port.grows) tensor.shape[growth.axis] = sizes_.at(growth.symbol) * growth.block;
+    tensor.bytes = BytesOfShape(port.dtype, tensor.shape);
+    if (!padded_) tensor.data = device_.AddressOf(runner_->output(static_cast<int>(i)));
+  }
+}
+
+absl::Status RunContext::CheckBuffers(absl::Span<const CallerBuffer> buffers, bool inputs) const {
+  const std::vector<ContextTensor>& tensors = inputs ? inputs_ : outputs_;
+  const std::vector<PackagePort>& ports = inputs ? runner_->manifest().inputs : runner_->manifest().outputs;
+  const char* const what = inputs ? "input" : "output";
+  if (!buffers.empty() && buffers.size() != tensors.size())
+    return absl::InvalidArgumentError(absl::StrCat(buffers.size(), " ", what, "s were given, and the package has ", tensors.size(),
+                                                   ": give all of them in order, or none to use the context's own memory"));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool own = buffers.empty() || buffers[i].data == nullptr;
+    if (own ? tensors[i].data != nullptr || tensors[i].bytes == 0 : static_cast<int64_t>(buffers[i].bytes) == tensors[i].bytes) continue;
+    const PackagePort port{ports[i].name, ports[i].dtype, tensors[i].shape, -1, 0, 0};
+    if (own)
+      return absl::InvalidArgumentError(absl::StrCat(what, " '", port.name, "' has no memory of the context's own here (",
+                                                     padded_ ? "its sizes are padded" : "OpenCL buffers have no address", "): give a buffer"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " '", port.name, "' is ", port.TypeText(), ", ", tensors[i].bytes, " bytes, and the buffer has ",
+                                                   buffers[i].bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunContext::Run(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+  RETURN_IF_ERROR(Prepare());
+  RETURN_IF_ERROR(CheckBuffers(inputs, true));
+  RETURN_IF_ERROR(CheckBuffers(outputs, false));
+  const auto lock = Lock(*package_, owned_device_ == nullptr);
+  return padded_ ? RunPadded(inputs, outputs) : RunExact(inputs, outputs);
+}
+
+absl::Status RunContext::RunExact(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].data != nullptr && inputs[i].data != inputs_[i].data)
+      RETURN_IF_ERROR(device_.CopyIn(runner_->input(static_cast<int>(i)), inputs[i].data, inputs_[i].bytes));
+  RETURN_IF_ERROR(runner_->Run());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].data != nullptr && outputs[i].data != outputs_[i].data)
+      RETURN_IF_ERROR(device_.CopyOut(outputs[i].data, runner_->output(static_cast<int>(i)), outputs_[i].bytes));
+  return absl::OkStatus();
+}
+
+absl::Status RunContext::RunPadded(absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+  const PackageManifest& plan = runner_->manifest();
+  std::map<std::string, Array> values;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Array& value = values[plan.inputs[i].name] = Array(plan.inputs[i].dtype, inputs_[i].shape);
+    if (!value.data.empty()) std::memcpy(value.data.data(), inputs[i].data, value.data.size());
+  }
+  RETURN_IF_ERROR(runner_->SetInputs(PadInputs(plan, values)));
+  RETURN_IF_ERROR(runner_->Run());
+  ASSIGN_OR_RETURN(std::vector<Array> results, runner_->Outputs());
+  results = CutOutputs(plan, sizes_, std::move(results));
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (!results[i].data.empty()) std::memcpy(outputs[i].data, results[i].data.data(), results[i].data.size());
+  return absl::OkStatus();
+}
+
+absl::Status RunContext::RunOnStream(void* stream, absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+  if (device_.kind() == TargetKind::kOpenCl)
+    return absl::InvalidArgumentError("a package for opencl has no streams: run it with memory of the host (diapason_run)");
+  if (device_.kind() == TargetKind::kCpu) {
+    if (stream == nullptr) return Run(inputs, outputs);
+    return absl::InvalidArgumentError("a package for cpu has no streams: give a null stream");
+  }
+  RETURN_IF_ERROR(Prepare());
+  if (padded_)
+    return absl::InvalidArgumentError(absl::StrCat("the inputs have ", SizesText(sizes_), ", and would have to be padded to ",
+                                                   SizesText(runner_->manifest().sizes),
+                                                   ", which is done in memory of the host alone: pad them, or use diapason_run"));
+  RETURN_IF_ERROR(CheckBuffers(inputs, true));
+  RETURN_IF_ERROR(CheckBuffers(outputs, false));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].data == nullptr || inputs[i].data == inputs_[i].data) continue;
+    const auto from = device_.Wrap(inputs[i].data, inputs_[i].bytes);
+    RETURN_IF_ERROR(device_.CopyOn(stream, runner_->input(static_cast<int>(i)), *from, inputs_[i].bytes));
+  }
+  RETURN_IF_ERROR(runner_->Enqueue(stream));
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].data == nullptr || outputs[i].data == outputs_[i].data) continue;
+    const auto to = device_.Wrap(outputs[i].data, outputs_[i].bytes);
+    RETURN_IF_ERROR(device_.CopyOn(stream, *to, runner_->output(static_cast<int>(i)), outputs_[i].bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace diapason
