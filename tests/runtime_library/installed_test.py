@@ -38,7 +38,8 @@ class Library(unittest.TestCase):
                 exported.add(fields[7])
         declared = set(re.findall(r"^DIAPASON_API [^;(]*?\b(diapason_\w+)\(", HEADER.read_text(), re.MULTILINE))
         self.assertGreater(len(declared), 20)
-        self.assertEqual(exported, {f"{name}@@DIAPASON_RUNTIME_1" for name in declared} | {"DIAPASON_RUNTIME_1"})
+        exported.discard("DIAPASON_RUNTIME_1")  # GNU ld exports the node's name, mold does not
+        self.assertEqual(exported, {f"{name}@@DIAPASON_RUNTIME_1" for name in declared})
 
     def test_the_soname_has_the_number_of_the_abi(self):
         abi = re.search(r"#define DIAPASON_RUNTIME_ABI (\d+)", HEADER.read_text()).group(1)
