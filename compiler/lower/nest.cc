@@ -46,15 +46,15 @@ ForKind NestBuilder::KindOf(int id, size_t position) const {
   return ForKind::kSerial;
 }
 
-// True for the innermost of the leading parallel, block and thread loops.
+// True for the innermost of the leading parallel, block and thread loops, or the outermost of them at which a stage is computed.
 bool NestBuilder::EndsOuter(int id, size_t position) const {
   auto outer = [&](size_t p) {
     const ForKind kind = KindOf(id, p);
     return kind == ForKind::kParallel || kind == ForKind::kBlockX || kind == ForKind::kThreadX;
   };
   for (size_t p = 0; p <= position; ++p)
-    if (!outer(p)) return false;
-  return position + 1 == state_.stage(id).order.size() || !outer(position + 1);
+    if (!outer(p) || (p < position && !StagesAt(id, p).empty())) return false;
+  return position + 1 == state_.stage(id).order.size() || !outer(position + 1) || !StagesAt(id, position).empty();
 }
 
 void NestBuilder::MarkUnrolled(int id) {
@@ -119,7 +119,7 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
 Stmt NestBuilder::EmitAttached(int id, size_t position) {
   const std::vector<int> stages = StagesAt(id, position);
   const bool in_turn = std::any_of(stages.begin(), stages.end(), [&](int child) {
-    return state_.stage(child).memory == Memory::kShared && NeedsEarlierLocal(child, stages);
+    return state_.stage(child).memory == Memory::kShared && ReadsAny(child, stages);
   });
   if (in_turn && split_.reduction < 0 && BulkCopiesAt(id, position).empty()) return EmitInTurn(stages);
   std::vector<Stmt> all;
@@ -148,25 +148,28 @@ std::vector<int> NestBuilder::StagesAt(int id, size_t position) const {
   return stages;
 }
 
-// Whether a stage in shared memory reads one of the stages at the same loop that each thread has for itself, if only through others.
-bool NestBuilder::NeedsEarlierLocal(int id, const std::vector<int>& stages) const {
-  for (int producer : state_.Producers(id)) {
-    if (std::count(stages.begin(), stages.end(), producer) == 0) continue;
-    if (state_.stage(producer).memory != Memory::kShared || NeedsEarlierLocal(producer, stages)) return true;
-  }
-  return false;
+// Whether a stage reads one of these stages that is in shared memory, or that each thread has for itself.
+bool NestBuilder::ReadsAny(int id, const std::vector<int>& stages) const {
+  const std::vector<int> producers = state_.Producers(id);
+  return std::any_of(producers.begin(), producers.end(), [&](int producer) { return std::count(stages.begin(), stages.end(), producer) > 0; });
 }
 
-// Stages computed at one loop in their order, where one in shared memory needs what threads have computed for themselves: barriers around each of those.
+// Stages computed at one loop in their order, where one in shared memory needs others that are computed there: a barrier in front of the first that reads what
+// other threads wrote since the last one.
 Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
   std::vector<Stmt> all;
+  std::vector<int> written;
+  if (serial_depth_ > 0) all.push_back(MakeBarrier());
   for (int child : stages) {
-    const bool shared = state_.stage(child).memory == Memory::kShared;
-    if (shared && serial_depth_ > 0) all.push_back(MakeBarrier());
+    if (ReadsAny(child, written)) {
+      all.push_back(MakeBarrier());
+      written.clear();
+    }
     PrepareValues(child);
     all.push_back(EmitStage(child));
-    if (shared) all.push_back(MakeBarrier());
+    if (state_.stage(child).memory == Memory::kShared) written.push_back(child);
   }
+  if (!written.empty()) all.push_back(MakeBarrier());
   return MakeSeq(all);
 }
 
@@ -280,7 +283,7 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
   serial_depth_ -= serial;
   Stmt body = attached ? MakeSeq({attached, rest}) : rest;
   if (id == root_ && position == 0 && split_.blocks > 1) body = MakeSeq({body, MakeClusterBarrier()});
-  // Buffers live inside the innermost of the leading parallel, block and thread loops.
+  // Where buffers live.
   if (id == root_ && EndsOuter(id, position)) body = WithAllocations(body);
   return Loop(id, position, body);
 }

@@ -61,7 +61,7 @@ class NestBuilder {
   Stmt EmitAttached(int id, size_t position);
   Stmt AttachedAt(int id, size_t position, bool shared);
   std::vector<int> StagesAt(int id, size_t position) const;
-  bool NeedsEarlierLocal(int id, const std::vector<int>& stages) const;
+  bool ReadsAny(int id, const std::vector<int>& stages) const;
   Stmt EmitInTurn(const std::vector<int>& stages);
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);

@@ -47,12 +47,11 @@ Stmt NestBuilder::EmitReduction(int id) {
   bool unsafe = false;
   const Expr value = LowerExpr(id, stage.op.body, &unsafe);
   const Guards guards = GuardsOf(id);
-  std::vector<Expr> update_guards;
-  if (root || unsafe) update_guards = guards.spatial;
+  std::vector<Expr> update_guards = guards.spatial;
   if (unsafe) update_guards.insert(update_guards.end(), guards.domain.begin(), guards.domain.end());
   if (unsafe || !PaddingIsHarmless(id))
     update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
-  const std::vector<Expr> stored = root ? guards.spatial : std::vector<Expr>{};
+  const std::vector<Expr>& stored = guards.spatial;
   const size_t held = RegisterPosition(id, first);
   const bool promote = (held > first || root) && HasReduction(id, held);
   int buffer = id;

@@ -164,6 +164,12 @@ bool Draft::IsBound(int stage) const {
   return false;
 }
 
+bool Draft::IsUnscheduled(int id) const {
+  const StageState& s = state_.stage(id);
+  return s.attach == StageState::Attach::kRoot && static_cast<int>(s.loops.size()) == s.axis_count() && !IsBound(id) && s.library == nullptr &&
+         s.op.unroll_axes.empty() && TileOf(id) == nullptr;
+}
+
 bool Draft::NeedsTiling(int id) const {
   const StageState& stage = state_.stage(id);
   if (!stage.computes() || !stage.op.unroll_axes.empty()) return false;
@@ -292,6 +298,14 @@ int BindCpu(Draft* draft, int stage, const std::string& prefix) {
 }
 
 }  // namespace
+
+Draft EndingElementwise(const Draft& draft, int root) {
+  Draft next = draft;
+  const StageState& s = next.state().stage(root);
+  const bool fresh = static_cast<int>(s.loops.size()) == s.axis_count() && s.attach == StageState::Attach::kRoot;
+  if (s.op.reduces() && fresh && s.library == nullptr) next.CacheWrite(root, Memory::kLocal);
+  return next;
+}
 
 int BindElementwise(Draft* draft, int stage, const std::string& prefix, bool hosts) {
   return draft->gpu() ? BindGpu(draft, stage, prefix, hosts) : BindCpu(draft, stage, prefix);

@@ -110,6 +110,7 @@ class Draft {
   // Axes of a reduction that each operand uses, although every operand is reused along some other axis: batch axes.
   std::vector<bool> BatchAxes(int stage, bool* gemm_like) const;
   bool IsBound(int stage) const;               // has block, thread or parallel loops
+  bool IsUnscheduled(int stage) const;         // a root whose loops are as they were made, nothing said about how they run
   // Loops of spatial and reduce axes before any step (ids are axis numbers).
   std::vector<int> SpatialAxes(int stage) const;
   std::vector<int> ReduceAxes(int stage) const;
@@ -127,6 +128,9 @@ class Draft {
   std::string name_;
   absl::Status status_;
 };
+
+// A draft whose kernel ends in an element-wise stage: a reduction at the end, that nothing is scheduled of, gets a copy-out stage.
+Draft EndingElementwise(const Draft& draft, int root);
 
 // Values for a tile of a loop: divisors of the extent, powers of two and 3*2^k up to min(extent rounded up, limit).
 std::vector<int32_t> TileValues(int64_t extent, int32_t limit);

@@ -8,12 +8,6 @@ namespace {
 
 constexpr int kNotRead = -1, kMoved = -2;
 
-bool IsFresh(const Draft& draft, int id) {
-  const StageState& s = draft.state().stage(id);
-  return s.attach == StageState::Attach::kRoot && static_cast<int>(s.loops.size()) == s.axis_count() && !draft.IsBound(id) &&
-         s.library == nullptr && s.op.unroll_axes.empty() && draft.TileOf(id) == nullptr;
-}
-
 // Follows indices from the root to the stages that it needs.
 class Finder {
  public:
@@ -37,7 +31,7 @@ class Finder {
       const int id = *it;
       const StageState& stage = state_.stage(id);
       if (places_.count(id) == 0 || !stage.computes() || stage.prologue) continue;
-      if (!IsFresh(draft_, id) || (state_.is_output(id) && id != root_)) return false;
+      if (!draft_.IsUnscheduled(id) || (state_.is_output(id) && id != root_)) return false;
       if (stage.op.reduces()) chain_.reductions.push_back(id);
       else if (id != root_) chain_.between.push_back(id);
       Visit(stage.op.body, [&](const ExprNode& e) {

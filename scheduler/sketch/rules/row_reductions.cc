@@ -16,15 +16,6 @@ constexpr int64_t kShortRow = 64;
 // Fewer rows leave most of a GPU idle when each is one thread's.
 constexpr int64_t kFewRows = 4096;
 
-// A draft whose kernel ends in an element-wise stage: a reduction at the end gets a copy-out stage.
-Draft EndingElementwise(const Draft& draft, int root) {
-  Draft next = draft;
-  const StageState& s = next.state().stage(root);
-  const bool fresh = static_cast<int>(s.loops.size()) == s.axis_count() && s.attach == StageState::Attach::kRoot;
-  if (s.op.reduces() && fresh && s.library == nullptr) next.CacheWrite(root, Memory::kLocal);
-  return next;
-}
-
 // One sketch while it is made: its draft and what its stages have in common.
 class Sketch {
  public:

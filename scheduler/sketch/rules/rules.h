@@ -7,6 +7,7 @@
 
 namespace diapason {
 
+std::unique_ptr<SketchRule> MakeAttention();
 std::unique_ptr<SketchRule> MakeSkip();
 std::unique_ptr<SketchRule> MakePrologue();
 std::unique_ptr<SketchRule> MakeInline();

@@ -210,6 +210,47 @@ inline ComputeDag SumOfSquares(int64_t rows, int64_t columns) {
   return b.Build({squares}).value();
 }
 
+// Attention of `groups` heads' keys and values by `heads` heads' queries, masked by a bias for each pair; keys are given by rows or, transposed, by columns.
+struct AttentionShape {
+  int64_t heads = 2, groups = 2, queries, keys, size, values;
+  bool masked = true, transposed_keys = false, joined = false;  // joined: heads side by side in the result, and a residual
+  DType dtype = DType::kFloat32;
+};
+
+inline ComputeDag Attention(const AttentionShape& s) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const auto at = [&](int stage, const Vars& i) { return Cast(DType::kFloat32, b.At(stage, i)); };
+  const auto group = [&](const Expr& head) { return s.groups == s.heads ? head : FloorDiv(head, s.heads / s.groups); };
+  const int q = b.Placeholder("q", {s.heads, s.queries, s.size}, s.dtype);
+  const int k = b.Placeholder("k", s.transposed_keys ? std::vector<int64_t>{s.groups, s.size, s.keys} : std::vector<int64_t>{s.groups, s.keys, s.size}, s.dtype);
+  const int v = b.Placeholder("v", {s.groups, s.keys, s.values}, s.dtype);
+  const std::vector<int64_t> shape{s.heads, s.queries, s.keys}, rows{s.heads, s.queries};
+  int seen = b.Reduce("scores", shape, {s.size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(at(q, {i[0], i[1], r[0]}), at(k, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
+  });
+  seen = b.Compute("scaled", shape, [&](const Vars& i) { return Mul(b.At(seen, i), FloatImm(0.3)); });
+  if (s.masked) {
+    const int mask = b.Placeholder("mask", {s.queries, s.keys});
+    seen = b.Compute("masked", shape, [&](const Vars& i) { return Add(b.At(seen, i), b.At(mask, {i[1], i[2]})); });
+  }
+  const int top = b.Reduce("top", rows, {s.keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) { return b.At(seen, {i[0], i[1], r[0]}); });
+  const int e = b.Compute("e", shape, [&](const Vars& i) { return Call("exp", {Sub(b.At(seen, i), b.At(top, {i[0], i[1]}))}); });
+  const int sum = b.Reduce("sum", rows, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) { return b.At(e, {i[0], i[1], r[0]}); });
+  const int weights = b.Compute("weights", shape, [&](const Vars& i) { return Div(b.At(e, i), b.At(sum, {i[0], i[1]})); });
+  const int y = b.Reduce("y", {s.heads, s.queries, s.values}, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(b.At(weights, {i[0], i[1], r[0]}), at(v, {group(i[0]), r[0], i[2]}));
+  });
+  if (!s.joined) {
+    if (s.dtype == DType::kFloat32) return b.Build({y}).value();
+    return b.Build({b.Compute("cast", {s.heads, s.queries, s.values}, [&](const Vars& i) { return Cast(s.dtype, b.At(y, i)); })}).value();
+  }
+  const int residual = b.Placeholder("residual", {s.heads, s.queries, s.values});
+  return b.Build({b.Compute("added", {s.heads, s.queries, s.values}, [&](const Vars& i) {
+            return Max(Add(b.At(y, i), b.At(residual, i)), FloatImm(0));
+          })}).value();
+}
+
 struct NamedDag {
   std::string name;
   ComputeDag dag;
@@ -247,6 +288,18 @@ inline std::vector<NamedDag> RowChains() {
       {"instance_norm", InstanceNorm(5, 12, 28)},
       {"instance_norm_odd", InstanceNorm(3, 7, 7)},
       {"sum_of_squares", SumOfSquares(7, 130)},
+  };
+}
+
+// Attentions with extents that tiles divide and others, of one query, with all that they may have.
+inline std::vector<NamedDag> Attentions() {
+  return {
+      {"attention", Attention({.queries = 32, .keys = 64, .size = 32, .values = 32})},
+      {"attention_odd", Attention({.heads = 3, .groups = 3, .queries = 13, .keys = 37, .size = 20, .values = 24, .joined = true})},
+      {"attention_transposed", Attention({.queries = 20, .keys = 50, .size = 16, .values = 40, .masked = false, .transposed_keys = true})},
+      {"attention_grouped", Attention({.heads = 4, .groups = 2, .queries = 9, .keys = 24, .size = 16, .values = 16})},
+      {"attention_one_query", Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32})},
+      {"attention_half", Attention({.queries = 16, .keys = 48, .size = 32, .values = 32, .dtype = DType::kFloat16})},
   };
 }
 

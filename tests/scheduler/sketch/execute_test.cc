@@ -158,6 +158,8 @@ TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
 
 TEST_P(ExecuteTest, CandidatesOfRowReductionsComputeTheDag) { RunSketches(testing::RowChains(), "row"); }
 
+TEST_P(ExecuteTest, CandidatesOfAttentionComputeTheDag) { RunSketches(testing::Attentions(), "attention"); }
+
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 

@@ -167,6 +167,7 @@ TEST_P(NumbersTest, AgreeForStrassensProducts) {
   CompareSketches(testing::EvenProducts(), "strassen", 10);
 }
 
+TEST_P(NumbersTest, AgreeForAttention) { CompareSketches(testing::Attentions(), "attention", 10); }
 TEST_P(NumbersTest, AgreeForRowReductions) { CompareSketches(testing::RowChains(), "row", 10); }
 
 INSTANTIATE_TEST_SUITE_P(Targets, NumbersTest, ::testing::Values("cpu", "opencl", "cuda -arch=sm_90"),

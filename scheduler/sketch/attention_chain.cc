@@ -1,0 +1,239 @@
+#include "scheduler/sketch/attention_chain.h"
+
+#include <algorithm>
+#include <map>
+
+namespace diapason {
+namespace {
+
+constexpr int kUnread = -1, kElsewhere = -2;
+
+bool IsFree(const Draft& draft, int id) { return draft.IsUnscheduled(id) && draft.state().stage(id).computes() && !draft.state().stage(id).prologue; }
+
+// The axis of a stage that an index is, counted through spatial and reduce axes; -1 if it is none.
+int AxisOf(const Stage& op, const Expr& index) {
+  for (size_t a = 0; a < op.axes.size(); ++a)
+    if (index == op.axes[a].var) return static_cast<int>(a);
+  for (size_t a = 0; a < op.reduce_axes.size(); ++a)
+    if (index == op.reduce_axes[a].var) return static_cast<int>(op.axes.size() + a);
+  return -1;
+}
+
+class AttentionFinder {
+ public:
+  AttentionFinder(const Draft& draft, int root) : draft_(draft), state_(draft.state()) { chain_.root = root; }
+
+  std::optional<AttentionChain> Run() {
+    if (FindProduct() && FindWeights() && Follow() && FindSeen() && NameAxes()) return chain_;
+    return std::nullopt;
+  }
+
+ private:
+  const Stage& op(int id) const { return state_.stage(id).op; }
+
+  // Loads of computed stages in a body.
+  std::vector<const ExprNode*> LoadsOf(int id) const {
+    std::vector<const ExprNode*> loads;
+    Visit(op(id).body, [&](const ExprNode& e) {
+      if (e.kind == ExprKind::kLoad) loads.push_back(&e);
+    });
+    return loads;
+  }
+
+  // The only reduction that the output reads, point by point, if through element-wise stages.
+  bool FindProduct() {
+    int id = chain_.root;
+    while (true) {
+      int next = -1;
+      for (int producer : state_.Producers(id)) {
+        if (!IsFree(draft_, producer) || !(op(producer).reduces() || ReadsReductions(producer))) continue;
+        if (next >= 0) return false;  // another branch: no plain epilogue
+        next = producer;
+      }
+      if (next < 0 || draft_.ElementwiseConsumer(next) != id) return false;
+      if (op(next).reduces()) {
+        chain_.product = next;
+        return op(next).combiner == Combiner::kSum && op(next).reduce_axes.size() == 1;
+      }
+      chain_.behind.push_back(next);
+      id = next;
+    }
+  }
+
+  // The operand that is computed: element-wise, and by rows of what is summed over.
+  bool FindWeights() {
+    const Stage& product = op(chain_.product);
+    const int key = static_cast<int>(product.axes.size());
+    const ExprNode* load = nullptr;
+    for (const ExprNode* l : LoadsOf(chain_.product)) {
+      if (!IsFree(draft_, l->buffer) || op(l->buffer).reduces()) continue;
+      const bool by_key = std::any_of(l->args.begin(), l->args.end(), [&](const Expr& i) { return AxisOf(product, i) == key; });
+      if (!by_key || !ReadsReductions(l->buffer)) continue;
+      if (load != nullptr && load->buffer != l->buffer) return false;
+      load = l;
+    }
+    if (load == nullptr || state_.Consumers(load->buffer) != std::vector<int>{chain_.product}) return false;
+    chain_.weights = load->buffer;
+    for (size_t d = 0; d < load->args.size(); ++d) {
+      const int axis = AxisOf(product, load->args[d]);
+      if (axis < 0 && op(chain_.weights).axes[d].extent > 1) return false;
+      if (axis >= 0 && std::count(product_axis_.begin(), product_axis_.end(), axis) > 0) return false;
+      product_axis_.push_back(axis);
+      if (axis == key) chain_.key_of_weights = static_cast<int>(d);
+    }
+    return chain_.key_of_weights >= 0;
+  }
+
+  // Directly or through element-wise stages.
+  bool ReadsReductions(int id) const {
+    for (int producer : state_.Producers(id)) {
+      if (!state_.stage(producer).computes() || state_.stage(producer).prologue) continue;
+      if (op(producer).reduces() || ReadsReductions(producer)) return true;
+    }
+    return false;
+  }
+
+  // From the weights to the scores; consumers before producers.
+  bool Follow() {
+    const int rank = static_cast<int>(op(chain_.weights).axes.size());
+    for (int d = 0; d < rank; ++d) places_[chain_.weights].push_back(d);
+    const std::vector<int>& order = state_.topological();
+    for (auto it = order.rbegin(); it != order.rend(); ++it) {
+      const int id = *it;
+      if (places_.count(id) == 0 || !state_.stage(id).computes() || state_.stage(id).prologue) continue;
+      if (!IsFree(draft_, id) || state_.is_output(id)) return false;
+      if (op(id).reduces()) {
+        if (IsRowReduction(id)) {
+          chain_.reductions.push_back(id);
+        } else if (IsWhole(id) && op(id).combiner == Combiner::kSum && op(id).reduce_axes.size() == 1 && chain_.scores < 0) {
+          chain_.scores = id;
+          continue;
+        } else {
+          return false;
+        }
+      } else if (id != chain_.weights) {
+        chain_.between.push_back(id);
+      }
+      for (const ExprNode* load : LoadsOf(id)) Place(id, *load);
+    }
+    std::reverse(chain_.reductions.begin(), chain_.reductions.end());
+    return chain_.scores >= 0 && !chain_.reductions.empty();
+  }
+
+  // By which dimension of the weights a producer's dimensions are read; a row's reduction reads its row along the keys.
+  void Place(int reader, const ExprNode& load) {
+    std::vector<int>& places = places_[load.buffer];
+    places.resize(load.args.size(), kUnread);
+    const int spatial = static_cast<int>(op(reader).axes.size());
+    for (size_t d = 0; d < load.args.size(); ++d) {
+      if (op(load.buffer).axes[d].extent == 1) continue;
+      const int axis = AxisOf(op(reader), load.args[d]);
+      int place = kElsewhere;
+      if (axis >= spatial) place = chain_.key_of_weights;
+      else if (axis >= 0) place = places_.at(reader)[axis];
+      places[d] = places[d] == kUnread || places[d] == place ? place : kElsewhere;
+    }
+  }
+
+  // Places of a stage's dimensions of more than one element, ascending.
+  std::vector<int> PlacesOf(int id) const {
+    std::vector<int> places;
+    for (size_t d = 0; d < op(id).axes.size(); ++d)
+      if (op(id).axes[d].extent > 1) places.push_back(places_.at(id)[d]);
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+
+  std::vector<int> LongDims(bool with_key) const {
+    std::vector<int> dims;
+    const Stage& weights = op(chain_.weights);
+    for (int d = 0; d < static_cast<int>(weights.axes.size()); ++d)
+      if (weights.axes[d].extent > 1 && (with_key || d != chain_.key_of_weights)) dims.push_back(d);
+    return dims;
+  }
+
+  bool IsWhole(int id) const { return PlacesOf(id) == LongDims(true); }
+  bool IsRowReduction(int id) const {
+    return PlacesOf(id) == LongDims(false) && op(id).reduce_axes.size() == 1 &&
+           op(id).terms() == op(chain_.weights).axes[chain_.key_of_weights].extent;
+  }
+
+  // The last stage that all that reads the scores reads them through.
+  bool FindSeen() {
+    chain_.seen = chain_.scores;
+    while (true) {
+      const std::vector<int> consumers = state_.Consumers(chain_.seen);
+      if (consumers.size() != 1 || op(consumers[0]).reduces() || consumers[0] == chain_.weights || !IsWhole(consumers[0])) break;
+      chain_.seen = consumers[0];
+    }
+    std::erase(chain_.between, chain_.seen);
+    return true;
+  }
+
+  int AxisAt(int id, int dim) const {
+    if (dim < 0) return -1;
+    const std::vector<int>& places = places_.at(id);
+    const auto it = std::find(places.begin(), places.end(), dim);
+    return it == places.end() ? -1 : static_cast<int>(it - places.begin());
+  }
+
+  // The query axis is the last of the weights' by which the other operand is not read.
+  bool NameAxes() {
+    const Stage& product = op(chain_.product);
+    std::vector<bool> in_values(product.axes.size(), false);
+    for (const ExprNode* load : LoadsOf(chain_.product)) {
+      if (load->buffer == chain_.weights) continue;
+      for (size_t a = 0; a < product.axes.size(); ++a)
+        for (const Expr& index : load->args) in_values[a] = in_values[a] || UsesVar(index, product.axes[a].var.get());
+    }
+    for (int a = 0; a < static_cast<int>(product.axes.size()); ++a) {
+      if (product.axes[a].extent == 1) continue;
+      const auto dim = std::find(product_axis_.begin(), product_axis_.end(), a);
+      if (dim != product_axis_.end() && !in_values[a]) {
+        chain_.query_of_product = a;
+        chain_.query_of_weights = static_cast<int>(dim - product_axis_.begin());
+      } else if (dim == product_axis_.end()) {
+        if (chain_.value_of_product >= 0) return false;
+        chain_.value_of_product = a;
+      }
+    }
+    chain_.keys = op(chain_.weights).axes[chain_.key_of_weights].extent;
+    if (chain_.query_of_product >= 0) chain_.queries = product.axes[chain_.query_of_product].extent;
+    if (chain_.value_of_product >= 0) chain_.values = product.axes[chain_.value_of_product].extent;
+    chain_.size = op(chain_.scores).terms();
+    chain_.query_of_seen = AxisAt(chain_.seen, chain_.query_of_weights);
+    chain_.key_of_seen = AxisAt(chain_.seen, chain_.key_of_weights);
+    for (int id : chain_.reductions) chain_.query_of_reductions.push_back(AxisAt(id, chain_.query_of_weights));
+    FindKeyRows();
+    return chain_.keys > 1 && chain_.value_of_product >= 0;
+  }
+
+  void FindKeyRows() {
+    const Stage& scores = op(chain_.scores);
+    const int key = AxisAt(chain_.scores, chain_.key_of_weights), query = AxisAt(chain_.scores, chain_.query_of_weights);
+    for (const ExprNode* load : LoadsOf(chain_.scores)) {
+      const auto uses = [&](int axis) {
+        return axis >= 0 && std::any_of(load->args.begin(), load->args.end(),
+                                        [&](const Expr& i) { return UsesVar(i, scores.axes[axis].var.get()); });
+      };
+      if (!uses(key) || uses(query) || load->args.empty()) continue;
+      if (UsesVar(load->args.back(), scores.reduce_axes[0].var.get())) chain_.key_rows = load->buffer;
+    }
+  }
+
+  const Draft& draft_;
+  const State& state_;
+  AttentionChain chain_;
+  std::vector<int> product_axis_;           // by dimension of the weights: the product's axis; -1: none
+  std::map<int, std::vector<int>> places_;  // by stage: of each dimension
+};
+
+}  // namespace
+
+std::optional<AttentionChain> FindAttention(const Draft& draft, int root) {
+  const StageState& s = draft.state().stage(root);
+  if (!IsFree(draft, root) || s.op.reduces() || s.op.axes.empty() || draft.state().outputs() != std::vector<int>{root}) return std::nullopt;
+  return AttentionFinder(draft, root).Run();
+}
+
+}  // namespace diapason

@@ -1,0 +1,39 @@
+// Attention: a product by the weights that a softmax makes of another product.
+//
+//     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e],   w = softmax over j of f(sum over d of q[b, i, d] * k[b, j, d])
+//
+// with f any element-wise function (a scale, a mask, a bias). All scores of some rows i fit on chip, so that one kernel computes the whole and the
+// matrix of scores is never in memory (rules/attention.cc).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "scheduler/sketch/draft.h"
+
+namespace diapason {
+
+struct AttentionChain {
+  int root = -1;                // element-wise, the output; reads `product` point by point
+  int product = -1;             // sums over keys
+  int weights = -1;             // element-wise: what the softmax gives, read by `product` alone
+  int scores = -1;              // sums over the size of a head
+  int seen = -1;                // what the softmax reads: `scores`, or an element-wise stage behind it
+  std::vector<int> reductions;  // over the keys of a row, producers first
+  std::vector<int> between;     // other element-wise stages, consumers first
+  std::vector<int> behind;      // element-wise stages between `product` and `root`, consumers first
+  // Axes of stages by what they stand for; -1 where a stage has none.
+  int query_of_product = -1;    // rows that share keys and values
+  int value_of_product = -1;    // along a value
+  int query_of_seen = -1, key_of_seen = -1;
+  int query_of_weights = -1, key_of_weights = -1;
+  std::vector<int> query_of_reductions;  // as `reductions`
+  int64_t queries = 1, keys = 1, values = 1, size = 1;  // extents; `size`: terms of a score
+  int key_rows = -1;            // the operand of `scores` that is read by key, if its last index runs along a head; else -1
+};
+
+// The attention that the dag's only output is, if it is one and nothing of it is scheduled yet. `root` is element-wise.
+std::optional<AttentionChain> FindAttention(const Draft& draft, int root);
+
+}  // namespace diapason

@@ -1,0 +1,280 @@
+// Attention (attention_chain.h) in one kernel. A block, or a core, has some rows of queries: their scores, what a softmax makes of them and its sums are
+// held on chip, so memory sees queries, keys, values and the result only. Rows that do not fit one at a time have no such sketch: to stream the keys
+// (Dao et al. 2022) is not a schedule of this dag but a rewriting of it.
+#include <algorithm>
+#include <cstdint>
+
+#include "scheduler/sketch/attention_chain.h"
+#include "scheduler/sketch/rules/rules.h"
+
+namespace diapason {
+namespace {
+
+// A row's reduction is made in so many parts side by side, each of some elements.
+constexpr int64_t kMostParts = 16, kLeastPart = 4;
+
+// Where decisions of a GPU's sketch start from: rows of threads, rows of a thread, threads along keys and values, keys of a thread.
+struct Start {
+  int32_t query_threads, query_rows, lanes, keys;
+};
+
+int64_t SharedBytes(const AttentionChain& a, const Start& s) {
+  const int64_t rows = int64_t{s.query_threads} * s.query_rows, parts = std::clamp<int64_t>(a.keys / kLeastPart, 1, kMostParts);
+  const int64_t per_row = 2 * a.keys + 2 * parts + 2;
+  const int64_t copy = a.key_rows < 0 ? 0 : int64_t{s.lanes} * s.keys * (a.size + 1);
+  return 4 * (rows * per_row + copy) + 256;
+}
+
+class AttentionSketch {
+ public:
+  AttentionSketch(Draft draft, AttentionChain chain) : draft_(std::move(draft)), a_(std::move(chain)), local_(a_.scores) {
+    for (const auto* inlined : {&a_.behind, &a_.between})
+      for (int id : *inlined) draft_.Do({StepKind::kInline, id, {}, {}, -1, {}});
+    if (a_.seen == a_.scores) local_ = draft_.CacheWrite(a_.scores, Memory::kLocal);
+  }
+
+  Draft Take() { return std::move(draft_); }
+
+  void BindBlocks(const Start& start) {
+    draft_.Name("attention_block");
+    const bool rows = a_.query_of_product >= 0;
+    const Factor ti = rows ? Hole("query.threads", {1, 2, 4, 8, 16}, start.query_threads) : Factor::Of(1);
+    const Factor ri = rows ? Hole("query.rows", {1, 2, 4, 8}, start.query_rows) : Factor::Of(1);
+    const Factor lanes = Hole("lanes", {16, 32, 64, 128}, start.lanes);
+    const Factor keys = Hole("keys", {1, 2, 4, 8}, start.keys);
+    const Factor threads = rows ? ti * lanes : lanes;
+
+    // The result: rows of threads by lanes along a value.
+    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_product, a_.value_of_product}), across, inside;
+    if (rows) {
+      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_product, {ti, ri});
+      outer.push_back(i[0]);
+      across.push_back(i[1]);
+      inside.push_back(i[2]);
+    }
+    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_product, {lanes});
+    across.push_back(e[1]);
+    inside.insert(inside.begin(), e[0]);
+    if (outer.empty()) outer.push_back(WholeLoop(a_.root, &inside[0]));
+    Order(a_.root, {outer, across, inside});
+    const int block = draft_.Fuse(a_.root, outer), thread = draft_.Fuse(a_.root, across);
+    draft_.Annotate(a_.root, block, Annotation::kBlockX);
+    draft_.Annotate(a_.root, thread, Annotation::kThreadX);
+    for (int loop : inside) draft_.Annotate(a_.root, loop, Annotation::kUnroll);
+    draft_.ComputeAt(a_.product, a_.root, {thread});
+    SumInRegisters(a_.product, "product.unroll");
+
+    Share(a_.weights, block);
+    ByThreads(a_.weights, draft_.SpatialAxes(a_.weights), threads);
+    for (int id : a_.reductions) ShareReduction(id, block, threads);
+    BindScores(block, ti, ri, lanes, keys, threads);
+  }
+
+  void BindCores() {
+    draft_.Name("attention_row");
+    const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
+    const Factor vector = Hole("value.vector", Lanes(a_.values, 2), NativeLanes());
+    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_product, a_.value_of_product}), middle, inside;
+    if (a_.query_of_product >= 0) {
+      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_product, {rows, ri});
+      outer.push_back(i[0]);
+      middle.push_back(i[1]);
+      inside.push_back(i[2]);
+    }
+    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_product, {vector});
+    middle.push_back(e[0]);
+    inside.push_back(e[1]);
+    if (outer.empty()) outer.push_back(WholeLoop(a_.root, &middle[0]));
+    Order(a_.root, {outer, middle, inside});
+    const int core = draft_.Fuse(a_.root, outer);
+    draft_.Annotate(a_.root, core, Annotation::kParallel);
+    draft_.Annotate(a_.root, inside.back(), Annotation::kVectorize);
+    draft_.ComputeAt(a_.product, a_.root, {middle.back()});
+    SumInRegisters(a_.product, "product.unroll");
+    draft_.Annotate(a_.product, a_.value_of_product, Annotation::kVectorize);
+
+    draft_.ComputeAt(a_.weights, a_.root, {core});
+    Vectorize(a_.weights, a_.key_of_weights, NativeLanes());
+    for (int id : a_.reductions) {
+      draft_.ComputeAt(id, a_.root, {core});
+      Vectorize(id, draft_.ReduceAxes(id)[0], NativeLanes());
+    }
+    BindScoresOfCore(core);
+  }
+
+ private:
+  int32_t NativeLanes() const { return static_cast<int32_t>(draft_.context().facts.vector_bytes / 4); }
+
+  // Powers of two up to so many vectors, and to the extent.
+  std::vector<int32_t> Lanes(int64_t extent, int vectors) const {
+    std::vector<int32_t> lanes{1};
+    for (int32_t w = 2; w <= vectors * NativeLanes() && w <= extent; w *= 2) lanes.push_back(w);
+    return lanes;
+  }
+
+  Factor Hole(const std::string& name, std::vector<int32_t> values, int32_t start) {
+    return draft_.OptionHole(name, std::move(values), start);
+  }
+
+  std::vector<int> OtherAxes(int stage, const std::vector<int>& axes) const {
+    std::vector<int> others = draft_.SpatialAxes(stage);
+    std::erase_if(others, [&](int axis) { return std::count(axes.begin(), axes.end(), axis) > 0; });
+    return others;
+  }
+
+  // A loop of one iteration around a loop, which becomes its inner piece.
+  int WholeLoop(int stage, int* loop) {
+    const std::vector<int> pieces = draft_.Split(stage, *loop, {Factor::Of(static_cast<int32_t>(std::max(a_.values, a_.keys)))});
+    *loop = pieces[1];
+    return pieces[0];
+  }
+
+  void Order(int stage, const std::vector<std::vector<int>>& levels) {
+    std::vector<int> order;
+    for (const std::vector<int>& level : levels) order.insert(order.end(), level.begin(), level.end());
+    draft_.Reorder(stage, order);
+  }
+
+  // A sum whose elements all stay in registers: some terms of each after those of the others.
+  void SumInRegisters(int stage, const std::string& name) {
+    const std::vector<int> terms = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Hole(name, {1, 2, 4, 8}, 4)});
+    const std::vector<int> spatial = draft_.SpatialAxes(stage);
+    Order(stage, {terms, spatial});
+    draft_.Annotate(stage, terms[1], Annotation::kUnroll);
+    for (int loop : spatial) draft_.Annotate(stage, loop, Annotation::kUnroll);
+  }
+
+  void Share(int stage, int block) {
+    draft_.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    draft_.ComputeAt(stage, a_.root, {block});
+  }
+
+  // Elements, in the order of these loops, by the threads of a block in turns.
+  void ByThreads(int stage, const std::vector<int>& loops, const Factor& threads) {
+    const std::vector<int> pieces = draft_.Split(stage, draft_.Fuse(stage, loops), {threads});
+    draft_.Annotate(stage, pieces[1], Annotation::kThreadX);
+  }
+
+  // Parts of rows by all threads, then rows.
+  void ShareReduction(int stage, int block, const Factor& threads) {
+    const int64_t parts = std::clamp<int64_t>(a_.keys / kLeastPart, 1, kMostParts);
+    if (parts > 1) {
+      const auto part = static_cast<int32_t>((a_.keys + parts - 1) / parts);
+      const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(part)});
+      draft_.Do({StepKind::kRfactor, stage, {pieces[0]}, {}, -1, {}});
+      const int partial = draft_.state().size() - 1;
+      std::vector<int> spatial = draft_.SpatialAxes(partial);
+      std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());  // neighbouring threads have parts of one row
+      Order(partial, {spatial, draft_.ReduceAxes(partial)});
+      Share(partial, block);
+      ByThreads(partial, spatial, threads);
+    }
+    Share(stage, block);
+    ByThreads(stage, draft_.SpatialAxes(stage), threads);
+  }
+
+  void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys, const Factor& threads) {
+    Share(a_.seen, block);
+    std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), across, inside;
+    if (a_.query_of_seen >= 0) {
+      const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {ti, ri});
+      outer.push_back(i[0]);
+      across.push_back(i[1]);
+      inside.push_back(i[2]);
+    }
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {keys, lanes});
+    outer.push_back(j[0]);
+    across.push_back(j[2]);
+    inside.push_back(j[1]);
+    Order(a_.seen, {outer, across, inside});
+    const int thread = draft_.Fuse(a_.seen, across);
+    draft_.Annotate(a_.seen, thread, Annotation::kThreadX);
+    for (int loop : inside) draft_.Annotate(a_.seen, loop, Annotation::kUnroll);
+    draft_.ComputeAt(local_, a_.seen, {thread});
+    SumInRegisters(local_, "score.unroll");
+    if (a_.key_rows < 0) return;
+    // Threads read keys across: by way of a copy, whose rows begin in different banks.
+    const int copy = draft_.CacheRead(a_.key_rows, Memory::kShared, {local_});
+    draft_.ComputeAt(copy, a_.seen, {j[0]});
+    ByThreads(copy, draft_.SpatialAxes(copy), threads);
+    draft_.Do({StepKind::kPadRows, copy, {}, {Factor::Of(1)}, -1, {}});
+  }
+
+  void BindScoresOfCore(int core) {
+    draft_.ComputeAt(a_.seen, a_.root, {core});
+    const bool along_head = a_.key_rows >= 0;
+    std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), inside;
+    if (a_.query_of_seen >= 0) {
+      const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
+      outer.push_back(i[0]);
+      inside.push_back(i[1]);
+    }
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {Hole("score.vector", Lanes(a_.keys, 2), NativeLanes())});
+    outer.push_back(j[0]);
+    inside.push_back(j[1]);
+    Order(a_.seen, {outer, inside});
+    draft_.Annotate(a_.seen, inside.back(), Annotation::kVectorize);
+    draft_.ComputeAt(local_, a_.seen, {j[0]});
+    if (along_head) {
+      Vectorize(local_, draft_.ReduceAxes(local_)[0], static_cast<int32_t>(std::min<int64_t>(NativeLanes(), a_.size)));
+      return;
+    }
+    SumInRegisters(local_, "score.unroll");
+    draft_.Annotate(local_, draft_.SpatialAxes(local_).back(), Annotation::kVectorize);
+  }
+
+  // The innermost loop becomes a vector of so many elements of an axis.
+  void Vectorize(int stage, int axis, int32_t lanes) {
+    const int loop = draft_.Split(stage, axis, {Factor::Of(lanes)})[1];
+    std::vector<int> order = draft_.state().stage(stage).order;
+    std::erase(order, loop);
+    order.push_back(loop);
+    draft_.Reorder(stage, order);
+    draft_.Annotate(stage, loop, Annotation::kVectorize);
+  }
+
+  Draft draft_;
+  const AttentionChain a_;
+  int local_;  // the sum that scores are
+};
+
+class Attention : public SketchRule {
+ public:
+  std::string name() const override { return "attention"; }
+  Answer Condition(const Draft& draft, int stage) const override {
+    if (!draft.state().is_output(stage)) return Answer::kSkip;
+    const Draft next = EndingElementwise(draft, stage);
+    if (!next.status().ok()) return Answer::kSkip;
+    const std::optional<AttentionChain> chain = FindAttention(next, stage);
+    if (!chain || (draft.gpu() && !StartOf(*chain, draft.context().facts))) return Answer::kSkip;
+    return Answer::kApplyAndSkipRest;
+  }
+  std::vector<Derived> Apply(const Draft& draft, int stage) const override {
+    const Draft start = EndingElementwise(draft, stage);
+    const AttentionChain chain = *FindAttention(start, stage);
+    AttentionSketch sketch(start, chain);
+    if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
+    else sketch.BindCores();
+    return {{sketch.Take(), false}};
+  }
+
+ private:
+  // The largest that fit; nothing if one row does not.
+  static std::optional<Start> StartOf(const AttentionChain& chain, const DeviceFacts& facts) {
+    for (const auto& [threads, rows] : {std::pair(4, 4), {4, 2}, {4, 1}, {2, 1}, {1, 1}}) {
+      if (threads * rows > 1 && threads * rows >= 2 * chain.queries) continue;
+      for (int32_t keys : {4, 2, 1}) {
+        const Start start{threads, rows, threads == 1 ? 128 : 32, keys};
+        if (start.query_threads * start.lanes > facts.max_threads_per_block) continue;
+        if (SharedBytes(chain, start) <= facts.max_shared_bytes) return start;
+      }
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SketchRule> MakeAttention() { return std::make_unique<Attention>(); }
+
+}  // namespace diapason
