@@ -40,24 +40,37 @@ class AttentionFinder {
     return loads;
   }
 
-  // The only reduction that the output reads, point by point, if through element-wise stages.
+  // The only reduction that the output reads if through element-wise stages, each of its elements for one of the output; axes may be in another order.
   bool FindProduct() {
-    int id = chain_.root;
-    while (true) {
-      int next = -1;
-      for (int producer : state_.Producers(id)) {
+    std::map<int, std::vector<int>> places;  // by stage: axes of the root by which its dimensions are read
+    for (int axis = 0; axis < static_cast<int>(op(chain_.root).axes.size()); ++axis) places[chain_.root].push_back(axis);
+    for (int id = chain_.root; id == chain_.root || !op(id).reduces(); id = chain_.product) {
+      chain_.product = -1;
+      for (const ExprNode* load : LoadsOf(id)) {
+        const int producer = load->buffer;
         if (!IsFree(draft_, producer) || !(op(producer).reduces() || ReadsReductions(producer))) continue;
-        if (next >= 0) return false;  // another branch: no plain epilogue
-        next = producer;
+        std::vector<int> read;
+        for (const Expr& index : load->args) {
+          const int axis = AxisOf(op(id), index);
+          read.push_back(axis < 0 ? kUnread : places.at(id)[axis]);
+        }
+        if (chain_.product >= 0 && (chain_.product != producer || places.at(producer) != read)) return false;
+        chain_.product = producer;
+        places[producer] = std::move(read);
       }
-      if (next < 0 || draft_.ElementwiseConsumer(next) != id) return false;
-      if (op(next).reduces()) {
-        chain_.product = next;
-        return op(next).combiner == Combiner::kSum && op(next).reduce_axes.size() == 1;
-      }
-      chain_.behind.push_back(next);
-      id = next;
+      if (chain_.product < 0 || state_.Consumers(chain_.product) != std::vector<int>{id}) return false;
+      if (!op(chain_.product).reduces()) chain_.behind.push_back(chain_.product);
     }
+    root_axis_ = places.at(chain_.product);
+    std::vector<bool> read(op(chain_.root).axes.size(), false);
+    for (size_t a = 0; a < root_axis_.size(); ++a) {
+      if (root_axis_[a] >= 0) read[root_axis_[a]] = true;
+      else if (op(chain_.product).axes[a].extent > 1) return false;
+    }
+    for (size_t a = 0; a < read.size(); ++a)
+      if (!read[a] && op(chain_.root).axes[a].extent > 1) return false;
+    return op(chain_.product).elements() == op(chain_.root).elements() && op(chain_.product).combiner == Combiner::kSum &&
+           op(chain_.product).reduce_axes.size() == 1;
   }
 
   // The operand that is computed: element-wise, and by rows of what is summed over.
@@ -198,32 +211,34 @@ class AttentionFinder {
       }
     }
     chain_.keys = op(chain_.weights).axes[chain_.key_of_weights].extent;
+    if (chain_.query_of_product >= 0) chain_.query_of_root = root_axis_[chain_.query_of_product];
+    if (chain_.value_of_product >= 0) chain_.value_of_root = root_axis_[chain_.value_of_product];
     if (chain_.query_of_product >= 0) chain_.queries = product.axes[chain_.query_of_product].extent;
     if (chain_.value_of_product >= 0) chain_.values = product.axes[chain_.value_of_product].extent;
     chain_.size = op(chain_.scores).terms();
     chain_.query_of_seen = AxisAt(chain_.seen, chain_.query_of_weights);
     chain_.key_of_seen = AxisAt(chain_.seen, chain_.key_of_weights);
     for (int id : chain_.reductions) chain_.query_of_reductions.push_back(AxisAt(id, chain_.query_of_weights));
-    FindKeyRows();
+    FindKeysRead();
     return chain_.keys > 1 && chain_.value_of_product >= 0;
   }
 
-  void FindKeyRows() {
+  void FindKeysRead() {
     const Stage& scores = op(chain_.scores);
-    const int key = AxisAt(chain_.scores, chain_.key_of_weights), query = AxisAt(chain_.scores, chain_.query_of_weights);
+    const int key = AxisAt(chain_.scores, chain_.key_of_weights);
+    std::vector<int> operands;
     for (const ExprNode* load : LoadsOf(chain_.scores)) {
-      const auto uses = [&](int axis) {
-        return axis >= 0 && std::any_of(load->args.begin(), load->args.end(),
-                                        [&](const Expr& i) { return UsesVar(i, scores.axes[axis].var.get()); });
-      };
-      if (!uses(key) || uses(query) || load->args.empty()) continue;
-      if (UsesVar(load->args.back(), scores.reduce_axes[0].var.get())) chain_.key_rows = load->buffer;
+      const bool by_key = std::any_of(load->args.begin(), load->args.end(), [&](const Expr& i) { return UsesVar(i, scores.axes[key].var.get()); });
+      if (by_key) chain_.keys_read = load->buffer;
+      operands.push_back(load->buffer);
     }
+    if (std::count(operands.begin(), operands.end(), chain_.keys_read) > 1) chain_.keys_read = -1;
   }
 
   const Draft& draft_;
   const State& state_;
   AttentionChain chain_;
+  std::vector<int> root_axis_;              // by axis of the product: the root's; -1: none
   std::vector<int> product_axis_;           // by dimension of the weights: the product's axis; -1: none
   std::map<int, std::vector<int>> places_;  // by stage: of each dimension
 };

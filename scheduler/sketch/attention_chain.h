@@ -15,7 +15,7 @@
 namespace diapason {
 
 struct AttentionChain {
-  int root = -1;                // element-wise, the output; reads `product` point by point
+  int root = -1;                // element-wise, the output; reads each element of `product` once, its axes in any order
   int product = -1;             // sums over keys
   int weights = -1;             // element-wise: what the softmax gives, read by `product` alone
   int scores = -1;              // sums over the size of a head
@@ -24,13 +24,13 @@ struct AttentionChain {
   std::vector<int> between;     // other element-wise stages, consumers first
   std::vector<int> behind;      // element-wise stages between `product` and `root`, consumers first
   // Axes of stages by what they stand for; -1 where a stage has none.
-  int query_of_product = -1;    // rows that share keys and values
-  int value_of_product = -1;    // along a value
+  int query_of_product = -1, query_of_root = -1;  // rows that share keys and values
+  int value_of_product = -1, value_of_root = -1;  // along a value
   int query_of_seen = -1, key_of_seen = -1;
   int query_of_weights = -1, key_of_weights = -1;
   std::vector<int> query_of_reductions;  // as `reductions`
   int64_t queries = 1, keys = 1, values = 1, size = 1;  // extents; `size`: terms of a score
-  int key_rows = -1;            // the operand of `scores` that is read by key, if its last index runs along a head; else -1
+  int keys_read = -1;           // the operand of `scores` that is read by key; -1 if the other one is the same tensor
 };
 
 // The attention that the dag's only output is, if it is one and nothing of it is scheduled yet. `root` is element-wise.

@@ -3,6 +3,7 @@
 // (Dao et al. 2022) is not a schedule of this dag but a rewriting of it.
 #include <algorithm>
 #include <cstdint>
+#include <set>
 
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/sketch/rules/rules.h"
@@ -21,7 +22,7 @@ struct Start {
 int64_t SharedBytes(const AttentionChain& a, const Start& s) {
   const int64_t rows = int64_t{s.query_threads} * s.query_rows, parts = std::clamp<int64_t>(a.keys / kLeastPart, 1, kMostParts);
   const int64_t per_row = 2 * a.keys + 2 * parts + 2;
-  const int64_t copy = a.key_rows < 0 ? 0 : int64_t{s.lanes} * s.keys * (a.size + 1);
+  const int64_t copy = a.keys_read < 0 ? 0 : (int64_t{s.lanes} * s.keys + 1) * (a.size + 1);
   return 4 * (rows * per_row + copy) + 256;
 }
 
@@ -30,6 +31,7 @@ class AttentionSketch {
   AttentionSketch(Draft draft, AttentionChain chain) : draft_(std::move(draft)), a_(std::move(chain)), local_(a_.scores) {
     for (const auto* inlined : {&a_.behind, &a_.between})
       for (int id : *inlined) draft_.Do({StepKind::kInline, id, {}, {}, -1, {}});
+    InlineInputs();
     if (a_.seen == a_.scores) local_ = draft_.CacheWrite(a_.scores, Memory::kLocal);
   }
 
@@ -45,14 +47,14 @@ class AttentionSketch {
     const Factor threads = rows ? ti * lanes : lanes;
 
     // The result: rows of threads by lanes along a value.
-    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_product, a_.value_of_product}), across, inside;
+    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), across, inside;
     if (rows) {
-      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_product, {ti, ri});
+      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_root, {ti, ri});
       outer.push_back(i[0]);
       across.push_back(i[1]);
       inside.push_back(i[2]);
     }
-    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_product, {lanes});
+    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {lanes});
     across.push_back(e[1]);
     inside.insert(inside.begin(), e[0]);
     if (outer.empty()) outer.push_back(WholeLoop(a_.root, &inside[0]));
@@ -74,14 +76,14 @@ class AttentionSketch {
     draft_.Name("attention_row");
     const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
     const Factor vector = Hole("value.vector", Lanes(a_.values, 2), NativeLanes());
-    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_product, a_.value_of_product}), middle, inside;
+    std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), middle, inside;
     if (a_.query_of_product >= 0) {
-      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_product, {rows, ri});
+      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_root, {rows, ri});
       outer.push_back(i[0]);
       middle.push_back(i[1]);
       inside.push_back(i[2]);
     }
-    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_product, {vector});
+    const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
     middle.push_back(e[0]);
     inside.push_back(e[1]);
     if (outer.empty()) outer.push_back(WholeLoop(a_.root, &middle[0]));
@@ -103,6 +105,49 @@ class AttentionSketch {
   }
 
  private:
+  bool IsFreeElementwise(int id) const {
+    const StageState& s = draft_.state().stage(id);
+    return s.computes() && !s.prologue && !s.op.reduces() && draft_.IsUnscheduled(id);
+  }
+
+  // What queries, keys, values and masks are made of is computed where they are read; keys, if they are more than a tensor, once.
+  void InlineInputs() {
+    std::set<int> behind;  // reductions and what reads them
+    for (int id : std::vector<int>(draft_.state().topological())) {
+      const StageState& s = draft_.state().stage(id);
+      if (!s.computes() || s.prologue) continue;
+      const std::vector<int> producers = draft_.state().Producers(id);
+      const bool reads = std::any_of(producers.begin(), producers.end(), [&](int p) { return behind.count(p) > 0; });
+      if (s.op.reduces() || reads) behind.insert(id);
+      else if (id != a_.keys_read && id != a_.root && IsFreeElementwise(id)) draft_.Do({StepKind::kInline, id, {}, {}, -1, {}});
+    }
+  }
+
+  // The axis of keys along which they are read from memory: that of their last index, or of what they are made of; -1: unknown.
+  int InnermostOfKeys() const {
+    const Stage& keys = draft_.state().stage(a_.keys_read).op;
+    if (!IsFreeElementwise(a_.keys_read)) return static_cast<int>(keys.axes.size()) - 1;
+    int innermost = -1;
+    Visit(keys.body, [&](const ExprNode& e) {
+      if (e.kind != ExprKind::kLoad || e.args.empty()) return;
+      for (size_t a = 0; a < keys.axes.size(); ++a)
+        if (keys.axes[a].extent > 1 && UsesVar(e.args.back(), keys.axes[a].var.get())) innermost = std::max(innermost, static_cast<int>(a));
+    });
+    return innermost;
+  }
+
+  // Whether neighbours in memory belong to one key.
+  bool KeysRunAlongHead() const {
+    const Stage& scores = draft_.state().stage(local_).op;
+    bool along = false;
+    Visit(scores.body, [&](const ExprNode& e) {
+      if (e.kind != ExprKind::kLoad || e.buffer != a_.keys_read) return;
+      const int axis = InnermostOfKeys();
+      along |= axis >= 0 && UsesVar(e.args[axis], scores.reduce_axes[0].var.get());
+    });
+    return along;
+  }
+
   int32_t NativeLanes() const { return static_cast<int32_t>(draft_.context().facts.vector_bytes / 4); }
 
   // Powers of two up to so many vectors, and to the extent.
@@ -192,17 +237,31 @@ class AttentionSketch {
     for (int loop : inside) draft_.Annotate(a_.seen, loop, Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
     SumInRegisters(local_, "score.unroll");
-    if (a_.key_rows < 0) return;
-    // Threads read keys across: by way of a copy, whose rows begin in different banks.
-    const int copy = draft_.CacheRead(a_.key_rows, Memory::kShared, {local_});
-    draft_.ComputeAt(copy, a_.seen, {j[0]});
-    ByThreads(copy, draft_.SpatialAxes(copy), threads);
+    if (a_.keys_read >= 0) CopyKeys(j[0], threads);
+  }
+
+  // Threads read keys across, and many read the same: by way of a copy, read as it lies in memory, whose rows begin in different banks.
+  void CopyKeys(int loop, const Factor& threads) {
+    const int innermost = InnermostOfKeys();
+    const bool made = IsFreeElementwise(a_.keys_read);
+    if (!made && !KeysRunAlongHead()) return;
+    const int copy = made ? a_.keys_read : draft_.CacheRead(a_.keys_read, Memory::kShared, {local_});
+    draft_.Do({StepKind::kSetScope, copy, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    draft_.ComputeAt(copy, a_.seen, {loop});
+    std::vector<int> order = draft_.SpatialAxes(copy);
+    if (innermost >= 0) {
+      std::erase(order, innermost);
+      order.push_back(innermost);
+      draft_.Reorder(copy, order);
+    }
+    ByThreads(copy, order, threads);
     draft_.Do({StepKind::kPadRows, copy, {}, {Factor::Of(1)}, -1, {}});
   }
 
   void BindScoresOfCore(int core) {
     draft_.ComputeAt(a_.seen, a_.root, {core});
-    const bool along_head = a_.key_rows >= 0;
+    const bool along_head = a_.keys_read >= 0 && KeysRunAlongHead();
+    if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read)) draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
     std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), inside;
     if (a_.query_of_seen >= 0) {
       const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});

@@ -43,7 +43,7 @@ TEST(AttentionChainTest, KnowsProductsSoftmaxAndAxes) {
   EXPECT_EQ(chain->query_of_product, 1);
   EXPECT_EQ(chain->value_of_product, 2);
   EXPECT_EQ(chain->key_of_seen, 2);
-  EXPECT_EQ(chain->key_rows, 1);
+  EXPECT_EQ(chain->keys_read, 1);
   EXPECT_EQ(std::vector({chain->queries, chain->keys, chain->values, chain->size}), (std::vector<int64_t>{13, 37, 24, 20}));
 }
 

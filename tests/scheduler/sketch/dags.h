@@ -245,10 +245,35 @@ inline ComputeDag Attention(const AttentionShape& s) {
     if (s.dtype == DType::kFloat32) return b.Build({y}).value();
     return b.Build({b.Compute("cast", {s.heads, s.queries, s.values}, [&](const Vars& i) { return Cast(s.dtype, b.At(y, i)); })}).value();
   }
-  const int residual = b.Placeholder("residual", {s.heads, s.queries, s.values});
-  return b.Build({b.Compute("added", {s.heads, s.queries, s.values}, [&](const Vars& i) {
-            return Max(Add(b.At(y, i), b.At(residual, i)), FloatImm(0));
+  const int residual = b.Placeholder("residual", {s.queries, s.heads, s.values});
+  return b.Build({b.Compute("added", {s.queries, s.heads, s.values}, [&](const Vars& i) {
+            return Max(Add(b.At(y, {i[1], i[0], i[2]}), b.At(residual, i)), FloatImm(0));
           })}).value();
+}
+
+// Queries, keys and values side by side for each token, as one product gives them, which stages of their own take apart.
+inline ComputeDag AttentionOfTokens(int64_t tokens, int64_t heads, int64_t size) {
+  DagBuilder b;
+  using Vars = DagBuilder::Vars;
+  const int x = b.Placeholder("x", {tokens, 3 * heads * size});
+  const auto part = [&](const char* name, int64_t which, bool transposed) {
+    return b.Compute(name, transposed ? std::vector<int64_t>{heads, size, tokens} : std::vector<int64_t>{heads, tokens, size}, [&](const Vars& i) {
+      return b.At(x, {transposed ? i[2] : i[1], Add(Add(Mul(i[0], IntImm(size)), transposed ? i[1] : i[2]), IntImm(which * heads * size))});
+    });
+  };
+  const int q = part("q", 0, false), k = part("k", 1, true), v = part("v", 2, false);
+  const std::vector<int64_t> shape{heads, tokens, tokens}, rows{heads, tokens};
+  const int scores = b.Reduce("scores", shape, {size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(b.At(q, {i[0], i[1], r[0]}), b.At(k, {i[0], r[0], i[2]}));
+  });
+  const int top = b.Reduce("top", rows, {tokens}, Combiner::kMax, [&](const Vars& i, const Vars& r) { return b.At(scores, {i[0], i[1], r[0]}); });
+  const int e = b.Compute("e", shape, [&](const Vars& i) { return Call("exp", {Sub(b.At(scores, i), b.At(top, {i[0], i[1]}))}); });
+  const int sum = b.Reduce("sum", rows, {tokens}, Combiner::kSum, [&](const Vars& i, const Vars& r) { return b.At(e, {i[0], i[1], r[0]}); });
+  const int weights = b.Compute("weights", shape, [&](const Vars& i) { return Div(b.At(e, i), b.At(sum, {i[0], i[1]})); });
+  const int y = b.Reduce("y", {heads, tokens, size}, {tokens}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return Mul(b.At(weights, {i[0], i[1], r[0]}), b.At(v, {i[0], r[0], i[2]}));
+  });
+  return b.Build({b.Compute("joined", {tokens, heads, size}, [&](const Vars& i) { return b.At(y, {i[1], i[0], i[2]}); })}).value();
 }
 
 struct NamedDag {
@@ -299,6 +324,7 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_transposed", Attention({.queries = 20, .keys = 50, .size = 16, .values = 40, .masked = false, .transposed_keys = true})},
       {"attention_grouped", Attention({.heads = 4, .groups = 2, .queries = 9, .keys = 24, .size = 16, .values = 16})},
       {"attention_one_query", Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32})},
+      {"attention_of_tokens", AttentionOfTokens(18, 3, 16)},
       {"attention_half", Attention({.queries = 16, .keys = 48, .size = 32, .values = 32, .dtype = DType::kFloat16})},
   };
 }
