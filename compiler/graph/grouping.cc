@@ -26,6 +26,12 @@ bool IsCheap(const std::string& op) {
   return cheap.count(op) != 0;
 }
 
+// Says only where elements of its input are.
+bool Moves(const std::string& op) {
+  static const std::set<std::string>& moves = *new std::set<std::string>{"transpose", "slice", "expand", "reshape"};
+  return moves.count(op) != 0;
+}
+
 // Nodes up to the one in which all readers of a tensor meet.
 constexpr size_t kNear = 8, kNearRows = 24;
 
@@ -58,7 +64,7 @@ class Grouper {
       if (node.op == "concat" && PutInPlace(n)) continue;
       bool elementwise = op.kind == OperatorKind::kElementwise;
       if (elementwise && JoinDiamond(node)) continue;
-      if (JoinRows(node)) continue;
+      if (JoinRows(node) || JoinAttention(n) || EndAttention(n)) continue;
       int group = elementwise ? GroupToJoin(n) : -1;
       if (group >= 0 && !MayHold(groups_[group].nodes, {n})) group = -1;
       if (group < 0) {
@@ -275,6 +281,54 @@ class Grouper {
     return false;
   }
 
+  // The group that ends with the node that makes a tensor, if all that reads it fulfils `reads`; else -1.
+  int GroupReadOnlyBy(int tensor, const std::function<bool(int)>& reads) const {
+    const int from = producer_[tensor];
+    if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || network_.is_output(tensor)) return -1;
+    return std::all_of(consumers_[tensor].begin(), consumers_[tensor].end(), reads) ? group_of_[from] : -1;
+  }
+
+  // A product by what a softmax along rows makes of another product becomes one kernel with both. True if the given node is one and did.
+  bool JoinAttention(int n) {
+    const Node& node = network_.nodes[n];
+    if (node.op != "matmul") return false;
+    const int softmax = GroupReadOnlyBy(node.inputs[0], [&](int reader) { return reader == n; });
+    const auto rows = rows_.find(softmax);
+    if (softmax < 0 || rows == rows_.end() || node.inputs[0] == node.inputs[1]) return false;
+    const std::vector<int64_t>& shape = network_.tensors[node.inputs[0]].type.shape;
+    if (rows->second.shape != shape || rows->second.axes != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1}) return false;
+    if (chains_.count(softmax) == 0 && network_.nodes[groups_[softmax].anchor].op != "softmax") return false;
+    const int scored = network_.nodes[groups_[softmax].anchor].inputs[0];
+    const int scores = GroupReadOnlyBy(scored, [&](int reader) { return group_of_[reader] == softmax; });
+    if (scores < 0 || scores == softmax || attentions_.count(scores) > 0 || groups_[scores].anchor < 0) return false;
+    if (network_.nodes[groups_[scores].anchor].op != "matmul") return false;
+    std::vector<int> nodes = groups_[scores].nodes;
+    nodes.insert(nodes.end(), groups_[softmax].nodes.begin(), groups_[softmax].nodes.end());
+    if (!MayHold(nodes, {n})) return false;
+    result_.forks.push_back({n, Way::kApart});
+    if (WayOf(n) == Way::kApart) return false;
+    nodes.push_back(n);
+    std::sort(nodes.begin(), nodes.end());
+    const int group = static_cast<int>(groups_.size());
+    for (int joined : nodes) group_of_[joined] = group;
+    for (int old : {scores, softmax}) groups_[old].nodes.clear();
+    rows_.erase(softmax);
+    groups_.push_back({});
+    groups_[group].nodes = std::move(nodes);
+    groups_[group].anchor = n;
+    attentions_.insert(group);
+    return true;
+  }
+
+  // Attention writes its result in the order in which it is read on.
+  bool EndAttention(int n) {
+    const Node& node = network_.nodes[n];
+    if (node.op != "transpose") return false;
+    const int group = GroupReadOnlyBy(node.inputs[0], [&](int reader) { return reader == n; });
+    if (group < 0 || attentions_.count(group) == 0 || !JoinAll(group, {n})) return false;
+    return true;
+  }
+
   // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there
   // is no such node near.
   std::vector<int> DiamondBehind(int tensor) const {
@@ -307,6 +361,8 @@ class Grouper {
   // Whether an anchorless group may be computed inside the only node that reads it.
   bool MayAbsorb(const Group& producer, int reader) const {
     const Node& node = network_.nodes[reader];
+    const auto moves = [this](int n) { return Moves(network_.nodes[n].op); };
+    if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), moves)) return true;
     bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise;
     bool same_shape = ResultOf(producer.nodes.back()).type.shape == ResultOf(reader).type.shape;
     for (int n : producer.nodes) {
@@ -414,6 +470,7 @@ class Grouper {
   std::vector<Group> groups_;
   std::map<int, Rows> rows_;  // by group: that its anchor reduces
   std::set<int> chains_;      // of these groups, those that go on row by row
+  std::set<int> attentions_;  // groups
   std::map<int, std::vector<Part>> in_place_;  // by concatenation
   Grouping result_;
 };

@@ -27,7 +27,8 @@ enum class Way : uint8_t {
   kUsual,          // what Groups() prefers
   kKernel,         // a concatenation: a kernel of its own
   kInPlace,        // a concatenation: those that make its parts write them there; a kernel where that cannot be
-  kApart,          // an element-wise node joins no group in front of it; a group that ends with it is not computed in its reader
+  kApart,          // an element-wise node joins no group in front of it; a group that ends with it is not computed in its reader; a product is
+                   // no attention with the softmax and the product in front of it
   kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
 };
 using Ways = std::map<int, Way>;  // by node

@@ -59,7 +59,7 @@ namespace diapason {
 
 // How the partition treats an operator.
 enum class OperatorKind {
-  kAnchor,       // has a reduction or is the centre of its task: at most one a subgraph, but for reductions of the same rows
+  kAnchor,       // has a reduction or is the centre of its task: at most one a subgraph, but for reductions of the same rows and attention
   kElementwise,  // one point of the result reads the same point (broadcast) of each input: an epilogue or a prologue
   kInjective,    // moves data (pad, transpose, concat, slice): one point reads one point of an input
 };

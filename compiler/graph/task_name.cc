@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compiler/graph/operator.h"
 
 namespace diapason {
 namespace {
@@ -59,9 +60,33 @@ std::string AnchorName(const Network& network, const Node& node) {
   return absl::StrCat(node.op, "_", ShapeText(x));
 }
 
+// The shape of the scores, the sizes of keys and values, and what else there is but moved data and the softmax.
+std::string AttentionName(const Network& network, const std::vector<int>& nodes, int scores, int anchor) {
+  const Node &first = network.nodes[scores], &last = network.nodes[anchor];
+  const int64_t size = network.tensors[first.inputs[0]].type.shape.back(), values = network.tensors[last.output].type.shape.back();
+  std::string name = absl::StrCat("attention_", ShapeText(network.tensors[first.output].type.shape), "_", size);
+  if (values != size) absl::StrAppend(&name, "x", values);
+  size_t listed = 0;
+  for (int n : nodes) {
+    const std::string& op = network.nodes[n].op;
+    if (n == scores || n == anchor || FindOperator(op)->kind != OperatorKind::kElementwise || listed++ >= kMostListed) continue;
+    absl::StrAppend(&name, "_", op);
+  }
+  if (network.tensors[network.nodes[nodes.back()].output].type.dtype == DType::kFloat16) absl::StrAppend(&name, "_float16");
+  return name;
+}
+
+// Of the two products and the softmax of an attention: its first product, if it is one; else -1.
+int ScoresOf(const Network& network, const std::vector<int>& nodes, int anchor) {
+  for (int n : nodes)
+    if (n < anchor && network.nodes[n].op == "matmul" && network.nodes[anchor].op == "matmul") return n;
+  return -1;
+}
+
 }  // namespace
 
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor) {
+  if (const int scores = anchor < 0 ? -1 : ScoresOf(network, nodes, anchor); scores >= 0) return AttentionName(network, nodes, scores, anchor);
   const Node& last = network.nodes[nodes.back()];
   std::string name = anchor < 0 ? "" : AnchorName(network, network.nodes[anchor]);
   if (anchor >= 0 && network.nodes[anchor].inputs.size() == 3) absl::StrAppend(&name, "_bias");
