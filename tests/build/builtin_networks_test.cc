@@ -53,14 +53,14 @@ class BuiltinPackages : public FolderTest {
     return inputs;
   }
 
-  void ExpectRightOnCpu(const SmallNetwork& small) {
+  void ExpectRight(const SmallNetwork& small, TargetKind kind = TargetKind::kCpu) {
     SCOPED_TRACE(small.name);
     ModelOptions options;
     options.batch = 2;
     options.extra = small.extra;
     const absl::StatusOr<Network> network = LoadOptimized(small.name, options);
     ASSERT_TRUE(network.ok()) << network.status();
-    BuildByDefault(*network, TestTarget(TargetKind::kCpu));
+    BuildByDefault(*network, TestTarget(kind));
     if (HasFatalFailure()) return;
     absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(Path("p"));
     ASSERT_TRUE(runner.ok()) << runner.status();
@@ -80,14 +80,21 @@ class BuiltinPackages : public FolderTest {
 };
 
 TEST_F(BuiltinPackages, BertIsRight) {
-  ExpectRightOnCpu(
+  ExpectRight(
       {"bert-base",
        {{"layers", "1"}, {"hidden", "24"}, {"heads", "3"}, {"intermediate", "40"}, {"seq", "9"}, {"vocab", "31"}},
        31});
 }
 
+TEST_F(BuiltinPackages, BertIsRightOnOpencl) {
+  ExpectRight({"bert-base",
+               {{"layers", "1"}, {"hidden", "24"}, {"heads", "3"}, {"intermediate", "40"}, {"seq", "9"}, {"vocab", "31"}},
+               31},
+              TargetKind::kOpencl);
+}
+
 TEST_F(BuiltinPackages, AStepOfGpt2IsRight) {
-  ExpectRightOnCpu({"gpt2",
+  ExpectRight({"gpt2",
                     {{"layers", "1"},
                      {"hidden", "24"},
                      {"heads", "3"},
@@ -99,7 +106,7 @@ TEST_F(BuiltinPackages, AStepOfGpt2IsRight) {
 }
 
 TEST_F(BuiltinPackages, LlamaIsRight) {
-  ExpectRightOnCpu({"llama-tiny",
+  ExpectRight({"llama-tiny",
                     {{"layers", "1"},
                      {"hidden", "32"},
                      {"heads", "4"},

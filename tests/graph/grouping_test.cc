@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "compiler/graph/cuts.h"
 #include "testing.h"
 
 namespace diapason {
@@ -236,6 +239,86 @@ TEST(RowGroups, EndWhereAResultIsReadElsewhereOrRowsDiffer) {
   n = d.Out({d.Op("sub", {x, d.Op("matmul", {mean, d.Const({1, 6})})})});
   EXPECT_EQ(Kernels(n).size(), 2u);
   ExpectSameResults(n, n);
+}
+
+// What an attention is written with.
+struct AttentionForm {
+  bool masked = true, decomposed = false, mask_first = false;
+  int64_t axis = -1;
+};
+
+// Queries, keys and values of two heads by tokens; the result by tokens again.
+struct AttentionNodes {
+  int scores, weights, y;
+};
+
+AttentionNodes AddAttention(GraphBuilder& b, const AttentionForm& form) {
+  const auto heads = [&](int64_t tokens, const Ints& perm) { return b.Op("transpose", {b.In({1, tokens, 2, 4})}, {{"perm", perm}}); };
+  const int q = heads(5, {0, 2, 1, 3}), k = heads(6, {0, 2, 3, 1}), v = heads(6, {0, 2, 1, 3});
+  AttentionNodes a;
+  a.scores = b.Op("matmul", {q, k});
+  const auto mask = [&] { a.scores = b.Op("add", {a.scores, b.In({1, 1, 5, 6})}); };
+  if (form.masked && form.mask_first) mask();
+  a.scores = b.Op("mul", {a.scores, b.Const({1})});
+  if (form.masked && !form.mask_first) mask();
+  if (form.decomposed) {
+    const Attributes over{{"axes", Ints{form.axis}}, {"keepdims", int64_t{1}}};
+    const int power = b.Op("exp", {b.Op("sub", {a.scores, b.Op("reduce_max", {a.scores}, over)})});
+    a.weights = b.Op("div", {power, b.Op("reduce_sum", {power}, over)});
+  } else {
+    a.weights = b.Op("softmax", {a.scores}, {{"axis", form.axis}});
+  }
+  a.y = b.Op("transpose", {b.Op("matmul", {a.weights, v})}, {{"perm", Ints{0, 2, 1, 3}}});
+  return a;
+}
+
+Network AttentionOf(const AttentionForm& form) {
+  GraphBuilder b;
+  return b.Out({AddAttention(b, form).y});
+}
+
+TEST(Attention, IsOneKernelHoweverItIsWritten) {
+  const auto names = [](const AttentionForm& form) {
+    const Network n = AttentionOf(form);
+    ExpectSameResults(n, n);
+    return Kernels(n);
+  };
+  EXPECT_EQ(names({}), std::vector<std::string>{"attention_2x5x6_4_mul_add"});
+  EXPECT_EQ(names({.mask_first = true}), std::vector<std::string>{"attention_2x5x6_4_add_mul"});
+  EXPECT_EQ(names({.masked = false}), std::vector<std::string>{"attention_2x5x6_4_mul"});
+  EXPECT_EQ(names({.masked = false, .decomposed = true}), std::vector<std::string>{"attention_2x5x6_4_mul_sub_exp_div"});
+}
+
+TEST(Attention, HasWhatFollowsInIt) {
+  GraphBuilder b;
+  const int y = AddAttention(b, {.masked = false}).y;
+  const Network n = b.Out({b.Op("relu", {b.Op("add", {y, b.In({1, 5, 2, 4})})})});
+  EXPECT_EQ(Kernels(n), std::vector<std::string>{"attention_2x5x6_4_mul_add_relu"});
+  ExpectSameResults(n, n);
+}
+
+TEST(Attention, IsNoneWhereScoresOrWeightsAreReadElsewhereOrColumnsAreNormalised) {
+  for (int which = 0; which < 3; ++which) {
+    SCOPED_TRACE(which);
+    GraphBuilder b;
+    const AttentionNodes a = AddAttention(b, {.axis = which == 2 ? -2 : -1});
+    const Network n = which == 2 ? b.Out({a.y}) : b.Out({a.y, which == 0 ? a.scores : a.weights});
+    for (const std::string& name : Kernels(n)) EXPECT_NE(name.rfind("attention", 0), 0u) << name;
+    ExpectSameResults(n, n);
+  }
+}
+
+TEST(Attention, CompetesWithItsThreeKernels) {
+  const Network n = AttentionOf({});
+  const Cuts cuts = FindCuts(n).value();
+  ASSERT_EQ(cuts.boundaries.size(), 1u);
+  ASSERT_EQ(cuts.boundaries[0].ways.size(), 2u);
+  EXPECT_EQ(cuts.boundaries[0].ways[1].name, "matmul apart");
+  const Partition apart = PartitionAs(n, cuts, {1}).value();
+  std::vector<std::string> names;
+  for (const Subgraph& subgraph : apart.subgraphs) names.push_back(apart.tasks[subgraph.task].name);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "softmax_2x5x6"), 1);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "matmul_2x5x6_4_mul_add"), 1);
 }
 
 }  // namespace
