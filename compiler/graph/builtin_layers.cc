@@ -135,18 +135,20 @@ double ScaleOf(int64_t size) { return 1 / std::sqrt(static_cast<double>(size)); 
 int Attend(NetworkBuilder& b, const AttentionArgs& args, const std::string& name) {
   const int64_t heads = b.Extent(args.q, 1), groups = b.Extent(args.k, 1), size = b.Extent(args.q, 3);
   const int64_t queries = b.Extent(args.q, 2), keys = b.Extent(args.k, 2);
-  // Heads that share keys and values are rows of one product, over which those are broadcast.
-  const auto product = [&](int x, int y, int64_t depth, int64_t columns, const std::string& node) {
-    if (heads == groups) return b.Node("matmul", {x, y}, {}, node);
-    x = Reshape(b, x, {0, groups, heads / groups, queries, depth}, node + ".left");
-    y = Reshape(b, y, {0, groups, 1, depth, columns}, node + ".right");
-    return Reshape(b, b.Node("matmul", {x, y}, {}, node + ".grouped"), {0, heads, queries, columns}, node);
-  };
-  int scores = product(args.q, Transpose(b, args.k, {0, 1, 3, 2}, name + ".keys"), size, keys, name + ".scores");
+  int q = args.q, k = Transpose(b, args.k, {0, 1, 3, 2}, name + ".keys"), v = args.v, bias = args.bias;
+  if (heads != groups) {
+    // Heads that share keys and values are a dimension of their own, along which those are broadcast.
+    q = Reshape(b, q, {0, groups, heads / groups, queries, size}, name + ".grouped_queries");
+    k = Reshape(b, k, {0, groups, 1, size, keys}, name + ".grouped_keys");
+    v = Reshape(b, v, {0, groups, 1, keys, size}, name + ".grouped_values");
+    if (bias >= 0 && b.Extent(bias, -4) > 1) bias = Reshape(b, bias, {0, 1, 1, b.Extent(bias, -2), keys}, name + ".grouped_bias");
+  }
+  int scores = b.Node("matmul", {q, k}, {}, name + ".scores");
   if (args.scale != 1) scores = b.Node("mul", {scores, Scalar(b, args.scale, name + ".scale")}, {}, name + ".scaled");
-  if (args.bias >= 0) scores = b.Node("add", {scores, args.bias}, {}, name + ".biased");
+  if (bias >= 0) scores = b.Node("add", {scores, bias}, {}, name + ".biased");
   const int weights = b.Node("softmax", {scores}, {{"axis", int64_t{-1}}}, name + ".softmax");
-  return product(weights, args.v, keys, size, name + ".context");
+  const int y = b.Node("matmul", {weights, v}, {}, name + ".context");
+  return heads == groups ? y : Reshape(b, y, {0, heads, queries, size}, name + ".heads");
 }
 
 int CausalBias(NetworkBuilder& b, int64_t queries, int64_t past, const std::string& name) {

@@ -422,18 +422,32 @@ class Grouper {
     return readers[0];
   }
 
+  // Where the reader of a group is a view, and it is read through views alone by one node of an attention (heads that are repeated): that
+  // node takes the reader's place.
+  std::vector<int> ViewsInFrontOfAttention(int* reader) const {
+    std::vector<int> views;
+    int n = *reader;
+    for (; n >= 0 && group_of_[n] < 0; n = OnlyReader(n)) views.push_back(n);
+    if (n < 0 || attentions_.count(group_of_[n]) == 0) return {};
+    *reader = n;
+    return views;
+  }
+
   // Backwards, so that chains are absorbed whole.
   void AbsorbProducers() {
     for (int g = static_cast<int>(groups_.size()) - 1; g >= 0; --g) {
       Group& producer = groups_[g];
       if (producer.anchor >= 0) continue;
       int reader = ReaderOf(producer);
+      const std::vector<int> views = ViewsInFrontOfAttention(&reader);
       if (reader < 0 || group_of_[reader] < 0 || !MayAbsorb(producer, reader)) continue;
       Group& into = groups_[group_of_[reader]];
       if (!MayHold(producer.nodes, into.nodes)) continue;
       if (IsReadAgain(into) && Computes(producer)) result_.forks.push_back({producer.nodes.back(), Way::kApart});
       if (WayOf(producer.nodes.back()) == Way::kApart) continue;
+      producer.nodes.insert(producer.nodes.end(), views.begin(), views.end());
       for (int n : producer.nodes) group_of_[n] = group_of_[reader];
+      for (int view : views) result_.alias_of.erase(network_.nodes[view].output);
       into.nodes.insert(into.nodes.end(), producer.nodes.begin(), producer.nodes.end());
       std::sort(into.nodes.begin(), into.nodes.end());
       producer.nodes.clear();

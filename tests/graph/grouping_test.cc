@@ -308,6 +308,20 @@ TEST(Attention, IsNoneWhereScoresOrWeightsAreReadElsewhereOrColumnsAreNormalised
   }
 }
 
+// Each head of keys and values for two of queries, as exporters repeat them.
+TEST(Attention, ReadsRepeatedHeadsWhereTheyAre) {
+  GraphBuilder b;
+  const auto repeated = [&] {
+    const int one = b.Op("reshape", {b.In({1, 2, 6, 4})}, {{"shape", Ints{1, 2, 1, 6, 4}}});
+    return b.Op("reshape", {b.Op("expand", {one}, {{"shape", Ints{1, 2, 2, 6, 4}}})}, {{"shape", Ints{1, 4, 6, 4}}});
+  };
+  const int k = b.Op("transpose", {repeated()}, {{"perm", Ints{0, 1, 3, 2}}});
+  const int weights = b.Op("softmax", {b.Op("matmul", {b.In({1, 4, 5, 4}), k})}, {{"axis", int64_t{-1}}});
+  const Network n = b.Out({b.Op("matmul", {weights, repeated()})});
+  EXPECT_EQ(Kernels(n), std::vector<std::string>{"attention_4x5x6_4"});
+  ExpectSameResults(n, n);
+}
+
 TEST(Attention, CompetesWithItsThreeKernels) {
   const Network n = AttentionOf({});
   const Cuts cuts = FindCuts(n).value();

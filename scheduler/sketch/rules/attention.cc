@@ -320,13 +320,12 @@ class Attention : public SketchRule {
  private:
   // The largest that fit; nothing if one row does not.
   static std::optional<Start> StartOf(const AttentionChain& chain, const DeviceFacts& facts) {
-    for (const auto& [threads, rows] : {std::pair(4, 4), {4, 2}, {4, 1}, {2, 1}, {1, 1}}) {
-      if (threads * rows > 1 && threads * rows >= 2 * chain.queries) continue;
-      for (int32_t keys : {4, 2, 1}) {
-        const Start start{threads, rows, threads == 1 ? 128 : 32, keys};
-        if (start.query_threads * start.lanes > facts.max_threads_per_block) continue;
-        if (SharedBytes(chain, start) <= facts.max_shared_bytes) return start;
-      }
+    constexpr Start kStarts[] = {{4, 4, 32, 4}, {4, 4, 32, 2}, {4, 4, 32, 1}, {4, 2, 32, 4}, {4, 2, 32, 1}, {4, 1, 32, 4}, {4, 1, 32, 1},
+                                 {2, 1, 32, 2}, {2, 1, 32, 1}, {1, 1, 128, 2}, {1, 1, 128, 1}, {1, 1, 32, 1}};
+    for (const Start& start : kStarts) {
+      const int64_t rows = int64_t{start.query_threads} * start.query_rows;
+      if ((rows > 1 && rows >= 2 * chain.queries) || start.query_threads * start.lanes > facts.max_threads_per_block) continue;
+      if (SharedBytes(chain, start) <= facts.max_shared_bytes) return start;
     }
     return std::nullopt;
   }
