@@ -47,6 +47,12 @@ NETWORKS = {
     "densenet-121": Network("DenseNet-121", "densenet-121.onnx", "densenet121", 40, 15),
     "googlenet": Network("GoogLeNet", "googlenet.onnx", "googlenet", 25, 12),
 }
+# The peers are Hugging Face's models of the same configuration with random weights, 128 tokens, and torchvision's ViT. By name only, as MORE_PARTS.
+TRANSFORMERS = {
+    "bert-base": Network("BERT-base, 128 tokens", "bert-base", "bert-base", 45, 20),
+    "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 45, 20),
+    "vit-b16": Network("ViT-B/16", "vit-b16", "vit_b_16", 45, 20),
+}
 # Arguments of torchvision's function, for the export and the peer alike.
 TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 
@@ -66,7 +72,8 @@ KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4}
 KERNELS = {"gemm": len(GEMM_MODES), "convs": len(CONVS), "depthwise": len(DEPTHWISE)}
 
 PARTS = [*NETWORKS, "gemm"]
-MORE_PARTS = ["convs", "depthwise"]  # by name only: they do not fit into two calls of ten minutes with the others
+NETWORKS |= TRANSFORMERS
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS]  # by name only: they do not fit into two calls of ten minutes with the others
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

@@ -361,8 +361,8 @@ class Grouper {
   // Whether an anchorless group may be computed inside the only node that reads it.
   bool MayAbsorb(const Group& producer, int reader) const {
     const Node& node = network_.nodes[reader];
-    const auto moves = [this](int n) { return Moves(network_.nodes[n].op); };
-    if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), moves)) return true;
+    const auto suits = [this](int n) { return Moves(network_.nodes[n].op) || IsCheap(network_.nodes[n].op); };
+    if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), suits)) return true;
     bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise;
     bool same_shape = ResultOf(producer.nodes.back()).type.shape == ResultOf(reader).type.shape;
     for (int n : producer.nodes) {
@@ -427,7 +427,7 @@ class Grouper {
   std::vector<int> ViewsInFrontOfAttention(int* reader) const {
     std::vector<int> views;
     int n = *reader;
-    for (; n >= 0 && group_of_[n] < 0; n = OnlyReader(n)) views.push_back(n);
+    for (; n >= 0 && result_.alias_of.count(network_.nodes[n].output) > 0; n = OnlyReader(n)) views.push_back(n);
     if (n < 0 || attentions_.count(group_of_[n]) == 0) return {};
     *reader = n;
     return views;

@@ -19,7 +19,8 @@ absl::Status InferShapes(Network& network);
 // arithmetic on more than a million elements is left to the kernels.
 absl::Status FoldConstants(Network& network);
 // Removes identities and operands that change nothing, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant
-// matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row.
+// matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row; puts a
+// view that splits a slice's axis in front of the slice.
 absl::Status Canonicalize(Network& network);
 // Makes nodes with equal operators, attributes and inputs one, so that it does not matter whether an exporter writes what several layers
 // need once or for each of them.

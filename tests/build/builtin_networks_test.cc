@@ -90,7 +90,7 @@ TEST_F(BuiltinPackages, BertIsRightOnOpencl) {
   ExpectRight({"bert-base",
                {{"layers", "1"}, {"hidden", "24"}, {"heads", "3"}, {"intermediate", "40"}, {"seq", "9"}, {"vocab", "31"}},
                31},
-              TargetKind::kOpencl);
+              TargetKind::kOpenCl);
 }
 
 TEST_F(BuiltinPackages, AStepOfGpt2IsRight) {

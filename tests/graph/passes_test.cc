@@ -300,6 +300,40 @@ TEST(Canonicalize, AxesOfOneElementDoNotHideAWholeTranspose) {
 }
 
 // Groups of channels are shuffled by splitting an axis: no transpose of whole axes does that.
+// Queries, keys and values side by side, taken apart and then into heads.
+TEST(Canonicalize, ViewsOfSlicesAreSlicesOfAView) {
+  GraphBuilder b;
+  const int x = b.In({1, 5, 24});
+  std::vector<int> parts;
+  for (int64_t i : {0, 1, 2}) {
+    const int part = b.Op("slice", {x}, {{"starts", Ints{i == 2 ? -8 : 8 * i}}, {"ends", Ints{8 * (i + 1)}}, {"axes", Ints{-1}}});
+    parts.push_back(b.Op("transpose", {b.Op("reshape", {part}, {{"shape", Ints{1, 5, 2, 4}}})}, {{"perm", Ints{0, 2, 1, 3}}}));
+  }
+  Network n = b.Out(parts);
+  const Network before = n;
+  ASSERT_TRUE(Canonicalize(n).ok());
+  ASSERT_TRUE(MergeEqual(n).ok());
+  ExpectSameResults(before, n);
+  std::vector<std::string> ops;
+  for (const Node& node : n.nodes) ops.push_back(node.op);
+  EXPECT_EQ(ops, (std::vector<std::string>{"reshape", "slice", "transpose", "slice", "transpose", "slice", "transpose"}));
+}
+
+TEST(Canonicalize, ViewsOfSlicesThatCutAHeadStay) {
+  for (int which = 0; which < 3; ++which) {
+    SCOPED_TRACE(which);
+    GraphBuilder b;
+    const int x = b.In({2, 26});
+    const Ints starts{which == 0 ? 2 : 0}, ends{which == 0 ? 10 : 8}, steps{which == 2 ? 3 : 1};
+    const int part = b.Op("slice", {x}, {{"starts", starts}, {"ends", which == 2 ? Ints{24} : ends}, {"axes", Ints{1}}, {"steps", steps}});
+    Network n = b.Out({b.Op("exp", {b.Op("reshape", {part}, {{"shape", Ints{2, 2, 4}}})})});
+    const Network before = n;
+    ASSERT_TRUE(Canonicalize(n).ok());
+    EXPECT_EQ(n.nodes[0].op, "slice");
+    ExpectSameResults(before, n);
+  }
+}
+
 TEST(Canonicalize, AShuffleOfChannelsStays) {
   Builder b;
   int x = b.Op("reshape", {b.In({1, 6, 2, 3})}, {{"shape", Ints{1, 2, 3, 2, 3}}});

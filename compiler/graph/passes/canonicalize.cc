@@ -94,7 +94,7 @@ class Canonicalizer {
     while (!open_.empty()) {
       const size_t n = *open_.begin();
       const bool changed = DropIdentity(n) || DropNeutral(n) || PlainScalars(n) || DivToReciprocal(n) || MergeTransposes(n) ||
-                           MergeReshapes(n) || WidenTranspose(n) || DropReducedAxes(n) || MergePad(n) || MatmulToGemm(n) ||
+                           MergeReshapes(n) || SplitBeforeSlice(n) || WidenTranspose(n) || DropReducedAxes(n) || MergePad(n) || MatmulToGemm(n) ||
                            PlainGemm(n);
       if (!changed) open_.erase(n);
     }
@@ -305,6 +305,53 @@ class Canonicalizer {
     outer.attributes = Attributes{{"shape", type(outer.output).shape}};
     SetInputs(n, {inner->inputs[0]});
     return true;
+  }
+
+  // A slice along an axis that a view then splits is one of the split axis: what takes heads from a product that has queries, keys and values side by side
+  // reads them where they are. The view comes first, once for all slices.
+  bool SplitBeforeSlice(size_t n) {
+    Node& view = node(n);
+    if (!IsReshape(view)) return false;
+    const int between = view.inputs[0], s = producers_[between];
+    if (s < 0 || node(s).op != "slice" || !OnlyReader(between)) return false;
+    const std::vector<int64_t> steps = node(s).attributes.Ints("steps", {});
+    if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; })) return false;
+    const std::vector<int64_t> &whole = type(node(s).inputs[0]).shape, &part = type(between).shape, &split = type(view.output).shape;
+    size_t axis = 0;  // the only one that is cut
+    while (axis < part.size() && whole[axis] == part[axis]) ++axis;
+    if (axis == part.size() || !std::equal(whole.begin() + axis + 1, whole.end(), part.begin() + axis + 1)) return false;
+    if (split.size() <= part.size() || !std::equal(part.begin(), part.begin() + axis, split.begin())) return false;
+    if (!std::equal(part.begin() + axis + 1, part.end(), split.end() - (part.size() - axis - 1))) return false;
+    int64_t inner = 1;
+    for (size_t d = axis + 1; d < split.size() - (part.size() - axis - 1); ++d) inner *= split[d];
+    const std::optional<int64_t> start = StartOf(node(s), axis);
+    if (!start || inner == 0 || whole[axis] % inner != 0 || *start % inner != 0) return false;
+    std::vector<int64_t> shape = split;
+    shape[axis] = whole[axis] / inner;
+    const auto at = static_cast<int64_t>(axis);
+    view.attributes = Attributes{{"starts", std::vector<int64_t>{*start / inner}},
+                                 {"ends", std::vector<int64_t>{*start / inner + split[axis]}},
+                                 {"axes", std::vector<int64_t>{at}}};
+    view.op = "slice";
+    node(s).op = "reshape";
+    node(s).attributes = Attributes{{"shape", shape}};
+    network_.tensors[between].type.shape = std::move(shape);
+    LookAgainAround(n);
+    LookAgainAround(s);
+    LookAgain(node(s).inputs[0]);
+    return true;
+  }
+
+  // Where a slice begins along an axis; nothing if it does not say so.
+  std::optional<int64_t> StartOf(const Node& slice, size_t axis) const {
+    const int64_t extent = type(slice.inputs[0]).shape[axis], rank = static_cast<int64_t>(type(slice.inputs[0]).shape.size());
+    const std::vector<int64_t> starts = slice.attributes.Ints("starts", {});
+    std::vector<int64_t> axes(starts.size());
+    std::iota(axes.begin(), axes.end(), 0);
+    axes = slice.attributes.Ints("axes", axes);
+    for (size_t k = 0; k < axes.size(); ++k)
+      if ((axes[k] + rank) % rank == static_cast<int64_t>(axis)) return std::clamp<int64_t>(starts[k] < 0 ? starts[k] + extent : starts[k], 0, extent);
+    return std::nullopt;
   }
 
   // A transpose between reshapes that put axes together and apart again is one of the whole axes: how exporters swap the last two.
