@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -71,6 +72,8 @@ absl::StatusOr<std::string> ReadPackageFile(const std::string& path) {
     return errno == ENOENT || errno == ENOTDIR ? absl::NotFoundError(text) : absl::UnavailableError(text);
   }
   std::string contents;
+  struct stat facts;
+  if (fstat(fileno(file), &facts) == 0 && facts.st_size > 0) contents.reserve(facts.st_size);  // growing would copy weights several times
   char piece[1 << 16];
   for (size_t n; (n = fread(piece, 1, sizeof(piece), file)) > 0;) contents.append(piece, n);
   const bool failed = ferror(file) != 0;

@@ -119,6 +119,7 @@ class CpuPlan : public Plan {
   CpuPlan(ThreadPool& pool, std::vector<BoundCall> calls) : pool_(pool), calls_(std::move(calls)) {}
 
   absl::Status Run() override {
+    if (pool_.CallerIsInPlace()) return RunOnce();
     ThreadPool::CallerPin pin(pool_);
     return RunOnce();
   }

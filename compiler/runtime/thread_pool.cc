@@ -145,6 +145,8 @@ void ThreadPool::Work(int index) {
   }
 }
 
+bool ThreadPool::CallerIsInPlace() const { return processors_.empty() || sched_getcpu() == processors_[0]; }
+
 ThreadPool::CallerPin::CallerPin(const ThreadPool& pool) {
   if (pool.processors_.empty()) return;
   cpu_set_t before;

@@ -85,5 +85,11 @@ TEST(ThreadPool, WorkIsShared) {
 
 TEST(ThreadPool, UsableCoresIsPositive) { EXPECT_GE(UsableCores(), 1); }
 
+TEST(ThreadPool, ACallerThatIsKeptIsInPlace) {
+  ThreadPool pool(UsableCores());
+  const ThreadPool::CallerPin pin(pool);
+  EXPECT_TRUE(pool.CallerIsInPlace());
+}
+
 }  // namespace
 }  // namespace diapason
