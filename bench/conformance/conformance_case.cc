@@ -1,7 +1,7 @@
 // One conformance case: a model, its inputs and the outputs that ONNX's reference gives. conformance.py runs one process
 // of this a case.
 //
-//   conformance_case MODEL --input FILE... --output FILE... [--rtol X] [--atol X]
+//   conformance_case MODEL --input FILE... --output FILE... [--rtol X] [--atol X] [--optimize]
 //   conformance_case --list
 //
 // Prints one line of JSON: {"status": S, "reason": TEXT}. S is "passed"; "refused" (the import says why); "failed" (the
@@ -20,6 +20,7 @@
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/onnx/tensor.h"
+#include "compiler/graph/passes.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -29,7 +30,7 @@ struct CaseFlags {
   std::string model;
   std::vector<std::string> inputs, outputs;
   double rtol = 1e-3, atol = 1e-7;
-  bool list = false;
+  bool list = false, optimize = false;
 };
 
 struct Verdict {
@@ -64,7 +65,8 @@ std::string Difference(const Array& got, const Array& want, const CaseFlags& fla
 }
 
 Verdict Run(const CaseFlags& flags) {
-  const absl::StatusOr<Network> network = ImportOnnx(flags.model, {});
+  absl::StatusOr<Network> network = ImportOnnx(flags.model, {});
+  if (network.ok() && flags.optimize) network = Optimize(*std::move(network), {});
   if (!network.ok()) return {"refused", std::string(network.status().message())};
   const absl::StatusOr<std::vector<Array>> inputs = ReadAll(flags.inputs), wanted = ReadAll(flags.outputs);
   if (!inputs.ok()) return {"failed", std::string(inputs.status().message())};
@@ -88,6 +90,7 @@ int Main(int argc, char** argv) {
   app.add_option("--output", flags.outputs, "The expected tensor of each output, in order");
   app.add_option("--rtol", flags.rtol, "Relative tolerance (default 1e-3)");
   app.add_option("--atol", flags.atol, "Absolute tolerance (default 1e-7)");
+  app.add_flag("--optimize", flags.optimize, "Evaluate what a package would compute, instead of the model as it was read");
   app.add_flag("--list", flags.list, "Print the operators that are imported");
   CLI11_PARSE(app, argc, argv);
   if (flags.list) {

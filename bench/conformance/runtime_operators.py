@@ -22,6 +22,27 @@ class Checker:
     def __init__(self, folder):
         self.folder, self.cases, self.bad = folder, 0, 0
 
+    def compare(self, model, fed, level, flags):
+        """The verdict on a model of which ONNX Runtime says what it computes."""
+        import onnxruntime
+        from onnx import numpy_helper
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        wanted = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
+        path = self.folder / "model.onnx"
+        path.write_bytes(model.SerializeToString())
+        command = [str(BUILD / "bin/conformance_case"), str(path), *flags]
+        for kind, values in (("input", fed.values()), ("output", wanted)):
+            for i, value in enumerate(values):
+                file = self.folder / f"{kind}_{i}.pb"
+                file.write_bytes(numpy_helper.from_array(value).SerializeToString())
+                command.append(f"--{kind}={file}")
+        verdict = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        self.cases += 1
+        self.bad += verdict["status"] != "passed"
+        return verdict
+
     def check(self, op, inputs, constants, outputs=("y",), **attributes):
         import onnx
         import onnxruntime
@@ -34,20 +55,7 @@ class Checker:
         graph = helper.make_graph([node], op, infos, [onnx.ValueInfoProto(name=o) for o in outputs],
                                   [numpy_helper.from_array(arrays[n], n) for n in constants])
         model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)])
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        wanted = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, fed)
-        path = self.folder / "model.onnx"
-        path.write_bytes(model.SerializeToString())
-        command = [str(BUILD / "bin/conformance_case"), str(path), "--rtol=1e-3", "--atol=1e-4"]
-        for kind, values in (("input", fed.values()), ("output", wanted)):
-            for i, value in enumerate(values):
-                file = self.folder / f"{kind}_{i}.pb"
-                file.write_bytes(numpy_helper.from_array(value).SerializeToString())
-                command.append(f"--{kind}={file}")
-        verdict = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        self.cases += 1
-        self.bad += verdict["status"] != "passed"
+        verdict = self.compare(model, fed, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL, ["--rtol=1e-3", "--atol=1e-4"])
         shown = ", ".join(f"{k}={v}" for k, v in attributes.items())
         print(f"{verdict['status']:8} {op}({', '.join(arrays)}) {shown} {verdict['reason']}")
 
@@ -106,7 +114,47 @@ def quantised(c, random):
     one = ["as", "az", "cs", "cz"]
     c.check("QLinearSigmoid", [("a", u(3, 4)), *pair("a", 0.03, 120), *pair("c", 1 / 256, 0)], one)
     c.check("QLinearGlobalAveragePool", [("a", u(1, 3, 4, 4)), *pair("a", 0.1, 120), *pair("c", 0.1, 128)], one)
+    steps, batch, inputs, hidden = 4, 1, 6, 5
+    lstm = [("x", f(steps, batch, inputs)), ("w", u(1, inputs, 4 * hidden)), ("r", u(1, hidden, 4 * hidden)), ("b", f(1, 8 * hidden)), ("lengths", None),
+            ("h", None), ("c", None), ("p", None), ("ws", np.array([0.01], np.float32)), ("wz", np.array([120], np.uint8)),
+            ("rs", np.array([0.02], np.float32)), ("rz", np.array([130], np.uint8))]
+    c.check("DynamicQuantizeLSTM", lstm, ["w", "r", "b", "ws", "wz", "rs", "rz"], ("y", "last", "state"), hidden_size=hidden)
     c.check("DynamicQuantizeMatMul", [("a", f(3, 8)), ("b", u(8, 5)), *pair("b", 0.02, 120)], ["b", "bs", "bz"])
+
+
+def pairs(c, random):
+    """Q/DQ pairs, which ONNX Runtime makes integer arithmetic of: equal to the last bit."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import helper, numpy_helper
+
+    u = lambda *s: random.integers(0, 256, s).astype(np.uint8)
+    i = lambda *s: random.integers(-127, 128, s).astype(np.int8)
+
+    def model(name, x, constants, nodes):
+        graph = helper.make_graph([helper.make_node(op, ins, [out], **attributes) for op, ins, out, attributes in nodes], name,
+                                  [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, x.shape)],
+                                  [helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, None)],
+                                  [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()])
+        made = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+        verdict = c.compare(made, {"x": x}, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL, ["--optimize"])
+        print(f"{verdict['status']:8} {name} between Q/DQ pairs {verdict['reason']}")
+
+    dq = lambda name, axis=None: ("DequantizeLinear", [name, name + "_s", name + "_z"], name + "_f", {} if axis is None else {"axis": axis})
+    q = ("QuantizeLinear", ["y_f", "y_s", "y_z"], "y", {})
+    scales = lambda **kw: {n: np.float32(v) for n, v in kw.items()}
+    for zero, relu in ((0, True), (110, False)):
+        w_s = random.uniform(0.002, 0.02, 7).astype(np.float32)
+        constants = {**scales(x_s=0.03, y_s=0.17), "x_z": np.uint8(121), "y_z": np.uint8(zero), "w": i(7, 5, 3, 3), "w_s": w_s, "w_z": np.zeros(7, np.int8),
+                     "b": random.integers(-3000, 3000, 7).astype(np.int32), "b_s": np.float32(0.03) * w_s, "b_z": np.zeros(7, np.int32)}
+        conv = ("Conv", ["x_f", "w_f", "b_f"], "c" if relu else "y_f", {"pads": [1, 1, 1, 1], "strides": [2, 2]})
+        after = [("Relu", ["c"], "y_f", {})] if relu else []
+        model("Conv, Relu" if relu else "Conv", u(2, 5, 11, 9), constants, [dq("x"), dq("w", 0), dq("b", 0), conv, *after, q])
+    two = {**scales(x_s=0.03, w_s=0.01, y_s=0.4), "x_z": np.uint8(121), "y_z": np.uint8(128), "w": i(24, 7), "w_z": np.int8(0)}
+    model("MatMul", u(3, 5, 24), two, [dq("x"), dq("w"), ("MatMul", ["x_f", "w_f"], "y_f", {}), q])
+    add = {**scales(x_s=0.03, w_s=0.05, y_s=0.07), "x_z": np.uint8(121), "y_z": np.uint8(128), "w": u(24), "w_z": np.uint8(100)}
+    model("Add", u(3, 24), add, [dq("x"), dq("w"), ("Add", ["x_f", "w_f"], "y_f", {}), q])
 
 
 def main():
@@ -119,6 +167,7 @@ def main():
         c = Checker(pathlib.Path(folder))
         attention(c, random)
         quantised(c, random)
+        pairs(c, random)
         for op in ("Gelu", "FastGelu", "QuickGelu"):
             c.check(op, [("x", f(3, 4))], [])
         for op in ("FastGelu", "BiasGelu"):

@@ -142,6 +142,26 @@ std::string HalfHelper(bool load, int64_t lanes) {
   return head + "#ifdef __F16C__\n" + fast + "#else\n" + loop + "#endif\n}";
 }
 
+bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
+
+// Integers of 8 bits in memory, int in vectors. GCC 12 takes a __builtin_convertvector of bytes apart, element by element.
+std::string ByteHelper(bool is_signed, int64_t lanes) {
+  const std::string type = is_signed ? "signed char" : "unsigned char", name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes);
+  const std::string builtin = std::string("__builtin_ia32_pmov") + (is_signed ? "sx" : "zx") + "bd";
+  const std::string part = "x;\n  __builtin_memcpy(&x, p, {N});\n  return (i32x{N})" + builtin;
+  std::string fast, needs;
+  if (lanes == 16) {
+    fast = "  return (i32x16)" + builtin + "512_mask(*(const s8x16u*)p, (i32x16){0}, -1);\n";
+    needs = "__AVX512F__";
+  } else if (lanes == 8 || lanes == 4) {
+    fast = std::string(lanes == 8 ? "  long long " : "  int ") + part + (lanes == 8 ? "256" : "128") + "((s8x16u)(s64x2){x, 0});\n";
+    needs = lanes == 8 ? "__AVX2__" : "__SSE4_1__";
+  }
+  const std::string loop = "  i32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = p[i];\n  return r;\n";
+  const std::string body = fast.empty() ? loop : "#if defined(" + needs + ") && !defined(__clang__)\n" + fast + "#else\n" + loop + "#endif\n";
+  return Filled("static inline i32x{N} " + name + "_load(const " + type + "* p) {\n" + body + "}", kI32, lanes);
+}
+
 }  // namespace
 
 const char* CVectorPrinter::VectorElementOf(DType dtype) {
@@ -432,6 +452,19 @@ std::string CVectorPrinter::HalfAccess(bool load) {
   return "f16x" + std::to_string(lanes_) + op;
 }
 
+std::string CVectorPrinter::ByteLoad(const Expr& load) {
+  if (load->kind != ExprKind::kLoad || !IsByte(load->dtype) || slots_.count(load->buffer) != 0) return "";
+  const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
+  if (!stride.affine || stride.stride != 1 || !IsByte(buffers_.at(load->buffer).dtype)) return "";
+  const bool is_signed = load->dtype == DType::kInt8;
+  VectorType(DType::kInt32, lanes_);
+  helpers_.DefineType("s8x16", "typedef char s8x16u __attribute__((vector_size(16), aligned(1), may_alias));\n"
+                               "typedef long long s64x2 __attribute__((vector_size(16)));");
+  const std::string name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes_) + "_load";
+  helpers_.DefineFunction(name, ByteHelper(is_signed, lanes_));
+  return name + "(" + Pointer(load->buffer, stride.base) + ")";
+}
+
 std::string CVectorPrinter::VectorText(const Expr& e) {
   if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
   switch (e->kind) {
@@ -574,6 +607,10 @@ std::string CVectorPrinter::VectorSelect(const Expr& e) {
 
 std::string CVectorPrinter::VectorCast(const Expr& e) {
   const Element* from = ElementOf(e->args[0]->dtype);
+  if (const std::string bytes = ByteLoad(e->args[0]); !bytes.empty() && ElementOf(e->dtype) != nullptr) {
+    if (e->dtype == DType::kInt32) return bytes;
+    return "__builtin_convertvector(" + bytes + ", " + VectorType(e->dtype, lanes_) + ")";
+  }
   if (from == nullptr) return PerLane(e);
   if (from == ElementOf(e->dtype)) return VectorText(e->args[0]);
   return "__builtin_convertvector(" + VectorText(e->args[0]) + ", " + VectorType(e->dtype, lanes_) + ")";

@@ -74,6 +74,8 @@ class CVectorPrinter : public ExprPrinter {
   std::string Pointer(int buffer, const Expr& base);
   std::string MaskType(int bytes);
   std::string HalfAccess(bool load);  // name of the function that loads or stores lanes of float16
+  // Neighbouring integers of 8 bits as a vector of int; empty where it is no load of such.
+  std::string ByteLoad(const Expr& load);
 
   Expr lane_;  // of the vector loop that is being printed
   int64_t lanes_ = 1;

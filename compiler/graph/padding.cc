@@ -13,6 +13,7 @@
 #include "compiler/graph/operator.h"
 #include "compiler/graph/padding_values.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/value_range.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -31,6 +32,7 @@ int64_t Normal(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast
 struct Fact {
   Blocks blocks;
   std::vector<PaddedValue> padded;  // by axis; of those that grow
+  ValueRange range;
   std::optional<double> uniform;    // of a constant
 };
 
@@ -107,6 +109,7 @@ class Prover {
     if (!a_.tensor(a).constant()) return absl::OkStatus();
     RETURN_IF_ERROR(CompareConstants(a_.tensor(a), *b_.tensor(b).data, fact.blocks));
     fact.uniform = UniformValue(*a_.tensor(a).data);
+    fact.range = RangeOf(*a_.tensor(a).data);
     for (size_t d = 0; d < fact.blocks.size(); ++d)
       if (fact.blocks[d] > 0) fact.padded[d] = PaddedValueOf(*a_.tensor(a).data, fact.blocks, d, question_.least);
     return absl::OkStatus();
@@ -139,6 +142,7 @@ class Prover {
     RETURN_IF_ERROR(Match(a, b));
     for (size_t d = 0; d < FactOf(a).blocks.size(); ++d)
       if (a_.tensor(a).name == question_.mask && FactOf(a).blocks[d] > 0) facts_[a].padded[d] = PaddedValue::Known(0);
+    facts_[a].range = ValueRange::Finite();
     return absl::OkStatus();
   }
 
@@ -163,7 +167,16 @@ class Prover {
     for (size_t i = 0; i < node.inputs.size(); ++i) RETURN_IF_ERROR(Match(node.inputs[i], other.inputs[i]));
     RETURN_IF_ERROR(Match(node.output, other.output));
     bool grows = Grows(FactOf(node.output).blocks);
-    for (int input : node.inputs) grows = grows || Grows(FactOf(input).blocks);
+    std::vector<ValueRange> ranges;
+    for (int input : node.inputs) {
+      grows = grows || Grows(FactOf(input).blocks);
+      ranges.push_back(FactOf(input).range);
+    }
+    ValueRange& range = facts_[node.output].range;
+    range = RangeOf(a_, node, ranges);
+    // Where nothing is padded, what is finite without padding is what it is with it.
+    const bool finite = std::all_of(ranges.begin(), ranges.end(), [](const ValueRange& r) { return r.finite(); });
+    if (!grows && finite && !range.finite()) range = ValueRange::Finite();
     return grows ? FollowGrowing(node, other) : absl::OkStatus();
   }
 
@@ -230,15 +243,17 @@ class Prover {
     const size_t rank = to.blocks.size();
     for (size_t r = 0; r < rank; ++r) {
       std::vector<PaddedValue> values;
+      std::vector<bool> finite;
       for (int input : node.inputs) {
         const Fact& from = FactOf(input);
+        finite.push_back(from.range.finite());
         const size_t missing = rank - from.blocks.size();
         values.push_back(from.uniform.has_value() ? PaddedValue::Known(*from.uniform) : PaddedValue());
         if (r < missing || ShapeOf(input)[r - missing] == 1) continue;
         if (from.blocks[r - missing] != to.blocks[r]) return Combines(node);
         if (to.blocks[r] > 0) values.back() = from.padded[r - missing];
       }
-      if (to.blocks[r] > 0) to.padded[r] = node.op == "expand" ? values[0] : CombinePadded(a_, node, values);
+      if (to.blocks[r] > 0) to.padded[r] = node.op == "expand" ? values[0] : CombinePadded(a_, node, values, finite);
     }
     return absl::OkStatus();
   }
@@ -374,12 +389,15 @@ class Prover {
 
   // ---- products
 
-  // Along the axis that is summed up: zeros in one of the operands.
+  // Along the axis that is summed up: zeros in one of the operands, and nothing in the other that is not finite.
   absl::Status Contract(const Node& node, int left, size_t left_axis, int right, size_t right_axis) const {
     const Fact &a = FactOf(left), &b = FactOf(right);
     if (a.blocks[left_axis] == 0 && b.blocks[right_axis] == 0) return absl::OkStatus();
     if (a.blocks[left_axis] != b.blocks[right_axis]) return Combines(node);
-    return a.padded[left_axis].is(0) || b.padded[right_axis].is(0) ? absl::OkStatus() : Combines(node);
+    const PaddedValue &x = a.padded[left_axis], &y = b.padded[right_axis];
+    if (!x.is(0) && !y.is(0)) return Combines(node);
+    if (x.finite(a.range.finite()) && y.finite(b.range.finite())) return absl::OkStatus();
+    return Refuse(absl::StrCat(Name(node), " multiplies zeros of padding along '", question_.symbol, "' by values that may be infinite"));
   }
 
   absl::Status Matmul(const Node& node) {

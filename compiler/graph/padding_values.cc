@@ -1,6 +1,7 @@
 #include "compiler/graph/padding_values.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/status/statusor.h"
 #include "compiler/graph/evaluate.h"
@@ -34,15 +35,17 @@ PaddedValue Selected(const std::vector<PaddedValue>& inputs) {
 
 }  // namespace
 
-PaddedValue CombinePadded(const Network& network, const Node& node, const std::vector<PaddedValue>& inputs) {
+PaddedValue CombinePadded(const Network& network, const Node& node, const std::vector<PaddedValue>& inputs, const std::vector<bool>& finite) {
   if (node.op == "where") return Selected(inputs);
   if (AllKnown(inputs)) return Evaluated(network, node, inputs);
   const auto any = [&](auto holds) { return std::any_of(inputs.begin(), inputs.end(), holds); };
-  if (node.op == "mul" || node.op == "and") {
-    if (any([](const PaddedValue& v) { return v.is(0); })) return PaddedValue::Known(0);
-  }
+  if (node.op == "and" && any([](const PaddedValue& v) { return v.is(0); })) return PaddedValue::Known(0);
   if (node.op == "or" && any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value != 0; })) return PaddedValue::Known(1);
+  // What is low may be -inf; all others must be finite.
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].finite(finite[i]) && !inputs[i].low()) return {};
   const bool low = any([](const PaddedValue& v) { return v.low(); });
+  if (node.op == "mul" && !low && any([](const PaddedValue& v) { return v.is(0); })) return PaddedValue::Known(0);
   const bool high = any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value > 0; });
   if ((node.op == "add" && low && !high) || (node.op == "minimum" && low)) return PaddedValue::Low();
   if (node.op == "sub" && inputs[0].low() && inputs[1].kind == Kind::kUnknown) return PaddedValue::Low();
@@ -53,9 +56,9 @@ PaddedValue CombinePadded(const Network& network, const Node& node, const std::v
 
 PaddedValue PaddedValueOf(const Array& constant, const std::vector<int64_t>& blocks, size_t axis, int64_t least) {
   std::optional<double> all;
-  bool same = true, low = true;
+  bool same = true, low = true, beside_low = false;
   std::vector<int64_t> index(constant.shape.size(), 0);
-  for (int64_t e = 0, n = constant.elements(); e < n && (same || low); ++e) {
+  for (int64_t e = 0, n = constant.elements(); e < n; ++e) {
     int64_t other = -1;
     for (size_t d = 0; d < index.size(); ++d)
       if (d != axis && blocks[d] > 0) other = std::max(other, index[d] / blocks[d]);
@@ -66,9 +69,12 @@ PaddedValue PaddedValueOf(const Array& constant, const std::vector<int64_t>& blo
       all = value;
       low = low && value <= -1e4;
     }
+    beside_low = beside_low || (index[axis] == 0 && !(constant.at(e) > -1e4));
     for (size_t d = index.size(); d-- > 0 && ++index[d] == constant.shape[d];) index[d] = 0;
   }
   if (!all.has_value()) return {};
+  const bool none = same && *all == -std::numeric_limits<double>::infinity();
+  if (low && beside_low && !none) return {};
   return same ? PaddedValue::Known(*all) : low ? PaddedValue::Low() : PaddedValue();
 }
 

@@ -156,9 +156,25 @@ std::vector<OperatorCase> WindowCases() {
   return cases;
 }
 
+// Integer products are exact.
+std::vector<OperatorCase> QuantisedCases() {
+  const OperandSpec bytes = I({5, 40}, 0, 255, kU8), weights = I({40, 24}, -128, 127, DType::kInt8);
+  return {{"dequantize", {I({3, 37}, 0, 255, kU8), F({37}, 0.01, 0.1), I({37}, 0, 255, kU8)}},
+          {"dequantize", {I({3, 37}, -100000, 100000, kI32), F({}, 0.01, 0.1), I({}, 7, 7, kI32)}},
+          {"quantize", {F({3, 37}), F({37}, 0.01, 0.02), I({37}, 100, 130, kU8)}, {{"to", std::string("uint8")}, {"min", 0.0}, {"max", 255.0}}},
+          {"quantize", {F({3, 37}), F({}, 0.01, 0.02)}, {{"to", std::string("int8")}, {"min", -128.0}, {"max", 127.0}}},
+          {"matmul", {bytes, weights}, {}, 0},
+          {"gemm", {bytes, weights, I({24}, -1000, 1000, kI32)}, {}, 0},
+          {"matmul", {I({5, 40}, -255, 255, kI32), weights}, {}, 0},
+          {"conv2d", {I({1, 6, 6, 8}, 0, 255, kU8), I({3, 3, 8, 16}, -128, 127, DType::kInt8), I({16}, -1000, 1000, kI32)},
+           {{"pads", Shape{1, 1, 1, 1}}, {"layout", std::string("NHWC")}}, 0},
+          {"conv2d", {I({1, 6, 6, 8}, -255, 255, kI32), I({3, 3, 1, 8}, -128, 127, DType::kInt8)},
+           {{"group", int64_t{8}}, {"layout", std::string("NHWC")}}, 0}};
+}
+
 std::vector<OperatorCase> AllCases() {
   std::vector<OperatorCase> all;
-  for (const auto& list : {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases()})
+  for (const auto& list : {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases(), QuantisedCases()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }

@@ -288,6 +288,26 @@ TEST(CPrinter, EveryElementTypeIsReadAndWritten) {
   ExpectSameAsReference(kernels, 1e-6, "x86-64");
 }
 
+// One instruction for the lanes, at any address.
+TEST(CPrinter, BytesAreWidenedByVectors) {
+  std::vector<KernelFunc> kernels;
+  for (DType from : {DType::kInt8, DType::kUint8}) {
+    for (DType to : {DType::kInt32, DType::kFloat32}) {
+      for (int64_t lanes : {16, 8, 4, 2}) {
+        const Expr p = MakeVar("p"), l = MakeVar("l");
+        const Expr at = Mad(p, lanes, l), x = Cast(to, At(0, Add(at, I(3)), from));
+        const Stmt body = Serial(p, 3, Vectorize(l, lanes, MakeStore(1, at, Mul(x, x))));
+        kernels.push_back(KernelOf("widen", {Global(0, "X", 64, false, from), Global(1, "Y", 48, true, to)}, body));
+      }
+    }
+  }
+  ExpectSameAsReference(kernels);
+  ExpectSameAsReference(kernels, 1e-6, "x86-64");
+  ExpectSameAsReference(kernels, 1e-6, "x86-64-v3");
+  const std::string source = SourceOf(kernels[0], 64);
+  EXPECT_NE(source.find("i8x16_load(X + p * 16 + 3)"), std::string::npos) << source;
+}
+
 TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
   const KernelFunc kernel = KernelOf("widen",

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "testing.h"
 
@@ -238,6 +239,74 @@ TEST(Padding, ConstantIndicesPointToTheirOwnPlace) {
   ExpectHarmless([&](int64_t n) { return make(n, 0); }, kSequence);
   EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, 1); }, kSequence),
             "node 'reduce_sum_3' (reduce_sum) combines values along 'seq', those of padding included");
+}
+
+// x masked and summed after `how` was done to it.
+Network MaskedSum(int64_t n, const std::string& how) {
+  GraphBuilder b;
+  const int x = b.In({n, 4}), mask = b.n.AddInput("mask", {DType::kFloat32, {n, 1}});
+  const auto constant = [&](double v) {
+    Array one(DType::kFloat32, {});
+    one.set(0, v);
+    return b.n.AddConstant("v", std::move(one));
+  };
+  const auto mean = [&](int v) { return b.Op("reduce_mean", {v}, {{"axes", Ints{1}}}); };
+  const int centred = b.Op("sub", {x, mean(x)}), variance = mean(b.Op("mul", {centred, centred}));
+  int y = x;
+  if (how == "reciprocal") y = b.Op("div", {x, mask});
+  if (how == "log") y = b.Op("log", {b.Op("add", {b.Op("mul", {x, x}), mask})});
+  if (how == "exp") y = b.Op("exp", {x});
+  if (how == "normalised") y = b.Op("div", {centred, b.Op("sqrt", {variance})});
+  if (how == "normalised with epsilon") y = b.Op("div", {centred, b.Op("sqrt", {b.Op("add", {variance, constant(1e-5)})})});
+  if (how == "bounded") y = b.Op("exp", {b.Op("clip", {x}, {{"max", 10.0}})});
+  if (how == "chosen") y = b.Op("where", {b.Op("less", {constant(0.5), mask}), b.Op("log", {b.Op("abs", {x})}), constant(0)});
+  if (how == "divided by itself") y = b.Op("div", {x, b.Op("maximum", {b.Op("abs", {x}), constant(1e-6)})});
+  const int masked = how == "chosen" ? y : b.Op("mul", {y, mask});
+  return b.Out({b.Op("reduce_sum", {masked}, {{"axes", Ints{0}}}), b.Op("matmul", {b.Op("transpose", {mask}), y})});
+}
+
+TEST(Padding, ZeroTimesInfinityIsNoZero) {
+  for (const char* how : {"none", "normalised with epsilon", "bounded", "divided by itself"}) {
+    SCOPED_TRACE(how);
+    ExpectHarmless([&](int64_t n) { return MaskedSum(n, how); }, kSequence);
+  }
+  for (const auto& [how, sum] : std::map<std::string, std::string>{{"reciprocal", "6"}, {"log", "8"}, {"exp", "6"}, {"normalised", "7"}}) {
+    SCOPED_TRACE(how);
+    EXPECT_EQ(WhyNot([&](int64_t n) { return MaskedSum(n, how); }, kSequence),
+              "node 'reduce_sum_" + sum + "' (reduce_sum) combines values along 'seq', those of padding included");
+  }
+}
+
+// Its own zeros at the padding are known, whatever else it has.
+TEST(Padding, WhatIsChosenByTheMaskNeedsNoFiniteRest) {
+  ExpectHarmless([&](int64_t n) { return MaskedSum(n, "chosen"); }, kSequence);
+}
+
+TEST(Padding, ProductsOfMatricesWantFiniteFactorsToo) {
+  const auto make = [](int64_t n, const char* op) {
+    GraphBuilder b;
+    const int x = b.In({n, 4}), mask = b.n.AddInput("mask", {DType::kFloat32, {1, n}});
+    return b.Out({b.Op("matmul", {mask, b.Op(op, {x})})});
+  };
+  ExpectHarmless([&](int64_t n) { return make(n, "tanh"); }, kSequence);
+  EXPECT_EQ(WhyNot([&](int64_t n) { return make(n, "reciprocal"); }, kSequence),
+            "node 'matmul_1' (matmul) multiplies zeros of padding along 'seq' by values that may be infinite");
+}
+
+// Low values have no effect only beside one that is not low; exact -inf has none beside anything.
+TEST(Padding, ALowConstantMaskLeavesTheFirstPosition) {
+  // A constant mask that leaves a row nothing but low values, before the padding: what lies behind counts as much.
+  const auto banded = [](int64_t n, double low) {
+    GraphBuilder b;
+    const int x = b.In({2, n, 4});
+    Array mask(DType::kFloat32, {n, n});
+    for (int64_t i = 0; i < n * n; ++i) mask.set(i, i % n > i / n || i % n == 0 ? low : 0);
+    const int scores = b.Op("matmul", {x, b.Op("transpose", {x}, {{"perm", Ints{0, 2, 1}}})});
+    return b.Out({b.Op("matmul", {b.Op("softmax", {b.Op("add", {scores, b.n.AddConstant("mask", std::move(mask))})}), x})});
+  };
+  EXPECT_EQ(WhyNot([&](int64_t n) { return banded(n, -1e9); }, {"seq", "", 6, 4, 3}),
+            "node 'softmax_3' (softmax) combines values along 'seq', those of padding included");
+  EXPECT_TRUE(Prove([&](int64_t n) { return banded(n, -std::numeric_limits<double>::infinity()); }, {"seq", "", 6, 4, 3}).ok());
 }
 
 TEST(Padding, FixedPlacesMustBeRealAtEverySize) {

@@ -43,6 +43,7 @@ absl::Status CheckSize(const TensorType& type) {
 // Whether a node on constants is computed at once. Not products and convolutions, which do far more work than they have
 // elements.
 bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& inputs, const TensorType& result) {
+  if (op == "dequantize" && !result.shape.empty()) return false;  // weights, which FuseQuantized wants as they are
   bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
   // What ONNX does not define (sums of truth values) is not computed: its own check of types comes last.
   static const auto& of_truths = *new std::set<std::string>{"cast", "where", "and", "or", "xor", "not", "equal", "identity"};

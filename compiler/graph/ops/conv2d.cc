@@ -1,6 +1,7 @@
 // 2-D convolution: groups, dilation, strides, asymmetric padding; NCHW with OIHW weights, NHWC with HWIO weights.
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/products.h"
 #include "compiler/graph/ops/registry.h"
 
 namespace diapason::ops {
@@ -16,7 +17,7 @@ Weights WeightsOf(const std::vector<int64_t>& w, const ImageAxes& axes) {
 }
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireProducts(args));
+  RETURN_IF_ERROR(RequireFactors(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 4));
   RETURN_IF_ERROR(RequireRank(args, 1, 4));
   ASSIGN_OR_RETURN(ImageAxes axes, ImageAxesOf(*args.attributes));
@@ -31,7 +32,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("the bias must have ", w.out, " elements"));
   }
   ASSIGN_OR_RETURN(std::vector<Window> windows, WindowsOf(*args.attributes, {x[axes.h], x[axes.w]}, {w.kh, w.kw}));
-  TensorType out = args.inputs[0];
+  TensorType out{SumTypeOf(args), args.inputs[0].shape};
   out.shape[axes.c] = w.out;
   out.shape[axes.h] = windows[0].output;
   out.shape[axes.w] = windows[1].output;
@@ -58,7 +59,7 @@ int EmitProduct(DagBuilder& b, const OperatorArgs& args, int x, int weights, con
     at[axes.w] = Add(Mul(i[axes.w], IntImm(windows[1].stride)), Mul(kx, IntImm(windows[1].dilation)));
     at[axes.c] = group == 1 ? channel : Add(Mul(FloorDiv(i[axes.c], out_per_group), IntImm(w.in)), channel);
     Vars weight = nchw ? Vars{i[axes.c], channel, ky, kx} : Vars{ky, kx, channel, i[axes.c]};
-    return Mul(Wide(b, x, at), Wide(b, weights, weight));
+    return Mul(Factor(b, x, at), Factor(b, weights, weight));
   });
 }
 

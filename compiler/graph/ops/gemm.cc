@@ -2,13 +2,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/products.h"
 #include "compiler/graph/ops/registry.h"
 
 namespace diapason::ops {
 namespace {
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireFloat(args));
+  RETURN_IF_ERROR(RequireFactors(args));
+  const bool scaled = args.attributes->Float("alpha", 1) != 1 || args.attributes->Float("beta", 1) != 1;
+  if (scaled) RETURN_IF_ERROR(RequireFloat(args));
   RETURN_IF_ERROR(RequireRank(args, 0, 2));
   RETURN_IF_ERROR(RequireRank(args, 1, 2));
   bool ta = args.attributes->Int("trans_a", 0) != 0, tb = args.attributes->Int("trans_b", 0) != 0;
@@ -18,7 +21,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
                                                    " and ", absl::StrJoin(b, "x"), tb ? " (transposed)" : "",
                                                    " do not multiply"));
   }
-  TensorType out{args.inputs[0].dtype, {a[ta ? 1 : 0], b[tb ? 0 : 1]}};
+  TensorType out{SumTypeOf(args), {a[ta ? 1 : 0], b[tb ? 0 : 1]}};
   if (args.inputs.size() < 3) return out;
   ASSIGN_OR_RETURN(std::vector<int64_t> sum, BroadcastShapes(out.shape, args.inputs[2].shape));
   if (sum != out.shape) {
@@ -33,8 +36,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
   double alpha = args.attributes->Float("alpha", 1), beta = args.attributes->Float("beta", 1);
   int64_t depth = args.inputs[0].shape[ta ? 0 : 1];
   int result = b.Reduce("gemm", args.output.shape, {depth}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    return Mul(Wide(b, stages[0], ta ? Vars{r[0], i[0]} : Vars{i[0], r[0]}),
-               Wide(b, stages[1], tb ? Vars{i[1], r[0]} : Vars{r[0], i[1]}));
+    return Mul(Factor(b, stages[0], ta ? Vars{r[0], i[0]} : Vars{i[0], r[0]}),
+               Factor(b, stages[1], tb ? Vars{i[1], r[0]} : Vars{r[0], i[1]}));
   });
   DType type = b.stage(result).dtype;
   if (alpha != 1) {

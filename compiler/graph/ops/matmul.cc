@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/ops/emit.h"
+#include "compiler/graph/ops/products.h"
 #include "compiler/graph/ops/registry.h"
 
 namespace diapason::ops {
@@ -13,7 +14,7 @@ std::vector<int64_t> BatchOf(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
-  RETURN_IF_ERROR(RequireProducts(args));
+  RETURN_IF_ERROR(RequireFactors(args));
   const std::vector<int64_t>&a = args.inputs[0].shape, &b = args.inputs[1].shape;
   if (a.empty() || b.empty()) return absl::InvalidArgumentError("a scalar cannot be multiplied as a matrix");
   if (a.back() != b[b.size() < 2 ? 0 : b.size() - 2]) {
@@ -23,7 +24,7 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   ASSIGN_OR_RETURN(std::vector<int64_t> shape, BroadcastShapes(BatchOf(a), BatchOf(b)));
   if (a.size() > 1) shape.push_back(a[a.size() - 2]);
   if (b.size() > 1) shape.push_back(b.back());
-  return TensorType{args.inputs[0].dtype, shape};
+  return TensorType{SumTypeOf(args), shape};
 }
 
 int Emit(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& stages) {
@@ -36,7 +37,7 @@ int Emit(DagBuilder& builder, const OperatorArgs& args, const std::vector<int>& 
     left.push_back(r[0]);
     right.push_back(r[0]);
     if (columns) right.push_back(i.back());
-    return Mul(Wide(builder, stages[0], left), Wide(builder, stages[1], right));
+    return Mul(Factor(builder, stages[0], left), Factor(builder, stages[1], right));
   });
 }
 

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/passes.h"
+#include "compiler/graph/passes/quantized.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -28,12 +29,14 @@ absl::Status NarrowDoubles(Network& network, const ModelOptions& options, std::v
 
 absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, std::vector<std::string>* warnings) {
   RETURN_IF_ERROR(network.Validate());
+  RETURN_IF_ERROR(FuseQuantized(network));
   RETURN_IF_ERROR(FoldConstants(network));
   RETURN_IF_ERROR(Canonicalize(network));
   RETURN_IF_ERROR(MergeEqual(network));
   RETURN_IF_ERROR(FoldBatchNorm(network));
   RETURN_IF_ERROR(SinkViews(network));
   RETURN_IF_ERROR(MergeProjections(network));
+  RETURN_IF_ERROR(NarrowFactors(network));
   RETURN_IF_ERROR(NarrowDoubles(network, options, warnings));
   // Behind the folding, so that weights are rounded once.
   if (options.dtype == DType::kFloat16) RETURN_IF_ERROR(ConvertToHalf(network));

@@ -333,8 +333,8 @@ absl::Status NonZero(NodeImporter& node) {
   ImportValue x = c.Input(0);
   if (!x->value) {
     return absl::InvalidArgumentError(
-        "the extent of its result depends on values that are known only when the network runs, which is not supported: "
-        "export the model with static shapes");
+        "how many elements are not 0 is known only when the network runs, and --dim gives sizes to inputs, not to this result: export the model with "
+        "static shapes, for example with Where in place of NonZero");
   }
   std::vector<int64_t> found;
   for (int64_t i = 0, n = x->type.elements(); i < n; ++i) {

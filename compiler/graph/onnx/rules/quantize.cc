@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/quantized.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/rules/window.h"
 #include "compiler/graph/onnx/tensor_proto.h"
@@ -80,8 +81,14 @@ absl::Status QuantizeLinear(NodeImporter& node) {
     if (name.empty()) name = NameOf(to);
   }
   node.Ignore({"saturate", "precision"});
+  const bool is_float = name.rfind("float", 0) == 0 && name != NameOf(to);
+  if (!is_float && x->type.dtype == DType::kFloat32 && scale->type.dtype == DType::kFloat32) {
+    ASSIGN_OR_RETURN(auto limits, LimitsOf(name));
+    Attributes attributes{{"to", std::string(NameOf(to))}, {"min", limits.first}, {"max", limits.second}};
+    return c.Finish(c.Op("quantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale}, std::move(attributes)));
+  }
   ImportValue q = c.Div(c.Cast(x, DType::kFloat32), c.Cast(scale, DType::kFloat32));
-  if (name.rfind("float", 0) == 0 && name != NameOf(to)) return c.Finish(q);  // NodeImporter rounds it
+  if (is_float) return c.Finish(q);  // NodeImporter rounds it
   ASSIGN_OR_RETURN(auto limits, LimitsOf(name));
   q = c.Op("round", {q});
   if (zero) q = c.Add(q, c.Cast(zero, q->type.dtype));
@@ -100,7 +107,8 @@ absl::Status DequantizeLinear(NodeImporter& node) {
   ImportValue x = c.Input(0), scale = Spread(node, c, c.Input(1), x), zero;
   if (node.HasInput(2)) zero = Spread(node, c, c.Input(2), x);
   int64_t type = node.Int("output_dtype", 0);
-  ImportValue y = Dequantized(c, x, scale, zero);
+  const bool plain = !IsFloat(x->type.dtype) && x->type.dtype != DType::kBool && scale->type.dtype == DType::kFloat32;
+  ImportValue y = plain ? c.Op("dequantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale}) : Dequantized(c, x, scale, zero);
   if (type != 0) {
     ASSIGN_OR_RETURN(DType to, StorageOfOnnx(static_cast<int>(type)));
     y = c.Cast(y, to);
@@ -126,11 +134,11 @@ absl::Status DynamicQuantizeLinear(NodeImporter& node) {
   return c.status();
 }
 
-// q - zero point as int32. A list of zero points is one for each extent of `axis`.
-ImportValue Centred(NodeImporter& node, Composer& c, const ImportValue& q, int zero_input, int64_t axis) {
+// A list of zero points is one for each extent of `axis`.
+ImportValue Centred(Composer& c, const ImportValue& q, ImportValue zero, int64_t axis) {
   ImportValue wide = c.Cast(q, DType::kInt32);
-  if (!node.HasInput(zero_input)) return wide;
-  ImportValue zero = c.Cast(c.Input(zero_input), DType::kInt32);
+  if (!zero) return wide;
+  zero = c.Cast(zero, DType::kInt32);
   if (RankOf(zero) == 1 && zero->type.elements() > 1) {
     Ints shape(RankOf(q), 1);
     shape[axis < 0 ? axis + RankOf(q) : axis] = zero->type.elements();
@@ -139,6 +147,11 @@ ImportValue Centred(NodeImporter& node, Composer& c, const ImportValue& q, int z
     zero = c.Reshape(zero, {});
   }
   return c.Sub(wide, zero);
+}
+
+// q - zero point as int32.
+ImportValue Centred(NodeImporter& node, Composer& c, const ImportValue& q, int zero_input, int64_t axis) {
+  return Centred(c, q, node.HasInput(zero_input) ? c.Input(zero_input) : nullptr, axis);
 }
 
 absl::Status MatMulInteger(NodeImporter& node) {
@@ -255,20 +268,11 @@ absl::Status QLinearGlobalAveragePool(NodeImporter& node) {
   return c.Finish(Rounded(c, y, zero, zero ? zero->type.dtype : x->type.dtype));
 }
 
-// a (float32) is quantised as DynamicQuantizeLinear does, multiplied as integers and scaled.
 absl::Status DynamicQuantizeMatMul(NodeImporter& node) {
   Composer c(node);
-  ImportValue a = c.Input(0), b = c.Input(1), b_scale = c.Input(2), none = c.Scalar(0, a);
-  Attributes all{{"keepdims", int64_t{0}}};
-  ImportValue low = c.Op("minimum", {c.Op("reduce_min", {a}, all), none});
-  ImportValue high = c.Op("maximum", {c.Op("reduce_max", {a}, all), none});
-  ImportValue scale = c.Div(c.Sub(high, low), c.Scalar(255, a));
-  ImportValue safe = c.Op("where", {c.Op("equal", {scale, none}), c.Scalar(1, a), scale});
-  ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
-  ImportValue q = c.Sub(c.Cast(Rounded(c, c.Div(a, safe), zero, DType::kUint8), DType::kInt32),
-                        c.Cast(zero, DType::kInt32));
-  ImportValue sum = c.Matmul(q, Centred(node, c, b, 3, -1));
-  ImportValue y = c.Mul(c.Cast(sum, DType::kFloat32), c.Mul(safe, AlongAxis(c, b_scale, RankOf(sum), -1)));
+  ImportValue zero;
+  if (node.HasInput(3)) zero = c.Input(3);
+  ImportValue y = DynamicProduct(c, c.Input(0), c.Input(1), c.Input(2), zero);
   if (node.HasInput(4)) y = c.Add(y, c.Input(4));
   return c.Finish(y);
 }
@@ -285,6 +289,19 @@ absl::Status MatMulIntegerToFloat(NodeImporter& node) {
 }
 
 }  // namespace
+
+ImportValue DynamicProduct(Composer& c, const ImportValue& x, const ImportValue& weights, const ImportValue& scale, const ImportValue& zero_point) {
+  const ImportValue none = c.Scalar(0, x);
+  const Attributes all{{"keepdims", int64_t{0}}};
+  const ImportValue low = c.Op("minimum", {c.Op("reduce_min", {x}, all), none});
+  const ImportValue high = c.Op("maximum", {c.Op("reduce_max", {x}, all), none});
+  const ImportValue range = c.Div(c.Sub(high, low), c.Scalar(255, x));
+  const ImportValue safe = c.Op("where", {c.Op("equal", {range, none}), c.Scalar(1, x), range});
+  const ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
+  const ImportValue q = c.Sub(c.Cast(Rounded(c, c.Div(x, safe), zero, DType::kUint8), DType::kInt32), c.Cast(zero, DType::kInt32));
+  const ImportValue sum = c.Matmul(q, Centred(c, weights, zero_point, -1));
+  return c.Mul(c.Cast(sum, DType::kFloat32), c.Mul(safe, AlongAxis(c, scale, RankOf(sum), -1)));
+}
 
 std::vector<OnnxRule> Quantize() {
   return {{"QuantizeLinear", QuantizeLinear},

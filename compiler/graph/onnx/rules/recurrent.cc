@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/onnx/rules/composer.h"
+#include "compiler/graph/onnx/rules/quantized.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/tensor/check.h"
 
@@ -73,12 +74,18 @@ absl::StatusOr<std::vector<Activation>> ActivationsOf(NodeImporter& node, std::v
   return result;
 }
 
+// Of quantised weights (DynamicQuantizeLSTM), which lie turned: inputs or hidden x gates*hidden. Without a scale they are float.
+struct Quantisation {
+  ImportValue scale, zero;
+};
+
 // One direction of one layer: the parameters of its gates.
 struct Direction {
   ImportValue w, r;                    // gates*hidden x inputs, gates*hidden x hidden
   ImportValue wb, rb;                  // gates*hidden, or null
   ImportValue h, state;                // batch x hidden
   ImportValue peephole;                // 3*hidden, or null
+  Quantisation of_w, of_r;
 };
 
 ImportValue Gate(Composer& c, const ImportValue& x, const Cell& cell, int64_t gate) {
@@ -91,6 +98,10 @@ using Step = std::function<void(Composer& c, const Cell& cell, const Direction& 
 
 ImportValue TransposedProduct(Composer& c, const ImportValue& x, const ImportValue& w) {
   return c.Matmul(x, c.Transpose(w, {1, 0}));
+}
+
+ImportValue ProductWith(Composer& c, const ImportValue& x, const ImportValue& w, const Quantisation& of_w) {
+  return of_w.scale ? DynamicProduct(c, x, w, of_w.scale, of_w.zero) : TransposedProduct(c, x, w);
 }
 
 void RnnStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h, ImportValue&) {
@@ -119,7 +130,7 @@ void GruStep(Composer& c, const Cell& cell, const Direction& d, const ImportValu
 // Gates in the order i o f c.
 void LstmStep(Composer& c, const Cell& cell, const Direction& d, const ImportValue& x, ImportValue& h,
               ImportValue& state) {
-  ImportValue gates = c.Add(TransposedProduct(c, h, d.r), x);
+  ImportValue gates = c.Add(ProductWith(c, h, d.r, d.of_r), x);
   auto gate = [&](int64_t which, int64_t peephole, const ImportValue& seen) {
     ImportValue y = Gate(c, gates, cell, which);
     if (d.peephole) y = c.Add(y, c.Mul(Gate(c, d.peephole, cell, peephole), seen));
@@ -142,6 +153,7 @@ struct Kind {
   Step step;
   bool has_state = false;
   int64_t late_biases = 0;  // of so many last gates the recurrent bias is not added to the input's product
+  bool quantised = false;   // weights are integers, turned, with scales and zero points in inputs 8 to 11
 };
 
 // The inputs of the node, split by direction, and the whole result.
@@ -192,6 +204,10 @@ class Unrolled {
     cell_.linear_before_reset = node_.Int("linear_before_reset", 0) != 0;
     cell_.input_forget = node_.Int("input_forget", 0) != 0;
     Ints w = {directions_, kind_.gates * cell_.hidden, cell_.inputs}, r = {w[0], w[1], cell_.hidden};
+    if (kind_.quantised) {
+      std::swap(w[1], w[2]);
+      std::swap(r[1], r[2]);
+    }
     if (w_->type.shape != w || r_->type.shape != r) {
       return absl::InvalidArgumentError(absl::StrCat("weights of ", w_->type.ToString(), " and ", r_->type.ToString(),
                                                      " do not fit ", cell_.inputs, " inputs, ", cell_.hidden,
@@ -216,10 +232,28 @@ class Unrolled {
     return c_.Squeeze(c_.Slice(c_.Input(input), 1, d, d + 1), {1});
   }
 
+  // A scale or zero point for all weights of the direction, or for each column.
+  ImportValue ParameterOf(int input, int64_t d) {
+    if (!node_.HasInput(input)) return nullptr;
+    const ImportValue all = c_.Input(input);
+    const int64_t columns = kind_.gates * cell_.hidden, n = all->type.elements();
+    if (n != directions_ && n != directions_ * columns) {
+      c_.Fail(absl::InvalidArgumentError(absl::StrCat("input ", input, " (", all->type.ToString(), ") does not fit ", directions_, " directions of ",
+                                                      columns, " columns")));
+      return all;
+    }
+    return c_.Reshape(c_.Slice(c_.Reshape(all, {directions_, -1}), 0, d, d + 1), {-1});
+  }
+
   Direction DirectionOf(int64_t d) {
     Direction result;
     result.w = OfDirection(1, d);
     result.r = OfDirection(2, d);
+    if (kind_.quantised) {
+      result.of_w = {ParameterOf(8, d), ParameterOf(9, d)};
+      result.of_r = {ParameterOf(10, d), ParameterOf(11, d)};
+      if (!result.of_w.scale || !result.of_r.scale) c_.Fail(absl::InvalidArgumentError("the scales of the weights (inputs 8 and 10) are missing"));
+    }
     if (node_.HasInput(3)) {
       ImportValue both = OfDirection(3, d);
       int64_t n = kind_.gates * cell_.hidden;
@@ -234,7 +268,7 @@ class Unrolled {
 
   // The input's product for all steps, with the biases that may be added before the recurrent product is known.
   ImportValue InputProduct(const Direction& d) {
-    ImportValue product = TransposedProduct(c_, c_.Reshape(x_, {-1, cell_.inputs}), d.w);
+    ImportValue product = ProductWith(c_, c_.Reshape(x_, {-1, cell_.inputs}), d.w, d.of_w);
     if (!d.wb) return c_.Reshape(product, {cell_.steps, cell_.batch, -1});
     ImportValue bias = d.wb;
     int64_t early = (kind_.gates - kind_.late_biases) * cell_.hidden, all = kind_.gates * cell_.hidden;
@@ -304,9 +338,15 @@ absl::Status Gru(NodeImporter& node) { return Unrolled(node, {3, {"Sigmoid", "Ta
 absl::Status Lstm(NodeImporter& node) {
   return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true}).Import();
 }
+// The input of all steps is quantised by one range, the hidden units of each step by their own, as ONNX Runtime does it.
+absl::Status DynamicQuantizeLstm(NodeImporter& node) {
+  return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true, 0, true}).Import();
+}
 
 }  // namespace
 
-std::vector<OnnxRule> Recurrent() { return {{"RNN", Rnn}, {"GRU", Gru}, {"LSTM", Lstm}}; }
+std::vector<OnnxRule> Recurrent() {
+  return {{"RNN", Rnn}, {"GRU", Gru}, {"LSTM", Lstm}, {"com.microsoft.DynamicQuantizeLSTM", DynamicQuantizeLstm}};
+}
 
 }  // namespace diapason::onnx_rules
