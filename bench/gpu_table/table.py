@@ -91,7 +91,7 @@ def rows_of(part, result):
         return []
     rows = [measured_row(part, label, row, result) for label, row in result["rows"].items() if "samples_us" in row]
     ratios = ratios_of(part, result)
-    if part in cases.MORE_PARTS and ratios:
+    if part in cases.MORE_PARTS and part not in cases.NETWORKS and ratios:
         rows.append(Row(f"{part}: geometric mean of {len(ratios)}", ratio=f"{geometric_mean(ratios.values()):.3f}"))
     if "compile_failed" in result:
         rows.append(Row(f"{part}: torch.compile", note=result["compile_failed"]))
