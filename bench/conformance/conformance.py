@@ -119,7 +119,7 @@ def execute(case, home, programs, device):
         if done.returncode != 0:
             return "crashed" if done.returncode < 0 else "failed", (done.stderr or done.stdout).strip()[-300:]
     for info, wanted in zip(case.model.graph.output, case.wanted):
-        got, want = np.load(out / f"{info.name}.npy"), numpy_helper.to_array(wanted)
+        got, want = np.load(out / (info.name.replace("/", "_") + ".npy")), numpy_helper.to_array(wanted)
         if got.shape != want.shape or not np.allclose(got.astype(np.float64), want.astype(np.float64), tolerances(case)[0], 1e-5, equal_nan=True):
             return "wrong", f"output '{info.name}' differs"
     return "passed", ""
