@@ -325,8 +325,7 @@ class Grouper {
     const Node& node = network_.nodes[n];
     if (node.op != "transpose") return false;
     const int group = GroupReadOnlyBy(node.inputs[0], [&](int reader) { return reader == n; });
-    if (group < 0 || attentions_.count(group) == 0 || !JoinAll(group, {n})) return false;
-    return true;
+    return group >= 0 && attentions_.count(group) > 0 && JoinAll(group, {n});
   }
 
   // The nodes between a tensor and the node in which all its readers meet, that one included and last; empty if there

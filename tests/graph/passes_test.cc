@@ -299,7 +299,6 @@ TEST(Canonicalize, AxesOfOneElementDoNotHideAWholeTranspose) {
   ExpectSameResults(before, after);
 }
 
-// Groups of channels are shuffled by splitting an axis: no transpose of whole axes does that.
 // Queries, keys and values side by side, taken apart and then into heads.
 TEST(Canonicalize, ViewsOfSlicesAreSlicesOfAView) {
   GraphBuilder b;
@@ -334,6 +333,7 @@ TEST(Canonicalize, ViewsOfSlicesThatCutAHeadStay) {
   }
 }
 
+// Groups of channels are shuffled by splitting an axis: no transpose of whole axes does that.
 TEST(Canonicalize, AShuffleOfChannelsStays) {
   Builder b;
   int x = b.Op("reshape", {b.In({1, 6, 2, 3})}, {{"shape", Ints{1, 2, 3, 2, 3}}});

@@ -19,9 +19,11 @@ struct Start {
   int32_t query_threads, query_rows, lanes, keys;
 };
 
+int64_t PartsOf(const AttentionChain& a) { return std::clamp<int64_t>(a.keys / kLeastPart, 1, kMostParts); }
+
 int64_t SharedBytes(const AttentionChain& a, const Start& s) {
-  const int64_t rows = int64_t{s.query_threads} * s.query_rows, parts = std::clamp<int64_t>(a.keys / kLeastPart, 1, kMostParts);
-  const int64_t per_row = 2 * a.keys + 2 * parts + 2;
+  const int64_t rows = int64_t{s.query_threads} * s.query_rows;
+  const int64_t per_row = 2 * a.keys + 2 * PartsOf(a) + 2;
   const int64_t copy = a.keys_read < 0 ? 0 : (int64_t{s.lanes} * s.keys + 1) * (a.size + 1);
   return 4 * (rows * per_row + copy) + 256;
 }
@@ -48,12 +50,7 @@ class AttentionSketch {
 
     // The result: rows of threads by lanes along a value.
     std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), across, inside;
-    if (rows) {
-      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_root, {ti, ri});
-      outer.push_back(i[0]);
-      across.push_back(i[1]);
-      inside.push_back(i[2]);
-    }
+    SplitQueries(a_.root, a_.query_of_root, {ti, ri}, {&outer, &across, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {lanes});
     across.push_back(e[1]);
     inside.insert(inside.begin(), e[0]);
@@ -77,12 +74,7 @@ class AttentionSketch {
     const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
     const Factor vector = Hole("value.vector", Lanes(a_.values, 2), NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), middle, inside;
-    if (a_.query_of_product >= 0) {
-      const std::vector<int> i = draft_.Split(a_.root, a_.query_of_root, {rows, ri});
-      outer.push_back(i[0]);
-      middle.push_back(i[1]);
-      inside.push_back(i[2]);
-    }
+    SplitQueries(a_.root, a_.query_of_root, {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
     middle.push_back(e[0]);
     inside.push_back(e[1]);
@@ -167,6 +159,13 @@ class AttentionSketch {
     return others;
   }
 
+  // Adds the pieces of a stage's query axis, if it has one, to a level each, outer to inner.
+  void SplitQueries(int stage, int axis, const std::vector<Factor>& factors, const std::vector<std::vector<int>*>& levels) {
+    if (axis < 0) return;
+    const std::vector<int> pieces = draft_.Split(stage, axis, factors);
+    for (size_t p = 0; p < pieces.size(); ++p) levels[p]->push_back(pieces[p]);
+  }
+
   // A loop of one iteration around a loop, which becomes its inner piece.
   int WholeLoop(int stage, int* loop) {
     const std::vector<int> pieces = draft_.Split(stage, *loop, {Factor::Of(static_cast<int32_t>(std::max(a_.values, a_.keys)))});
@@ -202,7 +201,7 @@ class AttentionSketch {
 
   // Parts of rows by all threads, then rows.
   void ShareReduction(int stage, int block, const Factor& threads) {
-    const int64_t parts = std::clamp<int64_t>(a_.keys / kLeastPart, 1, kMostParts);
+    const int64_t parts = PartsOf(a_);
     if (parts > 1) {
       const auto part = static_cast<int32_t>((a_.keys + parts - 1) / parts);
       const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(part)});
@@ -221,12 +220,7 @@ class AttentionSketch {
   void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys, const Factor& threads) {
     Share(a_.seen, block);
     std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), across, inside;
-    if (a_.query_of_seen >= 0) {
-      const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {ti, ri});
-      outer.push_back(i[0]);
-      across.push_back(i[1]);
-      inside.push_back(i[2]);
-    }
+    SplitQueries(a_.seen, a_.query_of_seen, {ti, ri}, {&outer, &across, &inside});
     const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {keys, lanes});
     outer.push_back(j[0]);
     across.push_back(j[2]);
