@@ -95,6 +95,14 @@ void Draft::Annotate(int stage, int loop, Annotation annotation) {
   Do({StepKind::kAnnotate, stage, {loop}, {}, -1, {static_cast<int32_t>(annotation)}});
 }
 
+void Draft::VectorizeInnermost(int stage, int loop) {
+  std::vector<int> order = state_.stage(stage).order;
+  std::erase(order, loop);
+  order.push_back(loop);
+  Reorder(stage, order);
+  Annotate(stage, loop, Annotation::kVectorize);
+}
+
 void Draft::ComputeAt(int stage, int target, std::vector<int> loops, Factor choice) {
   Do({StepKind::kComputeAt, stage, std::vector<int32_t>(loops.begin(), loops.end()), {choice}, target, {}});
 }
@@ -130,6 +138,12 @@ int Draft::LongestReduceAxis(int stage) const {
   for (int axis : ReduceAxes(stage))
     if (longest < 0 || s.axis(axis).extent > s.axis(longest).extent) longest = axis;
   return longest;
+}
+
+std::vector<int32_t> Draft::LanesUpTo(int64_t extent, int vectors) const {
+  std::vector<int32_t> lanes{1};
+  for (int32_t w = 2; w <= vectors * NativeLanes() && w <= extent; w *= 2) lanes.push_back(w);
+  return lanes;
 }
 
 bool Draft::IsRowOfWindow(int stage, int axis) const {

@@ -97,6 +97,7 @@ class Draft {
   int Fuse(int stage, std::vector<int> loops);  // one loop: itself
   void Reorder(int stage, std::vector<int> loops);
   void Annotate(int stage, int loop, Annotation annotation);
+  void VectorizeInnermost(int stage, int loop);                        // moves the loop inside all others, as a vector
   void ComputeAt(int stage, int target, std::vector<int> loops, Factor choice = Factor{0});
   int CacheWrite(int stage, Memory memory);                            // id of the new stage
   int CacheRead(int stage, Memory memory, std::vector<int> readers);  // id of the new stage
@@ -117,6 +118,9 @@ class Draft {
   // True if a window moves by this axis over the last dimension of a stage that is read.
   bool IsRowOfWindow(int stage, int axis) const;
   int LongestReduceAxis(int stage) const;      // the first of equal ones; -1 without a reduction
+  // Lanes of 4 bytes in the device's widest vector; powers of two up to so many such vectors and to an extent.
+  int32_t NativeLanes() const { return static_cast<int32_t>(context_.facts.vector_bytes / 4); }
+  std::vector<int32_t> LanesUpTo(int64_t extent, int vectors) const;
 
  private:
   State state_;

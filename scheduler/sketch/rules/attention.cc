@@ -72,7 +72,7 @@ class AttentionSketch {
   void BindCores() {
     draft_.Name("attention_row");
     const Factor rows = Hole("query.rows", {1, 2, 4, 8, 16, 32}, 8), ri = Hole("product.rows", {1, 2, 4}, 4);
-    const Factor vector = Hole("value.vector", Lanes(a_.values, 2), NativeLanes());
+    const Factor vector = Hole("value.vector", draft_.LanesUpTo(a_.values, 2), draft_.NativeLanes());
     std::vector<int> outer = OtherAxes(a_.root, {a_.query_of_root, a_.value_of_root}), middle, inside;
     SplitQueries(a_.root, a_.query_of_root, {rows, ri}, {&outer, &middle, &inside});
     const std::vector<int> e = draft_.Split(a_.root, a_.value_of_root, {vector});
@@ -88,10 +88,10 @@ class AttentionSketch {
     draft_.Annotate(a_.product, a_.value_of_product, Annotation::kVectorize);
 
     draft_.ComputeAt(a_.weights, a_.root, {core});
-    Vectorize(a_.weights, a_.key_of_weights, NativeLanes());
+    Vectorize(a_.weights, a_.key_of_weights, draft_.NativeLanes());
     for (int id : a_.reductions) {
       draft_.ComputeAt(id, a_.root, {core});
-      Vectorize(id, draft_.ReduceAxes(id)[0], NativeLanes());
+      Vectorize(id, draft_.ReduceAxes(id)[0], draft_.NativeLanes());
     }
     BindScoresOfCore(core);
   }
@@ -138,15 +138,6 @@ class AttentionSketch {
       along |= axis >= 0 && UsesVar(e.args[axis], scores.reduce_axes[0].var.get());
     });
     return along;
-  }
-
-  int32_t NativeLanes() const { return static_cast<int32_t>(draft_.context().facts.vector_bytes / 4); }
-
-  // Powers of two up to so many vectors, and to the extent.
-  std::vector<int32_t> Lanes(int64_t extent, int vectors) const {
-    std::vector<int32_t> lanes{1};
-    for (int32_t w = 2; w <= vectors * NativeLanes() && w <= extent; w *= 2) lanes.push_back(w);
-    return lanes;
   }
 
   Factor Hole(const std::string& name, std::vector<int32_t> values, int32_t start) {
@@ -262,14 +253,14 @@ class AttentionSketch {
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
-    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {Hole("score.vector", Lanes(a_.keys, 2), NativeLanes())});
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {Hole("score.vector", draft_.LanesUpTo(a_.keys, 2), draft_.NativeLanes())});
     outer.push_back(j[0]);
     inside.push_back(j[1]);
     Order(a_.seen, {outer, inside});
     draft_.Annotate(a_.seen, inside.back(), Annotation::kVectorize);
     draft_.ComputeAt(local_, a_.seen, {j[0]});
     if (along_head) {
-      Vectorize(local_, draft_.ReduceAxes(local_)[0], static_cast<int32_t>(std::min<int64_t>(NativeLanes(), a_.size)));
+      Vectorize(local_, draft_.ReduceAxes(local_)[0], static_cast<int32_t>(std::min<int64_t>(draft_.NativeLanes(), a_.size)));
       return;
     }
     SumInRegisters(local_, "score.unroll");
@@ -277,14 +268,7 @@ class AttentionSketch {
   }
 
   // The innermost loop becomes a vector of so many elements of an axis.
-  void Vectorize(int stage, int axis, int32_t lanes) {
-    const int loop = draft_.Split(stage, axis, {Factor::Of(lanes)})[1];
-    std::vector<int> order = draft_.state().stage(stage).order;
-    std::erase(order, loop);
-    order.push_back(loop);
-    draft_.Reorder(stage, order);
-    draft_.Annotate(stage, loop, Annotation::kVectorize);
-  }
+  void Vectorize(int stage, int axis, int32_t lanes) { draft_.VectorizeInnermost(stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]); }
 
   Draft draft_;
   const AttentionChain a_;

@@ -106,7 +106,7 @@ class Sketch {
     std::vector<int> columns;
     const int row = RowLoop({}, &columns, {});
     draft_.Annotate(root_, row, Annotation::kParallel);
-    const Factor vector = draft_.OptionHole("row.vector", Lanes(chain_.columns, 2), NativeLanes());
+    const Factor vector = draft_.OptionHole("row.vector", draft_.LanesUpTo(chain_.columns, 2), draft_.NativeLanes());
     if (!columns.empty()) Vectorize(root_, columns.back(), vector);
     for (int id : held_) {
       draft_.ComputeAt(id, root_, {row});
@@ -115,7 +115,7 @@ class Sketch {
     int64_t shortest = chain_.columns;
     for (int id : chain_.reductions)
       shortest = std::min(shortest, draft_.state().stage(id).axis(LastLong(id, draft_.ReduceAxes(id))).extent);
-    const Factor lanes = draft_.OptionHole("row.lanes", Lanes(shortest, 4), 2 * NativeLanes());
+    const Factor lanes = draft_.OptionHole("row.lanes", draft_.LanesUpTo(shortest, 4), 2 * draft_.NativeLanes());
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {row});
       Vectorize(id, LastLong(id, draft_.ReduceAxes(id)), lanes);
@@ -126,7 +126,7 @@ class Sketch {
   void BindVectorsOfRows() {
     draft_.Name("rows");
     const int last = LastLong(root_, chain_.row_axes);
-    const Factor vector = draft_.OptionHole("row.vector", Lanes(draft_.state().stage(root_).axis(last).extent, 4), 2 * NativeLanes());
+    const Factor vector = draft_.OptionHole("row.vector", draft_.LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4), 2 * draft_.NativeLanes());
     const std::vector<int> pieces = draft_.Split(root_, last, {vector});
     std::vector<int> columns;
     const int row = RowLoop(pieces, &columns, {last});
@@ -134,24 +134,15 @@ class Sketch {
     draft_.Annotate(root_, pieces[1], Annotation::kVectorize);
     for (int id : held_) {
       draft_.ComputeAt(id, root_, {row});
-      MakeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
+      draft_.VectorizeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
     }
     for (int id : chain_.reductions) {
       draft_.ComputeAt(id, root_, {row});
-      MakeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
+      draft_.VectorizeInnermost(id, LastLong(id, draft_.SpatialAxes(id)));
     }
   }
 
  private:
-  int NativeLanes() const { return draft_.context().facts.vector_bytes / 4; }
-
-  // Powers of two up to so many vectors, and to the extent.
-  std::vector<int32_t> Lanes(int64_t extent, int vectors) const {
-    std::vector<int32_t> lanes{1};
-    for (int32_t w = 2; w <= vectors * NativeLanes() && w <= extent; w *= 2) lanes.push_back(w);
-    return lanes;
-  }
-
   // The last of some axes that has more than one iteration; the last where none has.
   int LastLong(int stage, const std::vector<int>& axes) const {
     for (size_t a = axes.size(); a-- > 0;)
@@ -194,16 +185,7 @@ class Sketch {
   }
 
   void Vectorize(int stage, int loop, const Factor& lanes) {
-    MakeInnermost(stage, draft_.Split(stage, loop, {lanes})[1]);
-  }
-
-  // As a vector.
-  void MakeInnermost(int stage, int loop) {
-    std::vector<int> order = draft_.state().stage(stage).order;
-    std::erase(order, loop);
-    order.push_back(loop);
-    draft_.Reorder(stage, order);
-    draft_.Annotate(stage, loop, Annotation::kVectorize);
+    draft_.VectorizeInnermost(stage, draft_.Split(stage, loop, {lanes})[1]);
   }
 
   void Unroll(int stage) { draft_.Do({StepKind::kUnroll, stage, {}, {unroll_}, -1, {}}); }
