@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/library_calls.h"
@@ -151,7 +152,8 @@ class PackageRunner::Loader {
   absl::Status LoadFrom(const PlanParts& parts);
 
  private:
-  // With the constants of `parts`, or, where it is null, of the package.
+  // With the programs and constants of `parts`, or, where it is null, of the package.
+  absl::Status AllocateArena(const PlanParts* parts);
   absl::Status AllocateTensors(const PlanParts* parts);
   absl::Status LoadPrograms();
   absl::Status AddStep(const PackageStep& step);
@@ -172,21 +174,40 @@ class PackageRunner::Loader {
   const PackageManifest& manifest_;
   const bool keep_other_plan_;
   DeviceConstants& constants_;
+  size_t arena_parts_bound_ = 0;
   std::vector<Program> programs_;                       // by task
   std::vector<std::shared_ptr<const Module>> modules_;  // by task, loaded at first use
 };
 
+absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
+  std::vector<ArenaPart> parts;
+  for (const PackageTensor& tensor : manifest_.tensors)
+    if (tensor.place == Place::kArena) parts.push_back({tensor.offset, tensor.bytes()});
+  for (size_t s = 0; s < manifest_.steps.size(); ++s) {
+    const PackageStep& step = manifest_.steps[s];
+    const Program& program = plan != nullptr ? plan->steps[s].program : programs_[step.task];
+    for (const auto& [buffer, offset] : step.workspaces) {
+      if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()) || offset < 0 || offset % kArenaAlignment != 0 ||
+          offset > manifest_.arena_bytes - program.buffers[buffer].bytes())
+        return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile), "a workspace lies outside its memory");
+      parts.push_back({offset, program.buffers[buffer].bytes()});
+    }
+  }
+  ASSIGN_OR_RETURN(runner_.arena_, Arena::Allocate(device_, manifest_.arena_bytes, parts));
+  return absl::OkStatus();
+}
+
 absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
+  RETURN_IF_ERROR(AllocateArena(parts));
   std::string weights;
   if (parts == nullptr) {
     ASSIGN_OR_RETURN(weights, runner_.package_.ReadWeights());
   }
-  ASSIGN_OR_RETURN(runner_.arena_, device_.Allocate(manifest_.arena_bytes));
   for (const PackageTensor& tensor : manifest_.tensors) {
     std::shared_ptr<DeviceBuffer> buffer;
     switch (tensor.place) {
       case Place::kArena: {
-        ASSIGN_OR_RETURN(buffer, device_.View(*runner_.arena_, tensor.offset, tensor.bytes()));
+        buffer = runner_.arena_.part(arena_parts_bound_++);
         break;
       }
       case Place::kConstant: {
@@ -238,22 +259,14 @@ absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage,
 }
 
 absl::Status PackageRunner::Loader::BindStep(Executable& executable, const PackageStep& step) {
-  const std::string manifest_path = absl::StrCat(runner_.package_.dir(), "/", kManifestFile);
   const PackageTask& task = manifest_.tasks[step.task];
   const std::vector<int>&inputs = task.input_stages, &outputs = task.output_stages;
   if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
-    return Damaged(manifest_path, absl::StrCat("a step does not fit its task '", task.name, "'"));
+    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile), absl::StrCat("a step does not fit its task '", task.name, "'"));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
   for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));
-  for (const auto& [buffer, offset] : step.workspaces) {
-    if (buffer < 0 || buffer >= static_cast<int>(executable.program().buffers.size()) || offset < 0 ||
-        offset % 512 != 0 || offset > manifest_.arena_bytes - executable.program().buffers[buffer].bytes())
-      return Damaged(manifest_path, "a workspace lies outside its memory");
-    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> view,
-                     device_.View(*runner_.arena_, offset, executable.program().buffers[buffer].bytes()));
-    executable.Bind(buffer, view.get());
-    runner_.scratch_.push_back(std::move(view));
-  }
+  for (const auto& [buffer, offset] : step.workspaces)
+    executable.Bind(buffer, runner_.arena_.part(arena_parts_bound_++).get());
   return absl::OkStatus();
 }
 
@@ -425,7 +438,7 @@ absl::Status PackageRunner::SetInputs(const std::map<std::string, Array>& values
 }
 
 absl::Status PackageRunner::Poison() {
-  return arena_->bytes() > 0 ? device_->Fill(*arena_, 0xff) : absl::OkStatus();
+  return arena_.Fill(*device_, 0xff);
 }
 
 absl::Status PackageRunner::Run() { return plan_->Run(); }

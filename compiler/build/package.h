@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compiler/build/arena.h"
 #include "compiler/build/package_format.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/measure.h"
@@ -147,9 +148,8 @@ class PackageRunner {
   const Package package_;
   const std::unique_ptr<Device> owned_device_;
   Device* const device_;
-  std::unique_ptr<DeviceBuffer> arena_;
+  Arena arena_;  // parts: tensors placed there, in order, then workspaces of the steps
   std::vector<std::shared_ptr<DeviceBuffer>> tensors_;  // by position; null for a constant that only prologues read
-  std::vector<std::unique_ptr<DeviceBuffer>> scratch_;  // views of workspaces
   std::vector<std::unique_ptr<Executable>> steps_;
   std::unique_ptr<Plan> plan_, other_plan_;
 };

@@ -72,9 +72,10 @@ class Device {
   // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents
   // undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
-  // Part of a buffer as a buffer of its own, for arenas; `of` must outlive it and be no view itself. `offset` is a
-  // multiple of 512 bytes. Several views may overlap: order of use is then the caller's affair.
+  // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512 bytes. Views at
+  // offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's affair.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) = 0;
+  virtual bool views_may_overlap() const { return true; }
   virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
   virtual absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) = 0;
   // Between two buffers of the device; by way of the host, unless a device knows better.

@@ -189,6 +189,9 @@ class ClDevice : public Device {
   TargetKind kind() const override { return TargetKind::kOpenCl; }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
+  // OpenCL 1.2, 5.2.1: concurrent use of sub-buffers that overlap is undefined, and at least one driver (NVIDIA 580) crashes when those of a
+  // network are released.
+  bool views_may_overlap() const override { return false; }
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
   absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) override;
@@ -240,6 +243,10 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> ClDevice::Allocate(int64_t bytes) 
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> ClDevice::View(DeviceBuffer& of, int64_t offset, int64_t bytes) {
   DIAPASON_CHECK(offset >= 0 && bytes >= 0 && offset % 512 == 0 && offset + bytes <= of.bytes());
+  if (offset == 0) {  // the same memory object, so that such views may overlap
+    RETURN_IF_ERROR(OpenClStatus(cl_.clRetainMemObject(MemoryOf(of)), "a view of a buffer"));
+    return std::make_unique<ClBuffer>(cl_, MemoryOf(of), bytes);
+  }
   cl_int error = CL_SUCCESS;
   // An empty region is refused by OpenCL; the padding of `of` makes room for one byte.
   const cl_buffer_region region{static_cast<size_t>(offset), static_cast<size_t>(std::max<int64_t>(bytes, 1))};
