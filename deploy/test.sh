@@ -13,7 +13,7 @@ give_up() {
 
 jobs=${JOBS:-$(nproc)}
 bash deploy/setup.sh || give_up "the set-up"
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE="${BUILD_TYPE:-Release}" -DDIAPASON_BUILD_TESTS=ON || give_up "cmake"
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE="${BUILD_TYPE:-Release}" -DDIAPASON_BUILD_TESTS=ON -DDIAPASON_PYTHON=ON || give_up "cmake"
 cmake --build build -j "$jobs" || give_up "the build"
 
 results=$(mktemp)

@@ -1,0 +1,199 @@
+"""Packages: networks that were built for a device, loaded and run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import _runtime
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a package.
+
+    Attributes:
+        name: its name in the network.
+        dtype: the element type, as NumPy names it: ``"float32"``, ``"int64"``, ``"bool"``.
+        shape: extents; -1 where an extent depends on the sizes of symbolic dimensions.
+        symbols: by axis, the symbolic dimension that an extent of -1 is proportional to; ``None`` for others.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    symbols: tuple[str | None, ...]
+
+
+class Package:
+    """A network that was built for a device, with its weights and kernels loaded. Made by :func:`diapason.load`.
+
+    All methods may be called from any thread. Calls of several threads run at the same time; each needs memory of its own for
+    intermediate tensors, which later calls use again.
+    """
+
+    def __init__(self, package: _runtime.Package, path: str) -> None:
+        self._package = package
+        self._path = path
+        self._inputs = tuple(Port(*port) for port in package.inputs())
+        self._outputs = tuple(Port(*port) for port in package.outputs())
+
+    @property
+    def network(self) -> str:
+        """The name of the network: ``"resnet-18"``."""
+        return self._package.network()
+
+    @property
+    def target(self) -> str:
+        """What it was built for: ``"cpu -num-cores=2"``."""
+        return self._package.target()
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs, in the order in which calls take them."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs, in the order in which calls return them."""
+        return self._outputs
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbolic dimensions; none where all shapes are fixed."""
+        return tuple(self._package.symbols())
+
+    @property
+    def plans(self) -> tuple[dict[str, int], ...]:
+        """The combinations of sizes of symbolic dimensions that the package was built for; one empty one without symbols."""
+        return tuple(dict(zip(self.symbols, sizes)) for sizes in self._package.plans())
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Runs the network.
+
+        Args:
+            *arrays: the inputs in order: NumPy arrays, PyTorch tensors, or anything else with ``__dlpack__``. Shapes and element
+                types are those of :attr:`inputs`; sizes of symbolic dimensions follow from the shapes. Arrays are dense, in
+                row-major order, and all on the host, or (cuda) all on the package's GPU. They are read where they are.
+            **named: inputs by name, in place of positions.
+
+        Returns:
+            The output where there is one, else a tuple in the order of :attr:`outputs`. They are of the same library as the first
+            input (NumPy, PyTorch, or what its ``__array_namespace__`` names) and on the same device.
+
+        Raises:
+            InvalidArgumentError: inputs are missing or unknown, or of another shape, type or device than the package wants.
+            TypeError: an input is no array.
+            Error: the run failed.
+        """
+        inputs = self._ordered(arrays, named)
+        results = self.run(inputs)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None, stream: int | None = None) -> list[Any]:
+        """Runs the network on inputs and, if given, into outputs.
+
+        Args:
+            inputs: all inputs in order, as in calls.
+            outputs: writable arrays for all outputs in order; ``None``: new ones are made.
+            stream: cuda, with inputs on the GPU: the handle of the stream that the run is put into, without waiting for it. The
+                default is PyTorch's current stream for its tensors, and CUDA's default stream for others. What reads the outputs
+                must be in that stream or wait for it.
+
+        Returns:
+            The outputs in order.
+
+        Raises:
+            As :meth:`__call__`.
+        """
+        given = [_plain(array) for array in inputs]
+        into = None if outputs is None else [_plain(array) for array in outputs]
+        example = inputs[0] if inputs else None
+        results = self._package.run(given, into, _stream_of(example) if stream is None else stream)
+        if outputs is not None:
+            return list(outputs)
+        convert = _converter(example)
+        return [convert(result) for result in results]
+
+    def _ordered(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        names = [port.name for port in self._inputs]
+        if not named and len(arrays) == len(names):
+            return list(arrays)
+        wanted = ", ".join(repr(name) for name in names)
+        if len(arrays) > len(names):
+            raise _invalid(f"{len(arrays)} inputs were given, and the package has {len(names)}: {wanted}")
+        values: dict[str, Any] = dict(zip(names, arrays))
+        for name, array in named.items():
+            if name not in names:
+                raise _invalid(f"the package has no input {name!r}; its inputs are {wanted}")
+            if name in values:
+                raise _invalid(f"input {name!r} was given by position and by name; give it once")
+            values[name] = array
+        for name in names:
+            if name not in values:
+                raise _invalid(f"input {name!r} is missing; the inputs of the package are {wanted}")
+        return [values[name] for name in names]
+
+    def __repr__(self) -> str:
+        return f"<diapason.Package {self.network} for {self.target}, from {self._path!r}>"
+
+
+def load(path: str | os.PathLike[str], device: int | None = None, threads: int = 0) -> Package:
+    """Loads a package that ``diapason.build`` or ``diapason build`` made.
+
+    Loading executes the package's native code with the rights of the process: load only packages that you or people whom you trust
+    have built, from folders that others cannot write to.
+
+    Args:
+        path: the folder of the package.
+        device: cuda: the number of the GPU; ``None``: the one that the package names, 0 unless it was built for another.
+        threads: cpu: threads of a run; 0: as many as the package was built for.
+
+    Raises:
+        NotFoundError: there is no package.
+        UnavailableError: there is no GPU or driver, or a library that the package calls is missing.
+        Error: the package is damaged, or was built for another device or by another version.
+    """
+    if threads < 0:
+        raise _invalid(f"threads is {threads}; give 0 for as many as the package was built for, or a number above 0")
+    folder = os.fspath(path)
+    return Package(_runtime.Package(folder, -1 if device is None else device, threads), folder)
+
+
+def _invalid(text: str) -> Exception:
+    from .errors import _make_error
+
+    return _make_error("INVALID_ARGUMENT", text)
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _plain(array: Any) -> Any:
+    # PyTorch exports no tensors that are part of a graph of gradients.
+    return array.detach() if _is_torch(array) else array
+
+
+def _stream_of(example: Any) -> int:
+    if _is_torch(example) and example.is_cuda:
+        return int(sys.modules["torch"].cuda.current_stream(example.device).cuda_stream)
+    return 0
+
+
+def _converter(example: Any) -> Callable[[Any], Any]:
+    if _is_torch(example):
+        return sys.modules["torch"].from_dlpack
+    if example is not None and hasattr(example, "__array_namespace__") and not type(example).__module__.startswith("numpy"):
+        return example.__array_namespace__().from_dlpack
+    import numpy
+
+    def to_numpy(result: Any) -> Any:
+        # What is on a GPU and of no library that is known here stays as it is: an object with __dlpack__.
+        return numpy.asarray(result) if result.__dlpack_device__()[0] == 1 else result
+
+    return to_numpy

@@ -1,0 +1,268 @@
+// diapason._runtime: packages, over the C functions of libdiapason_runtime alone. The classes that users see are in
+// python/diapason/package.py.
+#include <dlfcn.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diapason/runtime.hpp"
+#include "python/src/raise.h"
+
+namespace nb = nanobind;
+
+// As DLPack 1.x declares it; <diapason/runtime.h> leaves that to <dlpack/dlpack.h>, which Debian 12 has in an older version.
+struct DLManagedTensorVersioned {
+  uint32_t major, minor;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  nb::dlpack::dltensor dl_tensor;
+};
+
+namespace diapason::python {
+namespace {
+
+constexpr int kMostAxes = 64;
+
+const char* NameOfStatus(diapason_status status) {
+  switch (status) {
+    case DIAPASON_INVALID_ARGUMENT: return "INVALID_ARGUMENT";
+    case DIAPASON_NOT_FOUND: return "NOT_FOUND";
+    case DIAPASON_FAILED_PRECONDITION: return "FAILED_PRECONDITION";
+    case DIAPASON_UNAVAILABLE: return "UNAVAILABLE";
+    case DIAPASON_RESOURCE_EXHAUSTED: return "RESOURCE_EXHAUSTED";
+    case DIAPASON_DATA_LOSS: return "DATA_LOSS";
+    case DIAPASON_ABORTED: return "ABORTED";
+    default: return "INTERNAL";
+  }
+}
+
+const char* NameOfType(int32_t dtype) {
+  switch (dtype) {
+    case DIAPASON_FLOAT32: return "float32";
+    case DIAPASON_FLOAT16: return "float16";
+    case DIAPASON_FLOAT64: return "float64";
+    case DIAPASON_INT32: return "int32";
+    case DIAPASON_INT64: return "int64";
+    case DIAPASON_BOOL: return "bool";
+    case DIAPASON_INT8: return "int8";
+    case DIAPASON_UINT8: return "uint8";
+    default: return "unknown";
+  }
+}
+
+// Waits for all that was put into streams of a GPU, which a context must not be freed before. The driver is there when there is such work.
+void WaitForGpu(int device) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver == nullptr) return;
+  using Context = void*;
+  const auto retain = reinterpret_cast<int (*)(Context*, int)>(dlsym(driver, "cuDevicePrimaryCtxRetain"));
+  const auto release = reinterpret_cast<int (*)(int)>(dlsym(driver, "cuDevicePrimaryCtxRelease_v2"));
+  const auto push = reinterpret_cast<int (*)(Context)>(dlsym(driver, "cuCtxPushCurrent_v2"));
+  const auto pop = reinterpret_cast<int (*)(Context*)>(dlsym(driver, "cuCtxPopCurrent_v2"));
+  const auto wait = reinterpret_cast<int (*)()>(dlsym(driver, "cuCtxSynchronize"));
+  Context context = nullptr;
+  if (retain != nullptr && release != nullptr && push != nullptr && pop != nullptr && wait != nullptr && retain(&context, device) == 0) {
+    if (push(context) == 0) {
+      wait();
+      pop(&context);
+    }
+    release(device);
+  }
+  dlclose(driver);
+}
+
+bool IsHost(const nb::ndarray<nb::ro>& array) {
+  return array.device_type() == nb::device::cpu::value || array.device_type() == nb::device::cuda_host::value;
+}
+
+// The array as the C functions take it. What it points to is the array's.
+template <typename Array>
+DLManagedTensorVersioned View(const Array& array) {
+  DLManagedTensorVersioned view{};
+  view.major = 1;
+  view.dl_tensor.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  view.dl_tensor.device = {array.device_type(), array.device_id()};
+  view.dl_tensor.ndim = static_cast<int32_t>(array.ndim());
+  view.dl_tensor.dtype = array.dtype();
+  view.dl_tensor.shape = const_cast<int64_t*>(array.shape_ptr());
+  view.dl_tensor.strides = const_cast<int64_t*>(array.stride_ptr());
+  return view;
+}
+
+// Takes over an output of the library.
+nb::object ArrayOf(DLManagedTensorVersioned* tensor) {
+  const nb::dlpack::dltensor& made = tensor->dl_tensor;
+  const nb::capsule owner(tensor, [](void* memory) noexcept {
+    auto* const self = static_cast<DLManagedTensorVersioned*>(memory);
+    self->deleter(self);
+  });
+  size_t shape[kMostAxes];
+  for (int d = 0; d < made.ndim; ++d) shape[d] = static_cast<size_t>(made.shape[d]);
+  return nb::cast(nb::ndarray<nb::array_api>(made.data, static_cast<size_t>(made.ndim), shape, owner, made.strides, made.dtype,
+                                             made.device.device_type, made.device.device_id));
+}
+
+// name, dtype, shape, symbols
+using PortTuple = nb::tuple;
+
+// Runs that nobody waited for are ordered by their stream, so a context stays with one.
+struct Queue {
+  bool host = true;
+  uintptr_t stream = 0;
+  auto operator<=>(const Queue&) const = default;
+};
+
+class Package {
+ public:
+  Package(const std::string& folder, int32_t device, int32_t threads) : threads_(threads) {
+    Call([&] { package_.emplace(folder, device); });
+  }
+  ~Package() {
+    const nb::gil_scoped_release unlocked;
+    if (used_gpu_ >= 0) WaitForGpu(used_gpu_);
+    free_.clear();
+    package_.reset();
+  }
+
+  std::string network() const { return package_->network(); }
+  std::string target() const { return package_->target(); }
+  std::vector<std::string> symbols() const { return package_->symbols(); }
+  nb::list inputs() const { return Describe(package_->inputs()); }
+  nb::list outputs() const { return Describe(package_->outputs()); }
+  std::vector<std::vector<int64_t>> plans() const {
+    std::vector<std::vector<int64_t>> plans(diapason_package_plan_count(package_->get()));
+    const int32_t symbols = diapason_package_symbol_count(package_->get());
+    for (size_t p = 0; p < plans.size(); ++p)
+      for (int32_t s = 0; s < symbols; ++s) plans[p].push_back(diapason_package_plan_size(package_->get(), static_cast<int32_t>(p), s));
+    return plans;
+  }
+
+  // The outputs that were made; none where `outputs` is given.
+  nb::list Run(const nb::list& inputs, const std::optional<nb::list>& outputs, uintptr_t stream) {
+    const std::vector<nb::ndarray<nb::ro>> in = Arrays<nb::ndarray<nb::ro>>(inputs, package_->inputs(), "input", "no array");
+    std::vector<nb::ndarray<>> out;
+    if (outputs.has_value()) out = Arrays<nb::ndarray<>>(*outputs, package_->outputs(), "output", "no writable array");
+    std::vector<DLManagedTensorVersioned> in_views, out_views;
+    for (const auto& array : in) in_views.push_back(View(array));
+    for (const auto& array : out) out_views.push_back(View(array));
+    std::vector<DLManagedTensorVersioned*> given, results(package_->outputs().size(), nullptr);
+    for (auto& view : in_views) given.push_back(&view);
+    for (size_t i = 0; i < out_views.size(); ++i) results[i] = &out_views[i];
+    const Queue queue{in.empty() ? package_->device_type() != DIAPASON_CUDA : IsHost(in[0]), stream};
+    if (!queue.host) used_gpu_ = in.empty() ? 0 : in[0].device_id();
+    Call([&] { RunIn(queue, given, results); });
+    nb::list made;
+    if (!outputs.has_value())
+      for (DLManagedTensorVersioned* result : results) made.append(ArrayOf(result));
+    return made;
+  }
+
+ private:
+  // Without the interpreter's lock; errors as Python's exceptions.
+  template <typename Body>
+  static void Call(Body body) {
+    std::optional<runtime::Error> error;
+    {
+      const nb::gil_scoped_release unlocked;
+      try {
+        body();
+      } catch (const runtime::Error& caught) {
+        error = caught;
+      }
+    }
+    if (error.has_value()) Raise(NameOfStatus(error->status()), error->what());
+  }
+
+  static nb::list Describe(const std::vector<runtime::Port>& ports) {
+    nb::list list;
+    for (const runtime::Port& port : ports) {
+      nb::list shape, symbols;
+      for (int64_t extent : port.shape) shape.append(extent);
+      for (const std::string& symbol : port.symbols) symbols.append(symbol.empty() ? nb::object(nb::none()) : nb::object(nb::str(symbol.c_str())));
+      list.append(nb::make_tuple(port.name, NameOfType(port.dtype), nb::tuple(shape), nb::tuple(symbols)));
+    }
+    return list;
+  }
+
+  template <typename Array>
+  static std::vector<Array> Arrays(const nb::list& objects, const std::vector<runtime::Port>& ports, const char* what, const char* why) {
+    std::vector<Array> arrays;
+    for (size_t i = 0; i < objects.size(); ++i) {
+      Array array;
+      if (!nb::try_cast<Array>(objects[i], array, false)) {
+        const std::string name = i < ports.size() ? ports[i].name : std::to_string(i);
+        const std::string type = nb::cast<std::string>(nb::handle(Py_TYPE(nb::handle(objects[i]).ptr())).attr("__name__"));
+        throw nb::type_error((std::string(what) + " '" + name + "' is a " + type + ", which is " + why +
+                              ": give a NumPy array, or a tensor with __dlpack__").c_str());
+      }
+      arrays.push_back(std::move(array));
+    }
+    return arrays;
+  }
+
+  void RunIn(const Queue& queue, const std::vector<DLManagedTensorVersioned*>& inputs, std::vector<DLManagedTensorVersioned*>& outputs) {
+    std::unique_ptr<runtime::Context> context = Take(queue);
+    // Given back on errors too.
+    struct GiveBack {
+      Package& package;
+      const Queue& queue;
+      std::unique_ptr<runtime::Context>& context;
+      ~GiveBack() {
+        const std::lock_guard<std::mutex> lock(package.mutex_);
+        package.free_[queue].push_back(std::move(context));
+      }
+    } give_back{*this, queue, context};
+    context->RunDlpack(inputs, outputs, reinterpret_cast<void*>(queue.stream));
+  }
+
+  std::unique_ptr<runtime::Context> Take(const Queue& queue) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      auto& free = free_[queue];
+      if (!free.empty()) {
+        std::unique_ptr<runtime::Context> context = std::move(free.back());
+        free.pop_back();
+        return context;
+      }
+    }
+    return std::make_unique<runtime::Context>(*package_, threads_);
+  }
+
+  const int32_t threads_;
+  std::optional<runtime::Package> package_;
+  int used_gpu_ = -1;  // its number once a run was put into one of its streams
+  std::mutex mutex_;   // guards all below
+  std::map<Queue, std::vector<std::unique_ptr<runtime::Context>>> free_;
+};
+
+}  // namespace
+
+NB_MODULE(_runtime, module) {
+  module.attr("version") = diapason_runtime_version();
+  nb::class_<Package>(module, "Package")
+      .def(nb::init<const std::string&, int32_t, int32_t>(), nb::arg("folder"), nb::arg("device"), nb::arg("threads"))
+      .def("network", &Package::network)
+      .def("target", &Package::target)
+      .def("symbols", &Package::symbols)
+      .def("plans", &Package::plans, "Sizes of the symbols, by plan.")
+      .def("inputs", &Package::inputs, nb::sig("def inputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"),
+           "Name, element type, shape and symbols of each.")
+      .def("outputs", &Package::outputs, nb::sig("def outputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"))
+      .def("run", &Package::Run, nb::arg("inputs"), nb::arg("outputs").none(), nb::arg("stream"),
+           nb::sig("def run(self, inputs: list, outputs: list | None, stream: int) -> list"),
+           "Returns the outputs as objects with __dlpack__; none where outputs are given.");
+}
+
+}  // namespace diapason::python
