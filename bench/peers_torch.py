@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32, random weights, everything in CUDA graphs.
+"""PyTorch, cuDNN and cuBLAS on the first NVIDIA GPU: float32 without TF32 or float16, random weights, everything in CUDA graphs.
 
     bench/peers_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
     bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
-    bench/peers_torch.py kernels convs|depthwise|gemm the kernels of gpu_table/cases.py, the best of formats and ways
+    bench/peers_torch.py kernels convs|depthwise|gemm|gemms-half  the kernels of gpu_table/cases.py, the best of formats and ways
     bench/peers_torch.py export NAME FILE             the network as ONNX, with image.npy and expected.npy beside it
     bench/peers_torch.py serve                        answers such requests, one JSON list of words a line, until its input ends
 
@@ -71,28 +71,32 @@ def make(name):
     return getattr(torchvision.models, name)(weights=None, **cases.TORCHVISION_OPTIONS.get(name, {})).eval()
 
 
+def dtype_of(args):
+    return getattr(torch, args.dtype)
+
+
 def batch_norms(model):
     return sum(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
 
 
-def folded(name):
+def folded(name, dtype):
     """Where PyTorch can trace the network; what is left of its batch norms is in the answer."""
     model = make(name)
     try:
-        return fuse(model)
+        model = fuse(model)
     except Exception as error:  # whatever the tracer does not know
         print(f"{name} is not folded: {error}", file=sys.stderr)
-        return model
+    return model.to(dtype)
 
 
-def transformer(name, attention):
+def transformer(name, attention, dtype):
     """One of Hugging Face's with random weights and that implementation of attention, and its inputs."""
     import transformers
     torch.manual_seed(0)
     kinds = {"bert-base": (transformers.BertModel, transformers.BertConfig),
              "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config)}
     model, config = kinds[name]
-    network = model._from_config(config(use_cache=False), attn_implementation=attention).eval().cuda()
+    network = model._from_config(config(use_cache=False), attn_implementation=attention).eval().to("cuda", dtype)
     tokens = torch.randint(0, 30000, (1, 128), device="cuda")
     inputs = {"input_ids": tokens}
     if name == "bert-base":
@@ -105,7 +109,7 @@ def time_transformer(args):
     variants = {}
     for attention in ("sdpa", "eager"):
         try:
-            network, inputs = transformer(args.name, attention)
+            network, inputs = transformer(args.name, attention, dtype_of(args))
             with torch.inference_mode():
                 variants[attention] = time_us(lambda: network(**inputs))
         except RuntimeError as error:
@@ -120,10 +124,10 @@ def time_network(args):
     if args.name in ("bert-base", "gpt2"):
         return time_transformer(args)
     variants = {}
-    model = folded(args.name)
+    model = folded(args.name, dtype_of(args))
     for name, memory_format in FORMATS.items():
         placed = model.cuda().to(memory_format=memory_format)
-        image = torch.randn(args.batch, 3, 224, 224, device="cuda").contiguous(memory_format=memory_format)
+        image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=dtype_of(args)).contiguous(memory_format=memory_format)
         with torch.inference_mode():
             variants[name] = time_us(lambda: placed(image))
     return {"variants": variants, "best_us": min(variants.values()), "batch_norms_left": batch_norms(model)}
@@ -134,8 +138,8 @@ def time_compiled(args):
     import torch._inductor.config as inductor
     inductor.freezing = True
     torch.compiler.reset()
-    model = folded(args.name).cuda()
-    image = torch.randn(args.batch, 3, 224, 224, device="cuda")
+    model = folded(args.name, dtype_of(args)).cuda()
+    image = torch.randn(args.batch, 3, 224, 224, device="cuda", dtype=dtype_of(args))
     began = time.monotonic()
     with torch.no_grad():  # freezing takes no inference mode
         compiled = torch.compile(model)
@@ -199,16 +203,25 @@ def time_convolution(kernel):
     return {"variants": variants, "best_us": min(whole.values()), "bare_us": min(alone.values())}
 
 
-def time_gemm(kernel):
-    a, b = random((kernel.options["m"], kernel.options["k"])), random((kernel.options["k"], kernel.options["n"]))
-    time = time_us(lambda: a @ b, 4)
-    return {"variants": {"a @ b": time}, "best_us": time, "bare_us": time}
+def time_gemm(kernel, dtype=torch.float32):
+    """Of a constant operand both orders in memory."""
+    m, n, k = (kernel.options[name] for name in "mnk")
+    a, b = random((m, k)).to(dtype), random((k, n)).to(dtype)
+    copies = max(4, min(50, 4096 * 4096 * 4096 // (m * n * k)))
+    variants = {"a @ b": time_us(lambda: a @ b, copies)}
+    if kernel.options["constant"]:
+        turned = b.t().contiguous()
+        variants["a @ b.T"] = time_us(lambda: a @ turned.t(), copies)
+    best = min(variants.values())
+    return {"variants": variants, "best_us": best, "bare_us": best}
 
 
 @torch.inference_mode()
 def time_kernels(args):
     if args.part == "gemm":
         return {"kernels": {cases.GEMM.name: time_gemm(cases.GEMM)}}
+    if args.part == "gemms-half":
+        return {"kernels": {kernel.name: time_gemm(kernel, torch.float16) for kernel in cases.GEMMS_HALF}}
     kernels = cases.CONVS if args.part == "convs" else cases.DEPTHWISE
     return {"kernels": {kernel.name: time_convolution(kernel) for kernel in kernels}}
 
@@ -258,9 +271,10 @@ def parse(words):
         command = commands.add_parser(name)
         command.add_argument("name")
         command.add_argument("--batch", type=int, default=1)
+        command.add_argument("--dtype", choices=("float32", "float16"), default="float32")
         command.set_defaults(run=run)
     command = commands.add_parser("kernels")
-    command.add_argument("part", choices=("convs", "depthwise", "gemm"))
+    command.add_argument("part", choices=("convs", "depthwise", "gemm", "gemms-half"))
     command.set_defaults(run=time_kernels)
     command = commands.add_parser("export")
     command.add_argument("name")

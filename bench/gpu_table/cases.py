@@ -12,6 +12,11 @@ class Network:
     strict_seconds: int
     batch: int = 1
     compiled: bool = False  # torch.compile is among the peer's ways
+    dtype: str = "float32"  # of both sides
+
+    def modes(self):
+        """The rows: of MODES those that the type knows."""
+        return {mode: flags for mode, flags in MODES.items() if self.dtype == "float32" or not flags}
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,15 @@ TRANSFORMERS = {
     "gpt2": Network("GPT-2, 128 tokens", "gpt2", "gpt2", 45, 20),
     "vit-b16": Network("ViT-B/16", "vit-b16", "vit_b_16", 45, 20),
 }
+# In half precision: weights and activations float16, sums float32.
+HALF = {
+    "resnet-18-half": Network("ResNet-18, fp16", "resnet-18", "resnet18", 40, 0, compiled=True, dtype="float16"),
+    "resnet-50-half": Network("ResNet-50, fp16", "resnet-50", "resnet50", 45, 0, compiled=True, dtype="float16"),
+    "resnet-50-b16-half": Network("ResNet-50, batch 16, fp16", "resnet-50", "resnet50", 45, 0, batch=16, dtype="float16"),
+    "mobilenet-v2-half": Network("MobileNet-v2, fp16", "mobilenet_v2", "mobilenet_v2", 40, 0, dtype="float16"),
+    "vit-b16-half": Network("ViT-B/16, fp16", "vit-b16", "vit_b_16", 45, 0, dtype="float16"),
+    "bert-base-half": Network("BERT-base, 128 tokens, fp16", "bert-base", "bert-base", 45, 0, dtype="float16"),
+}
 # Arguments of torchvision's function, for the export and the peer alike.
 TORCHVISION_OPTIONS = {"googlenet": {"aux_logits": False, "init_weights": False}}
 
@@ -63,17 +77,24 @@ DEPTHWISE = [depthwise(21, 1, 3), depthwise(32, 1, 3), depthwise(64, 1, 3), dept
              depthwise(96, 2, 3), depthwise(96, 2, 5)]
 # Neither side may prepare an operand: both are inputs.
 GEMM = Kernel("GEMM 4096^3", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 0})
+def half_gemm(m, n, k):
+    """With weights, as layers have them, but for the large one, where neither side may prepare an operand."""
+    return Kernel(f"{m}x{n}x{k}", "gemm", {"m": m, "n": n, "k": k, "constant": int(m < 4096)})
+
+
+GEMMS_HALF = [half_gemm(128, 768, 768), half_gemm(128, 3072, 768), half_gemm(128, 768, 3072), half_gemm(16, 4096, 4096),
+              half_gemm(4096, 4096, 4096)]
 # Strassen's algorithm competes in the first and third; a plain product is asked for by leaving it out of the search (flags of `tune`).
 GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-fp32"], "strict fp32, without Strassen": ["--strict-fp32"]}
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4}
-KERNELS = {"gemm": len(GEMM_MODES), "convs": len(CONVS), "depthwise": len(DEPTHWISE)}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10}
+KERNELS = {"gemm": len(GEMM_MODES), "convs": len(CONVS), "depthwise": len(DEPTHWISE), "gemms-half": len(GEMMS_HALF)}
 
 PARTS = [*NETWORKS, "gemm"]
-NETWORKS |= TRANSFORMERS
-MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS]  # by name only: they do not fit into two calls of ten minutes with the others
+NETWORKS |= TRANSFORMERS | HALF
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

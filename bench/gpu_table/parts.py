@@ -53,9 +53,10 @@ def tune(bench, model, options, history, seconds, flags):
 def network_part(bench, name, result):
     network = cases.NETWORKS[name]
     options = ["--batch", network.batch] if network.batch > 1 else []
+    options += ["--dtype", network.dtype] if network.dtype != "float32" else []
     model = export_model(bench, network) if network.model.endswith(".onnx") else network.model
     packages = {}
-    for mode, flags in cases.MODES.items():
+    for mode, flags in network.modes().items():
         history = bench.scratch / f"{name}-{len(packages)}.db"
         seconds = network.strict_seconds if flags else network.seconds
         row = result["rows"][mode] = tune(bench, model, options, history, seconds, flags)
@@ -81,12 +82,13 @@ def time_package(bench, package, row, *flags):
 
 def time_peer(bench, network, result):
     """Eager in both memory formats, and compiled where the table has that; the fastest counts."""
-    peer = bench.peer.ask("network", network.torchvision, "--batch", network.batch)
+    words = [network.torchvision, "--batch", network.batch, *(["--dtype", network.dtype] if network.dtype != "float32" else [])]
+    peer = bench.peer.ask("network", *words)
     if not peer or not network.compiled:
         return peer
     bench.say(f"compiles the peer, {cases.COMPILE_LIMIT} s at most")
     try:
-        compiled = bench.peer.ask("compiled", network.torchvision, "--batch", network.batch, timeout=cases.COMPILE_LIMIT)
+        compiled = bench.peer.ask("compiled", *words, timeout=cases.COMPILE_LIMIT)
     except Failed as failure:
         result["compile_failed"] = str(failure)
         return peer
@@ -117,13 +119,15 @@ def kernels_of(part):
     """Label, kernel and flags of each row."""
     if part == "gemm":
         return [(mode, cases.GEMM, flags) for mode, flags in cases.GEMM_MODES.items()]
-    return [(kernel.name, kernel, []) for kernel in (cases.CONVS if part == "convs" else cases.DEPTHWISE)]
+    kernels = {"convs": cases.CONVS, "depthwise": cases.DEPTHWISE, "gemms-half": cases.GEMMS_HALF}[part]
+    return [(kernel.name, kernel, []) for kernel in kernels]
 
 
 def kernels_part(bench, name, result):
     packages = {}
     for label, kernel, flags in kernels_of(name):
         options = [word for key, value in kernel.options.items() for word in ("--set", f"{key}={value}")]
+        options += ["--dtype", "float16"] if name.endswith("-half") else []
         history = bench.scratch / f"{name}-{len(packages)}.db"
         row = result["rows"][label] = tune(bench, kernel.operator, options, history, cases.KERNEL_SECONDS[name],
                                              [*flags, *(cases.LEFT_OUT.get(label, []) if name == "gemm" else [])])

@@ -64,7 +64,7 @@ def title_of(part, label):
         return cases.NETWORKS[part].title + ("" if label == "default" else f", {label}")
     if part == "gemm":
         return cases.GEMM.name + ("" if label == "default" else f", {label}")
-    return label if part == "convs" else f"depthwise {label}"
+    return {"depthwise": f"depthwise {label}", "gemms-half": f"GEMM {label}, fp16"}.get(part, label)
 
 
 def measured_row(part, label, row, result):

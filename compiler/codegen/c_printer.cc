@@ -79,6 +79,7 @@ class CKernelPrinter : public CVectorPrinter {
         return PrintAlloc(*stmt);
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
+      case StmtKind::kPackPair:
       case StmtKind::kSmallParts:
       case StmtKind::kGroupMma:
       case StmtKind::kGroupSync:

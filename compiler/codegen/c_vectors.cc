@@ -280,6 +280,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kAlloc:
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
+    case StmtKind::kPackPair:
     case StmtKind::kSmallParts:
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:

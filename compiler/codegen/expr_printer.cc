@@ -250,6 +250,39 @@ constexpr Helper kHelpers[] = {
      "               : \"=r\"(p), \"=r\"(q) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
      "  a = __uint_as_float(p), b = __uint_as_float(q);\n"
      "}"},
+    // c += a * b, a 16x16 and b 16x8 float16 in pairs.
+    {"add_half", nullptr, nullptr,
+     "{T} void add_half(float& c0, float& c1, float& c2, float& c3, int a0, int a1, int a2, int a3, int b0, int b1) {\n"
+     "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+     "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
+     "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
+     "}"},
+    {"pack_pair", nullptr, nullptr,
+     "{T} int pack_pair(float low, float high) {\n"
+     "  int pair;\n"
+     "  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n"
+     "  return pair;\n"
+     "}"},
+    {"load_matrix_4_pairs", nullptr, nullptr,
+     "{T} void load_matrix_4_pairs(int& a, int& b, int& c, int& d, const void* row) {\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "}"},
+    {"load_matrix_2_pairs", nullptr, nullptr,
+     "{T} void load_matrix_2_pairs(int& a, int& b, const void* row) {\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];\"\n"
+     "               : \"=r\"(a), \"=r\"(b) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "}"},
+    {"load_matrix_4_transposed", nullptr, nullptr,
+     "{T} void load_matrix_4_transposed(int& a, int& b, int& c, int& d, const void* row) {\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
+     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "}"},
+    {"load_matrix_2_transposed", nullptr, nullptr,
+     "{T} void load_matrix_2_transposed(int& a, int& b, const void* row) {\n"
+     "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\"\n"
+     "               : \"=r\"(a), \"=r\"(b) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "}"},
     // The same address in the shared memory of the block of that rank.
     {"in_cluster", nullptr, nullptr,
      "template <typename T> {T} T* in_cluster(T* address, unsigned rank) {\n"

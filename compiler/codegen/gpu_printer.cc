@@ -221,6 +221,10 @@ class GpuKernelPrinter : public ExprPrinter {
         return PrintMma(*stmt);
       case StmtKind::kLoadMatrix:
         return PrintLoadMatrix(*stmt);
+      case StmtKind::kPackPair:
+        CheckTensorCores();
+        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + helpers_.Use("pack_pair") + "(" + Text(stmt->operands[0]) +
+                    ", " + Text(stmt->operands[1]) + ");");
       case StmtKind::kSmallParts:
         return PrintSmallParts(*stmt);
       case StmtKind::kGroupMma:
@@ -259,6 +263,21 @@ class GpuKernelPrinter : public ExprPrinter {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
   }
 
+  // The instruction of a product by a warp.
+  static const char* ProductHelper(TensorMode mode) {
+    switch (mode) {
+      case TensorMode::kThreeTf32:
+        return "add_three_tf32";
+      case TensorMode::kHalf:
+        return "add_half";
+      case TensorMode::kNone:
+      case TensorMode::kGroupThreeTf32:
+        break;
+    }
+    DIAPASON_CHECK_MSG(false, "no product by a warp");
+    return "";
+  }
+
   void PrintMma(const StmtNode& mma) {
     CheckTensorCores();
     std::string text, sums[4];
@@ -268,8 +287,8 @@ class GpuKernelPrinter : public ExprPrinter {
       text += (i == 0 ? "" : ", ") + (i < 4 ? sums[i] : operand);
     }
     if (mma.from_zero) Line(sums[0] + " = " + sums[1] + " = " + sums[2] + " = " + sums[3] + " = 0.0f;");
-    helpers_.Use("small_part");
-    Line(helpers_.Use("add_three_tf32") + "(" + text + ");");
+    if (TensorIntrinsicOf(mma.tensor).parts) helpers_.Use("small_part");
+    Line(helpers_.Use(ProductHelper(mma.tensor)) + "(" + text + ");");
   }
 
   void PrintSmallParts(const StmtNode& parts) {
@@ -374,7 +393,9 @@ class GpuKernelPrinter : public ExprPrinter {
   void PrintLoadMatrix(const StmtNode& load) {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " loads matrices, which OpenCL C does not");
     const std::string name = NameOf(load.buffer);
-    std::string text = helpers_.Use(load.extent == 4 ? "load_matrix_4" : "load_matrix_2") + "(";
+    std::string helper = load.extent == 4 ? "load_matrix_4" : "load_matrix_2";
+    if (TensorIntrinsicOf(load.tensor).factors_per_register() > 1) helper += load.transposed ? "_transposed" : "_pairs";
+    std::string text = helpers_.Use(helper) + "(";
     for (int64_t i = 0; i < load.extent; ++i) text += name + "[" + Text(analyzer_.Simplify(Add(load.index, IntImm(i)))) + "], ";
     Line(text + NameOf(load.value->buffer) + " + " + Text(load.value->args[0], kSumLevel) + ");");
   }

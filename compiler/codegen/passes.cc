@@ -32,10 +32,12 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      return MakeMma(s.buffer, std::move(operands), s.from_zero);
+      return MakeMma(s.tensor, s.buffer, std::move(operands), s.from_zero);
     }
     case StmtKind::kLoadMatrix:
-      return MakeLoadMatrix(s.buffer, fn(s.index), s.extent, fn(s.value));
+      return MakeLoadMatrix(s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed);
+    case StmtKind::kPackPair:
+      return MakePackPair(s.buffer, fn(s.index), fn(s.operands[0]), fn(s.operands[1]));
     case StmtKind::kSmallParts:
       return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma: {

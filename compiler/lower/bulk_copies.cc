@@ -33,7 +33,8 @@ absl::Status NestBuilder::CheckBulkCopy(int copy) {
     for (const Term& t : region.outer) tiles &= t.coefficient > 0 && t.coefficient % region.extent == 0;
     if (!tiles) return refuse("tiles side by side");
   }
-  if (stage.core_matrices || state_.stage(stage.attach_stage).tensor == TensorMode::kGroupThreeTf32)
+  const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(state_.stage(stage.attach_stage).tensor));
+  if (stage.core_matrices || (products != nullptr && products->groups))
     return refuse("products of threads and of warps");
   const int start = b.slots > 1 ? skeleton_.PipelineStart(stage.attach_stage, b.attach_position) : b.attach_position + 1;
   bool once = true;

@@ -33,7 +33,8 @@ class NestBuilder::GroupEmitter {
  public:
   GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
       : nest_(nest), id_(id), first_(first), buffer_(buffer), place_(place), stage_(nest.state_.stage(id)),
-        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), values_(nest.context_[id].value) {}
+        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), depth_(TensorIntrinsicOf(stage_.tensor).depth()),
+        values_(nest.context_[id].value) {}
 
   // What the layout of the instruction takes for granted.
   absl::Status Check() {
@@ -131,7 +132,7 @@ class NestBuilder::GroupEmitter {
     for (int64_t number = 0; number < tiles; ++number) {
       Select(number);
       std::vector<int64_t> factors;
-      for (int64_t k = k_begin; k < k_end; k += kProductDepth) factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+      for (int64_t k = k_begin; k < k_end; k += depth_) factors.push_back(nest_.FragmentAt(id_, &rows_, k));
       auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return g.factors == factors; });
       if (group == groups->end()) group = groups->insert(group, RowGroup{factors, std::exchange(rows_.loads, {}), {}});
       const Expr column = Column(k_begin, false);
@@ -165,8 +166,8 @@ class NestBuilder::GroupEmitter {
     to->insert(to->end(), group.loads.begin(), group.loads.end());
     for (int64_t at : group.factors) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
     to->push_back(MakeGroupSync(GroupSync::kBegin));
-    for (int64_t k = k_begin; k < k_end; k += kProductDepth) {
-      const int64_t at = group.factors[(k - k_begin) / kProductDepth];
+    for (int64_t k = k_begin; k < k_end; k += depth_) {
+      const int64_t at = group.factors[(k - k_begin) / depth_];
       for (const Run& run : group.runs) {
         Select(run.tiles.front());
         std::vector<Expr> operands;
@@ -209,6 +210,7 @@ class NestBuilder::GroupEmitter {
   const StageState& stage_;
   const StageBounds& bounds_;
   const size_t end_;  // of the loops of tiles
+  const int64_t depth_;  // of a product
   std::vector<Expr>& values_;
   Fragments rows_, columns_;
   int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k

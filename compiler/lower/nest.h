@@ -82,6 +82,7 @@ class NestBuilder {
   Stmt EmitProducts(int id, size_t first, int buffer, const Expr& place);
   absl::Status CheckProducts(int id, size_t first);
   int64_t FragmentAt(int id, Fragments* operand, int64_t k);
+  bool LinesAreNeighbours(int id, const Fragments& operand, int64_t k);
   Expr OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half);
   bool MovesWithLane(int id, const Expr& load, int lane);
   // Products by warpgroups, in group_products.cc.

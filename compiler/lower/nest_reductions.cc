@@ -13,7 +13,7 @@ bool NestBuilder::OnTensorCores(int id) const {
 }
 
 bool NestBuilder::OnWarpgroups(int id) const {
-  return OnTensorCores(id) && state_.stage(id).tensor == TensorMode::kGroupThreeTf32;
+  return OnTensorCores(id) && TensorIntrinsicOf(state_.stage(id).tensor).groups;
 }
 
 // Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in registers.

@@ -69,14 +69,28 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
   return Make({.kind = StmtKind::kAlloc, .decl = std::move(decl), .body = {std::move(body)}});
 }
 
-Stmt MakeMma(int buffer, std::vector<Expr> operands, bool from_zero) {
+Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero) {
   DIAPASON_CHECK(operands.size() == 10);
-  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands), .from_zero = from_zero});
+  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands), .tensor = tensor, .from_zero = from_zero});
 }
 
-Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value) {
+Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed) {
   DIAPASON_CHECK((matrices == 2 || matrices == 4) && value->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kLoadMatrix, .extent = matrices, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
+  DIAPASON_CHECK(!transposed || TensorIntrinsicOf(tensor).factors_per_register() == 2);
+  return Make({.kind = StmtKind::kLoadMatrix,
+               .extent = matrices,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value),
+               .tensor = tensor,
+               .transposed = transposed});
+}
+
+Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second) {
+  return Make({.kind = StmtKind::kPackPair,
+               .buffer = buffer,
+               .index = std::move(index),
+               .operands = {std::move(first), std::move(second)}});
 }
 
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
@@ -229,8 +243,11 @@ class Printer {
         return Line(depth, text);
       }
       case StmtKind::kLoadMatrix:
-        return Line(depth, "load matrices " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+        return Line(depth, std::string(stmt->transposed ? "load transposed matrices " : "load matrices ") + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
                                std::to_string(stmt->extent) + " from " + Text(stmt->value));
+      case StmtKind::kPackPair:
+        return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Text(stmt->operands[0]) + ", " +
+                               Text(stmt->operands[1]));
       case StmtKind::kSmallParts:
         return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
                                " from " + Text(stmt->value));

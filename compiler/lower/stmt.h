@@ -14,6 +14,7 @@
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/expr.h"
 #include "compiler/tensor/library_call.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 
@@ -61,10 +62,14 @@ enum class StmtKind : uint8_t {
   kComment,  // text for people, printed on its own line
   kCommit,   // the asynchronous stores of this thread since the last commit are one group
   kWait,     // until at most `extent` of this thread's groups are unfinished
-  kMma,      // a product of 16x8x8 by the warp: operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2 factors
-  // buffer[index, index + extent) = this lane's elements of `extent` matrices of 8x4 in shared memory, loaded by the warp: `value` is
-  // the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets element l % 4 of row l / 4 of each.
+  // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2
+  // registers of factors. Factors of 16 bits lie in pairs in int32 elements, the first one in the low half.
+  kMma,
+  // buffer[index, index + extent) = this lane's registers of `extent` matrices of 8 rows of 16 bytes in shared memory, loaded by the warp:
+  // `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets word l % 4 of row l / 4
+  // of each; `transposed`: elements 2 * (l % 4) and the next of column l / 4 (16 bits).
   kLoadMatrix,
+  kPackPair,    // buffer[index] = the two float16 values of operands, the first one in the low half
   kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load, and those behind it
   // A product of 64 x extent x 8 by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
   // buffer[index, ...): as kMma does for each 8 columns in turn. operands = its 4 factors of the rows, their small parts, loads of the
@@ -97,12 +102,14 @@ struct StmtNode {
   Expr var{};          // kFor, kLet
   int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kBulkSync
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kSmallParts, kGroupMma, kBulkCopy
-  Expr index{};        // kStore, kLoadMatrix, kSmallParts, kGroupMma, kBulkCopy: flat element offset
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kBulkCopy
+  Expr index{};        // kStore, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kBulkCopy: flat element offset
   Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};  // kMma, kGroupMma, kBulkCopy, kBulkSync
+  std::vector<Expr> operands{};  // kMma, kPackPair, kGroupMma, kBulkCopy, kBulkSync
+  TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix
+  bool transposed = false;                // kLoadMatrix
   bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
   int64_t stride = 0;            // kGroupMma
   GroupSync sync = GroupSync::kBegin;  // kGroupSync
@@ -124,8 +131,9 @@ Stmt MakeBarrier();
 Stmt MakeClusterBarrier();
 Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
-Stmt MakeMma(int buffer, std::vector<Expr> operands, bool from_zero);
-Stmt MakeLoadMatrix(int buffer, Expr index, int64_t matrices, Expr value);
+Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero);
+Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
+Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
 Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero);
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);

@@ -1,7 +1,9 @@
-// Products on tensor cores (mma.sync m16n8k8): lane 4 * g + q of a warp brings elements k = q and q + 4 of rows g and g + 8 of one
-// operand and of column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1. Operands in shared memory
-// with k innermost come as whole matrices of 8 rows by 4 (ldmatrix), others element by element.
+// Products on tensor cores by warps (mma.sync): lane 4 * g + q brings words q and q + 4 along k of rows g and g + 8 of one operand and of
+// column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1 (tensor_intrinsic.h). Operands in shared
+// memory with k innermost come as whole matrices of 8 rows of 16 bytes (ldmatrix), those of 16 bits with rows or columns innermost as well
+// (transposed), others element by element.
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "compiler/lower/fragments.h"
@@ -67,8 +69,10 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const StageState& stage = state_.stage(id);
   const std::vector<Expr>& lanes = context_[stage.lane_stage].value;
   const Expr g = lanes[stage.lane_m], q = lanes[stage.lane_n];
+  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
+  const int64_t row_elements = intrinsic.row(), pair = intrinsic.factors_per_register();
   auto element = [&](int64_t half, int64_t offset) {
-    return OperandLoad(id, *operand, Add(q, IntImm(k + offset)), g, IntImm(half));
+    return OperandLoad(id, *operand, Add(Mul(q, IntImm(pair)), IntImm(k + offset)), g, IntImm(half));
   };
   const Expr first = element(0, 0);
   for (const auto& [load, at] : operand->known)
@@ -79,40 +83,67 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   // Lane l gives the address of row l % 8 of matrix l / 8.
   const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
   const Expr quarter = operand->rows ? FloorDiv(g, 4) : FloorMod(eighth, 2);
-  const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(4)), IntImm(k)), line, FloorMod(eighth, 2));
+  const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(row_elements)), IntImm(k)), line, FloorMod(eighth, 2));
   const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)), next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
-  const bool matrices = row->kind == ExprKind::kLoad && row->args.size() == 1 &&
-                        state_.stage(row->buffer).memory == Memory::kShared &&
-                        IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1) &&
-                        analyzer_.KnownDivisor(row->args[0]) % 4 == 0;
+  const auto are_rows = [&](const Expr& load) {
+    return load->kind == ExprKind::kLoad && load->args.size() == 1 && state_.stage(load->buffer).memory == Memory::kShared &&
+           analyzer_.KnownDivisor(load->args[0]) % row_elements == 0;
+  };
   const int64_t count = operand->rows ? 4 : 2;
-  if (matrices) {
-    operand->loads.push_back(MakeLoadMatrix(operand->buffer, IntImm(at), count, row));
-  } else {
-    for (int64_t i = 0; i < count; ++i) {
-      const Expr load = operand->rows ? element(i % 2, i / 2 * 4) : element(0, 4 * i);
-      operand->loads.push_back(MakeStore(operand->buffer, IntImm(at + i), load));
+  operand->elements += count;
+  if (are_rows(row) && IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1)) {
+    operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, row));
+    return at;
+  }
+  if (pair == 2 && LinesAreNeighbours(id, *operand, k)) {
+    const Expr depth = Add(Add(Mul(quarter, IntImm(row_elements)), line), IntImm(k));
+    const Expr across = OperandLoad(id, *operand, depth, IntImm(0), FloorMod(eighth, 2));
+    if (are_rows(across)) {
+      operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, across, /*transposed=*/true));
+      return at;
     }
   }
-  operand->elements += count;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * row_elements;
+    const Expr value = element(half, offset);
+    operand->loads.push_back(pair == 1 ? MakeStore(operand->buffer, IntImm(at + i), value)
+                                       : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
+  }
   return at;
+}
+
+// True if rows or columns of an operand, eight from the first of a tile on, are neighbours in memory.
+bool NestBuilder::LinesAreNeighbours(int id, const Fragments& operand, int64_t k) {
+  Expr before;
+  for (int64_t line = 0; line < 8; ++line) {
+    const Expr load = OperandLoad(id, operand, IntImm(k), IntImm(line), IntImm(0));
+    if (load->kind != ExprKind::kLoad) return false;
+    if (before && !IsInt(analyzer_.Simplify(Sub(load->args[0], before->args[0])), 1)) return false;
+    before = load;
+  }
+  return true;
 }
 
 // What the layout of the instruction takes for granted, of a stage with tensor cores whose tiles' loops begin at position `first`.
 absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   const StageState& stage = state_.stage(id);
   const StageState& lanes = state_.stage(stage.lane_stage);
-  const auto refuse = [&](const char* what) {
+  const auto refuse = [&](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": tensor cores take ", what));
   };
   const Expr& body = stage.op.body;
-  if (stage.op.combiner != Combiner::kSum || body->kind != ExprKind::kMul || body->args[0]->kind != ExprKind::kLoad ||
-      body->args[1]->kind != ExprKind::kLoad)
+  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
+  if (stage.op.combiner != Combiner::kSum || body->kind != ExprKind::kMul || LoadOfFactor(body->args[0])->kind != ExprKind::kLoad ||
+      LoadOfFactor(body->args[1])->kind != ExprKind::kLoad)
     return refuse("a sum of products of two copies");
-  for (const Expr& factor : body->args)
-    if (factor->dtype != DType::kFloat32 || state_.stage(factor->buffer).op.dtype != DType::kFloat32) return refuse("float32 factors");
+  for (const Expr& factor : body->args) {
+    const Expr& load = LoadOfFactor(factor);
+    if (factor->dtype != DType::kFloat32 || load->dtype != intrinsic.factor || state_.stage(load->buffer).op.dtype != intrinsic.factor)
+      return refuse(absl::StrCat(NameOf(intrinsic.factor), " factors"));
+  }
   if (stage.op.dtype != DType::kFloat32) return refuse("float32 sums");
-  if (bounds_.stages[id].extent[stage.tensor_k] % kProductDepth != 0) return refuse("k in multiples of 8");
+  if (bounds_.stages[id].extent[stage.tensor_k] % intrinsic.depth() != 0)
+    return refuse(absl::StrCat("k in multiples of ", intrinsic.depth()));
   if (bounds_.stages[id].extent[stage.tensor_m] != 2 || bounds_.stages[id].extent[stage.tensor_n] != 2)
     return refuse("2 x 2 elements of a lane");
   const std::vector<int64_t>& extent = bounds_.stages[stage.lane_stage].extent;
@@ -122,7 +153,7 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   if (parts.size() < 2 || parts[parts.size() - 1] != stage.lane_n || parts[parts.size() - 2] != stage.lane_m ||
       lanes.loops[fused].annotation != Annotation::kThreadX)
     return refuse("lanes that are the innermost parts of the thread loop");
-  double written = static_cast<double>(bounds_.stages[id].extent[stage.tensor_k] / kProductDepth);
+  double written = static_cast<double>(bounds_.stages[id].extent[stage.tensor_k] / intrinsic.depth());
   for (size_t p = first; p < stage.order.size() - 3; ++p) written *= static_cast<double>(bounds_.stages[id].extent[stage.order[p]]);
   if (written > kMostProducts)
     return absl::FailedPreconditionError(
@@ -134,8 +165,9 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   return absl::OkStatus();
 }
 
-// Products of all tiles of a warp: loops of the stage from position `first` on, written out. The tensor cores sum up to four
-// products in a row along k where registers allow for those sums beside the stage's own; else float32 adds each.
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. Of factors in parts the tensor cores, which cut
+// sums off, sum up to four products in a row along k where registers allow for those sums beside the stage's own, else float32 adds each;
+// of others, whose own rounding is coarser, all.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
@@ -146,8 +178,10 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     if (status_.ok()) status_ = possible;
     return nullptr;
   }
-  const bool swapped = !MovesWithLane(id, body->args[0], stage.lane_m);
-  if (swapped != MovesWithLane(id, body->args[1], stage.lane_m)) {
+  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
+  const int64_t depth = intrinsic.depth();
+  const bool swapped = !MovesWithLane(id, LoadOfFactor(body->args[0]), stage.lane_m);
+  if (swapped != MovesWithLane(id, LoadOfFactor(body->args[1]), stage.lane_m)) {
     if (status_.ok())
       status_ = absl::InvalidArgumentError(
           absl::StrCat("stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
@@ -155,19 +189,20 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   }
   Fragments operands[2];
   for (int o = 0; o < 2; ++o) {
-    operands[o].load = body->args[swapped ? 1 - o : o];
+    operands[o].load = LoadOfFactor(body->args[swapped ? 1 - o : o]);
     operands[o].rows = o == 0;
     operands[o].buffer = (*next_buffer_)++;
   }
   int64_t tiles = 1;
   for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];  // CheckProducts: no overflow
   const bool together = tiles * kTileSums <= kMostSums;
-  const int sums = (*next_buffer_)++;
+  const int sums = intrinsic.parts ? (*next_buffer_)++ : -1;
+  const DType registers = intrinsic.factors_per_register() == 1 ? intrinsic.factor : DType::kInt32;
   std::vector<Expr>& mine = context_[id].value;
   const std::vector<Expr> before = mine;
   std::vector<Stmt> all, products;
   int64_t each[2] = {0, 0}, most[2] = {0, 0};
-  for (int64_t k = 0; k < extent; k += kProductDepth) {
+  for (int64_t k = 0; k < extent; k += depth) {
     // Operands are on their way while the products of those before are made.
     const std::vector<Stmt> before_these = std::move(products);
     products.clear();
@@ -178,20 +213,22 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
         mine[stage.order[p]] = IntImm(tile[p - first]);
         values[context_[id].leaf[p].get()] = IntImm(tile[p - first]);
       }
-      std::vector<Expr> parts;
-      for (int64_t i = 0; i < kTileSums; ++i) parts.push_back(IntImm(number * kTileSums + i));
-      for (Fragments& operand : operands) {
-        const int64_t at = FragmentAt(id, &operand, k);
-        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
-          parts.push_back(Load(operand.buffer, stage.op.dtype, {IntImm(at + i)}));
-      }
-      const int64_t run = together ? kLongestRunOfK : kProductDepth;
-      products.push_back(MakeMma(sums, std::move(parts), k % run == 0));
-      const bool whole = (k + kProductDepth) % run == 0 || k + kProductDepth == extent;
-      for (int64_t i = 0; i < kTileSums && whole; ++i) {
+      const auto place_of = [&](int64_t i) {
         values[context_[id].leaf[end + 1].get()] = IntImm(i / 2);
         values[context_[id].leaf[end + 2].get()] = IntImm(i % 2);
-        const Expr at = analyzer_.Simplify(Substitute(place, values));
+        return analyzer_.Simplify(Substitute(place, values));
+      };
+      std::vector<Expr> parts;
+      for (int64_t i = 0; i < kTileSums; ++i) parts.push_back(intrinsic.parts ? IntImm(number * kTileSums + i) : place_of(i));
+      for (Fragments& operand : operands) {
+        const int64_t at = FragmentAt(id, &operand, k);
+        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i) parts.push_back(Load(operand.buffer, registers, {IntImm(at + i)}));
+      }
+      const int64_t run = together ? kLongestRunOfK : depth;
+      products.push_back(MakeMma(stage.tensor, intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
+      const bool whole = intrinsic.parts && ((k + depth) % run == 0 || k + depth == extent);
+      for (int64_t i = 0; i < kTileSums && whole; ++i) {
+        const Expr at = place_of(i);
         const Expr sum = Load(sums, stage.op.dtype, {IntImm(number * kTileSums + i)});
         products.push_back(MakeStore(buffer, at, Add(Load(buffer, stage.op.dtype, {at}), sum)));
       }
@@ -204,18 +241,18 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       operands[o].loads.clear();
       operands[o].known.clear();
       // Two sets of registers take turns.
-      operands[o].elements = k / kProductDepth % 2 == 0 ? each[o] : 0;
+      operands[o].elements = k / depth % 2 == 0 ? each[o] : 0;
     }
     all.insert(all.end(), before_these.begin(), before_these.end());
   }
   all.insert(all.end(), products.begin(), products.end());
   mine = before;
-  auto declare = [&](int id, const char* name, int64_t elements) {
-    temporaries_.push_back({id, absl::StrCat(name, id), stage.op.dtype, Scope::kLocal, elements, true, 0});
+  auto declare = [&](int id, const char* name, DType dtype, int64_t elements) {
+    temporaries_.push_back({id, absl::StrCat(name, id), dtype, Scope::kLocal, elements, true, 0});
   };
-  declare(sums, "sums", tiles * kTileSums);
-  declare(operands[0].buffer, "rows", most[0]);
-  declare(operands[1].buffer, "columns", most[1]);
+  if (intrinsic.parts) declare(sums, "sums", stage.op.dtype, tiles * kTileSums);
+  declare(operands[0].buffer, "rows", registers, most[0]);
+  declare(operands[1].buffer, "columns", registers, most[1]);
   return MakeSeq(all);
 }
 

@@ -193,7 +193,7 @@ absl::Status State::Tensorize(const Step& step) {
   StageState& stage = stages_[step.stage];
   if (step.loops.size() != 3 || step.ints.size() != 3 || step.target < 0 || step.target >= size())
     return Bad(stage, "tensor cores take loops k, m and n, a mode and two lane loops of a target");
-  if (step.ints[0] != static_cast<int>(TensorMode::kThreeTf32) && step.ints[0] != static_cast<int>(TensorMode::kGroupThreeTf32))
+  if (FindTensorIntrinsic(step.ints[0]) == nullptr)
     return Bad(stage, absl::StrCat("unknown mode ", step.ints[0], " of tensor cores"));
   const StageState& lanes = stages_[step.target];
   for (int loop : {step.ints[1], step.ints[2]})

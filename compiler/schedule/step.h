@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "compiler/tensor/tensor_intrinsic.h"
 
 namespace diapason {
 
@@ -71,8 +72,8 @@ enum class StepKind : uint8_t {
   // software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are started stages - 1
   // iterations ahead (asynchronously on cuda). 1: no pipeline.
   kPipeline = 14,
-  // A sum of products on tensor cores (mma.sync m16n8k8, wgmma m64nNk8). loops = {k, m, n} of the stage: its innermost loops, k a reduce
-  // loop whose extent is a multiple of 8, m and n of extent 2; target = the stage that has the thread loops; ints = {TensorMode, lane loop of m,
+  // A sum of products on tensor cores (tensor_intrinsic.h). loops = {k, m, n} of the stage: its innermost loops, k a reduce
+  // loop whose extent is a multiple of the product's depth, m and n of extent 2; target = the stage that has the thread loops; ints = {TensorMode, lane loop of m,
   // lane loop of n}: loops of the target, of extents 8 and 4, fused innermost into its threads. The lanes of a
   // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the same; targets
   // without tensor cores run them so.
@@ -98,17 +99,6 @@ enum class StepKind : uint8_t {
   // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
   // holds them so. Comes before all other steps of these stages.
   kLibrary = 32,
-};
-
-// How products are made on tensor cores.
-enum class TensorMode : uint8_t {
-  kNone = 0,
-  // float32 from three products of TensorFloat-32 parts: each operand is the sum of two of them, the product of the two
-  // small ones is left out (3xTF32).
-  kThreeTf32 = 1,
-  // The same by warpgroups of four warps (wgmma): n runs along a shared copy in core matrices (kCoreMatrices), which the four have in
-  // common; m comes from registers.
-  kGroupThreeTf32 = 2,
 };
 
 enum class Annotation : uint8_t {

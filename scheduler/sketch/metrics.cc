@@ -121,7 +121,10 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
       }
     }
     // A product of 16x8x8 is 32 multiply-adds of each lane, and a handful of instructions.
-    if (stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda) unrolled = (unrolled + 7) / 8;
+    if (stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda) {
+      const int64_t depth = TensorIntrinsicOf(stage.tensor).depth();
+      unrolled = (unrolled + depth - 1) / depth;
+    }
     k.unrolled = std::max(k.unrolled, unrolled);
     if (stage.attach != StageState::Attach::kAt) continue;
     int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
@@ -135,7 +138,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     } else {
       k.local_elements += b.elements();
       // Sums of a run of k beside those of all, and factors of the rows with their small parts.
-      if (target_.kind == TargetKind::kCuda && stage.tensor == TensorMode::kGroupThreeTf32)
+      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone && TensorIntrinsicOf(stage.tensor).groups)
         k.local_elements += b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k]);
       k.local_bytes += bytes;
     }
@@ -241,8 +244,9 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
   return 1;
 }
 
-// Of tensor cores, whose lanes are not those of the loops: eight rows of four where k is innermost and rows are aligned (ldmatrix),
-// else elements k = lane % 4 and column or row lane / 4. Over what a window slides, rows begin a step of it apart and overlap.
+// Of tensor cores, whose lanes are not those of the loops: eight rows of 16 bytes where k is innermost and rows are aligned (ldmatrix; of
+// 16 bits also where it is not), else elements k = lane % 4 and column or row lane / 4. Over what a window slides, rows begin a step of it apart and
+// overlap.
 MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
   const StageBounds& producer = bounds.stages[access.producer];
   const StageState& stage = skeleton_->state().stage(access.reader);
@@ -255,7 +259,9 @@ MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const 
       if (t.stage == access.reader && t.loop == stage.tensor_n) step = coefficient * t.coefficient;
   }
   if (k_innermost && step > 0) row = step;
-  const bool matrices = k_innermost && row % 4 == 0;
+  const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
+  const bool matrices = (k_innermost || intrinsic.factors_per_register() > 1) && row % intrinsic.row() == 0;
+  row /= intrinsic.factors_per_register();  // in banks of 4 bytes
   int64_t known[32];
   int banks[32] = {0}, worst = 1;
   for (int lane = 0; lane < (matrices ? 8 : 32); ++lane) {

@@ -30,25 +30,24 @@ void MetricsModel::AddBulkCopy(const Bounds& bounds, int id, const Work& w, GpuW
 
 void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, int id, const Work& w, GpuWork* sum) const {
   const StageState& stage = skeleton_->state().stage(id);
-  // A product of 16x8x8 is 32 multiply-adds of each lane: three instructions of 6.2 cycles, as many to cut operands in two, and
-  // a quarter of the loads.
   const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
+  const TensorIntrinsic* const intrinsic = tensor ? &TensorIntrinsicOf(stage.tensor) : nullptr;
   const double arithmetic = w.warp_executions * std::max(1.0, w.operations / 2);
-  if (tensor && stage.tensor == TensorMode::kGroupThreeTf32) {
+  if (tensor && intrinsic->groups) {
     // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums.
     const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
     sum->depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
-    sum->fma += arithmetic * 0.4;
-    sum->issue += arithmetic * (0.03 + 4.5 / columns);
+    sum->fma += arithmetic * intrinsic->fma;
+    sum->issue += arithmetic * (intrinsic->issue + 4.5 / columns);
     sum->shared_time += arithmetic * (0.047 + 1 / columns);
     return;
   }
-  sum->fma += arithmetic * (tensor ? 0.58 : 1);
+  sum->fma += arithmetic * (tensor ? intrinsic->fma : 1);
   const double bodies = w.warp_executions / w.body;
-  const double loads = bodies * w.operand_loads * (tensor ? 0.25 : 1);
+  const double loads = bodies * w.operand_loads * (tensor ? intrinsic->loads : 1);
   // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
   const bool counted = w.wavefronts > 0 && !tensor;
-  sum->issue += arithmetic * (tensor ? 0.3 : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
+  sum->issue += arithmetic * (tensor ? intrinsic->issue : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
   sum->shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
   sum->loads_per_op = std::max(sum->loads_per_op, w.operand_loads / w.body);
   sum->body = std::max(sum->body, w.body);

@@ -92,6 +92,9 @@ class ReferenceThread {
         return Multiply(*s);
       case StmtKind::kLoadMatrix:
         return LoadMatrix(*s);
+      case StmtKind::kPackPair:
+        memory.at(s->buffer)->at(Int(s->index)) = Pair(Value(s->operands[0]), Value(s->operands[1]));
+        return;
       case StmtKind::kSmallParts:
         return SmallParts(*s);
       case StmtKind::kGroupMma:
@@ -120,15 +123,33 @@ class ReferenceThread {
     }
   }
 
-  // Lane l gives the row l % 8 of matrix l / 8, and gets element l % 4 of row l / 4 of each.
+  static double Pair(double low, double high) {
+    return static_cast<double>(FloatToHalf(static_cast<float>(low)) | uint32_t{FloatToHalf(static_cast<float>(high))} << 16);
+  }
+
+  // A half of a register.
+  static double HalfOf(double pair, int64_t which) {
+    return HalfToFloat(static_cast<uint16_t>(static_cast<uint32_t>(pair) >> 16 * which));
+  }
+
+  // Lane l gives the row l % 8 of matrix l / 8, and gets word l % 4 of row l / 4 of each.
   void LoadMatrix(const StmtNode& s) {
     const int64_t lane = thread % 32;
     warp->rows[lane] = Int(s.value->args[0]);
     warp->barrier.arrive_and_wait();
     for (int64_t m = 0; m < s.extent; ++m) {
-      const int64_t row = warp->rows[m * 8 + lane / 4];
-      DIAPASON_CHECK_MSG(row % 4 == 0, "a row that is not aligned");
-      memory.at(s.buffer)->at(Int(s.index) + m) = memory.at(s.value->buffer)->at(row + lane % 4);
+      const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
+      const std::vector<double>& from = *memory.at(s.value->buffer);
+      double& to = memory.at(s.buffer)->at(Int(s.index) + m);
+      for (int i = 0; i < 8; ++i)
+        DIAPASON_CHECK_MSG(warp->rows[m * 8 + i] % intrinsic.row() == 0, "a row that is not aligned");
+      const int64_t row = warp->rows[m * 8 + lane / 4], word = lane % 4;
+      if (intrinsic.factors_per_register() == 1)
+        to = from.at(row + word);
+      else if (s.transposed)
+        to = Pair(from.at(warp->rows[m * 8 + 2 * word] + lane / 4), from.at(warp->rows[m * 8 + 2 * word + 1] + lane / 4));
+      else
+        to = Pair(from.at(row + 2 * word), from.at(row + 2 * word + 1));
     }
     warp->barrier.arrive_and_wait();
   }
@@ -158,16 +179,22 @@ class ReferenceThread {
     return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
   }
 
-  // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g.
+  // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g; m16n8k16: pairs 2q and 2q + 8.
   void Multiply(const StmtNode& s) {
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
     const int64_t lane = thread % 32;
     for (int i = 0; i < 6; ++i) warp->factors[lane][i] = Value(s.operands[4 + i]);
     warp->barrier.arrive_and_wait();
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = 0;
-      for (int64_t k = 0; k < 8; ++k)
-        sum += ThreeProducts(warp->factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8], warp->factors[column * 4 + k % 4][4 + k / 4]);
+      for (int64_t word = 0; word < 8; ++word) {
+        const double a = warp->factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], b = warp->factors[column * 4 + word % 4][4 + word / 4];
+        if (intrinsic.parts)
+          sum += ThreeProducts(a, b);
+        else
+          sum += HalfOf(a, 0) * HalfOf(b, 0) + HalfOf(a, 1) * HalfOf(b, 1);
+      }
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
       to = s.from_zero ? sum : to + sum;
     }

@@ -3,6 +3,8 @@
 // computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), two ways without shared
 // memory compete: reading straight through the caches, and a window in the registers of each thread, which holds what all
 // its outputs need once.
+#include <algorithm>
+
 #include "compiler/tensor/simplify.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -76,10 +78,12 @@ class CacheReadShared : public SketchRule {
   // Constants whose tiles tensor cores read with k innermost.
   static bool MayCopyInBulk(const Draft& draft, int stage, const TileInfo& tile) {
     const StageState& reader = draft.state().stage(tile.stage);
-    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || reader.tensor != TensorMode::kThreeTf32) return false;
+    const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(reader.tensor));
+    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || products == nullptr || products->groups) return false;
     bool innermost = false;
-    for (const Expr& operand : reader.op.body->args)
-      innermost |= operand->buffer == stage && operand->args.back() == reader.op.reduce_axes.back().var;
+    Visit(reader.op.body, [&](const ExprNode& e) {
+      innermost |= e.kind == ExprKind::kLoad && e.buffer == stage && e.args.back() == reader.op.reduce_axes.back().var;
+    });
     return innermost;
   }
 
@@ -90,19 +94,30 @@ class CacheReadShared : public SketchRule {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     draft->AtLeast(draft->state().stage(tile.stage).pipeline, 2);
-    const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
-    draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
+    draft->Do({StepKind::kPadRows, copy, {}, {PadHole(draft, copy)}, -1, {}});
     const Factor tiles = draft->OptionHole(name + ".tiles", {2, 4, 8, 16, 64}, 4);
     draft->Do({StepKind::kBulkCopy, copy, {}, {tiles}, -1, {}});
     if (computed) draft->Do({StepKind::kInline, stage, {}, {}, -1, {}});
     return computed;
   }
 
+  // Elements of 4 bytes: what vectors and banks of shared memory are counted in.
+  static int32_t Word(const Draft& draft, int copy) {
+    return std::max<int32_t>(1, 4 / static_cast<int32_t>(BytesOf(draft.state().stage(copy).op.dtype)));
+  }
+
+  // Unused elements behind each row: none, 16 or 32 bytes.
+  static Factor PadHole(Draft* draft, int copy) {
+    const int32_t word = Word(*draft, copy);
+    return draft->OptionHole(draft->state().stage(copy).op.name + ".pad", {0, 4 * word, 8 * word}, 4 * word);
+  }
+
   static void Fetch(Draft* draft, int copy, const TileInfo& tile, bool core_matrices) {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
-    const Factor vector = core_matrices ? Factor::Of(4) : draft->OptionHole(name + ".vector", {1, 2, 4}, 4);
+    const int32_t word = Word(*draft, copy);
+    const Factor vector = core_matrices ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
     if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
@@ -114,7 +129,7 @@ class CacheReadShared : public SketchRule {
       draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
       return;
     }
-    const Factor pad = draft->OptionHole(name + ".pad", {0, 4, 8}, 4);
+    const Factor pad = PadHole(draft, copy);
     if (tile.row_windows) draft->Prior(pad, 0);
     draft->Do({StepKind::kPadRows, copy, {}, {pad}, -1, {}});
   }

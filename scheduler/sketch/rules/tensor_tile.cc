@@ -11,18 +11,31 @@ std::string AxisName(const Draft& draft, int stage, int axis) { return draft.sta
 
 void Append(std::vector<int>* to, const std::vector<int>& from) { to->insert(to->end(), from.begin(), from.end()); }
 
-bool IsProductOfFloats(const Expr& body) {
-  if (body->kind != ExprKind::kMul) return false;
-  for (const Expr& operand : body->args)
-    if (operand->kind != ExprKind::kLoad || operand->dtype != DType::kFloat32) return false;
-  return true;
+// The two loads that a product multiplies, perhaps cast to the type of the sum; null where they are not that.
+const Expr* LoadsOfProduct(const Expr& body, Expr loads[2]) {
+  if (body->kind != ExprKind::kMul) return nullptr;
+  for (int i : {0, 1}) {
+    loads[i] = body->args[i]->kind == ExprKind::kCast ? body->args[i]->args[0] : body->args[i];
+    if (loads[i]->kind != ExprKind::kLoad) return nullptr;
+  }
+  return loads[0]->dtype == loads[1]->dtype ? loads : nullptr;
 }
 
-bool MayUseTensorCores(const SketchContext& context) {
+bool MayUse(const TensorIntrinsic& intrinsic, const SketchContext& context) {
   if (context.target.kind != TargetKind::kCuda) return true;
-  if (context.target.strict_fp32) return false;
+  if (context.target.strict_fp32 && intrinsic.factor == DType::kFloat32) return false;
   const std::string& arch = context.facts.arch;
-  return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= 80;
+  return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= intrinsic.first_arch;
+}
+
+// What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
+const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) {
+  const Stage& op = draft.state().stage(stage).op;
+  Expr loads[2];
+  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
+  for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
+    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context())) return &intrinsic;
+  return nullptr;
 }
 
 // Those up to 16.
@@ -39,25 +52,26 @@ struct ReduceTile {
 
 ReduceTile MakeReduceTile(Draft* draft, int stage, int axis, bool groups) {
   const int64_t extent = draft->state().stage(stage).axis(axis).extent;
+  const auto depth = static_cast<int32_t>(IntrinsicFor(*draft, stage, groups)->depth());
   const std::string name = AxisName(*draft, stage, axis);
   ReduceTile tile;
   if (groups) {
     std::vector<int32_t> depths;
-    for (int32_t depth : {8, 16, 32, 64})
-      if (extent % depth == 0 || (EndsInZeros(*draft, stage) && depth < 2 * extent)) depths.push_back(depth);
+    for (int32_t many : {depth, 2 * depth, 4 * depth, 8 * depth})
+      if (extent % many == 0 || (EndsInZeros(*draft, stage) && many < 2 * extent)) depths.push_back(many);
     tile.mid = Factor::Of(1);
-    tile.inner = draft->OptionHole(name + ".r2", depths, 32);
+    tile.inner = draft->OptionHole(name + ".r2", depths, 4 * depth);
     return tile;
   }
   if (EndsInZeros(*draft, stage)) {
-    tile.mid = draft->TileHole(name + ".r1", (extent + 7) / 8, 16, 2);
-    std::vector<int32_t> depths{8, 16, 32};
-    if (extent > 16 && extent <= 24) depths = {8, 16, 24};  // the whole of it
-    tile.inner = draft->OptionHole(name + ".r2", depths, 8);
+    tile.mid = draft->TileHole(name + ".r1", (extent + depth - 1) / depth, 16, 2);
+    std::vector<int32_t> depths{depth, 2 * depth, 4 * depth};
+    if (extent > 2 * depth && extent <= 3 * depth) depths.back() = 3 * depth;  // the whole of it
+    tile.inner = draft->OptionHole(name + ".r2", depths, depth);
     return tile;
   }
-  tile.mid = draft->OptionHole(name + ".r1", Divisors(extent / 8), 2);
-  tile.inner = Factor::Of(8);
+  tile.mid = draft->OptionHole(name + ".r1", Divisors(extent / depth), 2);
+  tile.inner = Factor::Of(depth);
   return tile;
 }
 
@@ -130,15 +144,17 @@ bool EndsInZeros(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
   const Expr& var = s.axis(draft.ReduceAxes(stage).back()).var;
   bool alone = false;
-  for (const Expr& operand : s.op.body->args)
+  Expr loads[2];
+  if (LoadsOfProduct(s.op.body, loads) == nullptr) return false;
+  for (const Expr& operand : loads)
     for (const Expr& index : operand->args) alone |= index == var;
   return alone;
 }
 
 bool FitsTensorCores(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
-  if (s.op.combiner != Combiner::kSum || s.op.dtype != DType::kFloat32 || !IsProductOfFloats(s.op.body)) return false;
-  if (!MayUseTensorCores(draft.context())) return false;
+  const TensorIntrinsic* intrinsic = IntrinsicFor(draft, stage, /*groups=*/false);
+  if (intrinsic == nullptr) return false;
   bool gemm_like = false;
   const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
   if (!gemm_like) return false;
@@ -149,23 +165,25 @@ bool FitsTensorCores(const Draft& draft, int stage) {
   // Of few channels: where the window's rows hold whole depths of channels, the gemm view copies them as well.
   if (tiled.size() > 2 && (!draft.IsRowOfWindow(stage, reduce.back()) || !EndsInZeros(draft, stage))) return false;
   return s.axis(lanes.rows).extent >= 12 && s.axis(lanes.columns).extent >= (tiled.size() == 2 ? 8 : 7) && k >= 8 &&
-         (k % 8 == 0 || EndsInZeros(draft, stage));
+         (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));
 }
 
 GroupForm FindGroupForm(const Draft& draft, int stage) {
   if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
-  if (!FitsTensorCores(draft, stage)) return {};
+  if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const StageState& s = draft.state().stage(stage);
+  Expr loads[2];
+  LoadsOfProduct(s.op.body, loads);
   bool gemm_like = false;
   const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)), reduce = draft.ReduceAxes(stage);
-  if (tiled.size() != 2 || reduce.size() != 1 || s.op.body->args[0]->buffer == s.op.body->args[1]->buffer) return {};
+  if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   if (static_cast<double>(s.op.elements()) < 64.0 * 64.0 * draft.context().facts.num_cores) return {};
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
   const Expr& k = s.axis(reduce[0]).var;
   for (int first : {0, 1}) {
     const int columns = tiled[first], rows = tiled[1 - first];
     if (s.axis(rows).extent < 64) continue;
-    for (const Expr& operand : s.op.body->args) {
+    for (const Expr& operand : loads) {
       const size_t rank = operand->args.size();
       if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], s.axis(columns).var.get()))
         return {rows, columns, operand->buffer};
@@ -269,7 +287,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
   for (int loop : reduce.sets) draft->Annotate(stage, loop, Annotation::kThreadSet);
   for (int loop : unrolled) draft->Annotate(stage, loop, Annotation::kUnroll);
   draft->Do({StepKind::kTensorize, stage, {reduce.k, pair[0], pair[1]}, {}, lanes.stage,
-             {static_cast<int32_t>(by_groups ? TensorMode::kGroupThreeTf32 : TensorMode::kThreeTf32), lanes.lane[0], lanes.lane[1]}});
+             {static_cast<int32_t>(IntrinsicFor(*draft, stage, by_groups)->mode), lanes.lane[0], lanes.lane[1]}});
   if (!by_groups) {
     const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
     draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});

@@ -51,8 +51,8 @@ class Counter {
         AddStore(*stmt, outer * threads);
         break;
       case StmtKind::kMma:
-        // One instruction makes 16x8x8 products in 32 lanes.
-        counted_->products[stmt->buffer] += outer * threads * 32;
+        // One instruction makes 16 x 8 x depth products in 32 lanes.
+        counted_->products[stmt->buffer] += outer * threads * 4 * static_cast<double>(TensorIntrinsicOf(stmt->tensor).depth());
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
         break;
       case StmtKind::kGroupMma:
@@ -64,6 +64,7 @@ class Counter {
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
         break;
       case StmtKind::kLoadMatrix:
+      case StmtKind::kPackPair:
         Reach(stmt->buffer, stmt->index);
         break;
       case StmtKind::kBulkCopy:
@@ -161,9 +162,12 @@ class Walker {
       case StmtKind::kLoadMatrix:
         Check(stmt->buffer, *stmt->index);
         Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent - 1)));
-        // A row has four elements.
         Check(stmt->value->buffer, *stmt->value->args[0]);
-        Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(3)));
+        Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(TensorIntrinsicOf(stmt->tensor).row() - 1)));
+        break;
+      case StmtKind::kPackPair:
+        Check(stmt->buffer, *stmt->index);
+        for (const Expr& operand : stmt->operands) Value(*operand);
         break;
       case StmtKind::kBulkCopy:
         for (const Expr& operand : stmt->operands) Value(*operand);

@@ -31,6 +31,20 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bo
   return b.Build({c}).value();
 }
 
+// The same of float16 operands, with a sum in float32 that is stored as float16.
+ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, DType::kFloat16);
+  const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, DType::kFloat16);
+  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    const Expr left = Cast(DType::kFloat32, x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]}));
+    const Expr right = Cast(DType::kFloat32, w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]}));
+    return swapped ? Mul(right, left) : Mul(left, right);
+  });
+  const int y = b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat16, b.At(c, {i[0], i[1]})); });
+  return b.Build({y}).value();
+}
+
 // Decisions drawn at random, with some said.
 std::vector<int32_t> Draw(const Space& space, const std::map<std::string, int32_t>& said, std::mt19937& random) {
   std::vector<int32_t> decisions(space.size()), values;
@@ -87,6 +101,74 @@ TEST(TensorProducts, ManySumsOfALane) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << k << " " << tiles;
     }
+}
+
+bool HasMatrices(const LoweredProgram& lowered, bool transposed) {
+  return Contains(lowered.kernels[0].body,
+                  [&](const StmtNode& s) { return s.kind == StmtKind::kLoadMatrix && s.transposed == transposed; });
+}
+
+// Halves come as matrices whichever way they lie, transposed where rows or columns are innermost.
+TEST(TensorProducts, PairsOfHalvesComeAsMatricesEitherWay) {
+  std::mt19937 random(4);
+  for (int form = 0; form < 8; ++form) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag = HalfProduct(40, 24, 80, x_by_k, w_by_n, form & 4);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+    ASSERT_GE(task->Find("direct/tensor"), 0);
+    const Space* space = &task->space(task->Find("direct/tensor"));
+    for (int n = 0; n < 3; ++n) {
+      const std::vector<int32_t> decisions = Draw(*space, {{"warps", 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, DefaultFacts(kCuda));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(form);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+      EXPECT_EQ(HasMatrices(*lowered, false), !x_by_k || w_by_n) << ToString(lowered->kernels[0]);
+      EXPECT_EQ(HasMatrices(*lowered, true), x_by_k || !w_by_n);
+    }
+  }
+}
+
+// Rows that do not begin at multiples of 16 bytes: element by element, in pairs.
+TEST(TensorProducts, HalvesThatAreNotAlignedArePacked) {
+  std::mt19937 random(8);
+  const ComputeDag dag = HalfProduct(33, 20, 77, false, false, false);
+  const testing::Reference expected = testing::MakeReference(dag, 3);
+  const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
+  ASSERT_GE(task->Find("direct/tensor"), 0);
+  const Space* space = &task->space(task->Find("direct/tensor"));
+  Schedule schedule = space->Instantiate(Draw(*space, {{"warps", 1}}, random));
+  int changed = 0;
+  for (Step& step : schedule.steps) {
+    if (step.kind != StepKind::kPadRows) continue;
+    step.factors = {Factor::Of(1)};
+    ++changed;
+  }
+  ASSERT_EQ(changed, 2);
+  const auto lowered = Lower(dag, schedule, kCuda, DefaultFacts(kCuda));
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_TRUE(Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kPackPair; }));
+  testing::ExpectNestComputes(*lowered, expected);
+}
+
+TEST(TensorProducts, HalvesCompileForTheArchitecturesThatHaveThem) {
+  const ComputeDag dag = HalfProduct(256, 128, 128, false, true, false);
+  for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+    const Target target = Target::Parse(std::string("cuda -arch=") + arch).value();
+    const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+    ASSERT_GE(task->Find("direct/tensor"), 0) << arch;
+    const Space* space = &task->space(task->Find("direct/tensor"));
+    std::mt19937 random(2);
+    const auto lowered = Lower(dag, space->Instantiate(Draw(*space, {{"warps", 2}, {"tiles", 2}, {"stages", 3}}, random)), target, DefaultFacts(target));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << arch << program.status();
+    EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+  }
+  const Target turing = Target::Parse("cuda -arch=sm_75").value();
+  EXPECT_LT(TaskSpace::Create(dag, turing, DefaultFacts(turing)).value()->Find("direct/tensor"), 0);
 }
 
 // The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile does not divide.
