@@ -3,7 +3,7 @@
 //
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
-// NETWORK is a built-in network, with options (NAME=VALUE) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
+// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
 // others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
 // microseconds (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
@@ -66,8 +66,10 @@ absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istrings
     if (h + 1 < space.size()) space.Clamp(h + 1, absl::MakeSpan(decisions));
     wanted.erase(it);
   }
-  if (!wanted.empty()) return absl::InvalidArgumentError(absl::StrCat("there is no hole '", wanted.begin()->first, "'"));
-  return decisions;
+  if (wanted.empty()) return decisions;
+  std::string holes;
+  for (int h = 0; h < space.size(); ++h) absl::StrAppend(&holes, h == 0 ? "" : ", ", space.hole_name(h));
+  return absl::InvalidArgumentError(absl::StrCat("there is no hole '", wanted.begin()->first, "'; the sketch has ", holes));
 }
 
 absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Target& target, const DeviceFacts& facts,
@@ -197,6 +199,7 @@ int main(int argc, char** argv) {
   for (size_t i = 3; i < words.size(); ++i) {
     const size_t equal = words[i].find('=');
     if (words[i] == "--source" && i + 1 < words.size()) arguments.folder = words[++i];
+    else if (words[i] == "dtype=float16") arguments.options.dtype = diapason::DType::kFloat16;
     else if (equal != std::string::npos) arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
     else return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source FOLDER\n", words[i].c_str()), 2;
   }

@@ -210,6 +210,12 @@ constexpr Helper kHelpers[] = {
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
      "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
      "}"},
+    // The same of 8 x 8 float16.
+    {"core_matrices_of_pairs", nullptr, nullptr,
+     "{T} unsigned long long core_matrices_of_pairs(const void* first, unsigned stride) {\n"
+     "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
+     "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
+     "}"},
     {"group_begin", nullptr, nullptr, "{T} void group_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }"},
     {"group_commit", nullptr, nullptr, "{T} void group_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }"},
     {"group_wait", nullptr, nullptr,

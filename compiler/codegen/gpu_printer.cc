@@ -272,6 +272,7 @@ class GpuKernelPrinter : public ExprPrinter {
         return "add_half";
       case TensorMode::kNone:
       case TensorMode::kGroupThreeTf32:
+      case TensorMode::kGroupHalf:
         break;
     }
     DIAPASON_CHECK_MSG(false, "no product by a warp");
@@ -341,8 +342,65 @@ class GpuKernelPrinter : public ExprPrinter {
     return name;
   }
 
+  // Sums that lie anywhere, as parameters and operands.
+  struct SumsText {
+    std::string parameters, registers, constraints;
+  };
+  static SumsText TextOfSums(int64_t sums) {
+    SumsText text;
+    for (int64_t i = 0; i < sums; ++i) {
+      const std::string c = "c" + std::to_string(i), comma = i == 0 ? "" : ", ";
+      text.parameters += comma + "float& " + c;
+      text.registers += comma + "%" + std::to_string(i);
+      text.constraints += comma + "\"+f\"(" + c + ")";
+    }
+    return text;
+  }
+
+  std::string GroupFunctionOfHalves(int64_t sums) {
+    const std::string name = "group_half_" + std::to_string(2 * sums);
+    const SumsText text = TextOfSums(sums);
+    const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
+    helpers_.DefineFunction(
+        name,
+        "// c += a * b: a, 16x16 float16 of each warp in pairs, in registers, b in core matrices.\n"
+        "static __device__ __forceinline__ void " + name + "(" + text.parameters +
+            ",\n    int a0, int a1, int a2, int a3, unsigned long long b) {\n"
+            "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
+            "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, {" + operand(0) +
+            ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}, " + operand(4) + ", add, 1, 1, 0;\\n}\"\n    : " +
+            text.constraints + "\n    : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b));\n"
+            "}");
+    return name;
+  }
+
+  // The sums are operands, so that nothing reads them before.
+  std::string GroupWaitFunction(int64_t sums, int64_t unfinished) {
+    const std::string name = "group_wait_" + std::to_string(sums) + "_" + std::to_string(unfinished);
+    const SumsText text = TextOfSums(sums);
+    helpers_.DefineFunction(name, "static __device__ __forceinline__ void " + name + "(" + text.parameters +
+                                      ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) + ";\"\n    : " +
+                                      text.constraints + "\n    :: \"memory\");\n}");
+    return name;
+  }
+
+  std::string SumsOf(const StmtNode& s) {
+    std::string text;
+    for (const Expr& sum : s.sums) text += (text.empty() ? "" : ", ") + NameOf(s.buffer) + "[" + Text(sum) + "]";
+    return text;
+  }
+
+  void PrintGroupMmaOfHalves(const StmtNode& mma) {
+    std::string text = GroupFunctionOfHalves(static_cast<int64_t>(mma.sums.size())) + "(" + SumsOf(mma);
+    for (size_t i = 0; i < 4; ++i) text += ", " + Text(mma.operands[i]);
+    const ExprNode& column = *mma.operands[4];
+    Line(text + ", " + helpers_.Use("core_matrices_of_pairs") + "(" + NameOf(column.buffer) + " + " + Text(column.args[0], kSumLevel) + ", " +
+         std::to_string(2 * mma.stride) + "));");
+  }
+
   void PrintGroupMma(const StmtNode& mma) {
     CheckTensorCores();
+    if (!mma.sums.empty()) return PrintGroupMmaOfHalves(mma);
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
     for (size_t i = 8; i < 10; ++i) {
@@ -361,6 +419,8 @@ class GpuKernelPrinter : public ExprPrinter {
       case GroupSync::kCommit:
         return Line(helpers_.Use("group_commit") + "();");
       case GroupSync::kWait:
+        if (!sync.sums.empty())
+          return Line(GroupWaitFunction(static_cast<int64_t>(sync.sums.size()), sync.extent) + "(" + SumsOf(sync) + ");");
         return Line(helpers_.Use("group_wait") + "<" + std::to_string(sync.extent) + ">();");
       case GroupSync::kPublish:
         return Line(helpers_.Use("group_publish") + "();");
@@ -379,7 +439,10 @@ class GpuKernelPrinter : public ExprPrinter {
     const std::string at = names_.Unique("at"), thread = cuda_ ? "threadIdx.x" : "get_local_id(0)";
     Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at + " += " +
          std::to_string(kernel_.threads) + ")");
-    Line("(" + target + ")[" + at + "] = (" + source + ")[" + at + "];");
+    // OpenCL C has no assignment of halves; arrays of them are ushort there.
+    const bool as_bits = !cuda_ && from.dtype == DType::kFloat16;
+    const std::string elements = as_bits ? "((" + Space(from) + "const ushort*)(" + source + "))" : "(" + source + ")";
+    Line("(" + target + ")[" + at + "] = " + elements + "[" + at + "];");
     Close();
   }
 

@@ -8,6 +8,12 @@
 namespace diapason {
 namespace {
 
+std::vector<Expr> Mapped(const std::vector<Expr>& all, const std::function<Expr(const Expr&)>& fn) {
+  std::vector<Expr> mapped;
+  for (const Expr& e : all) mapped.push_back(fn(e));
+  return mapped;
+}
+
 // The same statement with other children and expressions; null where nothing is left.
 Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
   switch (s.kind) {
@@ -43,10 +49,11 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kGroupMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
+      if (!s.sums.empty()) return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.stride);
       return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.stride, s.from_zero);
     }
     case StmtKind::kGroupSync:
-      return MakeGroupSync(s.sync, s.extent);
+      return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));
     case StmtKind::kBulkCopy:
       return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value), s.operands.empty() ? nullptr : fn(s.operands[0]));
     case StmtKind::kBulkSync:

@@ -2,6 +2,7 @@
 // for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them as core matrices and a second
 // one their small parts. The products run on their own: a pipeline prepares the next step beside them.
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,18 +34,20 @@ class NestBuilder::GroupEmitter {
  public:
   GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
       : nest_(nest), id_(id), first_(first), buffer_(buffer), place_(place), stage_(nest.state_.stage(id)),
-        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), depth_(TensorIntrinsicOf(stage_.tensor).depth()),
+        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), intrinsic_(TensorIntrinsicOf(stage_.tensor)),
+        depth_(intrinsic_.depth()), registers_(intrinsic_.factors_per_register() == 1 ? intrinsic_.factor : DType::kInt32),
         values_(nest.context_[id].value) {}
 
   // What the layout of the instruction takes for granted.
   absl::Status Check() {
     RETURN_IF_ERROR(nest_.CheckProducts(id_, first_));
     const Expr& body = stage_.op.body;
-    const bool swapped = !nest_.MovesWithLane(id_, body->args[0], stage_.lane_m);
-    rows_.load = body->args[swapped ? 1 : 0];
-    columns_.load = body->args[swapped ? 0 : 1];
+    const bool swapped = !nest_.MovesWithLane(id_, LoadOfFactor(body->args[0]), stage_.lane_m);
+    rows_.load = LoadOfFactor(body->args[swapped ? 1 : 0]);
+    columns_.load = LoadOfFactor(body->args[swapped ? 0 : 1]);
     const StageState& lanes = nest_.state_.stage(stage_.lane_stage);
-    if (nest_.small_parts_[copy()] < 0) return Refusal("columns from a copy in core matrices");
+    if (!nest_.state_.stage(copy()).core_matrices || nest_.state_.stage(copy()).attach_stage != id_)
+      return Refusal("columns from a copy in core matrices");
     const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
     if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
       return Refusal("four warps in a row");
@@ -57,21 +60,23 @@ class NestBuilder::GroupEmitter {
   absl::StatusOr<Stmt> Emit() {
     rows_.rows = true;
     rows_.buffer = (*nest_.next_buffer_)++;
-    small_ = (*nest_.next_buffer_)++;
-    sums_ = (*nest_.next_buffer_)++;
+    if (intrinsic_.parts) small_ = (*nest_.next_buffer_)++;
+    if (intrinsic_.parts) sums_ = (*nest_.next_buffer_)++;
     const std::vector<Expr> before = values_;
     const int64_t extent = bounds_.extent[stage_.tensor_k];
+    const int64_t longest = intrinsic_.parts ? kLongestRunOfK : extent;
     std::vector<Stmt> all;
     absl::Status found;
-    for (int64_t k = 0; k < extent && found.ok(); k += kLongestRunOfK) {
-      const int64_t k_end = std::min(extent, k + kLongestRunOfK);
+    for (int64_t k = 0; k < extent && found.ok(); k += longest) {
+      const int64_t k_end = std::min(extent, k + longest);
       std::vector<RowGroup> groups;
       found = FindGroups(k, k_end, &groups);
       std::vector<Stmt> sums;
       for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
         Begin(groups[g], k, k_end, &all);
-        Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
+        if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
+      if (!intrinsic_.parts && found.ok()) sums.push_back(MakeGroupWait(0, buffer_, PlacesOf(groups)));
       if (nest_.defer_group_ && k_end == extent) {
         nest_.group_end_ = MakeSeq(sums);
         nest_.defer_group_ = false;
@@ -81,21 +86,21 @@ class NestBuilder::GroupEmitter {
     }
     values_ = before;
     RETURN_IF_ERROR(found);
-    Declare(sums_, "sums", sums_used_);
-    Declare(rows_.buffer, "rows", most_factors_);
-    Declare(small_, "small", most_factors_);
+    if (intrinsic_.parts) Declare(sums_, "sums", stage_.op.dtype, sums_used_);
+    Declare(rows_.buffer, "rows", registers_, most_factors_);
+    if (intrinsic_.parts) Declare(small_, "small", stage_.op.dtype, most_factors_);
     return MakeSeq(all);
   }
 
  private:
   int copy() const { return columns_.load->buffer; }
 
-  absl::Status Refusal(const char* what) const {
+  absl::Status Refusal(const std::string& what) const {
     return absl::InvalidArgumentError(absl::StrCat("stage ", stage_.op.name, ": warpgroups take ", what));
   }
 
-  void Declare(int buffer, const char* name, int64_t elements) {
-    nest_.temporaries_.push_back({buffer, absl::StrCat(name, buffer), stage_.op.dtype, Scope::kLocal, elements, true, 0});
+  void Declare(int buffer, const char* name, DType dtype, int64_t elements) {
+    nest_.temporaries_.push_back({buffer, absl::StrCat(name, buffer), dtype, Scope::kLocal, elements, true, 0});
   }
 
   // Has the loops of tiles stand at tile `number`, and notes where in `values`.
@@ -115,7 +120,7 @@ class NestBuilder::GroupEmitter {
     if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
     const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(0), IntImm(0));
     read = slot;
-    return Load(of_small ? nest_.small_parts_[copy()] : copy(), stage_.op.dtype, {load->args[0]});
+    return Load(of_small ? nest_.small_parts_[copy()] : copy(), intrinsic_.factor, {load->args[0]});
   }
 
   int64_t Distance(const Expr& from, const Expr& to) {
@@ -136,9 +141,9 @@ class NestBuilder::GroupEmitter {
       auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return g.factors == factors; });
       if (group == groups->end()) group = groups->insert(group, RowGroup{factors, std::exchange(rows_.loads, {}), {}});
       const Expr column = Column(k_begin, false);
-      if (nest_.analyzer_.KnownDivisor(column->args[0]) % 4 != 0 ||
-          Distance(column, Column(k_begin + 4, false)) != nest_.bounds_.stages[copy()].core_stride())
-        return Refusal("k in fours of a copy");
+      if (nest_.analyzer_.KnownDivisor(column->args[0]) % intrinsic_.row() != 0 ||
+          Distance(column, Column(k_begin + intrinsic_.row(), false)) != nest_.bounds_.stages[copy()].core_stride())
+        return Refusal(absl::StrCat("k in runs of ", intrinsic_.row(), " of a copy"));
       if (group->runs.empty() || !Follows(group->runs.back(), column, k_begin)) group->runs.emplace_back();
       group->runs.back().tiles.push_back(number);
     }
@@ -158,28 +163,58 @@ class NestBuilder::GroupEmitter {
     const int64_t columns = 8 * static_cast<int64_t>(run.tiles.size());
     if (columns + 8 > kMostColumns) return false;
     Select(run.tiles.front());
-    return Distance(Column(k, false), column) == 4 * columns;
+    return Distance(Column(k, false), column) == intrinsic_.row() * columns;
   }
 
   // Starts the products of a group.
   void Begin(const RowGroup& group, int64_t k_begin, int64_t k_end, std::vector<Stmt>* to) {
     to->insert(to->end(), group.loads.begin(), group.loads.end());
-    for (int64_t at : group.factors) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
+    for (int64_t at : group.factors)
+      if (intrinsic_.parts) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
     to->push_back(MakeGroupSync(GroupSync::kBegin));
     for (int64_t k = k_begin; k < k_end; k += depth_) {
       const int64_t at = group.factors[(k - k_begin) / depth_];
       for (const Run& run : group.runs) {
         Select(run.tiles.front());
         std::vector<Expr> operands;
-        for (int from : {rows_.buffer, small_})
-          for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Register(from, at + i));
+        for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(rows_.buffer, registers_, {IntImm(at + i)}));
+        for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
+        if (!intrinsic_.parts) {
+          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), std::move(operands), nest_.bounds_.stages[copy()].core_stride()));
+          continue;
+        }
         operands.push_back(Column(k, true));
         to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()), std::move(operands),
                                    nest_.bounds_.stages[copy()].core_stride(), k == k_begin));
       }
     }
     to->push_back(MakeGroupSync(GroupSync::kCommit));
+  }
+
+  // Where a lane's sums of a run lie among the stage's own, in order of the instruction.
+  std::vector<Expr> PlacesOf(const Run& run) {
+    std::vector<Expr> places;
+    for (const int64_t tile : run.tiles) {
+      VarMap values;
+      Select(tile, &values);
+      for (int64_t i = 0; i < kTileSums; ++i) {
+        values[nest_.context_[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
+        values[nest_.context_[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
+        places.push_back(nest_.analyzer_.Simplify(Substitute(place_, values)));
+      }
+    }
+    return places;
+  }
+
+  std::vector<Expr> PlacesOf(const std::vector<RowGroup>& groups) {
+    std::vector<Expr> all;
+    for (const RowGroup& group : groups)
+      for (const Run& run : group.runs) {
+        const std::vector<Expr> places = PlacesOf(run);
+        all.insert(all.end(), places.begin(), places.end());
+      }
+    return all;
   }
 
   // Waits for a group, of which `later` have been started since, and adds its sums to the stage's.
@@ -210,7 +245,9 @@ class NestBuilder::GroupEmitter {
   const StageState& stage_;
   const StageBounds& bounds_;
   const size_t end_;  // of the loops of tiles
+  const TensorIntrinsic& intrinsic_;
   const int64_t depth_;  // of a product
+  const DType registers_;
   std::vector<Expr>& values_;
   Fragments rows_, columns_;
   int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k
@@ -256,15 +293,20 @@ Stmt NestBuilder::EmitSmallParts(int copy, const Expr& iteration, int64_t slots)
   });
 }
 
-// Those of all copies in core matrices at a loop, visible to products behind the next barrier; null if there are none.
+// Those of all copies in core matrices at a loop that have such parts; these copies become visible to products behind the next barrier. Null if
+// there are none.
 Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots) {
+  if (!OnWarpgroups(id)) return nullptr;
   std::vector<Stmt> all;
+  bool publish = false;
   for (int child : state_.topological()) {
     const StageState& stage = state_.stage(child);
-    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || small_parts_[child] < 0) continue;
-    if (bounds_.stages[child].attach_position == static_cast<int>(position)) all.push_back(EmitSmallParts(child, iteration, slots));
+    if (stage.attach != StageState::Attach::kAt || stage.attach_stage != id || !stage.core_matrices) continue;
+    if (bounds_.stages[child].attach_position != static_cast<int>(position)) continue;
+    if (small_parts_[child] >= 0) all.push_back(EmitSmallParts(child, iteration, slots));
+    publish = true;
   }
-  if (!all.empty()) all.push_back(MakeGroupSync(GroupSync::kPublish));
+  if (publish) all.push_back(MakeGroupSync(GroupSync::kPublish));
   return MakeSeq(all);
 }
 

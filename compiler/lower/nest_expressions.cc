@@ -157,12 +157,12 @@ Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
   Expr flat = IntImm(0);
-  if (b.core_matrices) {
+  if (b.core_row > 0) {
     const size_t rank = indices.size();
     for (size_t d = 0; d + 2 < rank; ++d) flat = Add(Mul(flat, IntImm(b.buffer[d])), indices[d]);
     const Expr &row = indices[rank - 2], &k = indices[rank - 1];
-    flat = Add(Mul(flat, IntImm((b.buffer.back() + 3) / 4)), FloorDiv(k, 4));
-    return Add(Mul(flat, IntImm(b.core_stride())), Add(Mul(row, IntImm(4)), FloorMod(k, 4)));
+    flat = Add(Mul(flat, IntImm((b.buffer.back() + b.core_row - 1) / b.core_row)), FloorDiv(k, b.core_row));
+    return Add(Mul(flat, IntImm(b.core_stride())), Add(Mul(row, IntImm(b.core_row)), FloorMod(k, b.core_row)));
   }
   if (stage.image_of >= 0) {
     std::vector<Expr> inside;

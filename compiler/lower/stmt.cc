@@ -105,12 +105,29 @@ Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> ope
                .buffer = buffer,
                .index = std::move(index),
                .operands = std::move(operands),
+               .tensor = TensorMode::kGroupThreeTf32,
                .from_zero = from_zero,
+               .stride = stride});
+}
+
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, int64_t stride) {
+  const auto columns = static_cast<int64_t>(2 * sums.size());
+  DIAPASON_CHECK(operands.size() == 5 && columns % 8 == 0 && columns >= 8 && columns <= 256);
+  return Make({.kind = StmtKind::kGroupMma,
+               .extent = columns,
+               .buffer = buffer,
+               .operands = std::move(operands),
+               .sums = std::move(sums),
+               .tensor = tensor,
                .stride = stride});
 }
 
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {
   return Make({.kind = StmtKind::kGroupSync, .extent = unfinished, .sync = sync});
+}
+
+Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums) {
+  return Make({.kind = StmtKind::kGroupSync, .extent = unfinished, .buffer = buffer, .sums = std::move(sums), .sync = GroupSync::kWait});
 }
 
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival) {
@@ -252,13 +269,15 @@ class Printer {
         return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
                                " from " + Text(stmt->value));
       case StmtKind::kGroupMma: {
-        std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+        const std::string place = stmt->sums.empty() ? Text(stmt->index) : Texts(stmt->sums);
+        std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place + "] of " +
                            std::to_string(stmt->extent) + " columns";
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
         return Line(depth, text + ", stride " + std::to_string(stmt->stride));
       }
       case StmtKind::kGroupSync:
-        return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : ""));
+        return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : "") +
+                               (stmt->sums.empty() ? "" : ", " + Name(stmt->buffer) + "[" + Texts(stmt->sums) + "]"));
       case StmtKind::kBulkCopy:
         return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) + " from " +
                                Text(stmt->value) + (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
@@ -273,6 +292,11 @@ class Printer {
     }
   }
 
+  std::string Texts(const std::vector<Expr>& all) {
+    std::string text;
+    for (const Expr& e : all) text += (text.empty() ? "" : ", ") + Text(e);
+    return text;
+  }
   void Line(int depth, const std::string& text) { out_.append(2 * depth, ' ').append(text).append("\n"); }
   std::string TakeText() { return std::move(out_); }
 

@@ -71,10 +71,11 @@ enum class StmtKind : uint8_t {
   kLoadMatrix,
   kPackPair,    // buffer[index] = the two float16 values of operands, the first one in the low half
   kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load, and those behind it
-  // A product of 64 x extent x 8 by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
-  // buffer[index, ...): as kMma does for each 8 columns in turn. operands = its 4 factors of the rows, their small parts, loads of the
-  // first column's first factor and of its small part in shared memory. Columns lie there as core matrices: 4 of k of each
-  // column in a row, columns one after the other; the next 4 of k are `stride` elements on.
+  // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
+  // buffer[index, ...) or at `sums`: as kMma does for each 8 columns in turn. operands = its 4 registers of factors of the rows, [their small
+  // parts,] loads of the first column's first factor and [of its small part] in shared memory, those in brackets where the intrinsic has parts.
+  // Columns lie there as core matrices: 16 bytes of k of each column in a row, columns one after the other; the next 16 bytes of k are `stride`
+  // elements on.
   kGroupMma,
   kGroupSync,  // orders kGroupMma and other accesses: `sync`
   // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it. operands: none, then all
@@ -92,7 +93,7 @@ enum class BulkSync : uint8_t {
 enum class GroupSync : uint8_t {
   kBegin,    // the sums and factors in registers are ready
   kCommit,   // the products since the last commit are one group
-  kWait,     // until at most `extent` groups are unfinished: their sums may be read, their factors overwritten
+  kWait,     // until at most `extent` groups are unfinished: their sums (all of `sums`) may be read, their factors overwritten
   kPublish,  // what this thread has stored to shared memory is visible to products behind the next barrier
 };
 
@@ -102,13 +103,14 @@ struct StmtNode {
   Expr var{};          // kFor, kLet
   int64_t extent = 0;  // kFor, kWait, kLoadMatrix, kSmallParts, kGroupMma, kGroupSync, kBulkCopy, kBulkSync
   int unroll = 0;      // kFor, serial: unroll hint (#pragma unroll N); 0: leave it to the compiler, 1: do not unroll
-  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kBulkCopy
+  int buffer = -1;     // kStore, kMma, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kGroupSync, kBulkCopy
   Expr index{};        // kStore, kLoadMatrix, kPackPair, kSmallParts, kGroupMma, kBulkCopy: flat element offset
   Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
   std::vector<Expr> operands{};  // kMma, kPackPair, kGroupMma, kBulkCopy, kBulkSync
-  TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix
+  std::vector<Expr> sums{};               // kGroupMma, kGroupSync (kWait): elements of `buffer`
+  TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix, kGroupMma
   bool transposed = false;                // kLoadMatrix
   bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
   int64_t stride = 0;            // kGroupMma
@@ -136,7 +138,9 @@ Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices,
 Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
 Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero);
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, int64_t stride);
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
+Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival);
 Stmt MakeBulkInit(Expr first, int64_t barriers);

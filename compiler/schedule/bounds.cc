@@ -93,9 +93,9 @@ void AlignRegion(int64_t alignment, Region* region) {
 
 int64_t StageBounds::elements() const {
   int64_t product = 1;
-  if (core_matrices) {
+  if (core_row > 0) {
     for (size_t d = 0; d + 2 < buffer.size(); ++d) product *= buffer[d];
-    return product * ((buffer.back() + 3) / 4) * core_stride();
+    return product * CeilDiv(buffer.back(), core_row) * core_stride();
   }
   for (size_t d = 0; d < buffer.size(); ++d) product *= buffer[d] + (d + 1 == buffer.size() ? row_padding : 0);
   return product;
@@ -412,9 +412,9 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     const size_t rank = stage.op.axes.size();
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
-    b.core_matrices = stage.core_matrices;
+    b.core_row = stage.core_matrices ? 16 / BytesOf(stage.op.dtype) : 0;
     b.bulk = stage.bulk;
-    b.row_padding = b.core_matrices ? 0 : stage.pad_rows.Eval(decisions);
+    b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(decisions);
     b.row_alignment = stage.align_rows.Eval(decisions);
     b.slots = 1;
     b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(decisions));

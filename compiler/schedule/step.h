@@ -84,8 +84,8 @@ enum class StepKind : uint8_t {
   // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many elements on and
   // for a multiple of so many, where its readers need one run of neighbours: whole vectors can be copied.
   kAlignRows = 17,
-  // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in fours, is outermost: [k / 4][r][k % 4],
-  // rows of 4 one after the other and 4 unused elements behind each k / 4. Targets without wgmma lay it out so as well.
+  // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in runs of 16 bytes, c elements, is outermost:
+  // [k / c][r][k % c], rows of c one after the other and c unused elements behind each k / c. Targets without wgmma lay it out so as well.
   kCoreMatrices = 18,
   // factors = {tiles}: the stage, a plain copy of a constant in shared memory, is made a whole tile at a time (bulk copies on
   // cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no more than there are. A new prologue

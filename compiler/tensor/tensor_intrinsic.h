@@ -20,6 +20,8 @@ enum class TensorMode : uint8_t {
   kGroupThreeTf32 = 2,
   // float16 factors, float32 sums.
   kHalf = 3,
+  // The same by warpgroups, as kGroupThreeTf32.
+  kGroupHalf = 4,
 };
 
 // A product of m rows, 8 or more columns and `depth` elements of k, sums in float32. In registers, lane 4 * g + q of a warp holds of
@@ -35,6 +37,8 @@ struct TensorIntrinsic {
   // Of the time of float32 multiply-adds, of the issue slots of them, and of the loads of operands that they would need: for the
   // analytic estimate.
   double fma, issue, loads;
+  // Of warpgroups, per multiply-add: wavefronts of shared memory that the columns take.
+  double shared = 0;
 
   // Elements of k.
   int64_t depth() const { return 32 / BytesOf(factor); }

@@ -128,7 +128,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     k.unrolled = std::max(k.unrolled, unrolled);
     if (stage.attach != StageState::Attach::kAt) continue;
     int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
-    if (target_.kind == TargetKind::kCuda && stage.core_matrices)
+    if (target_.kind == TargetKind::kCuda && stage.core_matrices && stage.op.dtype == DType::kFloat32)
       bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
     if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
     if (summed_[id] >= 0) {
@@ -137,9 +137,10 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
       k.shared_bytes += (bytes + 15) / 16 * 16;
     } else {
       k.local_elements += b.elements();
-      // Sums of a run of k beside those of all, and factors of the rows with their small parts.
+      // Sums of a run of k beside those of all, and factors of the rows with their small parts; or these factors alone.
       if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone && TensorIntrinsicOf(stage.tensor).groups)
-        k.local_elements += b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k]);
+        k.local_elements += TensorIntrinsicOf(stage.tensor).parts ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
+                                                                  : b.extent[stage.tensor_k] / 4;
       k.local_bytes += bytes;
     }
   }

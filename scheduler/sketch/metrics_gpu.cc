@@ -38,8 +38,9 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
     const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
     sum->depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
     sum->fma += arithmetic * intrinsic->fma;
-    sum->issue += arithmetic * (intrinsic->issue + 4.5 / columns);
-    sum->shared_time += arithmetic * (0.047 + 1 / columns);
+    const double rows = 4 * intrinsic->loads;  // of 3xTF32: 1
+    sum->issue += arithmetic * (intrinsic->issue + 4.5 * rows / columns);
+    sum->shared_time += arithmetic * (intrinsic->shared + rows / columns);
     return;
   }
   sum->fma += arithmetic * (tensor ? intrinsic->fma : 1);
@@ -61,7 +62,7 @@ void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork*
   const auto elements = static_cast<double>(bounds.stages[id].elements());
   sum->issue += w.warp_executions * (12.0 / w.lanes + 2);
   sum->shared_time += w.warp_executions / w.lanes;
-  if (stage.core_matrices && target_.kind == TargetKind::kCuda) {
+  if (stage.core_matrices && stage.op.dtype == DType::kFloat32 && target_.kind == TargetKind::kCuda) {
     // What was copied is read again, cut and stored.
     sum->issue += w.warp_executions * (3 + 3 / w.lanes);
     sum->shared_time += w.warp_executions * 2 / w.lanes;

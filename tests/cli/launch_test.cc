@@ -185,7 +185,7 @@ TEST_F(LaunchCli, ATunerWithoutWorkersSaysSoAndCanGoOn) {
   EXPECT_NE(early.err().find(no_worker_left), std::string::npos) << early.err();
   // The last one is lost half-way.
   args.back() = "--devices cpu --builders 1 --scratch " + Path("");
-  Process tune(Tune(address, "48", args), Path("tune"));
+  Process tune(Tune(address, "24", args), Path("tune"));
   const auto worker = [&] {
     for (pid_t pid : Descendants(tune.pid())) {
       const std::string line = ReadText("/proc/" + std::to_string(pid) + "/cmdline");
@@ -200,10 +200,10 @@ TEST_F(LaunchCli, ATunerWithoutWorkersSaysSoAndCanGoOn) {
   }
   EXPECT_EQ(tune.Wait(60), 1) << tune.err();
   EXPECT_NE(tune.err().find(no_worker_left), std::string::npos) << tune.err();
-  ASSERT_LT(Records(), 48);
-  Process again(Tune(address, "48", args), Path("again"));
+  ASSERT_LT(Records(), 24);
+  Process again(Tune(address, "24", args), Path("again"));
   ASSERT_EQ(again.Wait(), 0) << again.err();
-  ExpectEachOnce(48);
+  ExpectEachOnce(24);
 }
 
 // Tokens and keys of workers, through each engine.

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -210,10 +211,12 @@ class ReferenceThread {
 
   struct GroupProduct {
     const StmtNode* node;
-    int64_t sums, columns[2];  // where they begin
-    const double* at[8];       // the lane's factors of the rows
-    double factors[8];
+    std::vector<int64_t> sums;        // where they lie
+    int64_t columns[2];               // where they begin
+    std::vector<const double*> at;    // the lane's factors of the rows
+    std::vector<double> factors;
     std::vector<double> column_factors;
+    int parts() const { return TensorIntrinsicOf(node->tensor).parts ? 2 : 1; }
   };
 
   // Of a warpgroup's 64 rows this warp makes its 16, for which its own lanes have the factors. The product is made when it is waited for,
@@ -222,27 +225,32 @@ class ReferenceThread {
     DIAPASON_CHECK_MSG(group_begun_, "a product whose factors are not said to be ready");
     GroupProduct product{};
     product.node = &s;
-    product.sums = Int(s.index);
-    for (int i = 0; i < 8; ++i) {
-      product.at[i] = &memory.at(s.operands[i]->buffer)->at(Int(s.operands[i]->args[0]));
-      product.factors[i] = *product.at[i];
+    for (const Expr& sum : s.sums) product.sums.push_back(Int(sum));
+    for (int64_t i = 0; i < s.extent / 2 && s.sums.empty(); ++i) product.sums.push_back(Int(s.index) + i);
+    const int factors = 4 * product.parts();
+    for (int i = 0; i < factors; ++i) {
+      product.at.push_back(&memory.at(s.operands[i]->buffer)->at(Int(s.operands[i]->args[0])));
+      product.factors.push_back(*product.at[i]);
     }
-    for (int i = 0; i < 2; ++i) {
-      product.columns[i] = Int(s.operands[8 + i]->args[0]);
-      DIAPASON_CHECK_MSG(product.columns[i] % 4 == 0, "core matrices that are not aligned");
+    for (int i = 0; i < product.parts(); ++i) {
+      product.columns[i] = Int(s.operands[factors + i]->args[0]);
+      DIAPASON_CHECK_MSG(product.columns[i] % TensorIntrinsicOf(s.tensor).row() == 0, "core matrices that are not aligned");
     }
     product.column_factors = ColumnFactors(product);
+    for (size_t i = 0; i < s.sums.size(); ++i) unfinished_sums_.insert({s.buffer, product.sums[i]});
     products_.push_back(std::move(product));
   }
 
   // By column, element of k, and part.
   std::vector<double> ColumnFactors(const GroupProduct& product) {
     std::vector<double> all;
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(product.node->tensor);
+    const int64_t row = intrinsic.row();
     for (int64_t column = 0; column < product.node->extent; ++column)
-      for (int64_t k = 0; k < 8; ++k)
-        for (int i = 0; i < 2; ++i)
-          all.push_back(memory.at(product.node->operands[8 + i]->buffer)
-                            ->at(product.columns[i] + k / 4 * product.node->stride + 4 * column + k % 4));
+      for (int64_t k = 0; k < intrinsic.depth(); ++k)
+        for (int i = 0; i < product.parts(); ++i)
+          all.push_back(memory.at(product.node->operands[product.factors.size() + i]->buffer)
+                            ->at(product.columns[i] + k / row * product.node->stride + row * column + k % row));
     return all;
   }
 
@@ -258,6 +266,10 @@ class ReferenceThread {
       case GroupSync::kWait:
         for (; static_cast<int64_t>(product_groups_.size()) > s.extent; product_groups_.pop_front())
           for (const GroupProduct& product : product_groups_.front()) FinishProduct(product);
+        if (s.sums.empty()) return;
+        // All that products have been added to.
+        for (const Expr& sum : s.sums) unfinished_sums_.erase({s.buffer, Int(sum)});
+        DIAPASON_CHECK_MSG(unfinished_sums_.empty() || s.extent > 0, "sums that nobody waits for");
         return;
       case GroupSync::kPublish:
         return;
@@ -268,7 +280,7 @@ class ReferenceThread {
     const StmtNode& s = *product.node;
     const int64_t lane = thread % 32;
     DIAPASON_CHECK_MSG(SameBits(ColumnFactors(product), product.column_factors), "columns that are overwritten before the product is done");
-    for (int i = 0; i < 8; ++i) {
+    for (size_t i = 0; i < product.factors.size(); ++i) {
       DIAPASON_CHECK_MSG(*product.at[i] == product.factors[i], "a factor that is overwritten before the product is done");
       warp->group_factors[lane][i] = product.factors[i];
     }
@@ -277,13 +289,17 @@ class ReferenceThread {
     for (int64_t i = 0; i < s.extent / 2; ++i) {
       const int64_t row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
       double sum = 0;
-      for (int64_t k = 0; k < 8; ++k) {
+      for (int64_t k = 0; k < 16 && product.parts() == 1; ++k) {
+        const int64_t word = k / 2;
+        sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) * product.column_factors[column * 16 + k];
+      }
+      for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
         const double* column_factors = &product.column_factors[(column * 8 + k) * 2];
         const double row_large = AsTensorFloat(row_factors[0]), column_large = AsTensorFloat(column_factors[0]);
         sum += AsTensorFloat(row_factors[4]) * column_large + row_large * AsTensorFloat(column_factors[1]) + row_large * column_large;
       }
-      double& to = sums.at(product.sums + i);
+      double& to = sums.at(product.sums[i]);
       to = s.from_zero ? sum : to + sum;
     }
     warp->barrier.arrive_and_wait();
@@ -449,6 +465,7 @@ class ReferenceThread {
   std::unordered_map<const ExprNode*, int64_t> vars_;
   std::deque<std::vector<std::pair<double*, double>>> groups_{1};  // of asynchronous stores
   bool group_begun_ = false;
+  std::set<std::pair<int, int64_t>> unfinished_sums_;  // buffer and element, of products whose wait names them
   std::vector<GroupProduct> products_;  // since the last commit
   std::deque<std::vector<GroupProduct>> product_groups_;
 };

@@ -177,7 +177,9 @@ GroupForm FindGroupForm(const Draft& draft, int stage) {
   bool gemm_like = false;
   const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)), reduce = draft.ReduceAxes(stage);
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
-  if (static_cast<double>(s.op.elements()) < 64.0 * 64.0 * draft.context().facts.num_cores) return {};
+  // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
+  const double columns_of_tile = IntrinsicFor(draft, stage, /*groups=*/true)->parts ? 64 : 8;
+  if (static_cast<double>(s.op.elements()) < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
   const Expr& k = s.axis(reduce[0]).var;
   for (int first : {0, 1}) {

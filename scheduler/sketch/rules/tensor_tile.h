@@ -24,7 +24,8 @@ struct GroupForm {
   int copied = -1;              // the stage that the columns' operand reads
 };
 
-// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64: smaller ones are better off with warps.
+// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts, 64 x 8: smaller ones are
+// better off with warps.
 GroupForm FindGroupForm(const Draft& draft, int stage);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the

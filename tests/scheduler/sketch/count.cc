@@ -56,9 +56,11 @@ class Counter {
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
         break;
       case StmtKind::kGroupMma:
-        // 64 x extent x 8 products in 128 lanes.
-        counted_->products[stmt->buffer] += outer * threads * 4 * static_cast<double>(stmt->extent);
-        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        // 64 x extent x depth products in 128 lanes.
+        counted_->products[stmt->buffer] +=
+            outer * threads / 2 * static_cast<double>(stmt->extent * TensorIntrinsicOf(stmt->tensor).depth());
+        if (stmt->sums.empty()) Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        for (const Expr& sum : stmt->sums) Reach(stmt->buffer, sum);
         break;
       case StmtKind::kSmallParts:
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
@@ -179,12 +181,14 @@ class Walker {
         Check(stmt->value->buffer, *Add(stmt->value->args[0], IntImm(stmt->extent - 1)));
         break;
       case StmtKind::kGroupMma:
-        Check(stmt->buffer, *stmt->index);
-        Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        if (stmt->sums.empty()) Check(stmt->buffer, *stmt->index);
+        if (stmt->sums.empty()) Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
+        for (const Expr& sum : stmt->sums) Check(stmt->buffer, *sum);
         for (const Expr& operand : stmt->operands) Value(*operand);
         // The last element of the last column.
-        for (size_t i = 8; i < stmt->operands.size(); ++i)
-          Check(stmt->operands[i]->buffer, *Add(stmt->operands[i]->args[0], IntImm(stmt->stride + 4 * stmt->extent - 1)));
+        for (size_t i = TensorIntrinsicOf(stmt->tensor).parts ? 8 : 4; i < stmt->operands.size(); ++i)
+          Check(stmt->operands[i]->buffer,
+                *Add(stmt->operands[i]->args[0], IntImm(stmt->stride + TensorIntrinsicOf(stmt->tensor).row() * stmt->extent - 1)));
         break;
       case StmtKind::kBulkSync:
         Value(*stmt->operands[0]);

@@ -10,42 +10,47 @@ namespace diapason::testing {
 
 struct ConvShape {
   int64_t height = 8, width = 8, in = 8, out = 16, kernel = 3, stride = 1, padding = 1, batch = 1;
+  DType dtype = DType::kFloat32;  // of tensors; sums are float32
 };
+
+// A value as it is computed with.
+inline Expr InFloat32(const Expr& value) { return value->dtype == DType::kFloat32 ? value : Cast(DType::kFloat32, value); }
 
 // NHWC convolution + bias (+ residual) + relu, the way the graph room cuts it.
 inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
   DagBuilder b;
   const int64_t p = s.padding, oh = (s.height + 2 * p - s.kernel) / s.stride + 1,
                 ow = (s.width + 2 * p - s.kernel) / s.stride + 1;
-  const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.in});
-  const int w = b.Constant("w", {s.kernel, s.kernel, s.in, s.out});
+  const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.in}, s.dtype);
+  const int w = b.Constant("w", {s.kernel, s.kernel, s.in, s.out}, s.dtype);
   const int bias = b.Constant("bias", {s.out});
   int input = x;
   if (p > 0) {
     input = b.Compute("pad", {s.batch, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
       const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(s.height + p)));
       const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(s.width + p)));
-      return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0));
+      return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0, s.dtype));
     });
   }
   const std::vector<int64_t> shape{s.batch, oh, ow, s.out};
   const int conv = b.Reduce("conv", shape, {s.kernel, s.kernel, s.in}, Combiner::kSum,
                             [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-                              return Mul(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),
-                                                      Add(Mul(i[2], IntImm(s.stride)), r[1]), r[2]}),
-                                         b.At(w, {r[0], r[1], r[2], i[3]}));
+                              return Mul(InFloat32(b.At(input, {i[0], Add(Mul(i[1], IntImm(s.stride)), r[0]),
+                                                                Add(Mul(i[2], IntImm(s.stride)), r[1]), r[2]})),
+                                         InFloat32(b.At(w, {r[0], r[1], r[2], i[3]})));
                             });
   int result = b.Compute("bias_add", shape, [&](const DagBuilder::Vars& i) {
     return Add(b.At(conv, {i[0], i[1], i[2], i[3]}), b.At(bias, {i[3]}));
   });
   if (residual) {
-    const int other = b.Placeholder("other", shape);
+    const int other = b.Placeholder("other", shape, s.dtype);
     result = b.Compute("add", shape, [&](const DagBuilder::Vars& i) {
-      return Add(b.At(result, {i[0], i[1], i[2], i[3]}), b.At(other, {i[0], i[1], i[2], i[3]}));
+      return Add(b.At(result, {i[0], i[1], i[2], i[3]}), InFloat32(b.At(other, {i[0], i[1], i[2], i[3]})));
     });
   }
   const int relu = b.Compute("relu", shape, [&](const DagBuilder::Vars& i) {
-    return Max(b.At(result, {i[0], i[1], i[2], i[3]}), FloatImm(0));
+    const Expr value = Max(b.At(result, {i[0], i[1], i[2], i[3]}), FloatImm(0));
+    return s.dtype == DType::kFloat32 ? value : Cast(s.dtype, value);
   });
   return b.Build({relu}).value();
 }
@@ -84,6 +89,16 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
   const int t = b.Constant("bias", {n});
   const int y = b.Compute("add", {m, n}, [&](const DagBuilder::Vars& i) { return Add(b.At(c, {i[0], i[1]}), b.At(t, {i[1]})); });
   return b.Build({y}).value();
+}
+
+// A product of float16 matrices, with sums in float32.
+inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+  });
+  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat16, b.At(c, {i[0], i[1]})); })}).value();
 }
 
 // A product of two inputs.
@@ -293,6 +308,8 @@ inline std::vector<NamedDag> AllKinds() {
       {"depthwise3x3", Depthwise(13, 24, 3)},
       {"depthwise5x5_stride2", Depthwise(12, 16, 5, 2)},
       {"gemm", MatMul(33, 40, 96, false)},
+      {"gemm_half", MatMulOfHalves(33, 40, 96)},
+      {"conv3x3_half", Convolution({14, 14, 16, 32, 3, 1, 1, 1, DType::kFloat16}, true)},
       {"dense", MatMul(1, 100, 256, true)},
       {"maxpool", MaxPool(14, 16)},
       {"average", GlobalAverage(7, 48)},
@@ -333,6 +350,7 @@ inline std::vector<NamedDag> Attentions() {
 inline std::vector<NamedDag> LargerProducts() {
   return {
       {"gemm", MatMul(150, 136, 96, false)},
+      {"gemm_half", MatMulOfHalves(150, 136, 96)},
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
   };

@@ -223,6 +223,45 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
   }
 }
 
+TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
+  std::mt19937 random(12);
+  for (int form = 0; form < 8; ++form) {
+    const bool x_by_k = form & 1, w_by_n = form & 2;
+    const ComputeDag dag = HalfProduct(70, 66, 88, x_by_k, w_by_n, form & 4);
+    const testing::Reference expected = testing::MakeReference(dag, 7);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
+    if (task->Find("direct/wgmma") < 0) continue;
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    const std::vector<std::pair<int32_t, int32_t>> pipelines = {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}};
+    for (int n : {0, 1}) {
+      const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
+      const std::vector<int32_t> decisions =
+          Draw(*space, {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}}, random);
+      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      SCOPED_TRACE(::testing::Message() << form << " " << stages << " " << depth);
+      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+    }
+  }
+}
+
+TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
+  const ComputeDag dag = HalfProduct(256, 256, 128, false, false, false);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+  ASSERT_GE(task->Find("direct/wgmma"), 0);
+  const Space* space = &task->space(task->Find("direct/wgmma"));
+  std::mt19937 random(2);
+  const std::vector<int32_t> decisions =
+      Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 16}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 64}, {"stages", 4}}, random);
+  const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  const auto program = CompileProgram(*lowered, kCuda);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
+  EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+}
+
 // As no sketch has it: the loops between the copies and the products run more than once.
 TEST(GroupProducts, SeveralProductsOfOneStep) {
   const ComputeDag dag = Product(70, 66, 64, false, false, false);
