@@ -316,10 +316,13 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
     EXPECT_THAT(environment, Not(HasSubstr("secret-of-the-environment")));
     EXPECT_THAT(environment, Not(HasSubstr("LD_PRELOAD")));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve terabytes of addresses
-    // Half of the host's memory.
-    const std::string limits = ReadText(Proc(pid, "limits")), space = "Max address space";
-    const int64_t memory = std::atoll(limits.c_str() + limits.find(space) + space.size());
-    EXPECT_EQ(memory, std::max(int64_t{4} << 30, HostMemoryBytes() / 2)) << limits;
+    // Half of the host's memory, a limit that a process puts on itself when it begins.
+    std::string limits;
+    EXPECT_TRUE(WaitFor([&] {
+      limits = ReadText(Proc(pid, "limits"));
+      const std::string space = "Max address space";
+      return std::atoll(limits.c_str() + limits.find(space) + space.size()) == std::max(int64_t{4} << 30, HostMemoryBytes() / 2);
+    })) << limits;
 #endif
     // Its input, its output twice, and the socket to the worker: no connection to the tracker, no lock.
     std::vector<std::string> open = OpenOf(pid);
