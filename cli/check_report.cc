@@ -4,19 +4,19 @@
 
 namespace diapason {
 
-nlohmann::ordered_json CheckJson(const NetworkCheckReport& report) {
+nlohmann::ordered_json CheckJson(const api::NetworkCheck& check) {
   using Json = nlohmann::ordered_json;
   Json wrong = Json::array();
-  for (const NetworkCheckReport::Wrong& one : report.wrong) {
-    wrong.push_back({{"record", one.record.id},
-                     {"task", one.record.task_name},
-                     {"text", one.evidence},
-                     {"replaced_by", one.replacement >= 0 ? Json(one.replacement) : Json(nullptr)}});
+  for (const api::NetworkCheck::WrongRecord& one : check.wrong_records) {
+    wrong.push_back({{"record", one.record},
+                     {"task", one.task},
+                     {"text", one.text},
+                     {"replaced_by", one.replacement.has_value() ? Json(*one.replacement) : Json(nullptr)}});
   }
   // JSON has no infinity.
-  const Json error = std::isfinite(report.max_rel_error) ? Json(report.max_rel_error) : Json(nullptr);
-  const Json run = report.run_seconds > 0 ? Json(report.run_seconds * 1e6) : Json(nullptr);
-  return {{"ok", report.right}, {"max_rel_error", error}, {"seconds", report.seconds}, {"text", report.text}, {"latency_us", run}, {"wrong_records", wrong}};
+  const Json error = std::isfinite(check.max_rel_error) ? Json(check.max_rel_error) : Json(nullptr);
+  const Json run = check.latency_us.has_value() ? Json(*check.latency_us) : Json(nullptr);
+  return {{"ok", check.ok}, {"max_rel_error", error}, {"seconds", check.seconds}, {"text", check.text}, {"latency_us", run}, {"wrong_records", wrong}};
 }
 
 }  // namespace diapason

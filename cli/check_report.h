@@ -3,11 +3,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "service/network_check.h"
+#include "diapason/compiler.h"
 
 namespace diapason {
 
 // {"ok", "max_rel_error", "seconds", "text", "wrong_records": [{"record", "task", "text", "replaced_by"}]}
-nlohmann::ordered_json CheckJson(const NetworkCheckReport& report);
+nlohmann::ordered_json CheckJson(const api::NetworkCheck& check);
 
 }  // namespace diapason

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "cli/command.h"
-#include "cli/version.h"
+#include "api/version.h"
 
 namespace diapason {
 namespace {
@@ -99,6 +99,10 @@ std::string Joined(const std::vector<std::string>& args) {
 
 void Warn(Session& session, const std::string& sentence) {
   session.err << "warning: " << OneLine(sentence) << "\n" << std::flush;
+}
+
+api::Hooks HooksOf(Session& session) {
+  return {[&session](const std::string& sentence) { Warn(session, sentence); }, nullptr};
 }
 
 int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "cli/cli.h"
+#include "diapason/model.h"
 
 namespace CLI {
 class App;
@@ -45,5 +46,7 @@ void AddWorker(CLI::App& app, CommandBody& chosen);
 
 // Prints "warning: <sentence>" on one line of `err`.
 void Warn(Session& session, const std::string& sentence);
+// Of calls of the library: warnings are printed.
+api::Hooks HooksOf(Session& session);
 
 }  // namespace diapason

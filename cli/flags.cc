@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "api/import.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/tensor/check.h"
 
@@ -179,22 +180,32 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : absl::StrJoin(shape, "x");
 }
 
-absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
-  ModelOptions options;
-  options.batch = flags.batch;
-  options.layout = flags.layout == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
-  options.dtype = flags.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
-  options.strict = flags.strict;
-  options.extra = flags.extra;
+absl::StatusOr<api::Model> ModelOf(const ModelFlags& flags, const ImportFlags& import, const std::string& mask) {
+  api::Model model;
+  model.source = flags.model;
+  model.batch = flags.batch;
+  model.layout = flags.layout;
+  model.dtype = flags.dtype;
   for (const std::string& pair : flags.input_shapes) {
     const size_t equals = pair.rfind('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("--input-shape ", pair, " is not understood; write it as NAME=1x3x224x224"));
     }
-    ASSIGN_OR_RETURN(options.input_shapes[pair.substr(0, equals)], ParseShape(pair.substr(equals + 1)));
+    ASSIGN_OR_RETURN(model.input_shapes[pair.substr(0, equals)], ParseShape(pair.substr(equals + 1)));
   }
-  return options;
+  model.dims = flags.dims;
+  model.mask = mask;
+  model.strict = flags.strict;
+  model.options = flags.extra;
+  model.import_memory_gib = import.memory_gib;
+  model.import_seconds = import.seconds;
+  return model;
+}
+
+absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags) {
+  ASSIGN_OR_RETURN(const api::Model model, ModelOf(flags, ImportFlags(), ""));
+  return api::ModelOptionsOf(model);
 }
 
 absl::StatusOr<DimChoices> DimsOf(const std::vector<std::string>& dims) {
@@ -216,18 +227,6 @@ void AddMaskFlag(CLI::App* command, std::string* mask) {
       ->add_option("--mask", *mask,
                    "Input that is 1 where a sequence is real and 0 where it is padding: with it, inputs between the sizes of --dim may be padded")
       ->type_name("INPUT");
-}
-
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const ModelFlags& flags, const ImportFlags& import, bool with_network,
-                                                    const std::string& mask) {
-  ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
-  ASSIGN_OR_RETURN(const DimChoices dims, DimsOf(flags.dims));
-  if (!mask.empty() && dims.empty())
-    return absl::InvalidArgumentError("--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
-  ImportRequest request{flags.model, options, import.limits(), with_network, nullptr};
-  request.prove_padding = true;
-  request.mask = mask;
-  return ImportPlans(std::move(request), dims);
 }
 
 }  // namespace diapason

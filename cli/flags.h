@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/graph/model.h"
 #include "compiler/tensor/target.h"
+#include "diapason/model.h"
 #include "service/import_plans.h"
 
 namespace CLI {
@@ -50,16 +51,13 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
 
 // InvalidArgument names the flag that is malformed.
 absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);
+absl::StatusOr<api::Model> ModelOf(const ModelFlags& flags, const ImportFlags& import, const std::string& mask);
 // The sizes that --dim asks for. InvalidArgument names what is malformed.
 absl::StatusOr<DimChoices> DimsOf(const std::vector<std::string>& dims);
 // --dim of commands that take a model, or a package.
 void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::string& help);
 // --mask.
 void AddMaskFlag(CLI::App* command, std::string* mask);
-// Loads and optimizes the model, and finds the ways to cut it, in processes of their own: once for each combination of sizes. `mask`: as
-// ImportRequest::mask; whether inputs may be padded is found out as well.
-absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const ModelFlags& flags, const ImportFlags& import, bool with_network,
-                                                    const std::string& mask);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);

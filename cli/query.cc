@@ -6,15 +6,14 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "api/record.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "compiler/tensor/check.h"
-#include "db/history.h"
-#include "service/records.h"
+#include "diapason/history.h"
 #include "service/service_client.h"
-#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -26,29 +25,28 @@ struct QueryFlags {
   SecurityFlags security;
 };
 
-void PrintJson(std::ostream& out, const std::vector<TuningRecord>& records) {
+void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const TuningRecord& record : records) {
+  for (const api::Record& record : records) {
     list.push_back({{"id", record.id},
-                    {"workload", record.workload_key},
-                    {"task", record.task_name},
+                    {"workload", record.workload},
+                    {"task", record.task},
                     {"target", record.target},
-                    {"device", record.device_model},
-                    {"median_us", MedianSeconds(*record.timing()) * 1e6},
-                    {"samples_us", nlohmann::ordered_json::array()},
-                    {"raced_out", record.timing()->raced_out},
+                    {"device", record.device},
+                    {"median_us", record.median_us},
+                    {"samples_us", record.samples_us},
+                    {"raced_out", record.raced_out},
                     {"trial", record.trial},
-                    {"verified", record.verified == Verified::kOk},
-                    {"verification", VerifiedName(record.verified)},
+                    {"verified", record.verified()},
+                    {"verification", record.verification},
                     {"view", record.view},
                     {"sketch", record.sketch},
                     {"seed", record.seed}});
-    for (double sample : record.timing()->samples) list.back()["samples_us"].push_back(sample * 1e6);
   }
   out << nlohmann::ordered_json{{"records", list}}.dump(2) << "\n";
 }
 
-void PrintText(std::ostream& out, const std::vector<TuningRecord>& records) {
+void PrintText(std::ostream& out, const std::vector<api::Record>& records) {
   TextTable table({{"id", true},
                    {"task"},
                    {"median us", true},
@@ -58,46 +56,35 @@ void PrintText(std::ostream& out, const std::vector<TuningRecord>& records) {
                    {"target"},
                    {"device"},
                    {"workload"}});
-  for (const TuningRecord& record : records) {
-    table.AddRow({absl::StrCat(record.id), record.task_name, Digits(MedianSeconds(*record.timing()) * 1e6),
-                  absl::StrCat(record.trial), VerifiedName(record.verified), record.sketch, record.target,
-                  record.device_model, record.workload_key});
+  for (const api::Record& record : records) {
+    table.AddRow({absl::StrCat(record.id), record.task, Digits(record.median_us), absl::StrCat(record.trial), record.verification,
+                  record.sketch, record.target, record.device, record.workload});
   }
   out << table.ToString() << Count(records.size(), "record") << "\n";
 }
 
-absl::StatusOr<std::vector<TuningRecord>> ReadHistory(const QueryFlags& flags, const RecordFilter& filter) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kReadOnly));
-  const absl::Status known = CheckNetwork(*history, filter.network, flags.history);
-  if (absl::IsNotFound(known)) {
-    return absl::NotFoundError(
-        absl::StrCat(std::string(known.message()), "; `diapason history info ", flags.history, "` lists those it has"));
-  }
-  RETURN_IF_ERROR(known);
-  return history->TopK(filter, flags.top);
+absl::StatusOr<std::vector<api::Record>> ReadHistory(const QueryFlags& flags, const api::RecordQuery& query) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<api::History> history, api::History::Open(flags.history));
+  return history->Query(query, flags.top);
 }
 
-absl::StatusOr<std::vector<TuningRecord>> AskService(const QueryFlags& flags, const RecordFilter& filter) {
+absl::StatusOr<std::vector<api::Record>> AskService(const QueryFlags& flags, const api::RecordQuery& query) {
+  ASSIGN_OR_RETURN(const RecordFilter filter, api::FilterOf(query));
   ServiceClientOptions options;
   ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service, options));
-  return client->Query(filter, flags.top);
+  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, client->Query(filter, flags.top));
+  std::vector<api::Record> records;
+  for (const TuningRecord& record : found) records.push_back(api::RecordOf(record));
+  return records;
 }
 
 absl::Status RunQuery(const QueryFlags& flags, Session& session) {
   if (flags.history.empty() == flags.service.empty()) {
     return absl::InvalidArgumentError("a query reads one history; give either --history or --service");
   }
-  RecordFilter filter;
-  filter.workload = flags.workload;
-  filter.device_model = flags.device;
-  if (!flags.target.empty()) {
-    ASSIGN_OR_RETURN(const Target target, Target::Parse(flags.target));
-    filter.target = target.ToString();
-  }
-  if (!flags.model.empty()) filter.network = NetworkName(flags.model);
-  ASSIGN_OR_RETURN(const std::vector<TuningRecord> records,
-                   flags.service.empty() ? ReadHistory(flags, filter) : AskService(flags, filter));
+  const api::RecordQuery query{flags.target, flags.workload, flags.device, flags.model};
+  ASSIGN_OR_RETURN(const std::vector<api::Record> records, flags.service.empty() ? ReadHistory(flags, query) : AskService(flags, query));
   flags.json ? PrintJson(session.out, records) : PrintText(session.out, records);
   return absl::OkStatus();
 }

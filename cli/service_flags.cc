@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "cli/version.h"
+#include "api/version.h"
 #include "compiler/tensor/check.h"
 #include "worker/tls_watch.h"
 #include "worker/tokens.h"

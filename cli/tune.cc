@@ -2,16 +2,20 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <iterator>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "api/check.h"
+#include "api/tune_job.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -19,13 +23,9 @@
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
-#include "cli/version.h"
-#include "compiler/runtime/library_calls.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
-#include "db/rounds.h"
-#include "scheduler/space.h"
-#include "scheduler/tuner.h"
+#include "scheduler/progress.h"
 #include "service/measurer.h"
 #include "service/measuring_judge.h"
 #include "service/target.h"
@@ -196,7 +196,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
                                 {"errors", errors},
                                 {"stopped", report.stopped}};
   for (const PlanCheck& check : checks) {
-    nlohmann::ordered_json one = CheckJson(check.report);
+    nlohmann::ordered_json one = CheckJson(api::CheckOf(check.report, check.sizes));
     if (check.sizes.empty()) {
       json["check"] = std::move(one);
       continue;
@@ -324,107 +324,59 @@ absl::StatusOr<Fleet> StartMeasuring(const TuneFlags& flags, const TuneSpec& spe
   return here;
 }
 
-// What this host has says nothing of a fleet's workers: there, calls of a missing library fail as candidates do.
-Target WithoutMissing(const Target& target, Session& session) {
-  std::vector<std::string> missing;
-  Target here = WithoutMissingLibraries(target, CheckLibrary, &missing);
-  for (const std::string& warning : missing) Warn(session, warning);
-  return here;
-}
-
-// What --without names.
-absl::StatusOr<std::vector<std::string>> LeftOut(const std::string& text) {
-  const std::vector<std::string> names = absl::StrSplit(text, ',', absl::SkipEmpty());
-  for (const std::string& name : names)
-    if (std::find(std::begin(kAlgorithms), std::end(kAlgorithms), name) == std::end(kAlgorithms))
-      return absl::InvalidArgumentError(absl::StrCat("--without has '", name, "', which is no algorithm that can be left out; name one or more of ",
-                                                     absl::StrJoin(kAlgorithms, ",")));
-  return names;
-}
-
-// The assembled network, by those who measured.
-absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneFlags& flags, const TuneSpec& spec, const Fleet& fleet, History& history,
-                                                      MeasuringJudgeOptions options) {
-  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans,
-                   ImportPlans({spec.model, spec.options, flags.import.limits(), /*with_network=*/true, options.stop}, spec.dims));
-  options.latency_network = NetworkName(spec.model);
-  return CheckTunedPlans(plans, fleet.target, history, fleet.measurer->client(), options);
+// The workers of --launch; null without it.
+absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, std::function<void()> used_up) {
+  if (!flags.launch.given()) return nullptr;
+  ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
+  StartLog({});
+  return StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, OwnerOfFile(flags.history), std::move(used_up));
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(CheckFleetFlags(flags));
-  ASSIGN_OR_RETURN(const std::vector<std::string> without, LeftOut(flags.without));
-  ASSIGN_OR_RETURN(const TuneSpec spec, SpecOf(flags));
+  api::TuneJob job;
+  job.without = absl::StrSplit(flags.without, ',', absl::SkipEmpty());
+  RETURN_IF_ERROR(api::CheckWithout(job.without));
+  ASSIGN_OR_RETURN(job.spec, SpecOf(flags));
+  job.here = flags.tracker.empty();
   // Before a process is started or a history is made.
-  if (flags.tracker.empty()) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
-  ASSIGN_OR_RETURN(TuneWork work, PrepareWork(spec, spec.model, {flags.import.limits(), nullptr}));
-  for (const std::string& warning : work.warnings) Warn(session, warning);
-
-  ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(flags.history, HistoryMode::kCreate));
-  RETURN_IF_ERROR(history->LinkNetwork(work.links));
-  std::atomic<bool> stop{false};
-  InterruptGuard interrupt(&stop);
-  std::atomic<bool> used_up{false};
-  const auto no_worker_left = [&] {
-    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
-  };
+  if (job.here) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
+  job.import = flags.import.limits();
+  job.history = flags.history;
+  job.name = session.command_line;
+  std::atomic<bool> stop{false}, used_up{false};
+  job.stop = &stop;
+  std::optional<InterruptGuard> interrupt;
   std::unique_ptr<WorkerPool> pool;
-  if (flags.launch.given()) {
-    ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
-    StartLog({});
-    ASSIGN_OR_RETURN(pool, StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials,
-                                        OwnerOfFile(flags.history), [&] {
-                                          used_up = true;
-                                          stop = true;
-                                        }));
-  }
-  absl::StatusOr<Fleet> measuring = StartMeasuring(flags, spec, work.network, &stop);
-  if (!measuring.ok() && used_up) return no_worker_left();
-  ASSIGN_OR_RETURN(const Fleet fleet, std::move(measuring));
-  TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
-  // Only the spaces are without what is missing or left out: records keep the target as it was given.
-  const Target searched = flags.tracker.empty() ? WithoutMissing(options.target, session) : options.target;
-  options.make_space = [searched, without = without](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
-    return TaskSpace::CreateWithout(dag, searched, facts, without);
+  job.measure = [&](const TuneWork& work) -> absl::StatusOr<Fleet> {
+    interrupt.emplace(&stop);
+    ASSIGN_OR_RETURN(pool, StartPool(flags, [&] {
+                       used_up = true;
+                       stop = true;
+                     }));
+    return StartMeasuring(flags, job.spec, work.network, &stop);
   };
-  options.command_line = session.command_line;
-  options.version = kVersion;
-  if (!spec.deterministic) options.model_path = flags.history + ".model";
-  ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history, session.command_line));
-  ASSIGN_OR_RETURN(const std::unique_ptr<RoundStore> rounds, RoundStore::Open(flags.history + ".rounds"));
-  options.rounds = rounds.get();
-  options.rounds_run = session.command_line;
-
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   ProgressView view(shown_on, live, session.environment.terminal_size);
-  TuneListener listener(spec, work.partition, view, session);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(work.tasks), std::move(options),
-                                                                     fleet.measurer.get(), history.get(), &listener));
-  ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&stop));
-  std::vector<PlanCheck> checks;
-  absl::Status checked;
-  if (!spec.no_check && !stop) {
-    absl::StatusOr<std::vector<PlanCheck>> result =
-        CheckNetworkOf(flags, spec, fleet, *history, {fleet.target.facts.model, spec.measure.build_timeout_s, 1, &stop});
-    checked = result.status();
-    if (result.ok()) checks = *std::move(result);
-    for (const PlanCheck& check : checks)
-      for (const auto& wrong : check.report.wrong) Warn(session, wrong.Sentence());
-  }
-  flags.json ? PrintJson(session.out, report, work, fleet.measurer->client(), checks)
-             : PrintText(session.out, report, work, checks);
-  if (interrupt.requested()) {
+  job.listen = [&](const TuneWork& work) { return std::make_unique<TuneListener>(job.spec, work.partition, view, session); };
+  job.warn = [&](const std::string& sentence) { Warn(session, sentence); };
+
+  const auto no_worker_left = [&] {
+    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
+  };
+  const absl::StatusOr<api::Tuned> tuned = api::RunTuneJob(job);
+  if (!tuned.ok() && used_up) return no_worker_left();
+  RETURN_IF_ERROR(tuned.status());
+  const TuneReport& report = tuned->report;
+  flags.json ? PrintJson(session.out, report, tuned->work, tuned->fleet.measurer->client(), tuned->checks)
+             : PrintText(session.out, report, tuned->work, tuned->checks);
+  if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));
   }
   if (used_up) return no_worker_left();
-  if (!checked.ok()) {
-    return absl::Status(checked.code(), absl::StrCat("the network was tuned, but could not be checked: ", checked.message(),
-                                                     "; the same command checks it again, --no-check does without"));
-  }
-  if (!AllRight(checks)) return absl::DataLossError(WhyWrong(checks));
-  return absl::OkStatus();
+  return api::Verdict(*tuned);
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOpti
   target.device = options.device;
   embedded.pipeline.devices = {target.ToString()};
   embedded.pipeline.builders = options.builders;
+  embedded.pipeline.program_path = options.program;
   embedded.pipeline.sandbox = options.sandbox;
   embedded.pipeline.keep_environment = options.keep_environment;
   embedded.client.name = "diapason tune";

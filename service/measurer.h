@@ -44,6 +44,7 @@ struct MeasurerOptions {
   int builders = 0;  // builder processes; 0: as many as suit the machine
   SandboxMode sandbox = SandboxMode::kOff;
   std::vector<std::string> keep_environment;  // PipelineOptions
+  std::string program = "/proc/self/exe";     // what processes are started from
 };
 
 // Starts tracker, worker and their processes for one run of the tuner; they end with the measurer, and nobody else can reach

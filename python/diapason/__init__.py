@@ -2,24 +2,53 @@
 
     import diapason as dp
 
-    package = dp.load("package")       # a folder made by `diapason build`
+    dp.tune("model.onnx", target="cpu", history="h.db", seconds=600)
+    dp.build("model.onnx", target="cpu", history="h.db", out="package")
+    package = dp.load("package")
     scores = package(image)            # NumPy in, NumPy out; PyTorch in, PyTorch out
 
 See docs/python.md.
 """
 
 from ._runtime import version as __version__
+from .compiler import (BuildReport, BuiltPlan, BuiltTask, ModelInput, NetworkCheck, OtherWay, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
+                       tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
+from .history import History, HistorySummary, Record
+from .model import DiapasonWarning, ModelOptions
 from .package import Package, Port, load
+from .tuning import Progress, TaskProgress, TuneResult, tune
 
 __all__ = [
+    "BuildReport",
+    "BuiltPlan",
+    "BuiltTask",
+    "DiapasonWarning",
     "Error",
+    "History",
+    "HistorySummary",
     "InvalidArgumentError",
+    "ModelInput",
+    "ModelOptions",
+    "NetworkCheck",
     "NotFoundError",
+    "OtherWay",
     "Package",
+    "Padding",
+    "PlanTasks",
     "Port",
+    "Progress",
+    "Record",
     "ResourceExhaustedError",
+    "Task",
+    "TaskList",
+    "TaskProgress",
+    "TuneResult",
     "UnavailableError",
+    "WrongRecord",
     "__version__",
+    "build",
     "load",
+    "tasks",
+    "tune",
 ]

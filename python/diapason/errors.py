@@ -5,15 +5,19 @@ Messages that concern an option name it as the command line does (``--dim``, ``-
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Error(RuntimeError):
     """Base of all errors of the library.
 
     Attributes:
         code: the library's status, for example ``"FAILED_PRECONDITION"``.
+        result: of :func:`diapason.tune`, where the network is wrong or could not be checked: the :class:`diapason.TuneResult`. None elsewhere.
     """
 
     code: str = "INTERNAL"
+    result: Any = None
 
 
 class InvalidArgumentError(Error, ValueError):

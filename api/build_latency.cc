@@ -1,4 +1,4 @@
-#include "cli/build_latency.h"
+#include "api/build_latency.h"
 
 #include <memory>
 

@@ -1,0 +1,261 @@
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/build_from.h"
+#include "api/build_latency.h"
+#include "api/check.h"
+#include "api/import.h"
+#include "compiler/build/build_package.h"
+#include "compiler/build/package.h"
+#include "compiler/runtime/device.h"
+#include "compiler/tensor/check.h"
+#include "db/history.h"
+#include "service/local_judge.h"
+#include "service/network_check.h"
+#include "service/records.h"
+#include "service/tune_spec.h"
+
+namespace diapason::api {
+namespace {
+
+std::string WorkloadText(const ::diapason::Task& task, const Target& target) {
+  return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
+}
+
+// Those of a file; none where there is no file.
+class HistorySource : public RecordSource {
+ public:
+  explicit HistorySource(std::string path) : path_(std::move(path)) {}
+
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target, bool may_differ) override {
+    if (path_.empty() || !std::filesystem::exists(path_)) return RecordsByWorkload();
+    const std::string text = target.target.ToString();
+    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history, ::diapason::History::Open(path_, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
+    return RecordsForBuild(*history, keys, model, text);
+  }
+
+  std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
+    const absl::StatusOr<std::unique_ptr<::diapason::History>> history = ::diapason::History::Open(path_, HistoryMode::kReadWrite);
+    const absl::Status marked = history.ok() ? (*history)->MarkWrongInNetwork(record.id, max_error, evidence) : history.status();
+    return marked.ok() ? "" : absl::StrCat("record ", record.id, " is not marked in the history: ", marked.message());
+  }
+
+ private:
+  const std::string path_;
+};
+
+// What is found of records goes to their source; where they cannot be marked there, it is remembered for this build.
+class BuildShelf : public RecordShelf {
+ public:
+  BuildShelf(RecordSource& source, const ResolvedTarget& target, bool may_differ, const Hooks& hooks)
+      : source_(source), target_(target), may_differ_(may_differ), hooks_(hooks) {}
+
+  absl::StatusOr<RecordsByWorkload> Best(const std::vector<std::string>& workload_keys) override {
+    ASSIGN_OR_RETURN(RecordsByWorkload records, source_.Read(workload_keys, target_, may_differ_));
+    std::erase_if(records, [&](const auto& one) { return refuted_.contains(one.second.id); });
+    return records;
+  }
+
+  absl::Status SetVerified(const TuningRecord&, const NetworkJudge::Verdict&) override { return absl::OkStatus(); }
+
+  absl::Status MarkWrongInNetwork(const TuningRecord& record, double max_error, const std::string& evidence) override {
+    refuted_.insert(record.id);
+    if (const std::string why = source_.Mark(record, max_error, evidence); !why.empty()) Warn(hooks_, why);
+    return absl::OkStatus();
+  }
+
+ private:
+  RecordSource& source_;
+  const ResolvedTarget& target_;
+  const bool may_differ_;
+  const Hooks& hooks_;
+  std::set<int64_t> refuted_;
+};
+
+// A plan that was built.
+struct Built {
+  Assembly assembly;
+  std::vector<TaskKernels> kernels;         // by program of the partition
+  std::optional<NetworkCheckReport> check;  // nothing: it was not asked for, or there is no device here
+  PlanSymbols symbols;
+  NetworkLatency network;  // by which the history knows the plan
+};
+
+// What the plans of a package are built with.
+class Builder {
+ public:
+  Builder(const BuildOptions& options, const ResolvedTarget& resolved, RecordSource& source)
+      : options_(options),
+        resolved_(resolved),
+        device_(OpenDevice(resolved.target)),
+        // Records of another device are better than none where there is no such device; where there is one, its own count.
+        shelf_(source, resolved, !device_.ok(), options.hooks),
+        compiler_(resolved, options.build_timeout_seconds) {}
+
+  // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result.
+  absl::StatusOr<Built> Build(const ImportedPlan& plan) {
+    const Network& network = plan.model.network;
+    const Cuts& cuts = plan.model.cuts;
+    Built built;
+    built.symbols = SymbolsOf(plan, options_.model.mask);
+    built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(), resolved_.facts.model};
+    // What is built for another processor of this kind does not run here.
+    const bool runs_here = device_.ok() && resolved_.target.mcpu == Target().mcpu;
+    if (runs_here && options_.check) {
+      LocalJudge judge(network, resolved_, **device_, compiler_);
+      ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf_, judge));
+      for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
+    }
+    RETURN_IF_ERROR(CheckStop(options_.hooks, "the package was built"));
+    std::vector<std::string> keys;
+    for (const ::diapason::Task& task : cuts.partition.tasks) keys.push_back(task.workload_key);
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, shelf_.Best(keys));
+    if (built.check.has_value()) {
+      built.assembly = built.check->assembly;
+    } else {
+      ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
+    }
+    ASSIGN_OR_RETURN(built.kernels, compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
+    WarnOfDefaults(built.assembly, records);
+    if (built.check.has_value() && !built.check->right) {
+      const std::string sizes = built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
+      return absl::DataLossError(absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
+    }
+    return built;
+  }
+
+ private:
+  // Why tasks get the default schedule, each once.
+  void WarnOfDefaults(const Assembly& assembly, const RecordsByWorkload& records) {
+    for (size_t i = 0; i < assembly.records.size(); ++i) {
+      const ::diapason::Task& task = assembly.partition.tasks[i];
+      if (!told_.insert(task.workload_key).second) continue;
+      const std::string workload = WorkloadText(task, resolved_.target);
+      const std::optional<TuningRecord>& record = assembly.records[i];
+      if (record.has_value()) {
+        const auto why = compiler_.unusable().find(record->id);
+        if (why == compiler_.unusable().end()) continue;
+        Warn(options_.hooks,
+             absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (", why->second, "); the default schedule is used"));
+      } else if (records.contains(task.workload_key)) {
+        Warn(options_.hooks, absl::StrCat("the records of ", workload,
+                                          " were not verified yet; the default schedule is used, tune again to have them verified"));
+      } else {
+        Warn(options_.hooks, absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
+      }
+    }
+  }
+
+  const BuildOptions& options_;
+  const ResolvedTarget& resolved_;
+  absl::StatusOr<std::unique_ptr<Device>> device_;
+  BuildShelf shelf_;
+  AssemblyCompiler compiler_;
+  std::set<std::string> told_;  // workloads so far
+};
+
+std::optional<double> Microseconds(double seconds) { return seconds > 0 ? std::optional<double>(seconds * 1e6) : std::nullopt; }
+
+// What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
+absl::Status TakeLatency(const BuildOptions& options, const Package& package, NetworkLatency network, BuiltPlan& plan) {
+  const double tasks = package.manifest().estimated_seconds(), expected = package.manifest().latency_seconds;
+  plan.tasks_us = Microseconds(tasks);
+  plan.estimated_us = Microseconds(expected);
+  if (!options.measure || options.history.empty() || expected <= 0) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
+  ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
+  if (!measured.has_value()) return absl::OkStatus();
+  plan.measured_us = Microseconds(*measured);
+  network.measured = *measured;
+  network.tasks = tasks;
+  const absl::Status kept = KeepLatency(options.history, network);
+  if (!kept.ok()) Warn(options.hooks, absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
+  return absl::OkStatus();
+}
+
+BuiltPlan Describe(const Built& built) {
+  const Partition& partition = built.assembly.partition;
+  BuiltPlan plan;
+  plan.sizes = built.symbols.sizes;
+  std::set<int> defaults;
+  for (size_t i = 0; i < built.kernels.size(); ++i) {
+    const TaskKernels& kernels = built.kernels[i];
+    const PlacedTask& placed = partition.programs[i];
+    BuiltTask task;
+    task.id = placed.task + 1;
+    task.name = partition.tasks[placed.task].name;
+    task.weight = placed.weight;
+    task.workload = partition.tasks[placed.task].workload_key;
+    if (kernels.record >= 0) task.record = kernels.record;
+    if (kernels.record < 0) defaults.insert(placed.task);
+    task.schedule = kernels.schedule;
+    if (!placed.place.whole()) task.writes = placed.place.ToString();
+    task.estimated_us = Microseconds(kernels.estimated_seconds);
+    plan.tasks.push_back(std::move(task));
+  }
+  plan.task_count = static_cast<int>(partition.tasks.size());
+  plan.default_count = static_cast<int>(defaults.size());
+  for (const auto& [boundary, way] : built.assembly.other) plan.other_ways.push_back({boundary, way});
+  if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
+  plan.padding = PaddingOf(built.symbols.padding);
+  return plan;
+}
+
+void CountKernels(const Package& package, BuildReport& report) {
+  std::set<std::string> files;
+  for (const PackageManifest& plan : package.plans())
+    for (const PackageTask& task : plan.tasks) {
+      ++report.kernels_used;
+      files.insert(task.file);
+    }
+  report.kernels_stored = static_cast<int64_t>(files.size());
+}
+
+}  // namespace
+
+absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource& source) {
+  ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded, LoadPlans(options.model, /*with_network=*/true, options.hooks));
+  const bool from_file = !options.history.empty() && std::filesystem::exists(options.history);
+  if (!options.history.empty() && !from_file)
+    Warn(options.hooks, absl::StrCat("there is no history ", options.history, "; make one with `diapason tune`"));
+  Builder builder(options, resolved, source);
+  std::vector<Built> plans;
+  for (const ImportedPlan& plan : loaded) {
+    ASSIGN_OR_RETURN(Built built, builder.Build(plan));
+    plans.push_back(std::move(built));
+    RETURN_IF_ERROR(CheckStop(options.hooks, "the package was built"));
+  }
+  std::vector<PackageRequest> requests;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts, plans[i].kernels, std::nullopt, plans[i].symbols});
+    if (from_file) {
+      ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(options.history, plans[i].network));
+    }
+  }
+  RETURN_IF_ERROR(BuildPackage(options.out, requests));
+  ASSIGN_OR_RETURN(const Package package, Package::Open(options.out));
+  BuildReport report;
+  report.out = options.out;
+  report.target = resolved.target.ToString();
+  for (Library library : package.manifest().libraries) report.libraries.push_back({NameOf(library), TitleOf(library)});
+  CountKernels(package, report);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    report.plans.push_back(Describe(plans[i]));
+    RETURN_IF_ERROR(TakeLatency(options, package.WithPlan(static_cast<int>(i)), plans[i].network, report.plans.back()));
+  }
+  return report;
+}
+
+absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
+  HistorySource source(options.history);
+  return BuildFrom(options, source);
+}
+
+}  // namespace diapason::api

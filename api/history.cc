@@ -1,0 +1,94 @@
+#include "diapason/history.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/record.h"
+#include "compiler/tensor/check.h"
+#include "compiler/tensor/target.h"
+#include "db/history.h"
+#include "service/records.h"
+#include "service/tune_spec.h"
+
+namespace diapason::api {
+
+Record RecordOf(const TuningRecord& record) {
+  Record known;
+  known.id = record.id;
+  known.uuid = record.uuid;
+  known.workload = record.workload_key;
+  known.task = record.task_name;
+  known.target = record.target;
+  known.device = record.device_model;
+  known.median_us = MedianSeconds(*record.timing()) * 1e6;
+  for (double sample : record.timing()->samples) known.samples_us.push_back(sample * 1e6);
+  known.raced_out = record.timing()->raced_out;
+  known.trial = record.trial;
+  known.verification = VerifiedName(record.verified);
+  known.view = record.view;
+  known.sketch = record.sketch;
+  known.seed = record.seed;
+  known.created_at = record.created_at;
+  return known;
+}
+
+absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query) {
+  RecordFilter filter;
+  filter.workload = query.workload;
+  filter.device_model = query.device;
+  if (!query.target.empty()) {
+    ASSIGN_OR_RETURN(const Target target, Target::Parse(query.target));
+    filter.target = target.ToString();
+  }
+  if (!query.network.empty()) filter.network = NetworkName(query.network);
+  return filter;
+}
+
+class History::Impl {
+ public:
+  explicit Impl(std::unique_ptr<::diapason::History> history) : history(std::move(history)) {}
+  const std::unique_ptr<::diapason::History> history;
+};
+
+History::History(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+History::~History() = default;
+
+absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<::diapason::History> history, ::diapason::History::Open(path, HistoryMode::kReadOnly));
+  return std::unique_ptr<History>(new History(std::make_unique<Impl>(std::move(history))));
+}
+
+absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int64_t top) {
+  if (top < 1) return absl::InvalidArgumentError(absl::StrCat("the best ", top, " records are asked for; ask for 1 or more"));
+  ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
+  const absl::Status known = ::diapason::CheckNetwork(*impl_->history, filter.network, impl_->history->path());
+  if (absl::IsNotFound(known)) {
+    return absl::NotFoundError(
+        absl::StrCat(std::string(known.message()), "; `diapason history info ", impl_->history->path(), "` lists those it has"));
+  }
+  RETURN_IF_ERROR(known);
+  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, impl_->history->TopK(filter, top));
+  std::vector<Record> records;
+  for (const TuningRecord& record : found) records.push_back(RecordOf(record));
+  return records;
+}
+
+absl::StatusOr<std::optional<Record>> History::Best(const std::string& workload, const std::string& device, const std::string& target) {
+  RecordQuery query;
+  query.target = target;
+  ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
+  ASSIGN_OR_RETURN(const std::optional<TuningRecord> best, impl_->history->BestForBuild(workload, device, filter.target));
+  return best.has_value() ? std::optional<Record>(RecordOf(*best)) : std::nullopt;
+}
+
+absl::StatusOr<HistorySummary> History::Summary() {
+  ASSIGN_OR_RETURN(const HistoryInfo info, impl_->history->Info());
+  HistorySummary summary{impl_->history->path(), info.schema_version, info.bytes, info.records, info.failed, info.runs, {}, {}};
+  for (const HistoryInfo::Network& network : info.networks) summary.networks.push_back(network.name);
+  for (const HistoryInfo::Device& device : info.devices) {
+    if (summary.devices.empty() || summary.devices.back() != device.model) summary.devices.push_back(device.model);
+  }
+  return summary;
+}
+
+}  // namespace diapason::api

@@ -1,0 +1,242 @@
+"""Tuning tasks of a network, and packages with the best schedules of a history."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+from .model import ModelOptions, _library, _model, _warn
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Whether inputs may be padded along a symbolic dimension up to the size of a plan.
+
+    Attributes:
+        harmless: it was proven to change no result.
+        least: then, the smallest size that is padded.
+        why_not: else, the reason.
+    """
+
+    harmless: bool
+    least: int
+    why_not: str
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """An input of a model; ``symbols`` has the symbolic dimension by axis, "" where the extent is fixed."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+    symbols: list[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A tuning task: equal subgraphs of a network.
+
+    Attributes:
+        id: its number, from 1.
+        weight: occurrences in the network; 0: of another way to cut it.
+        flops: floating point operations of one occurrence.
+        workload: the key under which histories keep its records.
+        sketches: names of its sketches.
+        kernels: that the default schedule launches.
+        moves_data: these only move data.
+    """
+
+    id: int
+    name: str
+    weight: int
+    flops: float
+    workload: str
+    sketches: list[str]
+    kernels: int
+    moves_data: bool
+
+
+@dataclass(frozen=True)
+class PlanTasks:
+    """What a combination of sizes of symbolic dimensions needs; ``sizes`` is empty where all shapes are fixed."""
+
+    sizes: dict[str, int]
+    tasks: int
+    flops: float
+    padding: dict[str, Padding]
+
+
+@dataclass(frozen=True)
+class TaskList:
+    """The tasks of a network for a target. Iterates over :attr:`tasks`."""
+
+    target: str
+    inputs: list[ModelInput]
+    plans: list[PlanTasks]
+    tasks: list[Task]
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+
+@dataclass(frozen=True)
+class WrongRecord:
+    """A record that made the assembled network wrong; ``replacement`` is the record in its place, or None: the default schedule."""
+
+    record: int
+    task: str
+    text: str
+    replacement: int | None
+
+
+@dataclass(frozen=True)
+class NetworkCheck:
+    """The assembled network compared with the naive evaluation of the model.
+
+    Attributes:
+        sizes: of the plan; empty: there is one.
+        ok: the network is right.
+        max_rel_error: the largest relative error; may be infinite.
+        seconds: that the check took.
+        text: why it is not ok.
+        latency_us: of the network, where it was measured.
+        wrong_records: that were found, marked in the history and replaced.
+    """
+
+    sizes: dict[str, int]
+    ok: bool
+    max_rel_error: float
+    seconds: float
+    text: str
+    latency_us: float | None
+    wrong_records: list[WrongRecord]
+
+
+@dataclass(frozen=True)
+class BuiltTask:
+    """A task of a package: ``record`` is that of its schedule, None: the default schedule; ``writes`` its place in a larger tensor."""
+
+    id: int
+    name: str
+    weight: int
+    workload: str
+    record: int | None
+    schedule: str
+    writes: str
+    estimated_us: float | None
+
+
+@dataclass(frozen=True)
+class OtherWay:
+    """A boundary where the network is cut in another way than the usual one, which the history says is faster."""
+
+    boundary: str
+    way: str
+
+
+@dataclass(frozen=True)
+class BuiltPlan:
+    """One plan of a package.
+
+    Attributes:
+        sizes: of symbolic dimensions; empty: all shapes are fixed.
+        tasks: what was compiled.
+        task_count, default_count: different tasks, and how many of these have the default schedule.
+        tasks_us, estimated_us, measured_us: the sum of the tasks' times, the latency that is expected of the network, and what was measured; None: not known.
+        check: None: there was none.
+    """
+
+    sizes: dict[str, int]
+    tasks: list[BuiltTask]
+    task_count: int
+    default_count: int
+    other_ways: list[OtherWay]
+    tasks_us: float | None
+    estimated_us: float | None
+    measured_us: float | None
+    check: NetworkCheck | None
+    padding: dict[str, Padding]
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """A package that was built: its folder ``out``, its target, the libraries that it needs where it runs, and its plans."""
+
+    out: str
+    target: str
+    libraries: list[str]
+    plans: list[BuiltPlan]
+    kernels_used: int
+    kernels_stored: int
+
+
+def _padding(padding: dict[str, Any]) -> dict[str, Padding]:
+    return {symbol: Padding(**one) for symbol, one in padding.items()}
+
+
+def _check(check: dict[str, Any]) -> NetworkCheck:
+    return NetworkCheck(**{**check, "wrong_records": [WrongRecord(**one) for one in check["wrong_records"]]})
+
+
+def _plan(plan: dict[str, Any]) -> BuiltPlan:
+    return BuiltPlan(**{**plan, "tasks": [BuiltTask(**task) for task in plan["tasks"]], "other_ways": [OtherWay(**way) for way in plan["other_ways"]],
+                        "check": None if plan["check"] is None else _check(plan["check"]), "padding": _padding(plan["padding"])})
+
+
+def tasks(model: Any, target: str = "cpu", **options: Unpack[ModelOptions]) -> TaskList:
+    """The tuning tasks of a network.
+
+    Args:
+        model: the path of an .onnx file, the name of a built-in network, the bytes of an ONNX file, an ``onnx.ModelProto`` or a
+            ``torch.export.ExportedProgram``.
+        target: what to compile for: ``"cpu"``, ``"opencl"``, ``"cuda"``, with attributes as in ``"cuda -arch=sm_90"``.
+        **options: of the model; see :class:`diapason.ModelOptions`.
+
+    Raises:
+        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
+        TypeError: what was given is no model.
+    """
+    with _model(model, options) as source:
+        found = _library().tasks(source, target, _warn)
+    return TaskList(found["target"], [ModelInput(**one) for one in found["inputs"]],
+                    [PlanTasks(**{**plan, "padding": _padding(plan["padding"])}) for plan in found["plans"]], [Task(**task) for task in found["tasks"]])
+
+
+def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: str | os.PathLike[str] | None = None,
+          check: bool = True, measure: bool = True, build_timeout: float = 120, **options: Unpack[ModelOptions]) -> BuildReport:
+    """Makes a package with the best verified schedules of a history; :func:`diapason.load` runs it.
+
+    A task without a verified record gets the default schedule, with a warning. No device is needed: packages for cuda can be built, unchecked,
+    where there is no GPU. Ctrl-C ends the build after the step that it is at.
+
+    Args:
+        model, target, **options: as :func:`diapason.tasks`.
+        out: the folder to make; a package there is replaced.
+        history: the file with the records; None: default schedules.
+        check: where the device is here, compare the network with the naive evaluation of the model.
+        measure: where the device is here and the history has all tasks, time the package, and keep that in the history.
+        build_timeout: seconds to compile a task.
+
+    Raises:
+        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
+        Error: the network is wrong (code "DATA_LOSS": no package was made), or the package could not be made.
+    """
+    library = _library()
+    wanted = library.BuildOptions()
+    wanted.target, wanted.out, wanted.history = target, os.fspath(out), "" if history is None else os.fspath(history)
+    wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
+    with _model(model, options) as wanted.model:
+        built = library.build(wanted, _warn)
+    return BuildReport(**{**built, "plans": [_plan(plan) for plan in built["plans"]]})

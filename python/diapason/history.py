@@ -1,0 +1,133 @@
+"""Histories: what was measured."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import _make_error
+from .model import _library
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Record:
+    """A measurement that succeeded.
+
+    Attributes:
+        id, uuid: its number in the file, and a name that is the same in all files.
+        workload, task: the key of what was measured, and its name for people.
+        target, device: what it was compiled for, and the model of the device.
+        median_us, samples_us: microseconds of a run.
+        raced_out: it was stopped early, since it was clearly slower than the best.
+        trial: its position within its task.
+        verification: "unknown", "ok", "failed" or "wrong_in_network".
+        view, sketch: the algorithm, and the sketch: "winograd(4)", "winograd(4)/tile0".
+        seed: of the search.
+        created_at: Unix time in nanoseconds.
+    """
+
+    id: int
+    uuid: str
+    workload: str
+    task: str
+    target: str
+    device: str
+    median_us: float
+    samples_us: list[float]
+    raced_out: bool
+    trial: int
+    verification: str
+    view: str
+    sketch: str
+    seed: int
+    created_at: int
+
+    @property
+    def verified(self) -> bool:
+        """Its result was compared with the naive evaluation, and is right."""
+        return self.verification == "ok"
+
+
+@dataclass(frozen=True)
+class HistorySummary:
+    """How much there is in a history, and of which networks and devices."""
+
+    path: str
+    schema_version: int
+    bytes: int
+    records: int
+    failed: int
+    runs: int
+    networks: list[str]
+    devices: list[str]
+
+
+class History:
+    """A history file, to be read. Tuning may write to it meanwhile. All methods may be called from any thread.
+
+    Raises:
+        NotFoundError: there is no such file.
+        Error: it is no history, of a newer version, or damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(path)
+        self._history = _library().History(self._path)
+
+    def query(self, model: str | os.PathLike[str] | None = None, target: str | None = None, workload: str | None = None, device: str | None = None,
+              top: int = 1) -> list[Record]:
+        """The best records of each workload, target and device, the fastest first; none that is known to be wrong.
+
+        Args:
+            model: only the tasks of this network: a built-in one, or the file of a model.
+            target: only of this target; ``"cuda"`` matches ``"cuda -arch=sm_90"`` too.
+            workload: only this key, or keys with this beginning.
+            device: only of this device model.
+            top: how many of each workload, target and device.
+
+        Raises:
+            NotFoundError: the history knows no such network.
+            InvalidArgumentError: the target is not understood, or ``top`` is below 1.
+        """
+        found = self._history.query(target or "", workload or "", device or "", "" if model is None else os.fspath(model), top)
+        return [Record(**record) for record in found]
+
+    def best(self, workload: str, device: str | None = None, target: str | None = None) -> Record | None:
+        """The best record of one workload, verified ones before others: what a build takes if it is verified. None: there is no record.
+
+        Args:
+            workload: its whole key.
+            device: the device model; may be left out where the history has one only.
+            target: only of this target.
+        """
+        if device is None:
+            devices = self.summary().devices
+            if len(devices) > 1:
+                raise _make_error("INVALID_ARGUMENT", f"the history has records of {len(devices)} devices; name one: {', '.join(devices)}")
+            if not devices:
+                return None
+            device = devices[0]
+        found = self._history.best(workload, device, target or "")
+        return None if found is None else Record(**found)
+
+    def summary(self) -> HistorySummary:
+        """How much there is, and of which networks and devices."""
+        return HistorySummary(**self._history.summary())
+
+    def to_pandas(self, **query: Any) -> pandas.DataFrame:
+        """The records of :meth:`query` as a table, a column for each attribute of :class:`Record`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        columns = [*Record.__annotations__]
+        return pandas.DataFrame([asdict(record) for record in self.query(**query)], columns=columns)
+
+    def __repr__(self) -> str:
+        return f"<diapason.History {self._path!r}>"

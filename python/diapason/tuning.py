@@ -1,0 +1,197 @@
+"""Tuning on the devices of this host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+from .compiler import NetworkCheck, OtherWay, _check
+from .errors import _make_error
+from .model import ModelOptions, _library, _model, _warn
+
+
+@dataclass(frozen=True)
+class TaskProgress:
+    """A task while it is tuned.
+
+    Attributes:
+        id, name, workload: as in :class:`diapason.Task`.
+        weight: times it runs when the network is cut in the way that is best so far.
+        trials, failed: measurements, those in the history before this run included, and those without a time.
+        best_us, default_us, gflops: of the best record, of the default schedule; None: not known.
+        verified: the best record's result was compared with the naive evaluation.
+        best_record, sketch: of the best.
+        tuned: in this run; others count, but get no trials.
+    """
+
+    id: int
+    name: str
+    workload: str
+    weight: float
+    trials: int
+    failed: int
+    best_us: float | None
+    default_us: float | None
+    gflops: float | None
+    verified: bool
+    best_record: int | None
+    sketch: str
+    tuned: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run at one moment.
+
+    Attributes:
+        seconds: since its start.
+        trials, measured, failed: measurements in all, those in the history before this run included; by this run; failed ones of all.
+        trial_limit, seconds_limit, seconds_left: None: no limit, or not known.
+        estimated_us: latency of the network with the best records; None while a task has no time.
+        estimated_default_us: the same with default schedules.
+        candidates: that the search evaluated.
+        errors: how many candidates of this run failed, by kind.
+    """
+
+    seconds: float
+    trials: int
+    measured: int
+    failed: int
+    trial_limit: int | None
+    seconds_limit: float | None
+    seconds_left: float | None
+    estimated_us: float | None
+    estimated_default_us: float | None
+    candidates: int
+    errors: dict[str, int]
+    tasks: list[TaskProgress]
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a run ended with.
+
+    Attributes:
+        progress: the last state.
+        stopped: why it ended.
+        other_ways: where another way to cut the network was best.
+        checks: of the assembled network, by plan; empty: there was none.
+    """
+
+    progress: Progress
+    stopped: str
+    other_ways: list[OtherWay]
+    checks: list[NetworkCheck]
+
+    @property
+    def estimated_us(self) -> float | None:
+        """The latency of the network with the best records."""
+        return self.progress.estimated_us
+
+
+def _progress(state: dict[str, Any]) -> Progress:
+    return Progress(**{**state, "tasks": [TaskProgress(**task) for task in state["tasks"]]})
+
+
+def _duration(microseconds: float | None) -> str:
+    if microseconds is None:
+        return "-"
+    return f"{microseconds:.4g} us" if microseconds < 1000 else f"{microseconds / 1000:.4g} ms"
+
+
+class _Line:
+    """One line of a terminal that is written again and again."""
+
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self._drawn = False
+
+    def show(self, progress: Progress) -> None:
+        limit = "" if progress.trial_limit is None else f"/{progress.trial_limit}"
+        left = "" if progress.seconds_left is None else f", left {progress.seconds_left:.0f} s"
+        timed = sum(task.best_us is not None for task in progress.tasks)
+        text = (f"tuning: {progress.trials}{limit} trials in {progress.seconds:.0f} s, {timed} of {len(progress.tasks)} tasks timed, "
+                f"estimate {_duration(progress.estimated_us)}{left}")
+        self._out.write(f"\r\x1b[K{text}")
+        self._out.flush()
+        self._drawn = True
+
+    def finish(self) -> None:
+        if self._drawn:
+            self._out.write("\n")
+            self._out.flush()
+
+
+def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], trials: int | None = None, seconds: float | None = None,
+         callback: Callable[[Progress], object] | None = None, progress: bool | None = None, tasks: Sequence[int] | None = None,
+         early_stop: float = 0, seed: int = 0, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
+         run_timeout: float = 10, builders: int = 0, sandbox: str = "auto", check: bool = True, **options: Unpack[ModelOptions]) -> TuneResult:
+    """Searches fast schedules for a network on a device of this host, and stores every measurement in a history.
+
+    The run ends at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
+    naive evaluation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
+    measured until then is in the history, and the same call goes on from there.
+
+    Args:
+        model, target, **options: as :func:`diapason.tasks`.
+        history: the file to add to; made when there is none.
+        trials: measurements in all, those in the history included; the default is 1000, or no limit with ``seconds``.
+        seconds: time to tune, verification of the best included.
+        callback: called with a :class:`Progress` about ten times a second, from the thread that tunes, while the caller waits. It must not take long.
+        progress: show a line on stderr; the default is to do so if that is a terminal.
+        tasks: only these, by id (:func:`diapason.tasks`).
+        early_stop: end when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number of trials without a gain.
+        seed: of the search.
+        deterministic: the same proposals for the same seed and measurements; slower.
+        repeat: samples of a trial.
+        min_repeat_ms: length of a sample; the default is 100, or 20 on cuda.
+        build_timeout, run_timeout: seconds to compile and to measure a candidate.
+        builders: processes that compile; 0: as the machine allows.
+        sandbox: of the processes that compile and measure: ``"auto"``, ``"on"`` or ``"off"``.
+        check: compare the assembled network at the end.
+
+    Raises:
+        InvalidArgumentError, NotFoundError: the model, an option or the target is not understood.
+        UnavailableError: there is no such device.
+        Error: the tuned network is wrong or could not be checked (``result`` of the exception is the :class:`TuneResult`), or the run failed.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    library = _library()
+    wanted = library.TuneOptions()
+    wanted.target, wanted.history = target, os.fspath(history)
+    wanted.trials, wanted.seconds = trials or 0, float(seconds or 0)
+    wanted.tasks = list(tasks or [])
+    wanted.early_stop, wanted.seed, wanted.deterministic = float(early_stop), seed, deterministic
+    wanted.repeat, wanted.min_repeat_ms = repeat, -1.0 if min_repeat_ms is None else float(min_repeat_ms)
+    wanted.build_timeout_seconds, wanted.run_timeout_seconds = float(build_timeout), float(run_timeout)
+    wanted.builders, wanted.sandbox, wanted.check = builders, sandbox, check
+    line = _Line(sys.stderr) if (sys.stderr.isatty() if progress is None else progress) else None
+
+    def tell(state: dict[str, Any]) -> None:
+        now = _progress(state)
+        if line is not None:
+            line.show(now)
+        if callback is not None:
+            callback(now)
+
+    try:
+        with _model(model, options) as wanted.model:
+            tuned = library.tune(wanted, _warn, None if line is None and callback is None else tell)
+    finally:
+        if line is not None:
+            line.finish()
+    result = TuneResult(_progress(tuned["progress"]), tuned["stopped"], [OtherWay(**way) for way in tuned["other_ways"]],
+                        [_check(one) for one in tuned["checks"]])
+    if tuned["check_code"] != "OK":
+        error = _make_error(tuned["check_code"], tuned["check_text"])
+        error.result = result
+        raise error
+    return result

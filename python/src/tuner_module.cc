@@ -1,0 +1,258 @@
+// diapason._tuner: tasks, build, tune and histories, over the public headers of libdiapason. Results are dictionaries, of which
+// python/diapason/compiler.py, tuning.py and history.py make what users see.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diapason/compiler.h"
+#include "diapason/history.h"
+#include "diapason/model.h"
+#include "diapason/tuner.h"
+#include "python/src/interruptible.h"
+
+namespace nb = nanobind;
+
+namespace diapason::python {
+namespace {
+
+// A dictionary of keys and values in turns.
+void Fill(nb::dict&) {}
+template <typename Value, typename... Rest>
+void Fill(nb::dict& dict, const char* key, const Value& value, const Rest&... rest) {
+  dict[key] = nb::cast(value);
+  Fill(dict, rest...);
+}
+template <typename... Rest>
+nb::dict Dict(const Rest&... rest) {
+  nb::dict dict;
+  Fill(dict, rest...);
+  return dict;
+}
+
+nb::dict ToPython(const api::ModelInput& input);
+nb::dict ToPython(const api::Task& task);
+nb::dict ToPython(const api::PlanTasks& plan);
+nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong);
+nb::dict ToPython(const api::NetworkCheck& check);
+nb::dict ToPython(const api::BuiltTask& task);
+nb::dict ToPython(const api::OtherWay& way);
+nb::dict ToPython(const api::BuiltPlan& plan);
+nb::dict ToPython(const api::TaskProgress& task);
+nb::dict ToPython(const api::Record& record);
+
+template <typename Values>
+nb::list ListOf(const Values& values) {
+  nb::list list;
+  for (const auto& value : values) list.append(ToPython(value));
+  return list;
+}
+
+nb::dict ToPython(const api::Padding& padding) {
+  return Dict("harmless", padding.harmless, "least", padding.least, "why_not", padding.why_not);
+}
+
+nb::dict PaddingOf(const std::map<std::string, api::Padding>& padding) {
+  nb::dict dict;
+  for (const auto& [symbol, one] : padding) dict[symbol.c_str()] = ToPython(one);
+  return dict;
+}
+
+nb::dict ToPython(const api::ModelInput& input) {
+  return Dict("name", input.name, "dtype", input.dtype, "shape", input.shape, "symbols", input.symbols);
+}
+
+nb::dict ToPython(const api::Task& task) {
+  return Dict("id", task.id, "name", task.name, "weight", task.weight, "flops", task.flops, "workload", task.workload, "sketches", task.sketches,
+              "kernels", task.kernels, "moves_data", task.moves_data);
+}
+
+nb::dict ToPython(const api::PlanTasks& plan) {
+  return Dict("sizes", plan.sizes, "tasks", plan.tasks, "flops", plan.flops, "padding", PaddingOf(plan.padding));
+}
+
+nb::dict ToPython(const api::TaskList& list) {
+  return Dict("target", list.target, "inputs", ListOf(list.inputs), "plans", ListOf(list.plans), "tasks", ListOf(list.tasks));
+}
+
+nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong) {
+  return Dict("record", wrong.record, "task", wrong.task, "text", wrong.text, "replacement", wrong.replacement);
+}
+
+nb::dict ToPython(const api::NetworkCheck& check) {
+  return Dict("sizes", check.sizes, "ok", check.ok, "max_rel_error", check.max_rel_error, "seconds", check.seconds, "text", check.text, "latency_us",
+              check.latency_us, "wrong_records", ListOf(check.wrong_records));
+}
+
+nb::dict ToPython(const api::BuiltTask& task) {
+  return Dict("id", task.id, "name", task.name, "weight", task.weight, "workload", task.workload, "record", task.record, "schedule", task.schedule,
+              "writes", task.writes, "estimated_us", task.estimated_us);
+}
+
+nb::dict ToPython(const api::OtherWay& way) { return Dict("boundary", way.boundary, "way", way.way); }
+
+nb::dict ToPython(const api::BuiltPlan& plan) {
+  nb::object check = nb::none();
+  if (plan.check.has_value()) check = ToPython(*plan.check);
+  return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "default_count", plan.default_count, "other_ways",
+              ListOf(plan.other_ways), "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "measured_us", plan.measured_us, "check", check,
+              "padding", PaddingOf(plan.padding));
+}
+
+nb::dict ToPython(const api::BuildReport& report) {
+  std::vector<std::string> libraries;
+  for (const auto& library : report.libraries) libraries.push_back(library.name);
+  return Dict("out", report.out, "target", report.target, "libraries", libraries, "plans", ListOf(report.plans), "kernels_used", report.kernels_used,
+              "kernels_stored", report.kernels_stored);
+}
+
+nb::dict ToPython(const api::TaskProgress& task) {
+  return Dict("id", task.id, "name", task.name, "workload", task.workload, "weight", task.weight, "trials", task.trials, "failed", task.failed,
+              "best_us", task.best_us, "default_us", task.default_us, "gflops", task.gflops, "verified", task.verified, "best_record", task.best_record,
+              "sketch", task.sketch, "tuned", task.tuned);
+}
+
+nb::dict ToPython(const api::Progress& progress) {
+  nb::dict errors;
+  for (const auto& [kind, count] : progress.errors) errors[kind.c_str()] = count;
+  return Dict("seconds", progress.seconds, "trials", progress.trials, "measured", progress.measured, "failed", progress.failed, "trial_limit",
+              progress.trial_limit, "seconds_limit", progress.seconds_limit, "seconds_left", progress.seconds_left, "estimated_us",
+              progress.estimated_us, "estimated_default_us", progress.estimated_default_us, "candidates", progress.candidates, "errors", errors, "tasks",
+              ListOf(progress.tasks));
+}
+
+nb::dict ToPython(const api::TuneResult& result) {
+  return Dict("progress", ToPython(result.progress), "stopped", result.stopped, "cancelled", result.cancelled, "other_ways", ListOf(result.other_ways),
+              "checks", ListOf(result.checks), "check_code", absl::StatusCodeToString(result.check_status.code()), "check_text",
+              std::string(result.check_status.message()));
+}
+
+nb::dict ToPython(const api::Record& record) {
+  return Dict("id", record.id, "uuid", record.uuid, "workload", record.workload, "task", record.task, "target", record.target, "device", record.device,
+              "median_us", record.median_us, "samples_us", record.samples_us, "raced_out", record.raced_out, "trial", record.trial, "verification",
+              record.verification, "view", record.view, "sketch", record.sketch, "seed", record.seed, "created_at", record.created_at);
+}
+
+// Warnings go to a function of Python's.
+api::Hooks HooksOf(Interruptible& call, const nb::callable& warn) {
+  return {[&call, &warn](const std::string& sentence) { call.CallPython([&] { warn(sentence); }); }, call.stop()};
+}
+
+nb::dict Tasks(const api::Model& model, const std::string& target, const nb::callable& warn) {
+  Interruptible call;
+  const api::Hooks hooks = HooksOf(call, warn);
+  return ToPython(call.Run([&] { return api::Tasks(model, target, hooks); }));
+}
+
+nb::dict Build(api::BuildOptions options, const nb::callable& warn) {
+  Interruptible call;
+  options.hooks = HooksOf(call, warn);
+  return ToPython(call.Run([&] { return api::Build(options); }));
+}
+
+nb::dict Tune(api::TuneOptions options, const nb::callable& warn, const nb::object& progress) {
+  Interruptible call;
+  options.hooks = HooksOf(call, warn);
+  if (!progress.is_none())
+    options.progress = [&](const api::Progress& state) { call.CallPython([&] { progress(ToPython(state)); }); };
+  return ToPython(call.Run([&] { return api::Tune(options); }));
+}
+
+// A short call, without the interpreter's lock: the file may be locked by another process.
+template <typename Body>
+auto Call(Body body) {
+  auto result = [&] {
+    const nb::gil_scoped_release unlocked;
+    return body();
+  }();
+  if (!result.ok()) Raise(absl::StatusCodeToString(result.status().code()).c_str(), std::string(result.status().message()));
+  return *std::move(result);
+}
+
+class History {
+ public:
+  explicit History(const std::string& path)
+      : history_(Call([&] { return api::History::Open(path); })) {}
+
+  nb::list Query(const std::string& target, const std::string& workload, const std::string& device, const std::string& network, int64_t top) {
+    return ListOf(Call([&] { return history_->Query({target, workload, device, network}, top); }));
+  }
+  nb::object Best(const std::string& workload, const std::string& device, const std::string& target) {
+    const std::optional<api::Record> best = Call([&] { return history_->Best(workload, device, target); });
+    return best.has_value() ? nb::object(ToPython(*best)) : nb::object(nb::none());
+  }
+  nb::dict Summary() {
+    const api::HistorySummary summary = Call([&] { return history_->Summary(); });
+    return Dict("path", summary.path, "schema_version", summary.schema_version, "bytes", summary.bytes, "records", summary.records, "failed",
+                summary.failed, "runs", summary.runs, "networks", summary.networks, "devices", summary.devices);
+  }
+
+ private:
+  std::unique_ptr<api::History> history_;
+};
+
+}  // namespace
+
+NB_MODULE(_tuner, module) {
+  module.attr("version") = api::Version();
+  module.def("set_program", &api::SetProgram, nb::arg("path"), "The diapason program of this build, which is started for models, builds and measurements.");
+  nb::class_<api::Model>(module, "Model")
+      .def(nb::init<>())
+      .def_rw("source", &api::Model::source)
+      .def_rw("batch", &api::Model::batch)
+      .def_rw("layout", &api::Model::layout)
+      .def_rw("dtype", &api::Model::dtype)
+      .def_rw("input_shapes", &api::Model::input_shapes)
+      .def_rw("dims", &api::Model::dims)
+      .def_rw("mask", &api::Model::mask)
+      .def_rw("strict", &api::Model::strict)
+      .def_rw("options", &api::Model::options)
+      .def_rw("import_memory_gib", &api::Model::import_memory_gib)
+      .def_rw("import_seconds", &api::Model::import_seconds);
+  nb::class_<api::BuildOptions>(module, "BuildOptions")
+      .def(nb::init<>())
+      .def_rw("model", &api::BuildOptions::model)
+      .def_rw("target", &api::BuildOptions::target)
+      .def_rw("out", &api::BuildOptions::out)
+      .def_rw("history", &api::BuildOptions::history)
+      .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
+      .def_rw("check", &api::BuildOptions::check)
+      .def_rw("measure", &api::BuildOptions::measure);
+  nb::class_<api::TuneOptions>(module, "TuneOptions")
+      .def(nb::init<>())
+      .def_rw("model", &api::TuneOptions::model)
+      .def_rw("target", &api::TuneOptions::target)
+      .def_rw("history", &api::TuneOptions::history)
+      .def_rw("trials", &api::TuneOptions::trials)
+      .def_rw("seconds", &api::TuneOptions::seconds)
+      .def_rw("tasks", &api::TuneOptions::tasks)
+      .def_rw("early_stop", &api::TuneOptions::early_stop)
+      .def_rw("seed", &api::TuneOptions::seed)
+      .def_rw("deterministic", &api::TuneOptions::deterministic)
+      .def_rw("repeat", &api::TuneOptions::repeat)
+      .def_rw("min_repeat_ms", &api::TuneOptions::min_repeat_ms)
+      .def_rw("build_timeout_seconds", &api::TuneOptions::build_timeout_seconds)
+      .def_rw("run_timeout_seconds", &api::TuneOptions::run_timeout_seconds)
+      .def_rw("builders", &api::TuneOptions::builders)
+      .def_rw("sandbox", &api::TuneOptions::sandbox)
+      .def_rw("check", &api::TuneOptions::check);
+  module.def("tasks", &Tasks, nb::arg("model"), nb::arg("target"), nb::arg("warn"));
+  module.def("build", &Build, nb::arg("options"), nb::arg("warn"));
+  module.def("tune", &Tune, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
+  nb::class_<History>(module, "History")
+      .def(nb::init<const std::string&>(), nb::arg("path"))
+      .def("query", &History::Query, nb::arg("target"), nb::arg("workload"), nb::arg("device"), nb::arg("network"), nb::arg("top"))
+      .def("best", &History::Best, nb::arg("workload"), nb::arg("device"), nb::arg("target"), nb::sig("def best(self, workload: str, device: str, target: str) -> dict | None"))
+      .def("summary", &History::Summary);
+}
+
+}  // namespace diapason::python

@@ -1,0 +1,6 @@
+#include "diapason/compiler.h"
+#include "diapason/history.h"
+#include "diapason/model.h"
+#include "diapason/runtime.h"
+#include "diapason/runtime.hpp"
+#include "diapason/tuner.h"

@@ -1,0 +1,211 @@
+"""Tasks, builds, tuning and histories."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+
+import diapason as dp
+import numpy as np
+import onnx
+import pandas
+import pytest
+
+CPU = "cpu -num-cores=1"
+GEMM = {"options": {"m": 32, "n": 48, "k": 64}}
+FAST = {"min_repeat_ms": 1, "progress": False}
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory):
+    """A history of 6 trials of a product, with what the callback was told."""
+    history = tmp_path_factory.mktemp("histories") / "h.db"
+    told = []
+    result = dp.tune("gemm", CPU, history=history, trials=6, callback=told.append, **FAST, **GEMM)
+    return history, result, told
+
+
+def test_tasks_of_a_built_in_network():
+    found = dp.tasks("gemm", CPU, **GEMM)
+    assert found.target == CPU
+    (task,) = found
+    assert (task.id, task.weight, task.flops) == (1, 1, 2 * 32 * 48 * 64)
+    assert task.workload and task.sketches and task.kernels >= 1 and not task.moves_data
+    assert [one.dtype for one in found.inputs] == ["float32"] * len(found.inputs)
+
+
+def test_a_model_is_a_path_or_bytes_or_an_object(model, tmp_path):
+    path = tmp_path / "dense.onnx"
+    onnx.save(model, path)
+    lists = [dp.tasks(given, CPU, dims={"batch": [2]}) for given in (path, str(path), path.read_bytes(), model)]
+    assert len(lists[0]) >= 1
+    assert [[task.workload for task in one] for one in lists] == [[task.workload for task in lists[0]]] * 4
+    assert [(one.name, one.symbols) for one in lists[0].inputs] == [("x", ["batch", ""])]
+    assert lists[0].plans[0].sizes == {"batch": 2}
+
+
+def test_tuning_tells_how_far_it_is(tuned):
+    history, result, told = tuned
+    assert (result.progress.trials, result.progress.measured, result.progress.trial_limit) == (6, 6, 6)
+    (task,) = result.progress.tasks
+    assert task.trials == 6 and task.verified and task.best_us <= task.default_us
+    assert result.estimated_us > 0
+    (check,) = result.checks
+    assert check.ok and check.wrong_records == []
+    assert len(told) >= 2 and all(isinstance(one, dp.Progress) for one in told)
+    assert told[-1].trials == 6
+    assert [one.trials for one in told] == sorted(one.trials for one in told)
+
+
+def test_the_same_call_goes_on(tuned, tmp_path):
+    history, _, _ = tuned
+    copy = tmp_path / "h.db"
+    copy.write_bytes(history.read_bytes())
+    result = dp.tune("gemm", CPU, history=copy, trials=8, check=False, **FAST, **GEMM)
+    assert (result.progress.trials, result.progress.measured, result.checks) == (8, 2, [])
+
+
+def test_a_history_is_queried(tuned):
+    history = dp.History(tuned[0])
+    (best,) = history.query(model="gemm")
+    assert isinstance(best, dp.Record) and best.verified and best.target == CPU
+    assert best.median_us == pytest.approx(sorted(best.samples_us)[len(best.samples_us) // 2], rel=0.5)
+    assert best.median_us == pytest.approx(tuned[1].progress.tasks[0].best_us)
+    several = history.query(target="cpu", workload=best.workload[:8], top=3)
+    assert len(several) == 3 and several[0] == best
+    assert history.query(target="cuda") == []
+    assert history.best(best.workload) == best
+    assert history.best(best.workload, device=best.device, target=CPU) == best
+    assert history.best("none") is None
+    summary = history.summary()
+    assert (summary.records, summary.networks, summary.devices) == (6, ["gemm"], [best.device])
+    with pytest.raises(dp.NotFoundError, match="resnet-18"):
+        history.query(model="resnet-18")
+    with pytest.raises(ValueError, match="^the best 0 records are asked for; ask for 1 or more$"):
+        history.query(top=0)
+
+
+def test_records_become_a_table(tuned):
+    table = dp.History(tuned[0]).to_pandas(model="gemm", top=6)
+    assert isinstance(table, pandas.DataFrame) and list(table["task"]) == [table["task"][0]] * len(table)
+    assert len(table) >= 1
+
+
+def test_a_package_has_the_records_of_the_history(tuned, tmp_path):
+    history, result, _ = tuned
+    built = dp.build("gemm", CPU, out=tmp_path / "package", history=history, **GEMM)
+    (plan,) = built.plans
+    assert (plan.task_count, plan.default_count) == (1, 0)
+    assert plan.tasks[0].record == result.progress.tasks[0].best_record
+    assert plan.check.ok and plan.measured_us > 0
+    package = dp.load(built.out)
+    arrays = [np.ones(port.shape, np.float32) for port in package.inputs]
+    assert np.isfinite(package(*arrays)).all()
+
+
+def test_a_model_of_python_is_built_and_run(model, weight, tmp_path):
+    with pytest.warns(dp.DiapasonWarning, match="^there is no record of workload "):
+        built = dp.build(model, CPU, out=tmp_path / "package", dims={"batch": [1, 4]})
+    assert [plan.sizes for plan in built.plans] == [{"batch": 1}, {"batch": 4}]
+    assert all(plan.check.ok for plan in built.plans)
+    package = dp.load(built.out)
+    assert package.network == "dense"
+    x = np.random.default_rng(1).standard_normal((3, 8), dtype=np.float32)
+    np.testing.assert_allclose(package(x)[0], np.maximum(x @ weight, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_exceptions_of_the_callback_end_the_run_and_come_through(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def callback(progress):
+        assert threading.current_thread() is not threading.main_thread()
+        if progress.measured >= 2:
+            raise Enough
+
+    with pytest.raises(Enough):
+        dp.tune("gemm", CPU, history=tmp_path / "h.db", trials=10000, callback=callback, **FAST, **GEMM)
+    assert 2 <= dp.History(tmp_path / "h.db").summary().records < 10000
+
+
+INTERRUPTED = """
+import sys, diapason as dp
+def callback(progress):
+    print(progress.measured, flush=True)
+try:
+    dp.tune("gemm", "cpu -num-cores=1", history=sys.argv[1], trials=100000, callback=callback, min_repeat_ms=1, options={"m": 32, "n": 48, "k": 64})
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    history = tmp_path / "h.db"
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(history)], stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        measured = 0
+        while measured < 3:
+            line = process.stdout.readline()
+            assert line, "it ended by itself"
+            measured = int(line)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert rest.splitlines()[-1] == "interrupted"
+    assert process.returncode == 0
+    assert dp.History(history).summary().records >= measured
+
+
+def test_other_threads_run_while_it_tunes(tmp_path):
+    turns = 0
+    done = threading.Event()
+
+    def count():
+        nonlocal turns
+        while not done.wait(0.01):
+            turns += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        dp.tune("gemm", CPU, history=tmp_path / "h.db", trials=4, check=False, **FAST, **GEMM)
+    finally:
+        done.set()
+        thread.join()
+    assert turns > 20
+
+
+def test_a_line_tells_how_far_it_is(tmp_path, capfd):
+    dp.tune("gemm", CPU, history=tmp_path / "h.db", trials=3, check=False, min_repeat_ms=1, progress=True, **GEMM)
+    lines = capfd.readouterr().err.split("\r\x1b[K")
+    assert lines[-1].startswith("tuning: 3/3 trials in ") and "1 of 1 tasks timed, estimate " in lines[-1] and lines[-1].endswith("\n")
+
+
+def test_errors_have_the_text_of_the_library(tmp_path):
+    with pytest.raises(ValueError, match="'gpu'"):
+        dp.tasks("gemm", "gpu")
+    with pytest.raises(dp.NotFoundError):
+        dp.tasks(tmp_path / "none.onnx")
+    with pytest.raises(ValueError):
+        dp.tasks(b"no model")
+    with pytest.raises(TypeError, match="^a int is no model; give the path of an .onnx file, the name of a built-in network, the bytes of an ONNX file, "
+                                        "an onnx.ModelProto or a torch.export.ExportedProgram$"):
+        dp.tasks(5)
+    with pytest.raises(TypeError, match="^there is no option 'bach' of models; these are there: batch, layout, "):
+        dp.tasks("gemm", bach=1)
+    with pytest.raises(ValueError, match="^the layout is 'HWC'; give NHWC or NCHW$"):
+        dp.tasks("gemm", layout="HWC")
+    with pytest.raises(ValueError, match="^repeat is 0; give a number from 1 to 1000$"):
+        dp.tune("gemm", CPU, history=tmp_path / "h.db", repeat=0)
+    assert not (tmp_path / "h.db").exists()
+    with pytest.raises(FileNotFoundError):
+        dp.History(tmp_path / "none.db")
+
+
+def test_the_program_is_beside_the_extension():
+    import diapason._tuner
+
+    program = pathlib.Path(diapason._tuner.__file__).parent / "bin" / "diapason"
+    assert os.access(program, os.X_OK)
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20).stdout
+    assert version == f"diapason {dp.__version__}\n"
