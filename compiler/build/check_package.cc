@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -19,6 +21,9 @@ namespace diapason {
 namespace {
 
 using Place = PackageTensor::Place;
+
+// Of the largest change of an output by random errors that are larger than true ones.
+constexpr double kOfChange = 4;
 
 std::string Number(double value) {
   char text[32];
@@ -40,10 +45,14 @@ class ReferenceNetwork::Impl {
   absl::StatusOr<std::vector<Program>> Compile();
   absl::StatusOr<Program> CompileTask(int task);
   absl::Status TakeConstants();
-  absl::Status RunStep(const PackageStep& step);
+  // Unless null, `noise` changes what the step has computed at random.
+  absl::Status RunStep(const PackageStep& step, std::mt19937_64* noise);
+  absl::Status RunSteps(const std::map<std::string, Array>& inputs, std::mt19937_64* noise);
+  absl::Status TakeInputs(const std::map<std::string, Array>& inputs);
+  // Tolerances of outputs whose bounds are useless, by what random errors do.
+  absl::Status MeasureTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected);
   // The tolerances of what the step has written, from those of what it read.
   void EstimateErrors(const PackageStep& step);
-  absl::Status CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from, std::vector<uint8_t>& value);
 
   const Package package_;
   const PackageManifest& manifest_;
@@ -109,7 +118,24 @@ absl::Status ReferenceNetwork::Impl::TakeConstants() {
   return absl::OkStatus();
 }
 
-absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step) {
+// Changes each element by up to what is allowed of a result of exact operands, uniformly.
+void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
+  if (!IsFloat(result->dtype)) return;
+  const double scale = MagnitudeOf(*result);
+  for (int64_t i = 0, n = result->elements(); i < n; ++i) {
+    const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
+    if (std::isfinite(value)) result->set(i, value + share * tolerance.relative * std::max(std::fabs(value), scale));
+  }
+}
+
+// What a task computes for a part of a tensor, and the tensor.
+void PutPart(const Array& part, const OutputPlace& place, std::vector<uint8_t>& whole) {
+  const size_t bytes = BytesOf(part.dtype);
+  for (int64_t i = 0; i < part.elements(); i += place.row)
+    std::memcpy(whole.data() + place.At(i) * bytes, part.data.data() + i * bytes, place.row * bytes);
+}
+
+absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step, std::mt19937_64* noise) {
   Executable& executable = *executables_[step.task];
   const ComputeDag& dag = dags_[step.task];
   const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
@@ -137,13 +163,16 @@ absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step) {
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, executable.MakePlan());
   RETURN_IF_ERROR(plan->Run());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    std::vector<uint8_t>& value = values_[step.outputs[i]].data;
+    const Stage& stage = dag.stage(outputs[i]);
+    Array result(stage.dtype, {stage.elements()});
     const DeviceBuffer& from = *executable.buffer(executable.BufferOfStage(outputs[i]));
-    if (place.whole()) {
-      RETURN_IF_ERROR(device_.CopyOut(value.data(), from, static_cast<int64_t>(value.size())));
-    } else {
-      RETURN_IF_ERROR(CopyOutPart(dag.stage(outputs[i]), place, from, value));
-    }
+    RETURN_IF_ERROR(device_.CopyOut(result.data.data(), from, static_cast<int64_t>(result.data.size())));
+    if (noise != nullptr) AddNoise(ToleranceOf(dag, static_cast<int>(i)), *noise, &result);
+    std::vector<uint8_t>& value = values_[step.outputs[i]].data;
+    if (place.whole())
+      value = std::move(result.data);
+    else
+      PutPart(result, place, value);
   }
   return absl::OkStatus();
 }
@@ -164,34 +193,50 @@ void ReferenceNetwork::Impl::EstimateErrors(const PackageStep& step) {
   }
 }
 
-// A naive program writes its result on its own.
-absl::Status ReferenceNetwork::Impl::CopyOutPart(const Stage& stage, const OutputPlace& place, const DeviceBuffer& from,
-                                         std::vector<uint8_t>& value) {
-  const size_t bytes = BytesOf(stage.dtype);
-  std::vector<uint8_t> part(stage.elements() * bytes);
-  RETURN_IF_ERROR(device_.CopyOut(part.data(), from, static_cast<int64_t>(part.size())));
-  for (int64_t i = 0; i < stage.elements(); i += place.row)
-    std::memcpy(value.data() + place.At(i) * bytes, part.data() + i * bytes, place.row * bytes);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Impl::Run(const std::map<std::string, Array>& inputs) {
-  tolerances_.assign(values_.size(), Tolerance{});
+absl::Status ReferenceNetwork::Impl::TakeInputs(const std::map<std::string, Array>& inputs) {
   for (const PackagePort& port : manifest_.inputs) {
     const auto given = inputs.find(port.name);
     if (given == inputs.end() || given->second.dtype != port.dtype || given->second.shape != port.shape)
       return absl::InvalidArgumentError(absl::StrCat("input '", port.name, "' must be given as ", port.TypeText()));
     values_[port.tensor].data = given->second.data;
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReferenceNetwork::Impl::RunSteps(const std::map<std::string, Array>& inputs, std::mt19937_64* noise) {
+  RETURN_IF_ERROR(TakeInputs(inputs));
   for (const PackageStep& step : manifest_.steps) {
-    RETURN_IF_ERROR(RunStep(step));
-    EstimateErrors(step);
+    RETURN_IF_ERROR(RunStep(step, noise));
+    if (noise == nullptr) EstimateErrors(step);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReferenceNetwork::Impl::MeasureTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected) {
+  const auto useless = [](const Tolerance& tolerance) { return tolerance.relative > kLargestBound; };
+  if (std::none_of(expected->tolerances.begin(), expected->tolerances.end(), useless)) return absl::OkStatus();
+  std::mt19937_64 noise(1);
+  RETURN_IF_ERROR(RunSteps(inputs, &noise));
+  for (size_t i = 0; i < manifest_.outputs.size(); ++i) {
+    Tolerance& tolerance = expected->tolerances[i];
+    if (!useless(tolerance)) continue;
+    Array changed(manifest_.outputs[i].dtype, manifest_.outputs[i].shape);
+    changed.data = values_[manifest_.outputs[i].tensor].data;
+    const double change = Compare(changed, expected->values[i], tolerance).max_rel_error;
+    tolerance.relative = std::clamp(kOfChange * change, kLargestBound / 100, tolerance.relative);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Impl::Run(const std::map<std::string, Array>& inputs) {
+  tolerances_.assign(values_.size(), Tolerance{});
+  RETURN_IF_ERROR(RunSteps(inputs, nullptr));
   ExpectedOutputs expected;
   for (const PackagePort& port : manifest_.outputs) {
     expected.values.emplace_back(port.dtype, port.shape).data = values_[port.tensor].data;
     expected.tolerances.push_back(tolerances_[port.tensor]);
   }
+  RETURN_IF_ERROR(MeasureTolerances(inputs, &expected));
   return expected;
 }
 

@@ -25,7 +25,7 @@
 // Numbers that stand for infinity (the -10,000 or -3.4e38 of an attention mask) would drown all others: magnitudes leave them out.
 //
 // In a network the outputs of one task are inputs of others, with the errors that they have by then: a network's tolerance follows
-// from its tasks in order (compiler/build/check_package.h).
+// from its tasks in order, or, where that bound is of no use, from an evaluation with random errors (compiler/build/check_package.h).
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "compiler/build/check_package.h"
+#include "compiler/build/random_inputs.h"
 #include "compiler/graph/model.h"
 #include "tests/build/testing.h"
 
@@ -78,6 +80,29 @@ class BuiltinPackages : public FolderTest {
     }
   }
 };
+
+// Exponentials and quotients of a transformer's layers make bounds of errors useless; what is allowed instead must see a real fault, and
+// let what is right pass.
+TEST_F(BuiltinPackages, TolerancesOfTransformersAreOfUse) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+    ModelOptions options;
+    options.dtype = dtype;
+    options.extra = {{"layers", "2"}, {"hidden", "32"}, {"heads", "2"}, {"intermediate", "64"}, {"seq", "9"}, {"vocab", "31"}};
+    const absl::StatusOr<Network> network = LoadOptimized("bert-base", options);
+    ASSERT_TRUE(network.ok()) << network.status();
+    BuildByDefault(*network, TestTarget(TargetKind::kCpu));
+    ASSERT_FALSE(HasFatalFailure());
+    absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(Path("p"));
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    for (int seed : {1, 2, 3}) {
+      const absl::StatusOr<CheckResult> check = CheckPackage(**runner, RandomInputs((*runner)->manifest(), seed));
+      ASSERT_TRUE(check.ok()) << check.status();
+      EXPECT_TRUE(check->ok) << check->worst << ", " << check->max_rel_error << " of " << check->tolerance;
+      EXPECT_LT(check->tolerance, dtype == DType::kFloat16 ? 0.3 : 0.02) << check->max_rel_error;
+      EXPECT_GT(check->tolerance, check->max_rel_error);
+    }
+  }
+}
 
 TEST_F(BuiltinPackages, BertIsRight) {
   ExpectRight(
