@@ -26,7 +26,7 @@ Target WithoutMissing(const Target& target, const TuneJob& job) {
 }
 
 // The assembled network, by those who measured.
-absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet, History& history) {
+absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet, ::diapason::History& history) {
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans,
                    ImportPlans({job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop}, job.spec.dims));
   MeasuringJudgeOptions options{fleet.target.facts.model, job.spec.measure.build_timeout_s, 1, job.stop};
@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const 
   return CheckTunedPlans(plans, fleet.target, history, fleet.measurer->client(), options);
 }
 
-absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work, const Fleet& fleet, History& history) {
+absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work, const Fleet& fleet, ::diapason::History& history) {
   TunerOptions options = TunerOptionsFor(job.spec, work, fleet.target);
   // Only the spaces are without what is missing or left out: records keep the target as it was given.
   const Target searched = job.here ? WithoutMissing(options.target, job) : options.target;
@@ -63,7 +63,7 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
   Tuned tuned;
   ASSIGN_OR_RETURN(tuned.work, PrepareWork(job.spec, job.spec.model, {job.import, job.stop}));
   for (const std::string& warning : tuned.work.warnings) job.warn(warning);
-  ASSIGN_OR_RETURN(const std::unique_ptr<History> history, History::Open(job.history, HistoryMode::kCreate));
+  ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history, ::diapason::History::Open(job.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(tuned.work.links));
   ASSIGN_OR_RETURN(tuned.fleet, job.measure(tuned.work));
   ASSIGN_OR_RETURN(TunerOptions options, OptionsOf(job, tuned.work, tuned.fleet, *history));
