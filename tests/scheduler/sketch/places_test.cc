@@ -104,6 +104,28 @@ TEST_P(PlacesTest, CandidatesWriteTheirPartAndNothingElse) {
 INSTANTIATE_TEST_SUITE_P(Targets, PlacesTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 
+// As OneHot does: the condition reads a row and a column, the choice two scalars. Such tiles hold any number of elements.
+TEST(Places, WhatAnElementwiseTileReadsIsNotWrittenOut) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {1536}, DType::kInt64), depth = b.Constant("depth", {257}, DType::kInt64);
+  const int on = b.Constant("on", {1}), off = b.Constant("off", {1});
+  const int equal = b.Compute("equal", {1536, 257}, [&](const DagBuilder::Vars& i) { return Eq(b.At(x, {i[0]}), b.At(depth, {i[1]})); });
+  const int where = b.Compute("where", {1536, 257}, [&](const DagBuilder::Vars& i) {
+    return Select(b.At(equal, {i[0], i[1]}), b.At(on, {IntImm(0)}), b.At(off, {IntImm(0)}));
+  });
+  const ComputeDag dag = b.Build({where}).value();
+  for (const char* name : {"cpu", "opencl", "cuda -arch=sm_90"}) {
+    const Target target = Target::Parse(name).value();
+    const auto space = TaskSpace::Create(dag, target, DefaultFacts(target));
+    ASSERT_TRUE(space.ok()) << name << ": " << space.status();
+    for (int s = 0; s < (*space)->size(); ++s) {
+      const Space& one = (*space)->space(s);
+      const auto lowered = Lower(dag, one.Instantiate(one.Default()), target, DefaultFacts(target));
+      EXPECT_TRUE(lowered.ok()) << name << ": " << lowered.status();
+    }
+  }
+}
+
 int Count(const std::string& text, const std::string& word) {
   int count = 0;
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
