@@ -22,17 +22,37 @@ namespace {
 
 using Place = PackageTensor::Place;
 
-// Of the largest change of an output by random errors that are larger than true ones.
-constexpr double kOfChange = 4;
-// Magnitudes beyond that, relative to what is typical, are of masks.
-constexpr double kLargestOfNoise = 256;
-// Random errors of one task at most, relative: four steps of float16; of float32 what sums of tens of thousands of terms are off by.
-constexpr double kMostNoise = 1e-4, kMostNoiseOfHalves = 0x1p-9;
+// An output may be off by so many times its largest change under random errors.
+constexpr double kAllowedChange = 4;
+// An element that is so many times larger than typical ones belongs to a mask.
+constexpr double kMaskRatio = 256;
+// The largest relative error that is added to a task's result: four units in the last place of float16; in float32 the error of sums of tens of
+// thousands of terms.
+constexpr double kLargestNoise = 1e-4, kLargestHalfNoise = 0x1p-9;
 
 std::string Number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.9g", value);
   return text;
+}
+
+// Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be useless where a task
+// takes exponentials, and at most the limits above. The large elements of masks stay as they are.
+void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
+  if (!IsFloat(result->dtype)) return;
+  const double most = std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kLargestHalfNoise : kLargestNoise);
+  const double scale = MagnitudeOf(*result);
+  for (int64_t i = 0, n = result->elements(); i < n; ++i) {
+    const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
+    if (std::isfinite(value) && std::fabs(value) <= kMaskRatio * scale) result->set(i, value + share * most * std::max(std::fabs(value), scale));
+  }
+}
+
+// Copies a part of a tensor into the whole tensor.
+void PutPart(const Array& part, const OutputPlace& place, std::vector<uint8_t>& whole) {
+  const size_t bytes = BytesOf(part.dtype);
+  for (int64_t i = 0; i < part.elements(); i += place.row)
+    std::memcpy(whole.data() + place.At(i) * bytes, part.data.data() + i * bytes, place.row * bytes);
 }
 
 }  // namespace
@@ -49,11 +69,11 @@ class ReferenceNetwork::Impl {
   absl::StatusOr<std::vector<Program>> Compile();
   absl::StatusOr<Program> CompileTask(int task);
   absl::Status TakeConstants();
-  // Unless null, `noise` changes what the step has computed at random.
+  // With `noise` (not null) random errors are added to what the step has computed.
   absl::Status RunStep(const PackageStep& step, std::mt19937_64* noise);
   absl::Status RunSteps(const std::map<std::string, Array>& inputs, std::mt19937_64* noise);
   absl::Status TakeInputs(const std::map<std::string, Array>& inputs);
-  // Tolerances of outputs whose bounds are useless, by what random errors do.
+  // Replaces tolerances above kLargestBound by measured ones.
   absl::Status MeasureTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected);
   // The tolerances of what the step has written, from those of what it read.
   void EstimateErrors(const PackageStep& step);
@@ -120,25 +140,6 @@ absl::Status ReferenceNetwork::Impl::TakeConstants() {
   }
   tolerances_.assign(values_.size(), Tolerance{});
   return absl::OkStatus();
-}
-
-// Changes each element by up to what is allowed of a result of exact operands, uniformly. The bound of a task that takes exponentials may be
-// useless itself. What stands for infinity in a mask stays as it is.
-void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
-  if (!IsFloat(result->dtype)) return;
-  const double most = std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kMostNoiseOfHalves : kMostNoise);
-  const double scale = MagnitudeOf(*result);
-  for (int64_t i = 0, n = result->elements(); i < n; ++i) {
-    const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
-    if (std::isfinite(value) && std::fabs(value) <= kLargestOfNoise * scale) result->set(i, value + share * most * std::max(std::fabs(value), scale));
-  }
-}
-
-// What a task computes for a part of a tensor, and the tensor.
-void PutPart(const Array& part, const OutputPlace& place, std::vector<uint8_t>& whole) {
-  const size_t bytes = BytesOf(part.dtype);
-  for (int64_t i = 0; i < part.elements(); i += place.row)
-    std::memcpy(whole.data() + place.At(i) * bytes, part.data.data() + i * bytes, place.row * bytes);
 }
 
 absl::Status ReferenceNetwork::Impl::RunStep(const PackageStep& step, std::mt19937_64* noise) {
@@ -229,7 +230,7 @@ absl::Status ReferenceNetwork::Impl::MeasureTolerances(const std::map<std::strin
     Array changed(manifest_.outputs[i].dtype, manifest_.outputs[i].shape);
     changed.data = values_[manifest_.outputs[i].tensor].data;
     const double change = Compare(changed, expected->values[i], tolerance).max_rel_error;
-    tolerance.relative = std::clamp(kOfChange * change, kLargestBound / 100, tolerance.relative);
+    tolerance.relative = std::clamp(kAllowedChange * change, kLargestBound / 100, tolerance.relative);
   }
   return absl::OkStatus();
 }

@@ -204,15 +204,9 @@ constexpr Helper kHelpers[] = {
      "  const float4 v = *(const float4*)from;\n"
      "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
      "}"},
-    // Core matrices of 8 x 4 float32 for wgmma, those of the next columns 128 bytes on.
+    // Core matrices of 8 x 16 bytes for wgmma, those of the next columns 128 bytes on.
     {"core_matrices", nullptr, nullptr,
-     "{T} unsigned long long core_matrices(const float* first, unsigned stride) {\n"
-     "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
-     "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
-     "}"},
-    // The same of 8 x 8 float16.
-    {"core_matrices_of_pairs", nullptr, nullptr,
-     "{T} unsigned long long core_matrices_of_pairs(const void* first, unsigned stride) {\n"
+     "{T} unsigned long long core_matrices(const void* first, unsigned stride) {\n"
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
      "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
      "}"},

@@ -390,12 +390,17 @@ class GpuKernelPrinter : public ExprPrinter {
     return text;
   }
 
+  // The descriptor of columns in shared memory.
+  std::string ColumnsText(const StmtNode& mma, size_t operand) {
+    const ExprNode& first = *mma.operands[operand];
+    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " +
+           std::to_string(BytesOf(first.dtype) * mma.stride) + ")";
+  }
+
   void PrintGroupMmaOfHalves(const StmtNode& mma) {
     std::string text = GroupFunctionOfHalves(static_cast<int64_t>(mma.sums.size())) + "(" + SumsOf(mma);
     for (size_t i = 0; i < 4; ++i) text += ", " + Text(mma.operands[i]);
-    const ExprNode& column = *mma.operands[4];
-    Line(text + ", " + helpers_.Use("core_matrices_of_pairs") + "(" + NameOf(column.buffer) + " + " + Text(column.args[0], kSumLevel) + ", " +
-         std::to_string(2 * mma.stride) + "));");
+    Line(text + ", " + ColumnsText(mma, 4) + ");");
   }
 
   void PrintGroupMma(const StmtNode& mma) {
@@ -404,9 +409,7 @@ class GpuKernelPrinter : public ExprPrinter {
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
     for (size_t i = 8; i < 10; ++i) {
-      const ExprNode& column = *mma.operands[i];
-      text += ", " + helpers_.Use("core_matrices") + "(" + NameOf(column.buffer) + " + " + Text(column.args[0], kSumLevel) + ", " +
-              std::to_string(4 * mma.stride) + ")";
+      text += ", " + ColumnsText(mma, i);
     }
     Line(text + ", " + (mma.from_zero ? "1" : "0") + ");");
   }

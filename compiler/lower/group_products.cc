@@ -35,7 +35,7 @@ class NestBuilder::GroupEmitter {
   GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
       : nest_(nest), id_(id), first_(first), buffer_(buffer), place_(place), stage_(nest.state_.stage(id)),
         bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), intrinsic_(TensorIntrinsicOf(stage_.tensor)),
-        depth_(intrinsic_.depth()), registers_(intrinsic_.factors_per_register() == 1 ? intrinsic_.factor : DType::kInt32),
+        depth_(intrinsic_.depth()),
         values_(nest.context_[id].value) {}
 
   // What the layout of the instruction takes for granted.
@@ -87,7 +87,7 @@ class NestBuilder::GroupEmitter {
     values_ = before;
     RETURN_IF_ERROR(found);
     if (intrinsic_.parts) Declare(sums_, "sums", stage_.op.dtype, sums_used_);
-    Declare(rows_.buffer, "rows", registers_, most_factors_);
+    Declare(rows_.buffer, "rows", intrinsic_.register_type(), most_factors_);
     if (intrinsic_.parts) Declare(small_, "small", stage_.op.dtype, most_factors_);
     return MakeSeq(all);
   }
@@ -177,7 +177,7 @@ class NestBuilder::GroupEmitter {
       for (const Run& run : group.runs) {
         Select(run.tiles.front());
         std::vector<Expr> operands;
-        for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(rows_.buffer, registers_, {IntImm(at + i)}));
+        for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(rows_.buffer, intrinsic_.register_type(), {IntImm(at + i)}));
         for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
@@ -221,16 +221,10 @@ class NestBuilder::GroupEmitter {
   void Finish(const RowGroup& group, int64_t later, std::vector<Stmt>* to) {
     to->push_back(MakeGroupSync(GroupSync::kWait, later));
     for (const Run& run : group.runs) {
-      for (size_t t = 0; t < run.tiles.size(); ++t) {
-        VarMap values;
-        Select(run.tiles[t], &values);
-        for (int64_t i = 0; i < kTileSums; ++i) {
-          values[nest_.context_[id_].leaf[end_ + 1].get()] = IntImm(i / 2);
-          values[nest_.context_[id_].leaf[end_ + 2].get()] = IntImm(i % 2);
-          const Expr at = nest_.analyzer_.Simplify(Substitute(place_, values));
-          const Expr sum = Register(sums_, run.sum + kTileSums * static_cast<int64_t>(t) + i);
-          to->push_back(MakeStore(buffer_, at, Add(Load(buffer_, stage_.op.dtype, {at}), sum)));
-        }
+      const std::vector<Expr> places = PlacesOf(run);
+      for (size_t i = 0; i < places.size(); ++i) {
+        const Expr sum = Register(sums_, run.sum + static_cast<int64_t>(i));
+        to->push_back(MakeStore(buffer_, places[i], Add(Load(buffer_, stage_.op.dtype, {places[i]}), sum)));
       }
     }
   }
@@ -247,7 +241,6 @@ class NestBuilder::GroupEmitter {
   const size_t end_;  // of the loops of tiles
   const TensorIntrinsic& intrinsic_;
   const int64_t depth_;  // of a product
-  const DType registers_;
   std::vector<Expr>& values_;
   Fragments rows_, columns_;
   int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k

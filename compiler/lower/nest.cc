@@ -391,7 +391,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
         temporaries_.push_back({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, bounds_.stages[id].slots, true, 16,
                                 false, true});
       }
-      if (HasSmallParts(id)) {
+      if (state_.has_small_parts(id) && target_.kind == TargetKind::kCuda) {
         const StageBounds& b = bounds_.stages[id];
         small_parts_[id] = (*next_buffer_)++;
         temporaries_.push_back({small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});

@@ -106,7 +106,6 @@ class NestBuilder {
   bool HasReduction(int id, size_t from) const;
   bool OnTensorCores(int id) const;
   bool OnWarpgroups(int id) const;
-  bool HasSmallParts(int copy) const;
   Stmt WithAllocations(Stmt body);
   ForKind KindOf(int id, size_t position) const;
   bool EndsOuter(int id, size_t position) const;

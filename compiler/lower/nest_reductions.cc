@@ -16,12 +16,6 @@ bool NestBuilder::OnWarpgroups(int id) const {
   return OnTensorCores(id) && TensorIntrinsicOf(state_.stage(id).tensor).groups;
 }
 
-// A copy in core matrices whose elements are factors in two parts.
-bool NestBuilder::HasSmallParts(int copy) const {
-  const StageState& stage = state_.stage(copy);
-  return stage.core_matrices && OnWarpgroups(stage.attach_stage) && TensorIntrinsicOf(state_.stage(stage.attach_stage).tensor).parts;
-}
-
 // Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in registers.
 size_t NestBuilder::RegisterPosition(int id, size_t first) const {
   const StageState& stage = state_.stage(id);

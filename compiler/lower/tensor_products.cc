@@ -197,7 +197,6 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   for (size_t p = first; p < end; ++p) tiles *= b.extent[stage.order[p]];  // CheckProducts: no overflow
   const bool together = tiles * kTileSums <= kMostSums;
   const int sums = intrinsic.parts ? (*next_buffer_)++ : -1;
-  const DType registers = intrinsic.factors_per_register() == 1 ? intrinsic.factor : DType::kInt32;
   std::vector<Expr>& mine = context_[id].value;
   const std::vector<Expr> before = mine;
   std::vector<Stmt> all, products;
@@ -222,7 +221,7 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       for (int64_t i = 0; i < kTileSums; ++i) parts.push_back(intrinsic.parts ? IntImm(number * kTileSums + i) : place_of(i));
       for (Fragments& operand : operands) {
         const int64_t at = FragmentAt(id, &operand, k);
-        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i) parts.push_back(Load(operand.buffer, registers, {IntImm(at + i)}));
+        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i) parts.push_back(Load(operand.buffer, intrinsic.register_type(), {IntImm(at + i)}));
       }
       const int64_t run = together ? kLongestRunOfK : depth;
       products.push_back(MakeMma(stage.tensor, intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
@@ -251,8 +250,8 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
     temporaries_.push_back({id, absl::StrCat(name, id), dtype, Scope::kLocal, elements, true, 0});
   };
   if (intrinsic.parts) declare(sums, "sums", stage.op.dtype, tiles * kTileSums);
-  declare(operands[0].buffer, "rows", registers, most[0]);
-  declare(operands[1].buffer, "columns", registers, most[1]);
+  declare(operands[0].buffer, "rows", intrinsic.register_type(), most[0]);
+  declare(operands[1].buffer, "columns", intrinsic.register_type(), most[1]);
   return MakeSeq(all);
 }
 

@@ -88,6 +88,13 @@ std::vector<int> State::Producers(int id) const {
   return result;
 }
 
+bool State::has_small_parts(int copy) const {
+  const StageState& stage = stages_[copy];
+  if (!stage.core_matrices || stage.attach != StageState::Attach::kAt) return false;
+  const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(stages_[stage.attach_stage].tensor));
+  return products != nullptr && products->groups && products->parts;
+}
+
 std::vector<int> State::Consumers(int id) const {
   std::vector<int> result;
   for (int other : topological_) {

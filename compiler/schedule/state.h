@@ -89,6 +89,8 @@ class State {
   // Kernels may start before those that they depend on have ended.
   Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
+  // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts lies beside it.
+  bool has_small_parts(int copy) const;
   // Stages that read `id`, looking at bodies as they are now (an inlined stage has no readers).
   std::vector<int> Consumers(int id) const;
   std::vector<int> Producers(int id) const;

@@ -24,27 +24,27 @@ enum class TensorMode : uint8_t {
   kGroupHalf = 4,
 };
 
-// A product of m rows, 8 or more columns and `depth` elements of k, sums in float32. In registers, lane 4 * g + q of a warp holds of
-// the rows g and g + 8 the elements of k that lie in words q and q + 4 of a run of 32 bytes, of column g the same, and the sums of
-// rows g and g + 8 and columns 2q and 2q + 1 (PTX, "Matrix fragments for mma.m16n8k8" and "m16n8k16"). So what the types have in
-// common is the number of bytes.
+// A product over depth() elements of k, with float32 sums. Lane 4 * g + q of a warp holds words q and q + 4 (of 4 bytes, along k) of rows g
+// and g + 8 of one operand and of column g of the other, and the sums of rows g and g + 8 and columns 2q and 2q + 1 (PTX, "Matrix
+// fragments for mma.m16n8k8" and "m16n8k16"): in bytes the layout is the same for all types.
 struct TensorIntrinsic {
   TensorMode mode;
   bool groups;       // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
   bool parts;        // three products of the large and the small part of each factor
   DType factor;      // of both operands
   int first_arch;    // of NVIDIA's, as in sm_80
-  // Of the time of float32 multiply-adds, of the issue slots of them, and of the loads of operands that they would need: for the
-  // analytic estimate.
+  // For the analytic estimate, relative to the same multiply-adds in float32: time, issue slots, loads of operands.
   double fma, issue, loads;
-  // Of warpgroups, per multiply-add: wavefronts of shared memory that the columns take.
+  // Warpgroups: wavefronts of shared memory for the columns, per multiply-add.
   double shared = 0;
 
-  // Elements of k.
+  // Elements of k in one product.
   int64_t depth() const { return 32 / BytesOf(factor); }
-  // Of one row of a matrix of 8 rows, the unit in which ldmatrix and wgmma read shared memory.
+  // Elements in one row of a core matrix (8 rows of 16 bytes), the unit that ldmatrix and wgmma read from shared memory.
   int64_t row() const { return depth() / 2; }
   int64_t factors_per_register() const { return 4 / BytesOf(factor); }
+  // Element type of buffers that hold factors in registers: narrow factors are packed into 32-bit words.
+  DType register_type() const { return factors_per_register() == 1 ? factor : DType::kInt32; }
 };
 
 absl::Span<const TensorIntrinsic> TensorIntrinsics();

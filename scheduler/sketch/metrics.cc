@@ -128,7 +128,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     k.unrolled = std::max(k.unrolled, unrolled);
     if (stage.attach != StageState::Attach::kAt) continue;
     int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
-    if (target_.kind == TargetKind::kCuda && stage.core_matrices && stage.op.dtype == DType::kFloat32)
+    if (target_.kind == TargetKind::kCuda && state.has_small_parts(id))
       bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
     if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
     if (summed_[id] >= 0) {

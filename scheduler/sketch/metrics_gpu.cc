@@ -62,7 +62,7 @@ void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork*
   const auto elements = static_cast<double>(bounds.stages[id].elements());
   sum->issue += w.warp_executions * (12.0 / w.lanes + 2);
   sum->shared_time += w.warp_executions / w.lanes;
-  if (stage.core_matrices && stage.op.dtype == DType::kFloat32 && target_.kind == TargetKind::kCuda) {
+  if (skeleton_->state().has_small_parts(id) && target_.kind == TargetKind::kCuda) {
     // What was copied is read again, cut and stored.
     sum->issue += w.warp_executions * (3 + 3 / w.lanes);
     sum->shared_time += w.warp_executions * 2 / w.lanes;

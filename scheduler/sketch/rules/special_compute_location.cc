@@ -14,7 +14,7 @@ class SpecialComputeLocation : public SketchRule {
     if (s.attach != StageState::Attach::kRoot || draft.state().Consumers(stage).size() != 1) return Answer::kSkip;
     const TileInfo* reader = draft.TiledReader(stage);
     if (!reader || reader->reduce_loop >= 0 || reader->attach.empty()) return Answer::kSkip;
-    if (!draft.state().stage(reader->stage).op.reduces()) return Answer::kSkip;  // a tile of any size, which is not written out
+    if (!draft.state().stage(reader->stage).op.reduces()) return Answer::kSkip;  // too large to unroll
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {

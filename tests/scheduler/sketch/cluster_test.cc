@@ -50,19 +50,6 @@ std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {
   return decisions;
 }
 
-// float16 in memory, sums in float32.
-ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k) {
-  DagBuilder b;
-  const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
-  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(Cast(DType::kFloat32, b.At(x, {i[0], r[0]})), Cast(DType::kFloat32, b.At(w, {r[0], i[1]})));
-  });
-  const int y = b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
-    return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
-  });
-  return b.Build({y}).value();
-}
-
 TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
   const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
   const std::map<std::string, size_t> expected{
@@ -172,7 +159,7 @@ TEST(ClusterReduction, EachBlockRunsItsShareAsAPipeline) {
 }
 
 TEST(ClusterReduction, SumsHalvesInFloat) {
-  const ComputeDag dag = HalfProduct(20, 24, 100);
+  const ComputeDag dag = testing::MatMulOfHalves(20, 24, 100);
   const testing::Reference reference = testing::MakeReference(dag, 9);
   auto device = OpenDevice(kOpenCl);
   ASSERT_TRUE(device.ok()) << device.status();

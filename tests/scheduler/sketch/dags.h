@@ -91,14 +91,16 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
   return b.Build({y}).value();
 }
 
-// A product of float16 matrices, with sums in float32.
+// relu of a product: float16 in memory, sums in float32.
 inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
   const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
     return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
   });
-  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat16, b.At(c, {i[0], i[1]})); })}).value();
+  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
+    return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
+  })}).value();
 }
 
 // A product of two inputs.

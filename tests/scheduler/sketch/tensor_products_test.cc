@@ -19,30 +19,23 @@ namespace {
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 
 // x[m][k] or x[k][m] by w[k][n] or w[n][k], the factors in either order.
-ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, Combiner combiner = Combiner::kSum) {
+ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, Combiner combiner = Combiner::kSum,
+                   DType dtype = DType::kFloat32) {
   DagBuilder b;
-  const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k});
-  const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n});
+  const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, dtype);
+  const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, dtype);
   const int c = b.Reduce("c", {m, n}, {k}, combiner, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    const Expr left = x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]});
-    const Expr right = w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]});
+    const Expr left = testing::InFloat32(x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]}));
+    const Expr right = testing::InFloat32(w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]}));
     return swapped ? Mul(right, left) : Mul(left, right);
   });
-  return b.Build({c}).value();
+  if (dtype == DType::kFloat32) return b.Build({c}).value();
+  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(dtype, b.At(c, {i[0], i[1]})); })}).value();
 }
 
 // The same of float16 operands, with a sum in float32 that is stored as float16.
 ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped) {
-  DagBuilder b;
-  const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, DType::kFloat16);
-  const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, DType::kFloat16);
-  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    const Expr left = Cast(DType::kFloat32, x_by_k ? b.At(x, {r[0], i[0]}) : b.At(x, {i[0], r[0]}));
-    const Expr right = Cast(DType::kFloat32, w_by_n ? b.At(w, {i[1], r[0]}) : b.At(w, {r[0], i[1]}));
-    return swapped ? Mul(right, left) : Mul(left, right);
-  });
-  const int y = b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat16, b.At(c, {i[0], i[1]})); });
-  return b.Build({y}).value();
+  return Product(m, n, k, x_by_k, w_by_n, swapped, Combiner::kSum, DType::kFloat16);
 }
 
 // Decisions drawn at random, with some said.
@@ -198,19 +191,18 @@ DeviceFacts FewCores() {
   return facts;
 }
 
-TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
-  std::mt19937 random(11);
+// Products by warpgroups in all orders of the operands, by pipelines of so many slots and so deep steps.
+void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int32_t, int32_t>>& pipelines, uint32_t seed) {
+  std::mt19937 random(seed);
   for (int form = 0; form < 8; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
-    const ComputeDag dag = Product(70, 66, 40, x_by_k, w_by_n, form & 4);
+    const ComputeDag dag = Product(70, 66, k, x_by_k, w_by_n, form & 4, Combiner::kSum, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     // One operand has k innermost.
     ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
     if (task->Find("direct/wgmma") < 0) continue;
     const Space* space = &task->space(task->Find("direct/wgmma"));
-    // Pipelines of two slots and of more, and one step alone, with two runs of k.
-    const std::vector<std::pair<int32_t, int32_t>> pipelines = {{2, 8}, {3, 8}, {4, 8}, {3, 16}, {2, 64}};
     for (int n : {0, 1}) {
       const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
       const std::vector<int32_t> decisions =
@@ -223,27 +215,13 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
   }
 }
 
+TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
+  // Pipelines of two slots and of more, and one step alone, with two runs of k.
+  ExpectGroupsCompute(40, DType::kFloat32, {{2, 8}, {3, 8}, {4, 8}, {3, 16}, {2, 64}}, 11);
+}
+
 TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
-  std::mt19937 random(12);
-  for (int form = 0; form < 8; ++form) {
-    const bool x_by_k = form & 1, w_by_n = form & 2;
-    const ComputeDag dag = HalfProduct(70, 66, 88, x_by_k, w_by_n, form & 4);
-    const testing::Reference expected = testing::MakeReference(dag, 7);
-    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
-    ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
-    if (task->Find("direct/wgmma") < 0) continue;
-    const Space* space = &task->space(task->Find("direct/wgmma"));
-    const std::vector<std::pair<int32_t, int32_t>> pipelines = {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}};
-    for (int n : {0, 1}) {
-      const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
-      const std::vector<int32_t> decisions =
-          Draw(*space, {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}}, random);
-      const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
-      ASSERT_TRUE(lowered.ok()) << lowered.status();
-      SCOPED_TRACE(::testing::Message() << form << " " << stages << " " << depth);
-      ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
-    }
-  }
+  ExpectGroupsCompute(88, DType::kFloat16, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
 }
 
 TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
