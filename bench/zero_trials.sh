@@ -17,7 +17,7 @@ trap 'rm -rf "$folder"' EXIT
 failed=0
 for network in "${networks[@]}"; do
   if "$program" build "$network" --target "$target" --out "$folder/$network" >"$folder/log" 2>&1 &&
-    "$program" run "$folder/$network" --check --bench --min-repeat-ms 20 --json >"$folder/run.json" 2>"$folder/log"; then
+    "$program" run "$folder/$network" --check --bench --duration 0.5 --json >"$folder/run.json" 2>"$folder/log"; then
     python3 - "$network" "$folder/run.json" <<'PYTHON'
 import json, sys
 run = json.load(open(sys.argv[2]))

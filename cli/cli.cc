@@ -75,6 +75,7 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddTune(app, chosen);
   AddBuild(app, chosen);
   AddRun(app, chosen);
+  AddInspect(app, chosen);
   AddQuery(app, chosen);
   AddHistory(app, chosen);
   AddExplain(app, chosen);

@@ -48,7 +48,7 @@ void AddBuiltinFlags(CLI::App* command, ModelFlags* flags) {
             "--" + name, [flags, name = name](const std::string& value) { flags->extra[name] = value; },
             absl::StrCat(about.first, " (", of, ")"))
         ->type_name("N")
-        ->group("Options of built-in networks");
+        ->group("");  // `diapason networks NAME` shows them
   }
   command
       ->add_option_function<std::vector<std::string>>(
@@ -62,8 +62,7 @@ void AddBuiltinFlags(CLI::App* command, ModelFlags* flags) {
               flags->extra[pair.substr(0, equals)] = pair.substr(equals + 1);
             }
           },
-          "Any option of a built-in network as NAME=VALUE, for example seed=7")
-      ->group("Options of built-in networks")
+          "Option of a built-in network (`diapason networks NAME` lists them), for example image=64; may be repeated")
       ->type_name("NAME=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -113,26 +112,30 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value
   return command->add_option(name, *value, help)->check(check)->type_name("X");
 }
 
+void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_help) {
+  AddWhole(command, "--batch", &flags->batch, 1, 1 << 20, "First extent of every input (default: the model's, or 1)");
+  command->add_option("--input-shape", flags->input_shapes, "Shape of an input, NAME=1x3x224x224; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("NAME=SHAPE");
+  AddDimFlag(command, &flags->dims, dim_help);
+  AddBuiltinFlags(command, flags);
+}
+
 void AddModelFlags(CLI::App* command, ModelFlags* flags) {
   command->add_option("MODEL", flags->model, "An .onnx file, or a built-in network (`diapason networks`)")
       ->required()
       ->type_name("");
-  AddWhole(command, "--batch", &flags->batch, 1, 1 << 20, "First extent of every input (default: the model's, or 1)");
   command->add_option("--layout", flags->layout, "NHWC (default) or NCHW: layout of images inside the network")
       ->check(OneOf({"NHWC", "NCHW"}))
       ->type_name("LAYOUT");
   command->add_option("--dtype", flags->dtype, "float32 (default), or float16 for weights and activations")
       ->check(OneOf({"float32", "float16"}))
       ->type_name("TYPE");
-  command->add_option("--input-shape", flags->input_shapes, "Shape of an input, NAME=1x3x224x224; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("NAME=SHAPE");
-  AddDimFlag(command, &flags->dims,
+  AddSizeFlags(command, flags,
              "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the powers of two in it and 1.5 "
              "times these; may be repeated, each combination of sizes is a plan of the package");
   command->add_flag("--strict", flags->strict, "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
-  AddBuiltinFlags(command, flags);
 }
 
 ImportLimits ImportFlags::limits() const {

@@ -40,6 +40,8 @@ struct ImportFlags {
 };
 
 void AddModelFlags(CLI::App* command, ModelFlags* flags);
+// Of these, what gives a model its sizes: --batch, --input-shape, --dim and the options of built-in networks.
+void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_help);
 // --import-memory and --import-seconds.
 void AddImportFlags(CLI::App* command, ImportFlags* flags);
 // --target, required.

@@ -1,4 +1,4 @@
-// diapason run: runs a package, checks it against the naive evaluation of its network, and times it.
+// diapason run: runs a package, checks it against the naive evaluation of its network and against files, and times it.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <ostream>
 #include <set>
 #include <utility>
@@ -15,9 +14,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "cli/command.h"
+#include "cli/compare_file.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "cli/tensor_file.h"
+#include "compiler/build/bench_package.h"
 #include "compiler/build/check_package.h"
 #include "compiler/build/open_package.h"
 #include "compiler/build/package.h"
@@ -33,29 +34,14 @@ using Json = nlohmann::ordered_json;
 
 struct RunFlags {
   std::string package, output_dir;
-  std::vector<std::string> inputs;  // NAME=FILE
-  std::vector<std::string> dims;    // SYMBOL=SIZES
-  int64_t random_seed = 0, repeat = 10;
-  double min_repeat_ms = 100;
+  std::vector<std::string> inputs;       // NAME=FILE
+  std::vector<std::string> dims;         // SYMBOL=SIZES
+  std::vector<std::string> comparisons;  // OUTPUT=FILE
+  int64_t random_seed = 0, iterations = 10, repeat = 10;
+  double tolerance = -1;  // below 0: not given
+  double duration = 3, warm_up_ms = 200, min_repeat_ms = 100;
   bool check = false, bench = false, json = false;
 };
-
-struct Latency {
-  double mean = 0, median = 0, std = 0;
-  std::vector<double> samples;  // all in seconds
-};
-
-Latency LatencyOf(const Timing& timing) {
-  Latency latency;
-  latency.samples = timing.samples;
-  latency.median = MedianSeconds(timing);
-  const double count = static_cast<double>(timing.samples.size());
-  latency.mean = std::accumulate(timing.samples.begin(), timing.samples.end(), 0.0) / count;
-  double squares = 0;
-  for (double sample : timing.samples) squares += (sample - latency.mean) * (sample - latency.mean);
-  latency.std = count > 1 ? std::sqrt(squares / (count - 1)) : 0;
-  return latency;
-}
 
 // Files of float64 are what a model takes whose inputs have become float32.
 absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags, const Package& package) {
@@ -115,8 +101,9 @@ absl::StatusOr<std::vector<SymbolSizes>> CombinationsToRun(const RunFlags& flags
   RETURN_IF_ERROR(CheckDimChoices(all));
   std::vector<SymbolSizes> combinations;
   for (const DimCombination& combination : CombinationsOf(all)) combinations.push_back(combination.sizes);
-  if (combinations.size() > 1 && !flags.output_dir.empty())
-    return absl::InvalidArgumentError(absl::StrCat("--output-dir takes the outputs of one run, and there would be ", combinations.size(),
+  const char* const of_one_run = !flags.output_dir.empty() ? "--output-dir" : !flags.comparisons.empty() ? "--compare" : nullptr;
+  if (combinations.size() > 1 && of_one_run != nullptr)
+    return absl::InvalidArgumentError(absl::StrCat(of_one_run, " takes the outputs of one run, and there would be ", combinations.size(),
                                                    ": choose the sizes with --dim or inputs"));
   return combinations;
 }
@@ -146,9 +133,33 @@ struct RunReport {
   std::vector<PackagePort> outputs;
   int paths = 1;  // on which kernels run side by side
   double tasks_seconds = 0, expected_seconds = 0;  // 0: not known
-  std::optional<Latency> latency;
+  std::optional<PackageBench> bench;
   std::optional<CheckResult> check;
+  std::vector<FileComparison> comparisons;
 };
+
+Json LatencyJson(const PackageBench& bench) {
+  const Distribution d = DistributionOf(bench.runs);
+  return {{"runs", bench.runs.size()}, {"mean", d.mean * 1e6}, {"median", d.p50 * 1e6}, {"std", d.std * 1e6}, {"min", d.min * 1e6},
+          {"max", d.max * 1e6}, {"p50", d.p50 * 1e6}, {"p90", d.p90 * 1e6}, {"p99", d.p99 * 1e6}};
+}
+
+Json ThroughputJson(const PackageBench& bench) {
+  Json samples = Json::array();
+  for (double sample : bench.back_to_back.samples) samples.push_back(sample * 1e6);
+  return {{"runs_per_s", bench.RunsPerSecond()}, {"runs_per_sample", bench.back_to_back.number}, {"samples_us", samples}};
+}
+
+Json ComparisonsJson(const std::vector<FileComparison>& comparisons) {
+  Json list = Json::array();
+  for (const FileComparison& one : comparisons) {
+    const Comparison& c = one.comparison;
+    list.push_back({{"output", one.output}, {"file", one.file}, {"ok", c.ok}, {"elements", one.elements}, {"differing", one.differing},
+                    {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
+                    {"tolerance", c.tolerance}, {"worst", one.worst}});
+  }
+  return list;
+}
 
 Json JsonOf(const RunReport& report) {
   Json outputs = Json::array();
@@ -159,11 +170,9 @@ Json JsonOf(const RunReport& report) {
   if (!report.sizes.empty()) json = {{"sizes", report.sizes}, {"given", report.given}};
   json["outputs"] = outputs;
   json["paths"] = report.paths;
-  if (report.latency.has_value()) {
-    const Latency& l = *report.latency;
-    Json samples = Json::array();
-    for (double sample : l.samples) samples.push_back(sample * 1e6);
-    json["latency_us"] = {{"mean", l.mean * 1e6}, {"median", l.median * 1e6}, {"std", l.std * 1e6}, {"samples", samples}};
+  if (report.bench.has_value()) {
+    json["latency_us"] = LatencyJson(*report.bench);
+    json["throughput"] = ThroughputJson(*report.bench);
   }
   if (report.tasks_seconds > 0) json["tasks_us"] = report.tasks_seconds * 1e6;
   if (report.expected_seconds > 0) json["estimated_us"] = report.expected_seconds * 1e6;
@@ -172,6 +181,7 @@ Json JsonOf(const RunReport& report) {
     json["check"] = {{"ok", c.ok}, {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
                      {"tolerance", c.tolerance}, {"worst", c.worst}};
   }
+  if (!report.comparisons.empty()) json["compare"] = ComparisonsJson(report.comparisons);
   return json;
 }
 
@@ -185,6 +195,16 @@ void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
   out << Json{{"plans", plans}}.dump(2) << "\n";
 }
 
+void PrintBench(std::ostream& out, const RunReport& report) {
+  const Distribution d = DistributionOf(report.bench->runs);
+  if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
+  out << "latency p50 " << Duration(d.p50) << ", p90 " << Duration(d.p90) << ", p99 " << Duration(d.p99) << " (mean " << Duration(d.mean) << ", min "
+      << Duration(d.min) << ", max " << Duration(d.max) << ") of " << Count(static_cast<int64_t>(report.bench->runs.size()), "run") << "\n"
+      << "throughput " << Digits(report.bench->RunsPerSecond()) << " runs/s back to back\n";
+  if (report.expected_seconds > 0) out << "estimated latency " << Duration(report.expected_seconds) << "\n";
+  if (report.tasks_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.tasks_seconds) << "\n";
+}
+
 void PrintText(std::ostream& out, const RunReport& report) {
   if (!report.sizes.empty()) {
     out << "plan " << SizesText(report.sizes)
@@ -195,14 +215,8 @@ void PrintText(std::ostream& out, const RunReport& report) {
     out << "check " << (report.check->ok ? "ok" : "FAILED") << absl::StrFormat(": largest error %.3g, ", report.check->max_abs_error)
         << absl::StrFormat("%.3g of the output's magnitude (allowed: %.3g)\n", report.check->max_rel_error, report.check->tolerance);
   }
-  if (report.latency.has_value()) {
-    const Latency& l = *report.latency;
-    if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
-    out << "latency mean " << Duration(l.mean) << ", median " << Duration(l.median) << ", std " << Duration(l.std) << " of "
-        << Count(l.samples.size(), "sample") << "\n";
-    if (report.expected_seconds > 0) out << "estimated latency " << Duration(report.expected_seconds) << "\n";
-    if (report.tasks_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.tasks_seconds) << "\n";
-  }
+  for (const FileComparison& one : report.comparisons) out << VerdictText(one) << "\n";
+  if (report.bench.has_value()) PrintBench(out, report);
 }
 
 // The plan for these sizes, run, timed and checked as the flags say.
@@ -224,13 +238,11 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
   report.tasks_seconds = plan.estimated_seconds();
   report.expected_seconds = plan.latency_seconds;
   if (!flags.output_dir.empty()) RETURN_IF_ERROR(WriteOutputs(flags.output_dir, report.outputs, outputs));
+  ASSIGN_OR_RETURN(const auto files_to_compare, ParseComparisons(flags.comparisons));
+  ASSIGN_OR_RETURN(report.comparisons, CompareWithFiles(files_to_compare, report.outputs, outputs, flags.tolerance));
   if (flags.bench) {
-    TimingOptions timing;
-    timing.repeat = static_cast<int>(flags.repeat);
-    timing.min_repeat_ms = flags.min_repeat_ms;
-    timing.max_seconds = std::numeric_limits<double>::infinity();
-    ASSIGN_OR_RETURN(const Timing measured, runner->Bench(timing));
-    report.latency = LatencyOf(measured);
+    ASSIGN_OR_RETURN(report.bench, BenchPackage(*runner, {flags.warm_up_ms * 1e-3, flags.duration, flags.iterations,
+                                                          static_cast<int>(flags.repeat), flags.min_repeat_ms}));
   }
   if (flags.check) {
     ASSIGN_OR_RETURN(report.check, CheckPackage(*runner, inputs));
@@ -238,7 +250,23 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
   return report;
 }
 
+// What was compared and differs is an error of the command.
+absl::Status Verdict(const RunFlags& flags, const RunReport& report) {
+  const std::string with = report.sizes.empty() ? "" : absl::StrCat(" with ", SizesText(report.sizes));
+  if (report.check.has_value() && !report.check->ok)
+    return absl::DataLossError(absl::StrCat(flags.package, " computes a wrong result", with, " (", report.check->worst,
+                                            "); build it again, and report a bug if that does not help"));
+  for (const FileComparison& one : report.comparisons) {
+    if (one.comparison.ok) continue;
+    return absl::DataLossError(absl::StrCat("output '", one.output, "'", with, " differs from ", one.file, " in ", one.differing, " of ",
+                                            Count(one.elements, "element"), " (", one.worst,
+                                            "); --check compares with the network itself, --tolerance allows more"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunRun(const RunFlags& flags, Session& session) {
+  RETURN_IF_ERROR(ParseComparisons(flags.comparisons).status());
   ASSIGN_OR_RETURN(Package package, OpenPackage(flags.package));
   ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> plans, PlanRunner::Load(std::move(package)));
   ASSIGN_OR_RETURN(const auto files, ReadInputs(flags, plans->package()));
@@ -252,13 +280,20 @@ absl::Status RunRun(const RunFlags& flags, Session& session) {
   for (const RunReport& report : reports) {
     if (!flags.json) PrintText(session.out, report);
   }
-  for (const RunReport& report : reports) {
-    if (!report.check.has_value() || report.check->ok) continue;
-    const std::string with = report.sizes.empty() ? "" : absl::StrCat(" with ", SizesText(report.sizes));
-    return absl::DataLossError(absl::StrCat(flags.package, " computes a wrong result", with, " (", report.check->worst,
-                                            "); build it again, and report a bug if that does not help"));
-  }
+  for (const RunReport& report : reports) RETURN_IF_ERROR(Verdict(flags, report));
   return absl::OkStatus();
+}
+
+// Each of them asks for the measurement.
+void AddBenchFlags(CLI::App* command, RunFlags* flags) {
+  const std::string group = "Measuring";
+  command->add_flag("--bench", flags->bench, "Measure latency (percentiles of runs one by one) and throughput (runs back to back)")->group(group);
+  const auto bench = [flags](const std::string&) { flags->bench = true; };
+  AddNumber(command, "--duration", &flags->duration, 0, "Seconds to measure runs one by one (default 3)")->group(group)->each(bench);
+  AddWhole(command, "--iterations", &flags->iterations, 1, 1'000'000'000, "Runs one by one, at least (default 10)")->group(group)->each(bench);
+  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0, "Length of the runs before, which do not count (default 200)")->group(group)->each(bench);
+  AddWhole(command, "--repeat", &flags->repeat, 1, 100'000, "Samples of runs back to back (default 10)")->group(group);
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of such a sample in ms, at least (default 100)")->group(group);
 }
 
 }  // namespace
@@ -281,9 +316,16 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
            "Seed of the inputs that no file is given for (default 0)");
   command->add_option("--output-dir", flags->output_dir, "Folder for the outputs, as NAME.npy")->type_name("DIR");
   command->add_flag("--check", flags->check, "Compare the outputs with the naive evaluation of the network");
-  command->add_flag("--bench", flags->bench, "Measure the latency");
-  AddWhole(command, "--repeat", &flags->repeat, 1, 100'000, "Samples of --bench (default 10)");
-  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of a sample in ms, at least (default 100)");
+  command
+      ->add_option("--compare", flags->comparisons, "Compare an output with a file, OUTPUT=FILE with a .npy or ONNX .pb tensor; may be repeated. The exit "
+                                                    "status is 0 only if all agree")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("OUTPUT=FILE");
+  AddNumber(command, "--tolerance", &flags->tolerance, 0,
+            "What --compare allows: an error of so much of the larger of the element and the output's root mean square (default 0.001, 0.01 for "
+            "float16); integers must be equal");
+  AddBenchFlags(command, flags.get());
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunRun(*flags, session); }; });
 }

@@ -70,8 +70,8 @@ build/bin/diapason build "$model" --target "$target" --history "$out/none.db" --
 step build "$model" --target "$target" --history "$history" --out "$out/tuned"
 step run "$out/tuned" --check --bench
 
-build/bin/diapason run "$out/default" --check --bench --json >"$out/default.json"
-build/bin/diapason run "$out/tuned" --check --bench --json >"$out/tuned.json"
+build/bin/diapason run "$out/default" --check --bench --duration 1 --json >"$out/default.json"
+build/bin/diapason run "$out/tuned" --check --bench --duration 1 --json >"$out/tuned.json"
 python3 - "$out/default.json" "$out/tuned.json" "$model" "$target" <<'PYTHON'
 import json, sys
 

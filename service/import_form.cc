@@ -303,4 +303,54 @@ absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model) {
   return absl::OkStatus();
 }
 
+namespace {
+
+void PortToProto(const DescribedPort& port, v1::DescribedPort& message) {
+  message.set_name(port.name);
+  message.set_dtype(port.dtype);
+  message.set_has_shape(port.has_shape);
+  message.mutable_shape()->Assign(port.shape.begin(), port.shape.end());
+  for (const std::string& symbol : port.symbols) message.add_symbols(symbol);
+}
+
+absl::StatusOr<DescribedPort> PortFromProto(const v1::DescribedPort& message) {
+  DescribedPort port{message.name(), message.dtype(), message.has_shape(), {message.shape().begin(), message.shape().end()},
+                     {message.symbols().begin(), message.symbols().end()}};
+  const bool negative = std::any_of(port.shape.begin(), port.shape.end(), [](int64_t extent) { return extent < 0; });
+  if (negative || port.shape.size() != port.symbols.size()) return Damaged("a port that is none");
+  return port;
+}
+
+}  // namespace
+
+void ToProto(const ModelDescription& described, v1::ImportedDescription& message) {
+  message.set_name(described.name);
+  message.set_opset(described.opset);
+  for (const DescribedPort& port : described.inputs) PortToProto(port, *message.add_inputs());
+  for (const DescribedPort& port : described.outputs) PortToProto(port, *message.add_outputs());
+  for (const auto& [name, count] : described.operators) {
+    v1::ImportedDescription::Operator& one = *message.add_operators();
+    one.set_name(name);
+    one.set_count(count);
+  }
+  message.set_parameters(described.parameters);
+  message.set_weights_bytes(described.weights_bytes);
+}
+
+absl::StatusOr<ModelDescription> FromProto(const v1::ImportedDescription& message) {
+  ModelDescription described;
+  described.name = message.name();
+  described.opset = message.opset();
+  for (const v1::DescribedPort& port : message.inputs()) {
+    ASSIGN_OR_RETURN(described.inputs.emplace_back(), PortFromProto(port));
+  }
+  for (const v1::DescribedPort& port : message.outputs()) {
+    ASSIGN_OR_RETURN(described.outputs.emplace_back(), PortFromProto(port));
+  }
+  for (const v1::ImportedDescription::Operator& one : message.operators()) described.operators[one.name()] = one.count();
+  described.parameters = message.parameters();
+  described.weights_bytes = message.weights_bytes();
+  return described;
+}
+
 }  // namespace diapason

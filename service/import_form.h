@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/describe_model.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
 #include "service/import_model.h"
@@ -15,6 +16,7 @@ namespace diapason {
 
 namespace v1 {
 class ImportedCuts;
+class ImportedDescription;
 class ImportedNetwork;
 class ImportJob;
 class ImportReply;
@@ -37,5 +39,9 @@ absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istre
 void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding, v1::ImportReply& reply);
 // DataLoss when they make no sense.
 absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model);
+
+void ToProto(const ModelDescription& described, v1::ImportedDescription& message);
+// DataLoss when it makes no sense.
+absl::StatusOr<ModelDescription> FromProto(const v1::ImportedDescription& message);
 
 }  // namespace diapason

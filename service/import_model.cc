@@ -47,6 +47,20 @@ class Import {
   }
 
   absl::StatusOr<ImportedModel> Run() {
+    ASSIGN_OR_RETURN(const v1::ImportReply reply, Ask(Job()));
+    return Read(reply);
+  }
+
+  absl::StatusOr<ModelDescription> Describe() {
+    v1::ImportJob job = Job();
+    job.set_describe(true);
+    ASSIGN_OR_RETURN(const v1::ImportReply reply, Ask(job));
+    return FromProto(reply.description());
+  }
+
+ private:
+  // What the process replies, if it is no failure.
+  absl::StatusOr<v1::ImportReply> Ask(const v1::ImportJob& job) {
     ASSIGN_OR_RETURN(scratch_, ScratchFolder::Create());
     ChildOptions options;
     options.program = limits_.program;
@@ -55,13 +69,17 @@ class Import {
     options.max_message_bytes = kMaxReplyBytes;
     killed_before_ = SystemOutOfMemoryKills();
     ASSIGN_OR_RETURN(child_, ChildProcess::Spawn(options));
-    child_->Send(Job());
+    child_->Send(job);
     ASSIGN_OR_RETURN(const std::string answer, Answer());
     child_->Kill();  // it has nothing left to do
-    return Read(answer);
+    v1::ImportReply reply;
+    if (!reply.ParseFromString(answer)) return absl::DataLossError("the process that read the model answered nonsense");
+    if (!reply.has_failure()) return reply;
+    const int code = reply.failure().code();
+    const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+    return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, reply.failure().message());
   }
 
- private:
   v1::ImportJob Job() const {
     v1::ImportJob job;
     std::error_code ignored;
@@ -127,15 +145,7 @@ class Import {
                                 "; this is a fault of diapason's, please report it with the model"));
   }
 
-  absl::StatusOr<ImportedModel> Read(const std::string& answer) const {
-    v1::ImportReply reply;
-    if (!reply.ParseFromString(answer)) return absl::DataLossError("the process that read the model answered nonsense");
-    if (reply.has_failure()) {
-      const int code = reply.failure().code();
-      const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-      return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-                          reply.failure().message());
-    }
+  absl::StatusOr<ImportedModel> Read(const v1::ImportReply& reply) const {
     ImportedModel model;
     ASSIGN_OR_RETURN(model.cuts, FromProto(reply.cuts()));
     RETURN_IF_ERROR(TakeInputs(reply, model));
@@ -169,5 +179,7 @@ SymbolSizes ImportedModel::Sizes() const {
 }
 
 absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request) { return Import(request).Run(); }
+
+absl::StatusOr<ModelDescription> DescribeModelFile(const ImportRequest& request) { return Import(request).Describe(); }
 
 }  // namespace diapason

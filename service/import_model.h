@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/describe_model.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/padding.h"
@@ -61,6 +62,9 @@ struct ImportedModel {
 // it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by `stop`. The calling thread
 // must not end before it returns, nor does it.
 absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request);
+
+// What the model takes and gives, without compiling it. Of the request, model, options, limits and `stop` count. Errors as ImportModel, of what is read.
+absl::StatusOr<ModelDescription> DescribeModelFile(const ImportRequest& request);
 
 // The main function of the process, with the socket as `fd`. Returns the exit status.
 int ImporterMain(int fd);

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/describe_model.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/padding.h"
@@ -134,6 +135,11 @@ absl::Status CheckMask(const std::string& mask, const std::vector<ImportedInput>
 
 absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   ASSIGN_OR_RETURN(const ModelOptions options, FromProto(job));
+  if (job.describe()) {
+    ASSIGN_OR_RETURN(const ModelDescription described, DescribeModel(job.model(), options));
+    ToProto(described, *reply.mutable_description());
+    return absl::OkStatus();
+  }
   std::vector<ModelInput> declared;
   ASSIGN_OR_RETURN(Network imported, LoadModel(job.model(), options, &declared));
   std::vector<ImportedInput> inputs = InputsOf(imported, declared);

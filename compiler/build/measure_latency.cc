@@ -8,7 +8,7 @@
 namespace diapason {
 namespace {
 
-// As many and as long as `diapason run --bench` takes by default would keep a build of a slow network waiting.
+// As long as `diapason run --bench` takes by default would keep a build of a slow network waiting.
 constexpr int kSamples = 5;
 constexpr double kSampleMs = 20, kMostSeconds = 2;
 

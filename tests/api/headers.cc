@@ -1,5 +1,6 @@
 #include "diapason/compiler.h"
 #include "diapason/history.h"
+#include "diapason/inspect.h"
 #include "diapason/model.h"
 #include "diapason/runtime.h"
 #include "diapason/runtime.hpp"

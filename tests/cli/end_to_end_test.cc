@@ -87,12 +87,12 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   const CliResult built = Cli(Args("build", {"--history", Path("h.db"), "--out", Path("package"), "--json"}));
   EXPECT_EQ(built.err, "");
   EXPECT_EQ(built.json()["tasks"][0]["record"], best[0]["id"]);
-  const CliResult run = Cli({"run", Path("package"), "--check", "--bench", "--repeat", "3", "--min-repeat-ms", "1", "--json"});
+  const CliResult run = Cli({"run", Path("package"), "--check", "--duration", "0.01", "--json"});
   ASSERT_EQ(run.code, 0) << run.err;
   const auto ran = run.json();
   EXPECT_EQ(ran["outputs"][0]["shape"], (nlohmann::json{32, 48}));
   EXPECT_EQ(ran["outputs"][0]["dtype"], "float32");
-  EXPECT_EQ(ran["latency_us"]["samples"].size(), 3u);
+  EXPECT_GT(ran["latency_us"]["p50"], 0);
   EXPECT_EQ(ran["check"]["ok"], true);
   EXPECT_LT(ran["check"]["max_rel_error"], 1e-4);
 }
@@ -120,7 +120,7 @@ TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
   EXPECT_NEAR(build({"--no-measure"})["estimated_us"], ratio * tasks, 1e-6 * tasks);
   const auto resumed = Tune("4").json();
   EXPECT_NEAR(resumed["estimated_us"], ratio * static_cast<double>(resumed["tasks_us"]), 1e-6 * tasks);
-  const auto ran = Cli({"run", Path("package"), "--bench", "--repeat", "1", "--min-repeat-ms", "1", "--json"}).json();
+  const auto ran = Cli({"run", Path("package"), "--json"}).json();
   EXPECT_NEAR(ran["estimated_us"], ratio * tasks, 1e-6 * tasks);
   EXPECT_NEAR(ran["tasks_us"], tasks, 1e-6 * tasks);
 

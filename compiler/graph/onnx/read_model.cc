@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -225,11 +226,7 @@ absl::Status RefuseExternalData(const onnx::GraphProto& graph) {
   return RefuseExternalData(graph.node());
 }
 
-}  // namespace
-
-absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data) {
-  google::protobuf::LogSilencer silence;
-  OnnxModel model;
+absl::StatusOr<onnx::ModelProto> ParseModel(std::istream& bytes) {
   onnx::ModelProto proto;
   if (!proto.ParseFromIstream(&bytes)) {
     return absl::InvalidArgumentError("it is no ONNX model, or it was cut off: export or download it again");
@@ -237,6 +234,29 @@ absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& 
   if (!proto.has_graph()) {
     return absl::InvalidArgumentError("it has no graph, or it was cut off: export or download it again");
   }
+  return proto;
+}
+
+// By the sizes that it says; nothing for a type that we do not have.
+void CountWeights(const onnx::TensorProto& tensor, OnnxSignature& signature) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  int64_t elements = 1;
+  for (const int64_t extent : tensor.dims()) {
+    if (extent < 0 || (extent > 0 && elements > kMost / extent)) return;
+    elements *= extent;
+  }
+  const absl::StatusOr<DType> dtype = StorageOfOnnx(tensor.data_type());
+  if (!dtype.ok()) return;
+  signature.parameters += elements;
+  signature.weights_bytes += elements * BytesOf(*dtype);
+}
+
+}  // namespace
+
+absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data) {
+  google::protobuf::LogSilencer silence;
+  OnnxModel model;
+  ASSIGN_OR_RETURN(onnx::ModelProto proto, ParseModel(bytes));
   RETURN_IF_ERROR(ReadOpsets(proto, model));
   if (!external_data) {
     RETURN_IF_ERROR(RefuseExternalData(proto.graph()));
@@ -245,6 +265,36 @@ absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& 
   RETURN_IF_ERROR(ReadFunctions(proto, directory, model));
   RETURN_IF_ERROR(ReadGraph(*proto.mutable_graph(), directory, model));
   return model;
+}
+
+absl::StatusOr<OnnxSignature> ReadOnnxSignature(std::istream& bytes) {
+  google::protobuf::LogSilencer silence;
+  ASSIGN_OR_RETURN(const onnx::ModelProto proto, ParseModel(bytes));
+  OnnxModel opsets;
+  RETURN_IF_ERROR(ReadOpsets(proto, opsets));
+  const onnx::GraphProto& graph = proto.graph();
+  OnnxSignature signature;
+  signature.name = graph.name();
+  signature.opset = opsets.opset();
+  std::set<std::string> initialized;
+  for (const onnx::TensorProto& tensor : graph.initializer()) {
+    initialized.insert(tensor.name());
+    CountWeights(tensor, signature);
+  }
+  for (const onnx::ValueInfoProto& info : graph.input()) {
+    if (initialized.contains(info.name())) continue;
+    ASSIGN_OR_RETURN(OnnxInput input, InputOf(info));
+    signature.inputs.push_back(std::move(input));
+  }
+  for (const onnx::ValueInfoProto& info : graph.output()) {
+    absl::StatusOr<OnnxInput> declared = InputOf(info);
+    signature.outputs.push_back({info.name(), declared.ok() ? std::optional(*std::move(declared)) : std::nullopt});
+  }
+  for (const onnx::NodeProto& node : graph.node()) {
+    const std::string domain = DomainOf(node.domain());
+    ++signature.operators[domain.empty() ? node.op_type() : absl::StrCat(domain, ".", node.op_type())];
+  }
+  return signature;
 }
 
 }  // namespace diapason
