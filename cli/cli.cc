@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "cli/command.h"
 #include "api/version.h"
+#include "base/nearest.h"
+#include "cli/command.h"
 
 namespace diapason {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitInterrupted = 130;  // as shells report a program ended by Ctrl-C
+constexpr int kExitNoReader = 141;     // and one ended by SIGPIPE
 
 constexpr char kFooter[] =
     "First steps:\n"
@@ -31,14 +33,39 @@ std::string OneLine(std::string text) {
 
 void PrintError(std::ostream& err, const std::string& message) { err << "error: " << OneLine(message) << "\n"; }
 
-// For the mend "see `diapason tune --help`".
-std::string HelpCommand(const CLI::App& app) {
-  std::string command = "diapason";
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-    at = at->get_subcommands().front();
-    absl::StrAppend(&command, " ", at->get_name());
+// The command that was recognized, and its names from the program's on.
+struct Recognized {
+  const CLI::App* command;
+  std::string name = "diapason";
+};
+Recognized DeepestCommand(const CLI::App& app) {
+  Recognized found{&app};
+  while (!found.command->get_subcommands().empty()) {
+    found.command = found.command->get_subcommands().front();
+    absl::StrAppend(&found.name, " ", found.command->get_name());
   }
-  return absl::StrCat("`", command, " --help`");
+  return found;
+}
+
+std::vector<std::string> CommandsOf(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; })) names.push_back(one->get_name());
+  return names;
+}
+
+// "--target" and the like, hidden ones too.
+std::vector<std::string> FlagsOf(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options([](const CLI::Option*) { return true; }))
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// `unknown argument --taget`, with what it may have been. A value may be behind "=".
+std::string UnknownArgument(const CLI::App& command, const std::string& extra, const std::string& help) {
+  const std::string flag = extra.substr(0, extra.find('='));
+  const bool is_flag = flag.rfind("--", 0) == 0;
+  return absl::StrCat("unknown argument ", extra, "; ", is_flag ? DidYouMean(flag, FlagsOf(command)) : "", help, " lists those that it takes");
 }
 
 // The first argument that nothing took.
@@ -49,7 +76,8 @@ std::string FirstExtra(const CLI::App& app) {
 
 // What the parser did not like, said in one sentence with the mend.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
-  const std::string help = HelpCommand(app), extra = FirstExtra(app), what = OneLine(error.what());
+  const Recognized recognized = DeepestCommand(app);
+  const std::string help = absl::StrCat("`", recognized.name, " --help`"), extra = FirstExtra(app), what = OneLine(error.what());
   if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
     // "--trials: 0: give ..." begins with the flag's name.
     const size_t colon = what.find(": ");
@@ -57,12 +85,13 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
   }
   const bool lacks_command = what == "A subcommand is required";
   if (lacks_command && extra.empty()) return absl::StrCat("no command is given; ", help, " lists them");
-  if (lacks_command) return absl::StrCat("unknown command ", extra, "; ", help, " lists them");
+  if (lacks_command)
+    return absl::StrCat("unknown command ", extra, "; ", DidYouMean(extra, CommandsOf(*recognized.command)), help, " lists them");
+  // What is missing was mistyped, most likely.
+  if (extra.rfind("--", 0) == 0) return UnknownArgument(*recognized.command, extra, help);
   const size_t required = what.find(" is required");
   if (required != std::string::npos) return absl::StrCat(what.substr(0, required), " is missing; ", help, " shows what to give");
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    return absl::StrCat("unknown argument ", extra, "; ", help, " lists those that it takes");
-  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return UnknownArgument(*recognized.command, extra, help);
   const size_t missing = what.find(" required");
   if (missing != std::string::npos) return absl::StrCat(what.substr(0, what.find(':')), " needs a value behind it; see ", help);
   return absl::StrCat(what, "; see ", help);
@@ -114,9 +143,10 @@ int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream
   CommandBody chosen;
   AddCommands(app, chosen);
   app.footer(kFooter);  // behind the commands, which would inherit it
-  // A report that did not get through is no success.
+  // A report that did not get through is no success, but whoever reads no further (`| head`) knows that.
   const auto finish = [&] {
     if (out.flush()) return 0;
+    if (environment.out_has_no_reader && environment.out_has_no_reader()) return kExitNoReader;
     PrintError(err, "the report could not be written to its end; send standard output to a place with room");
     return kExitFailure;
   };

@@ -16,11 +16,14 @@ struct CliEnvironment {
   bool err_is_terminal = false;        // the same, for `tune --json`, whose view goes to err
   // Columns and rows of the terminal, asked at each redraw; absent: 80 by 24.
   std::function<std::pair<int, int>()> terminal_size;
+  // Whether `out` is a pipe whose reader has gone; absent: it is not.
+  std::function<bool()> out_has_no_reader;
 };
 
 // Runs one command. `args` are those behind the program's name. Reports go to `out`, errors (one sentence each) and warnings
 // to `err`. Returns the exit code: 0 on success, 2 for arguments that make no command, 130 when stopped by Ctrl-C,
-// 1 for every other failure. One call at a time.
+// 141 without a word when the report's reader went away (as shells report a program ended by SIGPIPE), 1 for every
+// other failure. One call at a time.
 int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
            const CliEnvironment& environment = {});
 

@@ -5,11 +5,13 @@
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/launch_flags.h"
@@ -17,10 +19,12 @@
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
+#include "cli/waiting.h"
 #include "compiler/tensor/check.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/service_client.h"
 #include "service/worker_pool.h"
+#include "worker/fleet_status.h"
 
 namespace diapason {
 namespace {
@@ -169,6 +173,52 @@ absl::Status Verdict(const v1::Job& job) {
   return absl::OkStatus();
 }
 
+// Tells once in a while why a job does not get on.
+class WaitingTeller {
+ public:
+  WaitingTeller(ServiceClient& client, const JobFlags& flags, Session& session) : client_(client), flags_(flags), session_(session) {}
+
+  // After a while without a new measurement. What was told is told again only after something else was.
+  void Look(const v1::Job& job) {
+    const auto now = std::chrono::steady_clock::now();
+    if (job.progress().measured() != measured_) {
+      measured_ = job.progress().measured();
+      since_ = now;
+      told_.clear();
+    }
+    if (now - since_ < kPatience || now - asked_ < kPatience) return;
+    asked_ = now;
+    const std::optional<std::string> why = Ask(job);
+    if (why.has_value() && *why != told_) Warn(session_, *why);
+    told_ = why.value_or("");
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{3};
+
+  // What cannot be asked (a token without that right, an old service) is not known.
+  std::optional<std::string> Ask(const v1::Job& job) {
+    const v1::TuneSpec& spec = job.spec();
+    WaitingJob waiting{job.state() == v1::JOB_STATE_QUEUED, 0, spec.target(), spec.device(), {spec.labels().begin(), spec.labels().end()},
+                       client_.tracker()};
+    if (waiting.queued) {
+      if (const absl::StatusOr<std::vector<v1::Job>> jobs = client_.List(); jobs.ok())
+        for (const v1::Job& other : *jobs) waiting.running_jobs += other.state() == v1::JOB_STATE_RUNNING ? 1 : 0;
+    }
+    std::optional<FleetStatus> fleet;
+    if (const auto credentials = DialWith("--service", client_.tracker(), flags_.security); credentials.ok())
+      if (absl::StatusOr<FleetStatus> status = AskFleetStatus(client_.tracker(), 1, *credentials); status.ok()) fleet = *std::move(status);
+    return WhyWaiting(waiting, fleet);
+  }
+
+  ServiceClient& client_;
+  const JobFlags& flags_;
+  Session& session_;
+  int64_t measured_ = -1;
+  std::chrono::steady_clock::time_point since_, asked_;
+  std::string told_;
+};
+
 // Follows a job to its end, or until Ctrl-C or the end of the command's own workers, which leave the job alone.
 absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, const std::atomic<bool>& used_up,
                    Session& session) {
@@ -180,13 +230,16 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   v1::Job job;
   std::string told;
   std::set<std::string> warned;
-  while (!stop && !used_up) {
+  WaitingTeller waiting(client, flags, session);
+  const auto unread = [&] { return !session.out && !flags.json; };  // nobody looks any more
+  while (!stop && !used_up && !unread()) {
     ASSIGN_OR_RETURN(job, client.Get(id, job.version(), 1));
     if (!job.text().empty() && job.text() != told && !HasEnded(job)) Warn(session, job.text());
     told = job.text();
     for (const std::string& warning : job.progress().warnings())
       if (warned.insert(warning).second) Warn(session, warning);
     if (HasEnded(job)) break;
+    waiting.Look(job);
     if (job.has_progress()) view.Update(SnapshotOf(job));
   }
   if (job.has_progress()) view.Finish(SnapshotOf(job));
@@ -256,6 +309,49 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
                   TimeText(job.submitted_at()), job.owner().empty() ? "-" : job.owner(), job.text()});
   }
   session.out << table.ToString() << Count(static_cast<int64_t>(jobs.size()), "job") << "\n";
+  return absl::OkStatus();
+}
+
+void PrintJob(std::ostream& out, const v1::Job& job) {
+  const v1::JobProgress& p = job.progress();
+  out << "job " << job.id() << " is " << JobStateName(job) << (job.text().empty() ? "" : ": ") << job.text() << "\n"
+      << "model      " << job.spec().model() << " for " << job.spec().target() << "\n";
+  if (!job.owner().empty()) out << "owner      " << job.owner() << "\n";
+  out << "submitted  " << TimeText(job.submitted_at()) << ", started " << TimeText(job.started_at()) << ", ended " << TimeText(job.ended_at()) << "\n"
+      << "trials     " << p.trials();
+  if (job.spec().trials() > 0) out << " of " << job.spec().trials();
+  out << ", " << p.failed() << " failed, " << Digits(p.trials_per_second()) << "/s";
+  if (job.spec().seconds() > 0) out << ", for " << ClockText(p.seconds()) << " of " << ClockText(job.spec().seconds());
+  out << "\n";
+  if (p.has_estimated_us()) {
+    out << "latency    " << Duration(p.estimated_us() * 1e-6);
+    if (p.has_estimated_default_us()) out << ", with default schedules " << Duration(p.estimated_default_us() * 1e-6);
+    out << "\n";
+  }
+  for (const auto& [kind, count] : p.errors()) out << "errors     " << kind << " " << count << "\n";
+  for (const std::string& warning : p.warnings()) out << "warning    " << warning << "\n";
+  if (!p.stopped().empty()) out << "stopped    " << p.stopped() << "\n";
+  if (p.has_network_check()) out << NetworkCheckText(p.network_check()) << "\n";
+}
+
+void PrintJobTasks(std::ostream& out, const v1::Job& job) {
+  TextTable table({{"id", true}, {"task"}, {"weight", true}, {"trials", true}, {"default us", true}, {"best us", true}, {"sketch of the best"}});
+  for (const v1::TaskProgress& task : job.progress().tasks()) {
+    table.AddRow({absl::StrCat(task.id()), task.name(), absl::StrFormat("%g", task.weight()), absl::StrCat(task.trials()), Digits(task.default_us()),
+                  Digits(task.best_us()), task.has_best_us() && !task.verified() ? task.sketch() + " (not verified)" : task.sketch()});
+  }
+  if (job.progress().tasks_size() > 0) out << "\n" << table.ToString();
+}
+
+absl::Status RunShow(const JobFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
+  ASSIGN_OR_RETURN(const v1::Job job, client->Get(flags.job));
+  if (flags.json) {
+    session.out << JobJson(job).dump(2) << "\n";
+  } else {
+    PrintJob(session.out, job);
+    PrintJobTasks(session.out, job);
+  }
   return absl::OkStatus();
 }
 
@@ -349,6 +445,7 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   jobs->require_subcommand(1);
   auto flags = std::make_shared<JobFlags>();
   AddJobCommand(jobs, chosen, "list", "All jobs, newest first", &RunList, flags);
+  AddJobCommand(jobs, chosen, "show", "One job: its state, its tasks and what was warned of", &RunShow, flags);
   AddLaunchFlags(AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags),
                  &flags->launch);
   AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);

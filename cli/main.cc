@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -17,11 +18,16 @@ std::pair<int, int> TerminalSize() {
   return {80, 24};
 }
 
+bool OutHasNoReader() {
+  pollfd out{STDOUT_FILENO, POLLOUT, 0};
+  return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A limit of file sizes that is reached and a pipe that nobody reads are errors of the write, told as such, and not the
-  // end of the process: measurements that come back meanwhile are kept.
+  // A limit of file sizes that is reached and a pipe that nobody reads are errors of the write and not the end of the process: measurements
+  // that come back meanwhile are kept.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> args(argv + 1, argv + argc);
@@ -31,5 +37,6 @@ int main(int argc, char** argv) {
   environment.out_is_terminal = isatty(STDOUT_FILENO) != 0;
   environment.err_is_terminal = isatty(STDERR_FILENO) != 0;
   environment.terminal_size = TerminalSize;
+  environment.out_has_no_reader = OutHasNoReader;
   return diapason::RunCli(args, std::cout, std::cerr, environment);
 }

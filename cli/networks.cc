@@ -1,22 +1,28 @@
 // diapason networks: the built-in networks and their options.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/table.h"
 #include "compiler/graph/builtin.h"
+#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {
 
-void PrintJson(std::ostream& out) {
+struct NetworksFlags {
+  std::string name;
+  bool json = false;
+};
+
+void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
   nlohmann::ordered_json networks = nlohmann::ordered_json::array();
-  for (const BuiltinInfo& network : BuiltinNetworks()) {
+  for (const BuiltinInfo& network : shown) {
     nlohmann::ordered_json options = nlohmann::ordered_json::array();
     for (const BuiltinOption& option : network.options) {
       options.push_back({{"name", option.name}, {"default", option.fallback}, {"help", option.help}});
@@ -26,48 +32,52 @@ void PrintJson(std::ostream& out) {
   out << nlohmann::ordered_json{{"networks", networks}}.dump(2) << "\n";
 }
 
-// One line an option; networks that share it, with its default, share the line.
-TextTable OptionsTable() {
-  std::vector<std::pair<BuiltinOption, std::vector<std::string>>> shared;
-  for (const BuiltinInfo& network : BuiltinNetworks()) {
-    for (const BuiltinOption& option : network.options) {
-      auto same = std::find_if(shared.begin(), shared.end(), [&](const auto& other) {
-        return other.first.name == option.name && other.first.fallback == option.fallback && other.first.help == option.help;
-      });
-      if (same == shared.end()) same = shared.insert(shared.end(), {option, {}});
-      same->second.push_back(network.name);
-    }
-  }
-  TextTable table({{"option"}, {"default", true}, {"meaning"}, {"of"}});
-  for (const auto& [option, networks] : shared) {
-    const bool all = networks.size() == BuiltinNetworks().size();
-    const bool many = networks.size() > 3;
-    table.AddRow({option.name, option.fallback, option.help,
-                  all ? "all" : many ? absl::StrCat(networks.front(), " to ", networks.back()) : absl::StrJoin(networks, ", ")});
-  }
-  return table;
-}
-
 void PrintText(std::ostream& out) {
   TextTable names({{"network"}, {"what it is"}});
   for (const BuiltinInfo& network : BuiltinNetworks()) names.AddRow({network.name, network.help});
-  out << names.ToString() << "\n"
-      << OptionsTable().ToString() << "\nGive options as --set NAME=VALUE; all networks take --batch, --layout, --dtype and "
-      << "--input-shape too.\n";
+  out << names.ToString() << "\n`diapason networks NAME` lists the options of one\n";
+}
+
+void PrintOne(std::ostream& out, const BuiltinInfo& network) {
+  TextTable options({{"option"}, {"default", true}, {"meaning"}});
+  for (const BuiltinOption& option : network.options) options.AddRow({option.name, option.fallback, option.help});
+  out << network.name << ": " << network.help << "\n\n" << options.ToString()
+      << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape are there for all networks.\n";
+}
+
+absl::StatusOr<BuiltinInfo> Find(const std::string& name) {
+  std::vector<std::string> names;
+  for (const BuiltinInfo& network : BuiltinNetworks()) {
+    if (network.name == name) return network;
+    names.push_back(network.name);
+  }
+  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names), "`diapason networks` lists them"));
+}
+
+absl::Status RunNetworks(const NetworksFlags& flags, Session& session) {
+  std::vector<BuiltinInfo> shown = BuiltinNetworks();
+  if (!flags.name.empty()) {
+    ASSIGN_OR_RETURN(const BuiltinInfo network, Find(flags.name));
+    shown = {network};
+  }
+  if (flags.json) {
+    PrintJson(session.out, shown);
+  } else if (flags.name.empty()) {
+    PrintText(session.out);
+  } else {
+    PrintOne(session.out, shown.front());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddNetworks(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("networks", "List the built-in networks and their options");
-  auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "One JSON document instead of text");
-  command->callback([&chosen, json] {
-    chosen = [json](Session& session) {
-      *json ? PrintJson(session.out) : PrintText(session.out);
-      return absl::OkStatus();
-    };
-  });
+  CLI::App* command = app.add_subcommand("networks", "List the built-in networks, or the options of one");
+  auto flags = std::make_shared<NetworksFlags>();
+  command->add_option("NAME", flags->name, "Network whose options are shown (default: all networks, without options)")->type_name("");
+  command->add_flag("--json", flags->json, "One JSON document instead of text");
+  command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunNetworks(*flags, session); }; });
 }
 
 }  // namespace diapason

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/nearest.h"
 #include "compiler/graph/builtin_networks.h"
 #include "compiler/tensor/check.h"
 
@@ -187,31 +187,10 @@ const std::vector<Builtin>& Table() {
   return table;
 }
 
-// Number of characters to insert, delete or replace.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row.back();
-}
-
 absl::Status UnknownName(const std::string& name) {
   std::vector<std::string> names;
   for (const Builtin& b : Table()) names.push_back(b.name);
-  auto distance = [&](const std::string& candidate) { return EditDistance(name, candidate); };
-  const std::string& nearest =
-      *std::min_element(names.begin(), names.end(),
-                        [&](const std::string& a, const std::string& b) { return distance(a) < distance(b); });
-  std::string hint = distance(nearest) <= 3 ? absl::StrCat("did you mean '", nearest, "'? ") : "";
-  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", hint, "give an .onnx file or one of ",
+  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names), "give an .onnx file or one of ",
                                           absl::StrJoin(names, ", ")));
 }
 
@@ -234,8 +213,8 @@ absl::StatusOr<BuiltinArgs> ArgsFor(const Builtin& builtin, const ModelOptions& 
   }
   for (const auto& [name, value] : options.extra) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name,
-                                                   "': its options are ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name, "': ", DidYouMean(name, names),
+                                                   "its options are ", absl::StrJoin(names, ", ")));
   }
   return args;
 }

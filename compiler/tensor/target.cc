@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/nearest.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -51,6 +52,13 @@ bool IsCudaArch(const std::string& text) {  // sm_90, sm_90a
   return digits >= 2 && (suffix == 0 || (suffix == 1 && (text.back() == 'a' || text.back() == 'f')));
 }
 
+// What other compilers call these kinds, and names that were mistyped.
+std::string KindHint(const std::string& word) {
+  if (word == "gpu" || word == "nvidia" || word == "nvptx") return "did you mean 'cuda'? ";
+  if (word == "llvm" || word == "host" || word == "x86") return "did you mean 'cpu'? ";
+  return DidYouMean(word, {"cpu", "opencl", "cuda"});
+}
+
 class TargetParser {
  public:
   explicit TargetParser(const std::string& text) : text_(text) {}
@@ -70,7 +78,7 @@ class TargetParser {
       target_.kind = kind;
       return absl::OkStatus();
     }
-    return Invalid(text_, absl::StrCat("unknown kind '", word, "': use cpu, opencl or cuda"));
+    return Invalid(text_, absl::StrCat("unknown kind '", word, "': ", KindHint(word), "use cpu, opencl or cuda"));
   }
 
   absl::Status ReadAttribute(const std::string& word) {
@@ -80,8 +88,8 @@ class TargetParser {
     if (name == "-libs" && !Knows(name))
       return Invalid(text_, "only cuda has libraries to call: leave -libs out, or use cuda");
     if (!Knows(name))
-      return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", NameOf(target_.kind), " takes ",
-                                         AttributesOf(target_.kind)));
+      return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", DidYouMean(name, KnownAttributes()), NameOf(target_.kind),
+                                         " takes ", AttributesOf(target_.kind)));
     if (name == "-strict-fp32" && equals != std::string::npos)
       return Invalid(text_, "the attribute '-strict-fp32' takes no value: write it alone");
     if (value.empty() && name != "-strict-fp32")
@@ -99,6 +107,12 @@ class TargetParser {
     }
     if (name == "-num-cores") return ReadNumber(name, value, 1, kMaxCores, &target_.num_cores);
     return ReadNumber(name, value, 0, kMaxDevice, &target_.device);
+  }
+
+  std::vector<std::string> KnownAttributes() const {
+    std::vector<std::string> names = {"-mcpu", "-num-cores", "-device", "-arch", "-libs", "-strict-fp32"};
+    std::erase_if(names, [&](const std::string& name) { return !Knows(name); });
+    return names;
   }
 
   bool Knows(const std::string& name) const {

@@ -69,7 +69,7 @@ TEST_F(BadInput, UnknownNetworks) {
 }
 
 TEST_F(BadInput, UnknownTargets) {
-  ExpectError(Tune({}, "gemm", "gpu"), "target \"gpu\": unknown kind 'gpu': use cpu, opencl or cuda");
+  ExpectError(Tune({}, "gemm", "gpu"), "target \"gpu\": unknown kind 'gpu': did you mean 'cuda'? use cpu, opencl or cuda");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--without", "strassen,direct"}),
               "--without has 'direct', which is no algorithm that can be left out; name one or more of gemm,rows,strassen,winograd");
   ExpectError(Tune({}, "gemm", "cpu -foo=1"),

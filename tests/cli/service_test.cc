@@ -39,6 +39,27 @@ class ServiceCli : public FleetCli {
   int services_ = 0;
 };
 
+TEST_F(ServiceCli, AWatcherIsToldWhyNothingHappens) {
+  auto service = Serve();
+  const std::string address = service->Address();
+  ASSERT_NE(address, "") << service->err();
+  Process watcher(Submit(address, "4", "32", {"--wait"}), Path("watcher"));
+  const std::string told = "warning: no cpu device is registered; start one with `diapason worker --tracker " + address + " --devices cpu`\n";
+  ASSERT_TRUE(WaitFor([&] { return watcher.err().find(told) != std::string::npos; })) << watcher.err();
+  const CliResult shown = Cli({"jobs", "show", "1", "--service", address});
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_EQ(shown.out.rfind("job 1 is running\nmodel      gemm for cpu -num-cores=1\nsubmitted  2", 0), 0u) << shown.out;
+  EXPECT_NE(shown.out.find("\ntrials     0 of 4, 0 failed, "), std::string::npos) << shown.out;
+  auto worker = Worker(address, "worker");
+  EXPECT_EQ(watcher.Wait(), 0) << watcher.err();
+  EXPECT_EQ(watcher.err().find(told, watcher.err().find(told) + 1), std::string::npos) << "once is enough\n" << watcher.err();
+  const CliResult done = Cli({"jobs", "show", "1", "--service", address});
+  EXPECT_NE(done.out.find("\nstopped    all trials are done\n"), std::string::npos) << done.out;
+  EXPECT_NE(done.out.find("\nid  task "), std::string::npos) << done.out;
+  EXPECT_EQ(Cli({"jobs", "show", "1", "--service", address, "--json"}).json()["state"], "done");
+  ExpectError(Cli({"jobs", "show", "7", "--service", address}), "there is no job 7; `diapason jobs list` shows those there are");
+}
+
 TEST_F(ServiceCli, TunesBuildsAndAnswersForItsHistory) {
   auto service = Serve();  // with a tracker of its own
   const std::string address = service->Address();

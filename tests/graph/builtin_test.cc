@@ -243,6 +243,8 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
        "unknown network 'transformer': give an .onnx file or one of " + all},
       {"gemm", Extra("q", "1"), absl::StatusCode::kInvalidArgument,
        "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed"},
+      {"gemm", Extra("sede", "1"), absl::StatusCode::kInvalidArgument,
+       "network 'gemm' has no option 'sede': did you mean 'seed'? its options are m, n, k, constant, bias, relu, seed"},
       {"gemm", Extra("m", "0"), absl::StatusCode::kInvalidArgument,
        "option 'm' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576"},
       {"gemm", Extra("m", "ten"), absl::StatusCode::kInvalidArgument,
