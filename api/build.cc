@@ -122,7 +122,8 @@ class Builder {
       ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
     }
     ASSIGN_OR_RETURN(built.kernels, compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
-    WarnOfDefaults(built.assembly, records);
+    NoteDefaults(built.assembly, records);
+    if (built.check.has_value() && !built.check->right) TellDefaults();
     if (built.check.has_value() && !built.check->right) {
       const std::string sizes = built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
       return absl::DataLossError(absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
@@ -130,9 +131,19 @@ class Builder {
     return built;
   }
 
+  // Warns of the tasks of all plans that got the default schedule for want of a record: of each, or how many these are.
+  void TellDefaults() {
+    if (defaults_.size() > 1 && !options_.list_defaults) {
+      defaults_ = {absl::StrCat(defaults_.size(), " of ", told_.size(), " tasks have no verified record on target ", resolved_.target.ToString(),
+                                "; their default schedules are used, which may be slow (--verbose lists them)")};
+    }
+    for (const std::string& sentence : defaults_) Warn(options_.hooks, sentence);
+    defaults_.clear();
+  }
+
  private:
   // Why tasks get the default schedule, each once.
-  void WarnOfDefaults(const Assembly& assembly, const RecordsByWorkload& records) {
+  void NoteDefaults(const Assembly& assembly, const RecordsByWorkload& records) {
     for (size_t i = 0; i < assembly.records.size(); ++i) {
       const ::diapason::Task& task = assembly.partition.tasks[i];
       if (!told_.insert(task.workload_key).second) continue;
@@ -144,10 +155,10 @@ class Builder {
         Warn(options_.hooks,
              absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (", why->second, "); the default schedule is used"));
       } else if (records.contains(task.workload_key)) {
-        Warn(options_.hooks, absl::StrCat("the records of ", workload,
-                                          " were not verified yet; the default schedule is used, tune again to have them verified"));
+        defaults_.push_back(absl::StrCat("the records of ", workload,
+                                         " were not verified yet; the default schedule is used, tune again to have them verified"));
       } else {
-        Warn(options_.hooks, absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
+        defaults_.push_back(absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
       }
     }
   }
@@ -157,7 +168,8 @@ class Builder {
   absl::StatusOr<std::unique_ptr<Device>> device_;
   BuildShelf shelf_;
   AssemblyCompiler compiler_;
-  std::set<std::string> told_;  // workloads so far
+  std::set<std::string> told_;         // workloads so far
+  std::vector<std::string> defaults_;  // sentences that were not told yet
 };
 
 std::optional<double> Microseconds(double seconds) { return seconds > 0 ? std::optional<double>(seconds * 1e6) : std::nullopt; }
@@ -230,6 +242,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   for (const ImportedPlan& plan : loaded) {
     ASSIGN_OR_RETURN(Built built, builder.Build(plan));
     plans.push_back(std::move(built));
+    if (plans.size() == loaded.size()) builder.TellDefaults();
     RETURN_IF_ERROR(CheckStop(options.hooks, "the package was built"));
   }
   std::vector<PackageRequest> requests;

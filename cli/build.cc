@@ -9,6 +9,7 @@
 #include "api/build_from.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -25,8 +26,9 @@ struct BuildFlags {
   ImportFlags import;
   std::string target, history, service, out, mask;
   double build_timeout = 120;
-  bool json = false, no_check = false, no_measure = false;
+  bool json = false, no_check = false, no_measure = false, verbose = false;
   SecurityFlags security;
+  const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
 
 // The records of --service, which cannot be written from here.
@@ -143,10 +145,8 @@ void PrintText(std::ostream& out, const api::BuildReport& built) {
   PrintMore(out, built.plans.front());
 }
 
-absl::Status RunBuild(const BuildFlags& flags, Session& session) {
-  if (!flags.history.empty() && !flags.service.empty()) {
-    return absl::InvalidArgumentError("a build reads one history; give either --history or --service");
-  }
+absl::Status RunBuild(BuildFlags& flags, Session& session) {
+  RETURN_IF_ERROR(ChooseSource("a build", flags.history_flag, &flags.history, flags.service_flag, &flags.service));
   api::BuildOptions options;
   ASSIGN_OR_RETURN(options.model, ModelOf(flags.model, flags.import, flags.mask));
   options.target = flags.target;
@@ -155,6 +155,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
   options.build_timeout_seconds = flags.build_timeout;
   options.check = !flags.no_check;
   options.measure = !flags.no_measure;
+  options.list_defaults = flags.verbose;
   options.hooks = HooksOf(session);
   ServiceSource service(flags);
   ASSIGN_OR_RETURN(const api::BuildReport built, flags.service.empty() ? api::Build(options) : api::BuildFrom(options, service));
@@ -167,7 +168,7 @@ absl::Status RunBuild(const BuildFlags& flags, Session& session) {
 void AddBuild(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
   command->footer(
-      "A task without a verified record gets the default schedule and a warning. Where a network can be cut in several ways (a "
+      "A task without a verified record gets the default schedule; a warning says how many these are. Where a network can be cut in several ways (a "
       "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take least time "
       "together is built. Where the device is present, the network is run on it and compared with "
       "the naive evaluation, on several inputs and many times; records that make it wrong are found, marked in the history and replaced, and "
@@ -178,8 +179,8 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
   AddMaskFlag(command, &flags->mask);
-  command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
-  command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
+  flags->history_flag = command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
+  flags->service_flag = command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
@@ -187,6 +188,7 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
                     "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
                     "that time, by which later estimates of the network are corrected");
   command->add_flag("--no-check", flags->no_check, "Do not run the network to compare it with the naive evaluation");
+  command->add_flag("--verbose", flags->verbose, "Warn of each task without a verified record, instead of how many these are");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
 }

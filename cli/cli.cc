@@ -9,6 +9,8 @@
 #include "api/version.h"
 #include "base/nearest.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
+#include "cli/flags.h"
 
 namespace diapason {
 namespace {
@@ -118,10 +120,7 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
 
 std::string Joined(const std::vector<std::string>& args) {
   std::string line = "diapason";
-  for (const std::string& arg : args) {
-    const bool quote = arg.empty() || arg.find_first_of(" \t\"'$&;|<>*?") != std::string::npos;
-    absl::StrAppend(&line, " ", quote ? "'" + absl::StrReplaceAll(arg, {{"'", "'\\''"}}) + "'" : arg);
-  }
+  for (const std::string& arg : args) absl::StrAppend(&line, " ", ShellQuoted(arg));
   return line;
 }
 
@@ -143,6 +142,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream
   CommandBody chosen;
   AddCommands(app, chosen);
   app.footer(kFooter);  // behind the commands, which would inherit it
+  const absl::Status defaults = ApplyDefaults(app, args, environment);
   // A report that did not get through is no success, but whoever reads no further (`| head`) knows that.
   const auto finish = [&] {
     if (out.flush()) return 0;
@@ -159,7 +159,11 @@ int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream
     out << version.what() << "\n";
     return finish();
   } catch (const CLI::ParseError& error) {
-    PrintError(err, UsageError(app, error));
+    PrintError(err, defaults.ok() ? UsageError(app, error) : std::string(defaults.message()));
+    return kExitUsage;
+  }
+  if (!defaults.ok()) {  // only now: the help is there all the same
+    PrintError(err, std::string(defaults.message()));
     return kExitUsage;
   }
   Session session{out, err, environment, Joined(args)};

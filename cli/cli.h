@@ -14,8 +14,11 @@ struct CliEnvironment {
   std::istream* in = nullptr;          // read by `history import` when no file is named
   bool out_is_terminal = false;        // `tune` then draws a live view instead of printing lines
   bool err_is_terminal = false;        // the same, for `tune --json`, whose view goes to err
+  bool colour = false;                 // live views may use it
   // Columns and rows of the terminal, asked at each redraw; absent: 80 by 24.
   std::function<std::pair<int, int>()> terminal_size;
+  // Variables of the environment, empty where they are not set; absent: none is.
+  std::function<std::string(const std::string&)> variable;
   // Whether `out` is a pipe whose reader has gone; absent: it is not.
   std::function<bool()> out_has_no_reader;
 };

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "api/import.h"
 #include "compiler/graph/builtin.h"
@@ -181,6 +182,25 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text) {
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : absl::StrJoin(shape, "x");
+}
+
+std::string ShellQuoted(const std::string& arg) {
+  const bool quote = arg.empty() || arg.find_first_of(" \t\"'$&;|<>*?") != std::string::npos;
+  return quote ? "'" + absl::StrReplaceAll(arg, {{"'", "'\\''"}}) + "'" : arg;
+}
+
+std::string ModelArguments(const ModelFlags& flags) {
+  std::string text = ShellQuoted(flags.model);
+  const auto add = [&](const std::string& flag, const std::string& value) { absl::StrAppend(&text, " ", flag, " ", ShellQuoted(value)); };
+  const ModelFlags defaults;
+  if (flags.batch > 0) add("--batch", absl::StrCat(flags.batch));
+  if (flags.layout != defaults.layout) add("--layout", flags.layout);
+  if (flags.dtype != defaults.dtype) add("--dtype", flags.dtype);
+  for (const std::string& shape : flags.input_shapes) add("--input-shape", shape);
+  for (const std::string& dim : flags.dims) add("--dim", dim);
+  if (flags.strict) absl::StrAppend(&text, " --strict");
+  for (const auto& [name, value] : flags.extra) add("--set", absl::StrCat(name, "=", value));
+  return text;
 }
 
 absl::StatusOr<api::Model> ModelOf(const ModelFlags& flags, const ImportFlags& import, const std::string& mask) {

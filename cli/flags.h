@@ -63,5 +63,9 @@ void AddMaskFlag(CLI::App* command, std::string* mask);
 // "1x3x224x224". InvalidArgument names the text.
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& text);
 std::string ShapeText(const std::vector<int64_t>& shape);
+// The argument as a shell takes it: in quotes where it needs them.
+std::string ShellQuoted(const std::string& arg);
+// MODEL and the flags that were given, as a shell takes them.
+std::string ModelArguments(const ModelFlags& flags);
 
 }  // namespace diapason

@@ -136,16 +136,17 @@ ProgressSnapshot SnapshotOf(const v1::Job& job) {
   s.run = p.run();
   s.current_task = p.current_task();
   for (const auto& [kind, count] : p.errors()) s.errors.emplace_back(kind, count);
-  if (p.has_estimated_us()) s.total_seconds = p.estimated_us() * 1e-6;
+  s.total_seconds = (p.has_estimated_us() ? p.estimated_us() : p.expected_us()) * 1e-6;
   for (const v1::TaskProgress& task : p.tasks()) {
     ProgressSnapshot::Task row;
     row.id = task.id();
     row.name = task.name();
-    row.weight = task.weight();
-    row.flops = task.flops();
+    row.count = task.weight();
     row.trials = task.trials();
     row.tuned = task.tuned();
     if (task.has_best_us()) row.best_seconds = task.best_us() * 1e-6;
+    if (task.has_default_us()) row.fallback_seconds = task.default_us() * 1e-6;
+    row.expected_seconds = task.expected_us() * 1e-6;
     s.tasks.push_back(std::move(row));
   }
   return s;
@@ -224,7 +225,10 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
                    Session& session) {
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
-  ProgressView view(shown_on, live, session.environment.terminal_size);
+  // The title says of what: that is known only when the job was asked for.
+  ASSIGN_OR_RETURN(const v1::Job asked, client.Get(id));
+  ProgressView view(shown_on, {absl::StrCat(asked.spec().model(), " for ", asked.spec().target(), ", job ", id), live, session.environment.colour,
+                               session.environment.terminal_size});
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
   v1::Job job;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 
 #include "cli/cli.h"
@@ -16,6 +17,18 @@ std::pair<int, int> TerminalSize() {
     if (ioctl(stream, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) return {size.ws_col, size.ws_row};
   }
   return {80, 24};
+}
+
+// https://no-color.org: set and not empty means none.
+bool WantsColour() {
+  const char* none = std::getenv("NO_COLOR");
+  return none == nullptr || *none == '\0';
+}
+
+// One on which a view can be redrawn.
+bool IsTerminal(int stream) {
+  const char* kind = std::getenv("TERM");
+  return isatty(stream) != 0 && (kind == nullptr || std::string(kind) != "dumb");
 }
 
 bool OutHasNoReader() {
@@ -34,9 +47,14 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = diapason::RunInternal(args)) return *code;
   diapason::CliEnvironment environment;
   environment.in = &std::cin;
-  environment.out_is_terminal = isatty(STDOUT_FILENO) != 0;
-  environment.err_is_terminal = isatty(STDERR_FILENO) != 0;
+  environment.out_is_terminal = IsTerminal(STDOUT_FILENO);
+  environment.err_is_terminal = IsTerminal(STDERR_FILENO);
+  environment.colour = WantsColour();
   environment.terminal_size = TerminalSize;
   environment.out_has_no_reader = OutHasNoReader;
+  environment.variable = [](const std::string& name) {
+    const char* value = std::getenv(name.c_str());
+    return std::string(value == nullptr ? "" : value);
+  };
   return diapason::RunCli(args, std::cout, std::cerr, environment);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "cli/table.h"
 
 namespace diapason {
@@ -14,11 +15,8 @@ namespace {
 constexpr double kLiveEvery = 0.2;
 constexpr double kLineEvery = 5;
 constexpr double kRateWindow = 10;  // seconds that rates are taken over
-constexpr int kFixedLines = 5;      // of the live view, besides the tasks
-
-double TotalOf(const ProgressSnapshot& s) {
-  return std::accumulate(s.tasks.begin(), s.tasks.end(), 0.0, [](double sum, const auto& t) { return sum + t.seconds(); });
-}
+constexpr int kFixedLines = 6;      // of the live view, besides the table of tasks
+constexpr char kBold[] = "1", kDim[] = "2", kRed[] = "31", kCyan[] = "36";
 
 std::string RateText(double rate) { return rate > 0 ? Digits(rate) + "/s" : "-"; }
 
@@ -30,10 +28,12 @@ std::string TrialsText(const ProgressSnapshot& s) {
   return text;
 }
 
+// "19.10 ms (12 of 30 tasks timed)".
 std::string TotalText(const ProgressSnapshot& s) {
-  if (s.total_seconds.has_value()) return Duration(*s.total_seconds);
-  const auto timed = std::count_if(s.tasks.begin(), s.tasks.end(), [](const auto& t) { return t.best_seconds.has_value(); });
-  return absl::StrCat("- (", timed, " of ", s.tasks.size(), " tasks timed)");
+  const auto counts = [](const auto& task) { return task.count > 0; };
+  const auto all = std::count_if(s.tasks.begin(), s.tasks.end(), counts);
+  const auto timed = std::count_if(s.tasks.begin(), s.tasks.end(), [&](const auto& task) { return counts(task) && task.best_seconds.has_value(); });
+  return Duration(s.total_seconds) + (timed == all ? "" : absl::StrCat(" (", timed, " of ", all, " tasks timed)"));
 }
 
 std::string LeftText(const ProgressSnapshot& s) {
@@ -63,44 +63,35 @@ double PartDone(const ProgressSnapshot& s) {
   return part;
 }
 
-std::vector<const ProgressSnapshot::Task*> Tuned(const ProgressSnapshot& s) {
+// Measured ones first, of each kind the largest share.
+std::vector<const ProgressSnapshot::Task*> InOrder(const std::vector<ProgressSnapshot::Task>& all) {
   std::vector<const ProgressSnapshot::Task*> tasks;
-  for (const auto& task : s.tasks) {
+  for (const auto& task : all)
     if (task.tuned) tasks.push_back(&task);
-  }
+  std::stable_sort(tasks.begin(), tasks.end(), [](const auto* a, const auto* b) {
+    if (a->best_seconds.has_value() != b->best_seconds.has_value()) return a->best_seconds.has_value();
+    return a->seconds() > b->seconds();
+  });
   return tasks;
 }
 
-// The tasks that matter most, by share of the total and those without a time first, in the order of their ids.
-std::vector<const ProgressSnapshot::Task*> Shown(const ProgressSnapshot& s, size_t most) {
-  std::vector<const ProgressSnapshot::Task*> tasks = Tuned(s);
-  if (tasks.size() > most) {
-    std::stable_sort(tasks.begin(), tasks.end(), [](const auto* a, const auto* b) {
-      if (a->best_seconds.has_value() != b->best_seconds.has_value()) return !a->best_seconds.has_value();
-      return a->seconds() > b->seconds();
-    });
-    tasks.resize(most);
-    std::sort(tasks.begin(), tasks.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
-  }
-  return tasks;
-}
-
-std::string TaskTable(const ProgressSnapshot& s, int width, size_t most) {
-  TextTable table({{""}, {"id", true}, {"task"}, {"weight", true}, {"latency us", true}, {"GFLOP/s", true},
-                   {"trials", true}, {"share", true}});
-  const double total = TotalOf(s);
-  const auto shown = Shown(s, most);
-  for (const ProgressSnapshot::Task* task : shown) {
-    const double best = task->best_seconds.value_or(0);
-    table.AddRow({task->id == s.current_task ? ">" : "", absl::StrCat(task->id), task->name,
-                  absl::StrFormat("%g", task->weight), Digits(best * 1e6), best > 0 ? Digits(task->flops / best / 1e9) : "-",
-                  absl::StrCat(task->trials), best > 0 ? absl::StrFormat("%.1f%%", 100 * task->seconds() / total) : "-"});
-  }
-  std::string text = table.ToString(width);
-  if (const size_t tuned = Tuned(s).size(); shown.size() < tuned) {
-    absl::StrAppend(&text, Cut(absl::StrCat("   and ", Count(tuned - shown.size(), "task"), " of smaller share"), width), "\n");
-  }
-  return text;
+std::vector<std::string> Cells(const ProgressSnapshot::Task& task, bool marked, double total, bool schedules) {
+  const bool timed = task.best_seconds.has_value();
+  const double fallback = task.fallback_seconds.value_or(timed ? 0 : task.expected_seconds), best = task.best_seconds.value_or(0);
+  const std::string about = task.fallback_seconds.has_value() || fallback <= 0 ? "" : "~";
+  const bool gain = task.fallback_seconds.has_value() && best > 0;
+  std::vector<std::string> cells = {
+          marked ? ">" : "",
+          absl::StrCat(task.id),
+          task.name,
+          absl::StrFormat("%g", task.count),
+          fallback > 0 ? about + Digits(fallback * 1e6) : "",
+          timed ? Digits(best * 1e6) : "",
+          gain ? absl::StrFormat("%.2fx", *task.fallback_seconds / best) : "",
+          absl::StrCat(task.trials),
+          total > 0 ? absl::StrFormat("%s%.1f%%", timed ? "" : "~", 100 * task.seconds() / total) : ""};
+  if (schedules) cells.push_back(task.schedule);
+  return cells;
 }
 
 }  // namespace
@@ -116,8 +107,29 @@ std::optional<double> SecondsLeft(const ProgressSnapshot& s) {
   return left;
 }
 
-ProgressView::ProgressView(std::ostream& out, bool live, std::function<std::pair<int, int>()> size)
-    : out_(out), live_(live), size_(std::move(size)) {}
+TaskTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most) {
+  std::vector<TextTable::Column> columns = {{""}, {"id", true}, {"task"}, {"count", true}, {"fallback us", true}, {"best us", true},
+                                            {"speed-up", true}, {"trials", true}, {"share", true}};
+  const bool schedules = std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !task.schedule.empty(); });
+  if (schedules) columns.push_back({"schedule"});
+  TextTable table(columns);
+  const double total = std::accumulate(tasks.begin(), tasks.end(), 0.0, [](double sum, const auto& t) { return sum + t.seconds(); });
+  const std::vector<const ProgressSnapshot::Task*> all = InOrder(tasks);
+  TaskTable made;
+  made.measured.push_back(true);  // the title
+  for (size_t i = 0; i < std::min(most, all.size()); ++i) {
+    if (marked > 0 && all[i]->id == marked) made.marked = static_cast<int>(i) + 1;
+    made.measured.push_back(all[i]->best_seconds.has_value());
+    table.AddRow(Cells(*all[i], marked > 0 && all[i]->id == marked, total, schedules));
+  }
+  made.lines = absl::StrSplit(table.ToString(width), '\n', absl::SkipEmpty());
+  if (all.size() > most) {
+    const std::string more = absl::StrCat("   ... and ", Count(static_cast<int64_t>(all.size() - most), "task"), " more");
+    made.lines.push_back(width > 0 ? Cut(more, width) : more);
+    made.measured.push_back(false);
+  }
+  return made;
+}
 
 void ProgressView::NoteRates(const ProgressSnapshot& s) {
   points_.push_back({s.elapsed_s, s.searched, s.built, s.run});
@@ -131,15 +143,15 @@ void ProgressView::NoteRates(const ProgressSnapshot& s) {
 }
 
 void ProgressView::Update(const ProgressSnapshot& snapshot) {
-  if (last_shown_s_.has_value() && snapshot.elapsed_s < *last_shown_s_ + (live_ ? kLiveEvery : kLineEvery)) return;
+  if (last_shown_s_.has_value() && snapshot.elapsed_s < *last_shown_s_ + (style_.live ? kLiveEvery : kLineEvery)) return;
   last_shown_s_ = snapshot.elapsed_s;
   NoteRates(snapshot);
-  live_ ? Draw(snapshot) : PrintLine(snapshot);
+  style_.live ? Draw(snapshot) : PrintLine(snapshot);
 }
 
 void ProgressView::Finish(const ProgressSnapshot& snapshot) {
   NoteRates(snapshot);
-  live_ ? Draw(snapshot) : PrintLine(snapshot);
+  style_.live ? Draw(snapshot) : PrintLine(snapshot);
   drawn_lines_ = 0;
 }
 
@@ -151,26 +163,30 @@ void ProgressView::PrintLine(const ProgressSnapshot& s) {
 }
 
 void ProgressView::Draw(const ProgressSnapshot& s) {
-  auto [columns, rows] = size_ ? size_() : std::pair<int, int>{80, 24};
+  const auto [columns, rows] = style_.size ? style_.size() : std::pair<int, int>{80, 24};
   const int width = std::max(20, columns - 1);  // a full last column would wrap on some terminals
-  const size_t most = static_cast<size_t>(std::max(1, rows - kFixedLines - 3));
-  std::string text;
-  auto line = [&](const std::string& content) { absl::StrAppend(&text, Cut(content, width), "\n"); };
+  const size_t most = static_cast<size_t>(std::max(1, rows - kFixedLines - 2));
+  std::vector<std::string> lines;
+  const auto line = [&](const std::string& content, const char* colour = nullptr) {
+    const std::string text = Cut(content, width);
+    lines.push_back(colour != nullptr && style_.colour ? absl::StrCat("\x1b[", colour, "m", text, "\x1b[0m") : text);
+  };
+  if (!style_.title.empty()) line("tuning " + style_.title, kBold);
   line(absl::StrCat(Bar(PartDone(s), std::max(8, std::min(40, width - 50))), " ", TrialsText(s), "  elapsed ",
                     ClockText(s.elapsed_s), "  left ", LeftText(s)));
   line(absl::StrCat("search ", RateText(search_rate_), "  builds ", RateText(build_rate_), "  runs ", RateText(run_rate_)));
-  absl::StrAppend(&text, TaskTable(s, width, most));
-  line(absl::StrCat("best total ", TotalText(s)));
-  line(absl::StrCat("errors     ", ErrorsText(s)));
+  const TaskTable table = TableOfTasks(s.tasks, s.current_task, width, most);
+  for (size_t i = 0; i < table.lines.size(); ++i)
+    line(table.lines[i], static_cast<int>(i) == table.marked ? kCyan : i == 0 ? kBold : table.measured[i] ? nullptr : kDim);
+  line("estimated latency " + TotalText(s), kBold);
+  line("errors " + ErrorsText(s), s.errors.empty() ? nullptr : kRed);
 
   std::string frame;
   if (drawn_lines_ > 0) absl::StrAppend(&frame, "\x1b[", drawn_lines_, "A");
-  drawn_lines_ = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
-  for (char c : text) {
-    if (c == '\n') frame += "\x1b[K";  // clears what a longer line left behind
-    frame += c;
-  }
-  out_ << frame << "\x1b[J" << std::flush;  // and lines below the last
+  drawn_lines_ = static_cast<int>(lines.size());
+  // Behind each line, what a longer one left; behind the last, lines below.
+  for (const std::string& text : lines) absl::StrAppend(&frame, text, "\x1b[K\n");
+  out_ << frame << "\x1b[J" << std::flush;
 }
 
 }  // namespace diapason

@@ -16,11 +16,14 @@ struct ProgressSnapshot {
   struct Task {
     int64_t id = 0;
     std::string name;
-    double weight = 1, flops = 0;
+    double count = 1;  // occurrences in the network
     int64_t trials = 0;
-    std::optional<double> best_seconds;  // nothing: no measurement succeeded yet
-    bool tuned = true;                   // in this run; others count but are not shown
-    double seconds() const { return weight * best_seconds.value_or(0); }
+    std::optional<double> best_seconds;      // nothing: no measurement succeeded yet
+    std::optional<double> fallback_seconds;  // of the default schedule; likewise
+    double expected_seconds = 0;             // the best, or what is expected of the default schedule
+    std::string schedule{};                  // of the best, for the table at the end
+    bool tuned = true;                       // in this run; others count but are not shown
+    double seconds() const { return count * best_seconds.value_or(expected_seconds); }
   };
   double elapsed_s = 0;
   int64_t trials = 0, failed = 0;  // those of earlier runs in the same history included
@@ -31,8 +34,26 @@ struct ProgressSnapshot {
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind
   std::vector<Task> tasks;
   int64_t current_task = 0;             // id of the task that was worked on last; 0: none
-  std::optional<double> total_seconds;  // best-so-far estimate of the network; nothing until each task has a time
+  double total_seconds = 0;             // best-so-far estimate of the network, with expected times where there are no others; 0: not known
 };
+
+// Where and how a view is shown.
+struct ProgressStyle {
+  std::string title;    // "resnet-18 for cpu -num-cores=2"
+  bool live = false;    // redrawn in place with ANSI sequences; else a line now and then
+  bool colour = false;  // of live views
+  std::function<std::pair<int, int>()> size;  // columns and rows of the terminal; empty: 80 by 24
+};
+
+// The table of tasks, at most `most` rows: measured ones by their share of the network's latency, then the others by what is expected of them; last
+// a line that says how many are left out. `marked`: id of the one that is worked on; 0: none. None wider than `width` (0: as wide as needed).
+// Tasks that have a schedule get a column for it.
+struct TaskTable {
+  std::vector<std::string> lines;  // with the title
+  std::vector<bool> measured;      // by line
+  int marked = -1;                 // line
+};
+TaskTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most);
 
 // Seconds until the first limit is reached, at the rate so far; nothing while that is not known.
 std::optional<double> SecondsLeft(const ProgressSnapshot& snapshot);
@@ -40,8 +61,7 @@ std::optional<double> SecondsLeft(const ProgressSnapshot& snapshot);
 // One thread at a time.
 class ProgressView {
  public:
-  // `live`: redraw in place with ANSI sequences, fitted into `size` (columns, rows); else a line now and then.
-  ProgressView(std::ostream& out, bool live, std::function<std::pair<int, int>()> size);
+  ProgressView(std::ostream& out, ProgressStyle style) : out_(out), style_(std::move(style)) {}
   // Shows the state. Live views are drawn at most every 0.2 s of the run's time, lines are printed at most every 5 s.
   void Update(const ProgressSnapshot& snapshot);
   // Shows the last state, whatever the time, and leaves it on the screen.
@@ -53,8 +73,7 @@ class ProgressView {
   void NoteRates(const ProgressSnapshot& snapshot);
 
   std::ostream& out_;
-  const bool live_;
-  const std::function<std::pair<int, int>()> size_;
+  const ProgressStyle style_;
   int drawn_lines_ = 0;
   std::optional<double> last_shown_s_;
   // Rates a second over the last seconds of the run, not since its start.

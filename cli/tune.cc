@@ -23,6 +23,7 @@
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
+#include "cli/tune_summary.h"
 #include "compiler/tensor/check.h"
 #include "db/history.h"
 #include "scheduler/progress.h"
@@ -36,8 +37,10 @@ namespace {
 
 // Seconds until there is a device. Launched workers wait for their turn in the queue of the cluster.
 constexpr double kWait = 60, kWaitForLaunched = 3600;
+// Rows of the table that is printed last.
+constexpr size_t kTasksAtTheEnd = 10;
 
-ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec, const Partition& partition) {
+ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec) {
   ProgressSnapshot s;
   s.elapsed_s = report.seconds;
   s.trials = report.trials;
@@ -47,16 +50,17 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec, cons
   if (spec.seconds > 0) s.seconds_limit = spec.seconds;
   s.searched = report.stages.candidates;
   s.errors = report.errors;
-  if (report.estimated_us.has_value()) s.total_seconds = *report.estimated_us * 1e-6;
+  s.total_seconds = report.estimated_us.value_or(report.expected_us) * 1e-6;
   for (const TaskReport& task : report.tasks) {
     ProgressSnapshot::Task row;
     row.id = task.id + 1;
     row.name = task.name;
-    row.weight = task.weight;
-    row.flops = partition.tasks[task.id].dag.flops();
+    row.count = task.weight;
     row.trials = task.trials;
     row.tuned = task.selected;
     if (task.best_us.has_value()) row.best_seconds = *task.best_us * 1e-6;
+    if (task.default_us.has_value()) row.fallback_seconds = *task.default_us * 1e-6;
+    row.expected_seconds = task.expected_us * 1e-6;
     s.tasks.push_back(std::move(row));
   }
   return s;
@@ -65,8 +69,8 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec, cons
 // Shows the run.
 class TuneListener : public ProgressListener {
  public:
-  TuneListener(const TuneSpec& spec, const Partition& partition, ProgressView& view, Session& session)
-      : spec_(spec), partition_(partition), view_(view), session_(session) {}
+  TuneListener(const TuneSpec& spec, const Partition& partition, ProgressView& view, SpreadMeter& spread, Session& session)
+      : spec_(spec), partition_(partition), view_(view), spread_(spread), session_(session) {}
 
   void OnRound(int task, int, const TuneReport& report) override {
     current_task_ = task + 1;
@@ -76,6 +80,7 @@ class TuneListener : public ProgressListener {
     const MeasureError* error = record.error();
     ++built_;
     if (error == nullptr || error->stage >= MeasureStage::kLoad) ++run_;
+    if (error == nullptr) spread_.Add(*record.timing());
     OnTick(report);
   }
   void OnVerified(int task, int64_t record, bool ok, const std::string& text) override {
@@ -89,7 +94,7 @@ class TuneListener : public ProgressListener {
 
  private:
   ProgressSnapshot Snapshot(const TuneReport& report) const {
-    ProgressSnapshot s = SnapshotOf(report, spec_, partition_);
+    ProgressSnapshot s = SnapshotOf(report, spec_);
     s.built = built_;
     s.run = run_;
     s.current_task = current_task_;
@@ -99,6 +104,7 @@ class TuneListener : public ProgressListener {
   const TuneSpec& spec_;
   const Partition& partition_;
   ProgressView& view_;
+  SpreadMeter& spread_;
   Session& session_;
   int64_t built_ = 0, run_ = 0, current_task_ = 0;
 };
@@ -229,42 +235,48 @@ std::string CutText(const TuneReport& report, const TuneWork& work) {
                       }));
 }
 
-void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work,
-               const std::vector<PlanCheck>& checks) {
-  TextTable table({{"id", true},
-                   {"task"},
-                   {"weight", true},
-                   {"trials", true},
-                   {"default us", true},
-                   {"best us", true},
-                   {"GFLOP/s", true},
-                   {"share", true},
-                   {"sketch of the best"}});
-  for (const TaskReport& task : report.tasks) {
-    if (!task.selected && task.trials == 0) continue;
-    const bool share = task.best_us.has_value() && report.tasks_us.has_value();
-    table.AddRow({absl::StrCat(task.id + 1), task.name, absl::StrFormat("%g", task.weight), absl::StrCat(task.trials),
-                  Digits(task.default_us.value_or(0)), Digits(task.best_us.value_or(0)),
-                  Digits(task.gflops.value_or(0)),
-                  share ? absl::StrFormat("%.1f%%", 100 * task.weight * *task.best_us / *report.tasks_us) : "-",
-                  task.best_us.has_value() && !task.verified ? task.sketch + " (not verified)" : task.sketch});
+// The slowest tasks, with the schedules of their bests.
+void PrintTasks(std::ostream& out, const TuneReport& report, const TuneSpec& spec) {
+  ProgressSnapshot s = SnapshotOf(report, spec);
+  for (size_t i = 0; i < s.tasks.size(); ++i) {
+    const TaskReport& task = report.tasks[i];
+    s.tasks[i].tuned = task.selected || task.trials > 0;
+    if (task.best_us.has_value()) s.tasks[i].schedule = task.verified ? task.sketch : task.sketch + " (not verified)";
   }
-  out << "\n" << table.ToString() << "\n";
+  out << "\nthe slowest tasks\n";
+  for (const std::string& line : TableOfTasks(s.tasks, 0, 0, kTasksAtTheEnd).lines) out << line << "\n";
+  out << "\n";
+}
+
+// "estimated latency 19.10 ms (12 of 30 tasks timed)".
+std::string LatencyText(const TuneReport& report) {
+  if (!report.estimated_us.has_value()) {
+    const auto counts = [](const TaskReport& task) { return task.weight > 0; };
+    const auto all = std::count_if(report.tasks.begin(), report.tasks.end(), counts);
+    const auto timed = std::count_if(report.tasks.begin(), report.tasks.end(), [&](const TaskReport& task) { return counts(task) && task.best_us; });
+    return absl::StrCat("estimated latency ", Duration(report.expected_us * 1e-6), " (", timed, " of ", all, " tasks timed)");
+  }
+  std::string text = absl::StrCat("estimated latency ", Duration(*report.estimated_us * 1e-6));
+  if (report.estimated_us != report.tasks_us)
+    absl::StrAppend(&text, " (the tasks' times add up to ", Duration(report.tasks_us.value_or(0) * 1e-6),
+                    "; corrected by what the network took when it was last measured)");
+  return text;
+}
+
+void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work, const TuneSpec& spec,
+               const std::vector<PlanCheck>& checks) {
+  PrintTasks(out, report, spec);
   if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
   double corrected = 1;  // of estimates, by what was measured just now
   if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
     if (report.estimated_us.value_or(0) > 0) corrected = checks.front().report.run_seconds * 1e6 / *report.estimated_us;
-    out << "measured total " << Duration(checks.front().report.run_seconds) << " (the tasks' times add up to "
-        << Duration(report.tasks_us.value_or(0) * 1e-6) << ")";
+    out << "measured total " << Duration(checks.front().report.run_seconds);
+    if (report.tasks_us.has_value()) out << " (the tasks' times add up to " << Duration(*report.tasks_us * 1e-6) << ")";
   } else {
-    out << "estimated total " << Duration(report.estimated_us.value_or(0) * 1e-6);
-    if (report.estimated_us != report.tasks_us)
-      out << " (the tasks' times add up to " << Duration(report.tasks_us.value_or(0) * 1e-6)
-          << "; corrected by what the network took when it was last measured)";
+    out << LatencyText(report);
   }
-  if (report.estimated_default_us.has_value())
-    out << ", with default schedules " << Duration(*report.estimated_default_us * corrected * 1e-6);
+  if (report.expected_default_us > 0) out << ", with default schedules " << Duration(report.expected_default_us * corrected * 1e-6);
   out << "\n"
       << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
@@ -340,7 +352,11 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(job.spec, SpecOf(flags));
   job.here = flags.tracker.empty();
   // Before a process is started or a history is made.
-  if (job.here) RETURN_IF_ERROR(ResolveMeasurableTarget(flags.target).status());
+  std::string device;
+  if (job.here) {
+    ASSIGN_OR_RETURN(const ResolvedTarget here, ResolveMeasurableTarget(flags.target));
+    device = absl::StrCat(" on ", DeviceTitle(here.target.kind, here.facts));
+  }
   job.import = flags.import.limits();
   job.history = flags.history;
   job.name = session.command_line;
@@ -358,8 +374,10 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   };
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
-  ProgressView view(shown_on, live, session.environment.terminal_size);
-  job.listen = [&](const TuneWork& work) { return std::make_unique<TuneListener>(job.spec, work.partition, view, session); };
+  ProgressView view(shown_on, {absl::StrCat(flags.model.model, " for ", job.spec.target, device), live, session.environment.colour,
+                               session.environment.terminal_size});
+  SpreadMeter spread;
+  job.listen = [&](const TuneWork& work) { return std::make_unique<TuneListener>(job.spec, work.partition, view, spread, session); };
   job.warn = [&](const std::string& sentence) { Warn(session, sentence); };
 
   const auto no_worker_left = [&] {
@@ -370,13 +388,17 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   RETURN_IF_ERROR(tuned.status());
   const TuneReport& report = tuned->report;
   flags.json ? PrintJson(session.out, report, tuned->work, tuned->fleet.measurer->client(), tuned->checks)
-             : PrintText(session.out, report, tuned->work, tuned->checks);
+             : PrintText(session.out, report, tuned->work, job.spec, tuned->checks);
+  if (!interrupt->requested())
+    for (const std::string& doubt : TuneDoubts(report, job.spec, spread.Typical())) Warn(session, doubt);
   if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
                                              "; all are in ", flags.history, ", the same command goes on from there"));
   }
   if (used_up) return no_worker_left();
-  return api::Verdict(*tuned);
+  const absl::Status verdict = api::Verdict(*tuned);
+  if (verdict.ok() && !flags.json) session.out << "next: " << BuildCommand(flags) << "\n";
+  return verdict;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ packages=(
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc
   libssl-dev openssl prometheus-cpp-dev
   libsqlite3-dev sqlite3 libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
-  libcli11-dev nlohmann-json3-dev pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
+  libcli11-dev nlohmann-json3-dev libtomlplusplus-dev pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
   bubblewrap
 )
 

@@ -20,6 +20,9 @@ struct TaskReport {
   int64_t in_flight = 0;
   // Microseconds. The best is one that is verified, or, marked by `verified`, the best that is not refuted.
   std::optional<double> best_us, default_us;
+  // The best, or what is expected of the default schedule while nothing of the task is timed: the analytic estimate, scaled by how far it was off for
+  // the default schedules that are.
+  double expected_us = 0;
   std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
   bool verified = false;
   int64_t best_record = 0;  // its id in the history; 0: none
@@ -50,6 +53,9 @@ struct TuneReport {
   // The same, corrected by what the network took from end to end when that was last measured (History::Latency).
   std::optional<double> estimated_us;
   std::optional<double> estimated_default_us;  // of the usual ways
+  // As estimated_us, with what is expected of tasks that have no result; known from the start.
+  double expected_us = 0;
+  double expected_default_us = 0;
   std::vector<int> ways;                       // by TunerOptions::choices: the best so far
   std::vector<TaskReport> tasks;
   StageReport stages;

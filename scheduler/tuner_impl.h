@@ -147,6 +147,8 @@ class Tuner::Impl {
   void StopThreads();
   TuneReport Report() const;
   TaskReport ReportOf(const TaskState& task) const;
+  // By which the analytic estimates of the default schedules that are timed were off, together; 1: none is.
+  double AnalyticError() const;
   void Tick();
   void Warn(const std::string& text) {
     if (listener_ != nullptr) listener_->OnWarning(text);

@@ -30,13 +30,28 @@ TaskReport Tuner::Impl::ReportOf(const TaskState& task) const {
   return report;
 }
 
+double Tuner::Impl::AnalyticError() const {
+  double measured = 0, analytic = 0;
+  for (const auto& task : tasks_) {
+    if (task->default_seconds() <= 0) continue;
+    measured += task->default_seconds();
+    analytic += task->default_candidate().analytic_seconds;
+  }
+  return measured > 0 && analytic > 0 ? measured / analytic : 1;
+}
+
 TuneReport Tuner::Impl::Report() const {
   TuneReport report;
   double best = 0, before = 0;
   bool all_best = true, all_default = true;
+  const double analytic_error = AnalyticError();
   for (const auto& task : tasks_) {
     report.tasks.push_back(ReportOf(*task));
-    const TaskReport& one = report.tasks.back();
+    TaskReport& one = report.tasks.back();
+    const double expected_default = one.default_us.value_or(analytic_error * task->default_candidate().analytic_seconds * 1e6);
+    one.expected_us = one.best_us.value_or(expected_default);
+    report.expected_us += one.weight * one.expected_us * correction_;
+    report.expected_default_us += task->weight() * expected_default * correction_;
     all_best = all_best && (one.best_us || one.weight == 0);
     all_default = all_default && (one.default_us || task->weight() == 0);
     best += one.weight * one.best_us.value_or(0);

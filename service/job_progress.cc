@@ -18,6 +18,7 @@ void FillTask(const TaskReport& report, double flops, v1::TaskProgress& task) {
   task.set_failed(report.failed);
   if (report.best_us.has_value()) task.set_best_us(*report.best_us);
   if (report.default_us.has_value()) task.set_default_us(*report.default_us);
+  task.set_expected_us(report.expected_us);
   task.set_verified(report.verified);
   task.set_record(report.best_record);
   task.set_sketch(report.sketch);
@@ -67,6 +68,7 @@ void JobListener::Tell(const TuneReport& report) {
   progress.set_trials_per_second(report.trials_per_s);
   if (report.estimated_us.has_value()) progress.set_estimated_us(*report.estimated_us);
   if (report.estimated_default_us.has_value()) progress.set_estimated_default_us(*report.estimated_default_us);
+  progress.set_expected_us(report.expected_us);
   for (const TaskReport& task : report.tasks)
     FillTask(task, partition_.tasks[task.id].dag.flops(), *progress.add_tasks());
   for (const auto& [kind, count] : report.errors) (*progress.mutable_errors())[kind] = count;

@@ -49,4 +49,10 @@ Target WithoutMissingLibraries(const Target& target, const std::function<absl::S
   return kept;
 }
 
+std::string DeviceTitle(TargetKind kind, const DeviceFacts& facts) {
+  if (kind != TargetKind::kCpu || facts.arch != "x86-64" || facts.model.empty()) return facts.model;
+  const char* const vectors = facts.vector_bytes >= 64 ? ", AVX-512" : facts.vector_bytes >= 32 ? ", AVX2" : ", SSE";
+  return facts.model + vectors;
+}
+
 }  // namespace diapason

@@ -89,6 +89,7 @@ struct BuildOptions {
   double build_timeout_seconds = 120;  // to compile a task
   bool check = true;    // where the device is here: compare the network with the naive evaluation
   bool measure = true;  // where the device is here and the history has all tasks: time the package, and keep that in the history
+  bool list_defaults = false;  // warn of each task without a verified record, instead of how many these are
   Hooks hooks;
 };
 

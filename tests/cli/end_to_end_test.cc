@@ -81,7 +81,11 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_TRUE(names.count("slowest: accumulators"));
   EXPECT_TRUE(names.count("decision " + std::string(told["decisions"][0]["name"])));
   const std::string text = Cli({"explain", "--history", Path("h.db"), "--record", id}).out;
-  EXPECT_NE(text.find("\n  slowest: nanoseconds log2 "), std::string::npos) << text;
+  EXPECT_NE(text.find("\nshare      100.0% of gemm, which has the task 1 times\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  slowest: nanoseconds    "), std::string::npos) << text;
+  EXPECT_LT(text.find("\n  all: nanoseconds "), text.find("\n  slowest: nanoseconds ")) << text;
+  EXPECT_EQ(text.find("over slowest"), std::string::npos) << "there is one kernel\n" << text;
+  EXPECT_EQ(told["shares"], (nlohmann::json{{{"network", "gemm"}, {"count", 1}, {"share", 1}}}));
   EXPECT_NEAR(told["measured"]["median_us"], best[0]["median_us"], 1e-9);
 
   const CliResult built = Cli(Args("build", {"--history", Path("h.db"), "--out", Path("package"), "--json"}));
@@ -141,6 +145,21 @@ TEST_F(EndToEnd, BuildWithoutRecordsWarnsOnceForEachTask) {
   EXPECT_EQ(built.out.rfind(said + "network check ok: largest relative error ", 0), 0u) << built.out;
   EXPECT_EQ(Cli(Args("build", {"--no-check", "--out", Path("package")})).out, said);
   EXPECT_EQ(Cli({"run", Path("package"), "--check"}).code, 0);
+}
+
+TEST_F(EndToEnd, BuildWithoutRecordsSaysHowManyTasksLackOne) {
+  const std::vector<std::string> build = {"build", "resnet-18", "--set", "image=32", "--target", "cpu -num-cores=2", "--no-check", "--out", Path("p")};
+  const CliResult built = Cli(build);
+  EXPECT_EQ(built.code, 0);
+  const size_t of = built.err.find(" of ");
+  const std::string tasks = built.err.substr(9, of == std::string::npos ? 0 : of - 9);
+  EXPECT_EQ(built.err, "warning: " + tasks + " of " + tasks + " tasks have no verified record on target cpu -num-cores=2; their default schedules are used, "
+                           "which may be slow (--verbose lists them)\n");
+  std::vector<std::string> verbose = build;
+  verbose.push_back("--verbose");
+  const CliResult listed = Cli(verbose);
+  EXPECT_EQ(std::count(listed.err.begin(), listed.err.end(), '\n'), std::stoi(tasks)) << listed.err;
+  EXPECT_EQ(listed.err.rfind("warning: there is no record of workload ", 0), 0u) << listed.err;
 }
 
 TEST_F(EndToEnd, RunReadsAndWritesArrays) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -20,11 +21,12 @@ struct CliResult {
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-inline CliResult Cli(const std::vector<std::string>& args, const std::string& input = "") {
+inline CliResult Cli(const std::vector<std::string>& args, const std::string& input = "", const std::map<std::string, std::string>& variables = {}) {
   std::istringstream in(input);
   std::ostringstream out, err;
   CliEnvironment environment;
   environment.in = &in;
+  environment.variable = [&](const std::string& name) { return variables.contains(name) ? variables.at(name) : ""; };
   CliResult result;
   result.code = RunCli(args, out, err, environment);
   result.out = out.str();

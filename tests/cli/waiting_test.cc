@@ -5,7 +5,7 @@
 namespace diapason {
 namespace {
 
-FleetStatus::Device Device(const std::string& target, const std::string& model, const std::string& state = "ready") {
+FleetStatus::Device DeviceOf(const std::string& target, const std::string& model, const std::string& state = "ready") {
   FleetStatus::Device device;
   device.worker = "w1";
   device.name = target.substr(0, target.find(' '));
@@ -15,7 +15,7 @@ FleetStatus::Device Device(const std::string& target, const std::string& model, 
   return device;
 }
 
-FleetStatus Fleet(std::vector<FleetStatus::Device> devices) {
+FleetStatus FleetOf(std::vector<FleetStatus::Device> devices) {
   FleetStatus fleet;
   fleet.devices = std::move(devices);
   return fleet;
@@ -30,13 +30,13 @@ WaitingJob CudaJob() {
 
 TEST(WhyWaiting, SaysWhichDeviceIsMissingAndHowToStartIt) {
   WaitingJob job = CudaJob();
-  EXPECT_EQ(WhyWaiting(job, Fleet({Device("cpu -num-cores=2", "AMD EPYC")})),
+  EXPECT_EQ(WhyWaiting(job, FleetOf({DeviceOf("cpu -num-cores=2", "AMD EPYC")})),
             "no cuda device is registered; start one with `diapason worker --tracker host:9190 --devices 'cuda:*'`");
   job.target = "cpu";
   job.labels = {{"rack", "a"}, {"room", "2"}};
-  EXPECT_EQ(WhyWaiting(job, Fleet({})),
+  EXPECT_EQ(WhyWaiting(job, FleetOf({})),
             "no cpu device is registered; start one with `diapason worker --tracker host:9190 --devices cpu --labels rack=a,room=2`");
-  EXPECT_EQ(WhyWaiting(job, Fleet({Device("cpu", "AMD EPYC")})),
+  EXPECT_EQ(WhyWaiting(job, FleetOf({DeviceOf("cpu", "AMD EPYC")})),
             "no cpu device of a worker with the labels rack=a,room=2 is registered; start one with `diapason worker --tracker host:9190 --devices cpu "
             "--labels rack=a,room=2`");
 }
@@ -44,13 +44,13 @@ TEST(WhyWaiting, SaysWhichDeviceIsMissingAndHowToStartIt) {
 TEST(WhyWaiting, NamesTheModelsThatThereAre) {
   WaitingJob job = CudaJob();
   job.device = "NVIDIA H200";
-  EXPECT_EQ(WhyWaiting(job, Fleet({Device("cuda", "NVIDIA L4"), Device("cuda", "NVIDIA A100")})),
+  EXPECT_EQ(WhyWaiting(job, FleetOf({DeviceOf("cuda", "NVIDIA L4"), DeviceOf("cuda", "NVIDIA A100")})),
             "no cuda device 'NVIDIA H200' is registered, which --device asks for; there is 'NVIDIA A100', 'NVIDIA L4'");
 }
 
 TEST(WhyWaiting, SaysWhyADeviceDoesNotMeasure) {
   WaitingJob job = CudaJob();
-  FleetStatus fleet = Fleet({Device("cuda", "NVIDIA H200", "quarantined")});
+  FleetStatus fleet = FleetOf({DeviceOf("cuda", "NVIDIA H200", "quarantined")});
   fleet.devices[0].why = "it failed 5 times";
   EXPECT_EQ(WhyWaiting(job, fleet), "cuda of worker w1 is quarantined (it failed 5 times); see `diapason fleet status`");
   fleet.devices[0].state = "ready";
@@ -58,7 +58,7 @@ TEST(WhyWaiting, SaysWhyADeviceDoesNotMeasure) {
   fleet.devices[0].drift = 1.5;
   EXPECT_EQ(WhyWaiting(job, fleet),
             "cuda of worker w1 is excluded, since its reference kernel takes 1.500 times as long as its peers'; see `diapason fleet status`");
-  fleet.devices.push_back(Device("cuda", "NVIDIA H200"));
+  fleet.devices.push_back(DeviceOf("cuda", "NVIDIA H200"));
   EXPECT_EQ(WhyWaiting(job, fleet), std::nullopt) << "one is enough";
 }
 

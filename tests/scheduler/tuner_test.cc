@@ -106,12 +106,39 @@ TEST_F(TunerTest, FindsNearlyTheBestAndFarBetterThanRandomSearch) {
   const auto report = Tune(network, Options(network, 240), &measurer);
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_TRUE(report->estimated_us);
+  EXPECT_NEAR(report->expected_us, *report->estimated_us, 1e-6) << "all tasks are timed";
   const double optimum = network.Optimum() * 1e6;
   const double random = 1e6 * (RandomBest(network, 0, 2, 120) + 3 * RandomBest(network, 1, 1, 120));
   EXPECT_LT(*report->estimated_us, 1.12 * optimum);
   EXPECT_LT(*report->estimated_us - optimum, 0.4 * (random - optimum));
   EXPECT_LT(*report->estimated_us, *report->estimated_default_us);
   EXPECT_EQ(report->stopped, "all trials are done");
+}
+
+// Of the task that was not measured the default schedule is expected, by an estimate that is as far off as that of the other one was.
+TEST_F(TunerTest, ExpectsALatencyWhileTasksAreNotTimed) {
+  const FakeNetwork network = TwoTasks();
+  FakeMeasurer measurer(&network);
+  const auto report = Tune(network, Options(network, 1), &measurer);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_FALSE(report->estimated_us);
+  ASSERT_TRUE(report->tasks[0].best_us);
+  ASSERT_FALSE(report->tasks[1].best_us);
+  EXPECT_EQ(report->tasks[0].expected_us, *report->tasks[0].best_us);
+  const auto analytic = [&](int task) {
+    const auto space = network.factory()(network.tasks()[task].dag, Target(), DeviceFacts()).value();
+    double least = 1e9;
+    for (int i = 0; i < space->size(); ++i) {
+      Metrics metrics;
+      space->space(i).Evaluate(space->space(i).Default(), &metrics);
+      least = std::min(least, metrics.seconds);
+    }
+    return least;
+  };
+  const double off = *report->tasks[0].default_us / analytic(0);
+  EXPECT_NEAR(report->tasks[1].expected_us, off * analytic(1), 1e-6 * report->tasks[1].expected_us);
+  EXPECT_NEAR(report->expected_us, report->tasks[0].expected_us + 3 * report->tasks[1].expected_us, 1e-6);
+  EXPECT_NEAR(report->expected_default_us, *report->tasks[0].default_us + 3 * report->tasks[1].expected_us, 1e-6);
 }
 
 TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {

@@ -1,0 +1,68 @@
+#include "cli/config_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include "absl/strings/str_cat.h"
+#include "compiler/tensor/check.h"
+
+namespace diapason {
+namespace {
+
+int LineOf(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
+
+absl::Status Wrong(const std::string& path, int line, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ", line ", line, ": ", what));
+}
+
+absl::Status Collect(const toml::table& table, const std::vector<std::string>& command, ConfigFile& file) {
+  for (const auto& [name, node] : table) {
+    const std::string key(name.str());
+    if (const toml::table* section = node.as_table()) {
+      std::vector<std::string> below = command;
+      below.push_back(key);
+      RETURN_IF_ERROR(Collect(*section, below, file));
+      continue;
+    }
+    ConfigFile::Entry entry{command, key, "", LineOf(node)};
+    if (const auto* text = node.as_string()) {
+      entry.value = text->get();
+    } else if (const auto* whole = node.as_integer()) {
+      entry.value = absl::StrCat(whole->get());
+    } else if (const auto* number = node.as_floating_point()) {
+      entry.value = absl::StrCat(number->get());
+    } else {
+      return Wrong(file.path, entry.line, absl::StrCat("the value of '", key, "' is neither text in quotes nor a number"));
+    }
+    file.entries.push_back(std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file.is_open() || file.bad())
+    return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (", std::strerror(errno), "); name another with --config"));
+  const toml::parse_result parsed = toml::parse(text.str());
+  if (!parsed)
+    return Wrong(path, static_cast<int>(parsed.error().source().begin.line),
+                 absl::StrCat("this is no TOML (", std::string(parsed.error().description()), "); write lines as in tracker = \"10.0.0.1:9190\""));
+  ConfigFile read;
+  read.path = path;
+  RETURN_IF_ERROR(Collect(parsed.table(), {}, read));
+  std::stable_sort(read.entries.begin(), read.entries.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  return read;
+}
+
+}  // namespace diapason
