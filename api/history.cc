@@ -1,5 +1,7 @@
 #include "diapason/history.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +32,27 @@ Record RecordOf(const TuningRecord& record) {
   known.seed = record.seed;
   known.created_at = record.created_at;
   return known;
+}
+
+void RankByShare(const std::map<std::string, double>& counts, std::vector<Record>& records) {
+  using Place = std::pair<std::string, std::string>;  // target, device
+  std::map<Place, double> total;
+  std::map<std::pair<Place, std::string>, double> time;  // of the best record of each workload: the first one
+  for (Record& record : records) {
+    const auto count = counts.find(record.workload);
+    record.count = count == counts.end() ? 0 : count->second;
+    const Place place{record.target, record.device};
+    const auto [one, first] = time.emplace(std::pair(place, record.workload), *record.count * record.median_us);
+    if (first) total[place] += one->second;
+  }
+  for (Record& record : records) {
+    const Place place{record.target, record.device};
+    record.share = total[place] > 0 ? time[{place, record.workload}] / total[place] : 0;
+  }
+  std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) {
+    if (Place(a.target, a.device) != Place(b.target, b.device)) return Place(a.target, a.device) < Place(b.target, b.device);
+    return *a.share > *b.share;
+  });
 }
 
 absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query) {
@@ -70,6 +93,9 @@ absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int
   ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, impl_->history->TopK(filter, top));
   std::vector<Record> records;
   for (const TuningRecord& record : found) records.push_back(RecordOf(record));
+  if (filter.network.empty()) return records;
+  ASSIGN_OR_RETURN(const auto counts, CountsOf(*impl_->history, filter.network));
+  RankByShare(counts, records);
   return records;
 }
 

@@ -9,6 +9,7 @@
 #include "api/import.h"
 #include "compiler/build/open_package.h"
 #include "compiler/tensor/check.h"
+#include "service/target.h"
 
 namespace diapason::api {
 namespace {
@@ -79,7 +80,7 @@ absl::StatusOr<PackageInfo> InspectPackage(const std::string& path) {
   info.path = path;
   info.network = manifest.network;
   info.target = manifest.target.ToString();
-  info.device = manifest.device.model;
+  info.device = DeviceTitle(manifest.target.kind, manifest.device);
   info.arch = manifest.device.arch;
   for (const Library library : manifest.libraries) info.libraries.push_back(NameOf(library));
   info.weights_bytes = manifest.weights_bytes;

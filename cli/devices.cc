@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/table.h"
 #include "compiler/runtime/device.h"
+#include "service/target.h"
 
 namespace diapason {
 namespace {
@@ -51,7 +52,8 @@ void PrintDevice(std::ostream& out, const DeviceListing& listing) {
     out << "  " << name << std::string(24 - std::string(name).size(), ' ') << value << "\n";
   };
   out << "--target \"" << listing.target << "\"\n";
-  line("device", f.model);
+  const absl::StatusOr<Target> target = Target::Parse(listing.target);
+  line("device", target.ok() ? DeviceTitle(target->kind, f) : f.model);
   if (!f.uuid.empty()) line("uuid", f.uuid);
   if (!f.arch.empty()) line("architecture", f.arch);
   if (!f.driver.empty()) line("driver", f.driver);

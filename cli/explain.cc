@@ -1,5 +1,7 @@
 // diapason explain: one record of a history in readable form.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -8,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "api/record.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
@@ -21,6 +25,7 @@
 #include "db/history.h"
 #include "scheduler/sketch/feature_names.h"
 #include "scheduler/space.h"
+#include "service/records.h"
 
 namespace diapason {
 namespace {
@@ -28,6 +33,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kDecision[] = "decision ";  // begins the names of features that are decisions
+constexpr char kLog[] = " log2";           // ends those of logarithms
 
 struct ExplainFlags {
   std::string history;
@@ -45,6 +51,11 @@ struct Explanation {
   std::string computation, steps, loops, source, problem;
   std::optional<double> analytic_seconds;
   std::vector<std::pair<std::string, float>> features;  // by name
+  struct Share {
+    std::string network;
+    double count = 0, share = 0;
+  };
+  std::vector<Share> shares;  // of the networks that hold the task, with their best records on the same target and device
 };
 
 // The space that the record's candidate is from; null when this version has none of the name.
@@ -83,6 +94,29 @@ absl::Status ExplainProgram(const Target& target, const DeviceFacts& facts, Expl
   }
   e->source = PrintSource(lowered, target);
   return absl::OkStatus();
+}
+
+// The largest share first.
+absl::StatusOr<std::vector<Explanation::Share>> SharesOf(const std::string& path, const TuningRecord& record) {
+  ASSIGN_OR_RETURN(const auto file, History::Open(path, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(const std::vector<NetworkTask> links, file->NetworkTasks());
+  std::vector<Explanation::Share> shares;
+  for (const NetworkTask& link : links) {
+    if (link.workload_key != record.workload_key) continue;
+    RecordFilter filter;
+    filter.target = record.target;
+    filter.device_model = record.device_model;
+    filter.network = link.network;
+    ASSIGN_OR_RETURN(const std::vector<TuningRecord> best, file->TopK(filter, 1));
+    ASSIGN_OR_RETURN(const auto counts, CountsOf(*file, link.network));
+    std::vector<api::Record> records;
+    for (const TuningRecord& one : best) records.push_back(api::RecordOf(one));
+    api::RankByShare(counts, records);
+    for (const api::Record& one : records)
+      if (one.workload == record.workload_key) shares.push_back({link.network, link.weight, one.share.value_or(0)});
+  }
+  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.share > b.share; });
+  return shares;
 }
 
 absl::StatusOr<Explanation> Explain(TuningRecord record) {
@@ -134,6 +168,8 @@ void PrintJson(std::ostream& out, const Explanation& e) {
     json["analytic_us"] = *e.analytic_seconds * 1e6;
     json["features"] = features;
   }
+  json["shares"] = Json::array();
+  for (const Explanation::Share& one : e.shares) json["shares"].push_back({{"network", one.network}, {"count", one.count}, {"share", one.share}});
   if (!e.problem.empty()) json["problem"] = e.problem;
   out << json.dump(2) << "\n";
 }
@@ -156,12 +192,18 @@ void PrintMeasured(std::ostream& out, const Explanation& e) {
   out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text) << "\n";
 }
 
-// Decisions are left out: they were printed before.
+// What the number stands for: features of large quantities are logarithms, log2(1 + x).
+void PrintFeature(std::ostream& out, absl::string_view name, double value) {
+  const bool is_log = absl::ConsumeSuffix(&name, kLog);
+  out << absl::StrFormat("  %-34s %.4g\n", name, is_log ? std::exp2(value) - 1 : value);
+}
+
+// Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Decisions are left out: they were printed before.
 void PrintFeatures(std::ostream& out, const Explanation& e) {
   out << "\nfeatures (those that are not 0)\n";
-  for (const auto& [name, value] : e.features) {
-    if (value != 0 && !absl::StartsWith(name, kDecision)) out << absl::StrFormat("  %-34s %.4g\n", name, value);
-  }
+  for (const std::string& of : {std::string("all: "), std::string("slowest: "), std::string("second: ")})
+    for (const auto& [name, value] : e.features)
+      if (value > 0 && absl::StartsWith(name, of)) PrintFeature(out, name, value);
 }
 
 void PrintText(std::ostream& out, const Explanation& e) {
@@ -170,6 +212,8 @@ void PrintText(std::ostream& out, const Explanation& e) {
       << "workload   " << record.workload_key << "\n"
       << "target     " << record.target << " on " << record.device_model << "\n"
       << "sketch     " << e.schedule.sketch << " over the view " << e.schedule.view.ToString() << "\n";
+  for (const Explanation::Share& one : e.shares)
+    out << "share      " << absl::StrFormat("%.1f%% of %s, which has the task %g times\n", 100 * one.share, one.network, one.count);
   PrintMeasured(out, e);
   if (!e.decisions.empty()) {
     out << "\ndecisions\n";
@@ -185,7 +229,8 @@ void PrintText(std::ostream& out, const Explanation& e) {
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(TuningRecord record, history->Get(flags.record));
-  ASSIGN_OR_RETURN(const Explanation explanation, Explain(std::move(record)));
+  ASSIGN_OR_RETURN(Explanation explanation, Explain(std::move(record)));
+  ASSIGN_OR_RETURN(explanation.shares, SharesOf(flags.history, explanation.record));
   flags.json ? PrintJson(session.out, explanation) : PrintText(session.out, explanation);
   return absl::OkStatus();
 }

@@ -1,13 +1,17 @@
 // diapason query: the best records of a history.
 #include <CLI/CLI.hpp>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "api/record.h"
 #include "cli/command.h"
+#include "cli/defaults.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -23,7 +27,10 @@ struct QueryFlags {
   int64_t top = 1;
   bool json = false;
   SecurityFlags security;
+  const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
+
+nlohmann::ordered_json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr); }
 
 void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -41,7 +48,9 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
                     {"verification", record.verification},
                     {"view", record.view},
                     {"sketch", record.sketch},
-                    {"seed", record.seed}});
+                    {"seed", record.seed},
+                    {"count", NumberOrNull(record.count)},
+                    {"share", NumberOrNull(record.share)}});
   }
   out << nlohmann::ordered_json{{"records", list}}.dump(2) << "\n";
 }
@@ -49,7 +58,9 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
 void PrintText(std::ostream& out, const std::vector<api::Record>& records) {
   TextTable table({{"id", true},
                    {"task"},
+                   {"count", true},
                    {"median us", true},
+                   {"share", true},
                    {"trial", true},
                    {"verified"},
                    {"sketch"},
@@ -57,7 +68,9 @@ void PrintText(std::ostream& out, const std::vector<api::Record>& records) {
                    {"device"},
                    {"workload"}});
   for (const api::Record& record : records) {
-    table.AddRow({absl::StrCat(record.id), record.task, Digits(record.median_us), absl::StrCat(record.trial), record.verification,
+    const std::string count = record.count.has_value() ? absl::StrFormat("%g", *record.count) : "-";
+    const std::string share = record.share.has_value() ? absl::StrFormat("%.1f%%", 100 * *record.share) : "-";
+    table.AddRow({absl::StrCat(record.id), record.task, count, Digits(record.median_us), share, absl::StrCat(record.trial), record.verification,
                   record.sketch, record.target, record.device, record.workload});
   }
   out << table.ToString() << Count(records.size(), "record") << "\n";
@@ -73,16 +86,18 @@ absl::StatusOr<std::vector<api::Record>> AskService(const QueryFlags& flags, con
   ServiceClientOptions options;
   ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags.service, flags.security));
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, ServiceClient::Connect(flags.service, options));
-  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, client->Query(filter, flags.top));
+  std::map<std::string, double> counts;
+  ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, client->Query(filter, flags.top, &counts));
   std::vector<api::Record> records;
   for (const TuningRecord& record : found) records.push_back(api::RecordOf(record));
+  if (!filter.network.empty()) api::RankByShare(counts, records);
   return records;
 }
 
-absl::Status RunQuery(const QueryFlags& flags, Session& session) {
-  if (flags.history.empty() == flags.service.empty()) {
+absl::Status RunQuery(QueryFlags& flags, Session& session) {
+  RETURN_IF_ERROR(ChooseSource("a query", flags.history_flag, &flags.history, flags.service_flag, &flags.service));
+  if (flags.history.empty() && flags.service.empty())
     return absl::InvalidArgumentError("a query reads one history; give either --history or --service");
-  }
   const api::RecordQuery query{flags.target, flags.workload, flags.device, flags.model};
   ASSIGN_OR_RETURN(const std::vector<api::Record> records, flags.service.empty() ? ReadHistory(flags, query) : AskService(flags, query));
   flags.json ? PrintJson(session.out, records) : PrintText(session.out, records);
@@ -93,9 +108,10 @@ absl::Status RunQuery(const QueryFlags& flags, Session& session) {
 
 void AddQuery(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("query", "Show the best records of a history");
+  command->footer("With --model, the tasks come by their share of the network's time, the slowest first.");
   auto flags = std::make_shared<QueryFlags>();
-  command->add_option("--history", flags->history, "History to read")->type_name("FILE");
-  command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
+  flags->history_flag = command->add_option("--history", flags->history, "History to read")->type_name("FILE");
+  flags->service_flag = command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
   command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")

@@ -100,6 +100,13 @@ absl::StatusOr<std::map<std::string, TuningRecord>> RecordsForBuild(History& his
   return records;
 }
 
+absl::StatusOr<std::map<std::string, double>> CountsOf(History& history, const std::string& network) {
+  ASSIGN_OR_RETURN(const std::vector<NetworkTask> tasks, history.NetworkTasks(network));
+  std::map<std::string, double> counts;
+  for (const NetworkTask& task : tasks) counts[task.workload_key] = task.weight;
+  return counts;
+}
+
 absl::Status CheckNetwork(History& history, const std::string& network, const std::string& where) {
   if (network.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<NetworkTask> tasks, history.NetworkTasks(network));

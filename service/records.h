@@ -29,6 +29,9 @@ absl::StatusOr<std::map<std::string, TuningRecord>> RecordsForBuild(History& his
                                                                     const std::string& device_model,
                                                                     const std::string& target);
 
+// How often each workload occurs in a network; empty: the history knows no such network.
+absl::StatusOr<std::map<std::string, double>> CountsOf(History& history, const std::string& network);
+
 // NotFound when the history knows no network of the filter's name; the sentence names `where` it was looked for.
 absl::Status CheckNetwork(History& history, const std::string& network, const std::string& where);
 

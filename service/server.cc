@@ -175,6 +175,10 @@ class HistoryService final : public RpcService {
     ASSIGN_OR_RETURN(const std::vector<TuningRecord> records, history_.TopK(filter, std::max<int64_t>(1, request.top())));
     Records answer(records.size());
     for (size_t i = 0; i < records.size(); ++i) ToProto(records[i], answer[i]);
+    if (request.network().empty()) return answer;
+    ASSIGN_OR_RETURN(const auto counts, CountsOf(history_, request.network()));
+    for (v1::Record& record : answer)
+      if (const auto count = counts.find(record.workload_key()); count != counts.end()) record.set_network_count(count->second);
     return answer;
   }
 

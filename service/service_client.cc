@@ -165,7 +165,7 @@ class ServiceClient::Impl {
   }
 
   template <typename Request, typename Method>
-  absl::StatusOr<std::vector<TuningRecord>> Records(const Request& request, Method method) {
+  absl::StatusOr<std::vector<TuningRecord>> Records(const Request& request, Method method, std::map<std::string, double>* counts = nullptr) {
     std::vector<v1::Record> messages;
     RETURN_IF_ERROR(Insist(kTransferTimeout, [&](grpc::ClientContext& c) {
       messages.clear();
@@ -175,6 +175,7 @@ class ServiceClient::Impl {
     }));
     std::vector<TuningRecord> records;
     for (const v1::Record& message : messages) {
+      if (counts != nullptr && message.network_count() > 0) (*counts)[message.workload_key()] = message.network_count();
       ASSIGN_OR_RETURN(TuningRecord record, FromProto(message));
       records.push_back(std::move(record));
     }
@@ -230,14 +231,14 @@ absl::StatusOr<v1::Job> ServiceClient::Resume(int64_t job, int64_t trials) {
 
 absl::Status ServiceClient::Delete(int64_t job) { return impl_->Delete(job); }
 
-absl::StatusOr<std::vector<TuningRecord>> ServiceClient::Query(const RecordFilter& filter, int64_t top) {
+absl::StatusOr<std::vector<TuningRecord>> ServiceClient::Query(const RecordFilter& filter, int64_t top, std::map<std::string, double>* counts) {
   v1::QueryRequest request;
   request.set_target(filter.target);
   request.set_workload(filter.workload);
   request.set_device_model(filter.device_model);
   request.set_network(filter.network);
   request.set_top(top);
-  return impl_->Records(request, &v1::HistoryReader::Stub::Query);
+  return impl_->Records(request, &v1::HistoryReader::Stub::Query, counts);
 }
 
 absl::StatusOr<std::map<std::string, TuningRecord>> ServiceClient::ForBuild(

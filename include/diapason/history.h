@@ -26,6 +26,9 @@ struct Record {
   std::string view, sketch;  // "winograd(4)", "winograd(4)/tile0"
   uint64_t seed = 0;
   int64_t created_at = 0;  // Unix time in nanoseconds
+  // Where a network was asked for: how often it has the task (0: in other ways to cut it), and which share of the network's time, on this target and
+  // device, the task takes with the best of the records found. Nothing: no network was asked for.
+  std::optional<double> count, share;
 
   bool verified() const { return verification == "ok"; }
 };
@@ -55,7 +58,8 @@ class History {
   History(const History&) = delete;
   History& operator=(const History&) = delete;
 
-  // The best `top` of each workload, target and device, the fastest first; none that is known to be wrong. InvalidArgument: the target does not
+  // The best `top` of each workload, target and device, the fastest first; none that is known to be wrong. With a network, the workloads come by their
+  // share of its time, the largest first. InvalidArgument: the target does not
   // parse, or `top` is below 1; NotFound: no such network.
   absl::StatusOr<std::vector<Record>> Query(const RecordQuery& query, int64_t top = 1);
   // The best of one workload by its whole key, verified records before others: what a build for the device takes if it is verified. Nothing: no record.

@@ -57,7 +57,7 @@ struct PackagePlanInfo {
 
 struct PackageInfo {
   std::string path, network, target;
-  std::string device;  // model of the device that it was built on or for; may be empty
+  std::string device;  // that it was built on or for: "AMD EPYC, AVX-512"; may be empty
   std::string arch;    // of a GPU
   std::vector<std::string> libraries;  // "cudnn": that must be where it runs
   int64_t weights_bytes = 0;

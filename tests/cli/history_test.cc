@@ -136,6 +136,8 @@ TEST_F(HistoryCommands, QueryShowsTheBestFirst) {
   EXPECT_NEAR(best["median_us"], 2, 1e-9);
   EXPECT_EQ(best["trial"], 1);
   EXPECT_EQ(best["verified"], false);
+  EXPECT_EQ(best["share"], 1) << "the only task";
+  EXPECT_TRUE(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"][0]["share"].is_null()) << "of which network?";
   EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"].size(), 2u);
   EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--target", "cuda", "--json"}).json()["records"].size(), 0u);
 }

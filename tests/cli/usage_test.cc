@@ -98,7 +98,10 @@ TEST(Devices, BeginWithTheProcessor) {
   EXPECT_EQ(std::string(cpu["target"]).substr(0, 3), "cpu");
   EXPECT_NE(cpu["name"], "");
   EXPECT_GE(cpu["cores"], 1);
-  EXPECT_NE(Cli({"devices"}).out.find("--target \"cpu"), std::string::npos);
+  const std::string text = Cli({"devices"}).out;
+  EXPECT_NE(text.find("--target \"cpu"), std::string::npos);
+  const char* vectors = cpu["vector_bytes"] >= 64 ? ", AVX-512\n" : cpu["vector_bytes"] >= 32 ? ", AVX2\n" : ", SSE\n";
+  if (cpu["arch"] == "x86-64") EXPECT_NE(text.find(std::string(cpu["name"]) + vectors), std::string::npos) << text;
 }
 
 }  // namespace
