@@ -107,7 +107,7 @@ std::optional<double> SecondsLeft(const ProgressSnapshot& s) {
   return left;
 }
 
-TaskTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most) {
+ProgressTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most) {
   std::vector<TextTable::Column> columns = {{""}, {"id", true}, {"task"}, {"count", true}, {"fallback us", true}, {"best us", true},
                                             {"speed-up", true}, {"trials", true}, {"share", true}};
   const bool schedules = std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !task.schedule.empty(); });
@@ -115,7 +115,7 @@ TaskTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t
   TextTable table(columns);
   const double total = std::accumulate(tasks.begin(), tasks.end(), 0.0, [](double sum, const auto& t) { return sum + t.seconds(); });
   const std::vector<const ProgressSnapshot::Task*> all = InOrder(tasks);
-  TaskTable made;
+  ProgressTable made;
   made.measured.push_back(true);  // the title
   for (size_t i = 0; i < std::min(most, all.size()); ++i) {
     if (marked > 0 && all[i]->id == marked) made.marked = static_cast<int>(i) + 1;
@@ -175,7 +175,7 @@ void ProgressView::Draw(const ProgressSnapshot& s) {
   line(absl::StrCat(Bar(PartDone(s), std::max(8, std::min(40, width - 50))), " ", TrialsText(s), "  elapsed ",
                     ClockText(s.elapsed_s), "  left ", LeftText(s)));
   line(absl::StrCat("search ", RateText(search_rate_), "  builds ", RateText(build_rate_), "  runs ", RateText(run_rate_)));
-  const TaskTable table = TableOfTasks(s.tasks, s.current_task, width, most);
+  const ProgressTable table = TableOfTasks(s.tasks, s.current_task, width, most);
   for (size_t i = 0; i < table.lines.size(); ++i)
     line(table.lines[i], static_cast<int>(i) == table.marked ? kCyan : i == 0 ? kBold : table.measured[i] ? nullptr : kDim);
   line("estimated latency " + TotalText(s), kBold);

@@ -48,12 +48,12 @@ struct ProgressStyle {
 // The table of tasks, at most `most` rows: measured ones by their share of the network's latency, then the others by what is expected of them; last
 // a line that says how many are left out. `marked`: id of the one that is worked on; 0: none. None wider than `width` (0: as wide as needed).
 // Tasks that have a schedule get a column for it.
-struct TaskTable {
+struct ProgressTable {
   std::vector<std::string> lines;  // with the title
   std::vector<bool> measured;      // by line
   int marked = -1;                 // line
 };
-TaskTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most);
+ProgressTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most);
 
 // Seconds until the first limit is reached, at the rate so far; nothing while that is not known.
 std::optional<double> SecondsLeft(const ProgressSnapshot& snapshot);

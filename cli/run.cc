@@ -139,7 +139,7 @@ struct RunReport {
 };
 
 Json LatencyJson(const PackageBench& bench) {
-  const Distribution d = DistributionOf(bench.runs);
+  const RunStatistics d = StatisticsOf(bench.runs);
   return {{"runs", bench.runs.size()}, {"mean", d.mean * 1e6}, {"median", d.p50 * 1e6}, {"std", d.std * 1e6}, {"min", d.min * 1e6},
           {"max", d.max * 1e6}, {"p50", d.p50 * 1e6}, {"p90", d.p90 * 1e6}, {"p99", d.p99 * 1e6}};
 }
@@ -196,7 +196,7 @@ void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
 }
 
 void PrintBench(std::ostream& out, const RunReport& report) {
-  const Distribution d = DistributionOf(report.bench->runs);
+  const RunStatistics d = StatisticsOf(report.bench->runs);
   if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
   out << "latency p50 " << Duration(d.p50) << ", p90 " << Duration(d.p90) << ", p99 " << Duration(d.p99) << " (mean " << Duration(d.mean) << ", min "
       << Duration(d.min) << ", max " << Duration(d.max) << ") of " << Count(static_cast<int64_t>(report.bench->runs.size()), "run") << "\n"

@@ -63,10 +63,10 @@ absl::StatusOr<PackageBench> BenchPackage(PackageRunner& runner, const BenchOpti
   return bench;
 }
 
-Distribution DistributionOf(std::vector<double> values) {
+RunStatistics StatisticsOf(std::vector<double> values) {
   DIAPASON_CHECK(!values.empty());
   std::sort(values.begin(), values.end());
-  Distribution d;
+  RunStatistics d;
   const double count = static_cast<double>(values.size());
   d.mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
   double squares = 0;

@@ -31,11 +31,11 @@ struct PackageBench {
 // Warms up, then measures runs one by one and back to back. Inputs must have been set. Errors of running.
 absl::StatusOr<PackageBench> BenchPackage(PackageRunner& runner, const BenchOptions& options);
 
-// A distribution of seconds. Percentiles by nearest rank: the least value that so many per cent do not exceed.
-struct Distribution {
+// Of seconds of runs. Percentiles by nearest rank: the least value that so many per cent do not exceed.
+struct RunStatistics {
   double mean = 0, std = 0, min = 0, max = 0, p50 = 0, p90 = 0, p99 = 0;
 };
 // REQUIRES: not empty.
-Distribution DistributionOf(std::vector<double> values);
+RunStatistics StatisticsOf(std::vector<double> values);
 
 }  // namespace diapason

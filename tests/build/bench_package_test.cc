@@ -9,10 +9,10 @@
 namespace diapason {
 namespace {
 
-TEST(DistributionOf, HasPercentilesByNearestRank) {
+TEST(StatisticsOf, HasPercentilesByNearestRank) {
   std::vector<double> values(100);
   std::iota(values.rbegin(), values.rend(), 1);  // 100, 99, ..., 1
-  const Distribution d = DistributionOf(values);
+  const RunStatistics d = StatisticsOf(values);
   EXPECT_EQ(d.p50, 50);
   EXPECT_EQ(d.p90, 90);
   EXPECT_EQ(d.p99, 99);
@@ -21,11 +21,11 @@ TEST(DistributionOf, HasPercentilesByNearestRank) {
   EXPECT_DOUBLE_EQ(d.mean, 50.5);
   EXPECT_NEAR(d.std, 29.0115, 1e-4);
 
-  const Distribution few = DistributionOf({3, 1, 2});
+  const RunStatistics few = StatisticsOf({3, 1, 2});
   EXPECT_EQ(few.p50, 2);
   EXPECT_EQ(few.p90, 3);
   EXPECT_EQ(few.p99, 3);
-  const Distribution one = DistributionOf({7});
+  const RunStatistics one = StatisticsOf({7});
   EXPECT_EQ(one.p50, 7);
   EXPECT_EQ(one.p99, 7);
   EXPECT_EQ(one.std, 0);
@@ -51,7 +51,7 @@ TEST_F(BenchPackageTest, MeasuresRunsOneByOneAndBackToBack) {
   EXPECT_GT(bench->runs.size(), 2u);
   ASSERT_EQ(bench->back_to_back.samples.size(), 3u);
   EXPECT_GT(bench->back_to_back.number, 1) << "a run takes microseconds, and a sample milliseconds";
-  EXPECT_GT(bench->RunsPerSecond(), 1 / DistributionOf(bench->runs).max);
+  EXPECT_GT(bench->RunsPerSecond(), 1 / StatisticsOf(bench->runs).max);
 }
 
 TEST_F(BenchPackageTest, RunsTheLeastNumberWhateverTheTime) {

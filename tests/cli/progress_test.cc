@@ -165,14 +165,14 @@ TEST(ProgressView, IsColouredWhenThatIsWanted) {
 TEST(TableOfTasks, HasMeasuredTasksFirstAndTheSlowestOfThem) {
   ProgressSnapshot s = OneUntimed();
   s.tasks.push_back({3, "softmax", 2, 5, 2e-4, 3e-4, 2e-4});
-  const TaskTable table = TableOfTasks(s.tasks, 2, 0, 10);
+  const ProgressTable table = TableOfTasks(s.tasks, 2, 0, 10);
   EXPECT_EQ(table.lines, (std::vector<std::string>{"   id  task        count  fallback us  best us  speed-up  trials   share",
                                                    "    3  softmax         2        300.0    200.0     1.50x       5   64.5%",
                                                    ">   2  dense           1        100.0    100.0     1.00x      10   16.1%",
                                                    "    1  conv2d_3x3      3       ~40.00                          0  ~19.4%"}));
   EXPECT_EQ(table.marked, 2);
   EXPECT_EQ(table.measured, (std::vector<bool>{true, true, true, false}));
-  const TaskTable cut = TableOfTasks(s.tasks, 0, 0, 1);
+  const ProgressTable cut = TableOfTasks(s.tasks, 0, 0, 1);
   ASSERT_EQ(cut.lines.size(), 3u);
   EXPECT_EQ(cut.lines[2], "   ... and 2 tasks more");
 }
@@ -180,7 +180,7 @@ TEST(TableOfTasks, HasMeasuredTasksFirstAndTheSlowestOfThem) {
 TEST(TableOfTasks, ShowsSchedulesWhereThereAreAny) {
   ProgressSnapshot s = TwoTasks();
   s.tasks[1].schedule = "direct/tile1";
-  const TaskTable table = TableOfTasks(s.tasks, 0, 0, 10);
+  const ProgressTable table = TableOfTasks(s.tasks, 0, 0, 10);
   EXPECT_EQ(table.lines[0], "  id  task        count  fallback us  best us  speed-up  trials  share  schedule");
   EXPECT_EQ(table.lines[2], "   2  dense           1        100.0    100.0     1.00x      10  25.0%  direct/tile1");
 }
