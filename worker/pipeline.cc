@@ -20,8 +20,6 @@ constexpr int64_t kLeastMemoryLimit = int64_t{4} << 30;
 // Of a builder or runner: so that one alone cannot use up the host.
 int64_t MemoryLimit(int64_t given) { return given > 0 ? given : std::max(kLeastMemoryLimit, HostMemoryBytes() / 2); }
 
-constexpr size_t kMaxNaivePrograms = 64;
-
 }  // namespace
 
 std::string SecondsText(double seconds) {
@@ -177,6 +175,7 @@ void Pipeline::Impl::TakeCommands() {
 
 void Pipeline::Impl::Accept(const JobPtr& job) {
   jobs_[job->handle] = job;
+  if (runners_.empty()) return;  // the pipeline stops, and answers all
   absl::StatusOr<Target> target = Target::Parse(job->request.target());
   if (!target.ok())
     return Fail(job, ErrorKind::kInstantiation, MeasureStage::kQueue, std::string(target.status().message()));
@@ -191,25 +190,30 @@ void Pipeline::Impl::Accept(const JobPtr& job) {
   target->device = targets_[job->device].device;
   job->target = target->ToString();
   if (request.has_network()) return AcceptNetwork(job);
-  builds_.push_back({job, nullptr});
+  const BuildTask candidate{job, nullptr};
+  const BuiltProgram* known = built_.Find(BuildKey(candidate));
+  if (known == nullptr) builds_.push_back(candidate);
   if (job->wants_naive()) WantNaive(job);
+  if (known != nullptr) TakeBuilt(candidate, *known);
 }
 
 // The first request of a workload has the naive program built; later ones wait for it or find it.
 void Pipeline::Impl::WantNaive(const JobPtr& job) {
-  std::string key = job->target + "\n" + job->request.workload();
-  auto found = std::find_if(naive_.begin(), naive_.end(), [&](const NaivePtr& n) { return n->key == key; });
-  if (found != naive_.end()) {
-    job->naive = (*found)->program;
-    if (job->naive == nullptr) (*found)->waiting.push_back(job);
+  const auto naive = std::make_shared<NaiveBuild>();
+  const BuildTask task{job, naive};
+  naive->key = BuildKey(task);
+  if (const BuiltProgram* known = built_.Find(naive->key)) {
+    job->naive = known->program;
     return;
   }
-  auto naive = std::make_shared<NaiveBuild>();
-  naive->key = std::move(key);
+  const auto under_way = std::find_if(naive_.begin(), naive_.end(), [&](const NaivePtr& n) { return n->key == naive->key; });
+  if (under_way != naive_.end()) {
+    (*under_way)->waiting.push_back(job);
+    return;
+  }
   naive->waiting.push_back(job);
   naive_.push_back(naive);
-  if (naive_.size() > kMaxNaivePrograms) naive_.pop_front();
-  builds_.push_back({job, naive});
+  builds_.push_back(task);
 }
 
 void Pipeline::Impl::CheckStarted() {

@@ -22,18 +22,25 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     if (task.naive == nullptr && times.build_started_at() == 0) times.set_build_started_at(UnixNanos());
     v1::ProcessMessage message;
     v1::BuildJob& build = *message.mutable_build();
-    build.set_workload(request.workload());
-    build.set_target(task.job->target);
-    build.set_naive(task.naive != nullptr);
-    if (task.naive == nullptr) build.set_schedule(request.schedule());
-    if (task.of_network()) FillNetworkBuild(task, build);
-    *build.mutable_facts() = runners_[task.job->device]->description.facts();
-    if (!task.job->probe) ToProto(options_.limits, *build.mutable_limits());
+    build = BuildJobOf(task);
     // Ours is the deadline that counts: it stands still in pauses, of which the builder knows nothing.
     build.set_timeout_seconds(options_.max_timeout_seconds);
     place->task = std::move(task);
     place->slot->Begin(message, place->timeout, now);
   }
+}
+
+v1::BuildJob Pipeline::Impl::BuildJobOf(const BuildTask& task) const {
+  const v1::MeasureRequest& request = task.job->request;
+  v1::BuildJob build;
+  build.set_workload(request.workload());
+  build.set_target(task.job->target);
+  build.set_naive(task.naive != nullptr);
+  if (task.naive == nullptr) build.set_schedule(request.schedule());
+  if (task.of_network()) FillNetworkBuild(task, build);
+  *build.mutable_facts() = runners_[task.job->device]->description.facts();
+  if (!task.job->probe) ToProto(options_.limits, *build.mutable_limits());
+  return build;
 }
 
 void Pipeline::Impl::OnBuilder(BuilderPlace& place, const SlotEvent& event) {
@@ -64,28 +71,40 @@ void Pipeline::Impl::OnBuilt(BuilderPlace& place, v1::BuildReply& reply) {
     FailBuild(task, error.kind, error.stage, error.text);
     return;
   }
-  auto program = std::make_shared<const std::string>(std::move(*reply.mutable_program()));
-  if (task.of_network()) {
-    task.job->build_seconds += reply.seconds();
-    task.job->result.set_compiler(reply.compiler());
-    return OnNetworkBuilt(task, std::move(program));
-  }
+  BuiltProgram built{.program = std::make_shared<const std::string>(std::move(*reply.mutable_program())),
+                     .compiler = reply.compiler(),
+                     .registers = {reply.registers().begin(), reply.registers().end()},
+                     .spill_bytes = {reply.spill_bytes().begin(), reply.spill_bytes().end()},
+                     .seconds = reply.seconds()};
+  built_.Put(BuildKey(task), built);
+  TakeBuilt(task, built);
+}
+
+void Pipeline::Impl::TakeBuilt(const BuildTask& task, const BuiltProgram& built) {
+  Job& job = *task.job;
   if (task.naive != nullptr) {
-    task.naive->program = program;
-    for (const JobPtr& job : std::exchange(task.naive->waiting, {})) {
-      job->naive = program;
-      if (job->probe) job->program = program;
-      RunIfBuilt(job);
+    std::erase(naive_, task.naive);
+    for (const JobPtr& waiting : std::exchange(task.naive->waiting, {})) {
+      waiting->naive = built.program;
+      if (waiting->probe) waiting->program = built.program;
+      RunIfBuilt(waiting);
     }
     return;
   }
-  Job& job = *task.job;
-  job.program = std::move(program);
-  job.build_seconds = reply.seconds();
-  job.result.set_compiler(reply.compiler());
-  *job.result.mutable_registers() = reply.registers();
-  *job.result.mutable_spill_bytes() = reply.spill_bytes();
-  job.result.mutable_times()->set_build_ended_at(UnixNanos());
+  job.result.set_compiler(built.compiler);
+  if (task.of_network()) {
+    if (job.finished) return;  // given up meanwhile
+    job.build_seconds += built.seconds;
+    TakeNetworkProgram(task, built.program);
+    return RunIfBuilt(task.job);
+  }
+  job.program = built.program;
+  job.build_seconds = built.seconds;
+  job.result.mutable_registers()->Assign(built.registers.begin(), built.registers.end());
+  job.result.mutable_spill_bytes()->Assign(built.spill_bytes.begin(), built.spill_bytes.end());
+  v1::StageTimes& times = *job.result.mutable_times();
+  times.set_build_ended_at(UnixNanos());
+  if (times.build_started_at() == 0) times.set_build_started_at(times.build_ended_at());
   RunIfBuilt(task.job);
 }
 

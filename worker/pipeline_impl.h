@@ -20,6 +20,7 @@
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
 #include "diapason/v1/process.pb.h"
+#include "worker/build_cache.h"
 #include "worker/pipeline.h"
 #include "worker/process_slot.h"
 #include "worker/scratch.h"
@@ -81,10 +82,9 @@ class Pipeline::Impl {
   };
   using JobPtr = std::shared_ptr<Job>;  // shared: in queues, in places and in the table of handles at once
 
-  // The naive program of a workload for a target, built once for all requests that are verified.
+  // The naive program of a workload for a target, while it is built for all requests that are verified.
   struct NaiveBuild {
     std::string key;
-    std::shared_ptr<const std::string> program;  // null while it is being built
     std::vector<JobPtr> waiting;
   };
   using NaivePtr = std::shared_ptr<NaiveBuild>;
@@ -95,12 +95,6 @@ class Pipeline::Impl {
     // Of a network, one of the two: a program of the plan, or the naive program of a task.
     int network_program = -1, network_task = -1;
     bool of_network() const { return network_program >= 0 || network_task >= 0; }
-  };
-
-  // What was built for networks: a search for a wrong record asks for nearly the same programs again and again.
-  struct NetworkProgram {
-    std::string key;
-    std::shared_ptr<const std::string> program;
   };
 
   struct BuilderPlace {
@@ -171,14 +165,16 @@ class Pipeline::Impl {
 
   // pipeline_network.cc
   void AcceptNetwork(const JobPtr& job);
-  std::string NetworkKey(const BuildTask& task) const;
   void FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const;
-  void OnNetworkBuilt(const BuildTask& task, std::shared_ptr<const std::string> program);
   void TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program);
   void FillNetworkRun(const Job& job, v1::RunJob& run) const;
   std::string NetworkTaskName(const BuildTask& task) const;
 
   void BeginBuilds(Instant now);
+  // All that what is built depends on.
+  v1::BuildJob BuildJobOf(const BuildTask& task) const;
+  std::string BuildKey(const BuildTask& task) const { return BuildJobOf(task).SerializeAsString(); }
+  void TakeBuilt(const BuildTask& task, const BuiltProgram& built);
   void BeginRuns(Instant now);
   void BeginRun(RunnerPlace& place, JobPtr job, Instant now);
   void WantNaive(const JobPtr& job);
@@ -225,9 +221,8 @@ class Pipeline::Impl {
   std::map<uint64_t, JobPtr> jobs_;  // without a result
   std::vector<JobPtr> answers_;      // with a result that was not given out yet
   std::deque<BuildTask> builds_;
-  std::deque<NaivePtr> naive_;  // most recently made last
-  std::deque<NetworkProgram> network_programs_;  // most recently made last
-  size_t network_program_bytes_ = 0;
+  std::vector<NaivePtr> naive_;
+  BuildCache built_{size_t{256} << 20};
   std::map<std::string, double> best_;
   int quiet_holders_ = 0;
   v1::WorkerStatistics counts_;  // what is counted and not computed

@@ -10,7 +10,6 @@
 namespace diapason {
 namespace {
 
-constexpr size_t kMostNetworkProgramBytes = size_t{256} << 20;
 constexpr uint32_t kMostSeeds = 16, kMostReplays = 100'000;
 
 absl::Status CheckNetworkRequest(const v1::NetworkCheck& check) {
@@ -50,25 +49,14 @@ void Pipeline::Impl::AcceptNetwork(const JobPtr& job) {
   }
   job->network->missing = tasks.size();
   for (const BuildTask& task : tasks) {
-    const std::string key = NetworkKey(task);
-    auto found = std::find_if(network_programs_.begin(), network_programs_.end(),
-                              [&](const NetworkProgram& known) { return known.key == key; });
-    if (found == network_programs_.end()) {
+    if (const BuiltProgram* known = built_.Find(BuildKey(task))) {
+      job->result.set_compiler(known->compiler);
+      TakeNetworkProgram(task, known->program);
+    } else {
       builds_.push_back(task);
-      continue;
     }
-    TakeNetworkProgram(task, found->program);
-    std::rotate(found, found + 1, network_programs_.end());
   }
   RunIfBuilt(job);
-}
-
-// All that a program depends on.
-std::string Pipeline::Impl::NetworkKey(const BuildTask& task) const {
-  v1::BuildJob build;
-  build.set_target(task.job->target);
-  FillNetworkBuild(task, build);
-  return build.SerializeAsString();
 }
 
 void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build) const {
@@ -90,18 +78,6 @@ std::string Pipeline::Impl::NetworkTaskName(const BuildTask& task) const {
   const v1::NetworkPlan& plan = task.job->request.network().plan();
   const int id = task.network_task >= 0 ? task.network_task : static_cast<int>(plan.programs(task.network_program).task());
   return id < plan.task_names_size() ? plan.task_names(id) : absl::StrCat(id + 1);
-}
-
-void Pipeline::Impl::OnNetworkBuilt(const BuildTask& task, std::shared_ptr<const std::string> program) {
-  network_programs_.push_back({NetworkKey(task), program});
-  network_program_bytes_ += program->size();
-  while (network_program_bytes_ > kMostNetworkProgramBytes && network_programs_.size() > 1) {
-    network_program_bytes_ -= network_programs_.front().program->size();
-    network_programs_.pop_front();
-  }
-  if (task.job->finished) return;  // given up meanwhile
-  TakeNetworkProgram(task, program);
-  RunIfBuilt(task.job);
 }
 
 void Pipeline::Impl::TakeNetworkProgram(const BuildTask& task, const std::shared_ptr<const std::string>& program) {

@@ -9,7 +9,7 @@
 namespace diapason {
 namespace {
 
-v1::ProcessMessage Stage(const std::string& stage) {
+v1::ProcessMessage StageMessage(const std::string& stage) {
   v1::ProcessMessage message;
   message.mutable_progress()->set_stage(stage);
   return message;
@@ -17,7 +17,7 @@ v1::ProcessMessage Stage(const std::string& stage) {
 
 // Cut at every byte: whole messages come out, in order, and never a half one.
 TEST(FrameTest, DecodesAStreamCutAnywhere) {
-  std::string stream = EncodeFrame(Stage("compile")) + EncodeFrame(v1::ProcessMessage()) + EncodeFrame(Stage("run"));
+  std::string stream = EncodeFrame(StageMessage("compile")) + EncodeFrame(v1::ProcessMessage()) + EncodeFrame(StageMessage("run"));
   for (size_t cut = 0; cut <= stream.size(); ++cut) {
     FrameDecoder decoder;
     std::vector<std::string> messages;
@@ -42,11 +42,11 @@ TEST(FrameTest, RefusesALengthThatIsTooLarge) {
 TEST(FrameTest, ReadsWhatWasWrittenAndTellsHowAStreamEnds) {
   int fds[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-  ASSERT_TRUE(WriteMessage(fds[0], Stage("load")).ok());
+  ASSERT_TRUE(WriteMessage(fds[0], StageMessage("load")).ok());
   v1::ProcessMessage message;
   ASSERT_TRUE(ReadMessage(fds[1], message).ok());
   EXPECT_EQ(message.progress().stage(), "load");
-  std::string half = EncodeFrame(Stage("load")).substr(0, 6);
+  std::string half = EncodeFrame(StageMessage("load")).substr(0, 6);
   ASSERT_EQ(write(fds[0], half.data(), half.size()), 6);
   close(fds[0]);
   EXPECT_EQ(ReadMessage(fds[1], message), absl::DataLossError("the stream ends inside a message"));

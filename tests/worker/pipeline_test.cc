@@ -452,8 +452,34 @@ TEST_F(PipelineTest, ReplacesBuildersAfterSomeJobs) {
   options.jobs_per_builder = 2;
   options.builders = 1;
   Start(options);
-  for (int i = 0; i < 5; ++i) ExpectWorks();
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(Measure("candidate" + std::to_string(i)).has_timing());
   EXPECT_GE(pipeline_->Statistics().builder_restarts(), 2u);
+}
+
+// A confirmation or a verification asks for what was built as a candidate.
+TEST_F(PipelineTest, WhatWasBuiltIsNotBuiltAgain) {
+  Start();
+  const v1::MeasureResult first = Measure("again"), second = Measure("again");
+  EXPECT_EQ(pipeline_->Statistics().builds(), 1u);
+  EXPECT_EQ(pipeline_->Statistics().runs(), 2u);
+  ASSERT_TRUE(second.has_timing());
+  EXPECT_EQ(second.compiler(), first.compiler());
+  EXPECT_EQ(second.timing().build_seconds(), first.timing().build_seconds());
+  EXPECT_LE(second.times().build_started_at(), second.times().build_ended_at());
+  // With another seed or mode it is the same program; with another schedule another.
+  v1::MeasureRequest verified = FakeRequest(100, "again");
+  verified.set_mode(v1::MEASURE_MODE_VERIFY);
+  Submit(verified);
+  EXPECT_TRUE(box_.Wait(100).verification().ok());
+  EXPECT_EQ(pipeline_->Statistics().builds(), 2u);  // the naive program
+  EXPECT_TRUE(Measure("other").has_timing());
+  EXPECT_EQ(pipeline_->Statistics().builds(), 3u);
+}
+
+TEST_F(PipelineTest, WhatFailedToBuildIsTriedAgain) {
+  Start();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Measure("refuse").error().kind(), "compile");
+  EXPECT_EQ(pipeline_->Statistics().builds(), 2u);
 }
 
 TEST_F(PipelineTest, SurvivesRandomKills) {
