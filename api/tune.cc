@@ -101,8 +101,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
   spec.seed = options.seed;
   spec.early_stop = options.early_stop;
   spec.measure.repeat = options.repeat;
-  // A GPU's times differ little from sample to sample, and contenders take most of the time of a race.
-  spec.measure.min_repeat_ms = options.min_repeat_ms >= 0 ? options.min_repeat_ms : target.kind == TargetKind::kCuda ? 20 : 100;
+  spec.measure.min_repeat_ms = options.min_repeat_ms >= 0 ? options.min_repeat_ms : DefaultSampleMs(spec.measure.race);
   spec.measure.build_timeout_s = options.build_timeout_seconds;
   spec.measure.run_timeout_s = options.run_timeout_seconds;
   spec.deterministic = options.deterministic;

@@ -45,7 +45,7 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
   AddWhole(command, "--repeat", &flags->repeat, 1, 1000, "Samples of a trial (default 3)");
   AddWhole(command, "--number", &flags->number, 1, 1'000'000, "Launches of a sample, at least (default 1)");
-  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of a sample in ms, at least (default 100; 20 on cuda with racing)");
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of a sample in ms, at least (default 20; 100 with --no-race)");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
   command->add_flag("--no-race", flags->no_race, "Measure slow candidates as long as fast ones");
@@ -111,9 +111,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   spec.objective = flags.objective;
   spec.measure.repeat = static_cast<int>(flags.repeat);
   spec.measure.number = flags.number;
-  // A GPU's times differ little from sample to sample, and contenders take most of the time of a race.
-  const bool steady = target.kind == TargetKind::kCuda && !flags.no_race;
-  spec.measure.min_repeat_ms = flags.min_repeat_ms >= 0 ? flags.min_repeat_ms : (steady ? 20 : 100);
+  spec.measure.min_repeat_ms = flags.min_repeat_ms >= 0 ? flags.min_repeat_ms : DefaultSampleMs(!flags.no_race);
   spec.measure.build_timeout_s = flags.build_timeout;
   spec.measure.run_timeout_s = flags.run_timeout;
   spec.measure.race = !flags.no_race;

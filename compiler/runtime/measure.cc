@@ -29,9 +29,9 @@ constexpr double kRaceFactor = 1.15;
 // Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is no contender.
 constexpr double kSecondRaceSecondsCuda = 5e-3, kSecondRaceSecondsHost = 20e-3;
 constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
-// On cuda, the first full sample decides whether the others are taken, since noise of 20 ms is below this: only of what is as
-// fast as the best.
-constexpr double kFullSampleFactorCuda = 1.005;
+// The first full sample decides whether the others are taken: not of what is slower than the best, noise allowed for, nor, on
+// cuda, whose noise of 20 ms is below this, of what is faster by as much.
+constexpr double kFullSampleFactorCuda = 1.005, kFullSampleFactorHost = kSecondRaceFactorHost;
 // A single first run this much slower ends the race at once.
 constexpr double kHopelessFactor = 10;
 
@@ -138,9 +138,10 @@ absl::StatusOr<Timing> Measurer::Measure(double estimate, const Stopwatch& watch
     for (int i = 0; i < repeat && (i == 0 || watch.seconds() < options_.max_seconds); ++i) {
       ASSIGN_OR_RETURN(const double sample, Sample(plans));
       timing.samples.push_back(sample);
-      if (i > 0 || repeat == 1 || options_.race_seconds <= 0 || device_.kind() != TargetKind::kCuda) continue;
-      timing.raced_out = sample > kFullSampleFactorCuda * options_.race_seconds;
-      if (timing.raced_out || sample < options_.race_seconds / kFullSampleFactorCuda) break;
+      if (i > 0 || repeat == 1 || options_.race_seconds <= 0) continue;
+      const bool cuda = device_.kind() == TargetKind::kCuda;
+      timing.raced_out = sample > (cuda ? kFullSampleFactorCuda : kFullSampleFactorHost) * options_.race_seconds;
+      if (timing.raced_out || (cuda && sample < options_.race_seconds / kFullSampleFactorCuda)) break;
     }
   }
   timing.run_seconds = watch.seconds();

@@ -19,8 +19,8 @@ struct TimingOptions {
   // (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured in full and took 174 of 181 s.) What
   // is that slow already with warm caches is not timed with cold ones, see `cold`. On cuda a single run of 150 us or more tells
   // what takes twice as long, and the least of three what takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as
-  // long): most candidates of a large batch. What is above 1.005 times after the first full sample gets no more,
-  // nor does what is below by as much: one sample tells apart what differs.
+  // long): most candidates of a large batch. What is above 1.005 times (hosts: 1.04 times) after the first full sample gets no more,
+  // nor, on cuda, does what is below by as much: one sample tells apart what differs.
   double race_seconds = 0;
   // The executable ran before: no run to warm up.
   bool has_run = false;

@@ -152,7 +152,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
         seed: of the search.
         deterministic: the same proposals for the same seed and measurements; slower.
         repeat: samples of a trial.
-        min_repeat_ms: length of a sample; the default is 100, or 20 on cuda.
+        min_repeat_ms: length of a sample; the default is 20.
         build_timeout, run_timeout: seconds to compile and to measure a candidate.
         builders: processes that compile; 0: as the machine allows.
         sandbox: of the processes that compile and measure: ``"auto"``, ``"on"`` or ``"off"``.
