@@ -49,7 +49,7 @@ class CKernelPrinter : public CVectorPrinter {
     body = ExpandUnrolled(body, analyzer_, kMaxUnrolledStores);
     auto max_lanes = [this](const Stmt& inner) { return vector_bytes_ / WidestElement(inner); };
     body = SplitVectorLoops(body, analyzer_, max_lanes);
-    return UnifyLaneConditions(body, analyzer_);
+    return GatherGuards(UnifyLaneConditions(body, analyzer_));
   }
 
   // Bytes of the widest element that a vector of the loop's values has.
@@ -69,8 +69,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kFor:
         return PrintFor(*stmt);
       case StmtKind::kSeq:
-        for (const Stmt& child : stmt->body) PrintStmt(child);
-        return;
+        return PrintSequence(*stmt);
       case StmtKind::kStore:
         return Line(StoreText(*stmt));
       case StmtKind::kIf:
@@ -109,6 +108,7 @@ class CKernelPrinter : public CVectorPrinter {
     const std::string var = VarName(loop.var);
     const bool parallel = loop.for_kind == ForKind::kParallel;
     if (loop.unroll > 0) Line("#pragma GCC unroll " + std::to_string(loop.unroll));
+    shared_.Written(loop);  // by the iterations before
     const std::string from = parallel ? "begin" : "0", to = parallel ? "end" : std::to_string(loop.extent);
     Block("for (int64 " + var + " = " + from + "; " + var + " < " + to + "; ++" + var + ")", loop.body[0]);
   }

@@ -242,6 +242,15 @@ std::string CVectorPrinter::StoreText(const StmtNode& store) {
   return target + " = " + value + ";";
 }
 
+void CVectorPrinter::PrintSequence(const StmtNode& sequence) {
+  shared_.Enter(sequence, depth_, [this](const ExprNode& load) { return slots_.count(load.buffer) != 0; });
+  for (const Stmt& child : sequence.body) {
+    PrintStmt(child);
+    shared_.Written(*child);
+  }
+  shared_.Leave();
+}
+
 void CVectorPrinter::PrintVectorLoop(const StmtNode& loop) {
   lane_ = loop.var;
   lanes_ = loop.extent;
@@ -467,6 +476,18 @@ std::string CVectorPrinter::ByteLoad(const Expr& load) {
 }
 
 std::string CVectorPrinter::VectorText(const Expr& e) {
+  SharedValues::Value* shared = VectorElementOf(e->dtype) == nullptr ? nullptr : shared_.Find(e, lanes_);
+  if (shared == nullptr) return UnsharedText(e);
+  // Inside braces or a branch, the variable would not be there for all that use it.
+  if (shared->name.empty() && conditional_ == 0 && depth_ == shared->depth) {
+    const std::string text = UnsharedText(e);
+    shared->name = names_.Unique("v");
+    Line("const " + VectorType(e->dtype, lanes_) + " " + shared->name + " = " + text + ";");
+  }
+  return shared->name.empty() ? UnsharedText(e) : shared->name;
+}
+
+std::string CVectorPrinter::UnsharedText(const Expr& e) {
   if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
   switch (e->kind) {
     case ExprKind::kAdd:
@@ -500,8 +521,11 @@ std::string CVectorPrinter::PerLane(const Expr& e) {
 }
 
 std::string CVectorPrinter::VectorInfix(const Expr& e, const char* op) {
-  return "(" + VectorText(e->args[0]) + op + VectorText(e->args[1]) + ")";
+  return "(" + Operand(e->args[0]) + op + Operand(e->args[1]) + ")";
 }
+
+// A number stands for a vector of it beside a vector.
+std::string CVectorPrinter::Operand(const Expr& e) { return e->kind == ExprKind::kFloatImm ? Text(e) : VectorText(e); }
 
 std::string CVectorPrinter::VectorLoad(const Expr& e) {
   const Stride stride = StrideOf(e->args[0], lane_, analyzer_);
@@ -592,8 +616,13 @@ bool CVectorPrinter::SafeOnAllLanes(const Expr& branch, const Expr& condition) c
 
 std::string CVectorPrinter::VectorSelect(const Expr& e) {
   const Expr& condition = e->args[0];
-  if (!UsesLane(condition))
-    return "(" + Text(condition, kOrLevel) + " ? " + VectorText(e->args[1]) + " : " + VectorText(e->args[2]) + ")";
+  if (!UsesLane(condition)) {
+    ++conditional_;
+    const std::string text =
+        "(" + Text(condition, kOrLevel) + " ? " + VectorText(e->args[1]) + " : " + VectorText(e->args[2]) + ")";
+    --conditional_;
+    return text;
+  }
   const Element& element = *ElementOf(e->dtype);
   if (!SafeOnAllLanes(e->args[1], condition) || !SafeOnAllLanes(e->args[2], condition)) return PerLane(e);
   const std::string mask = MaskText(condition, element.bytes);

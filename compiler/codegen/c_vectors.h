@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/codegen/expr_printer.h"
+#include "compiler/codegen/shared_values.h"
 #include "compiler/codegen/slots.h"
 
 namespace diapason {
@@ -14,6 +15,8 @@ class CVectorPrinter : public ExprPrinter {
   explicit CVectorPrinter(Helpers& helpers) : ExprPrinter(Dialect::kC, helpers) {}
 
   virtual void PrintStmt(const Stmt& stmt) = 0;
+  // Statements one after the other: vector values that several of them compute become variables.
+  void PrintSequence(const StmtNode& sequence);
 
   // A loop whose lanes are a power of two that fits a vector. What has no vector form is done lane by lane: always
   // correct, and as fast as a scalar loop.
@@ -38,6 +41,7 @@ class CVectorPrinter : public ExprPrinter {
   void Block(const std::string& head, const Stmt& body);
 
   std::map<int, Slots> slots_;  // of the local buffers that are variables
+  SharedValues shared_;
   std::string out_;
   int depth_ = 0;
 
@@ -59,7 +63,10 @@ class CVectorPrinter : public ExprPrinter {
   std::optional<AllOrNone> DecideLanes(const Expr& condition);
   Expr FindLaneCondition(const Expr& value);
 
+  // The variable of a shared value, or the text of the expression.
   std::string VectorText(const Expr& e);
+  std::string UnsharedText(const Expr& e);
+  std::string Operand(const Expr& e);
   std::string VectorInfix(const Expr& e, const char* op);
   std::string VectorLoad(const Expr& e);
   std::string VectorSelect(const Expr& e);
@@ -78,6 +85,7 @@ class CVectorPrinter : public ExprPrinter {
   std::string ByteLoad(const Expr& load);
 
   Expr lane_;  // of the vector loop that is being printed
+  int conditional_ = 0;  // branches around the expression that is printed
   int64_t lanes_ = 1;
   int splits_ = 0;
   std::map<int, BufferDecl> buffers_;

@@ -44,12 +44,16 @@ Kernel KernelOf(const KernelFunc& func, const std::map<int, int>& index_of, cons
   return kernel;
 }
 
-}  // namespace
+struct Source {
+  std::string whole;
+  std::vector<std::string> units;  // C: the same, each kernel with what it needs
+};
 
-std::string PrintSource(const LoweredProgram& lowered, const Target& target) {
+Source Print(const LoweredProgram& program, const Target& target) {
   const Dialect dialect = DialectOf(target.kind);
-  const LoweredProgram program = ForDialect(lowered, dialect);
   const int vector_bytes = dialect == Dialect::kC ? DefaultFacts(target).vector_bytes : 0;
+  const std::string prelude = dialect == Dialect::kC ? CPrelude() : GpuPrelude(dialect);
+  Source source;
   Helpers helpers(dialect);
   std::string kernels;
   for (const std::vector<KernelFunc>* funcs : {&program.prologue, &program.kernels}) {
@@ -57,13 +61,26 @@ std::string PrintSource(const LoweredProgram& lowered, const Target& target) {
       kernels += "\n";
       if (func.library != nullptr) {
         kernels += "// " + ToString(func);  // made by the runtime
-        continue;
+      } else if (dialect == Dialect::kC) {
+        Helpers own(dialect);
+        const std::string kernel = PrintCKernel(func, vector_bytes, own);
+        source.units.push_back(prelude + own.Text() + kernel);
+        helpers.Add(own);
+        kernels += kernel;
+      } else {
+        kernels += PrintGpuKernel(func, dialect, helpers);
       }
-      kernels +=
-          dialect == Dialect::kC ? PrintCKernel(func, vector_bytes, helpers) : PrintGpuKernel(func, dialect, helpers);
     }
   }
-  return (dialect == Dialect::kC ? CPrelude() : GpuPrelude(dialect)) + helpers.Text() + kernels;
+  source.whole = prelude + helpers.Text() + kernels;
+  if (source.units.empty()) source.units.push_back(source.whole);  // calls of libraries alone
+  return source;
+}
+
+}  // namespace
+
+std::string PrintSource(const LoweredProgram& lowered, const Target& target) {
+  return Print(ForDialect(lowered, DialectOf(target.kind)), target).whole;
 }
 
 absl::StatusOr<Program> CompileProgram(const LoweredProgram& given, const Target& target, double timeout_seconds) {
@@ -83,8 +100,10 @@ absl::StatusOr<Program> CompileProgram(const LoweredProgram& given, const Target
   }
   for (const KernelFunc& func : lowered.prologue) program.prologue.push_back(KernelOf(func, index_of, target));
   for (const KernelFunc& func : lowered.kernels) program.kernels.push_back(KernelOf(func, index_of, target));
-  program.source = PrintSource(lowered, target);
-  RETURN_IF_ERROR(CompileSource(program, timeout_seconds));
+  Source source = Print(lowered, target);
+  program.source = std::move(source.whole);
+  RETURN_IF_ERROR(target.kind == TargetKind::kCpu ? CompileC(program, source.units, timeout_seconds)
+                                                  : CompileSource(program, timeout_seconds));
   return program;
 }
 

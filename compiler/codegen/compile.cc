@@ -5,7 +5,7 @@ namespace diapason {
 absl::Status CompileSource(Program& program, double timeout_seconds) {
   switch (program.target.kind) {
     case TargetKind::kCpu:
-      return CompileC(program, timeout_seconds);
+      return CompileC(program, {program.source}, timeout_seconds);
     case TargetKind::kCuda:
       return CompileCuda(program);
     case TargetKind::kOpenCl:

@@ -1,15 +1,22 @@
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/environment.h"
 #include "base/run_program.h"
 #include "compiler/codegen/compile.h"
+#include "compiler/codegen/object_cache.h"
 #include "compiler/codegen/temporary.h"
 #include "compiler/tensor/check.h"
 
@@ -59,17 +66,22 @@ absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command) {
   return known[command] = line;
 }
 
+constexpr size_t kMostObjectBytes = size_t{64} << 20;
+
+ObjectCache& Objects() {
+  static auto& cache = *new ObjectCache(kMostObjectBytes);
+  return cache;
+}
+
 // -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper
 // scalar (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
-std::vector<std::string> Arguments(std::vector<std::string> command, const Target& target, const std::string& source,
-                                   const std::string& object) {
-  for (const char* flag : {"-x", "c", "-std=gnu11", "-w", "-O2", "-fno-tree-vectorize", "-ffp-contract=fast",
-                           "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-fvisibility=default"})
-    command.push_back(flag);
-  command.push_back("-march=" + target.mcpu);
-  command.insert(command.end(), {"-o", object, source, "-lm"});
-  return command;
+std::vector<std::string> CompileFlags(const Target& target) {
+  return {"-x", "c", "-std=gnu11", "-w", "-O2", "-fno-tree-vectorize", "-ffp-contract=fast", "-fno-math-errno",
+          "-fno-trapping-math", "-fPIC", "-fvisibility=default", "-pipe", "-march=" + target.mcpu, "-c"};
 }
+
+// Kernels have no constructors, so they need no start files; their objects have no code for link time.
+const char* const kLinkFlags[] = {"-shared", "-nostartfiles", "-fno-lto"};
 
 // What the system says when the compiler cannot write what it makes: not the fault of the source.
 bool NoRoom(const ProgramResult& result) {
@@ -85,6 +97,93 @@ std::string Shown(double seconds) {
   return text;
 }
 
+// One compiler, and the time that it has left.
+class CompilerRun {
+ public:
+  CompilerRun(std::vector<std::string> command, double timeout_seconds)
+      : command_(std::move(command)), timeout_seconds_(timeout_seconds) {}
+
+  absl::Status Run(const std::vector<std::string>& args) const {
+    std::vector<std::string> all = command_;
+    all.insert(all.end(), args.begin(), args.end());
+    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const absl::StatusOr<ProgramResult> result = RunCompiler(std::move(all), std::max(timeout_seconds_ - spent, 0.001));
+    if (absl::IsNotFound(result.status())) return NoCompiler(command_[0]);
+    if (absl::IsDeadlineExceeded(result.status()))
+      return absl::DeadlineExceededError("the C compiler \"" + command_[0] + "\" took longer than " +
+                                         Shown(timeout_seconds_) + " seconds");
+    RETURN_IF_ERROR(result.status());
+    if (result->exit_code == 0) return absl::OkStatus();
+    if (NoRoom(*result))
+      return absl::UnavailableError("the C compiler \"" + command_[0] + "\" had no room to write its output:\n" +
+                                    FirstErrors(result->output) + "\nset TMPDIR to a folder with space");
+    return absl::InvalidArgumentError("the C compiler \"" + command_[0] + "\" refused the generated source:\n" +
+                                      FirstErrors(result->output));
+  }
+
+ private:
+  const std::vector<std::string> command_;
+  const double timeout_seconds_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Makes the objects of units in a folder, each once in this process.
+class UnitCompiler {
+ public:
+  UnitCompiler(const CompilerRun& run, const std::vector<std::string>& flags, std::string key, const TemporaryDirectory& folder)
+      : run_(run), flags_(flags), key_(std::move(key)), folder_(folder) {}
+
+  absl::StatusOr<std::vector<ObjectCache::Object>> Compile(const std::vector<std::string>& units) {
+    std::vector<ObjectCache::Object> objects(units.size());
+    // First what nobody else makes, then what others were at.
+    for (const bool wait : {false, true}) {
+      for (size_t i = 0; i < units.size(); ++i) {
+        if (objects[i] != nullptr) continue;
+        ASSIGN_OR_RETURN(objects[i], Object(units[i], wait));
+      }
+    }
+    return objects;
+  }
+
+ private:
+  // Null if another thread makes it and this one is not to wait.
+  absl::StatusOr<ObjectCache::Object> Object(const std::string& unit, bool wait) {
+    const std::string key = key_ + unit;
+    while (true) {
+      const ObjectCache::Answer answer = Objects().Ask(key);
+      if (answer.state == ObjectCache::State::kKnown) return answer.object;
+      if (answer.state == ObjectCache::State::kClaimed) return Make(unit, key);
+      if (!wait) return nullptr;
+      if (ObjectCache::Object object = Objects().Wait(key)) return object;
+    }
+  }
+
+  absl::StatusOr<ObjectCache::Object> Make(const std::string& unit, const std::string& key) {
+    absl::StatusOr<std::string> bytes = CompileUnit(unit);
+    if (!bytes.ok()) {
+      Objects().GiveUp(key);
+      return bytes.status();
+    }
+    auto object = std::make_shared<const std::string>(*std::move(bytes));
+    Objects().Put(key, object);
+    return object;
+  }
+
+  absl::StatusOr<std::string> CompileUnit(const std::string& unit) {
+    const std::string source = folder_.File("kernels.c"), object = folder_.File("unit.o");
+    RETURN_IF_ERROR(WriteFile(source, unit));
+    std::vector<std::string> args = flags_;
+    args.insert(args.end(), {"-o", object, source});
+    RETURN_IF_ERROR(run_.Run(args));
+    return ReadFile(object);
+  }
+
+  const CompilerRun& run_;
+  const std::vector<std::string> flags_;
+  const std::string key_;
+  const TemporaryDirectory& folder_;
+};
+
 }  // namespace
 
 std::string FirstErrors(const std::string& report, int count) {
@@ -99,25 +198,24 @@ std::string FirstErrors(const std::string& report, int count) {
   return found > 0 ? errors : first;
 }
 
-absl::Status CompileC(Program& program, double timeout_seconds) {
-  ASSIGN_OR_RETURN(const TemporaryDirectory directory, TemporaryDirectory::Create());
-  const std::string source = directory.File("kernels.c"), object = directory.File("kernels.so");
+absl::Status CompileC(Program& program, const std::vector<std::string>& units, double timeout_seconds) {
+  ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
   const std::vector<std::string> command = CompilerCommand();
   ASSIGN_OR_RETURN(const std::string version, VersionOf(command));
-  RETURN_IF_ERROR(WriteFile(source, program.source));
-  absl::StatusOr<ProgramResult> result = RunCompiler(Arguments(command, program.target, source, object), timeout_seconds);
-  if (absl::IsNotFound(result.status())) return NoCompiler(command[0]);
-  if (absl::IsDeadlineExceeded(result.status()))
-    return absl::DeadlineExceededError("the C compiler \"" + command[0] + "\" took longer than " +
-                                       Shown(timeout_seconds) + " seconds");
-  RETURN_IF_ERROR(result.status());
-  if (result->exit_code != 0 && NoRoom(*result))
-    return absl::UnavailableError("the C compiler \"" + command[0] + "\" had no room to write its output:\n" +
-                                  FirstErrors(result->output) + "\nset TMPDIR to a folder with space");
-  if (result->exit_code != 0)
-    return absl::InvalidArgumentError("the C compiler \"" + command[0] + "\" refused the generated source:\n" +
-                                      FirstErrors(result->output));
-  ASSIGN_OR_RETURN(std::string binary, ReadFile(object));
+  const std::vector<std::string> flags = CompileFlags(program.target);
+  const CompilerRun run(command, timeout_seconds);
+  const std::string key = absl::StrCat(version, "\n", absl::StrJoin(command, " "), "\n", absl::StrJoin(flags, " "), "\n");
+  ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects, UnitCompiler(run, flags, key, folder).Compile(units));
+  const std::string library = folder.File("kernels.so");
+  std::vector<std::string> args(std::begin(kLinkFlags), std::end(kLinkFlags));
+  args.insert(args.end(), {"-o", library});
+  for (size_t i = 0; i < objects.size(); ++i) {
+    args.push_back(folder.File(absl::StrCat("kernels", i, ".o")));
+    RETURN_IF_ERROR(WriteFile(args.back(), *objects[i]));
+  }
+  args.push_back("-lm");
+  RETURN_IF_ERROR(run.Run(args));
+  ASSIGN_OR_RETURN(std::string binary, ReadFile(library));
   program.binary = std::move(binary);
   program.compiler = version;
   return absl::OkStatus();

@@ -365,6 +365,12 @@ bool IsReserved(const std::string& name, Dialect dialect) {
 
 }  // namespace
 
+void Helpers::Add(const Helpers& other) {
+  used_.insert(other.used_.begin(), other.used_.end());
+  types_.insert(other.types_.begin(), other.types_.end());
+  functions_.insert(other.functions_.begin(), other.functions_.end());
+}
+
 std::string Helpers::Text() const {
   std::string out;
   for (const auto& [name, text] : types_) out += text + "\n";

@@ -27,6 +27,8 @@ class Helpers {
   // behind them, each in order of name. The first definition of a name counts.
   void DefineType(const std::string& name, const std::string& text) { types_.emplace(name, text); }
   void DefineFunction(const std::string& name, const std::string& text) { functions_.emplace(name, text); }
+  // All that another text uses, too.
+  void Add(const Helpers& other);
   std::string Text() const;
 
  private:

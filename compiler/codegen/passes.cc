@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <string>
 
 #include "compiler/tensor/check.h"
 
@@ -14,6 +16,12 @@ std::vector<Expr> Mapped(const std::vector<Expr>& all, const std::function<Expr(
   return mapped;
 }
 
+// Null where an element would be stored to itself.
+Stmt StoreUnlessSame(const StmtNode& s, Expr index, Expr value) {
+  const bool itself = value->kind == ExprKind::kLoad && value->buffer == s.buffer && value->args.size() == 1 && Equal(value->args[0], index);
+  return itself ? nullptr : MakeStore(s.buffer, std::move(index), std::move(value), s.async);
+}
+
 // The same statement with other children and expressions; null where nothing is left.
 Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
   switch (s.kind) {
@@ -22,7 +30,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kSeq:
       return MakeSeq(std::move(body));
     case StmtKind::kStore:
-      return MakeStore(s.buffer, fn(s.index), fn(s.value), s.async);
+      return StoreUnlessSame(s, fn(s.index), fn(s.value));
     case StmtKind::kIf:
       return MakeIf(fn(s.condition), std::move(body[0]));
     case StmtKind::kAlloc:
@@ -166,6 +174,10 @@ bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) 
   return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Contains(child, is); });
 }
 
+bool HasLoad(const Expr& e) {
+  return e->kind == ExprKind::kLoad || std::any_of(e->args.begin(), e->args.end(), HasLoad);
+}
+
 Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer) {
   return stmt == nullptr ? nullptr : Normalize(stmt, nullptr, analyzer);
 }
@@ -189,25 +201,51 @@ Stmt ExpandUnrolled(const Stmt& stmt, Analyzer& analyzer, int64_t max_stores) {
   return Expander(analyzer, max_stores).Run(stmt);
 }
 
-Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes) {
-  if (stmt == nullptr) return nullptr;
-  auto split = [&](const Stmt& child) { return SplitVectorLoops(child, analyzer, max_lanes); };
-  if (stmt->kind != StmtKind::kFor || stmt->for_kind != ForKind::kVectorize) return MapChildren(*stmt, split, Same);
-  const Stmt body = split(stmt->body[0]);
-  if (body == nullptr) return nullptr;
-  const int64_t most = LargestPowerOfTwo(std::max<int64_t>(1, max_lanes(body)));
-  std::vector<Stmt> pieces;
-  for (int64_t start = 0; start < stmt->extent;) {
-    const int64_t lanes = std::min(most, LargestPowerOfTwo(stmt->extent - start));
-    const bool whole = lanes == stmt->extent;
-    const Expr lane = whole ? stmt->var : MakeVar(stmt->var->name);
-    if (!whole) analyzer.Bind(lane, Interval{0, lanes - 1});
-    const Expr value = lanes == 1 ? IntImm(start) : Add(lane, IntImm(start));
-    const Stmt piece = whole && lanes > 1 ? body : SubstituteAndSimplify(body, {{stmt->var.get(), value}}, analyzer);
-    if (piece != nullptr) pieces.push_back(lanes == 1 ? piece : MakeFor(ForKind::kVectorize, lane, lanes, piece));
-    start += lanes;
+namespace {
+
+class LaneSplitter {
+ public:
+  LaneSplitter(Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes)
+      : analyzer_(analyzer), max_lanes_(max_lanes) {}
+
+  Stmt Split(const Stmt& stmt) {
+    if (!IsVectorLoop(*stmt)) return MapChildren(*stmt, [this](const Stmt& child) { return Split(child); }, Same);
+    const Stmt body = Split(stmt->body[0]);
+    if (body == nullptr) return nullptr;
+    const int64_t most = LargestPowerOfTwo(std::max<int64_t>(1, max_lanes_(body)));
+    std::vector<Stmt> pieces;
+    for (int64_t start = 0; start < stmt->extent;) {
+      const int64_t lanes = std::min(most, LargestPowerOfTwo(stmt->extent - start));
+      const bool whole = lanes == stmt->extent;
+      const Expr lane = whole || lanes == 1 ? stmt->var : LaneOf(stmt->var->name, lanes);
+      const Expr value = lanes == 1 ? IntImm(start) : Add(lane, IntImm(start));
+      const Stmt piece = whole && lanes > 1 ? body : SubstituteAndSimplify(body, {{stmt->var.get(), value}}, analyzer_);
+      if (piece != nullptr) pieces.push_back(lanes == 1 ? piece : MakeFor(ForKind::kVectorize, lane, lanes, piece));
+      start += lanes;
+    }
+    return MakeSeq(std::move(pieces));
   }
-  return MakeSeq(std::move(pieces));
+
+ private:
+  // One variable for all pieces of a length, so that equal values of several are seen to be equal.
+  Expr LaneOf(const std::string& name, int64_t lanes) {
+    Expr& lane = lanes_[lanes];
+    if (lane == nullptr) {
+      lane = MakeVar(name);
+      analyzer_.Bind(lane, Interval{0, lanes - 1});
+    }
+    return lane;
+  }
+
+  Analyzer& analyzer_;
+  const std::function<int64_t(const Stmt& body)>& max_lanes_;
+  std::map<int64_t, Expr> lanes_;
+};
+
+}  // namespace
+
+Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<int64_t(const Stmt& body)>& max_lanes) {
+  return stmt == nullptr ? nullptr : LaneSplitter(analyzer, max_lanes).Split(stmt);
 }
 
 Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer) {
@@ -221,6 +259,34 @@ Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer) {
     if (!UsesVar(e, lane.get())) return e;
     return Rewrite(e, [&](const Expr& node) { return UnifyComparison(node, lane, lanes, analyzer); });
   });
+}
+
+namespace {
+
+// A condition that stays as it is whatever is stored.
+bool IsGuard(const StmtNode& s) { return s.kind == StmtKind::kIf && !HasLoad(s.condition); }
+
+}  // namespace
+
+Stmt GatherGuards(const Stmt& stmt) {
+  if (stmt == nullptr) return nullptr;
+  const Stmt result = MapChildren(*stmt, [](const Stmt& child) { return GatherGuards(child); }, Same);
+  if (result == nullptr) return nullptr;
+  if (IsVectorLoop(*result) && IsGuard(*result->body[0]) && !UsesVar(result->body[0]->condition, result->var.get())) {
+    const Stmt& guard = result->body[0];
+    return MakeIf(guard->condition, MakeFor(ForKind::kVectorize, result->var, result->extent, guard->body[0], result->unroll));
+  }
+  if (result->kind != StmtKind::kSeq) return result;
+  std::vector<Stmt> all;
+  for (const Stmt& child : result->body) {
+    const bool same = IsGuard(*child) && !all.empty() && IsGuard(*all.back()) && Equal(all.back()->condition, child->condition);
+    if (!same) {
+      all.push_back(child);
+      continue;
+    }
+    all.back() = MakeIf(child->condition, MakeSeq({all.back()->body[0], child->body[0]}));
+  }
+  return MakeSeq(std::move(all));
 }
 
 Stride StrideOf(const Expr& index, const Expr& var, Analyzer& analyzer) {

@@ -9,6 +9,9 @@ namespace diapason {
 // True if `is` holds for the statement or one below it.
 bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
 
+// Whether the value depends on what is in memory.
+bool HasLoad(const Expr& e);
+
 // Leaves vector loops that hold no vector loops, buffers or barriers (one that does becomes an unrolled loop), and no
 // lets that differ between lanes (their values are put in).
 Stmt NormalizeVectorLoops(const Stmt& stmt, Analyzer& analyzer);
@@ -28,6 +31,10 @@ Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<
 // Replaces the lane variable by 0 in comparisons that have one outcome for all lanes because limits and offsets are
 // multiples of the number of lanes: "8 * i + lane < 1000" is the same for each of 8 lanes.
 Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer);
+
+// Statements under the same condition, one behind the other, come under one: tiles that end beyond the tensor have a guard for each
+// of their vectors. A condition that no lane changes stands outside its vector loop.
+Stmt GatherGuards(const Stmt& stmt);
 
 // Statement with variables replaced; expressions are simplified. Lets keep their variables.
 Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer);

@@ -67,7 +67,7 @@ Stmt NestBuilder::EmitReduction(int id) {
       elements *= extent;
     }
     place = analyzer_.Simplify(place);
-    temporaries_.push_back({buffer, absl::StrCat("reg", buffer), stage.op.dtype, Scope::kLocal, elements, true,
+    temporaries_.push_back({buffer, Identifier(stage.op.name) + "_sum", stage.op.dtype, Scope::kLocal, elements, true,
                             target_.is_gpu() ? 16 : 64});
   }
   auto update = [&] {
@@ -82,6 +82,20 @@ Stmt NestBuilder::EmitReduction(int id) {
       return MakeIf(And(conditions), in ? MakeStore(buffer, inside, Load(id, stage.op.dtype, {outside}))
                                         : MakeStore(id, outside, Load(buffer, stage.op.dtype, {inside})));
     });
+  };
+  // The loops [first, held) come to an element more than once, or to several: where they reduce, sums wait in memory.
+  std::vector<Expr> begun;
+  for (size_t p = first; p < held; ++p) {
+    if (bounds_.stages[id].extent[stage.order[p]] == 1) continue;
+    if (stage.loops[stage.order[p]].reduce) begun.push_back(Eq(context_[id].leaf[p], IntImm(0)));
+  }
+  // Registers begin with the identity, and memory is written when the sum is done; it never holds the identity.
+  auto begin = [&] {
+    const Stmt zero = SpatialNest(id, held, [&](const VarMap& fresh) {
+      return MakeStore(buffer, Substitute(place, fresh), IdentityOf(stage.op.combiner, stage.op.dtype));
+    });
+    if (begun.empty()) return zero;
+    return MakeSeq({MakeIf(And(begun), zero), MakeIf(Not(And(begun)), copy(true))});
   };
   auto reduce = [&]() -> Stmt {
     Stmt loops;
@@ -99,9 +113,10 @@ Stmt NestBuilder::EmitReduction(int id) {
     } else {
       loops = EmitLoops(id, held, stage.order.size(), update);
     }
-    return promote ? MakeSeq({copy(true), loops, copy(false)}) : loops;
+    return promote ? MakeSeq({begin(), loops, copy(false)}) : loops;
   };
   auto rest = [&]() -> Stmt {
+    if (promote) return EmitLoops(id, first, held, reduce);
     const Expr identity = IdentityOf(stage.op.combiner, stage.op.dtype);
     Stmt init = SpatialNest(id, first, [&](const VarMap& fresh) {
       std::vector<Expr> conditions;

@@ -110,6 +110,12 @@ void ExpectSameAsReference(const KernelFunc& kernel, double tolerance = 1e-6, co
   ExpectSameAsReference(std::vector<KernelFunc>{kernel}, tolerance, mcpu);
 }
 
+int Occurrences(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
 KernelFunc ReluKernel() {
   const Expr v = MakeVar("v"), l = MakeVar("l");
   const Expr at = Mad(v, 8, l);
@@ -136,7 +142,7 @@ void relu(void* const* args, int64 begin, int64 end) {
   const float* restrict X = args[0];
   float* restrict Y = args[1];
   for (int64 v = begin; v < end; ++v) {
-    *(f32x8u*)(Y + v * 8) = f32x8_max(((f32x8)*(const f32x8u*)(X + v * 8) + f32x8_set(0.5f)), f32x8_set(0.0f));
+    *(f32x8u*)(Y + v * 8) = f32x8_max(((f32x8)*(const f32x8u*)(X + v * 8) + 0.5f), f32x8_set(0.0f));
   }
 }
 )");
@@ -146,11 +152,43 @@ TEST(CPrinter, AccumulatorsAreVariablesNotArrays) {
   const std::string source = SourceOf(MicroKernel(2, 14, 2, 16, 8), 64);
   EXPECT_EQ(source.find("acc["), std::string::npos);
   EXPECT_NE(source.find("f32x16 acc_432;"), std::string::npos);
-  EXPECT_NE(
-      source.find(
-          "acc_432 = (acc_432 + (f32x16_set(A[block * 112 + k + 104]) * (f32x16)*(const f32x16u*)(B + k * 32 + 16)));"),
-      std::string::npos)
-      << source;
+  // What 14 rows and 2 columns share is loaded once.
+  EXPECT_EQ(Occurrences(source, "(B + k * 32 + 16)"), 1) << source;
+  EXPECT_EQ(Occurrences(source, "A[block * 112 + k + 104]"), 1) << source;
+  EXPECT_NE(source.find("acc_432 = (acc_432 + (v_"), std::string::npos) << source;
+}
+
+// Y = X + Y, twice, around a store to Y: neither the second statement nor the next iteration may take the sum of before.
+TEST(CPrinter, ValuesAreComputedAgainOnceTheirBuffersAreWritten) {
+  const Expr p = MakeVar("p"), l = MakeVar("l");
+  const Expr sum = Add(At(0, l), At(1, l));
+  const Stmt body = Serial(p, 3, MakeSeq({Vectorize(l, 16, MakeStore(2, l, Add(sum, At(2, l)))), Vectorize(l, 16, MakeStore(1, l, Mul(sum, F(0.5)))),
+                                          Vectorize(l, 16, MakeStore(2, l, Sub(Mul(sum, sum), At(2, l))))}));
+  const KernelFunc kernel = KernelOf("again", {Global(0, "X", 16), Global(1, "Y", 16, true), Global(2, "Z", 16, true)}, body);
+  ExpectSameAsReference(kernel);
+  const std::string source = SourceOf(kernel, 64);
+  EXPECT_EQ(Occurrences(source, "(X)"), 1) << source;
+  EXPECT_EQ(Occurrences(source, "(Y)"), 3) << source;  // two loads and the store
+}
+
+// What only a branch may read stays in the branch.
+TEST(CPrinter, ValuesInBranchesAreNotComputedOutside) {
+  const Expr p = MakeVar("p"), l = MakeVar("l");
+  const Expr inside = Select(Lt(p, I(2)), At(0, Mad(p, 16, l)), F(3));  // X has two rows
+  const Stmt body = Serial(p, 1000, MakeSeq({Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), Add(At(2, l), At(2, l)))),
+                                             MakeIf(Lt(p, I(2)), Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), At(0, Mad(p, 16, l))))),
+                                             Vectorize(l, 16, MakeStore(3, Mad(p, 16, l), Add(inside, Mul(inside, F(2)))))}));
+  ExpectSameAsReference(
+      KernelOf("branches", {Global(0, "X", 32), Global(1, "Y", 16000, true), Global(2, "Z", 16), Global(3, "U", 16000, true)}, body));
+}
+
+TEST(CPrinter, GuardsOfNeighboursAreOne) {
+  const Expr v = MakeVar("v"), i = MakeVar("i"), l = MakeVar("l");
+  const Expr at = Add(Mul(v, I(64)), Mad(i, 16, l));
+  const Stmt tile = MakeFor(ForKind::kUnroll, i, 4, Vectorize(l, 16, MakeIf(Lt(v, I(3)), MakeStore(1, at, Add(At(0, at), F(1))))));
+  const KernelFunc kernel = KernelOf("guards", {Global(0, "X", 192), Global(1, "Y", 192, true)}, MakeFor(ForKind::kParallel, v, 4, tile), 4);
+  EXPECT_EQ(Occurrences(SourceOf(kernel, 64), "if (v < 3)"), 1);
+  ExpectSameAsReference(kernel);
 }
 
 TEST(CPrinter, NarrowVectorsCutWideLoops) {

@@ -54,6 +54,39 @@ TEST_F(CompileC, FillsBinaryAndCompiler) {
   EXPECT_THAT(program.compiler, ::testing::AnyOf(::testing::HasSubstr("cc"), ::testing::HasSubstr("clang")));
 }
 
+// Each unit that the compiler was asked for is a line of a file.
+TEST_F(CompileC, AUnitIsCompiledOnce) {
+  const std::string log = folder_ + "/log";
+  UseScript("case \"$*\" in *\" -c \"*) cat \"${*##* }\" >> " + log + "; echo >> " + log + ";; esac\nexec cc \"$@\"");
+  auto count = [&](const std::string& text) {
+    std::ifstream in(log);
+    int lines = 0;
+    for (std::string line; std::getline(in, line);) lines += line == text;
+    return lines;
+  };
+  const std::string a = "int once_a(void) { return 1; }", b = "int once_b(void) { return 2; }", c = "int once_c(void) { return 3; }";
+  Program first, second;
+  ASSERT_EQ(diapason::CompileC(first, {a, b}, 30), absl::OkStatus());
+  ASSERT_EQ(diapason::CompileC(second, {b, c}, 30), absl::OkStatus());
+  EXPECT_EQ(count(a), 1);
+  EXPECT_EQ(count(b), 1);
+  EXPECT_EQ(count(c), 1);
+  // Another target is another object.
+  second.target.mcpu = "x86-64";
+  ASSERT_EQ(diapason::CompileC(second, {b}, 30), absl::OkStatus());
+  EXPECT_EQ(count(b), 2);
+}
+
+TEST_F(CompileC, ThreadsThatNeedTheSameUnitsAllGetThem) {
+  std::vector<std::string> units;
+  for (int i = 0; i < 4; ++i) units.push_back("int shared_" + std::to_string(i) + "(void) { return " + std::to_string(i) + "; }");
+  std::vector<Program> programs(4);
+  std::vector<std::thread> threads;
+  for (Program& program : programs) threads.emplace_back([&] { EXPECT_EQ(diapason::CompileC(program, units, 60), absl::OkStatus()); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Program& program : programs) EXPECT_NE(program.binary.find("shared_3"), std::string::npos);
+}
+
 TEST_F(CompileC, BadSourceIsInvalidArgumentWithTheFirstErrors) {
   UseScript(
       "case \"$*\" in *--version*) echo fake 1.0; exit 0;; esac\n"
