@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""Latency of a Diapason package against ONNX Runtime on the same ResNet-18, in one run.
+"""Networks of torchvision and transformers on the processor, against ONNX Runtime on the same ONNX file in the same run.
 
-    bench/cpu_peer.py --package DIR [--threads 2] [--rounds 5] [--json]
+    bench/cpu.sh                                          six image classifiers, 300 s of tuning each
+    bench/cpu.sh --seconds 0 resnet18                     default schedules alone
+    bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
 
-Makes an ONNX file of ResNet-18 (batch 1, 224x224, float32, random weights, batch norms folded into the convolutions, as
-both sides would do), and times the two in turns, so that a change of the machine's clock or load hits both. ONNX Runtime
-and onnx come from PyPI into a virtual environment under build/, which is made when it is missing.
+Each network (random weights, batch 1, float32) is exported by torch.onnx, built with default schedules (the time of that is told), tuned
+into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
+or load hits all of them; the table has medians in milliseconds. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual
+environment under build/, which is made when it is missing (3 GB).
 """
 import argparse
 import json
+import math
 import pathlib
+import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,65 +24,48 @@ import time
 from python_environment import enter_venv
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "build" / "bench"
 VENV = ROOT / "build" / "peer-venv"
-PACKAGES = ["onnxruntime", "onnx", "numpy"]
+PACKAGES = ["torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy"]
+CLASSIFIERS = ["resnet18", "resnet50", "mobilenet_v2", "squeezenet1_1", "efficientnet_b0", "densenet121"]
+OTHERS = ["vit_b_16", "bert"]
 
 
-def resnet18(path):
-    """Writes the ONNX file."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    random = np.random.default_rng(0)
-    nodes, weights = [], []
-
-    def constant(name, array):
-        weights.append(numpy_helper.from_array(array.astype(np.float32), name))
-        return name
-
-    def conv(x, name, ci, co, kernel, stride):
-        w = constant(name + ".w", random.normal(0, (2 / (ci * kernel * kernel)) ** 0.5, (co, ci, kernel, kernel)))
-        b = constant(name + ".b", random.normal(0, 0.1, co))
-        pad = kernel // 2
-        nodes.append(helper.make_node("Conv", [x, w, b], [name], kernel_shape=[kernel, kernel], strides=[stride, stride],
-                                      pads=[pad] * 4))
-        return name
-
-    def relu(x):
-        nodes.append(helper.make_node("Relu", [x], [x + ".relu"]))
-        return x + ".relu"
-
-    def block(x, name, ci, co, stride):
-        y = conv(relu(conv(x, name + ".0", ci, co, 3, stride)), name + ".1", co, co, 3, 1)
-        if stride != 1 or ci != co:
-            x = conv(x, name + ".skip", ci, co, 1, stride)
-        nodes.append(helper.make_node("Add", [y, x], [name]))
-        return relu(name)
-
-    x = relu(conv("data", "stem", 3, 64, 7, 2))
-    nodes.append(helper.make_node("MaxPool", [x], ["pool"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4))
-    x, ci = "pool", 64
-    for stage, co in enumerate((64, 128, 256, 512)):
-        for i in range(2):
-            x = block(x, f"s{stage}b{i}", ci, co, 2 if stage > 0 and i == 0 else 1)
-            ci = co
-    nodes.append(helper.make_node("GlobalAveragePool", [x], ["mean"]))
-    nodes.append(helper.make_node("Flatten", ["mean"], ["flat"]))
-    constant("fc.w", random.normal(0, 512 ** -0.5, (1000, 512)))
-    constant("fc.b", random.normal(0, 0.1, 1000))
-    nodes.append(helper.make_node("Gemm", ["flat", "fc.w", "fc.b"], ["output"], transB=1))
-    image = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, 224, 224])
-    result = helper.make_tensor_value_info("output", TensorProto.FLOAT, [1, 1000])
-    graph = helper.make_graph(nodes, "resnet-18", [image], [result], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.checker.check_model(model)
-    onnx.save(model, path)
+def module_of(name):
+    """(module, its inputs by name)."""
+    import torch
+    if name != "bert":
+        import torchvision
+        return getattr(torchvision.models, name)(weights=None), {"x": torch.randn(1, 3, 224, 224)}
+    import transformers
+    module = transformers.BertModel(transformers.BertConfig(return_dict=False), add_pooling_layer=False)
+    return module, {"input_ids": torch.randint(0, 30000, (1, 128))}
 
 
-def peer_session(path, threads):
+def export(name, path):
+    import torch
+    torch.manual_seed(0)
+    with torch.no_grad():
+        module, inputs = module_of(name)
+        norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
+        for norm in norms:  # statistics of random images, so that activations stay near 1 through all layers
+            norm.momentum = 1.0
+        if norms:
+            module.train()
+            module(torch.randn(4, 3, 224, 224))
+        module.eval()
+        torch.onnx.export(module, tuple(inputs.values()), str(path), input_names=list(inputs), dynamo=False)
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"error: {' '.join(str(word) for word in command)}\n{done.stderr}")
+    return done.stdout
+
+
+def session_of(path, threads):
     import onnxruntime
-
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -84,60 +73,121 @@ def peer_session(path, threads):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def time_peer(session, seconds):
-    """Samples in microseconds, one a call, for so long."""
+def feeds_of(session):
     import numpy as np
+    random = np.random.default_rng(1)
+    return {i.name: random.integers(0, 30000, i.shape) if "int" in i.type else random.normal(0, 1, i.shape).astype(np.float32)
+            for i in session.get_inputs()}
 
-    feed = {"data": np.random.default_rng(1).normal(0, 1, (1, 3, 224, 224)).astype(np.float32)}
-    for _ in range(5):
-        session.run(None, feed)
+
+def time_session(session, feeds, seconds):
+    """Samples in milliseconds, one a call, for so long."""
+    for _ in range(3):
+        session.run(None, feeds)
     samples, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end:
         start = time.perf_counter()
-        session.run(None, feed)
-        samples.append((time.perf_counter() - start) * 1e6)
+        session.run(None, feeds)
+        samples.append((time.perf_counter() - start) * 1e3)
     return samples
 
 
 def time_package(program, package):
-    command = [program, "run", package, "--bench", "--repeat", "20", "--min-repeat-ms", "50", "--json"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["latency_us"]["samples"]
+    done = run(program, "run", package, "--bench", "--repeat", "12", "--min-repeat-ms", "50", "--json")
+    return [us / 1e3 for us in json.loads(done)["latency_us"]["samples"]]
+
+
+class Side:
+    """A build of Diapason, its packages of a network and what it said."""
+
+    def __init__(self, label, program):
+        self.label, self.program, self.packages, self.facts = label, program, {}, {}
+
+    def make(self, name, model, target, seconds):
+        folder = OUT / f"cpu-{self.label}-{name}"
+        for kind in ("default", "tuned"):
+            shutil.rmtree(f"{folder}-{kind}", ignore_errors=True)
+        start = time.perf_counter()
+        run(self.program, "build", model, "--target", target, "--no-check", "--out", f"{folder}-default")
+        self.facts["build_s"] = time.perf_counter() - start
+        self.packages["default"] = f"{folder}-default"
+        if seconds <= 0:
+            return
+        history = pathlib.Path(f"{folder}.db")
+        for file in OUT.glob(history.name + "*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+        tuned = json.loads(run(self.program, "tune", model, "--target", target, "--history", history, "--seconds", seconds, "--json"))
+        run(self.program, "build", model, "--target", target, "--history", history, "--no-check", "--out", f"{folder}-tuned")
+        self.packages["tuned"] = f"{folder}-tuned"
+        self.facts["trials_per_s"] = tuned["trials_per_s"]
+        self.facts["estimated_ms"] = tuned["estimated_us"] / 1e3
+
+
+def measure(name, sides, args):
+    model = OUT / f"cpu-{name}.onnx"
+    if not model.exists():
+        export(name, model)
+    target = f"cpu -num-cores={args.threads}"
+    for side in sides:
+        side.make(name, model, target, args.seconds)
+    session = session_of(model, args.threads)
+    feeds = feeds_of(session)
+    samples = {"onnxruntime": []}
+    for _ in range(args.rounds):
+        samples["onnxruntime"] += time_session(session, feeds, 1)
+        for side in sides:
+            for kind, package in side.packages.items():
+                samples.setdefault(f"{side.label} {kind}", []).extend(time_package(side.program, package))
+    result = {"network": name, "ms": {label: statistics.median(values) for label, values in samples.items()}}
+    result["facts"] = {side.label: dict(side.facts) for side in sides}
+    return result
+
+
+def show(results):
+    columns = [label for label in results[0]["ms"] if label != "onnxruntime"]
+    print(f"{'network':16}{'ONNX Runtime':>14}" + "".join(f"{label:>18}{'ratio':>7}" for label in columns) + f"{'build s':>9}{'trials/s':>10}{'estimate':>10}")
+    for result in results:
+        ms, facts = result["ms"], result["facts"]["new"]
+        row = f"{result['network']:16}{ms['onnxruntime']:14.3f}"
+        row += "".join(f"{ms[label]:18.3f}{ms[label] / ms['onnxruntime']:7.2f}" for label in columns)
+        tuned = f"{facts['trials_per_s']:10.1f}{facts['estimated_ms'] / ms['new tuned']:10.2f}" if "trials_per_s" in facts else ""
+        print(row + f"{facts['build_s']:9.1f}" + tuned)
+    means = [math.exp(statistics.fmean(math.log(r["ms"][label] / r["ms"]["onnxruntime"]) for r in results)) for label in columns]
+    print(f"{'geometric mean':30}" + "".join(f"{'':18}{mean:7.2f}" for mean in means))
+
+
+def processor():
+    for line in open("/proc/cpuinfo", encoding="utf-8"):
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--package", help="package of resnet-18 that `diapason build` made")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS)}; default: the first {len(CLASSIFIERS)}")
     parser.add_argument("--program", default=str(ROOT / "build" / "bin" / "diapason"))
+    parser.add_argument("--older", metavar="PROGRAM", help="another build of diapason to compare with")
+    parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: default schedules alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write-onnx", metavar="FILE", help="write the ONNX file there and end")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="writes the results there, too")
     args = parser.parse_args()
-    if not args.package and not args.write_onnx:
-        parser.error("--package is missing")
+    unknown = sorted(set(args.networks) - set(CLASSIFIERS + OTHERS))
+    if unknown:
+        parser.error(f"no network {unknown[0]!r}: choose of {', '.join(CLASSIFIERS + OTHERS)}")
     enter_venv(VENV, PACKAGES)
-    path = pathlib.Path(args.write_onnx or VENV / "resnet-18.onnx")
-    resnet18(path)
-    if args.write_onnx:
-        return
-    session = peer_session(path, args.threads)
-    ours, peer = [], []
-    for _ in range(args.rounds):
-        peer += time_peer(session, 1.5)
-        ours += time_package(args.program, args.package)
-    ours_us, peer_us = statistics.median(ours), statistics.median(peer)
     import onnxruntime
-
-    report = {"diapason_us": ours_us, "onnxruntime_us": peer_us, "ratio": ours_us / peer_us, "threads": args.threads,
-              "onnxruntime": onnxruntime.__version__}
+    OUT.mkdir(parents=True, exist_ok=True)
+    sides = [Side("new", args.program)] + ([Side("older", args.older)] if args.older else [])
+    print(f"{processor()}, {args.threads} threads, float32, batch 1, ONNX Runtime {onnxruntime.__version__}, {args.seconds:g} s of tuning; ms", flush=True)
+    results = []
+    for name in args.networks or CLASSIFIERS:
+        results.append(measure(name, sides, args))
+        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
+    show(results)
     if args.json:
-        print(json.dumps(report))
-    else:
-        print(f"ResNet-18, batch 1, float32, {args.threads} threads, medians of {args.rounds} rounds in turns")
-        print(f"  ONNX Runtime {report['onnxruntime']:8} {peer_us / 1e3:9.3f} ms")
-        print(f"  Diapason              {ours_us / 1e3:9.3f} ms")
-        print(f"  ratio                 {report['ratio']:9.2f}")
+        pathlib.Path(args.json).write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
