@@ -163,7 +163,7 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const Servic
 }
 
 // How a job ended, as the exit of the command that followed it.
-absl::Status Verdict(const v1::Job& job) {
+absl::Status EndOf(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_FAILED) {
     return absl::UnknownError(absl::StrCat("job ", job.id(), " failed: ", job.text()));
   }
@@ -263,7 +263,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
     if (job.progress().has_network_check()) session.out << NetworkCheckText(job.progress().network_check()) << "\n";
   }
   for (const std::string& sentence : job.progress().network_check().wrong_records()) Warn(session, sentence);
-  return Verdict(job);
+  return EndOf(job);
 }
 
 absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {

@@ -251,7 +251,7 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
 }
 
 // What was compared and differs is an error of the command.
-absl::Status Verdict(const RunFlags& flags, const RunReport& report) {
+absl::Status StatusOf(const RunFlags& flags, const RunReport& report) {
   const std::string with = report.sizes.empty() ? "" : absl::StrCat(" with ", SizesText(report.sizes));
   if (report.check.has_value() && !report.check->ok)
     return absl::DataLossError(absl::StrCat(flags.package, " computes a wrong result", with, " (", report.check->worst,
@@ -280,7 +280,7 @@ absl::Status RunRun(const RunFlags& flags, Session& session) {
   for (const RunReport& report : reports) {
     if (!flags.json) PrintText(session.out, report);
   }
-  for (const RunReport& report : reports) RETURN_IF_ERROR(Verdict(flags, report));
+  for (const RunReport& report : reports) RETURN_IF_ERROR(StatusOf(flags, report));
   return absl::OkStatus();
 }
 
