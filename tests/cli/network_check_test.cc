@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -70,19 +71,24 @@ class NetworkCheckCli : public FleetCli {
                                  "bad=$1; shift; args=(\"$@\")\n"
                                  "for arg in \"${args[@]}\"; do\n"
                                  "  [[ $arg == *.c ]] || continue\n"
+                                 "  kernel=$(awk '/^void /{p=1} p' \"$arg\")\n"
                                  "  for f in \"$bad\"/*.c; do\n"
-                                 "    cmp -s \"$f\" \"$arg\" && sed 's/= begin;/= begin + 1;/' \"$f\" > \"$arg\" && break\n"
+                                 "    [[ $kernel == \"$(< \"$f\")\" ]] && sed -i 's/= begin;/= begin + 1;/' \"$arg\" && break\n"
                                  "  done\n"
                                  "done\n"
                                  "exec cc \"${args[@]}\"\n";
     std::filesystem::permissions(Path("cc"), std::filesystem::perms::owner_all);
     setenv("CC", (Path("cc") + " " + Path("bad")).c_str(), 1);
   }
-  // The compiler breaks what is in this package.
+  // The compiler breaks the last kernel of the one program in this package: kernels are compiled one by one.
   void Break(const std::string& package) {
     std::filesystem::create_directories(Path("bad"));
-    for (const auto& file : std::filesystem::directory_iterator(Path(package + "/kernels")))
-      if (file.path().extension() == ".c") std::filesystem::copy_file(file.path(), Path("bad/" + package + ".c"));
+    for (const auto& file : std::filesystem::directory_iterator(Path(package + "/kernels"))) {
+      if (file.path().extension() != ".c") continue;
+      std::stringstream source;
+      source << std::ifstream(file.path()).rdbuf();
+      std::ofstream(Path("bad/" + package + ".c")) << source.str().substr(source.str().rfind("\nvoid ") + 1);
+    }
   }
   // How the sentence about the wrong record begins.
   std::string Sentence() const {
