@@ -94,7 +94,9 @@ def time_session(session, feeds, seconds):
 
 def time_package(program, package):
     done = run(program, "run", package, "--bench", "--repeat", "12", "--min-repeat-ms", "50", "--json")
-    return [us / 1e3 for us in json.loads(done)["latency_us"]["samples"]]
+    report = json.loads(done)
+    samples = report["throughput"]["samples_us"] if "throughput" in report else report["latency_us"]["samples"]  # of older builds
+    return [us / 1e3 for us in samples]
 
 
 class Side:
