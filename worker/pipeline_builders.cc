@@ -102,10 +102,15 @@ void Pipeline::Impl::TakeBuilt(const BuildTask& task, const BuiltProgram& built)
   job.build_seconds = built.seconds;
   job.result.mutable_registers()->Assign(built.registers.begin(), built.registers.end());
   job.result.mutable_spill_bytes()->Assign(built.spill_bytes.begin(), built.spill_bytes.end());
+  NoteBuilt(job);
+  RunIfBuilt(task.job);
+}
+
+// What was known was never begun.
+void Pipeline::Impl::NoteBuilt(Job& job) {
   v1::StageTimes& times = *job.result.mutable_times();
   times.set_build_ended_at(UnixNanos());
   if (times.build_started_at() == 0) times.set_build_started_at(times.build_ended_at());
-  RunIfBuilt(task.job);
 }
 
 void Pipeline::Impl::OnBuilderLost(BuilderPlace& place, const SlotEvent& loss) {

@@ -175,6 +175,7 @@ class Pipeline::Impl {
   v1::BuildJob BuildJobOf(const BuildTask& task) const;
   std::string BuildKey(const BuildTask& task) const { return BuildJobOf(task).SerializeAsString(); }
   void TakeBuilt(const BuildTask& task, const BuiltProgram& built);
+  void NoteBuilt(Job& job);
   void BeginRuns(Instant now);
   void BeginRun(RunnerPlace& place, JobPtr job, Instant now);
   void WantNaive(const JobPtr& job);

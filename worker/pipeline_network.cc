@@ -85,7 +85,7 @@ void Pipeline::Impl::TakeNetworkProgram(const BuildTask& task, const std::shared
   auto& place = task.network_task >= 0 ? network.naive[task.network_task] : network.programs[task.network_program];
   if (place == nullptr) --network.missing;
   place = program;
-  if (network.missing == 0) task.job->result.mutable_times()->set_build_ended_at(UnixNanos());
+  if (network.missing == 0) NoteBuilt(*task.job);
 }
 
 void Pipeline::Impl::FillNetworkRun(const Job& job, v1::RunJob& run) const {

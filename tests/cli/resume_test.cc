@@ -1,4 +1,5 @@
 // A tuner that is killed (SIGKILL) again and again goes on with the very candidates that were under way.
+#include <algorithm>
 #include <random>
 #include <set>
 #include <tuple>
@@ -43,6 +44,10 @@ class ResumeCli : public CliTest {
     for (const ProposedTrial& trial : *trials) proposed.insert({trial.workload_key, trial.sketch, trial.decisions});
     return proposed;
   }
+  bool UnderWay() {
+    const std::set<Trial> recorded = Recorded(), proposed = Proposed();
+    return std::any_of(proposed.begin(), proposed.end(), [&](const Trial& trial) { return !recorded.contains(trial); });
+  }
 };
 
 TEST_F(ResumeCli, WhatWasProposedIsMeasuredOnceWheneverTheTunerIsKilled) {
@@ -52,6 +57,8 @@ TEST_F(ResumeCli, WhatWasProposedIsMeasuredOnceWheneverTheTunerIsKilled) {
   for (int life = 0; life < 7; ++life) {
     Process tune(Tune(), Path("tune" + std::to_string(life)));
     std::this_thread::sleep_for(std::chrono::milliseconds(200 + random() % 1500));
+    // Some are killed at any moment, also early; the others while something is measured, however slow the machine is.
+    for (int i = 0; life % 2 == 1 && i < 200 && !UnderWay(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
     tune.Kill();
     for (const Trial& trial : Proposed()) proposed.insert(trial);
     const std::set<Trial> recorded = Recorded();

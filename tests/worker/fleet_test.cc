@@ -116,7 +116,10 @@ TEST_F(FleetTest, ManyRequestsFromManyThreads) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 10; ++i) {
         std::vector<Measurement> batch;
-        for (int j = 0; j < 10; ++j) batch.push_back(Fake(1 + t * 100 + i * 10 + j));
+        for (int j = 0; j < 10; ++j) {
+          const int id = 1 + t * 100 + i * 10 + j;
+          batch.push_back(Fake(id, "candidate" + std::to_string(id)));
+        }
         ASSERT_TRUE(client->Submit(std::move(batch)).ok());
       }
     });
