@@ -184,7 +184,7 @@ TEST_F(FleetTest, ALostWorkersWorkIsDoneElsewhere) {
   auto client = MeasureClient::Connect((*tracker)->address());
   ASSERT_TRUE(client.ok()) << client.status();
   std::vector<Measurement> batch;
-  for (int id = 1; id <= 40; ++id) batch.push_back(Fake(id, "slow"));
+  for (int id = 1; id <= 40; ++id) batch.push_back(Fake(id, "slow " + std::to_string(id)));  // each to be built
   ASSERT_TRUE((*client)->Submit(std::move(batch)).ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   a->Stop();
@@ -199,7 +199,7 @@ TEST_F(FleetTest, KilledRunnersCostNothing) {
   ASSERT_NE(client, nullptr);
   std::vector<Measurement> batch;
   for (int id = 1; id <= 30; ++id) {
-    batch.push_back(Fake(id, "slow"));
+    batch.push_back(Fake(id, "slow " + std::to_string(id)));
     batch.back().max_attempts = 10;
   }
   ASSERT_TRUE(client->Submit(std::move(batch)).ok());
