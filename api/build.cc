@@ -123,8 +123,8 @@ class Builder {
     }
     ASSIGN_OR_RETURN(built.kernels, compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
     NoteDefaults(built.assembly, records);
-    if (built.check.has_value() && !built.check->right) TellDefaults();
     if (built.check.has_value() && !built.check->right) {
+      TellDefaults();
       const std::string sizes = built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
       return absl::DataLossError(absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
     }

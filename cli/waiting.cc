@@ -13,9 +13,13 @@ namespace {
 
 std::string KindOf(const std::string& target) { return target.substr(0, target.find(' ')); }
 
+std::string LabelsText(const std::map<std::string, std::string>& labels) {
+  return absl::StrJoin(labels, ",", absl::PairFormatter("="));
+}
+
 // "--devices cuda:*" of the worker that is missing.
 std::string StartOne(const WaitingJob& job, const std::string& kind) {
-  std::string labels = absl::StrJoin(job.labels, ",", absl::PairFormatter("="));
+  std::string labels = LabelsText(job.labels);
   if (!labels.empty()) labels = " --labels " + labels;
   const std::string devices = kind == "cpu" ? "cpu" : kind == "opencl" ? "opencl:0" : absl::StrCat("'", kind, ":*'");
   return absl::StrCat("start one with `diapason worker --tracker ", job.tracker, " --devices ", devices, labels, "`");
@@ -26,10 +30,6 @@ bool Carries(const FleetStatus::Device& device, const std::map<std::string, std:
     const auto found = device.labels.find(label.first);
     return found != device.labels.end() && found->second == label.second;
   });
-}
-
-std::string LabelsText(const std::map<std::string, std::string>& labels) {
-  return absl::StrJoin(labels, ",", absl::PairFormatter("="));
 }
 
 // Of the devices that would do, none measures.

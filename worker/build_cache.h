@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
+
+#include "base/lru_cache.h"
 
 namespace diapason {
 
@@ -22,23 +23,17 @@ struct BuiltProgram {
 class BuildCache {
  public:
   // Keeps what was used last, of at most so many bytes (keys included).
-  explicit BuildCache(size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit BuildCache(size_t most_bytes) : programs_(most_bytes) {}
 
   // Null if it is not known. Holds until the next Put.
-  const BuiltProgram* Find(const std::string& key);
-  void Put(const std::string& key, BuiltProgram built);
+  const BuiltProgram* Find(const std::string& key) { return programs_.Find(key); }
+  void Put(const std::string& key, BuiltProgram built) {
+    const size_t bytes = built.program->size();
+    programs_.Put(key, std::move(built), bytes);
+  }
 
  private:
-  struct Entry {
-    std::string key;
-    BuiltProgram built;
-    size_t bytes() const { return 2 * key.size() + built.program->size(); }
-  };
-
-  const size_t most_bytes_;
-  size_t bytes_ = 0;
-  std::list<Entry> entries_;  // used last in front
-  std::unordered_map<std::string, std::list<Entry>::iterator> places_;
+  LruCache<BuiltProgram> programs_;
 };
 
 }  // namespace diapason

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "compiler/codegen/passes.h"
 #include "compiler/tensor/check.h"
 
 namespace diapason {
@@ -17,12 +18,6 @@ std::string Parenthesized(std::string text, int level, int precedence) {
 }
 
 bool IsPowerOfTwo(int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
-
-bool ContainsLoad(const Expr& e) {
-  bool found = false;
-  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kLoad; });
-  return found;
-}
 
 struct Helper {
   const char* name;
@@ -407,7 +402,7 @@ void ExprPrinter::BindVars(const Stmt& stmt) {
 bool ExprPrinter::FitsInt32(const Expr& e) {
   const bool index = e->dtype == DType::kInt64;
   if (index && e->kind == ExprKind::kLoad) return FitsInt32(e->args[0]);
-  if (index && !ContainsLoad(e)) {
+  if (index && !HasLoad(e)) {
     const std::optional<Interval> bounds = analyzer_.Bounds(e);
     if (!bounds || bounds->min < std::numeric_limits<int32_t>::min() ||
         bounds->max > std::numeric_limits<int32_t>::max())

@@ -12,8 +12,8 @@ namespace diapason {
 namespace {
 
 constexpr int kGpuThreads = 128;
-// On cpu, so many neighbours are summed side by side, each in the same order as alone: a single chain of additions would wait
-// for itself, and take three times as long.
+// On cpu, so many neighbours are summed side by side, each in the same order as alone: in a single chain, each addition would
+// wait for the one before.
 constexpr int64_t kNeighbours = 8;
 
 // Blocks of neighbours along the last axis of a stage that reduces; 0 where elements are computed one by one.

@@ -4,11 +4,12 @@
 
 #include <condition_variable>
 #include <cstddef>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
+#include <unordered_set>
+
+#include "base/lru_cache.h"
 
 namespace diapason {
 
@@ -18,7 +19,7 @@ class ObjectCache {
   using Object = std::shared_ptr<const std::string>;
 
   // Keeps what was used last, of at most so many bytes (keys included).
-  explicit ObjectCache(size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit ObjectCache(size_t most_bytes) : made_(most_bytes) {}
 
   enum class State {
     kKnown,    // here it is
@@ -37,17 +38,10 @@ class ObjectCache {
   Object Wait(const std::string& key);
 
  private:
-  struct Entry {
-    Object object;  // null while it is made
-    std::list<std::string>::iterator use;
-  };
-
-  const size_t most_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::list<std::string> used_;  // keys of what is made, used last in front
-  size_t bytes_ = 0;
+  LruCache<Object> made_;
+  std::unordered_set<std::string> under_way_;
 };
 
 }  // namespace diapason

@@ -1,5 +1,5 @@
 // Vector values that several statements of a straight run compute, so that they are printed once: a compiler would find
-// them too, but takes a third of its time for it.
+// them too, but has more to read and to compare.
 #pragma once
 
 #include <functional>
