@@ -14,17 +14,21 @@ from ._runtime import version as __version__
 from .compiler import (BuildReport, BuiltPlan, BuiltTask, ModelInput, NetworkCheck, OtherWay, Padding, PlanTasks, Task, TaskList, WrongRecord, build,
                        tasks)
 from .errors import Error, InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError
+from .fallbacks import Fallback, explain_fallbacks
 from .history import History, HistorySummary, Record
 from .model import DiapasonWarning, ModelOptions
 from .package import Package, Port, load
+from .torch_options import CompileOptions
 from .tuning import Progress, TaskProgress, TuneResult, tune
 
 __all__ = [
     "BuildReport",
     "BuiltPlan",
     "BuiltTask",
+    "CompileOptions",
     "DiapasonWarning",
     "Error",
+    "Fallback",
     "History",
     "HistorySummary",
     "InvalidArgumentError",
@@ -48,6 +52,7 @@ __all__ = [
     "WrongRecord",
     "__version__",
     "build",
+    "explain_fallbacks",
     "load",
     "tasks",
     "tune",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -14,6 +14,9 @@ else:
     from typing_extensions import Unpack
 
 from .model import ModelOptions, _library, _model, _warn
+
+if TYPE_CHECKING:
+    from . import _tuner
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,10 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
     wanted = library.BuildOptions()
     wanted.target, wanted.out, wanted.history = target, os.fspath(out), "" if history is None else os.fspath(history)
     wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
+    return _build(model, wanted, options, _warn)
+
+
+def _build(model: Any, wanted: _tuner.BuildOptions, options: ModelOptions, warn: Callable[[str], None]) -> BuildReport:
     with _model(model, options) as wanted.model:
-        built = library.build(wanted, _warn)
+        built = _library().build(wanted, warn)
     return BuildReport(**{**built, "plans": [_plan(plan) for plan in built["plans"]]})

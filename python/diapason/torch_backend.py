@@ -1,0 +1,527 @@
+"""torch.compile(model, backend="diapason"): inference by packages. See docs/python.md.
+
+Of a graph that Dynamo captures, AOTAutograd makes one of ATen operators without side effects (mutated and aliased tensors are dealt with around it). The
+first call with a combination of sizes splits that graph, builds a package of each supported part, or takes it from the cache, and compares
+its results with PyTorch's; what is not supported, or not the same, stays with PyTorch, with a reason (explain_fallbacks).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pathlib
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import TensorifyScalarRestartAnalysis
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from . import _runtime, torch_graph
+from .compiler import _build
+from .compiler import tasks as tasks_of
+from .errors import Error, _make_error
+from .fallbacks import Fallback, _add
+from .history import History
+from .model import _library
+from .package import Package, load
+from .package_cache import PackageCache, default_folder
+from .torch_graph import Subgraph
+from .torch_options import CompileOptions, parse
+from .tuning import tune
+
+_MOST_SPLITS = 8  # of a graph, each with the nodes left out that the one before has shown not to work
+_MOST_CHANGES = 3  # of weights, before they are known to change
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 2e-2}  # of results, relative to the largest
+
+
+def compile_graph(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None,
+                  name: str | None = None) -> Callable[..., Any]:
+    """The backend "diapason" of torch.compile.
+
+    Args:
+        gm, example_inputs: from Dynamo.
+        options: of :class:`diapason.CompileOptions`, by name.
+
+    Raises:
+        InvalidArgumentError: an option is unknown or has a wrong value.
+        Error: the cache folder cannot be used.
+    """
+    wanted = parse(options, mode, name)
+    cache = PackageCache(wanted.cache or default_folder(), int(wanted.cache_gib * 2**30))
+    tensors = [value for value in example_inputs if isinstance(value, torch.Tensor)]
+    reason = _why_not_at_all(wanted, tensors)
+    if reason is not None:
+        _add(Fallback("", "", "", reason))
+        return gm.forward
+    device = _device(tensors)
+
+    def training(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        _add(Fallback("", "", "", _TRAINING))
+        return _boxed(graph.forward)
+
+    def inference(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return _boxed(_CompiledGraph(graph, _frozen(len(examples)) if wanted.freeze else set(), device, wanted, cache))
+
+    try:
+        with _plain_attention(device):
+            return aot_autograd(fw_compiler=training, inference_compiler=inference, decompositions=_decompositions())(gm, example_inputs)
+    except TensorifyScalarRestartAnalysis:
+        raise
+    except Exception as error:  # whatever PyTorch cannot trace must still run
+        _add(Fallback("", "", "", f"PyTorch cannot make a graph of it without side effects ({torch_graph.reason_of(error)})"))
+        return gm.forward
+
+
+_TRAINING = ("gradients are wanted, and only inference is compiled: call the model under torch.no_grad() or torch.inference_mode()")
+
+
+def _why_not_at_all(options: CompileOptions, tensors: list[torch.Tensor]) -> str | None:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return _TRAINING
+    kinds = {tensor.device.type for tensor in tensors}
+    if not tensors:
+        return "it has no tensors among its inputs"
+    if not kinds & {"cpu", "cuda"}:
+        return f"its tensors are on {', '.join(sorted(kinds))}; cpu and cuda are supported"
+    kind = _device(tensors).type
+    if options.target is not None and options.target.split()[0] != kind:
+        raise _make_error("INVALID_ARGUMENT", f"options: target is {options.target!r}, and the tensors of the model are on {kind}; move the model, or leave "
+                                              "target out")
+    try:
+        torch_graph._exporter()
+    except ImportError as error:
+        return f"PyTorch's exporter to ONNX needs a package that is missing ({error}); run 'pip install onnx onnxscript'"
+    return None
+
+
+def _device(tensors: list[torch.Tensor]) -> torch.device:
+    """What a graph is compiled for: the GPU of its first tensor that is on one, else cpu."""
+    return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), torch.device("cpu"))
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import get_decompositions
+
+    return get_decompositions([torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
+
+
+def _plain_attention(device: torch.device) -> Any:
+    """On a GPU, attention is traced as products and softmax instead of one of PyTorch's kernels; on cpu, a decomposition does the same."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    return sdpa_kernel(SDPBackend.MATH) if device.type == "cuda" else contextlib.nullcontext()
+
+
+def _boxed(function: Callable[..., Any]) -> Callable[..., Any]:
+    from functorch.compile import make_boxed_func
+
+    return make_boxed_func(function)
+
+
+def _frozen(count: int) -> set[int]:
+    """Positions of inputs that are weights: parameters and buffers of modules, which the graph does not write to."""
+    context = torch._guards.TracingContext.try_get()
+    facts = None if context is None else context.fw_metadata
+    if facts is None:
+        return set()
+    written = {position for position, info in enumerate(facts.input_info) if info.mutates_data or info.mutates_metadata}
+    return {position for position in facts.static_input_indices or [] if position < count} - written
+
+
+# ---- A graph ----
+
+
+class _Weights:
+    """The weights that packages have as constants, and whether they are still the same."""
+
+    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
+        self._positions = list(tensors)
+        self._references = [weakref.ref(tensor) for tensor in tensors.values()]
+        self._facts = [(tensor.data_ptr(), tensor._version) for tensor in tensors.values()]
+
+    def unchanged(self, args: Sequence[Any]) -> bool:
+        """Changes through ``.data`` and through memory that is shared with others are not seen: PyTorch does not count them."""
+        for position, reference, facts in zip(self._positions, self._references, self._facts):
+            tensor = args[position]
+            if reference() is not tensor or (tensor.data_ptr(), tensor._version) != facts:
+                return False
+        return True
+
+
+class _Variant:
+    """A graph for one combination of sizes. `run` is None while its weights are gone."""
+
+    def __init__(self, run: Callable[..., Any], weights: _Weights) -> None:
+        self.run = run
+        self.weights = weights
+
+
+class _CompiledGraph:
+    """What AOTAutograd calls in place of its graph. Any thread."""
+
+    def __init__(self, graph: torch.fx.GraphModule, frozen: set[int], device: torch.device, options: CompileOptions, cache: PackageCache) -> None:
+        self._graph = graph
+        self._frozen = frozen
+        self._compiler = _Compiler(device, options, cache)
+        self._options = options
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        self._dynamic = any(not isinstance(node.meta["val"], torch.Tensor) or torch_graph._numbers(list(node.meta["val"].shape)) for node in placeholders)
+        self._lock = threading.Lock()
+        self._variants: dict[Any, _Variant | None] = {}  # None: it runs in eager mode
+        self._changes = 0
+
+    def __call__(self, *args: Any) -> Any:
+        key = self._sizes(args) if self._dynamic else ()
+        variant = self._variants.get(key, self)
+        if variant is self or (variant is not None and not variant.weights.unchanged(args)):
+            variant = self._make(key, args)
+        return self._graph(*args) if variant is None else variant.run(*args)
+
+    def _sizes(self, args: Sequence[Any]) -> Any:
+        return tuple(tuple(arg.shape) if isinstance(arg, torch.Tensor) else arg for position, arg in enumerate(args) if position not in self._frozen)
+
+    def _make(self, key: Any, args: Sequence[Any]) -> _Variant | None:
+        with self._lock:
+            variant = self._variants.get(key, self)
+            if variant is None:
+                return None
+            if variant is not self:
+                if variant.weights.unchanged(args):
+                    return variant
+                self._changes += 1
+                self._variants.clear()  # the others have old weights too
+                if self._changes > _MOST_CHANGES:
+                    _add(Fallback("", "", "", f"its weights have changed {self._changes} times between calls; with options={{'freeze': False}} they are "
+                                              "inputs of the package, and may change"))
+                    self._variants[key] = None
+                    return None
+            if len(self._variants) >= self._options.sizes or self._changes > _MOST_CHANGES:
+                _add(Fallback("", "", "", f"there are packages for {len(self._variants)} sizes of it already, as many as options={{'sizes': "
+                                          f"{self._options.sizes}}} allows; sizes {_sizes_text(args)} have none"))
+                return None
+            self._variants[key] = made = self._variant(args)
+            return made
+
+    def _variant(self, args: Sequence[Any]) -> _Variant | None:
+        # Tensors of inference mode do not count changes, so they stay inputs.
+        frozen = {position: args[position] for position in self._frozen if not args[position].is_inference()}
+        try:
+            run = _in_thread(lambda stop: self._compiler.compile(self._static(args), frozen, stop))
+        except Exception as error:  # of PyTorch or of ours: the model must still run
+            _add(Fallback("", "", "", f"it could not be compiled ({type(error).__name__}: {torch_graph.reason_of(error)})"))
+            return None
+        return None if run is None else _Variant(run, _Weights(frozen))
+
+    def _static(self, args: Sequence[Any]) -> torch.fx.GraphModule:
+        """The graph with the sizes of `args`."""
+        if not self._dynamic:
+            return self._graph
+
+        def run(*given: Any) -> Any:
+            with torch.fx.traceback.preserve_node_meta():
+                return torch.fx.Interpreter(self._graph).run(*given)
+
+        return make_fx(run, tracing_mode="fake")(*args)
+
+
+def _sizes_text(args: Sequence[Any]) -> str:
+    shapes = ["x".join(str(extent) for extent in arg.shape) for arg in args if isinstance(arg, torch.Tensor) and not isinstance(arg, torch.nn.Parameter)]
+    return ", ".join(shapes[-3:]) or "of numbers"
+
+
+def _in_thread(body: Callable[[threading.Event], Any]) -> Any:
+    """Runs `body` in a thread of its own, where no mode of PyTorch's tracers is on. Ctrl-C sets its event and waits for it."""
+    stop, result, error = threading.Event(), [], []
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                result.append(body(stop))
+        except BaseException as caught:
+            error.append(caught)
+
+    thread = threading.Thread(target=work, name="diapason-compile", daemon=True)
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        stop.set()
+        thread.join()
+        raise
+    if error:
+        raise error[0]
+    return result[0]
+
+
+# ---- Compiling ----
+
+
+class _Refused(Exception):
+    """A subgraph that cannot be compiled, ever: why, by the positions of its nodes; "" for the whole."""
+
+    def __init__(self, why: dict[str, str]) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class _Compiler:
+    """Makes packages of the supported parts of static graphs."""
+
+    def __init__(self, device: torch.device, options: CompileOptions, cache: PackageCache) -> None:
+        self._device = device
+        self._options = options
+        self._cache = cache
+        self._target = options.target or device.type
+        self._history = options.history or (os.path.join(cache.folder, "history.db") if options.tunes else None)
+        self._digests: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+
+    def compile(self, graph: torch.fx.GraphModule, frozen: Mapping[int, torch.Tensor], stop: threading.Event) -> Callable[..., Any] | None:
+        """The graph with packages in it; None where none could be made. Reasons go to explain_fallbacks."""
+        torch_graph.quiet_exporter()
+        placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+        constants = {placeholders[position]: tensor for position, tensor in frozen.items()}
+        reasons = torch_graph.reasons_against(graph, self._device)
+        for _ in range(_MOST_SPLITS):
+            fused, names, small = torch_graph.split(graph, reasons)
+            subgraphs = {name: _subgraph(fused, name, constants) for name in names}
+            packages, refused = {}, {}
+            for name, subgraph in subgraphs.items():
+                try:
+                    packages[name] = self._package(subgraph, stop)
+                except _Refused as refusal:
+                    refused.update(self._blamed(subgraph, refusal.why))
+            if not refused:
+                break
+            reasons.update(refused)
+        for node in graph.graph.nodes:
+            if node.name in reasons:
+                _add(Fallback(torch_graph.operator_name(node), node.name, torch_graph.module_of(node), reasons[node.name]))
+        for fallback in small:
+            _add(fallback)
+        for name, package in packages.items():
+            setattr(fused, name, _Kernel(subgraphs[name], package))
+        return fused if packages else None
+
+    def _blamed(self, subgraph: Subgraph, why: dict[str, str]) -> dict[str, str]:
+        """Reasons by the names of nodes."""
+        nodes = list(subgraph.module.graph.nodes)
+        found = {nodes[int(number)].name: reason for number, reason in why.items() if number}
+        if not found:
+            found = {node.name: why[""] for node in nodes if torch_graph.computes(node)}
+        return found
+
+    def _package(self, subgraph: Subgraph, stop: threading.Event) -> Package:
+        key = torch_graph.key_of(subgraph, self._facts(), self._digest)
+        why = self._cache.refusal(key)
+        if why is not None:
+            raise _Refused(why)
+        for attempt in range(2):
+            path = self._cache.get(key, lambda out: self._make(key, subgraph, out, stop))
+            try:
+                return load(path, device=self._device.index)
+            except Error:  # damaged, or removed by another process just now: make it once more
+                self._cache.remove(key)
+                if attempt == 1:
+                    raise
+        raise AssertionError
+
+    def _make(self, key: str, subgraph: Subgraph, out: str, stop: threading.Event) -> None:
+        try:
+            self._build(key, subgraph, out, stop)
+        except (Error, _Refused) as error:
+            lasting = isinstance(error, _Refused) or error.code in _LASTING
+            if stop.is_set() or not lasting:
+                raise
+            why = error.why if isinstance(error, _Refused) else {"": torch_graph.reason_of(error)}
+            why.update(self._probe(subgraph, stop))
+            self._cache.refuse(key, why)
+            raise _Refused(why) from error
+
+    def _build(self, key: str, subgraph: Subgraph, out: str, stop: threading.Event) -> None:
+        def callback(_: Any) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+
+        with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
+            model = os.path.join(folder, f"{self._options.name}-{key[:12]}.onnx")
+            _export(subgraph, model)
+            if self._options.tunes:
+                tune(model, self._target, history=self._history, trials=self._options.trials or None, seconds=self._options.seconds or None,
+                     callback=callback, check=False)
+            wanted = _library().BuildOptions()
+            wanted.target, wanted.out, wanted.history = self._target, out, self._history or ""
+            wanted.check, wanted.measure, wanted.build_timeout_seconds = self._options.tunes, False, 120.0
+            _build(model, wanted, {}, lambda _: None)
+
+    def _probe(self, subgraph: Subgraph, stop: threading.Event) -> dict[str, str]:
+        """Which nodes cannot be compiled even by themselves."""
+        nodes = list(subgraph.module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        constants = {placeholders[position]: tensor for position, tensor in subgraph.constants.items()}
+        found, tried = {}, {}
+        for number, node in enumerate(nodes):
+            if not torch_graph.computes(node) or stop.is_set():
+                continue
+            one = torch_graph.alone(node, constants.get)
+            key = torch_graph.key_of(one, "", self._digest)
+            if key not in tried:
+                tried[key] = self._why_not_alone(one)
+            if tried[key]:
+                found[str(number)] = tried[key]
+        return found
+
+    def _why_not_alone(self, one: Subgraph) -> str:
+        if not one.given:
+            return ""
+        with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
+            model = os.path.join(folder, "node.onnx")
+            try:
+                _export(one, model)
+                tasks_of(model, self._target)
+            except _Refused as refusal:
+                return refusal.why[""]
+            except Error as error:
+                return torch_graph.reason_of(error).replace(f"'{model}'", "the model") if error.code in _LASTING else ""
+        return ""
+
+    def _digest(self, tensor: torch.Tensor) -> str:
+        version = -1 if tensor.is_inference() else tensor._version
+        known = self._digests.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[1] == version:
+            return known[2]
+        found = torch_graph.digest(tensor)
+        self._digests[id(tensor)] = (weakref.ref(tensor), version, found)
+        return found
+
+    def _facts(self) -> str:
+        """What a package depends on beside its graph."""
+        program = pathlib.Path(__file__).parent / "bin" / "diapason"
+        facts = program.stat()
+        records = ""
+        if self._history is not None and not self._options.tunes and os.path.exists(self._history):
+            records = str(History(self._history).summary().records)
+        return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self._device), self._options.trials,
+                     self._options.seconds, self._history, records))
+
+
+# Codes of errors that the same call would meet again.
+_LASTING = {"INVALID_ARGUMENT", "UNIMPLEMENTED", "DATA_LOSS", "INTERNAL"}
+
+
+def _export(subgraph: Subgraph, path: str) -> None:
+    """Raises _Refused."""
+    try:
+        torch_graph.export(subgraph, path)
+    except Exception as error:  # PyTorch's exporter has no one class of errors
+        raise _Refused({"": f"PyTorch cannot export it to ONNX ({torch_graph.reason_of(error)})"}) from error
+
+
+@functools.cache
+def _machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)} {torch.cuda.get_device_capability(device)}"
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    return f"{kinds} {len(os.sched_getaffinity(0))}"
+
+
+def _subgraph(fused: torch.fx.GraphModule, name: str, constants: Mapping[str, torch.Tensor]) -> Subgraph:
+    (call,) = [node for node in fused.graph.nodes if node.op == "call_module" and node.target == name]
+    known, examples = {}, []
+    for position, given in enumerate(call.args):
+        examples.append(given.meta["val"])
+        if given.op == "placeholder" and given.name in constants:
+            known[position] = constants[given.name]
+        elif given.op == "get_attr":
+            known[position] = getattr(fused, given.target)
+    return Subgraph(getattr(fused, name), known, examples)
+
+
+# ---- Running ----
+
+
+class _Kernel(torch.nn.Module):
+    """A package in the place of a subgraph. Its first results are compared with PyTorch's."""
+
+    def __init__(self, subgraph: Subgraph, package: Package) -> None:
+        super().__init__()
+        self._eager = subgraph.module
+        self._package: Package | None = package
+        self._order = [int(port.name[1:]) for port in package.inputs]
+        outputs = torch_graph.outputs_of(subgraph.module)
+        (output,) = [node for node in subgraph.module.graph.nodes if node.op == "output"]
+        self._single = not isinstance(output.args[0], (list, tuple))
+        self._strides = [_strides(value) for value in outputs]
+        self._checked = False
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        package = self._package
+        if package is None:
+            return self._eager(*args)
+        try:
+            results = self._run(package, args)
+        except Error as error:
+            self._drop(f"its package failed ({torch_graph.reason_of(error)})")
+            return self._eager(*args)
+        if not self._checked:
+            wanted = self._eager(*args)
+            wrong = _difference(results, [wanted] if self._single else list(wanted))
+            if wrong is not None:
+                self._drop(wrong)
+                return wanted
+            self._checked = True
+        return results[0] if self._single else tuple(results)
+
+    def _drop(self, reason: str) -> None:
+        self._package = None
+        nodes = [node for node in self._eager.graph.nodes if torch_graph.computes(node)]
+        operators = ", ".join(sorted({torch_graph.operator_name(node) for node in nodes}))
+        _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
+
+    def _run(self, package: Package, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        results = package.run([_dense(args[position]) for position in self._order])
+        return [result if strides is None or result.stride() == strides else _laid_out(result, strides)
+                for result, strides in zip(results, self._strides)]
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor.contiguous()
+
+
+def _strides(value: torch.Tensor) -> tuple[int, ...] | None:
+    """Strides that a result must have, since PyTorch's has them; None: dense in row-major order."""
+    strides = tuple(int(stride) for stride in value.stride())
+    return None if value.is_contiguous() or 0 in strides else strides
+
+
+def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _difference(got: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> str | None:
+    """What is wrong with results; None: they are PyTorch's, up to rounding."""
+    for one, other in zip(got, wanted, strict=True):
+        if one.shape != other.shape or one.dtype != other.dtype:
+            return f"its package returned {one.dtype} {list(one.shape)} and PyTorch {other.dtype} {list(other.shape)}"
+        if not one.dtype.is_floating_point:
+            if not torch.equal(one, other):
+                return f"its package and PyTorch differed in {int((one != other).sum())} of {one.numel()} integers"
+            continue
+        finite = torch.isfinite(other)
+        if not torch.equal(torch.where(finite, 0, other).nan_to_num(7, 8, 9), torch.where(finite, 0, one).nan_to_num(7, 8, 9)):
+            return "its package and PyTorch differed in what is no finite number"
+        scale = torch.where(finite, other, 0).abs().max().item()
+        error = torch.where(finite, one.float() - other.float(), 0).abs().max().item()
+        if not error <= _TOLERANCE[one.dtype] * max(scale, 1e-6):
+            return f"its package and PyTorch differed by {error:.3g}, where the largest result is {scale:.3g}"
+    return None
