@@ -281,14 +281,15 @@ class _Compiler:
         self._cache = cache
         self._target = options.target or device.type
         self._history = options.history or (os.path.join(cache.folder, "history.db") if options.tunes else None)
-        self._digests: dict[int, tuple[weakref.ref[torch.Tensor], int, str]] = {}
+        self._digests: dict[int, tuple[torch.Tensor, str]] = {}
 
     def compile(self, graph: torch.fx.GraphModule, frozen: Mapping[int, torch.Tensor], stop: threading.Event) -> Callable[..., Any] | None:
         """The graph with packages in it; None where none could be made. Reasons go to explain_fallbacks."""
-        torch_graph.quiet_exporter()
         placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
         constants = {placeholders[position]: tensor for position, tensor in frozen.items()}
-        reasons = torch_graph.reasons_against(graph, self._device)
+        self._digests.clear()
+        graph, views = torch_graph.with_views_apart(torch_graph.without_empty_parts(graph))
+        reasons = {**torch_graph.reasons_against(graph, self._device), **dict.fromkeys(views, "")}
         for _ in range(_MOST_SPLITS):
             fused, names, small = torch_graph.split(graph, reasons)
             subgraphs = {name: _subgraph(fused, name, constants) for name in names}
@@ -302,12 +303,13 @@ class _Compiler:
                 break
             reasons.update(refused)
         for node in graph.graph.nodes:
-            if node.name in reasons:
+            if reasons.get(node.name):
                 _add(Fallback(torch_graph.operator_name(node), node.name, torch_graph.module_of(node), reasons[node.name]))
         for fallback in small:
             _add(fallback)
         for name, package in packages.items():
             setattr(fused, name, _Kernel(subgraphs[name], package))
+        self._digests.clear()
         return fused if packages else None
 
     def _blamed(self, subgraph: Subgraph, why: dict[str, str]) -> dict[str, str]:
@@ -393,13 +395,10 @@ class _Compiler:
         return ""
 
     def _digest(self, tensor: torch.Tensor) -> str:
-        version = -1 if tensor.is_inference() else tensor._version
-        known = self._digests.get(id(tensor))
-        if known is not None and known[0]() is tensor and known[1] == version:
-            return known[2]
-        found = torch_graph.digest(tensor)
-        self._digests[id(tensor)] = (weakref.ref(tensor), version, found)
-        return found
+        """Kept while a graph is compiled."""
+        if id(tensor) not in self._digests:
+            self._digests[id(tensor)] = (tensor, torch_graph.digest(tensor))
+        return self._digests[id(tensor)][1]
 
     def _facts(self) -> str:
         """What a package depends on beside its graph."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
 import operator
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,6 +100,13 @@ def _wrong_tensor(tensor: torch.Tensor, device: torch.device, what: str) -> str 
     return None
 
 
+def _indexes_by_numbers(node: torch.fx.Node) -> bool:
+    """x[i, j] with tensors of integers; with a mask, the shape of the result would depend on its values."""
+    if _packet(node) != "aten.index":
+        return False
+    return all(index is None or index.meta["val"].dtype in (torch.int64, torch.int32) for index in node.args[1])
+
+
 def _wrong_target(node: torch.fx.Node) -> str | None:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
@@ -107,7 +115,7 @@ def _wrong_target(node: torch.fx.Node) -> str | None:
         return "its result depends on how tensors lie in memory"
     if torch.Tag.nondeterministic_seeded in target.tags:
         return "it draws random numbers"
-    if torch.Tag.dynamic_output_shape in target.tags:
+    if torch.Tag.dynamic_output_shape in target.tags and not _indexes_by_numbers(node):
         return "the shape of its result depends on values"
     if torch.Tag.data_dependent_output in target.tags:
         return "it turns a value into a number of Python"
@@ -173,6 +181,69 @@ def copy_of(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
     copy = torch.fx.Graph()
     copy.output(copy.graph_copy(graph.graph, {}))
     return torch.fx.GraphModule(graph, copy)
+
+
+def without_empty_parts(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A copy in which nothing is joined to tensors of no elements, as caches do when they are new."""
+    graph = copy_of(graph)
+    for node in list(graph.graph.nodes):
+        if node.op != "call_function" or node.target is not _aten.cat.default or not isinstance(node.args[0], (list, tuple)):
+            continue
+        full = [part for part in node.args[0] if not (isinstance(part.meta.get("val"), torch.Tensor) and 0 in part.meta["val"].shape)]
+        same = len({part.meta["val"].dtype for part in node.args[0]}) == 1
+        if not same or not full or len(full) == len(node.args[0]):
+            continue
+        if len(full) > 1:
+            node.args = (full, *node.args[1:])
+            continue
+        with graph.graph.inserting_before(node):
+            copy = graph.graph.call_function(_aten.clone.default, (full[0],))
+        copy.meta = dict(node.meta)
+        node.replace_all_uses_with(copy)
+    graph.graph.eliminate_dead_code()
+    return graph
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a node's result shares memory with its first input: x.T, or one part of a split."""
+    if not isinstance(node, torch.fx.Node) or node.op != "call_function":
+        return False
+    if node.target is operator.getitem:
+        return _is_view(node.args[0])
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return any(returned.alias_info is not None for returned in target._schema.returns)
+
+
+def with_views_apart(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[str]]:
+    """A copy in which results of the graph that share memory with each other are views of one tensor, made at the end: packages return each result in
+    memory of its own. Also returns the names of the nodes that make them, which must stay with PyTorch."""
+    graph = copy_of(graph)
+    (output,) = [node for node in graph.graph.nodes if node.op == "output"]
+    results = [node for node in torch.fx.node.map_arg(output.args[0], lambda node: node) if isinstance(node, torch.fx.Node)]
+    origin, count = {}, {}
+    for result in dict.fromkeys(results):
+        node = result
+        while _is_view(node):
+            node = node.args[0]
+        origin[result] = node
+        count[node] = count.get(node, 0) + 1
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+
+    def again(node: torch.fx.Node) -> torch.fx.Node:
+        if not _is_view(node):
+            return node
+        if node not in copies:
+            before = again(node.args[0])
+            with graph.graph.inserting_before(output):
+                copies[node] = graph.graph.node_copy(node, lambda given: before if given is node.args[0] else given)
+        return copies[node]
+
+    apart = {result: again(result) for result in origin if count[origin[result]] > 1 and origin[result].op != "placeholder"}
+    output.args = (torch.fx.node.map_arg(output.args[0], lambda node: apart.get(node, node)),)
+    graph.graph.eliminate_dead_code()
+    return graph, [node.name for node in copies.values()]
 
 
 def split(graph: torch.fx.GraphModule, reasons: Mapping[str, str]) -> tuple[torch.fx.GraphModule, list[str], list[Fallback]]:
@@ -278,8 +349,7 @@ def export(subgraph: Subgraph, path: str) -> None:
     Needs a thread in which nothing is being traced. Raises whatever PyTorch's exporter raises.
     """
     module, examples = _with_constants(subgraph)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), _quiet_exporter():
         program = torch.export.export(module, examples, strict=False)
         exported = torch.onnx.export(program, dynamo=True, verbose=False, external_data=True)
     exported.save(path, external_data=True)
@@ -317,9 +387,20 @@ def reason_of(error: BaseException) -> str:
     return first if len(first) <= 300 else first[:297] + "..."
 
 
-def quiet_exporter() -> None:
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
     """The exporter's own remarks are of no use to whoever compiles a model."""
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)
 
 
 def outputs_of(module: torch.fx.GraphModule) -> Sequence[Any]:
