@@ -3,7 +3,7 @@
     FOLDER/packages/KEY/     a package; its modification time says when it was last used
     FOLDER/packages/.tmp-*   one that is being made or removed
     FOLDER/locks/KEY         held (flock) by the process that makes it
-    FOLDER/refused/KEY       why it cannot be made
+    FOLDER/refused/KEY       why it cannot be made; for a week
 
 A package appears by a rename, whole or not at all. Packages are native code: the folder must be the user's own.
 """
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 
 from .errors import _make_error
 
+_REFUSED_SECONDS = 7 * 24 * 3600
 _STALE_SECONDS = 24 * 3600  # after which what a process left that died is removed
 
 
@@ -115,8 +116,12 @@ class PackageCache:
 
     def refusal(self, key: str) -> dict[str, str] | None:
         """What :meth:`refuse` kept."""
+        path = self._folder / "refused" / key
         try:
-            found = json.loads((self._folder / "refused" / key).read_text())
+            if time.time() - path.stat().st_mtime > _REFUSED_SECONDS:
+                path.unlink()
+                return None
+            found = json.loads(path.read_text())
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

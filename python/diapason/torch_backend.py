@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
 import pathlib
 import tempfile
@@ -108,9 +109,31 @@ def _device(tensors: list[torch.Tensor]) -> torch.device:
 
 @functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Of operators that PyTorch's exporter does not know."""
     from torch._decomp import get_decompositions
 
-    return get_decompositions([torch.ops.aten._scaled_dot_product_flash_attention_for_cpu])
+    aten = torch.ops.aten
+    return {**get_decompositions([aten._scaled_dot_product_flash_attention_for_cpu, aten._adaptive_avg_pool2d, aten.std.correction]),
+            aten.var.correction: _variance, aten.var_mean.correction: _variance_and_mean}
+
+
+def _variance_and_mean(x: torch.Tensor, dim: list[int] | None = None, *, correction: float | None = None,
+                       keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.is_complex():
+        return NotImplemented
+    axes = list(dim) if dim else list(range(x.dim()))
+    count = 1
+    for axis in axes:
+        count = count * x.shape[axis]
+    mean = x.mean(axes, keepdim=True)
+    rest = torch.sym_max(0, count - (1 if correction is None else correction))
+    variance = (x - mean).square().sum(axes, keepdim=keepdim) / rest
+    return variance, mean if keepdim else x.mean(axes)
+
+
+def _variance(x: torch.Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False) -> torch.Tensor:
+    found = _variance_and_mean(x, dim, correction=correction, keepdim=keepdim)
+    return found if found is NotImplemented else found[0]
 
 
 def _plain_attention(device: torch.device) -> Any:
@@ -143,17 +166,26 @@ class _Weights:
     """The weights that packages have as constants, and whether they are still the same."""
 
     def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        self._positions = list(tensors)
-        self._references = [weakref.ref(tensor) for tensor in tensors.values()]
-        self._facts = [(tensor.data_ptr(), tensor._version) for tensor in tensors.values()]
+        positions = list(tensors)
+        self._pick = operator.itemgetter(*positions, positions[0]) if positions else lambda args: ()  # a tuple, also of one
+        weights = [tensors[position] for position in (*positions, *positions[:1])]
+        self._gone = False
+        self._references = [weakref.ref(tensor, self._forget) for tensor in tensors.values()]
+        self._facts = self._facts_of(weights)
+
+    def _forget(self, _: Any) -> None:
+        self._gone = True  # another tensor may get its place in memory
+
+    @staticmethod
+    def _facts_of(weights: Sequence[torch.Tensor]) -> tuple[list[int], list[int], list[int]]:
+        return list(map(id, weights)), list(map(_VERSION, weights)), list(map(torch.Tensor.data_ptr, weights))
 
     def unchanged(self, args: Sequence[Any]) -> bool:
         """Changes through ``.data`` and through memory that is shared with others are not seen: PyTorch does not count them."""
-        for position, reference, facts in zip(self._positions, self._references, self._facts):
-            tensor = args[position]
-            if reference() is not tensor or (tensor.data_ptr(), tensor._version) != facts:
-                return False
-        return True
+        return not self._gone and self._facts_of(self._pick(args)) == self._facts
+
+
+_VERSION = operator.attrgetter("_version")
 
 
 class _Variant:
@@ -203,6 +235,8 @@ class _CompiledGraph:
                                               "inputs of the package, and may change"))
                     self._variants[key] = None
                     return None
+            if torch_graph.is_tracing():  # called while a graph is traced: this thread would wait for itself
+                return None
             if len(self._variants) >= self._options.sizes or self._changes > _MOST_CHANGES:
                 _add(Fallback("", "", "", f"there are packages for {len(self._variants)} sizes of it already, as many as options={{'sizes': "
                                           f"{self._options.sizes}}} allows; sizes {_sizes_text(args)} have none"))
@@ -229,7 +263,8 @@ class _CompiledGraph:
             with torch.fx.traceback.preserve_node_meta():
                 return torch.fx.Interpreter(self._graph).run(*given)
 
-        return make_fx(run, tracing_mode="fake")(*args)
+        with torch_graph.tracing():
+            return make_fx(run, tracing_mode="fake")(*args)
 
 
 def _sizes_text(args: Sequence[Any]) -> str:

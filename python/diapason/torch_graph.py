@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch._dynamo.convert_frame import compile_lock
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
@@ -349,7 +350,7 @@ def export(subgraph: Subgraph, path: str) -> None:
     Needs a thread in which nothing is being traced. Raises whatever PyTorch's exporter raises.
     """
     module, examples = _with_constants(subgraph)
-    with torch.no_grad(), _quiet_exporter():
+    with tracing(), torch.no_grad(), _quiet_exporter():
         program = torch.export.export(module, examples, strict=False)
         exported = torch.onnx.export(program, dynamo=True, verbose=False, external_data=True)
     exported.save(path, external_data=True)
@@ -385,6 +386,16 @@ def reason_of(error: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("⬆️")]
     first = lines[0] if lines else type(error).__name__
     return first if len(first) <= 300 else first[:297] + "..."
+
+
+def tracing() -> Any:
+    """PyTorch traces in one thread at a time: modes of its tracers are of the process. Dynamo holds the same lock."""
+    return compile_lock
+
+
+def is_tracing() -> bool:
+    """Whether this thread is in the middle of it."""
+    return compile_lock._is_owned()
 
 
 @contextlib.contextmanager

@@ -100,10 +100,14 @@ def test_what_a_process_left_that_died_is_removed_after_a_day(cache):
     assert sorted(os.listdir(packages)) == [".tmp-new", "a"]
 
 
-def test_refusals_are_kept(cache):
+def test_refusals_are_kept_for_a_week(cache):
     assert cache.refusal("a") is None
     cache.refuse("a", {"3": "it is unknown"})
     assert PackageCache(cache.folder, 1).refusal("a") == {"3": "it is unknown"}
+    path = pathlib.Path(cache.folder, "refused", "a")
+    os.utime(path, (path.stat().st_mtime - 8 * 24 * 3600,) * 2)
+    assert cache.refusal("a") is None
+    assert not path.exists()
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path):

@@ -320,6 +320,15 @@ def test_training_stays_with_pytorch(compiled):
                          "torch.inference_mode()"]
 
 
+def test_operators_that_the_exporter_does_not_know_are_written_with_others(compiled):
+    def function(x):
+        y = torch.relu(x)
+        return y.var(1) + 1, y.std((2, 3), keepdim=True), torch.var_mean(y, correction=0), torch.nn.functional.adaptive_avg_pool2d(y, (4, 3))
+
+    check(function, compiled(function), torch.randn(2, 3, 14, 10))
+    assert reasons() == []
+
+
 def test_dropout_draws_the_numbers_of_eager_mode(compiled):
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8), torch.nn.ReLU())
     run, x = compiled(model), torch.randn(64, 8)
@@ -348,7 +357,7 @@ def test_threads_share_a_compiled_model(compiled):
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == []
+    assert wrong == [] and reasons() == []
 
 
 def test_a_wrong_package_is_found_and_left_out(compiled, monkeypatch):
