@@ -224,7 +224,8 @@ absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, cons
   ASSIGN_OR_RETURN(const PlanChoice choice, ChoosePlan(plans.package(), given));
   ASSIGN_OR_RETURN(PackageRunner* const runner, plans.Runner(choice.plan));
   const PackageManifest& plan = runner->manifest();
-  const std::map<std::string, Array> inputs = PadInputs(plan, WithRandomInputs(flags, plan, given, files));
+  using Inputs = std::map<std::string, Array>;
+  ASSIGN_OR_RETURN(const Inputs inputs, PadInputs(plan, WithRandomInputs(flags, plan, given, files)));
   RETURN_IF_ERROR(runner->SetInputs(inputs));
   RETURN_IF_ERROR(runner->Run());
   ASSIGN_OR_RETURN(std::vector<Array> outputs, runner->Outputs());

@@ -141,7 +141,8 @@ absl::Status RunContext::RunPadded(absl::Span<const CallerBuffer> inputs, absl::
     Array& value = values[plan.inputs[i].name] = Array(plan.inputs[i].dtype, inputs_[i].shape);
     if (!value.data.empty()) std::memcpy(value.data.data(), inputs[i].data, value.data.size());
   }
-  RETURN_IF_ERROR(runner_->SetInputs(PadInputs(plan, values)));
+  ASSIGN_OR_RETURN(const auto padded, PadInputs(plan, values));
+  RETURN_IF_ERROR(runner_->SetInputs(padded));
   RETURN_IF_ERROR(runner_->Run());
   ASSIGN_OR_RETURN(std::vector<Array> results, runner_->Outputs());
   results = CutOutputs(plan, sizes_, std::move(results));

@@ -264,6 +264,7 @@ void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::str
     out.set_symbol(symbol);
     out.set_least(found.least);
     out.set_why_not(found.why_not);
+    out.set_needs_first(found.needs_first);
     for (const std::vector<GrowingAxis>& axes : found.outputs) {
       v1::ImportedGrowth& growth = *out.add_outputs();
       for (const GrowingAxis& axis : axes) {
@@ -288,7 +289,7 @@ absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model) {
     model.inputs.push_back(std::move(input));
   }
   for (const v1::ImportedPadding& in : reply.paddings()) {
-    SymbolPadding padding{in.least(), in.why_not(), {}};
+    SymbolPadding padding{in.least(), in.why_not(), {}, in.needs_first()};
     if (!sizes.contains(in.symbol()) || padding.least < 1) return Damaged("padding along no symbol");
     for (const v1::ImportedGrowth& growth : in.outputs()) {
       if (growth.axes_size() != growth.blocks_size()) return Damaged("axes without blocks");

@@ -114,13 +114,13 @@ SymbolPadding FindPadding(const v1::ImportJob& job, const ModelOptions& options,
       found.why_not = absl::StrCat("with ", symbol, "=", other_size, ", ", other.status().message());
       return found;
     }
-    absl::StatusOr<std::vector<std::vector<GrowingAxis>>> outputs =
-        ProvePadding({symbol, network, size, *other, other_size, found.least, job.mask()});
-    if (!outputs.ok()) {
-      found.why_not = std::string(outputs.status().message());
+    absl::StatusOr<PaddingProof> proof = ProvePadding({symbol, network, size, *other, other_size, found.least, job.mask()});
+    if (!proof.ok()) {
+      found.why_not = std::string(proof.status().message());
       return found;
     }
-    found.outputs = *std::move(outputs);
+    found.outputs = std::move(proof->outputs);
+    found.needs_first = found.needs_first || proof->needs_first;
   }
   return found;
 }

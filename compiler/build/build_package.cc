@@ -215,7 +215,7 @@ void Layout::AddSymbols() {
   manifest_.mask = symbols.mask;
   for (size_t i = 0; i < manifest_.inputs.size(); ++i) manifest_.inputs[i].symbols = symbols.inputs[i];
   for (const auto& [symbol, padding] : symbols.padding) {
-    manifest_.padding[symbol] = {padding.least, padding.why_not};
+    manifest_.padding[symbol] = {padding.least, padding.why_not, padding.needs_first};
     if (!padding.why_not.empty()) continue;
     for (size_t i = 0; i < manifest_.outputs.size(); ++i)
       for (const GrowingAxis& axis : padding.outputs[i]) manifest_.outputs[i].grows.push_back({symbol, axis.axis, axis.block});

@@ -238,7 +238,7 @@ void ReadSizes(const Json& json, PackageManifest& manifest) {
   for (const auto& [symbol, size] : json.at("sizes").items()) manifest.sizes[symbol] = size.get<int64_t>();
   const Json paddings = json.value("padding", Json::object());
   for (const auto& [symbol, padding] : paddings.items())
-    manifest.padding[symbol] = {padding.at("least").get<int64_t>(), padding.value("why_not", std::string())};
+    manifest.padding[symbol] = {padding.at("least").get<int64_t>(), padding.value("why_not", std::string()), padding.value("needs_first", false)};
 }
 
 // That axes have the extents which sizes give them.
@@ -336,6 +336,7 @@ void AddPlan(const PackageManifest& manifest, Json& json) {
     for (const auto& [symbol, padding] : manifest.padding) {
       json["padding"][symbol] = Json{{"least", padding.least}};
       if (!padding.why_not.empty()) json["padding"][symbol]["why_not"] = padding.why_not;
+      if (padding.needs_first) json["padding"][symbol]["needs_first"] = true;
     }
   }
   json["arena_bytes"] = manifest.arena_bytes;

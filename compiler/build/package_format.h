@@ -43,7 +43,8 @@
 //                 "arena_bytes", "latency_us", "inputs", "outputs", "tasks", "tensors", "steps"}]}
 // Inputs have "symbols" then, by axis ("" where the extent is fixed); outputs have "grows": [{"symbol", "axis", "block"}], the axes that have
 // `block` elements for each of the symbol's size. Padding: from which real size on inputs may be padded to the plan's size along a symbol of
-// size 2 or more; "why_not" is there when it could not be shown that this changes no result. Plans share weights.bin and the files of
+// size 2 or more; "why_not" is there when it could not be shown that this changes no result, and "needs_first": true when that was shown only for
+// masks that are not 0 at the first position of each sequence. Plans share weights.bin and the files of
 // kernels and tasks: what is equal is stored once.
 //
 // Version 2 has places, 1 has none: a package of one plan without sizes is written as 1 unless it needs 2, others as 3. A reader takes all of
@@ -125,6 +126,7 @@ struct PackageStep {
 struct PlanPadding {
   int64_t least = 1;    // real sizes from this one on
   std::string why_not;  // empty: they may
+  bool needs_first = false;  // where the mask is not 0 at the first position of each sequence
 };
 
 // One plan, with what all plans of a package have in common.

@@ -84,6 +84,27 @@ absl::Status CheckSymbols(const Package& package, const SymbolSizes& given) {
   return absl::OkStatus();
 }
 
+// That masks are not 0 at the first position along symbols that are padded, where the proof rests on that.
+absl::Status CheckMask(const PackageManifest& plan, const std::map<std::string, Array>& inputs) {
+  const PackagePort* port = FindPort(plan.inputs, plan.mask);
+  const auto given = inputs.find(plan.mask);
+  if (port == nullptr || given == inputs.end() || port->symbols.empty()) return absl::OkStatus();
+  const Array& mask = given->second;
+  for (size_t d = 0; d < mask.shape.size(); ++d) {
+    const auto padding = plan.padding.find(port->symbols[d]);
+    if (padding == plan.padding.end() || !padding->second.needs_first || mask.shape[d] == port->shape[d]) continue;
+    int64_t inner = 1;
+    for (size_t e = d + 1; e < mask.shape.size(); ++e) inner *= mask.shape[e];
+    for (int64_t at = 0, n = mask.elements(); at < n; ++at) {
+      if (at / inner % mask.shape[d] != 0 || mask.at(at) != 0) continue;
+      return absl::InvalidArgumentError(absl::StrCat("the mask '", plan.mask, "' begins with 0 along '", padding->first, "', so padding from ", padding->first,
+                                                     "=", mask.shape[d], " to ", port->shape[d], " could change results: let each sequence begin with a real ",
+                                                     "position, or build the package again with --dim ", padding->first, "=", mask.shape[d]));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The sizes of the smallest plan that holds what is given.
 absl::StatusOr<SymbolSizes> SizesToUse(const Package& package, const SymbolSizes& given) {
   SymbolSizes wanted;
@@ -158,7 +179,8 @@ absl::StatusOr<PlanChoice> ChoosePlan(const Package& package, const SymbolSizes&
   return PlanChoice{static_cast<int>(plan - plans.begin()), given};
 }
 
-std::map<std::string, Array> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs) {
+absl::StatusOr<std::map<std::string, Array>> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs) {
+  RETURN_IF_ERROR(CheckMask(plan, inputs));
   std::map<std::string, Array> padded;
   for (const auto& [name, value] : inputs) {
     const PackagePort* port = FindPort(plan.inputs, name);
@@ -203,7 +225,8 @@ absl::StatusOr<std::vector<Array>> PlanRunner::Run(const std::map<std::string, A
   ASSIGN_OR_RETURN(const SymbolSizes given, SizesOfInputs(package_, inputs));
   ASSIGN_OR_RETURN(const PlanChoice choice, ChoosePlan(package_, given));
   ASSIGN_OR_RETURN(PackageRunner* const runner, Runner(choice.plan));
-  RETURN_IF_ERROR(runner->SetInputs(PadInputs(runner->manifest(), inputs)));
+  ASSIGN_OR_RETURN(const auto padded, PadInputs(runner->manifest(), inputs));
+  RETURN_IF_ERROR(runner->SetInputs(padded));
   RETURN_IF_ERROR(runner->Run());
   ASSIGN_OR_RETURN(std::vector<Array> outputs, runner->Outputs());
   return CutOutputs(runner->manifest(), choice.given, std::move(outputs));

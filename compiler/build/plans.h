@@ -30,8 +30,9 @@ absl::StatusOr<SymbolSizes> SizesOfInputs(const Package& package, const std::map
 // none, or a size is missing. A package of one plan without sizes has that.
 absl::StatusOr<PlanChoice> ChoosePlan(const Package& package, const SymbolSizes& given);
 
-// Inputs of the given sizes as the plan takes them: rows are repeated, and a mask is continued by zeros.
-std::map<std::string, Array> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs);
+// Inputs of the given sizes as the plan takes them: rows are repeated, and a mask is continued by zeros. InvalidArgument where padding is harmless
+// only beside a real position, and the mask begins with 0 (PlanPadding::needs_first).
+absl::StatusOr<std::map<std::string, Array>> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs);
 // What of the plan's outputs belongs to the given sizes.
 std::vector<Array> CutOutputs(const PackageManifest& plan, const SymbolSizes& given, std::vector<Array> outputs);
 
@@ -47,7 +48,7 @@ class PlanRunner {
   // Errors as PackageRunner::Load.
   absl::StatusOr<PackageRunner*> Runner(int plan);
   // Runs inputs of any sizes that the package has a plan for: chooses it, pads, runs and cuts. Errors as SizesOfInputs, ChoosePlan,
-  // PackageRunner.
+  // PadInputs, PackageRunner.
   absl::StatusOr<std::vector<Array>> Run(const std::map<std::string, Array>& inputs);
 
  private:

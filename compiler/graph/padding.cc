@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -40,7 +41,7 @@ class Prover {
  public:
   explicit Prover(const PaddingQuestion& question) : question_(question), a_(question.network), b_(question.other) {}
 
-  absl::StatusOr<std::vector<std::vector<GrowingAxis>>> Prove() {
+  absl::StatusOr<PaddingProof> Prove() {
     for (Network* network : {&a_, &b_}) {
       RETURN_IF_ERROR(FoldConstants(*network));
       RETURN_IF_ERROR(EliminateDeadCode(*network));
@@ -51,12 +52,11 @@ class Prover {
       return Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size));
     for (size_t i = 0; i < a_.inputs.size(); ++i) RETURN_IF_ERROR(TakeInput(a_.inputs[i], b_.inputs[i]));
     for (size_t n = 0; n < a_.nodes.size(); ++n) RETURN_IF_ERROR(Follow(a_.nodes[n], b_.nodes[n]));
-    std::vector<std::vector<GrowingAxis>> outputs;
     for (size_t i = 0; i < a_.outputs.size(); ++i) {
       RETURN_IF_ERROR(Match(a_.outputs[i], b_.outputs[i]));
-      outputs.push_back(AxesOf(FactOf(a_.outputs[i]).blocks));
+      proof_.outputs.push_back(AxesOf(FactOf(a_.outputs[i]).blocks));
     }
-    return outputs;
+    return proof_;
   }
 
  private:
@@ -328,10 +328,16 @@ class Prover {
     const Fact& x = FactOf(node.inputs[0]);
     const size_t axis = Normal(node.attributes.Int("axis", -1), x.blocks.size());
     if (x.blocks[axis] > 0 && !x.padded[axis].low()) return Combines(node);
+    if (x.blocks[axis] > 0) RestOnFirst(x.padded[axis]);
     RETURN_IF_ERROR(Carry(node, node.inputs[0], Same(x.blocks.size())));
     Forget(node);
     if (x.blocks[axis] > 0 && node.op == "softmax") facts_[node.output].padded[axis] = PaddedValue::Known(0);
     return absl::OkStatus();
+  }
+
+  // Exponentials of -inf are 0 beside anything; those of low values beside one that is not.
+  void RestOnFirst(const PaddedValue& low) {
+    proof_.needs_first = proof_.needs_first || !low.is(-std::numeric_limits<double>::infinity());
   }
 
   // Whether values of the padding change nothing when they are reduced with the real ones.
@@ -356,6 +362,7 @@ class Prover {
     for (size_t d = 0; d < rank; ++d) {
       if (reduced[d] && x.blocks[d] > 0) {
         if (!Neutral(node.op, x.padded[d])) return Combines(node);
+        if (node.op == "reduce_max" || node.op == "reduce_min") RestOnFirst(x.padded[d]);
         over_padding = true;
       }
       if (!reduced[d]) {
@@ -380,6 +387,7 @@ class Prover {
     if (x.blocks[axis] > 0) {
       const bool forward = node.op == "cumulative_sum" && node.attributes.Int("reverse", 0) == 0;
       if (node.op == "cumulative_sum" ? !forward && !x.padded[axis].is(0) : !Neutral(node.op, x.padded[axis])) return Combines(node);
+      if (node.op != "cumulative_sum") RestOnFirst(x.padded[axis]);
     }
     for (size_t d = 0; d < x.blocks.size(); ++d)
       if ((d != axis || node.op == "cumulative_sum") && x.blocks[d] != FactOf(node.output).blocks[d]) return Combines(node);
@@ -607,10 +615,11 @@ class Prover {
   Network a_, b_;
   std::vector<Fact> facts_;  // by tensor of a_
   std::vector<int> twin_;    // by tensor of a_; -1: not seen yet
+  PaddingProof proof_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::vector<GrowingAxis>>> ProvePadding(const PaddingQuestion& question) { return Prover(question).Prove(); }
+absl::StatusOr<PaddingProof> ProvePadding(const PaddingQuestion& question) { return Prover(question).Prove(); }
 
 }  // namespace diapason

@@ -48,7 +48,7 @@ std::vector<PackageManifest> TwoPlans() {
     PackageManifest& plan = plans[batch / 2 - 1];
     plan.mask = "x";
     plan.sizes = {{"batch", batch}, {"seq", 3}};
-    plan.padding = {{"batch", {batch == 2 ? 1 : 3, ""}}, {"seq", {1, "node 's' (softmax) combines values"}}};
+    plan.padding = {{"batch", {batch == 2 ? 1 : 3, "", true}}, {"seq", {1, "node 's' (softmax) combines values"}}};
     plan.inputs[0].shape = {batch, 3};
     plan.inputs[0].symbols = {"batch", "seq"};
     plan.outputs[0].shape = {3 * batch};
@@ -73,6 +73,8 @@ TEST(PackageFormat, SizesMakeVersionThree) {
   EXPECT_EQ(plan.outputs[0].grows[0].block, 3);
   EXPECT_EQ(plan.padding.at("batch").least, 3);
   EXPECT_EQ(plan.padding.at("seq").why_not, "node 's' (softmax) combines values");
+  EXPECT_TRUE(plan.padding.at("batch").needs_first);
+  EXPECT_FALSE(plan.padding.at("seq").needs_first);
 }
 
 TEST(PackageFormat, PlansThatContradictTheirSizesAreRefused) {

@@ -85,8 +85,8 @@ class PlansTest : public FolderTest {
 
   static SymbolPadding Padding(const std::string& symbol, int64_t size, int64_t least, const Network& network, const Network& other, int64_t other_size,
                                const std::string& mask) {
-    const auto outputs = ProvePadding({symbol, network, size, other, other_size, least, mask});
-    return outputs.ok() ? SymbolPadding{least, "", *outputs} : SymbolPadding{least, std::string(outputs.status().message()), {}};
+    const auto proof = ProvePadding({symbol, network, size, other, other_size, least, mask});
+    return proof.ok() ? SymbolPadding{least, "", proof->outputs, proof->needs_first} : SymbolPadding{least, std::string(proof.status().message()), {}};
   }
 
   static void ExpectRight(PlanRunner& runner, int64_t batch, int64_t sequence) {
@@ -208,12 +208,34 @@ TEST_F(PlansTest, MasksArePaddedWithZerosAndOthersWithTheirLastRow) {
     for (int64_t i = 0; i < array.elements(); ++i) all.push_back(array.int_at(i));
     return all;
   };
-  const std::map<std::string, Array> padded = PadInputs(plan, {{"x", list({1, 2}, {7, 8})}, {"mask", list({1, 2}, {1, 1})}});
-  EXPECT_THAT(values(padded.at("x")), ElementsAre(7, 8, 8, 7, 8, 8));
-  EXPECT_THAT(values(padded.at("mask")), ElementsAre(1, 1, 0, 0, 0, 0));
+  const auto padded = PadInputs(plan, {{"x", list({1, 2}, {7, 8})}, {"mask", list({1, 2}, {1, 1})}});
+  ASSERT_TRUE(padded.ok()) << padded.status();
+  EXPECT_THAT(values(padded->at("x")), ElementsAre(7, 8, 8, 7, 8, 8));
+  EXPECT_THAT(values(padded->at("mask")), ElementsAre(1, 1, 0, 0, 0, 0));
   const std::vector<Array> cut = CutOutputs(plan, {{"batch", 1}, {"seq", 2}}, {list({4, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})});
   EXPECT_THAT(cut[0].shape, ElementsAre(2, 2));
   EXPECT_THAT(values(cut[0]), ElementsAre(0, 1, 3, 4));
+}
+
+// Sequences without a real position attend to the padding as much as to themselves.
+TEST_F(PlansTest, SequencesThatBeginWithAMaskedPositionAreNotPadded) {
+  Build(TargetKind::kCpu, {{4}, {4, 8}});
+  auto runner = PlanRunner::Load(Path("p"));
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const PackageManifest& plan = (*runner)->package().manifest();
+  EXPECT_TRUE(plan.padding.at("seq").needs_first);
+  std::map<std::string, Array> inputs = RandomInputs(plan, {{"batch", 4}, {"seq", 5}}, 1);
+  inputs.at("mask").set(5, 0);
+  EXPECT_EQ(Refusal(**runner, inputs),
+            "the mask 'mask' begins with 0 along 'seq', so padding from seq=5 to 8 could change results: let each sequence begin with a real position, or "
+            "build the package again with --dim seq=5");
+  inputs.at("mask").set(5, 1);
+  inputs.at("mask").set(6, 0);
+  EXPECT_TRUE((*runner)->Run(inputs).ok());
+  // Where nothing is padded, a mask may say what it likes.
+  inputs = RandomInputs(plan, {{"batch", 4}, {"seq", 8}}, 1);
+  for (int i = 0; i < 32; ++i) inputs.at("mask").set(i, 0);
+  EXPECT_TRUE((*runner)->Run(inputs).ok());
 }
 
 TEST_F(PlansTest, APackageOfFixedShapesHasOnePlan) {
