@@ -77,7 +77,7 @@ class TaskSpace {
       if (space(i).name() == name) return i;
     return -1;
   }
-  // The best of the spaces' defaults by the analytic estimate, libraries left out.
+  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, Strassen's products left out.
   Schedule DefaultSchedule() const;
 
  private:

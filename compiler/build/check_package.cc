@@ -37,14 +37,15 @@ std::string Number(double value) {
 }
 
 // Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be useless where a task
-// takes exponentials, and at most the limits above. The large elements of masks stay as they are.
+// takes exponentials, and at most the limits above. The large elements of masks stay as they are, and so do zeros: rows of padding are exactly 0 behind a
+// product, and noise there would grow to 1 in a normalization of rows, and hide every other error.
 void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
   if (!IsFloat(result->dtype)) return;
   const double most = std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kLargestHalfNoise : kLargestNoise);
   const double scale = MagnitudeOf(*result);
   for (int64_t i = 0, n = result->elements(); i < n; ++i) {
     const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
-    if (std::isfinite(value) && std::fabs(value) <= kMaskRatio * scale) result->set(i, value + share * most * std::max(std::fabs(value), scale));
+    if (std::isfinite(value) && value != 0 && std::fabs(value) <= kMaskRatio * scale) result->set(i, value + share * most * std::max(std::fabs(value), scale));
   }
 }
 

@@ -137,6 +137,27 @@ class PathsDevice : public Device {
 };
 
 // Which of two plans a load takes is decided by measuring: the one that was not taken today must be right too.
+// Rows of padding, divided by their norms: a build that made numbers of them would be off by as much as the outputs are, which a tolerance must not
+// allow.
+TEST_F(CheckNetworkTest, RowsThatAreZeroDoNotMakeTheCheckBlind) {
+  NetworkMaker m;
+  const int x = m.Op("pad", {m.In("x", {4, 32})}, {{"pads", Shape{0, 0, 4, 0}}});
+  const int y = m.Op("matmul", {x, m.Const("w", {32, 24})});
+  const int squares = m.Op("reduce_sum", {m.Op("mul", {y, y})}, {{"axes", Shape{1}}});
+  const int norm = m.Op("clip", {m.Op("sqrt", {squares})}, {{"min", 1e-12}});
+  const Network network = m.Out({m.Op("matmul", {m.Op("div", {y, norm}), m.Const("v", {24, 16})}, {}, "z")});
+  const Partition partition = PartitionNetwork(network).value();
+  const Target target = TestTarget(TargetKind::kCpu);
+  const Package package =
+      Package::InMemory("test", std::make_shared<const PackageContents>(AssemblePackage(NaiveRequest(network, partition, target)).value()));
+  const std::unique_ptr<Device> device = OpenDevice(target).value();
+  Array input(DType::kFloat32, {4, 32});
+  FillRandom(input, 3);
+  const ExpectedOutputs expected = EvaluateNaively(package, *device, {{"x", input}}).value();
+  EXPECT_LT(expected.tolerances[0].relative, 0.01);
+  EXPECT_EQ(expected.values[0].at(4 * 16), 0);
+}
+
 TEST_F(CheckNetworkTest, BothPlansAreRunWhereThereAreTwo) {
   NetworkMaker m;
   const int x = m.In("x", {1, 8});

@@ -50,6 +50,23 @@ TEST(Strassen, MayBeLeftOut) {
   EXPECT_EQ(all, plain);
 }
 
+// Rows that are 0 stay 0 in other products, and a network may divide by their norms.
+TEST(Strassen, IsNoDefault) {
+  const Target target = Target::Parse("cpu").value();
+  DeviceFacts facts = DefaultFacts(target);
+  facts.bandwidth = 1e30;
+  const auto task = TaskSpace::Create(testing::Product(1024, 1024, 1024), target, facts).value();
+  double plain = INFINITY, mixed = INFINITY;
+  for (int i = 0; i < task->size(); ++i) {
+    Metrics metrics;
+    task->space(i).Evaluate(task->space(i).Default(), &metrics);
+    double& least = task->space(i).view().name == "strassen" ? mixed : plain;
+    least = std::min(least, metrics.seconds);
+  }
+  EXPECT_LT(mixed, plain) << "the estimate does not prefer it: the test shows nothing";
+  EXPECT_NE(task->DefaultSchedule().view.name, "strassen");
+}
+
 // One kernel each for the sums of the left and the right operand, the products and the result.
 TEST(Strassen, TakesAKernelForSumsOfEachMatrix) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
