@@ -50,6 +50,17 @@ SymbolSizes LeastSizes(const DimChoices& dims, const SymbolSizes& sizes) {
   return least;
 }
 
+// A run's inputs do not say how many rows a result should have room for, so plans cannot differ in it.
+absl::Status CheckRooms(const DimChoices& dims, const ImportedModel& model) {
+  const SymbolSizes of_inputs = model.Sizes();
+  for (const auto& [symbol, sizes] : dims.sizes) {
+    if (sizes.size() == 1 || of_inputs.contains(symbol)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", symbol, "' says how many rows a result has room for, which must be one number, not ",
+                                                   sizes.size(), " (", SizesText(std::map{std::pair{symbol, sizes}}), "): give the largest"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, const DimChoices& dims) {
@@ -66,6 +77,7 @@ absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, con
     if (!model.ok() && !plans.empty())
       return absl::Status(model.status().code(), absl::StrCat("with ", SizesText(combination.sizes), ": ", model.status().message()));
     RETURN_IF_ERROR(model.status());
+    if (plans.empty()) RETURN_IF_ERROR(CheckRooms(dims, *model));
     constants.Unite(model->network);
     plans.push_back({combination, *std::move(model)});
   }

@@ -97,17 +97,24 @@ ModelOptions WithSize(ModelOptions options, const std::vector<ImportedInput>& in
   return options;
 }
 
-// The sizes with which a network is compared: the smallest that is padded to `size` and the one below `size`, but not 1, at which exporters
-// and operators treat axes in other ways.
+// The sizes with which a network is compared: the smallest that is padded to `size` and the one below `size`, but not 1 or less, at which
+// exporters and operators treat axes in other ways.
 std::set<int64_t> OtherSizes(int64_t size, int64_t least) {
   if (size == 2) return {3};
   return {std::max<int64_t>(2, std::min(least, size - 1)), size - 1};
 }
 
+int64_t SizeOf(const ModelOptions& options, const std::vector<ImportedInput>& inputs, const std::string& symbol) {
+  ImportedModel model;
+  model.inputs = inputs;
+  const SymbolSizes sizes = model.Sizes();
+  return sizes.contains(symbol) ? sizes.at(symbol) : options.dims.at(symbol);
+}
+
 SymbolPadding FindPadding(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
-                          const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t size) {
-  const auto given = job.least().find(symbol);
-  SymbolPadding found{given != job.least().end() ? given->second : 1, "", {}};
+                          const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t least) {
+  const int64_t size = SizeOf(options, inputs, symbol);
+  SymbolPadding found{least, "", {}};
   for (int64_t other_size : OtherSizes(size, found.least)) {
     const absl::StatusOr<Network> other = LoadModel(job.model(), WithSize(options, inputs, symbol, other_size));
     if (!other.ok()) {
@@ -133,6 +140,39 @@ absl::Status CheckMask(const std::string& mask, const std::vector<ImportedInput>
       absl::StrCat("the model has no input ", Quoted(mask), " for --mask: its inputs are ", absl::StrJoin(names, ", ")));
 }
 
+// Those of results whose number of rows only a run tells (graph/onnx/input_shapes.h).
+std::vector<std::string> SymbolsOfResults(const ModelOptions& options, const std::vector<ImportedInput>& inputs) {
+  ImportedModel model;
+  model.inputs = inputs;
+  const SymbolSizes of_inputs = model.Sizes();
+  std::vector<std::string> symbols;
+  for (const auto& [symbol, size] : options.dims)
+    if (!of_inputs.contains(symbol)) symbols.push_back(symbol);
+  return symbols;
+}
+
+// That what a result with room for more rows than were found has in the others changes nothing in the rows that were.
+absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network, const std::vector<ImportedInput>& inputs,
+                           const std::string& symbol, std::vector<std::string>& warnings) {
+  if (options.dims.at(symbol) < 2) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol), " must have room for 2 or more, not for ",
+                                                   options.dims.at(symbol)));
+  }
+  SymbolPadding free = FindPadding(job, options, network, inputs, symbol, 0);
+  if (free.needs_first) free.why_not = "a maximum or softmax is taken along it, which may have no rows";
+  if (!free.why_not.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': rows behind those found, for which ", Quoted(symbol),
+                                                   " has room, are not known to be harmless (", free.why_not,
+                                                   "): export the model without what follows, and do that behind the network"));
+  }
+  std::vector<std::string> outputs;
+  for (size_t i = 0; i < free.outputs.size(); ++i)
+    if (!free.outputs[i].empty()) outputs.push_back(Quoted(network.tensor(network.outputs[i]).name));
+  warnings.push_back(absl::StrCat(outputs.size() == 1 ? "output " : "outputs ", absl::StrJoin(outputs, ", "), outputs.size() == 1 ? " has" : " have",
+                                  " room for ", options.dims.at(symbol), " rows; as many as the output ", Quoted(symbol), " says are results, the first ones"));
+  return absl::OkStatus();
+}
+
 absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   ASSIGN_OR_RETURN(const ModelOptions options, FromProto(job));
   if (job.describe()) {
@@ -148,10 +188,14 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
   if (job.prove_padding()) {
     ImportedModel model;
     model.inputs = inputs;
-    for (const auto& [symbol, size] : model.Sizes())
-      if (size > 1) padding[symbol] = FindPadding(job, options, imported, inputs, symbol, size);
+    for (const auto& [symbol, size] : model.Sizes()) {
+      const auto least = job.least().find(symbol);
+      if (size > 1) padding[symbol] = FindPadding(job, options, imported, inputs, symbol, least != job.least().end() ? least->second : 1);
+    }
   }
   std::vector<std::string> warnings;
+  for (const std::string& symbol : SymbolsOfResults(options, inputs))
+    RETURN_IF_ERROR(CheckFreeRows(job, options, imported, inputs, symbol, warnings));
   ASSIGN_OR_RETURN(const Network network, Optimize(std::move(imported), options, &warnings));
   for (size_t i = 0; i < inputs.size(); ++i) inputs[i].type.dtype = network.tensor(network.inputs[i]).type.dtype;
   AddInputs(inputs, padding, reply);

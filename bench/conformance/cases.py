@@ -18,7 +18,7 @@ DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
 SHAPE_INPUTS = {
     "AffineGrid": {1}, "BlackmanWindow": {0}, "CastLike": {1}, "CenterCropPad": {1}, "Col2Im": {1, 2}, "Compress": {1}, "ConstantOfShape": {0},
     "CumProd": {1}, "CumSum": {1}, "DFT": {1, 2}, "Dropout": {1, 2}, "Expand": {1}, "HammingWindow": {0}, "HannWindow": {0},
-    "If": {0}, "Loop": {0, 1}, "MaxUnpool": {2}, "MelWeightMatrix": {0, 1, 2, 3, 4}, "NonZero": {0}, "OneHot": {1}, "Pad": {1, 2, 3},
+    "If": {0}, "Loop": {0, 1}, "MaxUnpool": {2}, "MelWeightMatrix": {0, 1, 2, 3, 4}, "NonMaxSuppression": {2}, "NonZero": {0}, "OneHot": {1}, "Pad": {1, 2, 3},
     "Range": {0, 1, 2}, "ReduceL1": {1}, "ReduceL2": {1}, "ReduceLogSum": {1}, "ReduceLogSumExp": {1}, "ReduceMax": {1},
     "ReduceMean": {1}, "ReduceMin": {1}, "ReduceProd": {1}, "ReduceSum": {1}, "ReduceSumSquare": {1}, "Reshape": {1},
     "Resize": {1, 2, 3}, "STFT": {1, 3}, "Slice": {1, 2, 3, 4}, "Split": {1}, "Squeeze": {1}, "Tile": {1}, "TopK": {1},
@@ -57,6 +57,11 @@ class Case:
             if any(not d.HasField("dim_value") for d in info.type.tensor_type.shape.dim):
                 return False
         return True
+
+    @property
+    def rooms(self):
+        """Sizes of results that have as many rows as are found: as many as are expected."""
+        return [f"{node.output[0]}.rows={self.wanted[0].dims[0]}" for node in self.model.graph.node if node.op_type == "NonMaxSuppression"]
 
     @property
     def types(self):

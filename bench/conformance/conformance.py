@@ -89,7 +89,7 @@ def interpret(case, home, programs):
         inputs, outputs = save(values, folder, "input"), save(case.wanted, folder, "output")
         rtol, atol = tolerances(case)
         command = [str(programs / "conformance_case"), str(folder / "model.onnx"), f"--rtol={rtol}", f"--atol={atol}"]
-        command += [f"--input={p}" for p in inputs] + [f"--output={p}" for p in outputs]
+        command += [f"--input={p}" for p in inputs] + [f"--output={p}" for p in outputs] + [f"--dim={r}" for r in case.rooms]
         status, reason = judge(command)
         if level == 0:
             first = (status, reason)
@@ -117,6 +117,7 @@ def execute(case, home, programs, device):
     fed = [i.name for i in model.graph.input if i.name not in {t.name for t in model.graph.initializer}]
     package, out = folder / "package", folder / "out"
     build = [str(programs / "diapason"), "build", str(folder / "model.onnx"), "--target", device, "--out", str(package), "--no-measure", "--no-check"]
+    build += [f"--dim={r}" for r in case.rooms]
     run = [str(programs / "diapason"), "run", str(package), "--output-dir", str(out)]
     for i, name in enumerate(fed):
         run += ["--input", f"{name}={folder / f'input_{i}.pb'}"]

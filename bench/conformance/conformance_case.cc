@@ -1,7 +1,7 @@
 // One conformance case: a model, its inputs and the outputs that ONNX's reference gives. conformance.py runs one process
 // of this a case.
 //
-//   conformance_case MODEL --input FILE... --output FILE... [--rtol X] [--atol X] [--optimize]
+//   conformance_case MODEL --input FILE... --output FILE... [--rtol X] [--atol X] [--optimize] [--dim RESULT.rows=N]...
 //   conformance_case --list
 //
 // Prints one line of JSON: {"status": S, "reason": TEXT}. S is "passed"; "refused" (the import says why); "failed" (the
@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "compiler/graph/dims.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/onnx/tensor.h"
@@ -28,7 +29,7 @@ namespace {
 
 struct CaseFlags {
   std::string model;
-  std::vector<std::string> inputs, outputs;
+  std::vector<std::string> inputs, outputs, dims;
   double rtol = 1e-3, atol = 1e-7;
   bool list = false, optimize = false;
 };
@@ -65,7 +66,12 @@ std::string Difference(const Array& got, const Array& want, const CaseFlags& fla
 }
 
 Verdict Run(const CaseFlags& flags) {
-  absl::StatusOr<Network> network = ImportOnnx(flags.model, {});
+  ModelOptions options;
+  DimChoices dims;
+  for (const std::string& dim : flags.dims)
+    if (const absl::Status added = AddDim(dim, dims); !added.ok()) return {"refused", std::string(added.message())};
+  options.dims = CombinationsOf(dims).front().sizes;
+  absl::StatusOr<Network> network = ImportOnnx(flags.model, options);
   if (network.ok() && flags.optimize) network = Optimize(*std::move(network), {});
   if (!network.ok()) return {"refused", std::string(network.status().message())};
   const absl::StatusOr<std::vector<Array>> inputs = ReadAll(flags.inputs), wanted = ReadAll(flags.outputs);
@@ -73,9 +79,10 @@ Verdict Run(const CaseFlags& flags) {
   if (!wanted.ok()) return {"failed", std::string(wanted.status().message())};
   const absl::StatusOr<std::vector<Array>> outputs = EvaluateNetwork(*network, *inputs);
   if (!outputs.ok()) return {"failed", std::string(outputs.status().message())};
-  if (outputs->size() != wanted->size())
-    return {"wrong", absl::StrCat("it has ", outputs->size(), " outputs, not ", wanted->size())};
-  for (size_t i = 0; i < outputs->size(); ++i) {
+  // Behind the model's own are the numbers of rows that were found.
+  if (outputs->size() != wanted->size() + flags.dims.size())
+    return {"wrong", absl::StrCat("it has ", outputs->size(), " outputs, not ", wanted->size() + flags.dims.size())};
+  for (size_t i = 0; i < wanted->size(); ++i) {
     const std::string difference = Difference((*outputs)[i], (*wanted)[i], flags);
     if (!difference.empty()) return {"wrong", absl::StrCat("output ", i, ": ", difference)};
   }
@@ -90,6 +97,7 @@ int Main(int argc, char** argv) {
   app.add_option("--output", flags.outputs, "The expected tensor of each output, in order");
   app.add_option("--rtol", flags.rtol, "Relative tolerance (default 1e-3)");
   app.add_option("--atol", flags.atol, "Absolute tolerance (default 1e-7)");
+  app.add_option("--dim", flags.dims, "For how many rows a result has room whose rows are found; those expected");
   app.add_flag("--optimize", flags.optimize, "Evaluate what a package would compute, instead of the model as it was read");
   app.add_flag("--list", flags.list, "Print the operators that are imported");
   CLI11_PARSE(app, argc, argv);

@@ -35,9 +35,13 @@ the sums. (The cases below are run before that.)
 **Control flow.** `If` needs a condition, `Loop` a number of steps or a condition, that is known once shapes are fixed; loops of up to 1,024 steps (20,000
 nodes in all) are unrolled. Functions of a model are inlined.
 
-**Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: non-maximum suppression,
-`Unique`, image decoding, text. There is none of these yet; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the
-axis.
+**Results with as many rows as are found.** `NonMaxSuppression`, `NonZero` and `Compress` (of a condition that is not constant) need `--dim RESULT.rows=N`: the
+result has room for N rows, the first ones are those found, in ONNX's order, and the others have the index -1. The network gets one more output of that
+name, the number of rows that were found (more than N where there was no room for all). A model in which rows behind those could change others (a `TopK`,
+a sum or a maximum over them) is refused with the node's name. `NonMaxSuppression` takes up to 1,024 boxes of a class, one after the other.
+
+**Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: `Unique`, image decoding, text.
+There is none of these; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the axis.
 
 - **Opsets**: versions of ONNX's operator set in which the operator was defined or changed; those from 7 to 28 are read.
 - **Types**: element types of the cases that pass.

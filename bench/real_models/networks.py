@@ -15,7 +15,7 @@ class Network:
     module: nn.Module  # its inputs and outputs are tensors, by position
     inputs: dict  # example inputs by name, in order
     dims: dict = dataclasses.field(default_factory=dict)  # symbolic dimensions: {input: {axis: symbol}}
-    calibrate: bool = True  # whether to take the statistics of batch norms from an example
+    room: int = 0  # of results with as many rows as the network finds: for so many
 
 
 NETWORKS = {}
@@ -313,6 +313,31 @@ def detr():
              "use_pretrained_backbone": False}
     return of_transformers("DetrForObjectDetection", {"config": "DetrConfig", **sizes}, {"pixel_values": image(64)},
                            lambda r: (r.logits, r.pred_boxes))
+
+
+# ---- a network that finds
+
+class Detector(nn.Module):
+    """A box at each of 256 places, and those of them that overlap none with a better score."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.SiLU())
+        self.head = nn.Conv2d(32, 4 + 3, 1)
+        across = torch.arange(16).repeat(16) * 4.0
+        self.register_buffer("corner", torch.stack([across, across.reshape(16, 16).T.reshape(-1)], 1))
+
+    def forward(self, image):
+        import torchvision
+        y = self.head(self.body(image)).flatten(2)[0].T
+        centre, size = torch.sigmoid(y[:, :2]) * 4 + self.corner, torch.exp(y[:, 2:4] * 0.5) * 12
+        boxes = torch.cat([centre - size / 2, centre + size / 2], 1)
+        scores, classes = torch.sigmoid(y[:, 4:]).max(1)
+        kept = torchvision.ops.nms(boxes, scores, 0.3)
+        return boxes[kept], scores[kept], classes[kept]
+
+
+network("detector")(lambda: Network(Detector(), {"image": image(64)}, room=128))
 
 
 # ---- recurrent networks

@@ -66,6 +66,19 @@ absl::Status AddOutput(const std::string& name, ImportState& state) {
   return absl::OkStatus();
 }
 
+// How many rows are real, for each result that has room for more.
+absl::Status AddCounts(const OnnxModel& model, ImportState& state) {
+  for (const std::string& symbol : RowsSymbols(model)) {
+    const auto count = state.counts.find(symbol);
+    if (count == state.counts.end() && !state.dims.contains(symbol)) continue;
+    if (count == state.counts.end())
+      return absl::InvalidArgumentError(absl::StrCat("how many rows ", Quoted(symbol), " stands for is known without --dim: leave it out"));
+    ASSIGN_OR_RETURN(const int id, state.network.AddNode("identity", {count->second->id}, {}, symbol));
+    state.network.outputs.push_back(id);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, const std::string& directory,
                                const ModelOptions& options, std::vector<ModelInput>* inputs) {
   RETURN_IF_ERROR(CheckOptions(options));
@@ -79,11 +92,13 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
   state.network.name = std::filesystem::path(name).stem().string();
   state.opset = model.opset();
   state.model = &model;
+  state.dims = options.dims;
   AddReadNames(model.nodes, state.read);
   state.read.insert(model.outputs.begin(), model.outputs.end());
   AddInputs(model, shapes, state);
   RETURN_IF_ERROR(ImportOnnxNodes(model.nodes, state));
   for (const std::string& output : model.outputs) RETURN_IF_ERROR(AddOutput(output, state));
+  RETURN_IF_ERROR(AddCounts(model, state));
   RETURN_IF_ERROR(state.network.Validate());
   return std::move(state.network);
 }

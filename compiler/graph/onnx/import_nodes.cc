@@ -29,8 +29,7 @@ std::string WhyNever(const std::string& op) {
     std::vector<const char*> ops;
   };
   static const auto& reasons = *new std::vector<Reason>{
-      {"the extent of its result depends on what the network computes, and packages have no operators that the host runs: do it behind the network",
-       {"NonMaxSuppression", "Unique"}},
+      {"the extent of its result depends on what the network computes: do it behind the network", {"Unique"}},
       {"of text", {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"}},
       {"of sequences and optional values",
        {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",

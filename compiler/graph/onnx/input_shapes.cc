@@ -37,14 +37,6 @@ std::string ShapeText(const OnnxInput& input) {
   return absl::StrJoin(extents, "x");
 }
 
-// "--dim seq=128", as a shell takes it.
-std::string DimFlag(const std::string& symbol) {
-  const bool plain = std::all_of(symbol.begin(), symbol.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '/' || c == ':';
-  });
-  return plain ? absl::StrCat("--dim ", symbol, "=128") : absl::StrCat("--dim '", Printable(symbol), "=128'");
-}
-
 absl::Status CheckNames(const OnnxModel& model, const ModelOptions& options) {
   for (const auto& [name, shape] : options.input_shapes) {
     const std::string& wanted = name;
@@ -106,7 +98,8 @@ std::set<std::string> SymbolsOf(const OnnxModel& model) {
 }
 
 absl::Status CheckSymbols(const OnnxModel& model, const ModelOptions& options) {
-  const std::set<std::string> symbols = SymbolsOf(model);
+  std::set<std::string> symbols = SymbolsOf(model);
+  symbols.merge(RowsSymbols(model));
   for (const auto& [symbol, size] : options.dims) {
     if (symbols.contains(symbol)) continue;
     const std::string known = absl::StrJoin(symbols, ", ", [](std::string* out, const std::string& name) { absl::StrAppend(out, Quoted(name)); });
@@ -170,7 +163,31 @@ Shape Fixed(const OnnxInput& input, int64_t batch, const Sizes& sizes) {
   return shape;
 }
 
+void AddRowsSymbols(const std::vector<OnnxNode>& nodes, std::set<std::string>& symbols) {
+  for (const OnnxNode& node : nodes) {
+    const bool finds = node.op == "NonMaxSuppression" || node.op == "NonZero" || node.op == "Compress";
+    if (finds && node.domain.empty() && !node.outputs.empty()) symbols.insert(RowsSymbol(node));
+    for (const auto& [name, value] : node.attributes)
+      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value)) AddRowsSymbols((*body)->nodes, symbols);
+  }
+}
+
 }  // namespace
+
+std::string RowsSymbol(const OnnxNode& node) { return absl::StrCat(node.outputs[0], ".rows"); }
+
+std::set<std::string> RowsSymbols(const OnnxModel& model) {
+  std::set<std::string> symbols;
+  AddRowsSymbols(model.nodes, symbols);
+  return symbols;
+}
+
+std::string DimFlag(const std::string& symbol) {
+  const bool plain = std::all_of(symbol.begin(), symbol.end(), [](unsigned char c) {
+    return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '/' || c == ':';
+  });
+  return plain ? absl::StrCat("--dim ", symbol, "=128") : absl::StrCat("--dim '", Printable(symbol), "=128'");
+}
 
 absl::StatusOr<std::vector<Shape>> FixInputShapes(const OnnxModel& model, const ModelOptions& options) {
   RETURN_IF_ERROR(CheckNames(model, options));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import_nodes.h"
+#include "compiler/graph/onnx/input_shapes.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/graph/operator.h"
@@ -174,6 +175,21 @@ bool NodeImporter::SpendConstantBytes(int64_t bytes) {
   return true;
 }
 
+absl::StatusOr<int64_t> NodeImporter::Room(const std::string& what) const {
+  const std::string symbol = RowsSymbol(node_);
+  if (state_.counts.contains(symbol))
+    return absl::InvalidArgumentError(absl::StrCat("how many ", what, " is known only when the network runs, which is not supported in a loop"));
+  const auto given = state_.dims.find(symbol);
+  if (given == state_.dims.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("how many ", what, " is known only when the network runs: say how many its result has room for with ",
+                                                   DimFlag(symbol)));
+  }
+  if (given->second >= 1) return given->second;
+  return absl::InvalidArgumentError(absl::StrCat("its result cannot have room for ", given->second));
+}
+
+void NodeImporter::SetCount(ImportValue count) { state_.counts[RowsSymbol(node_)] = std::move(count); }
+
 bool NodeImporter::IsRead(int i) const {
   return i < static_cast<int>(node_.outputs.size()) && !node_.outputs[i].empty() &&
          state_.read.count(node_.outputs[i]) != 0;
@@ -326,7 +342,10 @@ std::string NodeImporter::NarrowOf(int result, DType storage) const {
   if (op == "QuantizeLinear") return inputs() > 2 ? of_input(2) : of_attribute("output_dtype");
   if (op == "DequantizeLinear") return node_.attributes.count("output_dtype") != 0 ? of_attribute("output_dtype") : of_input(1);
   if (op == "OneHot") return of_input(2);
-  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" || op == "NonZero") return "";
+  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" || op == "NonZero" ||
+      op == "NonMaxSuppression") {
+    return "";
+  }
   if ((op == "TopK" || op == "MaxPool") && result == 1) return "";
   for (int i = 0; i < inputs(); ++i) {
     auto it = state_.values.find(node_.inputs[i]);

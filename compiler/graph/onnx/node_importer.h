@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "compiler/graph/dims.h"
 #include "compiler/graph/network.h"
 #include "compiler/graph/onnx/model.h"
 
@@ -38,6 +39,9 @@ struct ImportState {
   int64_t unrolled_nodes_left = 20000;
   // What constants that are written down in a few bytes may still take in memory.
   int64_t constant_bytes_left = int64_t{1} << 30;
+  SymbolSizes dims;  // --dim
+  // How many rows are real of results that have room for more, by symbol (NodeImporter::Room).
+  std::map<std::string, ImportValue> counts;
 };
 
 // A constant that is not in the network yet.
@@ -87,6 +91,12 @@ class NodeImporter {
 
   // True if a constant of so many bytes, which the file does not hold, may be made; then they count as used.
   bool SpendConstantBytes(int64_t bytes);
+
+  // How many rows result 0 has room for, where only a run tells how many are found: --dim RESULT.rows=N says it. InvalidArgument where it
+  // does not, or where the node was imported already (in a loop); `what` is found, as in "how many boxes it finds".
+  absl::StatusOr<int64_t> Room(const std::string& what) const;
+  // How many rows are found, one number: the network gets it as an output of the symbol's name. REQUIRES: Room was OK.
+  void SetCount(ImportValue count);
 
   // True if somebody reads result i.
   bool IsRead(int i) const;

@@ -327,50 +327,6 @@ absl::Status ReverseSequence(NodeImporter& node) {
   return c.Finish(c.Op("gather_elements", {x, c.Expand(from, x->type.shape)}, {{"axis", time}}));
 }
 
-// Of constants only: the extents of the results depend on the values.
-absl::Status NonZero(NodeImporter& node) {
-  Composer c(node);
-  ImportValue x = c.Input(0);
-  if (!x->value) {
-    return absl::InvalidArgumentError(
-        "how many elements are not 0 is known only when the network runs, and --dim gives sizes to inputs, not to this result: export the model with "
-        "static shapes, for example with Where in place of NonZero");
-  }
-  std::vector<int64_t> found;
-  for (int64_t i = 0, n = x->type.elements(); i < n; ++i) {
-    bool hit = IsFloat(x->type.dtype) ? x->value->at(i) != 0 : x->value->int_at(i) != 0;
-    if (hit) found.push_back(i);
-  }
-  int64_t count = static_cast<int64_t>(found.size()), rank = std::max<int64_t>(RankOf(x), 1);
-  Array result(DType::kInt64, {rank, count});
-  for (int64_t k = 0; k < count; ++k) {
-    int64_t rest = found[k];
-    for (int64_t d = RankOf(x); d-- > 0; rest /= x->type.shape[d]) result.set_int(d * count + k, rest % x->type.shape[d]);
-  }
-  return c.Finish(c.Constant(std::move(result)));
-}
-
-absl::Status Compress(NodeImporter& node) {
-  Composer c(node);
-  ImportValue x = c.Input(0), condition = c.Input(1);
-  if (!condition->value) {
-    return absl::InvalidArgumentError(
-        "its condition must be a constant: the extent of the result depends on it");
-  }
-  int64_t axis = 0;
-  if (node.Has("axis")) {
-    ASSIGN_OR_RETURN(axis, NormalAxis(node.Int("axis", 0), x));
-  } else {
-    x = c.Reshape(x, {-1});
-  }
-  Ints kept;
-  for (int64_t i = 0; i < std::min(condition->type.elements(), x->type.shape[axis]); ++i) {
-    if (condition->value->int_at(i) != 0) kept.push_back(i);
-  }
-  if (kept.empty()) return absl::InvalidArgumentError("its result would be empty, which is not supported");
-  return c.Finish(c.Op("gather", {x, c.Indices(kept)}, {{"axis", axis}}));
-}
-
 }  // namespace
 
 std::vector<OnnxRule> Indexing() {
@@ -393,9 +349,7 @@ std::vector<OnnxRule> Indexing() {
           {"Tile", Tile},
           {"DepthToSpace", DepthToSpace},
           {"SpaceToDepth", SpaceToDepth},
-          {"ReverseSequence", ReverseSequence},
-          {"NonZero", NonZero},
-          {"Compress", Compress}};
+          {"ReverseSequence", ReverseSequence}};
 }
 
 }  // namespace diapason::onnx_rules

@@ -39,6 +39,7 @@ std::vector<OnnxRule> Conv();  // Conv ConvTranspose
 std::vector<OnnxRule> Dropout();
 std::vector<OnnxRule> Einsum();
 std::vector<OnnxRule> Elementwise();  // Relu Add Max ...: those that need only a name and attributes
+std::vector<OnnxRule> Found();        // NonMaxSuppression NonZero Compress
 std::vector<OnnxRule> Fused();        // of ONNX Runtime: FusedConv FusedMatMul Gelu ...
 std::vector<OnnxRule> Gather();
 std::vector<OnnxRule> Gemm();  // Gemm MatMul

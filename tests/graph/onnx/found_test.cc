@@ -1,0 +1,212 @@
+// Results with as many rows as the network finds: NonMaxSuppression, NonZero, Compress.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "../testing.h"
+#include "model_builder.h"
+
+namespace diapason {
+namespace {
+
+ModelOptions Room(const std::string& result, int64_t rows) {
+  ModelOptions options;
+  options.dims[result + ".rows"] = rows;
+  return options;
+}
+
+// The outputs; the last one is the count.
+std::vector<Array> Outputs(const ModelBuilder& model, const ModelOptions& options, const std::vector<Array>& inputs) {
+  const absl::StatusOr<Network> network = model.Import(options);
+  EXPECT_TRUE(network.ok()) << network.status();
+  if (!network.ok()) return {};
+  absl::StatusOr<std::vector<Array>> outputs = EvaluateNetwork(*network, inputs);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return outputs.ok() ? *std::move(outputs) : std::vector<Array>();
+}
+
+std::vector<int64_t> IntsOf(const Array& array) {
+  std::vector<int64_t> values;
+  for (int64_t i = 0; i < array.elements(); ++i) values.push_back(array.int_at(i));
+  return values;
+}
+
+std::string ImportErrorOf(const ModelBuilder& model, const ModelOptions& options = {}) {
+  return std::string(model.Import(options).status().message());
+}
+
+// ---- non-maximum suppression
+
+struct Detection {
+  int64_t most = 3;
+  float overlap = 0.3F, least = 0.2F;
+  int64_t centred = 0;
+};
+
+constexpr int64_t kBatch = 2, kClasses = 2, kBoxes = 12;
+
+ModelBuilder DetectionModel(const Detection& d) {
+  ModelBuilder model(11);
+  model.Input("boxes", {kBatch, kBoxes, 4}).Input("scores", {kBatch, kClasses, kBoxes});
+  model.Initializer("most", IntList({d.most})).Initializer("overlap", Array::FromFloats({1}, {d.overlap}));
+  model.Initializer("least", Array::FromFloats({1}, {d.least}));
+  model.Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"found"}, {{"center_point_box", d.centred}});
+  return model.Output("found", DType::kInt64);
+}
+
+struct Box {
+  double low[2], high[2];
+  double Area() const { return (high[0] - low[0]) * (high[1] - low[1]); }
+};
+
+Box BoxAt(const Array& boxes, int64_t b, int64_t i, bool centred) {
+  double v[4];
+  for (int64_t k = 0; k < 4; ++k) v[k] = boxes.at((b * kBoxes + i) * 4 + k);
+  if (centred) return {{v[0] - v[2] / 2, v[1] - v[3] / 2}, {v[0] + v[2] / 2, v[1] + v[3] / 2}};
+  return {{std::min(v[0], v[2]), std::min(v[1], v[3])}, {std::max(v[0], v[2]), std::max(v[1], v[3])}};
+}
+
+double OverlapOf(const Box& a, const Box& b) {
+  double both = 1;
+  for (int d = 0; d < 2; ++d) both *= std::max(0.0, std::min(a.high[d], b.high[d]) - std::max(a.low[d], b.low[d]));
+  return both / (a.Area() + b.Area() - both);
+}
+
+// As ONNX describes it: the best boxes of each class that overlap none that was taken.
+std::vector<int64_t> ExpectedRows(const Detection& d, const Array& boxes, const Array& scores) {
+  std::vector<int64_t> rows;
+  for (int64_t b = 0; b < kBatch; ++b) {
+    for (int64_t c = 0; c < kClasses; ++c) {
+      const auto score = [&](int64_t i) { return scores.at((b * kClasses + c) * kBoxes + i); };
+      std::vector<int64_t> order(kBoxes), taken;
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return score(i) > score(j); });
+      for (int64_t i : order) {
+        const bool free = std::none_of(taken.begin(), taken.end(), [&](int64_t t) {
+          return OverlapOf(BoxAt(boxes, b, i, d.centred != 0), BoxAt(boxes, b, t, d.centred != 0)) > d.overlap;
+        });
+        if (!free || score(i) <= d.least || static_cast<int64_t>(taken.size()) == d.most) continue;
+        taken.push_back(i);
+        rows.insert(rows.end(), {b, c, i});
+      }
+    }
+  }
+  return rows;
+}
+
+void ExpectFound(const Detection& d, uint64_t seed) {
+  Array boxes = RandomArray({DType::kFloat32, {kBatch, kBoxes, 4}}, seed), scores = RandomArray({DType::kFloat32, {kBatch, kClasses, kBoxes}}, seed + 1);
+  for (int64_t i = 0; d.centred != 0 && i < boxes.elements(); ++i) boxes.set(i, std::abs(boxes.at(i)));
+  scores.set(1, scores.at(0));  // of equal ones the first
+  std::vector<int64_t> want = ExpectedRows(d, boxes, scores);
+  const int64_t count = static_cast<int64_t>(want.size()) / 3, room = count + 2;
+  ASSERT_GT(count, 2);
+  want.resize(3 * room, -1);
+  const std::vector<Array> outputs = Outputs(DetectionModel(d), Room("found", room), {boxes, scores});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(outputs[0].shape, (Ints{room, 3}));
+  EXPECT_EQ(IntsOf(outputs[0]), want);
+  EXPECT_EQ(IntsOf(outputs[1]), (Ints{count}));
+}
+
+TEST(Found, BoxesAreThoseOfAnIndependentImplementation) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    ExpectFound({}, seed);
+    ExpectFound({12, 0.1F, -2.0F, 0}, seed);  // until none is left
+    ExpectFound({2, 0.5F, -0.5F, 1}, seed);
+    ExpectFound({1, 0.5F, -0.9F, 0}, seed);
+  }
+}
+
+TEST(Found, ScoresOfNoLimitAndBoxesWithoutArea) {
+  ModelBuilder model(11);
+  model.Input("boxes", {1, 3, 4}).Input("scores", {1, 1, 3}).Initializer("most", IntList({3}));
+  model.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
+  // Two points at one place, and an infinite score.
+  const Array boxes = Array::FromFloats({1, 3, 4}, {1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 2, 2});
+  const Array scores = Array::FromFloats({1, 1, 3}, {-3e38F, 0, std::numeric_limits<float>::infinity()});
+  const std::vector<Array> outputs = Outputs(model, Room("found", 3), {boxes, scores});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(IntsOf(outputs[0]), (Ints{0, 0, 2, 0, 0, 1, 0, 0, 0}));
+}
+
+TEST(Found, TheCountSaysWhenThereWasNoRoomForAll) {
+  const Array boxes = Array::FromFloats({1, 3, 4}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}), scores = Array::FromFloats({1, 1, 3}, {1, 3, 2});
+  ModelBuilder model(11);
+  model.Input("boxes", {1, 3, 4}).Input("scores", {1, 1, 3}).Initializer("most", IntList({10}));
+  model.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
+  const std::vector<Array> outputs = Outputs(model, Room("found", 2), {boxes, scores});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(IntsOf(outputs[0]), (Ints{0, 0, 1, 0, 0, 2}));
+  EXPECT_EQ(IntsOf(outputs[1]), (Ints{3}));
+}
+
+// ---- elements that are not 0
+
+TEST(Found, PlacesOfWhatIsNotZeroInOrder) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 3, 5}).Node("NonZero", {"x"}, {"places"}).Output("places", DType::kInt64);
+  Array x(DType::kFloat32, {2, 3, 5});
+  for (int64_t i : {1, 7, 14, 15, 29}) x.set(i, -0.5);
+  x.set(3, -0.0);
+  const std::vector<Array> outputs = Outputs(model, Room("places", 7), {x});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(outputs[0].shape, (Ints{3, 7}));
+  EXPECT_EQ(IntsOf(outputs[0]), (Ints{0, 0, 0, 1, 1, -1, -1, 0, 1, 2, 0, 2, -1, -1, 1, 2, 4, 0, 4, -1, -1}));
+  EXPECT_EQ(IntsOf(outputs[1]), (Ints{5}));
+  EXPECT_EQ(IntsOf(Outputs(model, Room("places", 2), {Array(DType::kFloat32, {2, 3, 5})})[0]), Ints(6, -1));
+}
+
+TEST(Found, ElementsByACondition) {
+  ModelBuilder model(13);
+  model.Input("x", {2, 4}).Input("keep", {3}, DType::kBool);
+  model.Node("Compress", {"x", "keep"}, {"kept"}, {{"axis", int64_t{-1}}}).Output("kept");
+  Array keep(DType::kBool, {3});
+  keep.set_int(0, 1);
+  keep.set_int(2, 1);
+  const std::vector<Array> outputs = Outputs(model, Room("kept", 3), {Counting({2, 4}), keep});
+  ASSERT_EQ(outputs.size(), 2u);
+  EXPECT_EQ(outputs[0].shape, (Ints{2, 3}));
+  for (int64_t k : {0, 1}) {
+    EXPECT_EQ(outputs[0].at(3 * k), 4 * k + 1);
+    EXPECT_EQ(outputs[0].at(3 * k + 1), 4 * k + 3);
+  }
+  EXPECT_EQ(IntsOf(outputs[1]), (Ints{2}));
+}
+
+// ---- what is refused
+
+TEST(Found, ErrorsSayWhichSizeIsMissing) {
+  ModelBuilder nonzero(13);
+  nonzero.Input("x", {2, 3}).Node("NonZero", {"x"}, {"y"}).Output("y", DType::kInt64);
+  EXPECT_EQ(ImportErrorOf(nonzero),
+            "cannot import 'model.onnx': node 'node_y' (NonZero of opset 13): how many elements are not 0 is known only when the network runs: say how many "
+            "its result has room for with --dim y.rows=128");
+  EXPECT_EQ(ImportErrorOf(DetectionModel({})),
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): how many boxes it finds is known only when the network runs: "
+            "say how many its result has room for with --dim found.rows=128");
+  ModelOptions other;
+  other.dims["z.rows"] = 4;
+  EXPECT_EQ(ImportErrorOf(nonzero, other), "cannot import 'model.onnx': it has no symbolic dimension 'z.rows': it has 'y.rows'");
+}
+
+TEST(Found, ErrorsOfOneNode) {
+  EXPECT_EQ(ImportErrorOf(DetectionModel({0}), Room("found", 4)),
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): input 2 (the most boxes of a class) must be one number above 0: "
+            "it would find none");
+  ModelBuilder many(11);
+  many.Input("boxes", {1, 2000, 4}).Input("scores", {1, 1, 2000}).Initializer("most", IntList({std::numeric_limits<int64_t>::max()}));
+  many.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
+  EXPECT_EQ(ImportErrorOf(many, Room("found", 4)),
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): it may find 2000 boxes of a class, and up to 1024 are taken one "
+            "after the other: give a smaller max_output_boxes_per_class (input 2), or fewer candidates, by TopK of their scores");
+  ModelBuilder constant(13);
+  constant.Input("x", {2}).Initializer("c", IntList({1, 0, 2})).Node("NonZero", {"c"}, {"y"}).Output("y", DType::kInt64).Output("x");
+  EXPECT_EQ(ImportErrorOf(constant, Room("y", 4)), "cannot import 'model.onnx': how many rows 'y.rows' stands for is known without --dim: leave it out");
+}
+
+}  // namespace
+}  // namespace diapason
