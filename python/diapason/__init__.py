@@ -18,6 +18,7 @@ from .fallbacks import Fallback, explain_fallbacks
 from .history import History, HistorySummary, Record
 from .model import DiapasonWarning, ModelOptions
 from .package import Package, Port, load
+from .service import Job, Service
 from .torch_options import CompileOptions
 from .tuning import Progress, TaskProgress, TuneResult, tune
 
@@ -32,6 +33,7 @@ __all__ = [
     "History",
     "HistorySummary",
     "InvalidArgumentError",
+    "Job",
     "ModelInput",
     "ModelOptions",
     "NetworkCheck",
@@ -44,6 +46,7 @@ __all__ = [
     "Progress",
     "Record",
     "ResourceExhaustedError",
+    "Service",
     "Task",
     "TaskList",
     "TaskProgress",

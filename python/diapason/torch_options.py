@@ -65,7 +65,7 @@ def parse(options: Mapping[str, Any] | None, mode: str | None = None, name: str 
     values: dict[str, Any] = {} if name is None else {"name": name}
     for key, value in (options or {}).items():
         if key == "service":
-            raise _invalid("options: service is not available from Python; tune with 'diapason submit' and give the history that it writes (history)")
+            raise _invalid("options: service cannot be given; tune with diapason.Service or 'diapason submit', and give the history that it writes (history)")
         if key not in known:
             raise _invalid(f"options: there is no option {key!r}; these are there: {', '.join(known)}")
         if value is None:

@@ -153,7 +153,7 @@ def test_options_of_torch_compile(tmp_path, monkeypatch):
     ({"target": "tpu"}, "options: target is 'tpu'; give 'cpu' or 'cuda', with attributes as in 'cpu -num-cores=4'"),
     ({"freeze": 1}, "options: freeze is 1; give True or False"),
     ({"name": ""}, "options: name is ''; give a text"),
-    ({"service": "host:1"}, "options: service is not available from Python; tune with 'diapason submit' and give the history that it writes (history)"),
+    ({"service": "host:1"}, "options: service cannot be given; tune with diapason.Service or 'diapason submit', and give the history that it writes (history)"),
 ])
 def test_wrong_options_are_errors(options, text):
     with pytest.raises(dp.InvalidArgumentError) as caught:

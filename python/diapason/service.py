@@ -1,0 +1,156 @@
+"""Tuning jobs of a service that `diapason serve` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+from .errors import _make_error
+from .model import ModelOptions, _library, _model
+
+
+@dataclass(frozen=True)
+class Job:
+    """A tuning job.
+
+    Attributes:
+        id: its number.
+        state: ``"queued"``, ``"running"``, ``"done"``, ``"failed"`` or ``"cancelled"``.
+        text: why it failed, or how it ended.
+        model, target: what is tuned, and for what.
+        trials, measured, failed: measurements in all, those in the history before it included; by this job; failed ones of all.
+        seconds: since its start.
+        estimated_us, estimated_default_us: latency of the network with the best records, and with default schedules; None: not known yet.
+        stopped: why it ended.
+        warnings: sentences.
+        details: all that the service says of it: tasks, errors, the check of the network.
+    """
+
+    id: int
+    state: str
+    text: str
+    model: str
+    target: str
+    trials: int
+    measured: int
+    failed: int
+    seconds: float
+    estimated_us: float | None
+    estimated_default_us: float | None
+    stopped: str
+    warnings: list[str]
+    details: dict[str, Any] = field(repr=False)
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in ("queued", "running")
+
+
+def _job(told: dict[str, Any]) -> Job:
+    named = {name: told[name] for name in Job.__dataclass_fields__ if name not in ("id", "details")}
+    return Job(id=told["job"], details=told, **named)
+
+
+class Service:
+    """A service that takes tuning jobs. Any thread; each call connects anew.
+
+    Args:
+        address: ``"host:port"`` of ``diapason serve``.
+        token_file: file with the token to show.
+        tls_cert, tls_key, tls_ca: files for TLS (PEM): a certificate to show with its key, and the authority that vouches for the service.
+        insecure: speak plain text beyond this host.
+        timeout: seconds to try when the service does not answer.
+    """
+
+    def __init__(self, address: str, *, token_file: str | os.PathLike[str] | None = None, tls_cert: str | os.PathLike[str] | None = None,
+                 tls_key: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None, insecure: bool = False,
+                 timeout: float = 10) -> None:
+        self._flags = [f"--service={address}", f"--give-up={timeout}", "--json"]
+        files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key, "tls-ca": tls_ca}
+        self._flags += [f"--{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
+        if insecure:
+            self._flags.append("--insecure")
+
+    def submit(self, model: Any, target: str = "cpu", *, trials: int | None = None, seconds: float | None = None, priority: int = 0,
+               device: str | None = None, labels: dict[str, str] | None = None, seed: int = 0, repeat: int = 3, min_repeat_ms: float | None = None,
+               check: bool = True, **options: Unpack[ModelOptions]) -> int:
+        """Hands a network to the service for tuning.
+
+        Args:
+            model, target, **options: as :func:`diapason.tasks`; ``mask`` and the limits of reading are the service's.
+            trials, seconds, seed, repeat, min_repeat_ms, check: as :func:`diapason.tune`.
+            priority: jobs of a higher one are measured first.
+            device: only devices of this model.
+            labels: only devices of workers that carry these labels.
+
+        Returns:
+            The id of the job.
+
+        Raises:
+            InvalidArgumentError: an option is not understood.
+            Error: the service does not answer, or refuses the job.
+        """
+        flags = [f"--target={target}", f"--priority={priority}", f"--seed={seed}", f"--repeat={repeat}"]
+        given = {"trials": trials, "seconds": seconds, "device": device, "min-repeat-ms": min_repeat_ms,
+                 "labels": None if labels is None else ",".join(f"{key}={value}" for key, value in labels.items())}
+        flags += [f"--{name}={value}" for name, value in given.items() if value is not None]
+        if not check:
+            flags.append("--no-check")
+        if options.get("mask"):
+            raise _make_error("INVALID_ARGUMENT", "mask is not an option of jobs; tune on this host (dp.tune) to give it")
+        with _model(model, options) as source:
+            flags += [f"--layout={source.layout}", f"--dtype={source.dtype}"] + [f"--dim={text}" for text in source.dims]
+            flags += [f"--input-shape={name}={'x'.join(map(str, shape))}" for name, shape in source.input_shapes.items()]
+            flags += [f"--set={name}={value}" for name, value in source.options.items()]
+            flags += ([f"--batch={source.batch}"] if source.batch else []) + (["--strict"] if source.strict else [])
+            return int(self._call(["submit"], [*flags, "--", source.source])["job"])
+
+    def job(self, job: int) -> Job:
+        """How a job stands. Raises Error: there is none, or the service does not answer."""
+        return _job(self._call(["jobs", "show"], ["--", str(job)]))
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first; their :attr:`Job.details` may leave out the tasks."""
+        return [_job(told) for told in self._call(["jobs", "list"])["jobs"]]
+
+    def watch(self, job: int, callback: Callable[[Job], object] | None = None, interval: float = 1) -> Job:
+        """Waits until a job has ended. Ctrl-C, and an exception of the callback, leave it running.
+
+        Args:
+            callback: called with a :class:`Job` every `interval` seconds, and at the end.
+
+        Raises:
+            Error: there is no such job, or the service does not answer any more.
+        """
+        while True:
+            now = self.job(job)
+            if callback is not None:
+                callback(now)
+            if now.ended:
+                return now
+            time.sleep(interval)
+
+    def cancel(self, job: int) -> Job:
+        """Ends a job; what it measured is kept. Raises Error: it has ended, or the service does not answer."""
+        self._call(["jobs", "cancel"], ["--", str(job)])
+        return self.job(job)
+
+    def _call(self, command: Sequence[str], args: Sequence[str] = ()) -> Any:
+        program = pathlib.Path(_library().__file__).parent.absolute() / "bin" / "diapason"
+        done = subprocess.run([str(program), *command, *self._flags, *args], capture_output=True, text=True)
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+        errors = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")] or done.stderr.splitlines()
+        raise _make_error("INVALID_ARGUMENT" if done.returncode == 2 else "UNKNOWN", errors[-1] if errors else f"diapason ended with {done.returncode}")
