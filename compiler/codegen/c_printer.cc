@@ -49,7 +49,8 @@ class CKernelPrinter : public CVectorPrinter {
     body = ExpandUnrolled(body, analyzer_, kMaxUnrolledStores);
     auto max_lanes = [this](const Stmt& inner) { return vector_bytes_ / WidestElement(inner); };
     body = SplitVectorLoops(body, analyzer_, max_lanes);
-    return GatherGuards(UnifyLaneConditions(body, analyzer_));
+    body = GatherGuards(UnifyLaneConditions(body, analyzer_));
+    return SplitWholeTiles(body, analyzer_);
   }
 
   // Bytes of the widest element that a vector of the loop's values has.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 #include <string>
 
 #include "compiler/tensor/check.h"
@@ -287,6 +288,149 @@ Stmt GatherGuards(const Stmt& stmt) {
     all.back() = MakeIf(child->condition, MakeSeq({all.back()->body[0], child->body[0]}));
   }
   return MakeSeq(std::move(all));
+}
+
+namespace {
+
+class WholeTileSplitter {
+ public:
+  explicit WholeTileSplitter(Analyzer& analyzer) : analyzer_(analyzer) {}
+
+  Stmt Run(const Stmt& stmt) {
+    if (IsSerialLoop(*stmt)) {
+      const Loop loop = LoopOf(*stmt);
+      const bool inner_has_more = std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return HasOthers(child, loop); });
+      if (!loop.excess.empty() && !inner_has_more && CountStores(stmt) <= kMaxStores) return Twice(stmt, loop);
+    }
+    return MapChildren(*stmt, [this](const Stmt& child) { return Run(child); }, Same);
+  }
+
+ private:
+  static constexpr int64_t kMaxStores = 512;  // of a loop that comes twice
+
+  struct Loop {
+    std::set<const ExprNode*> changed;  // variables that it and what is in it bind, lanes of vectors left out
+    std::map<const ExprNode*, int64_t> lanes;
+    std::vector<Expr> excess;  // its conditions are that each of these is below zero
+  };
+
+  static bool IsSerialLoop(const StmtNode& s) { return s.kind == StmtKind::kFor && s.for_kind == ForKind::kSerial; }
+
+  Loop LoopOf(const StmtNode& s) {
+    Loop loop;
+    Bind(s, &loop);
+    Collect(s, &loop);
+    return loop;
+  }
+
+  static void Bind(const StmtNode& s, Loop* loop) {
+    if (IsVectorLoop(s)) loop->lanes[s.var.get()] = s.extent;
+    else if (s.kind == StmtKind::kFor || s.kind == StmtKind::kLet) loop->changed.insert(s.var.get());
+    for (const Stmt& child : s.body) Bind(*child, loop);
+  }
+
+  void Collect(const StmtNode& s, Loop* loop) {
+    if (IsGuard(s)) {
+      ForEachConjunct(s.condition, [&](const Expr& conjunct) {
+        if (const Expr excess = ExcessOf(conjunct, *loop)) AddExcess(excess, &loop->excess);
+      });
+    }
+    for (const Stmt& child : s.body) Collect(*child, loop);
+  }
+
+  // Of those that differ by a number, the greatest stands for all.
+  void AddExcess(const Expr& excess, std::vector<Expr>* all) {
+    for (Expr& other : *all) {
+      const Expr more = analyzer_.Simplify(Sub(excess, other));
+      if (more->kind != ExprKind::kIntImm) continue;
+      if (more->value > 0) other = excess;
+      return;
+    }
+    all->push_back(excess);
+  }
+
+  static void ForEachConjunct(const Expr& condition, const std::function<void(const Expr&)>& fn) {
+    if (condition->kind != ExprKind::kAnd) return fn(condition);
+    for (const Expr& part : condition->args) ForEachConjunct(part, fn);
+  }
+
+  // What must be below zero for the comparison to hold in every lane; null: it is no such comparison, or the loop changes it.
+  Expr ExcessOf(const Expr& conjunct, const Loop& loop) {
+    if (conjunct->kind != ExprKind::kLt && conjunct->kind != ExprKind::kLe) return nullptr;
+    if (IsFloat(conjunct->args[0]->dtype)) return nullptr;
+    Expr excess = Sub(conjunct->args[0], conjunct->args[1]);
+    if (conjunct->kind == ExprKind::kLe) excess = Sub(excess, IntImm(1, excess->dtype));
+    for (const auto& [lane, lanes] : loop.lanes) {
+      if (!UsesVar(excess, lane)) continue;
+      const Affine affine = ToAffine(analyzer_.Simplify(excess));
+      const int64_t coefficient = affine.CoefficientOf(lane);
+      excess = Substitute(FromAffine(affine), {{lane, IntImm(coefficient > 0 ? lanes - 1 : 0)}});
+      if (coefficient == 0) return nullptr;  // not affine
+      for (const auto& [term, unused] : affine.terms)
+        if (term.get() != lane && UsesVar(term, lane)) return nullptr;
+    }
+    const bool changes = std::any_of(loop.changed.begin(), loop.changed.end(), [&](const ExprNode* var) { return UsesVar(excess, var); });
+    return changes ? nullptr : analyzer_.Simplify(excess);
+  }
+
+  // Whether a loop in the statement has conditions that `outer`, around it, changes.
+  bool HasOthers(const Stmt& stmt, const Loop& outer) {
+    if (IsSerialLoop(*stmt)) {
+      for (const Expr& excess : LoopOf(*stmt).excess)
+        for (const ExprNode* var : outer.changed)
+          if (UsesVar(excess, var)) return true;
+    }
+    return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return HasOthers(child, outer); });
+  }
+
+  Stmt Twice(const Stmt& stmt, const Loop& loop) {
+    std::vector<Expr> whole;
+    for (const Expr& excess : loop.excess) whole.push_back(analyzer_.Simplify(Lt(excess, IntImm(0, excess->dtype))));
+    const Expr condition = And(whole);
+    const Stmt otherwise = loop.excess.size() == 1 ? WhereExceeded(stmt, loop) : stmt;
+    return MakeSeq({MakeIf(condition, Without(stmt, loop)), otherwise == nullptr ? nullptr : MakeIf(Not(condition), otherwise)});
+  }
+
+  // The statement where the loop's one condition does not hold; null if nothing is left.
+  Stmt WhereExceeded(const Stmt& stmt, const Loop& loop) {
+    bool never = false;
+    if (IsGuard(*stmt)) {
+      ForEachConjunct(stmt->condition, [&](const Expr& conjunct) {
+        const Expr excess = ExcessOf(conjunct, loop);
+        never |= excess != nullptr && !UsesLanes(conjunct, loop) && Equal(excess, loop.excess[0]);
+      });
+    }
+    if (never) return nullptr;
+    if (stmt->body.empty()) return stmt;
+    auto copy = std::make_shared<StmtNode>(*stmt);
+    copy->body.clear();
+    for (const Stmt& child : stmt->body)
+      if (const Stmt left = WhereExceeded(child, loop)) copy->body.push_back(left);
+    return copy->body.empty() ? nullptr : copy;
+  }
+
+  static bool UsesLanes(const Expr& e, const Loop& loop) {
+    return std::any_of(loop.lanes.begin(), loop.lanes.end(), [&](const auto& lane) { return UsesVar(e, lane.first); });
+  }
+
+  // The statement where the loop's conditions hold.
+  Stmt Without(const Stmt& stmt, const Loop& loop) {
+    const Stmt inner = MapChildren(*stmt, [&](const Stmt& child) { return Without(child, loop); }, Same);
+    if (!IsGuard(*inner)) return inner;
+    std::vector<Expr> left;
+    ForEachConjunct(inner->condition, [&](const Expr& conjunct) {
+      if (ExcessOf(conjunct, loop) == nullptr) left.push_back(conjunct);
+    });
+    return left.empty() ? inner->body[0] : MakeIf(And(left), inner->body[0]);
+  }
+
+  Analyzer& analyzer_;
+};
+
+}  // namespace
+
+Stmt SplitWholeTiles(const Stmt& stmt, Analyzer& analyzer) {
+  return stmt == nullptr ? nullptr : WholeTileSplitter(analyzer).Run(stmt);
 }
 
 Stride StrideOf(const Expr& index, const Expr& var, Analyzer& analyzer) {

@@ -36,6 +36,11 @@ Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer);
 // of their vectors. A condition that no lane changes stands outside its vector loop.
 Stmt GatherGuards(const Stmt& stmt);
 
+// Loops that run statements under conditions which these loops do not change (rows of a tile that ends beyond the tensor) come twice: without
+// the conditions, for where all of them hold, and as they are. Inside loops, a condition for each row keeps compilers from holding sums in
+// registers and from scheduling across rows. Halide's loop partitioning is the same for intervals of a loop.
+Stmt SplitWholeTiles(const Stmt& stmt, Analyzer& analyzer);
+
 // Statement with variables replaced; expressions are simplified. Lets keep their variables.
 Stmt SubstituteAndSimplify(const Stmt& stmt, const VarMap& map, Analyzer& analyzer);
 

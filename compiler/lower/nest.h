@@ -104,6 +104,7 @@ class NestBuilder {
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
   bool HasReduction(int id, size_t from) const;
+  bool InSerialLoops(int id, size_t first) const;
   bool OnTensorCores(int id) const;
   bool OnWarpgroups(int id) const;
   Stmt WithAllocations(Stmt body);

@@ -30,6 +30,14 @@ size_t NestBuilder::RegisterPosition(int id, size_t first) const {
   return position;
 }
 
+// Whether the stage comes to its elements in loops that are not unrolled before it reduces: they are not all registers.
+bool NestBuilder::InSerialLoops(int id, size_t first) const {
+  const StageState& stage = state_.stage(id);
+  for (size_t p = 0; p < first; ++p)
+    if (bounds_.stages[id].extent[stage.order[p]] > 1 && KindOf(id, p) == ForKind::kSerial) return true;
+  return false;
+}
+
 Stmt NestBuilder::EmitReduction(int id) {
   const StageState& stage = state_.stage(id);
   const bool root = stage.attach == StageState::Attach::kRoot;
@@ -53,7 +61,7 @@ Stmt NestBuilder::EmitReduction(int id) {
     update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
   const std::vector<Expr>& stored = guards.spatial;
   const size_t held = RegisterPosition(id, first);
-  const bool promote = (held > first || root) && HasReduction(id, held);
+  const bool promote = (held > first || root || InSerialLoops(id, first)) && HasReduction(id, held);
   int buffer = id;
   Expr place = index;
   if (promote) {

@@ -191,6 +191,42 @@ TEST(CPrinter, GuardsOfNeighboursAreOne) {
   ExpectSameAsReference(kernel);
 }
 
+// Rows of a tile of `rows` that ends beyond `limit` rows, each a sum of 8 products; the sums are variables.
+KernelFunc UnevenTile(int64_t rows, int64_t limit) {
+  const Expr p = MakeVar("p"), k = MakeVar("k"), row = MakeVar("row"), lane = MakeVar("lane"), out = MakeVar("out"), out_lane = MakeVar("out_lane");
+  const auto at = [&](const Expr& r) { return Mad(p, rows, r); };
+  const auto sum = [&](const Expr& r, const Expr& l) { return Mad(r, 8, l); };
+  const auto over = [&](const Expr& r, const Expr& l, Stmt stmt) { return Unroll(r, rows, Vectorize(l, 8, std::move(stmt))); };
+  const Stmt add = MakeStore(3, sum(row, lane), Add(At(3, sum(row, lane)), Mul(At(0, Mad(at(row), 8, k)), At(1, Mad(k, 8, lane)))));
+  const Expr first = MakeVar("first"), first_lane = MakeVar("first_lane");
+  const Stmt tile = MakeSeq({over(first, first_lane, MakeStore(3, sum(first, first_lane), F(0))),
+                             Serial(k, 8, over(row, lane, MakeIf(Lt(at(row), I(limit)), add))),
+                             over(out, out_lane, MakeIf(Lt(at(out), I(limit)), MakeStore(2, Mad(at(out), 8, out_lane), At(3, sum(out, out_lane)))))});
+  const int64_t tiles = (limit + rows - 1) / rows;
+  return KernelOf("uneven", {Global(0, "X", limit * 8), Global(1, "W", 64), Global(2, "Y", limit * 8, true)},
+                  MakeFor(ForKind::kParallel, p, tiles, MakeAlloc(Scoped(3, "sums", rows * 8, Scope::kLocal), tile)), tiles);
+}
+
+TEST(CPrinter, WholeTilesHaveNoConditionsInTheirLoops) {
+  const KernelFunc kernel = UnevenTile(4, 14);
+  const std::string source = SourceOf(kernel, 64);
+  const size_t whole = source.find("for (int64 k"), cut = source.find("for (int64 k", whole + 1);
+  ASSERT_NE(cut, std::string::npos) << source;
+  EXPECT_EQ(source.find("for (int64 k", cut + 1), std::string::npos) << source;
+  EXPECT_EQ(source.substr(whole, cut - whole).find("if ("), source.substr(whole, cut - whole).rfind("if (")) << source;  // that of the other copy
+  EXPECT_NE(source.substr(cut).find("if ("), std::string::npos) << source;
+  ExpectSameAsReference(kernel);
+}
+
+TEST(CPrinter, TilesThatEndAnywhereAreCorrect) {
+  std::vector<KernelFunc> kernels;
+  for (int64_t limit : {1, 3, 4, 5, 7, 8, 14}) {
+    kernels.push_back(UnevenTile(4, limit));
+    kernels.back().name = "uneven" + std::to_string(limit);
+  }
+  ExpectSameAsReference(kernels);
+}
+
 TEST(CPrinter, NarrowVectorsCutWideLoops) {
   const std::string source = SourceOf(MicroKernel(2, 2, 1, 16, 8), 16);
   EXPECT_NE(source.find("f32x4 acc_28;"), std::string::npos) << source;
