@@ -203,7 +203,7 @@ void PrintFeatures(std::ostream& out, const Explanation& e) {
   out << "\nfeatures (those that are not 0)\n";
   for (const std::string& of : {std::string("all: "), std::string("slowest: "), std::string("second: ")})
     for (const auto& [name, value] : e.features)
-      if (value > 0 && absl::StartsWith(name, of)) PrintFeature(out, name, value);
+      if (value != 0 && absl::StartsWith(name, of)) PrintFeature(out, name, value);
 }
 
 void PrintText(std::ostream& out, const Explanation& e) {

@@ -16,7 +16,7 @@ namespace diapason {
 
 // Number of features of one candidate and their layout version: a saved model of another version is refused.
 inline constexpr int kNumFeatures = 96;
-inline constexpr int kFeatureVersion = 2;
+inline constexpr int kFeatureVersion = 3;
 
 // What comes out of the numbers of one candidate.
 struct Metrics {

@@ -407,7 +407,7 @@ void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> deci
     if (kernel.cluster > 1) cluster = std::max(cluster, kernel.cluster);
   float* totals = metrics->features + kTotalFeaturesAt;
   const double values[] = {static_cast<double>(kernels.size()), Log2(metrics->seconds * 1e9),
-                           slowest > 0 ? second / slowest : 0, static_cast<double>(cluster)};
+                           second > 0 ? second / slowest : 0, static_cast<double>(cluster)};
   static_assert(std::size(values) == std::size(kTotalFeatureNames));
   std::copy(std::begin(values), std::end(values), totals);
   // The decisions themselves tell apart what the numbers above do not (unrolling, padding, attach points).

@@ -85,6 +85,7 @@ class MetricsModel {
   double GpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
   // In metrics_cpu.cc.
   double CpuSeconds(const Bounds& bounds, const Resources& kernel, float* features) const;
+  double GuardsOfBody(const Bounds& bounds, int stage) const;
   int64_t PartsOf(const Bounds& bounds, int stage) const;
   double CacheTraffic(const Bounds& bounds, int stage, double capacity) const;
 

@@ -3,10 +3,44 @@
 #include <cmath>
 #include <iterator>
 
+#include "scheduler/sketch/cpu_costs.h"
 #include "scheduler/sketch/feature_names.h"
 #include "scheduler/sketch/metrics.h"
 
 namespace diapason {
+
+CpuCosts& MutableCpuCosts() {
+  static CpuCosts costs;
+  return costs;
+}
+
+namespace {
+
+// The longest takes its time, of the others what is not hidden behind it.
+double Together(double a, double b, double not_hidden) { return std::max(a, b) + not_hidden * std::min(a, b); }
+
+}  // namespace
+
+// Conditions of one pass over a stage's unrolled body, in the mean: on rows or columns of it that may lie beyond the tensor. Whole tiles have none.
+double MetricsModel::GuardsOfBody(const Bounds& bounds, int id) const {
+  const StageState& stage = skeleton_->state().stage(id);
+  const StageBounds& b = bounds.stages[id];
+  const size_t body = static_cast<size_t>(BodyPosition(stage));
+  double guards = 0;
+  for (size_t a = 0; a < stage.op.axes.size(); ++a) {
+    int64_t last = 0;
+    double rows = 1;
+    for (const Term& t : b.axis_terms[a]) {
+      const int64_t extent = bounds.stages[t.stage].extent[t.loop];
+      if (t.coefficient > 0) last += t.coefficient * (extent - 1);
+      const int position = t.stage == id ? skeleton_->position(t.stage, t.loop) : -1;
+      if (position >= static_cast<int>(body) && stage.loops[t.loop].annotation != Annotation::kVectorize) rows *= static_cast<double>(extent);
+    }
+    const auto extent = static_cast<double>(stage.op.axes[a].extent);
+    if (last >= stage.op.axes[a].extent) guards += rows * std::min(1.0, rows / extent);
+  }
+  return guards;
+}
 
 // Bytes that a stage's operands bring into a cache of that capacity: the loops whose footprint fits run from the cache, each
 // pass over them fetches it anew.
@@ -30,6 +64,7 @@ double MetricsModel::CacheTraffic(const Bounds& bounds, int id, double capacity)
 
 double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, float* f) const {
   const State& state = skeleton_->state();
+  const CpuCosts& costs = MutableCpuCosts();
   const double cores = std::max(1, facts_.num_cores);
   const double native = facts_.vector_bytes / 4.0;
   const double fma_per_cycle = std::max(0.25, facts_.flops / cores / facts_.clock_hz / 2 / native);
@@ -49,7 +84,7 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     double body_loads = w.vector_loads * std::ceil(lanes / native) + std::max(0.0, w.operand_loads - w.vector_loads * lanes);
     double stage_loads = passes * body_loads / 2;
     if (!w.vector_ok || w.lanes <= 1) {
-      stage_compute = w.executions * ops / 2;
+      stage_compute = w.executions * ops * costs.scalar_cycles;
       stage_loads = w.executions;
       scalar += w.executions;
     }
@@ -60,14 +95,14 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
       for (size_t p = BodyPosition(stage); p < stage.order.size(); ++p)
         if (stage.loops[stage.order[p]].reduce && stage.loops[stage.order[p]].annotation != Annotation::kVectorize) held /= static_cast<double>(bounds.stages[id].extent[stage.order[p]]);
       accumulators = std::max(accumulators, held);
-      if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * 2 * (1 - (facts_.num_vector_registers - 3) / held);
+      if (held + 3 > facts_.num_vector_registers) stage_loads += vectors * costs.spill_loads * (1 - (facts_.num_vector_registers - 3) / held);
       // Every pass over the innermost reduce loops brings the accumulators in and out, unless it is the only one.
       double chain = w.body;
       int p = BodyPosition(stage);
       while (p > 0 && stage.loops[stage.order[p - 1]].reduce) chain *= static_cast<double>(bounds.stages[id].extent[stage.order[--p]]);
       stage_loads += w.executions / chain * held;
       // A short chain of dependent additions cannot fill the pipeline of latency 4.
-      stage_compute *= std::max(1.0, 4 * fma_per_cycle / std::max(1.0, held));
+      stage_compute *= std::max(1.0, costs.latency * fma_per_cycle / std::max(1.0, held));
       loads_per_op = std::max(loads_per_op, body_loads / std::max(1.0, w.body / lanes));
       body = std::max(body, w.body / lanes);
       vector = std::max(vector, lanes);
@@ -76,13 +111,15 @@ double MetricsModel::CpuSeconds(const Bounds& bounds, const Resources& kernel, f
     const double bytes1 = CacheTraffic(bounds, id, facts_.l1_bytes * 0.7), bytes2 = CacheTraffic(bounds, id, facts_.l2_bytes * 0.7);
     l1 += bytes1;
     l2 += bytes2;
-    cycles += std::max({stage_compute * share_[id], stage_loads * share_[id], bytes1 / 24, bytes2 / 10}) + passes * 2;
+    const double core = Together(stage_compute * share_[id], stage_loads * share_[id], costs.core_overlap);
+    const double memory = bytes1 / costs.l1_bytes + bytes2 / costs.l2_bytes;
+    cycles += Together(core, memory, costs.memory_overlap) + passes * (costs.pass_cycles + costs.guard * GuardsOfBody(bounds, id));
     compute += stage_compute;
     loads += stage_loads;
     operations += w.executions * w.operations;
     unique += w.unique_bytes;
   }
-  const double seconds = 3e-6 + cycles / facts_.clock_hz / cores * balance;
+  const double seconds = costs.kernel_seconds + cycles / facts_.clock_hz / cores * balance;
   const double values[] = {Log2(blocks), balance, Log2(compute), Log2(loads), Log2(l1), Log2(l2), Log2(operations), Log2(unique),
                        accumulators, loads_per_op, Log2(scalar), Log2(body), Log2(overhead), vector,
                        Log2(kernel.local_bytes), Log2(kernel.unrolled), Log2(seconds * 1e9), Log2(cycles),

@@ -31,6 +31,19 @@ TEST_P(FeatureNamesTest, NamesDiffer) {
   for (const std::string& name : names_) EXPECT_TRUE(name.empty() || seen.insert(name).second) << name;
 }
 
+TEST_P(FeatureNamesTest, ProgramsOfOneKernelHaveNoSecondOne) {
+  const auto spaces = TaskSpace::Create(testing::MatMul(64, 48, 32, true), target_, facts_).value();
+  int looked = 0;
+  for (int i = 0; i < spaces->size(); ++i) {
+    Metrics metrics;
+    spaces->space(i).Evaluate(spaces->space(i).Default(), &metrics);
+    if (metrics.features[At("all: kernels")] != 1) continue;
+    EXPECT_EQ(metrics.features[At("all: second over slowest")], 0) << spaces->space(i).name();
+    ++looked;
+  }
+  EXPECT_GT(looked, 0);
+}
+
 TEST_P(FeatureNamesTest, NameWhatIsFilledAndNothingElse) {
   std::set<std::string> never_filled(names_.begin(), names_.end());
   for (const ComputeDag& dag : {testing::Convolution({}), testing::MatMul(64, 48, 512, true), testing::Depthwise(8, 16, 3)}) {

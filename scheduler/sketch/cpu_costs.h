@@ -1,0 +1,24 @@
+// What the analytic estimate takes a processor's work to cost.
+#pragma once
+
+namespace diapason {
+
+// The first two are a choice among eight pairs by what default schedules of four networks then take, end to end (docs/lab-notes.md,
+// 2026-11-23). bench/fit_estimate says how well all of them fit what a history holds, and which would fit better.
+struct CpuCosts {
+  double core_overlap = 0.1;      // share of the shorter of arithmetic and loads of a stage that is not hidden behind the longer one
+  double memory_overlap = 0.1;    // the same of what caches take to bring operands, beside these two
+  double l1_bytes = 24;          // that come into the first cache in a cycle
+  double l2_bytes = 10;          // that come into the second
+  double pass_cycles = 2;        // of a loop around an unrolled body, each time
+  double spill_loads = 2;        // of an accumulator that has no register, each time it is added to
+  double scalar_cycles = 0.5;    // of an operation that is not vectorised
+  double latency = 4;            // cycles of an addition that the next one waits for
+  double guard = 8;              // cycles of a body's condition on a row or column beyond the tensor, each time
+  double kernel_seconds = 3e-6;  // of a launch
+};
+
+// For programs that fit them; all estimates of the process change with it. Not safe while others estimate.
+CpuCosts& MutableCpuCosts();
+
+}  // namespace diapason
