@@ -409,6 +409,14 @@ def test_gpt2_with_a_cache_generates_what_eager_mode_does(compiled):
             states = [(call, past, after[0][2][:, -1:].argmax(-1)) for call, past, _ in after]
 
 
+def test_the_example_runs(cache):
+    example = pathlib.Path(__file__).parents[2] / "examples" / "torch_compile.py"
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=200, env={**os.environ, "DIAPASON_CACHE": cache})
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["first", "eager"] and float(lines[0].split()[-1]) < 1e-4
+
+
 # ---- Errors ----
 
 
