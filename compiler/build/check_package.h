@@ -25,8 +25,8 @@ struct CheckResult {
 // What a network should compute, and how far off a correct evaluation may be: rounding errors pass through the tasks in order, each
 // of which adds its own (ToleranceOf, with the magnitudes that the tensors have). Behind exponentials and quotients of many layers such
 // bounds become useless. A bound above kLargestBound is replaced by a measured one: the network is evaluated a second time with a random error added
-// to every element of every task's result, as large as that task alone allows (at most 1e-4 of the element, 2^-9 in float16) and so larger than
-// typical errors; four times the largest change of the output is allowed (Monte Carlo arithmetic: Parker, Pierce and Eggert, 2000).
+// to every element of every task's result that is not 0, as large as that task alone allows (at most 1e-4 of the element, 2^-9 in float16) and so larger than
+// typical errors; six times the largest change of the output is allowed (Monte Carlo arithmetic: Parker, Pierce and Eggert, 2000).
 struct ExpectedOutputs {
   std::vector<Array> values;
   std::vector<Tolerance> tolerances;
