@@ -1,5 +1,6 @@
 // Computes an element-wise stage where it is read (Ansor's AlwaysInline). On CPUs a stage that is expensive to compute and
-// read more than once is kept.
+// read more than once is kept. A stage is also kept where what reads it would become too large an expression.
+#include "compiler/tensor/tree_size.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
@@ -18,12 +19,36 @@ class Inline : public SketchRule {
     bool read_again = consumers.size() > 1;
     for (int consumer : consumers) read_again |= draft.state().stage(consumer).op.reduces();
     if (!draft.gpu() && read_again && draft.IsExpensive(stage)) return Answer::kSkip;
-    return Answer::kApplyAndSkipRest;
+    return GrowsTooLarge(draft, stage) ? Answer::kSkip : Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     Draft next = draft;
-    next.Do({StepKind::kInline, stage, {}, {}, -1, {}});
+    next.Do(StepOf(stage));
     return {{std::move(next), false}};
+  }
+
+ private:
+  static constexpr int64_t kMostNodes = 1 << 15;  // of real networks' bodies, the largest have some thousand
+
+  static Step StepOf(int stage) { return {StepKind::kInline, stage, {}, {}, -1, {}}; }
+
+  // Whether what reads the stage would become an expression that takes compilers seconds. A chain of stages that read the one before them twice
+  // doubles with each.
+  static bool GrowsTooLarge(const Draft& draft, int stage) {
+    const auto too_large = [](const TreeSize& size) { return size.nodes > kMostNodes || size.depth > kMaxTreeDepth; };
+    const std::vector<int> consumers = draft.state().Consumers(stage);
+    const TreeSize inner = TreeSizeOf(draft.state().stage(stage).op.body);
+    bool may = false;  // cheaper to say than it is to try: sizes at most multiply
+    for (int consumer : consumers) {
+      const TreeSize outer = TreeSizeOf(draft.state().stage(consumer).op.body);
+      may |= inner.nodes > kMostNodes / outer.nodes || inner.depth + outer.depth > kMaxTreeDepth;
+    }
+    if (!may) return false;
+    State inlined = draft.state();
+    if (!inlined.Apply(StepOf(stage)).ok()) return true;
+    for (int consumer : consumers)
+      if (too_large(TreeSizeOf(inlined.stage(consumer).op.body))) return true;
+    return false;
   }
 };
 

@@ -293,6 +293,17 @@ inline ComputeDag AttentionOfTokens(int64_t tokens, int64_t heads, int64_t size)
   return b.Build({b.Compute("joined", {tokens, heads, size}, [&](const Vars& i) { return b.At(y, {i[1], i[0], i[2]}); })}).value();
 }
 
+// Stages that read the one before them three times: as one expression, the last has 3^`length` reads of x.
+inline ComputeDag Iterated(int length, int64_t size) {
+  DagBuilder b;
+  int v = b.Placeholder("x", {size});
+  for (int n = 0; n < length; ++n)
+    v = b.Compute("step" + std::to_string(n), {size}, [&](const DagBuilder::Vars& i) {
+      return Mul(FloatImm(0.5), Add(Mul(b.At(v, {i[0]}), b.At(v, {i[0]})), b.At(v, {i[0]})));
+    });
+  return b.Build({v}).value();
+}
+
 struct NamedDag {
   std::string name;
   ComputeDag dag;

@@ -160,6 +160,12 @@ TEST_P(ExecuteTest, CandidatesOfRowReductionsComputeTheDag) { RunSketches(testin
 
 TEST_P(ExecuteTest, CandidatesOfAttentionComputeTheDag) { RunSketches(testing::Attentions(), "attention"); }
 
+// 14 million reads of x, were all of them one expression.
+TEST_P(ExecuteTest, ChainsThatGrowAtEachStepAreNotInlinedAsAWhole) {
+  if (GetParam() == "opencl") GTEST_SKIP() << "PoCL takes a minute for expressions of the size that is left";
+  RunSketches({{"iterated", testing::Iterated(15, 37)}}, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, ExecuteTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 
