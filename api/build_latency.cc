@@ -2,9 +2,9 @@
 
 #include <memory>
 
+#include "base/check.h"
 #include "compiler/build/measure_latency.h"
 #include "compiler/build/random_inputs.h"
-#include "compiler/tensor/check.h"
 #include "scheduler/objective.h"
 
 namespace diapason {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/record.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
 #include "service/records.h"

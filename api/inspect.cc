@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "api/import.h"
+#include "base/check.h"
 #include "compiler/build/open_package.h"
-#include "compiler/tensor/check.h"
 #include "service/target.h"
 
 namespace diapason::api {

@@ -3,8 +3,8 @@
 
 #include "api/check.h"
 #include "api/import.h"
+#include "base/check.h"
 #include "compiler/lower/lower.h"
-#include "compiler/tensor/check.h"
 #include "diapason/compiler.h"
 #include "scheduler/space.h"
 #include "service/target.h"

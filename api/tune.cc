@@ -7,7 +7,7 @@
 #include "api/check.h"
 #include "api/import.h"
 #include "api/tune_job.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/tuner.h"
 
 namespace diapason::api {

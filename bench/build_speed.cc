@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "bench/history_samples.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
-#include "compiler/tensor/check.h"
 #include "db/history.h"
 
 namespace diapason {

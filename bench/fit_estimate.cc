@@ -15,8 +15,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "bench/history_samples.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "scheduler/sketch/cpu_costs.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "scheduler/task_state.h"

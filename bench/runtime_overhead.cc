@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/build/package.h"
-#include "compiler/tensor/check.h"
 #include "diapason/runtime.hpp"
 
 namespace diapason {

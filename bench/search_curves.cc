@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "bench/history_samples.h"
 #include "compiler/schedule/step.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "scheduler/random.h"
 

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "bench/history_samples.h"
-#include "compiler/tensor/check.h"
 #include "costmodel/cost_model.h"
 
 namespace diapason {

@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/check.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/partition.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 #include "costmodel/cost_model.h"
 #include "scheduler/evolution.h"
 #include "scheduler/space.h"

@@ -21,13 +21,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/build_package.h"
 #include "compiler/build/check_network.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
 #include "compiler/runtime/device.h"
-#include "compiler/tensor/check.h"
 #include "db/history.h"
 #include "service/network_assembly.h"
 #include "service/records.h"

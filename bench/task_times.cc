@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/build/package.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -19,6 +19,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/graph/model.h"
@@ -27,7 +28,6 @@
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
 #include "compiler/runtime/measure.h"
-#include "compiler/tensor/check.h"
 #include "scheduler/space.h"
 
 namespace diapason {

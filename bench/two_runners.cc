@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/outcome.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
 #include "diapason/v1/measure.pb.h"

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/build_from.h"
+#include "base/check.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
@@ -14,7 +15,6 @@
 #include "cli/service_flags.h"
 #include "cli/table.h"
 #include "compiler/graph/dims.h"
-#include "compiler/tensor/check.h"
 #include "diapason/compiler.h"
 #include "service/service_client.h"
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "cli/table.h"
 #include "cli/tensor_file.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

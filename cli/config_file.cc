@@ -11,7 +11,7 @@
 #include <toml++/toml.h>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

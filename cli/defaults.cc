@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "base/nearest.h"
 #include "cli/config_file.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "api/import.h"
+#include "base/check.h"
 #include "compiler/graph/builtin.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

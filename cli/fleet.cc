@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
-#include "compiler/tensor/check.h"
 #include "worker/fleet_status.h"
 #include "worker/health_check.h"
 

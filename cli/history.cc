@@ -9,13 +9,13 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/step.h"
 #include "compiler/schedule/view.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "service/tune_spec.h"

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/launch_flags.h"
@@ -20,7 +21,6 @@
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/waiting.h"
-#include "compiler/tensor/check.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/service_client.h"
 #include "service/worker_pool.h"

@@ -1,7 +1,5 @@
 #include "cli/launch_flags.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -12,8 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/host_name.h"
 #include "cli/flags.h"
-#include "compiler/tensor/check.h"
 #include "service/launcher.h"
 #include "service/sha256.h"
 #include "service/worker_pool.h"
@@ -93,10 +92,8 @@ absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
 }  // namespace
 
 std::string OwnerOfFile(const std::string& path) {
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
   std::error_code ignored;
-  return absl::StrCat(host, ":", std::filesystem::absolute(path, ignored).string());
+  return absl::StrCat(HostName(), ":", std::filesystem::absolute(path, ignored).string());
 }
 
 absl::Status CheckLaunchFlags(const LaunchFlags& flags) {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/table.h"
 #include "compiler/graph/builtin.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "api/record.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
-#include "compiler/tensor/check.h"
 #include "diapason/history.h"
 #include "service/service_client.h"
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/compare_file.h"
 #include "cli/flags.h"
@@ -25,7 +26,6 @@
 #include "compiler/build/plans.h"
 #include "compiler/build/random_inputs.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

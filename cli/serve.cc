@@ -5,12 +5,13 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/host_name.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/launch_flags.h"
 #include "cli/self_check.h"
 #include "cli/service_flags.h"
-#include "compiler/tensor/check.h"
 #include "service/server.h"
 #include "service/tune_spec.h"
 #include "service/worker_pool.h"

@@ -11,10 +11,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "api/version.h"
-#include "compiler/tensor/check.h"
 #include "worker/tls_watch.h"
 #include "worker/tokens.h"
 

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/graph/dims.h"
-#include "compiler/tensor/check.h"
 #include "diapason/compiler.h"
 
 namespace diapason {

@@ -6,9 +6,9 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/npy.h"
 #include "compiler/graph/onnx/tensor.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

@@ -4,11 +4,11 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/self_check.h"
 #include "cli/service_flags.h"
-#include "compiler/tensor/check.h"
 #include "worker/tracker_server.h"
 
 namespace diapason {

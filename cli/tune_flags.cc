@@ -6,8 +6,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/device_names.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -5,12 +5,12 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/device_names.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
-#include "compiler/tensor/check.h"
 #include "worker/agent.h"
 
 namespace diapason {

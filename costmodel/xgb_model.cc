@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "costmodel/booster.h"
 #include "costmodel/cost_model.h"
 #include "costmodel/labels.h"

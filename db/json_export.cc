@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "db/history_impl.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"

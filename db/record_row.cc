@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "db/json_int.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/plans.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

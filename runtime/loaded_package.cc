@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/build/plans.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

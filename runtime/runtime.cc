@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "runtime/dlpack.h"
 #include "runtime/loaded_package.h"
 #include "runtime/run_context.h"

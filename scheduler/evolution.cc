@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "scheduler/parallel.h"
 #include "scheduler/population.h"
 #include "scheduler/variation.h"

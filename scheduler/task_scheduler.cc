@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

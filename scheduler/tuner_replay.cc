@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "scheduler/tuner_impl.h"
 
 namespace diapason {

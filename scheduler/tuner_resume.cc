@@ -9,18 +9,14 @@
 #include <set>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
 #include "scheduler/tuner_impl.h"
 
 namespace diapason {
 namespace {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
-
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -126,7 +122,7 @@ void Tuner::Impl::LoadModel() {
 absl::Status Tuner::Impl::Resume() {
   ASSIGN_OR_RETURN(const int64_t continued_from, ContinuedFrom());
   if (options_.rounds != nullptr) {
-    ASSIGN_OR_RETURN(began_, options_.rounds->Began(options_.rounds_run, UnixNow()));
+    ASSIGN_OR_RETURN(began_, options_.rounds->Began(options_.rounds_run, absl::GetCurrentTimeNanos()));
   }
   ASSIGN_OR_RETURN(const std::vector<Restored> records, LoadRecords(continued_from));
   ASSIGN_OR_RETURN(const UnderWay under_way, LoadRounds(records));

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "scheduler/tuner_impl.h"
 
 namespace diapason {

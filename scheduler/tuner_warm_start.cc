@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/serialize.h"
 #include "scheduler/tuner_impl.h"
 

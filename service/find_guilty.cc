@@ -1,6 +1,6 @@
 #include "service/find_guilty.h"
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

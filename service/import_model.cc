@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/import.pb.h"
 #include "service/import_form.h"
 #include "service/importer.h"

@@ -14,7 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "compiler/tensor/check.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
 #include "db/history.h"
 #include "db/rounds.h"
 #include "diapason/v1/tuning.pb.h"
@@ -39,11 +40,6 @@ constexpr uint32_t kMaxPreparations = 3;
 // Submissions that wait for their model to be looked at, each with a thread of the server.
 constexpr int kMaxWaitingSubmissions = 16;
 
-int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 bool Ended(const v1::Job& job) {
   return job.state() == v1::JOB_STATE_DONE || job.state() == v1::JOB_STATE_FAILED ||
          job.state() == v1::JOB_STATE_CANCELLED;
@@ -60,7 +56,7 @@ void GiveUpWhatCannotGoOn(v1::Job& job) {
   const bool crashes = job.preparations() >= kMaxPreparations;
   if (!crashes && !job.cancel_requested()) return;
   job.set_state(job.cancel_requested() ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_FAILED);
-  job.set_ended_at(UnixNow());
+  job.set_ended_at(absl::GetCurrentTimeNanos());
   if (job.cancel_requested()) return;
   job.set_text(absl::StrCat("the service died ", job.preparations(), " times while it prepared this job (model '",
                             job.spec().model(), "', target ", job.spec().target(),
@@ -336,7 +332,7 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
   entry->job.set_key(key);
   *entry->job.mutable_spec() = spec;
   entry->job.set_state(v1::JOB_STATE_QUEUED);
-  entry->job.set_submitted_at(UnixNow());
+  entry->job.set_submitted_at(absl::GetCurrentTimeNanos());
   entry->job.set_owner(owner);
   RETURN_IF_ERROR(Save(*entry));
   const int64_t id = entry->job.id();
@@ -415,7 +411,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Cancel(int64_t id) {
   entry->job.set_cancel_requested(true);
   if (!entry->running) {
     entry->job.set_state(v1::JOB_STATE_CANCELLED);
-    entry->job.set_ended_at(UnixNow());
+    entry->job.set_ended_at(absl::GetCurrentTimeNanos());
   }
   RETURN_IF_ERROR(SaveOrRestore(*entry, before));
   entry->stop = true;
@@ -479,7 +475,7 @@ void JobManager::Impl::Begin(Entry& entry) {
   entry.stop = entry.job.cancel_requested();
   entry.running = true;
   entry.job.set_state(v1::JOB_STATE_RUNNING);
-  entry.job.set_started_at(UnixNow());
+  entry.job.set_started_at(absl::GetCurrentTimeNanos());
   Save(entry).IgnoreError();  // without it the next service begins it as well
   Changed(entry);
   entry.thread = std::thread([this, &entry] { RunJob(entry); });
@@ -604,7 +600,7 @@ absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec
 void JobManager::Impl::Ended(Entry& entry, const absl::StatusOr<std::string>& stopped) {
   entry.running = false;
   v1::Job& job = entry.job;
-  job.set_ended_at(UnixNow());
+  job.set_ended_at(absl::GetCurrentTimeNanos());
   job.clear_text();
   if (stopped.ok()) {
     job.set_state(v1::JOB_STATE_DONE);

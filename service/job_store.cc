@@ -1,6 +1,6 @@
 #include "service/job_store.h"
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "db/sqlite.h"
 #include "diapason/v1/tuning.pb.h"
 

@@ -14,9 +14,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/environment.h"
 #include "base/process.h"
-#include "compiler/tensor/check.h"
 #include "service/launcher.h"
 #include "service/secret_folder.h"
 

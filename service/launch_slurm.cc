@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "service/command.h"
 #include "service/launcher.h"
 #include "service/secret_folder.h"

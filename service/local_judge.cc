@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/build_package.h"
 #include "compiler/build/package.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

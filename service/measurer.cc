@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/serialize.h"
 #include "worker/candidate.h"
 

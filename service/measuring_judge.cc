@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/build/network_plan.h"
 #include "compiler/schedule/step.h"
-#include "compiler/tensor/check.h"
 #include "diapason/v1/measure.pb.h"
 #include "scheduler/space.h"
 #include "service/tune_spec.h"

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "service/sha256.h"
 
 namespace diapason {

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/schedule/step.h"
-#include "compiler/tensor/check.h"
 #include "scheduler/objective.h"
 #include "scheduler/space.h"
 

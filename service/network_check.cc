@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "service/find_guilty.h"
 #include "service/records.h"
 

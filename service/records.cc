@@ -1,7 +1,7 @@
 #include "service/records.h"
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/history.pb.h"
 #include "worker/convert.h"
 

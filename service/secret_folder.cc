@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "service/launcher.h"
 
 namespace diapason {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "db/history.h"
 #include "diapason/v1/history.pb.h"
 #include "diapason/v1/tuning.pb.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/history.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
 #include "service/model_store.h"

@@ -3,7 +3,7 @@
 #include <openssl/evp.h>
 
 #include "absl/strings/escaping.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/library_calls.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

@@ -1,7 +1,5 @@
 #include "service/tune_spec.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,7 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
+#include "base/host_name.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "db/text.h"
@@ -161,11 +160,6 @@ std::string LatencyKey(const std::string& network, const Partition& partition) {
     if (task.weight > 0) tasks.push_back(absl::StrCat(task.workload_key, "*", task.weight));
   std::sort(tasks.begin(), tasks.end());
   return absl::StrCat(network, "@", absl::Hex(Fnv1a(absl::StrJoin(tasks, ",")), absl::kZeroPad16));
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target_text) {

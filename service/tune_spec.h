@@ -107,6 +107,5 @@ std::string LatencyKey(const std::string& network, const Partition& partition);
 
 // "resnet-18", or a file's name without folder and ".onnx".
 std::string NetworkName(const std::string& model);
-std::string HostName();
 
 }  // namespace diapason

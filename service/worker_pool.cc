@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/log.h"
 
 namespace diapason {

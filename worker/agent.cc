@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/tensor/check.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/host_name.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
 #include "worker/convert.h"
@@ -26,17 +28,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kCallTimeout{10000};
 constexpr std::chrono::milliseconds kLeaseWait{20000};
 constexpr int kOutcomesPerReport = 128;
-
-std::string HostName() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
-int64_t UnixNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 void NoteSandbox(const Sandbox& sandbox) {
   std::vector<std::pair<std::string, std::string>> fields = {{"in_force", sandbox.Describe()}};
@@ -251,7 +242,7 @@ void WorkerAgent::Impl::Begin(const v1::LeaseGrant& grant) {
   if (device == devices.end()) return;  // of a session before: the lease will expire
   uint64_t lease = grant.lease();
   int index = static_cast<int>(device - devices.begin());
-  const Held held{0, index, UnixNanos(), grant.job(), grant.request().id()};
+  const Held held{0, index, absl::GetCurrentTimeNanos(), grant.job(), grant.request().id()};
   {
     std::lock_guard lock(mutex_);
     if (!held_.try_emplace(lease, held).second) return;  // told twice

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/log.h"
 
 namespace diapason {

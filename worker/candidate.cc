@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "compiler/runtime/measure.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/compare.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/serialize.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/measure.grpc.pb.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"

@@ -1,7 +1,7 @@
 #include <memory>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/agent.h"
 #include "worker/client.h"
 #include "worker/tracker_server.h"

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "worker/channel.h"
 #include "worker/worker_pages.h"

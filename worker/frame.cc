@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

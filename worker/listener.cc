@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/log.h"
 #include "worker/log_pacer.h"
 

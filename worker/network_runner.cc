@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/build_package.h"
 #include "compiler/build/measure_latency.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/program.h"
 #include "diapason/v1/process.pb.h"
 #include "worker/convert.h"

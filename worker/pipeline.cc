@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/convert.h"
 #include "worker/host_memory.h"
 #include "worker/pipeline_impl.h"

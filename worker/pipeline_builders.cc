@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "worker/convert.h"
 #include "worker/pipeline_impl.h"
 
@@ -19,7 +20,7 @@ void Pipeline::Impl::BeginBuilds(Instant now) {
     place->timeout = Timeout(request.build_timeout_seconds(), options_.build_timeout_seconds);
     place->stage = MeasureStage::kInstantiate;
     v1::StageTimes& times = *task.job->result.mutable_times();
-    if (task.naive == nullptr && times.build_started_at() == 0) times.set_build_started_at(UnixNanos());
+    if (task.naive == nullptr && times.build_started_at() == 0) times.set_build_started_at(absl::GetCurrentTimeNanos());
     v1::ProcessMessage message;
     v1::BuildJob& build = *message.mutable_build();
     build = BuildJobOf(task);
@@ -109,7 +110,7 @@ void Pipeline::Impl::TakeBuilt(const BuildTask& task, const BuiltProgram& built)
 // What was known was never begun.
 void Pipeline::Impl::NoteBuilt(Job& job) {
   v1::StageTimes& times = *job.result.mutable_times();
-  times.set_build_ended_at(UnixNanos());
+  times.set_build_ended_at(absl::GetCurrentTimeNanos());
   if (times.build_started_at() == 0) times.set_build_started_at(times.build_ended_at());
 }
 
@@ -134,7 +135,7 @@ void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureSta
   if (task.network_task >= 0 && kind != ErrorKind::kInstantiation)
     return Fail(task.job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
   if (task.naive == nullptr) {
-    task.job->result.mutable_times()->set_build_ended_at(UnixNanos());
+    task.job->result.mutable_times()->set_build_ended_at(absl::GetCurrentTimeNanos());
     return Fail(task.job, kind, stage, task.of_network() ? "task " + NetworkTaskName(task) + ": " + text : text);
   }
   // A reference that cannot be had says nothing of the candidates; the next one to ask has it tried again.

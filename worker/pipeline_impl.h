@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "compiler/runtime/outcome.h"
 #include "compiler/tensor/target.h"
 #include "diapason/v1/process.pb.h"
@@ -228,11 +229,6 @@ class Pipeline::Impl {
   int quiet_holders_ = 0;
   v1::WorkerStatistics counts_;  // what is counted and not computed
 };
-// Instants in results.
-inline int64_t UnixNanos() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // "3 s", for error texts.
 std::string SecondsText(double seconds);

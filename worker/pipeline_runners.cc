@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "worker/convert.h"
 #include "worker/pipeline_impl.h"
 
@@ -52,7 +53,7 @@ void Pipeline::Impl::BeginRuns(Instant now) {
 void Pipeline::Impl::BeginRun(RunnerPlace& place, JobPtr job, Instant now) {
   place.timeout = Timeout(job->request.run_timeout_seconds(), options_.run_timeout_seconds);
   place.stage = MeasureStage::kLoad;
-  job->result.mutable_times()->set_run_started_at(UnixNanos());
+  job->result.mutable_times()->set_run_started_at(absl::GetCurrentTimeNanos());
   v1::ProcessMessage message;
   v1::RunJob& run = *message.mutable_run();
   run.set_workload(job->request.workload());
@@ -127,7 +128,7 @@ void Pipeline::Impl::OnRan(RunnerPlace& place, v1::RunReply& reply, Instant now)
   CountRun(place, reply.has_error());
   AddStages(reply.stages(), *counts_.mutable_run_stages());
   if (reply.device_lost()) Suspect(place, "the device was lost: " + reply.error().text(), now);
-  job->result.mutable_times()->set_run_ended_at(UnixNanos());
+  job->result.mutable_times()->set_run_ended_at(absl::GetCurrentTimeNanos());
   if (job->finished) return;
   if (reply.has_verification()) *job->result.mutable_verification() = std::move(*reply.mutable_verification());
   if (reply.has_clocks()) *job->result.mutable_on()->mutable_clocks() = reply.clocks();
@@ -158,7 +159,7 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
   JobPtr job = std::exchange(place.job, nullptr);
   CountRun(place, true);
   if (loss.loss == LossKind::kDeadline) Suspect(place, "its runner did not answer and was killed", now);
-  job->result.mutable_times()->set_run_ended_at(UnixNanos());
+  job->result.mutable_times()->set_run_ended_at(absl::GetCurrentTimeNanos());
   bool loading = place.stage == MeasureStage::kLoad;
   if (loss.loss == LossKind::kCrash && loading && place.slot->jobs_before() > 0 && !job->load_retried) {
     job->load_retried = true;

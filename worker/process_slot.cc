@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/process.pb.h"
 
 namespace diapason {

@@ -12,7 +12,7 @@
 #include <mutex>
 #include <thread>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/grpc_status.h"
 
 namespace diapason {

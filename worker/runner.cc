@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/process.pb.h"
 #include "worker/candidate.h"
 #include "worker/child_process.h"

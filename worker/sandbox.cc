@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
 #include "base/environment.h"
-#include "compiler/tensor/check.h"
 #include "worker/child_process.h"
 #include "worker/scratch.h"
 

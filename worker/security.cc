@@ -12,7 +12,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/tokens.h"
 
 namespace diapason {

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/call_gate.h"
 #include "worker/channel.h"
 #include "worker/tls_credentials.h"

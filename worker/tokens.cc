@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "absl/strings/escaping.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/log.h"
 
 namespace diapason {

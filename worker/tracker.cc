@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
 #include "worker/convert.h"
 #include "worker/log.h"
 #include "worker/message_limits.h"
@@ -175,7 +176,7 @@ absl::Status Tracker::Impl::Submit(const v1::SubmitRequest& request) {
   std::set<std::string> classes;
   for (const v1::MeasureRequest& message : request.requests()) {
     if (!is_new(message)) continue;
-    RequestPtr entry = AddRequest(*queue, message, UnixNow());
+    RequestPtr entry = AddRequest(*queue, message, absl::GetCurrentTimeNanos());
     if (store_ != nullptr) store_->PutRequest(queue->id, message, entry->submitted_at);
     Join(entry);
     if (entry->parked || TakeRecent(entry)) continue;
@@ -193,7 +194,7 @@ Tracker::Impl::RequestPtr Tracker::Impl::AddRequest(Queue& queue, const v1::Meas
   entry->queue = &queue;
   entry->device_class = ClassOf(message.target(), message.device_model());
   entry->submitted_at = submitted_at;
-  entry->submitted = Now() - std::chrono::nanoseconds(std::max<int64_t>(0, UnixNow() - submitted_at));
+  entry->submitted = Now() - std::chrono::nanoseconds(std::max<int64_t>(0, absl::GetCurrentTimeNanos() - submitted_at));
   if (message.queue_timeout_seconds() > 0) {
     entry->give_up = entry->submitted + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
                                             std::min(message.queue_timeout_seconds(), 1e8)));

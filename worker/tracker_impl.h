@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "worker/id_set.h"
 #include "worker/log.h"
 #include "worker/tracker.h"
@@ -46,8 +47,7 @@ class Tracker::Impl {
     last_look_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
     next_lease_ = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-            .count());
+        absl::GetCurrentTimeNanos());
     incarnation_ = next_lease_ ^ (uint64_t{random_()} << 32);
   }
 
@@ -355,12 +355,6 @@ class Tracker::Impl {
 
 inline double SecondsBetween(TrackerOptions::Clock::time_point a, TrackerOptions::Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
-}
-
-// Unix nanoseconds.
-inline int64_t UnixNow() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 inline std::string KindOfTarget(const std::string& target) { return target.substr(0, target.find(' ')); }

@@ -1,7 +1,8 @@
 // What is written to the store, and how a tracker goes on from it.
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
 #include "worker/log.h"
 #include "worker/tracker_impl.h"
 
@@ -142,7 +143,7 @@ absl::Status Tracker::Impl::Restore() {
     *session.status.mutable_states() = stored.message.states();
     for (const v1::DeviceStatus& device : stored.message.states())
       SetDeviceState(session, device.device(), device.state());
-    session.batch = static_cast<uint64_t>(UnixNow());  // above all that it had
+    session.batch = static_cast<uint64_t>(absl::GetCurrentTimeNanos());  // above all that it had
   }
   for (const TrackerState::Lease& stored : state.leases) {
     next_lease_ = std::max(next_lease_, stored.id + 1);

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/measure.pb.h"
 #include "diapason/v1/tracker.pb.h"
 #include "worker/call_gate.h"

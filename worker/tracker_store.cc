@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "db/sqlite.h"
 
 namespace diapason {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "worker/convert.h"
 #include "worker/log.h"
 #include "worker/outcome_check.h"

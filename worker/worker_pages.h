@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/tracker.pb.h"
 
 namespace diapason {

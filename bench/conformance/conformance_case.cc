@@ -17,12 +17,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/dims.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/onnx/tensor.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/check.h"
 #include "compiler/runtime/measure.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/latency_model.h"
 #include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
 #include "compiler/build/package_format.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 
 namespace diapason {

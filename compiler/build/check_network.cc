@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
 #include "compiler/build/random_inputs.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/build/open_package.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/thread_pool.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <map>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

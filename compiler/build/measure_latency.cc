@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "compiler/runtime/measure.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/fill.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/program.pb.h"
 

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/build/memory_plan.h"
 #include "compiler/build/package_files.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/library_calls.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

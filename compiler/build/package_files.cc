@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "nlohmann/json.hpp"
 
 namespace diapason {

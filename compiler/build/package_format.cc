@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/build/memory_plan.h"
-#include "compiler/tensor/check.h"
 #include "nlohmann/json.hpp"
 
 namespace diapason {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "compiler/codegen/c_vectors.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/codegen/slots.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

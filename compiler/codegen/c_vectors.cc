@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "compiler/codegen/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

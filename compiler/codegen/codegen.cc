@@ -1,10 +1,10 @@
 #include "compiler/codegen/codegen.h"
 
+#include "base/check.h"
 #include "compiler/codegen/c_printer.h"
 #include "compiler/codegen/cluster_passes.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/gpu_printer.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -13,12 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/environment.h"
 #include "base/run_program.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/object_cache.h"
 #include "compiler/codegen/temporary.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/codegen/compile.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

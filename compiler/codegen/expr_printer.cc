@@ -7,8 +7,8 @@
 #include <functional>
 #include <limits>
 
+#include "base/check.h"
 #include "compiler/codegen/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

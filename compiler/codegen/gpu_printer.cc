@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
 #include "compiler/codegen/passes.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {

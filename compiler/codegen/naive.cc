@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/check.h"
 #include "compiler/codegen/compile.h"
-#include "compiler/tensor/check.h"
 
 // This file prints expressions by itself, on purpose: it shares nothing with the printers that it is there to check.
 namespace diapason {

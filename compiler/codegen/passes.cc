@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "compiler/codegen/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

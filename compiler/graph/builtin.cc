@@ -6,9 +6,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "base/nearest.h"
 #include "compiler/graph/builtin_networks.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

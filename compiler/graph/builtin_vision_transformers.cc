@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/builtin_layers.h"
 #include "compiler/graph/builtin_networks.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_table.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

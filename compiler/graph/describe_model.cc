@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/input_shapes.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/read_model.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

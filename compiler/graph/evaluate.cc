@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/interpret.h"
 
 namespace diapason {

@@ -2,10 +2,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/onnx/import.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/rank.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

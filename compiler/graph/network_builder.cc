@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 

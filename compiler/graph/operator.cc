@@ -1,7 +1,7 @@
 #include "compiler/graph/operator.h"
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 

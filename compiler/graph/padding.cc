@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/padding_values.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/value_range.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/grouping.h"
 #include "compiler/graph/subgraph_dag.h"
 #include "compiler/graph/task_name.h"
 #include "compiler/graph/task_table.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

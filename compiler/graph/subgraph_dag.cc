@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

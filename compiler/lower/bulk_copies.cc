@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/lower/nest.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

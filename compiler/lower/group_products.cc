@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/lower/fragments.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/check.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/state.h"
 #include "compiler/schedule/view.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {

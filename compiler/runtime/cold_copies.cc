@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/thread_pool.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

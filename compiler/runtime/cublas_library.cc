@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/library_open.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/cuda_library.h"
 #include "compiler/runtime/launch_paths.h"
 #include "compiler/runtime/library_calls.h"
 #include "compiler/runtime/nvml.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "compiler/runtime/cpu_device.h"
 #include "compiler/runtime/cuda_device.h"
 #include "compiler/runtime/opencl_device.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

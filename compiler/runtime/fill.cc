@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/compare.h"
 
 namespace diapason {

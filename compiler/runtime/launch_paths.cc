@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

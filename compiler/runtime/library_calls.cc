@@ -10,10 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/runtime/cublas_library.h"
 #include "compiler/runtime/cudnn_library.h"
 #include "compiler/runtime/library_open.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/runtime/cold_copies.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

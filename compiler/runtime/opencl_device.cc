@@ -9,8 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/runtime/opencl_library.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

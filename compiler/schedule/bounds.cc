@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/library_gemm.h"
 #include "compiler/schedule/library_parts.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {

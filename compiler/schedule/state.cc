@@ -4,8 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/library.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/tree_size.h"
 
 namespace diapason {

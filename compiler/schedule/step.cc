@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "diapason/v1/program.pb.h"
 
 namespace diapason {

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/library_parts.h"
 #include "compiler/schedule/view_parts.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {

@@ -1,9 +1,9 @@
 #include "compiler/schedule/view_strassen.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/view_gemm.h"
 #include "compiler/schedule/view_parts.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {

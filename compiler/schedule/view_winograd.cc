@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/view_parts.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/simplify.h"
 
 namespace diapason {

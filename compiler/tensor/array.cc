@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <set>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -1,4 +1,4 @@
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/compute_dag.h"
 
 namespace diapason {

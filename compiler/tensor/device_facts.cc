@@ -13,7 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {

@@ -1,6 +1,6 @@
 #include "compiler/tensor/dtype.h"
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 
 namespace diapason {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/check.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

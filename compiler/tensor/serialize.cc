@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "absl/strings/str_cat.h"
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/tree_size.h"
 #include "diapason/v1/program.pb.h"
 #include "google/protobuf/io/coded_stream.h"

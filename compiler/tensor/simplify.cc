@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "compiler/tensor/check.h"
+#include "base/check.h"
 #include "compiler/tensor/simplify/simplifier.h"
 
 namespace diapason {

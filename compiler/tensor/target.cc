@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/nearest.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

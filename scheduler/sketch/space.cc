@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/schedule/view.h"
 #include "compiler/schedule/view_strassen.h"
-#include "compiler/tensor/check.h"
 #include "scheduler/sketch/library_space.h"
 #include "scheduler/sketch/rule.h"
 #include "scheduler/sketch/sketch_space.h"

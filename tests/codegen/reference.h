@@ -19,9 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/lower/stmt.h"
 #include "compiler/tensor/array.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::testing {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/naive.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/serialize.h"
 #include "diapason/v1/process.pb.h"
 #include "tests/paths.h"

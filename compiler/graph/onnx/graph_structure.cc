@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/printable.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

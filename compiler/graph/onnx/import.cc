@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/graph_structure.h"
 #include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/inline_functions.h"
@@ -16,7 +17,6 @@
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/read_model.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/input_shapes.h"
@@ -12,7 +13,6 @@
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/rank.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

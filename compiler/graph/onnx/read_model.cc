@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
-#include "compiler/tensor/check.h"
 #include "google/protobuf/stubs/logging.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "onnx/onnx_pb.h"

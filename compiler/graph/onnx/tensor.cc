@@ -13,11 +13,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/open_beneath.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/onnx/tensor_proto.h"
 #include "compiler/graph/rank.h"
-#include "compiler/tensor/check.h"
 #include "google/protobuf/stubs/logging.h"
 #include "onnx/onnx_pb.h"
 

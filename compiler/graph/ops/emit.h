@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/expr.h"
 

@@ -5,10 +5,10 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

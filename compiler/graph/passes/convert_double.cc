@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/printable.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -6,10 +6,10 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 
+#include "base/check.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 
+#include "base/check.h"
 #include "compiler/graph/evaluate.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

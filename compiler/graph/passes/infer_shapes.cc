@@ -1,6 +1,6 @@
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

@@ -5,9 +5,9 @@
 #include <tuple>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

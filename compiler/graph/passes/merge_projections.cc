@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "compiler/graph/operator.h"
 #include "compiler/graph/passes.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

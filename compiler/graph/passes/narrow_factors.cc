@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/constants.h"
 #include "compiler/graph/passes/quantized.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 namespace {

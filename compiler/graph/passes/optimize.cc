@@ -1,7 +1,7 @@
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/passes.h"
 #include "compiler/graph/passes/quantized.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason {
 

@@ -2,8 +2,8 @@
 
 #include <sstream>
 
+#include "base/check.h"
 #include "compiler/graph/onnx/import.h"
-#include "compiler/tensor/check.h"
 #include "onnx/onnx_pb.h"
 
 namespace diapason {

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/codegen/naive.h"
 #include "compiler/runtime/executable.h"
 #include "compiler/runtime/fill.h"
-#include "compiler/tensor/check.h"
 #include "compiler/tensor/compare.h"
 #include "compiler/tensor/interpret.h"
 

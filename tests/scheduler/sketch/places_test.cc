@@ -5,10 +5,10 @@
 #include <cstring>
 #include <memory>
 
+#include "base/check.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/executable.h"
-#include "compiler/tensor/check.h"
 #include "scheduler/space.h"
 #include "tests/paths.h"
 #include "tests/scheduler/sketch/dags.h"

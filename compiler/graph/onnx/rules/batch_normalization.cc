@@ -1,6 +1,6 @@
 // Batch normalisation at inference.
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,8 +1,8 @@
 // Conversion of the element type.
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/tensor_proto.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,8 +1,8 @@
 // Limits: attributes before opset 11, inputs from there on.
 #include <limits>
 
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

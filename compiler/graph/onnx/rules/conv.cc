@@ -1,10 +1,10 @@
 // Convolution, and its transpose, over one to three dimensions.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/rules/window.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,6 +1,6 @@
 // Dropout: nothing happens at inference.
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,9 +1,9 @@
 // Operators on elements, with numpy broadcasting: those that differ from ours in name and attributes only, and what is
 // composed of a few of ours.
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,9 +1,9 @@
 // Operators of ONNX Runtime's own domain that its optimisers and converters write for what are several of ONNX's.
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/rules/window.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,6 +1,6 @@
 // Products of matrices.
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

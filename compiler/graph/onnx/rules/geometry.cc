@@ -2,10 +2,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 #include "compiler/graph/onnx/rules/window.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,8 +1,8 @@
 // Padding: attributes before opset 11, inputs from there on.
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

@@ -1,7 +1,7 @@
 // Reductions over axes. Those of ReduceSum are an input from opset 13 on, those of the others from opset 18 on.
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

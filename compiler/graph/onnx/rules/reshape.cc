@@ -1,8 +1,8 @@
 // Other shapes and orders of the same elements. Shapes and axes must be known.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

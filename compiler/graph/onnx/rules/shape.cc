@@ -1,8 +1,8 @@
 // Shapes as tensors: known while importing, since shapes are static.
 #include <algorithm>
 
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {

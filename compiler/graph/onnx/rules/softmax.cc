@@ -1,7 +1,7 @@
 // Softmax and its logarithm. Before opset 13 over all axes from `axis` on, as one; from there on over one axis.
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "compiler/graph/onnx/rules/rules.h"
-#include "compiler/tensor/check.h"
 
 namespace diapason::onnx_rules {
 namespace {
