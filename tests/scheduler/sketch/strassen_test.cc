@@ -55,7 +55,7 @@ TEST(Strassen, IsNoDefault) {
   const Target target = Target::Parse("cpu").value();
   DeviceFacts facts = DefaultFacts(target);
   facts.bandwidth = 1e30;
-  const auto task = TaskSpace::Create(testing::Product(1024, 1024, 1024), target, facts).value();
+  const auto task = TaskSpace::Create(testing::Product(2048, 2048, 2048), target, facts).value();
   double plain = INFINITY, mixed = INFINITY;
   for (int i = 0; i < task->size(); ++i) {
     Metrics metrics;
