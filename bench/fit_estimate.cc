@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "bench/history_samples.h"
 #include "compiler/tensor/serialize.h"
@@ -32,7 +31,6 @@ struct TimedCandidate {
 };
 
 struct FitTask {
-  std::string name;
   std::unique_ptr<TaskSpace> space;
   std::vector<TimedCandidate> candidates;
 };
@@ -46,7 +44,7 @@ absl::StatusOr<std::vector<FitTask>> Load(const std::string& path, const Target&
   for (const NetworkTask& one : linked) {
     if (std::find(seen.begin(), seen.end(), one.workload_key) != seen.end()) continue;
     seen.push_back(one.workload_key);
-    FitTask task{one.task_name, nullptr, {}};
+    FitTask task;
     ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(one.workload));
     ASSIGN_OR_RETURN(task.space, TaskSpace::Create(dag, target, DefaultFacts(target)));
     for (const auto& device : info.devices) {
@@ -71,7 +69,7 @@ struct Fit {
 
 // Of the tasks whose place divided by four leaves `left_out`, or of all others.
 Fit Judge(const std::vector<FitTask>& tasks, bool left_out) {
-  double within = 0, weights = 0, all = 0, all_squares = 0, all_weights = 0, right = 0, pairs = 0, best = 0, count = 0;
+  double within = 0, over_all = 0, right = 0, pairs = 0, best = 0, count = 0;
   for (size_t t = 0; t < tasks.size(); ++t) {
     if ((t % 4 == 3) != left_out) continue;
     const FitTask& task = tasks[t];
@@ -92,10 +90,7 @@ Fit Judge(const std::vector<FitTask>& tasks, bool left_out) {
     double squares = 0;
     for (size_t i = 0; i < residuals.size(); ++i) squares += weight[i] * (residuals[i] - mean) * (residuals[i] - mean);
     within += squares / sum;
-    weights += 1;
-    all += mean;
-    all_squares += mean * mean;
-    all_weights += 1;
+    over_all += mean * mean;
     size_t chosen = 0;
     for (size_t i = 0; i < estimates.size(); ++i) {
       if (estimates[i] < estimates[chosen]) chosen = i;
@@ -108,7 +103,7 @@ Fit Judge(const std::vector<FitTask>& tasks, bool left_out) {
     best += fastest / task.candidates[chosen].seconds;
     count += 1;
   }
-  return {std::sqrt(within / weights), std::sqrt(all_squares / all_weights), right / std::max(1.0, pairs), best / count};
+  return {std::sqrt(within / count), std::sqrt(over_all / count), right / std::max(1.0, pairs), best / count};
 }
 
 struct Cost {
@@ -119,10 +114,9 @@ struct Cost {
 constexpr Cost kCosts[] = {
     {"core_overlap", &CpuCosts::core_overlap, 0, 1},      {"memory_overlap", &CpuCosts::memory_overlap, 0, 1},
     {"l1_bytes", &CpuCosts::l1_bytes, 4, 128},            {"l2_bytes", &CpuCosts::l2_bytes, 1, 64},
-    {"pass_cycles", &CpuCosts::pass_cycles, 0, 30},
-    {"spill_loads", &CpuCosts::spill_loads, 0, 20},       {"scalar_cycles", &CpuCosts::scalar_cycles, 0.1, 20},
-    {"latency", &CpuCosts::latency, 1, 12},               {"guard", &CpuCosts::guard, 0, 60},
-    {"kernel_seconds", &CpuCosts::kernel_seconds, 1e-6, 2e-5},
+    {"pass_cycles", &CpuCosts::pass_cycles, 0, 30},       {"spill_loads", &CpuCosts::spill_loads, 0, 20},
+    {"scalar_cycles", &CpuCosts::scalar_cycles, 0.1, 20}, {"latency", &CpuCosts::latency, 1, 12},
+    {"guard", &CpuCosts::guard, 0, 60},                   {"kernel_seconds", &CpuCosts::kernel_seconds, 1e-6, 2e-5},
 };
 
 void Print(const char* what, const std::vector<FitTask>& tasks) {

@@ -3,8 +3,8 @@
 
 namespace diapason {
 
-// The first two are a choice among eight pairs by what default schedules of four networks then take, end to end (docs/lab-notes.md,
-// 2026-11-23). bench/fit_estimate says how well all of them fit what a history holds, and which would fit better.
+// bench/fit_estimate says how well these fit what a history holds, and which would fit better; docs/lab-notes.md has how the first two were
+// chosen.
 struct CpuCosts {
   double core_overlap = 0.1;      // share of the shorter of arithmetic and loads of a stage that is not hidden behind the longer one
   double memory_overlap = 0.1;    // the same of what caches take to bring operands, beside these two
