@@ -3,9 +3,10 @@
 //
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
-// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name. Each line names a sketch and values of holes, the
-// others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are empty or begin with # are skipped. Prints a line for each:
-// microseconds (median), largest relative error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
+// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name. Each line names a
+// sketch and values of holes, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are
+// empty or begin with # are skipped. Prints a line for each: microseconds (median), largest relative error, shared bytes, registers, spilled
+// bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -106,23 +107,24 @@ absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Progra
   return executable;
 }
 
-absl::StatusOr<std::vector<float>> Output(Device& device, Executable& executable, const ComputeDag& dag) {
+absl::StatusOr<Array> Output(Device& device, Executable& executable, const ComputeDag& dag) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan, executable.MakePlan());
   RETURN_IF_ERROR(plan->Run());
   const int id = dag.outputs()[0];
-  std::vector<float> values(dag.stage(id).elements());
-  RETURN_IF_ERROR(device.CopyOut(values.data(), *executable.buffer(executable.BufferOfStage(id)),
-                                 static_cast<int64_t>(values.size() * sizeof(float))));
+  Array values(dag.stage(id).dtype, dag.stage(id).shape());
+  RETURN_IF_ERROR(device.CopyOut(values.data.data(), *executable.buffer(executable.BufferOfStage(id)),
+                                 static_cast<int64_t>(values.data.size())));
   return values;
 }
 
-absl::Status Measure(Device& device, const ComputeDag& dag, const std::vector<float>& expected, const Line& line) {
+absl::Status Measure(Device& device, const ComputeDag& dag, const Array& expected, const Line& line) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(device, line.program, dag));
-  ASSIGN_OR_RETURN(const std::vector<float> got, Output(device, *executable, dag));
+  ASSIGN_OR_RETURN(const Array got, Output(device, *executable, dag));
   double largest = 1e-30, error = 0;
-  for (float value : expected) largest = std::max(largest, std::abs(static_cast<double>(value)));
-  for (size_t i = 0; i < got.size(); ++i)
-    error = std::isnan(got[i]) ? INFINITY : std::max(error, std::abs(static_cast<double>(got[i]) - expected[i]));
+  for (int64_t i = 0; i < got.elements(); ++i) {
+    largest = std::max(largest, std::abs(expected.at(i)));
+    error = std::isnan(got.at(i)) ? INFINITY : std::max(error, std::abs(got.at(i) - expected.at(i)));
+  }
   TimingOptions options;
   options.repeat = 5;
   ASSIGN_OR_RETURN(const Timing timing, MeasureExecutable(*executable, options));
@@ -143,7 +145,7 @@ absl::Status Run(const Arguments& arguments) {
 
   std::vector<Line> lines;
   for (std::string text; std::getline(std::cin, text);)
-    if (!text.empty() && text[0] != '#') lines.push_back({text, "", {}});
+    if (!text.empty() && text[0] != '#') lines.push_back({text, "", 0, {}});
   std::vector<std::thread> compilers;
   const size_t width = std::max(1u, std::thread::hardware_concurrency());
   for (size_t t = 0; t < width; ++t)
@@ -155,7 +157,7 @@ absl::Status Run(const Arguments& arguments) {
     });
   for (std::thread& compiler : compilers) compiler.join();
 
-  std::vector<float> expected;
+  Array expected;
   if (device.ok()) {
     ASSIGN_OR_RETURN(const Program naive, CompileNaive(task->dag, target));
     ASSIGN_OR_RETURN(const std::unique_ptr<Executable> executable, Prepare(**device, naive, task->dag));

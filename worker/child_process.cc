@@ -22,6 +22,7 @@
 #include <new>
 #include <thread>
 
+#include "absl/base/config.h"
 #include "base/environment.h"
 #include "base/process.h"
 
@@ -39,23 +40,34 @@ struct Member {
   bool dead;  // waits to be buried
 };
 
-// Processes of a session, from the sixth field of /proc/PID/stat; the fields follow the last ')'.
+struct ProcessStat {
+  char state = 0;
+  int session = 0;
+  unsigned flags = 0;  // PF_... of the kernel
+};
+
+// From /proc/PID/stat, whose fields follow the last ')'. Nothing: there is no such process.
+std::optional<ProcessStat> StatOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  const size_t end = line.rfind(')');
+  ProcessStat stat;
+  if (end == std::string::npos ||
+      std::sscanf(line.c_str() + end + 1, " %c %*d %*d %d %*d %*d %u", &stat.state, &stat.session, &stat.flags) != 3)
+    return std::nullopt;
+  return stat;
+}
+
 std::vector<Member> SessionMembers(pid_t session) {
   std::vector<Member> members;
   DIR* proc = opendir("/proc");
   if (proc == nullptr) return members;
   while (const dirent* entry = readdir(proc)) {
-    pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
-    if (pid <= 0) continue;
-    std::ifstream stat("/proc/" + std::string(entry->d_name) + "/stat");
-    std::string line;
-    if (!std::getline(stat, line)) continue;
-    size_t end = line.rfind(')');
-    if (end == std::string::npos) continue;
-    char state = 0;
-    int parent = 0, group = 0, its_session = 0;
-    if (std::sscanf(line.c_str() + end + 1, " %c %d %d %d", &state, &parent, &group, &its_session) != 4) continue;
-    if (its_session == session && pid != session) members.push_back({pid, state == 'Z' || state == 'X'});
+    const pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
+    if (pid <= 0 || pid == session) continue;
+    const std::optional<ProcessStat> stat = StatOf(pid);
+    if (stat.has_value() && stat->session == session) members.push_back({pid, stat->state == 'Z' || stat->state == 'X'});
   }
   closedir(proc);
   return members;
@@ -77,11 +89,19 @@ std::vector<pid_t> ChildrenOf(pid_t pid) {
 }
 
 bool IsStopped(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  if (!std::getline(stat, line)) return false;
-  size_t end = line.rfind(')');
-  return end != std::string::npos && end + 2 < line.size() && (line[end + 2] == 'T' || line[end + 2] == 't');
+  const std::optional<ProcessStat> stat = StatOf(pid);
+  return stat.has_value() && (stat->state == 'T' || stat->state == 't');
+}
+
+// Whether it executes a program of its own; until then it may run in the memory of its parent, which waits (vfork). Waits a moment for it.
+bool HasExecuted(pid_t pid) {
+  constexpr unsigned kNotExecuted = 0x40;  // PF_FORKNOEXEC, include/linux/sched.h
+  for (int look = 0; look < 20; ++look) {
+    const std::optional<ProcessStat> stat = StatOf(pid);
+    if (!stat.has_value() || (stat->flags & kNotExecuted) == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 // What a program ended with whose wrapper did so.
@@ -254,13 +274,15 @@ bool ChildProcess::stopped() const {
   return false;
 }
 
-// From the top, so that one that is stopped starts no more.
+// From the top, so that one that is stopped starts no more. But what the child has started and is no program yet: stopped there, it
+// would hold the child in vfork, where that cannot obey the signal that tells it of our death (base/process.h), and both would outlive us.
 void ChildProcess::Pause() {
   if (pauses_++ > 0 || wait_status_.has_value()) return;
   kill(pid_, SIGSTOP);
   paused_ = {pid_};
   for (size_t i = 0; i < paused_.size(); ++i) {
     for (pid_t child : ChildrenOf(paused_[i])) {
+      if (i == 0 && !wrapped_ && !HasExecuted(child)) continue;
       kill(child, SIGSTOP);
       paused_.push_back(child);
     }
@@ -323,7 +345,7 @@ void PrepareChildProcess(int socket) {
 
 void LimitMemory(int64_t bytes) {
   if (bytes <= 0) return;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
   return;  // they reserve terabytes of addresses
 #endif
   rlimit limit{static_cast<rlim_t>(bytes), static_cast<rlim_t>(bytes)};

@@ -11,6 +11,7 @@
 #include "diapason/history.h"
 #include "diapason/model.h"
 #include "diapason/tuner.h"
+#include "tests/paths.h"
 
 namespace diapason::api {
 namespace {
@@ -20,7 +21,7 @@ constexpr char kTarget[] = "cpu -num-cores=1";
 class Library : public testing::Test {
  protected:
   void SetUp() override {
-    SetProgram(DIAPASON_PROGRAM);  // this one reads no models
+    SetProgram(TEST_PATH(DIAPASON_PROGRAM));  // this one reads no models
     std::string name = testing::TempDir() + "/diapason_api_XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     folder_ = name;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "absl/base/config.h"
 #include "base/environment.h"
 #include "tests/attacks/attack_fixture.h"
 #include "worker/child_process.h"
@@ -315,7 +316,7 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
     EXPECT_THAT(environment, HasSubstr("WANTED=wanted"));
     EXPECT_THAT(environment, Not(HasSubstr("secret-of-the-environment")));
     EXPECT_THAT(environment, Not(HasSubstr("LD_PRELOAD")));
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which reserve terabytes of addresses
+#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // which reserve terabytes of addresses
     // Half of the host's memory, a limit that a process puts on itself when it begins.
     std::string limits;
     EXPECT_TRUE(WaitFor([&] {

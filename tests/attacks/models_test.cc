@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "absl/base/config.h"
 #include "compiler/tensor/target.h"
 #include "diapason/v1/tracker.grpc.pb.h"
 #include "diapason/v1/tuning.grpc.pb.h"
@@ -120,7 +121,7 @@ TEST_F(ModelAttack, SquaresOfSquares) {
                     })));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than any limit
+#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // they reserve more than any limit
 TEST_F(ModelAttack, AFewBytesThatAskForAllMemory) {
   ModelBuilder model(13);
   model.Input("x", {int64_t{1}});

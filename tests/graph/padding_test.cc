@@ -273,7 +273,7 @@ TEST(Padding, ZeroTimesInfinityIsNoZero) {
   }
   for (const auto& [how, sum] : std::map<std::string, std::string>{{"reciprocal", "6"}, {"log", "8"}, {"exp", "6"}, {"normalised", "7"}}) {
     SCOPED_TRACE(how);
-    EXPECT_EQ(WhyNot([&](int64_t n) { return MaskedSum(n, how); }, kSequence),
+    EXPECT_EQ(WhyNot([&, how = how](int64_t n) { return MaskedSum(n, how); }, kSequence),
               "node 'reduce_sum_" + sum + "' (reduce_sum) combines values along 'seq', those of padding included");
   }
 }

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "absl/base/config.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/tensor/serialize.h"
 
@@ -67,7 +68,7 @@ TEST(ImportModel, ErrorsAreThoseOfTheImport) {
   EXPECT_EQ(ImportModel({"no/such.onnx", {}, {}, false, nullptr}).status(), LoadOptimized("no/such.onnx", {}).status());
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than any limit
+#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // they reserve more than any limit
 TEST(ImportModel, MemoryIsLimited) {
   ImportLimits limits;
   limits.memory_bytes = int64_t{256} << 20;

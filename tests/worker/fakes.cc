@@ -1,7 +1,9 @@
 #include "tests/worker/fakes.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -18,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/process.h"
 #include "compiler/codegen/naive.h"
 
 namespace diapason {
@@ -331,6 +334,18 @@ absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target) {
     return absl::UnavailableError("the device opens only outside");
   g_may_be_sick = target.device == 6;
   return std::make_unique<FakeDevice>();
+}
+
+int StartSlowly(const char* fifo) {
+  DieWithParentAndGroups();
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, fifo, O_WRONLY, 0);
+  char name[] = "sleep", seconds[] = "60";
+  char* argv[] = {name, seconds, nullptr};
+  pid_t pid = 0;
+  if (posix_spawn(&pid, "/bin/sleep", &actions, nullptr, argv, environ) != 0) return 1;
+  while (true) pause();
 }
 
 }  // namespace diapason

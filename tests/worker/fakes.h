@@ -33,4 +33,7 @@ std::unique_ptr<Toolchain> MakeStrayingToolchain();
 // (connect to $DIAPASON_FAKE_PORT of this host), "processes" (signal $DIAPASON_FAKE_PID).
 absl::StatusOr<std::unique_ptr<Device>> OpenFakeDevice(const Target& target);
 
+// As a builder does that starts a compiler, which executes only when the FIFO at this path has a reader. Returns an exit status.
+int StartSlowly(const char* fifo);
+
 }  // namespace diapason

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   if (command == "internal-runner" && argc > 5) {
     return diapason::RunnerMain(diapason::kChildSocket, diapason::Target::Parse(argv[5]).value());
   }
+  if (command == "slow-to-execute" && argc > 2) return diapason::StartSlowly(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

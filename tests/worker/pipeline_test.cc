@@ -12,6 +12,7 @@
 #include <iterator>
 #include <thread>
 
+#include "absl/base/config.h"
 #include "diapason/v1/tracker.pb.h"
 #include "tests/worker/testing.h"
 
@@ -149,7 +150,7 @@ TEST_F(PipelineTest, ReportsExceptionsWithTheirText) {
   ExpectWorks();
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than any limit
+#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // they reserve more than any limit
 TEST_F(PipelineTest, LimitsMemory) {
   PipelineOptions options = FakeOptions(folder_);
   options.builder_memory_bytes = options.runner_memory_bytes = int64_t{1} << 30;
