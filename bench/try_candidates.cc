@@ -173,6 +173,7 @@ absl::Status Run(const Arguments& arguments) {
       std::printf("[%d x %d, %d shared", static_cast<int>(kernel.grid[0]), static_cast<int>(kernel.block[0]),
                   static_cast<int>(kernel.shared_bytes));
       if (k < program.registers.size()) std::printf(", %d registers, %d spilled", program.registers[k], program.spill_bytes[k]);
+      if (k < program.serialized.size() && program.serialized[k]) std::printf(", products that wait for each other");
       std::printf("] ");
     }
     std::printf("analytic %.3f us ", lines[i].analytic * 1e6);

@@ -9,7 +9,7 @@
 
 namespace diapason {
 
-// Fills binary, compiler, registers and spill_bytes of a program whose target, kernels and source are set. Errors as
+// Fills binary, compiler, registers, spill_bytes and serialized of a program whose target, kernels and source are set. Errors as
 // CompileProgram; the program is then unchanged. Safe from several threads.
 absl::Status CompileSource(Program& program, double timeout_seconds);
 

@@ -121,21 +121,25 @@ std::vector<std::string> Options(const Nvrtc& nvrtc, const std::string& arch) {
 
 struct Usage {
   int registers = 0, spill_bytes = 0;
+  bool serialized = false;
 };
 
 // What ptxas -v says of each kernel:
 //   ptxas info    : Compiling entry function 'gemm' for 'sm_90'
 //   ptxas         .     0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+//   ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ... in the function 'gemm'
 //   ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
 std::map<std::string, Usage> ReadUsage(const std::string& log) {
   std::map<std::string, Usage> usage;
   Usage* kernel = nullptr;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
-    constexpr char kEntry[] = "entry function '", kUsed[] = ": Used ", kFrame[] = "bytes stack frame, ";
+    constexpr char kEntry[] = "entry function '", kUsed[] = ": Used ", kFrame[] = "bytes stack frame, ", kFunction[] = "in the function '";
+    const auto quoted = [&](size_t at) { return line.substr(at, line.find('\'', at) - at); };
     if (size_t at = line.find(kEntry); at != std::string::npos) {
-      at += sizeof kEntry - 1;
-      kernel = &usage[line.substr(at, line.find('\'', at) - at)];
+      kernel = &usage[quoted(at + sizeof kEntry - 1)];
+    } else if (at = line.find(kFunction); at != std::string::npos && line.find("instructions are serialized") != std::string::npos) {
+      usage[quoted(at + sizeof kFunction - 1)].serialized = true;
     } else if (kernel == nullptr) {
       continue;
     } else if (at = line.find(kFrame); at != std::string::npos) {
@@ -160,11 +164,13 @@ absl::Status CompileOnce(const Nvrtc& nvrtc, Program& program) {
   const std::map<std::string, Usage> usage = ReadUsage(compilation.Log());
   program.registers.clear();
   program.spill_bytes.clear();
+  program.serialized.clear();
   for (const Kernel& kernel : program.kernels) {
     auto it = usage.find(kernel.name);
     if (it == usage.end()) continue;
     program.registers.push_back(it->second.registers);
     program.spill_bytes.push_back(it->second.spill_bytes);
+    program.serialized.push_back(it->second.serialized);
   }
   return absl::OkStatus();
 }

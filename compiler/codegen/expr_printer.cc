@@ -199,12 +199,12 @@ constexpr Helper kHelpers[] = {
      "  const float4 v = *(const float4*)from;\n"
      "  *(uint4*)to = make_uint4(small_part(v.x), small_part(v.y), small_part(v.z), small_part(v.w));\n"
      "}"},
-    // Core matrices of 8 x 16 bytes for wgmma, those of the next columns 128 bytes on.
+    // A descriptor for wgmma: where the first core matrix lies, and what is said of the others.
     {"core_matrices", nullptr, nullptr,
-     "{T} unsigned long long core_matrices(const void* first, unsigned stride) {\n"
-     "  const unsigned at = (unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff;\n"
-     "  return at | (unsigned long long)(stride >> 4) << 16 | 8ull << 32;\n"
+     "{T} unsigned long long core_matrices(const void* first, unsigned long long layout) {\n"
+     "  return layout | ((unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff);\n"
      "}"},
+    {"swizzled", nullptr, nullptr, "template <int shift, int mask> {T} int swizzled(int i) { return i ^ (i >> shift & mask); }"},
     {"group_begin", nullptr, nullptr, "{T} void group_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }"},
     {"group_commit", nullptr, nullptr, "{T} void group_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }"},
     {"group_wait", nullptr, nullptr,

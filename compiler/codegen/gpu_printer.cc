@@ -56,6 +56,7 @@ void CollectShared(const Stmt& stmt, std::map<int, BufferDecl>& out) {
 struct SharedLayout {
   std::vector<std::pair<BufferDecl, int64_t>> offsets;
   int64_t bytes = 0;
+  int64_t alignment = 128;
   bool overlaid = false;  // buffers share their places: they are parts of one array
 };
 
@@ -70,9 +71,14 @@ SharedLayout LayOut(const Stmt& body) {
     layout.offsets.emplace_back(decl, offset);
     *bytes = offset + decl.elements * BytesOf(decl.dtype);
     layout.overlaid |= decl.overlay;
+    layout.alignment = std::max(layout.alignment, alignment);
   };
+  // Swizzled buffers, whose sizes are multiples of their alignments, come first, so that nothing is lost between buffers.
+  for (const int swizzle : {128, 64, 32})
+    for (const auto& [id, decl] : buffers)
+      if (decl.swizzle == swizzle) place(decl, &end);
   for (const auto& [id, decl] : buffers)
-    if (!decl.apart) place(decl, decl.overlay ? &overlay_end : &end);
+    if (!decl.apart && decl.swizzle == 0) place(decl, decl.overlay ? &overlay_end : &end);
   layout.bytes = std::max(end, overlay_end);
   for (const auto& [id, decl] : buffers)
     if (decl.apart) place(decl, &layout.bytes);
@@ -125,6 +131,13 @@ class GpuKernelPrinter : public ExprPrinter {
   }
   const std::string& NameOf(int buffer) const { return buffer_names_.at(buffer); }
 
+  // An index as a term of a sum.
+  std::string PlaceText(const BufferDecl& decl, const Expr& index, int level = kSumLevel) {
+    if (decl.swizzle == 0 || !cuda_) return Text(index, level);
+    const int64_t bytes = BytesOf(decl.dtype);
+    return helpers_.Use("swizzled") + "<3, " + std::to_string((decl.swizzle - 16) / bytes) + ">(" + Text(index) + ")";
+  }
+
   void PrintHead() {
     std::string params;
     for (const BufferDecl& param : kernel_.params) {
@@ -143,9 +156,9 @@ class GpuKernelPrinter : public ExprPrinter {
     const bool dynamic = cuda_ && layout.bytes > kMaxStaticSharedBytes;
     const bool one_array = dynamic || (cuda_ && layout.overlaid);
     if (dynamic) {
-      Line("extern __shared__ __align__(128) unsigned char shared_memory[];");
+      Line("extern __shared__ __align__(" + std::to_string(layout.alignment) + ") unsigned char shared_memory[];");
     } else if (one_array) {
-      Line("__shared__ __align__(128) unsigned char shared_memory[" + std::to_string(layout.bytes) + "];");
+      Line("__shared__ __align__(" + std::to_string(layout.alignment) + ") unsigned char shared_memory[" + std::to_string(layout.bytes) + "];");
     }
     for (const auto& [decl, offset] : layout.offsets) {
       Declare(decl);
@@ -357,19 +370,25 @@ class GpuKernelPrinter : public ExprPrinter {
     return text;
   }
 
-  std::string GroupFunctionOfHalves(int64_t sums) {
-    const std::string name = "group_half_" + std::to_string(2 * sums);
+  std::string GroupFunctionOfHalves(const StmtNode& mma) {
+    const auto sums = static_cast<int64_t>(mma.sums.size());
+    const bool shared = mma.rows.stride > 0;
+    const std::string across = std::string(mma.rows.along_k ? "" : "_rows") + (mma.columns.along_k ? "" : "_columns");
+    const std::string name = (shared ? "group_half_shared_" : "group_half_") + std::to_string(2 * sums) + (across.empty() ? "" : across + "_across");
     const SumsText text = TextOfSums(sums);
     const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
+    const std::string rows = shared ? operand(0) : "{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}";
+    const std::string order = (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
     helpers_.DefineFunction(
         name,
-        "// c += a * b: a, 16x16 float16 of each warp in pairs, in registers, b in core matrices.\n"
-        "static __device__ __forceinline__ void " + name + "(" + text.parameters +
-            ",\n    int a0, int a1, int a2, int a3, unsigned long long b) {\n"
+        std::string("// c += a * b: a, ") + (shared ? "64x16 float16 of the group, and b" : "16x16 float16 of each warp in pairs, in registers, b") +
+            " in core matrices.\n"
+            "static __device__ __forceinline__ void " + name + "(" + text.parameters +
+            (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") + ", unsigned long long b) {\n"
             "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
-            "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, {" + operand(0) +
-            ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}, " + operand(4) + ", add, 1, 1, 0;\\n}\"\n    : " +
-            text.constraints + "\n    : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"l\"(b));\n"
+            "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, " + rows + ", " +
+            operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints + "\n    : " +
+            (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") + ", \"l\"(b));\n"
             "}");
     return name;
   }
@@ -379,8 +398,8 @@ class GpuKernelPrinter : public ExprPrinter {
     const std::string name = "group_wait_" + std::to_string(sums) + "_" + std::to_string(unfinished);
     const SumsText text = TextOfSums(sums);
     helpers_.DefineFunction(name, "static __device__ __forceinline__ void " + name + "(" + text.parameters +
-                                      ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) + ";\"\n    : " +
-                                      text.constraints + "\n    :: \"memory\");\n}");
+                                      ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) +
+                                      ";\" ::: \"memory\");\n  asm volatile(\"\"\n    : " + text.constraints + "\n    :: \"memory\");\n}");
     return name;
   }
 
@@ -390,17 +409,24 @@ class GpuKernelPrinter : public ExprPrinter {
     return text;
   }
 
-  // The descriptor of columns in shared memory.
-  std::string ColumnsText(const StmtNode& mma, size_t operand) {
-    const ExprNode& first = *mma.operands[operand];
-    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " +
-           std::to_string(BytesOf(first.dtype) * mma.stride) + ")";
+  // The descriptor of rows or columns in shared memory (PTX, "Matrix descriptor format"): bytes between core matrices in both directions, in 16s,
+  // and how they are swizzled. In swizzled runs along k there is no second direction.
+  std::string CoreMatricesText(const ExprNode& first, const CoreMatrices& matrices) {
+    const int64_t bytes = BytesOf(first.dtype), run = matrices.width * bytes, next_8 = 8 * run, next_run = matrices.stride * bytes;
+    int64_t leading = next_run, stride = next_8;
+    if (run == 16 && !matrices.along_k) std::swap(leading, stride);
+    if (run > 16 && matrices.along_k) leading = 16;
+    const uint64_t swizzle = run == 128 ? 1 : run == 64 ? 2 : run == 32 ? 3 : 0;
+    const uint64_t layout = static_cast<uint64_t>(leading / 16) << 16 | static_cast<uint64_t>(stride / 16) << 32 | swizzle << 62;
+    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " + std::to_string(layout) + "ull)";
   }
 
   void PrintGroupMmaOfHalves(const StmtNode& mma) {
-    std::string text = GroupFunctionOfHalves(static_cast<int64_t>(mma.sums.size())) + "(" + SumsOf(mma);
-    for (size_t i = 0; i < 4; ++i) text += ", " + Text(mma.operands[i]);
-    Line(text + ", " + ColumnsText(mma, 4) + ");");
+    std::string text = GroupFunctionOfHalves(mma) + "(" + SumsOf(mma);
+    const bool shared = mma.rows.stride > 0;
+    for (size_t i = 0; i < 4 && !shared; ++i) text += ", " + Text(mma.operands[i]);
+    if (shared) text += ", " + CoreMatricesText(*mma.operands[0], mma.rows);
+    Line(text + ", " + CoreMatricesText(*mma.operands.back(), mma.columns) + ");");
   }
 
   void PrintGroupMma(const StmtNode& mma) {
@@ -408,9 +434,7 @@ class GpuKernelPrinter : public ExprPrinter {
     if (!mma.sums.empty()) return PrintGroupMmaOfHalves(mma);
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
-    for (size_t i = 8; i < 10; ++i) {
-      text += ", " + ColumnsText(mma, i);
-    }
+    for (size_t i = 8; i < 10; ++i) text += ", " + CoreMatricesText(*mma.operands[i], mma.columns);
     Line(text + ", " + (mma.from_zero ? "1" : "0") + ");");
   }
 
@@ -539,7 +563,7 @@ class GpuKernelPrinter : public ExprPrinter {
     for (const auto& [known, text] : components_)
       if (known->buffer == load.buffer && SameElement(*known, load)) return text;
     const BufferDecl& decl = buffers_.at(load.buffer);
-    const std::string index = Text(load.args[0]), base = BaseText(load);
+    const std::string index = PlaceText(decl, load.args[0], 0), base = BaseText(load);
     if (!IsHalfInMemory(decl)) return base + "[" + index + "]";
     if (cuda_) return helpers_.Use("half_to_float") + "(" + base + "[" + index + "])";
     return "vload_half(" + index + ", " + HalfPointer(decl, true) + ")";
@@ -559,7 +583,7 @@ class GpuKernelPrinter : public ExprPrinter {
 
   std::string StoreText(int buffer, const Expr& index, std::string value) {
     const BufferDecl& decl = buffers_.at(buffer);
-    const std::string element = NameOf(buffer) + "[" + Text(index) + "]";
+    const std::string element = NameOf(buffer) + "[" + PlaceText(decl, index, 0) + "]";
     if (IsHalfInMemory(decl) && !cuda_)
       return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(decl, false) + ");";
     if (IsHalfInMemory(decl)) value = helpers_.Use("float_to_half") + "(" + value + ")";
@@ -620,7 +644,7 @@ class GpuKernelPrinter : public ExprPrinter {
 
   std::string VectorAccess(const BufferDecl& decl, const std::string& base, const std::string& type, const Expr& at,
                            bool is_const) {
-    const std::string offset = IsInt(at, 0) ? "" : " + " + Text(at, kSumLevel);
+    const std::string offset = IsInt(at, 0) ? "" : " + " + PlaceText(decl, at);
     return "*(" + Space(decl) + (is_const ? "const " : "") + type + "*)(" + base + offset + ")";
   }
 
@@ -690,15 +714,13 @@ class GpuKernelPrinter : public ExprPrinter {
     return "(" + Text(condition) + ")";
   }
 
-  // Zeros where the condition does not hold: nothing is read then, so any address will do.
+  // Zeros where the condition does not hold: nothing is read then, so any address will do. A choice of addresses would be a branch, which
+  // products by warpgroups must not meet (group_products.cc).
   void PrintAsyncCopy(const BufferDecl& to, const Expr& target, const BufferDecl& from, const Expr& source, int64_t chunk,
                       const Expr& condition) {
     const std::string bytes = std::to_string(chunk * BytesOf(to.dtype));
-    std::string address = NameOf(from.id) + " + " + Text(source, kSumLevel);
-    const std::string inside = condition == nullptr ? "" : WithoutBranches(condition);
-    if (condition != nullptr) address = inside + " ? " + address + " : " + NameOf(from.id);
-    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + Text(target, kSumLevel) + ", " + address +
-         ", " + (condition == nullptr ? bytes : inside + " ? " + bytes + " : 0") + ");");
+    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + PlaceText(to, target) + ", " + NameOf(from.id) + " + " +
+         Text(source, kSumLevel) + ", " + (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
   }
 
   // One element outside of vector loops. False: the store is no copy that the hardware does.

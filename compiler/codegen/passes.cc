@@ -58,8 +58,8 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     case StmtKind::kGroupMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      if (!s.sums.empty()) return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.stride);
-      return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.stride, s.from_zero);
+      if (!s.sums.empty()) return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
+      return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.columns, s.from_zero);
     }
     case StmtKind::kGroupSync:
       return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));

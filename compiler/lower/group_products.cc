@@ -1,6 +1,8 @@
 // Products on tensor cores by warpgroups (wgmma m64nNk8): of four warps each makes 16 rows, whose factors it holds in registers as
 // for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them as core matrices and a second
-// one their small parts. The products run on their own: a pipeline prepares the next step beside them.
+// one their small parts. Factors without small parts may have their rows in such a copy too, and rows or columns innermost there in place of
+// k. The products run on their own: a pipeline prepares the next step beside them, and where no registers have to be loaded anew, starts its
+// products before these are done.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -24,8 +26,24 @@ struct Run {
 struct RowGroup {
   std::vector<int64_t> factors;  // where they lie in registers, by product along k
   std::vector<Stmt> loads;       // of them
+  Expr first;                    // or the first factor of them in shared memory
   std::vector<Run> runs;
 };
+
+bool SameRows(const RowGroup& a, const RowGroup& b) { return a.first ? Equal(a.first, b.first) : a.factors == b.factors; }
+
+// What stores zeros in place of all values where the condition does not hold: without branches, if the stores are copies by hardware.
+Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
+  if (!stmt) return stmt;
+  StmtNode node = *stmt;
+  if (node.kind == StmtKind::kStore) {
+    const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
+    const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
+    node.value = guarded ? Select(And(condition, value->args[0]), value->args[1], zero) : Select(condition, value, zero);
+  }
+  for (Stmt& child : node.body) child = StoresIf(condition, child);
+  return std::make_shared<const StmtNode>(std::move(node));
+}
 
 }  // namespace
 
@@ -53,6 +71,9 @@ class NestBuilder::GroupEmitter {
       return Refusal("four warps in a row");
     if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) || nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
       return Refusal("the same columns in four warps");
+    warp_ = parts[parts.size() - 3];
+    rows_shared_ = nest_.state_.stage(rows_.load->buffer).core_matrices;
+    if (rows_shared_ && intrinsic_.parts) return Refusal("rows with small parts from registers");
     return absl::OkStatus();
   }
 
@@ -73,7 +94,10 @@ class NestBuilder::GroupEmitter {
       found = FindGroups(k, k_end, &groups);
       std::vector<Stmt> sums;
       for (size_t g = 0; g < groups.size() && found.ok(); ++g) {
-        Begin(groups[g], k, k_end, &all);
+        // Rows that are loaded are on their way while the products of those before are made.
+        if (g == 0 || !rows_shared_) Begin(groups[g], &all);
+        AddProducts(groups[g], k, k_end, &all);
+        if (g + 1 == groups.size() || !rows_shared_) all.push_back(MakeGroupSync(GroupSync::kCommit));
         if (intrinsic_.parts) Finish(groups[g], static_cast<int64_t>(groups.size() - 1 - g), &sums);
       }
       if (!intrinsic_.parts && found.ok()) sums.push_back(MakeGroupWait(0, buffer_, PlacesOf(groups)));
@@ -87,6 +111,7 @@ class NestBuilder::GroupEmitter {
     values_ = before;
     RETURN_IF_ERROR(found);
     if (intrinsic_.parts) Declare(sums_, "sums", stage_.op.dtype, sums_used_);
+    if (rows_shared_) return MakeSeq(all);
     Declare(rows_.buffer, "rows", intrinsic_.register_type(), most_factors_);
     if (intrinsic_.parts) Declare(small_, "small", stage_.op.dtype, most_factors_);
     return MakeSeq(all);
@@ -113,14 +138,61 @@ class NestBuilder::GroupEmitter {
     }
   }
 
-  // The selected tile's first column at element k of it, in the copy or among its small parts.
-  Expr Column(int64_t k, bool of_small) {
+  // The selected tile's first column, or one behind it, at element k of it, in the copy or among its small parts.
+  Expr Column(int64_t k, bool of_small, int64_t line = 0) {
     Expr& read = nest_.read_slot_[copy()];
     const Expr slot = read;
     if (of_small && slot) read = FloorMod(nest_.group_iteration_, 2);
-    const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(0), IntImm(0));
+    const Expr load = nest_.OperandLoad(id_, columns_, IntImm(k), IntImm(line), IntImm(0));
     read = slot;
     return Load(of_small ? nest_.small_parts_[copy()] : copy(), intrinsic_.factor, {load->args[0]});
+  }
+
+  // The selected tile's first row at element k of it, of those of this lane's warpgroup; or a row and warp behind it.
+  Expr Row(int64_t k, int64_t half = 0, int64_t line = 0, int64_t warp = 0) {
+    Expr& place = nest_.context_[stage_.lane_stage].value[warp_];
+    const Expr own = place;
+    place = nest_.analyzer_.Simplify(Add(Mul(FloorDiv(own, 4), IntImm(4)), IntImm(warp)));
+    const Expr load = nest_.OperandLoad(id_, rows_, IntImm(k), IntImm(line), IntImm(half));
+    place = own;
+    return Load(rows_.load->buffer, intrinsic_.factor, {load->args[0]});
+  }
+
+  // Whether products can begin there: where 16 bytes begin, and in swizzled runs with the first of eight of them.
+  bool Begins(const CoreMatrices& matrices, const Expr& first) {
+    const int64_t run = intrinsic_.row(), eight = 8 * matrices.width;
+    if (nest_.analyzer_.KnownDivisor(first->args[0]) % run != 0) return false;
+    if (matrices.width == run) return true;
+    const auto inside = nest_.analyzer_.Bounds(nest_.analyzer_.Simplify(FloorMod(first->args[0], eight)));
+    return inside && inside->min >= 0 && inside->max < (matrices.along_k ? matrices.width : 1);
+  }
+
+  // Whether the row or column behind the first one, and the next k, lie as core matrices say.
+  bool LiesSo(const CoreMatrices& matrices, const Expr& first, const Expr& next_line, const Expr& next_k, const Expr& run_of_k) {
+    return Distance(first, next_line) == matrices.At(1, 0) && Distance(first, next_k) == matrices.At(0, 1) &&
+           Distance(first, run_of_k) == matrices.At(0, intrinsic_.row());
+  }
+
+  // How a copy lies whose elements of k are so far apart.
+  CoreMatrices MatricesOf(int buffer, int64_t distance) const {
+    const StageBounds& b = nest_.bounds_.stages[buffer];
+    return {.width = b.core_row, .stride = b.core_stride(), .along_k = distance == 1};
+  }
+
+  // How the selected tile's columns and rows lie.
+  absl::Status FindMatrices(int64_t k) {
+    const int64_t run = intrinsic_.row();
+    const Expr column = Column(k, false);
+    column_matrices_ = MatricesOf(copy(), Distance(column, Column(k + 1, false)));
+    if (!LiesSo(column_matrices_, column, Column(k, false, 1), Column(k + 1, false), Column(k + run, false)) ||
+        (!column_matrices_.along_k && intrinsic_.parts))
+      return Refusal(absl::StrCat("k in runs of ", run, " of a copy"));
+    if (!rows_shared_) return absl::OkStatus();
+    const Expr row = Row(k);
+    row_matrices_ = MatricesOf(rows_.load->buffer, Distance(row, Row(k + 1)));
+    bool so = Begins(row_matrices_, row) && LiesSo(row_matrices_, row, Row(k, 0, 1), Row(k + 1), Row(k + run)) && Distance(row, Row(k, 1)) == row_matrices_.At(8, 0);
+    for (int64_t warp = 1; warp < 4; ++warp) so &= Distance(row, Row(k, 0, 0, warp)) == row_matrices_.At(16 * warp, 0);
+    return so ? absl::OkStatus() : Refusal("64 rows in a row of a copy");
   }
 
   int64_t Distance(const Expr& from, const Expr& to) {
@@ -136,15 +208,18 @@ class NestBuilder::GroupEmitter {
     for (size_t p = first_; p < end_; ++p) tiles *= bounds_.extent[stage_.order[p]];  // CheckProducts: no overflow
     for (int64_t number = 0; number < tiles; ++number) {
       Select(number);
-      std::vector<int64_t> factors;
-      for (int64_t k = k_begin; k < k_end; k += depth_) factors.push_back(nest_.FragmentAt(id_, &rows_, k));
-      auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return g.factors == factors; });
-      if (group == groups->end()) group = groups->insert(group, RowGroup{factors, std::exchange(rows_.loads, {}), {}});
+      RowGroup rows;
+      RETURN_IF_ERROR(FindMatrices(k_begin));
+      if (rows_shared_) rows.first = Row(k_begin);
+      for (int64_t k = k_begin; k < k_end && !rows_shared_; k += depth_) rows.factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+      rows.loads = std::exchange(rows_.loads, {});
+      auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return SameRows(g, rows); });
+      if (group == groups->end()) group = groups->insert(group, std::move(rows));
       const Expr column = Column(k_begin, false);
-      if (nest_.analyzer_.KnownDivisor(column->args[0]) % intrinsic_.row() != 0 ||
-          Distance(column, Column(k_begin + intrinsic_.row(), false)) != nest_.bounds_.stages[copy()].core_stride())
-        return Refusal(absl::StrCat("k in runs of ", intrinsic_.row(), " of a copy"));
-      if (group->runs.empty() || !Follows(group->runs.back(), column, k_begin)) group->runs.emplace_back();
+      if (group->runs.empty() || !Follows(group->runs.back(), column, k_begin)) {
+        if (!Begins(column_matrices_, column)) return Refusal("columns from the start of core matrices on");
+        group->runs.emplace_back();
+      }
       group->runs.back().tiles.push_back(number);
     }
     most_factors_ = std::max(most_factors_, rows_.elements);
@@ -163,33 +238,38 @@ class NestBuilder::GroupEmitter {
     const int64_t columns = 8 * static_cast<int64_t>(run.tiles.size());
     if (columns + 8 > kMostColumns) return false;
     Select(run.tiles.front());
-    return Distance(Column(k, false), column) == intrinsic_.row() * columns;
+    return Distance(Column(k, false), column) == column_matrices_.At(columns, 0);
   }
 
-  // Starts the products of a group.
-  void Begin(const RowGroup& group, int64_t k_begin, int64_t k_end, std::vector<Stmt>* to) {
+  void Begin(const RowGroup& group, std::vector<Stmt>* to) {
     to->insert(to->end(), group.loads.begin(), group.loads.end());
     for (int64_t at : group.factors)
       if (intrinsic_.parts) to->push_back(MakeSmallParts(small_, IntImm(at), kTileSums, Register(rows_.buffer, at)));
     to->push_back(MakeGroupSync(GroupSync::kBegin));
+  }
+
+  void AddProducts(const RowGroup& group, int64_t k_begin, int64_t k_end, std::vector<Stmt>* to) {
     for (int64_t k = k_begin; k < k_end; k += depth_) {
-      const int64_t at = group.factors[(k - k_begin) / depth_];
+      const int64_t at = rows_shared_ ? 0 : group.factors[(k - k_begin) / depth_];
       for (const Run& run : group.runs) {
         Select(run.tiles.front());
         std::vector<Expr> operands;
+        if (rows_shared_) {
+          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), {Row(k), Column(k, false)}, column_matrices_, row_matrices_));
+          continue;
+        }
         for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(rows_.buffer, intrinsic_.register_type(), {IntImm(at + i)}));
         for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
-          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), std::move(operands), nest_.bounds_.stages[copy()].core_stride()));
+          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), std::move(operands), column_matrices_));
           continue;
         }
         operands.push_back(Column(k, true));
         to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()), std::move(operands),
-                                   nest_.bounds_.stages[copy()].core_stride(), k == k_begin));
+                                   column_matrices_, k == k_begin));
       }
     }
-    to->push_back(MakeGroupSync(GroupSync::kCommit));
   }
 
   // Where a lane's sums of a run lie among the stage's own, in order of the instruction.
@@ -243,6 +323,9 @@ class NestBuilder::GroupEmitter {
   const int64_t depth_;  // of a product
   std::vector<Expr>& values_;
   Fragments rows_, columns_;
+  bool rows_shared_ = false;  // rows come from shared memory as well
+  int warp_ = -1;             // the lanes' loop over warps with rows of their own
+  CoreMatrices column_matrices_, row_matrices_;
   int small_ = -1, sums_ = -1;  // registers: small parts of the rows' factors, and sums of a run of k
   int64_t most_factors_ = 0, sums_used_ = 0;
 };
@@ -305,12 +388,18 @@ Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iterat
 
 // A pipeline as EmitPipeline's, whose steps start the products of iteration t and beside them cut what iteration t + 1 needs in two and
 // start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier a step is enough. `at` binds
-// the loops of an iteration.
+// the loops of an iteration. Where both factors lie in shared memory and there are more than two slots, the products of iteration t - 1 may
+// be under way still when those of t start: the copies that start then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches
+// between the start of products and their wait: ptxas would make them wait for each other (C7514).
 Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step,
                                     const Expr& fill, const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
                                     const std::function<Stmt()>& inner) {
+  bool once = true;  // a step makes products once
+  for (size_t p = last + 1; p < end; ++p) once &= bounds_.stages[id].extent[state_.stage(id).order[p]] == 1;
+  const bool flying = once && slots > 2 && state_.reads_core_matrices(id);
+  const int64_t distance = slots - (flying ? 2 : 1);
   const Expr ahead = MakeVar("ahead");
-  analyzer_.Bind(ahead, slots - 1);
+  analyzer_.Bind(ahead, distance);
   analyzer_.Bind(step, iterations);
   auto copies = [&](const Expr& iteration) {
     Stmt body = at(Min(iteration, IntImm(iterations - 1)), AttachedAt(id, last, true));
@@ -319,12 +408,11 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   auto small = [&](const Expr& iteration) { return AttachedSmallParts(id, last, iteration, slots); };
   auto before = [&](const Expr& iteration, Stmt body) { return MakeIf(analyzer_.Simplify(Lt(iteration, IntImm(iterations))), body); };
 
-  const Stmt first = MakeFor(ForKind::kSerial, ahead, slots - 1, MakeSeq({copies(ahead), MakeCommit()}), 1);
+  const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
   std::vector<Stmt> body{MakeBarrier()};
   ++serial_depth_;
   group_iteration_ = step;
-  defer_group_ = true;  // unless a step makes products more than once
-  for (size_t p = last + 1; p < end; ++p) defer_group_ &= bounds_.stages[id].extent[state_.stage(id).order[p]] == 1;
+  defer_group_ = once;
   group_end_ = nullptr;
   Stmt products = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
   const Stmt sums = group_end_;
@@ -333,8 +421,13 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   --serial_depth_;
   auto in_use = [&](Stmt part) { return MakeLet(use, FloorMod(step, slots), at(step, part)); };
   body.push_back(in_use(products));
-  const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(slots - 1));
+  const Expr next = Add(step, IntImm(1)), later = Add(step, IntImm(distance));
   const Stmt start_copies = MakeSeq({before(later, copies(later)), MakeCommit()});
+  if (flying) {
+    const Stmt copies_if = StoresIf(analyzer_.Simplify(Lt(later, IntImm(iterations))), copies(later));
+    body.insert(body.end(), {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+  }
   if (slots > 2) {
     body.insert(body.end(), {MakeWait(slots - 3), before(next, small(next)), start_copies});
   } else {

@@ -385,6 +385,11 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
       temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
                               target_.is_gpu() ? 16 : 64, id == split_.tile});
+      if (bounds_.stages[id].swizzled) {
+        const auto bytes = static_cast<int>(bounds_.stages[id].core_row * BytesOf(s.op.dtype));
+        temporaries_.back().alignment = 8 * bytes;
+        temporaries_.back().swizzle = bytes;
+      }
       if (s.bulk) RETURN_IF_ERROR(CheckBulkCopy(id));
       if (s.bulk && target_.kind == TargetKind::kCuda) {
         arrivals_[id] = (*next_buffer_)++;

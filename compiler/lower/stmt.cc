@@ -98,7 +98,7 @@ Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
   return Make({.kind = StmtKind::kSmallParts, .extent = elements, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
 }
 
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero) {
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices, bool from_zero) {
   DIAPASON_CHECK(operands.size() == 10 && columns % 8 == 0 && columns >= 8 && columns <= 256);
   return Make({.kind = StmtKind::kGroupMma,
                .extent = columns,
@@ -107,19 +107,20 @@ Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> ope
                .operands = std::move(operands),
                .tensor = TensorMode::kGroupThreeTf32,
                .from_zero = from_zero,
-               .stride = stride});
+               .columns = matrices});
 }
 
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, int64_t stride) {
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows) {
   const auto columns = static_cast<int64_t>(2 * sums.size());
-  DIAPASON_CHECK(operands.size() == 5 && columns % 8 == 0 && columns >= 8 && columns <= 256);
+  DIAPASON_CHECK(operands.size() == (rows.stride > 0 ? 2 : 5) && columns % 8 == 0 && columns >= 8 && columns <= 256);
   return Make({.kind = StmtKind::kGroupMma,
                .extent = columns,
                .buffer = buffer,
                .operands = std::move(operands),
                .sums = std::move(sums),
                .tensor = tensor,
-               .stride = stride});
+               .columns = matrices,
+               .rows = rows});
 }
 
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {
@@ -202,6 +203,10 @@ const char* NameOf(Scope scope) {
   return "?";
 }
 
+std::string TextOf(const CoreMatrices& matrices) {
+  return (matrices.along_k ? " runs of " : " runs across k of ") + std::to_string(matrices.width) + ", stride " + std::to_string(matrices.stride);
+}
+
 std::string NameOf(GroupSync sync) {
   switch (sync) {
     case GroupSync::kBegin:
@@ -273,7 +278,8 @@ class Printer {
         std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place + "] of " +
                            std::to_string(stmt->extent) + " columns";
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
-        return Line(depth, text + ", stride " + std::to_string(stmt->stride));
+        if (stmt->rows.stride > 0) text += ", rows'" + TextOf(stmt->rows);
+        return Line(depth, text + "," + TextOf(stmt->columns));
       }
       case StmtKind::kGroupSync:
         return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : "") +

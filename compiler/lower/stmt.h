@@ -45,6 +45,9 @@ struct BufferDecl {
   bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
   bool apart = false;    // shared: those in place of others leave it alone
   bool constant = false;  // global: made before a run begins; neither this kernel nor another one writes it during a run
+  // Shared, on cuda: 16 bytes of place p lie at place p ^ (p / 8 % (swizzle / 16)), so that rows of `swizzle` bytes (32, 64, 128) and columns of 16
+  // both are in different banks (PTX, "Shared memory matrix layout"); 0: they do not. Indices count as if they did not.
+  int swizzle = 0;
 };
 
 struct StmtNode;
@@ -74,8 +77,8 @@ enum class StmtKind : uint8_t {
   // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
   // buffer[index, ...) or at `sums`: as kMma does for each 8 columns in turn. operands = its 4 registers of factors of the rows, [their small
   // parts,] loads of the first column's first factor and [of its small part] in shared memory, those in brackets where the intrinsic has parts.
-  // Columns lie there as core matrices: 16 bytes of k of each column in a row, columns one after the other; the next 16 bytes of k are `stride`
-  // elements on.
+  // Columns lie there as `columns` says; with rows.stride > 0 the 64 rows lie in shared memory too, and in place of registers stands a load of the
+  // first row's first factor.
   kGroupMma,
   kGroupSync,  // orders kGroupMma and other accesses: `sync`
   // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it. operands: none, then all
@@ -97,6 +100,20 @@ enum class GroupSync : uint8_t {
   kPublish,  // what this thread has stored to shared memory is visible to products behind the next barrier
 };
 
+// How the rows or columns of a factor lie in shared memory for products by warpgroups: runs of `width` elements one after the other, the 8 of a
+// core matrix first. Along k, a run is of k, the next run that of the next row, and the next k of the same row are `stride` elements on; else a
+// run is of rows, the next one of the same rows at the next k, and the next rows are `stride` elements on. Runs of more than 16 bytes lie in a
+// swizzled buffer.
+struct CoreMatrices {
+  int64_t width = 0;
+  int64_t stride = 0;
+  bool along_k = true;
+  // Elements from the first row at the first k to row `row` at element `k`.
+  int64_t At(int64_t row, int64_t k) const {
+    return along_k ? k / width * stride + row * width + k % width : row / width * stride + k * width + row % width;
+  }
+};
+
 struct StmtNode {
   StmtKind kind;
   ForKind for_kind = ForKind::kSerial;
@@ -113,7 +130,7 @@ struct StmtNode {
   TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix, kGroupMma
   bool transposed = false;                // kLoadMatrix
   bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
-  int64_t stride = 0;            // kGroupMma
+  CoreMatrices columns{}, rows{};  // kGroupMma
   GroupSync sync = GroupSync::kBegin;  // kGroupSync
   BulkSync bulk_sync = BulkSync::kInit;  // kBulkSync
   BufferDecl decl{};   // kAlloc
@@ -137,8 +154,9 @@ Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool fro
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
 Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, int64_t stride, bool from_zero);
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, int64_t stride);
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices, bool from_zero);
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, CoreMatrices matrices,
+                  CoreMatrices rows = {});
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.

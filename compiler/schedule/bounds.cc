@@ -89,6 +89,16 @@ void AlignRegion(int64_t alignment, Region* region) {
   region->levels[0].extent = region->extent;
 }
 
+// Core matrices get the widest runs, of up to eight times `run` elements, that divide `width` and what there is.
+void WidenCoreMatrices(int64_t run, int64_t width, StageBounds* b) {
+  if (b->buffer[b->buffer.size() - 2] % 8 != 0) return;
+  for (int64_t wide = 8 * run; wide > run && !b->swizzled; wide /= 2) {
+    if (width % wide != 0 || b->buffer.back() % wide != 0) continue;
+    b->core_row = wide;
+    b->swizzled = true;
+  }
+}
+
 }  // namespace
 
 int64_t StageBounds::elements() const {
@@ -413,6 +423,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.buffer.resize(rank);
     b.attach_loop = b.attach_position = -1;
     b.core_row = stage.core_matrices ? 16 / BytesOf(stage.op.dtype) : 0;
+    b.swizzled = false;
     b.bulk = stage.bulk;
     b.row_padding = b.core_row > 0 ? 0 : stage.pad_rows.Eval(decisions);
     b.row_alignment = stage.align_rows.Eval(decisions);
@@ -435,6 +446,7 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     StageBounds& b = all->stages[id];
     if (stage.attach == StageState::Attach::kAt) {
       FinishRegion(id, all);
+      if (stage.core_matrices) WidenCoreMatrices(16 / BytesOf(stage.op.dtype), stage.core_width.Eval(decisions), &b);
       if (stage.memory == Memory::kShared) b.slots = SlotsOf(id, decisions, *all);
     } else {
       for (size_t d = 0; d < b.buffer.size(); ++d) {

@@ -64,15 +64,16 @@ struct StageBounds {
   std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
   int64_t row_padding = 0;
   int64_t row_alignment = 1;              // of the region along the last dimension
-  // StepKind::kCoreMatrices: elements of a row of one, 16 bytes; 0: none. Then there is no row_padding.
+  // StepKind::kCoreMatrices: elements of a run, 16 bytes, or 32, 64 or 128 in a swizzled buffer; 0: none. Then there is no row_padding.
   int64_t core_row = 0;
+  bool swizzled = false;
   bool bulk = false;                      // StepKind::kBulkCopy: all of a slot is copied
   int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
   int64_t thread_sets = 1;                // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
 
   int64_t elements() const;               // of one buffer, padding included
-  // Core matrices: elements from core_row of k to as many more. REQUIRES: core_row > 0.
-  int64_t core_stride() const { return (buffer[buffer.size() - 2] + 1) * core_row; }
+  // Core matrices: elements from core_row of the last dimension to as many more. REQUIRES: core_row > 0.
+  int64_t core_stride() const { return (buffer[buffer.size() - 2] + (swizzled ? 0 : 1)) * core_row; }
   // Elements from one slot, or the results of one set of threads, to the next: rounded up so that each starts as aligned as the first.
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
   // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the pipeline.

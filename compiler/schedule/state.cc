@@ -95,6 +95,11 @@ bool State::has_small_parts(int copy) const {
   return products != nullptr && products->groups && products->parts;
 }
 
+bool State::reads_core_matrices(int products) const {
+  const std::vector<int> copies = Producers(products);
+  return std::all_of(copies.begin(), copies.end(), [&](int copy) { return stages_[copy].core_matrices; });
+}
+
 std::vector<int> State::Consumers(int id) const {
   std::vector<int> result;
   for (int other : topological_) {
@@ -186,7 +191,9 @@ absl::Status State::Apply(const Step& step) {
     case StepKind::kCoreMatrices:
       if (stage.op.axes.size() < 2) return Bad(stage, "core matrices have two dimensions");
       if (!stage.layout_factors.empty()) return Bad(stage, "a packed stage is not laid out again");
+      if (step.factors.size() > 1) return Bad(stage, "core matrices have runs of one width");
       stage.core_matrices = true;
+      stage.core_width = step.factors.empty() ? Factor() : step.factors[0];
       return absl::OkStatus();
     case StepKind::kSetScope:
       if (step.ints.size() != 1 || !IsMemory(step.ints[0])) return Bad(stage, "one scope is needed");

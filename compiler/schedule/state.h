@@ -50,6 +50,7 @@ struct StageState {
   int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage
   int lane_stage = -1, lane_m = -1, lane_n = -1;  // the stage with the thread loops, its lane loops
   bool core_matrices = false;  // kCoreMatrices
+  Factor core_width;           // a multiple of the elements of its runs
   bool bulk = false;           // kBulkCopy
   Factor bulk_tiles{1};
   int image_of = -1;           // kBulkCopy: the copy whose tiles this stage holds
@@ -91,6 +92,8 @@ class State {
   bool is_output(int id) const;
   // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts lies beside it.
   bool has_small_parts(int copy) const;
+  // True if all that a stage reads are copies in core matrices.
+  bool reads_core_matrices(int products) const;
   // Stages that read `id`, looking at bodies as they are now (an inlined stage has no readers).
   std::vector<int> Consumers(int id) const;
   std::vector<int> Producers(int id) const;

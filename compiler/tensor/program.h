@@ -72,6 +72,7 @@ struct Program {
   std::string compiler;          // version text, for records
   // Read from the compiler's report where it gives one (cuda), per kernel in order of `kernels`; else empty.
   std::vector<int> registers, spill_bytes;
+  std::vector<bool> serialized;  // products by warpgroups that ptxas makes wait for each other; not in bytes
 
   // The libraries that its kernels call, each once, in order of their numbers.
   std::vector<Library> Libraries() const;

@@ -49,7 +49,8 @@ struct TileInfo {
   Factor threads;             // threads of a block (GPU)
   Factor inner;               // innermost tile of the last axis (cpu): what packed constants are laid out by
   bool row_windows = false;   // the prior of a window over rows was declared for it (rules/window_prior.h)
-  int core_matrices = -1;     // the operand whose shared copy is laid out for warpgroups; -1: none
+  // Operands whose shared copies are laid out for warpgroups, with what their runs have to divide (1: runs of 16 bytes).
+  std::vector<std::pair<int, Factor>> core_matrices;
   bool gemm_like = false;     // each operand is reused along an axis of the other
 };
 

@@ -138,7 +138,8 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     } else {
       k.local_elements += b.elements();
       // Sums of a run of k beside those of all, and factors of the rows with their small parts; or these factors alone.
-      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone && TensorIntrinsicOf(stage.tensor).groups)
+      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone && TensorIntrinsicOf(stage.tensor).groups &&
+          !state.reads_core_matrices(id))
         k.local_elements += TensorIntrinsicOf(stage.tensor).parts ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
                                                                   : b.extent[stage.tensor_k] / 4;
       k.local_bytes += bytes;

@@ -34,12 +34,14 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
   const TensorIntrinsic* const intrinsic = tensor ? &TensorIntrinsicOf(stage.tensor) : nullptr;
   const double arithmetic = w.warp_executions * std::max(1.0, w.operations / 2);
   if (tensor && intrinsic->groups) {
-    // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums.
+    // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums. Rows that are not
+    // loaded are read by the products.
     const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
     sum->depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
     sum->fma += arithmetic * intrinsic->fma;
     const double rows = 4 * intrinsic->loads;  // of 3xTF32: 1
-    sum->issue += arithmetic * (intrinsic->issue + 4.5 * rows / columns);
+    const bool loaded = !skeleton_->state().reads_core_matrices(id);
+    sum->issue += arithmetic * (intrinsic->issue + (loaded ? 4.5 * rows / columns : 0));
     sum->shared_time += arithmetic * (intrinsic->shared + rows / columns);
     return;
   }
@@ -58,7 +60,6 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
 
 // Of elements into shared memory by the threads of a block.
 void MetricsModel::AddCopy(const Bounds& bounds, int id, const Work& w, GpuWork* sum) const {
-  const StageState& stage = skeleton_->state().stage(id);
   const auto elements = static_cast<double>(bounds.stages[id].elements());
   sum->issue += w.warp_executions * (12.0 / w.lanes + 2);
   sum->shared_time += w.warp_executions / w.lanes;

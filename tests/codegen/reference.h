@@ -212,10 +212,12 @@ class ReferenceThread {
   struct GroupProduct {
     const StmtNode* node;
     std::vector<int64_t> sums;        // where they lie
+    int64_t rows;                     // where they begin, in shared memory
     int64_t columns[2];               // where they begin
     std::vector<const double*> at;    // the lane's factors of the rows
     std::vector<double> factors;
     std::vector<double> column_factors;
+    std::vector<double> row_factors;  // of rows in shared memory, in place of the lane's
     int parts() const { return TensorIntrinsicOf(node->tensor).parts ? 2 : 1; }
   };
 
@@ -227,30 +229,45 @@ class ReferenceThread {
     product.node = &s;
     for (const Expr& sum : s.sums) product.sums.push_back(Int(sum));
     for (int64_t i = 0; i < s.extent / 2 && s.sums.empty(); ++i) product.sums.push_back(Int(s.index) + i);
-    const int factors = 4 * product.parts();
+    const int factors = s.rows.stride > 0 ? 0 : 4 * product.parts();
     for (int i = 0; i < factors; ++i) {
       product.at.push_back(&memory.at(s.operands[i]->buffer)->at(Int(s.operands[i]->args[0])));
       product.factors.push_back(*product.at[i]);
     }
     for (int i = 0; i < product.parts(); ++i) {
-      product.columns[i] = Int(s.operands[factors + i]->args[0]);
+      product.columns[i] = Int(ColumnsOf(product, i)->args[0]);
       DIAPASON_CHECK_MSG(product.columns[i] % TensorIntrinsicOf(s.tensor).row() == 0, "core matrices that are not aligned");
     }
     product.column_factors = ColumnFactors(product);
+    if (s.rows.stride > 0) product.rows = Int(s.operands[0]->args[0]);
+    if (s.rows.stride > 0) product.row_factors = RowFactors(product);
     for (size_t i = 0; i < s.sums.size(); ++i) unfinished_sums_.insert({s.buffer, product.sums[i]});
     products_.push_back(std::move(product));
+  }
+
+  static const Expr& ColumnsOf(const GroupProduct& product, int part) {
+    return product.node->operands[product.node->operands.size() - product.parts() + part];
+  }
+
+  // Of this warp's 16 rows, by element of k.
+  std::vector<double> RowFactors(const GroupProduct& product) {
+    std::vector<double> all;
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(product.node->tensor);
+    const std::vector<double>& copy = *memory.at(product.node->operands[0]->buffer);
+    const int64_t first = thread / 32 % 4 * 16;
+    for (int64_t row = first; row < first + 16; ++row)
+      for (int64_t k = 0; k < intrinsic.depth(); ++k) all.push_back(copy.at(product.rows + product.node->rows.At(row, k)));
+    return all;
   }
 
   // By column, element of k, and part.
   std::vector<double> ColumnFactors(const GroupProduct& product) {
     std::vector<double> all;
     const TensorIntrinsic& intrinsic = TensorIntrinsicOf(product.node->tensor);
-    const int64_t row = intrinsic.row();
     for (int64_t column = 0; column < product.node->extent; ++column)
       for (int64_t k = 0; k < intrinsic.depth(); ++k)
         for (int i = 0; i < product.parts(); ++i)
-          all.push_back(memory.at(product.node->operands[product.factors.size() + i]->buffer)
-                            ->at(product.columns[i] + k / row * product.node->stride + row * column + k % row));
+          all.push_back(memory.at(ColumnsOf(product, i)->buffer)->at(product.columns[i] + product.node->columns.At(column, k)));
     return all;
   }
 
@@ -280,6 +297,7 @@ class ReferenceThread {
     const StmtNode& s = *product.node;
     const int64_t lane = thread % 32;
     DIAPASON_CHECK_MSG(SameBits(ColumnFactors(product), product.column_factors), "columns that are overwritten before the product is done");
+    if (s.rows.stride > 0) DIAPASON_CHECK_MSG(SameBits(RowFactors(product), product.row_factors), "rows that are overwritten before the product is done");
     for (size_t i = 0; i < product.factors.size(); ++i) {
       DIAPASON_CHECK_MSG(*product.at[i] == product.factors[i], "a factor that is overwritten before the product is done");
       warp->group_factors[lane][i] = product.factors[i];
@@ -291,7 +309,8 @@ class ReferenceThread {
       double sum = 0;
       for (int64_t k = 0; k < 16 && product.parts() == 1; ++k) {
         const int64_t word = k / 2;
-        sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) * product.column_factors[column * 16 + k];
+        if (s.rows.stride > 0) sum += product.row_factors[row * 16 + k] * product.column_factors[column * 16 + k];
+        else sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) * product.column_factors[column * 16 + k];
       }
       for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];

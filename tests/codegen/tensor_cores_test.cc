@@ -72,7 +72,7 @@ KernelFunc ProductByWarpgroup() {
   operands.push_back(At(11, I(0)));
   operands.push_back(At(12, I(0)));
   steps.insert(steps.end(), {MakeSmallParts(14, I(0), 4, At(13, I(0))), MakeGroupSync(GroupSync::kPublish), MakeBarrier(),
-                             MakeGroupSync(GroupSync::kBegin), MakeGroupMma(10, I(0), kColumns, operands, kStride, true),
+                             MakeGroupSync(GroupSync::kBegin), MakeGroupMma(10, I(0), kColumns, operands, {.width = 4, .stride = kStride}, true),
                              MakeGroupSync(GroupSync::kCommit), MakeGroupSync(GroupSync::kWait, 0)});
   for (int i = 0; i < 4; ++i)
     steps.push_back(MakeStore(2, Mad(Add(rows, Add(g, I(i / 2 * 8))), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));

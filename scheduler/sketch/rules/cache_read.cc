@@ -44,7 +44,10 @@ class CacheReadShared : public SketchRule {
     } else {
       copy = next.CacheRead(stage, Memory::kShared, {tile.stage});
     }
-    Fetch(&next, copy, tile, stage == tile.core_matrices);
+    const Factor* width = nullptr;
+    for (const auto& [operand, runs] : tile.core_matrices)
+      if (operand == stage) width = &runs;
+    Fetch(&next, copy, tile, width);
     const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;  // of tensor cores bring elements of their own
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
@@ -112,12 +115,13 @@ class CacheReadShared : public SketchRule {
     return draft->OptionHole(draft->state().stage(copy).op.name + ".pad", {0, 4 * word, 8 * word}, 4 * word);
   }
 
-  static void Fetch(Draft* draft, int copy, const TileInfo& tile, bool core_matrices) {
+  // `core_width`, unless null: in core matrices, with runs that divide it.
+  static void Fetch(Draft* draft, int copy, const TileInfo& tile, const Factor* core_width) {
     const std::string name = draft->state().stage(copy).op.name;
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
     const int32_t word = Word(*draft, copy);
-    const Factor vector = core_matrices ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
+    const Factor vector = core_width ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
     if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
@@ -125,8 +129,9 @@ class CacheReadShared : public SketchRule {
     // A few rounds of copying are unrolled, so that their loads are in flight together (of the first layer of ResNet-18 on an H200
     // 7.9 us, with asynchronous copies in loops 9.1).
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
-    if (core_matrices) {
-      draft->Do({StepKind::kCoreMatrices, copy, {}, {}, -1, {}});
+    if (core_width) {
+      const std::vector<Factor> widths = core_width->is_constant() && core_width->value == 1 ? std::vector<Factor>{} : std::vector<Factor>{*core_width};
+      draft->Do({StepKind::kCoreMatrices, copy, {}, widths, -1, {}});
       return;
     }
     const Factor pad = PadHole(draft, copy);

@@ -86,7 +86,6 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
   const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
   info.threads = ThreadsOf(tiles);
-  info.core_matrices = groups.copied;
   const TensorLoops loops = SplitForLanes(draft, consumer, tiles, groups);
   std::vector<int> order = loops.outer;
   for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
@@ -102,6 +101,7 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   draft->ComputeAt(stage, consumer, {thread});
   ReduceTiles reduce;
   info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups, &reduce);
+  for (size_t i = 0; i < groups.copied.size(); ++i) info.core_matrices.push_back({groups.copied[i], RunsOf(groups, i, tiles, reduce)});
   info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
   draft->AddTile(info);
 }

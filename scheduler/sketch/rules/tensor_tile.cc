@@ -138,6 +138,17 @@ bool IsWindow(const Draft& draft, int stage) {
   return window > 1;
 }
 
+// True if two variables are the two innermost indices of a load, and of no other.
+bool IsMatrix(const Expr& load, const Expr& a, const Expr& b) {
+  const size_t rank = load->args.size();
+  if (rank < 2) return false;
+  const Expr &last = load->args[rank - 1], &before = load->args[rank - 2];
+  if (!(last == a && before == b) && !(last == b && before == a)) return false;
+  for (size_t d = 0; d + 2 < rank; ++d)
+    if (UsesVar(load->args[d], a.get()) || UsesVar(load->args[d], b.get())) return false;
+  return true;
+}
+
 }  // namespace
 
 bool EndsInZeros(const Draft& draft, int stage) {
@@ -171,6 +182,7 @@ bool FitsTensorCores(const Draft& draft, int stage) {
 GroupForm FindGroupForm(const Draft& draft, int stage) {
   if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
+  const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
   const StageState& s = draft.state().stage(stage);
   Expr loads[2];
   LoadsOfProduct(s.op.body, loads);
@@ -178,17 +190,28 @@ GroupForm FindGroupForm(const Draft& draft, int stage) {
   const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)), reduce = draft.ReduceAxes(stage);
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
-  const double columns_of_tile = IntrinsicFor(draft, stage, /*groups=*/true)->parts ? 64 : 8;
+  const double columns_of_tile = intrinsic.parts ? 64 : 8;
   if (static_cast<double>(s.op.elements()) < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
-  // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
   const Expr& k = s.axis(reduce[0]).var;
+  // Pairs of narrow results are neighbours if the last axis makes the columns.
+  for (int last : {1, 0}) {
+    const int columns = tiled[last], rows = tiled[1 - last];
+    if (intrinsic.parts || s.axis(rows).extent < 64) continue;
+    for (int i : {0, 1}) {
+      const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
+      if (IsMatrix(columns_load, k, s.axis(columns).var) && IsMatrix(rows_load, k, s.axis(rows).var))
+        return {rows, columns, {columns_load->buffer, rows_load->buffer}, {columns_load->args.back() == k, rows_load->args.back() == k}};
+    }
+  }
+  // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
   for (int first : {0, 1}) {
     const int columns = tiled[first], rows = tiled[1 - first];
     if (s.axis(rows).extent < 64) continue;
+    const Expr& column = s.axis(columns).var;
     for (const Expr& operand : loads) {
       const size_t rank = operand->args.size();
-      if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], s.axis(columns).var.get()))
-        return {rows, columns, operand->buffer};
+      if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], column.get()))
+        return {rows, columns, {operand->buffer}};
     }
   }
   return {};
@@ -212,11 +235,12 @@ std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vect
       tile.warps = draft->TileHole(name + ".warps", units, 8, 2);
       tile.tiles = draft->TileHole(name + ".tiles", units, 8, tile.rows() ? 1 : 2);
     } else if (tile.rows()) {
+      tile.by_groups = groups.rows_copied();
       tile.warps = Factor::Of(4) * draft->TileHole(name + ".groups", (units + 3) / 4, 4, 2);
       tile.tiles = draft->TileHole(name + ".tiles", units, 4, 1);
     } else {
       tile.warps = draft->TileHole(name + ".groups", units, 4, 1);
-      tile.tiles = draft->TileHole(name + ".tiles", units, 32, 8);
+      tile.tiles = draft->TileHole(name + ".tiles", units, 32, groups.rows_copied() ? 16 : 8);
     }
     draft->Tile(extent, tile.all());
   }
@@ -246,7 +270,7 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
       continue;
     }
     std::vector<Factor> factors{tile.warps};
-    if (!tile.apart) factors.push_back(tile.tiles);
+    if (!tile.apart) factors.insert(tile.by_groups ? factors.begin() : factors.end(), tile.tiles);
     const size_t unit = factors.size() + 1;  // where the two loops of a product's unit are among the pieces
     if (tile.has_lanes()) {
       factors.push_back(tile.rows() ? Factor::Of(2) : tile.lanes());
@@ -255,8 +279,8 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
     if (tile.apart) factors.push_back(tile.tiles);
     const std::vector<int> pieces = draft->Split(stage, axis, factors);
     loops.outer.push_back(pieces[0]);
-    loops.warp.push_back(pieces[1]);
-    loops.tile.push_back(tile.apart ? pieces.back() : pieces[2]);
+    loops.warp.push_back(pieces[tile.by_groups ? 2 : 1]);
+    loops.tile.push_back(tile.apart ? pieces.back() : pieces[tile.by_groups ? 1 : 2]);
     if (!tile.has_lanes()) continue;
     const auto place = [&](std::vector<int>* to) { return tile.rows() ? to->begin() : to->end(); };
     loops.lane.insert(place(&loops.lane), pieces[tile.rows() ? unit + 1 : unit]);
@@ -264,6 +288,12 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
   }
   if (groups.rows >= 0 && groups.rows < groups.columns) std::swap(loops.warp[0], loops.warp[1]);
   return loops;
+}
+
+Factor RunsOf(const GroupForm& groups, size_t i, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce) {
+  if (!groups.rows_copied()) return {};
+  if (groups.along_k[i]) return reduce.axes.back().r2;
+  return i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
 }
 
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
@@ -294,8 +324,10 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
     draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   }
-  const Factor stages =
-      by_groups ? draft->OptionHole("stages", {2, 3, 4}, 3) : draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
+  Factor stages;
+  if (groups.rows_copied()) stages = draft->OptionHole("stages", {2, 3, 4, 6}, 4);
+  else if (by_groups) stages = draft->OptionHole("stages", {2, 3, 4}, 3);
+  else stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
   if (made) made->stages = stages;
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();

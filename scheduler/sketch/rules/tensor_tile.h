@@ -18,10 +18,13 @@ bool FitsTensorCores(const Draft& draft, int stage);
 bool EndsInZeros(const Draft& draft, int stage);
 
 // How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis makes the columns;
-// the other's, the rows, come through registers.
+// the other's, the rows, come through registers. Of factors without small parts both are read from there where one of the two innermost
+// dimensions is k, the other the axis.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
-  int copied = -1;              // the stage that the columns' operand reads
+  std::vector<int> copied;      // the stages that products read from shared memory: the columns', and perhaps the rows'
+  std::vector<bool> along_k;    // where both are: whether k is innermost
+  bool rows_copied() const { return copied.size() > 1; }
 };
 
 // On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts, 64 x 8: smaller ones are
@@ -29,11 +32,13 @@ struct GroupForm {
 GroupForm FindGroupForm(const Draft& draft, int stage);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
-// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles.
+// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or block, tiles, warps,
+// half, lane.
 struct TensorTile {
   int32_t unit = 0;  // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
   // Columns of a product are `tiles` elements apart, not neighbours: the tile is the innermost part of the axis.
   bool apart = false;
+  bool by_groups = false;  // rows of four warps are neighbours: the tile is the outermost part within a block
   Factor warps, tiles;
   bool tiled() const { return unit > 0; }
   bool has_lanes() const { return unit > 1; }
@@ -55,6 +60,10 @@ struct TensorLoops {
   std::vector<int> threads() const;
 };
 TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const GroupForm& groups = {});
+
+// What runs of the i-th copied operand have to divide, so that each product finds its rows or columns at the start of one: its elements of k, the
+// columns of a group, or 64 rows. 1: runs of 16 bytes (of factors in parts, wider ones were no faster: 4096^3 on an H200 1,395 us, 1,392 before).
+Factor RunsOf(const GroupForm& groups, size_t i, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce);
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
 // 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with holes for the reduce axes and the stages of its pipeline. `lanes` are those

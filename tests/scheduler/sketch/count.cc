@@ -48,6 +48,8 @@ class Counter {
         outer = std::round(outer * ShareOfSteps(*stmt->condition));
         break;
       case StmtKind::kStore:
+        // Steps past the end store zeros instead of a branch around the copy.
+        if (stmt->value->kind == ExprKind::kSelect) outer = std::round(outer * ShareOfSteps(*stmt->value->args[0]));
         AddStore(*stmt, outer * threads);
         break;
       case StmtKind::kMma:
@@ -185,10 +187,7 @@ class Walker {
         if (stmt->sums.empty()) Check(stmt->buffer, *Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
         for (const Expr& sum : stmt->sums) Check(stmt->buffer, *sum);
         for (const Expr& operand : stmt->operands) Value(*operand);
-        // The last element of the last column.
-        for (size_t i = TensorIntrinsicOf(stmt->tensor).parts ? 8 : 4; i < stmt->operands.size(); ++i)
-          Check(stmt->operands[i]->buffer,
-                *Add(stmt->operands[i]->args[0], IntImm(stmt->stride + TensorIntrinsicOf(stmt->tensor).row() * stmt->extent - 1)));
+        CheckCoreMatrices(*stmt);
         break;
       case StmtKind::kBulkSync:
         Value(*stmt->operands[0]);
@@ -205,6 +204,17 @@ class Walker {
         break;
     }
     for (const Stmt& child : stmt->body) Walk(child);
+  }
+
+  // The last element of the last row and column.
+  void CheckCoreMatrices(const StmtNode& s) {
+    const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
+    const bool rows = s.rows.stride > 0;
+    const auto check = [&](const Expr& first, const CoreMatrices& matrices, int64_t lines) {
+      Check(first->buffer, *Add(first->args[0], IntImm(matrices.At(lines - 1, intrinsic.depth() - 1))));
+    };
+    if (rows) check(s.operands[0], s.rows, 64);
+    for (size_t i = rows ? 1 : intrinsic.parts ? 8 : 4; i < s.operands.size(); ++i) check(s.operands[i], s.columns, s.extent);
   }
 
   void Check(int buffer, const ExprNode& index) {

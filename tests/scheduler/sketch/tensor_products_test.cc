@@ -199,8 +199,8 @@ void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int
     const ComputeDag dag = Product(70, 66, k, x_by_k, w_by_n, form & 4, Combiner::kSum, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
-    // One operand has k innermost.
-    ASSERT_EQ(task->Find("direct/wgmma") >= 0, !x_by_k || w_by_n) << form;
+    // One operand has k innermost, but for halves.
+    ASSERT_EQ(task->Find("direct/wgmma") >= 0, dtype == DType::kFloat16 || !x_by_k || w_by_n) << form;
     if (task->Find("direct/wgmma") < 0) continue;
     const Space* space = &task->space(task->Find("direct/wgmma"));
     for (int n : {0, 1}) {
@@ -224,20 +224,72 @@ TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
   ExpectGroupsCompute(88, DType::kFloat16, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
 }
 
+// Both factors in shared memory, each with k innermost or not: products of a step are under way while the next begins, unless there are
+// two slots.
+TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
+  std::mt19937 random(8);
+  const std::vector<std::array<int32_t, 4>> shapes = {{1, 1, 2, 64}, {2, 1, 3, 32}, {1, 2, 4, 16}, {2, 2, 6, 16}};
+  for (int form = 0; form < 4; ++form) {
+    const ComputeDag dag = HalfProduct(248, 136, 168, form & 1, form & 2, false);
+    const testing::Reference expected = testing::MakeReference(dag, 5);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_GE(task->Find("direct/wgmma"), 0) << form;
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    const auto [groups, tiles, stages, depth] = shapes[form];
+    const int32_t columns = 8 >> form;  // in swizzled runs of 128, 64 and 32 bytes, and in runs of 16
+    SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth);
+    const std::vector<int32_t> decisions = Draw(
+        *space, {{"i0.groups", groups}, {"i0.tiles", tiles}, {"i1.groups", 1}, {"i1.tiles", columns}, {"stages", stages}, {"r2", depth}}, random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    std::string text;
+    for (const KernelFunc& kernel : lowered->kernels) text += ToString(kernel);
+    EXPECT_NE(text.find("rows' runs"), std::string::npos) << text;
+    EXPECT_EQ(text.find("until 1 unfinished") != std::string::npos, stages > 2) << text;
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
+  }
+}
+
 TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
-  const ComputeDag dag = HalfProduct(256, 256, 128, false, false, false);
+  std::mt19937 random(2);
+  for (int form = 0; form < 4; ++form) {
+    const ComputeDag dag = HalfProduct(256, 256, 256, form & 1, form & 2, false);
+    const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+    ASSERT_GE(task->Find("direct/wgmma"), 0);
+    const Space* space = &task->space(task->Find("direct/wgmma"));
+    const std::vector<int32_t> decisions = Draw(
+        *space, {{"i0.groups", 2}, {"i0.tiles", form % 2 + 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}}, random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+    EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
+  }
+}
+
+// Where a sum is read before its products are done.
+TEST(GroupProducts, SerializedProductsAreTold) {
+  const ComputeDag dag = HalfProduct(256, 256, 256, false, true, false);
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
   const Space* space = &task->space(task->Find("direct/wgmma"));
   std::mt19937 random(2);
-  const std::vector<int32_t> decisions =
-      Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 16}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 64}, {"stages", 4}}, random);
-  const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+  const auto lowered = Lower(
+      dag, space->Instantiate(Draw(*space, {{"i0.groups", 2}, {"i0.tiles", 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}}, random)),
+      kCuda, FewCores());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
-  const auto program = CompileProgram(*lowered, kCuda);
+  auto program = CompileProgram(*lowered, kCuda);
   ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
-  EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+  std::string& source = program->source;
+  const size_t wait = source.find("group_wait<1>();"), sums = source.rfind("group_wait_");
+  ASSERT_TRUE(wait < sums && sums != std::string::npos) << source;
+  const size_t first = source.find('(', sums) + 1;
+  const std::string sum = source.substr(first, source.find(',', first) - first);
+  source.insert(wait, "if (" + sum + " == 1.0f) __trap();\n");
+  ASSERT_TRUE(CompileCuda(*program).ok());
+  EXPECT_EQ(program->serialized, std::vector<bool>{true});
 }
 
 // As no sketch has it: the loops between the copies and the products run more than once.
