@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json_int.h"
 #include "db/history_impl.h"
-#include "db/json_int.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "db/json_int.h"
+#include "base/json_int.h"
 #include "db/text.h"
 #include "nlohmann/json.hpp"
 

@@ -1,11 +1,14 @@
 #include "db/rounds.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/json_int.h"
 #include "db/sqlite.h"
 
 namespace diapason {
@@ -40,8 +43,9 @@ std::optional<std::vector<int32_t>> ToDecisions(const nlohmann::json& json) {
   if (!json.is_array()) return std::nullopt;
   std::vector<int32_t> decisions;
   for (const auto& number : json) {
-    if (!number.is_number_integer()) return std::nullopt;
-    decisions.push_back(number.get<int32_t>());
+    const std::optional<int64_t> value = JsonInt(number, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+    if (!value) return std::nullopt;
+    decisions.push_back(static_cast<int32_t>(*value));
   }
   return decisions;
 }
@@ -78,11 +82,11 @@ bool ParseMemory(const std::string& text, SearchMemory* memory) {
   };
   std::vector<std::string> sketches;
   if (!json.is_object() || !names("sketches", &sketches) || !names("listed", &memory->listed) ||
-      !names("large", &memory->large) || !json.contains("rounds") || !json["rounds"].is_number_integer() ||
+      !names("large", &memory->large) || !json.contains("rounds") || !JsonInt(json["rounds"]) ||
       !json.contains("exhausted") || !json["exhausted"].is_boolean() || !json.contains("samples") ||
       !json["samples"].is_array())
     return false;
-  memory->rounds = json["rounds"].get<int64_t>();
+  memory->rounds = *JsonInt(json["rounds"]);
   memory->exhausted = json["exhausted"].get<bool>();
   for (const auto& sample : json["samples"]) {
     std::optional<std::vector<int32_t>> numbers = ToDecisions(sample);

@@ -4,10 +4,12 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/json_int.h"
 #include "compiler/build/memory_plan.h"
 #include "nlohmann/json.hpp"
 
@@ -77,6 +79,25 @@ struct Damaged {
   std::string what;
 };
 
+// An integer that T holds; other numbers would be cut off or wrap around.
+template <typename T>
+T Whole(const Json& json) {
+  if (!json.is_number()) throw Damaged{absl::StrCat(json.dump(), " stands in place of a number")};
+  if (std::is_same_v<T, uint64_t> && json.is_number_unsigned()) return json.get<T>();
+  const std::optional<int64_t> value = JsonInt(json, std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min()),
+                                               sizeof(T) < 8 ? static_cast<int64_t>(std::numeric_limits<T>::max()) : std::numeric_limits<int64_t>::max());
+  if (!value) throw Damaged{absl::StrCat(json.dump(), " is no integer that fits its place")};
+  return static_cast<T>(*value);
+}
+
+template <typename T>
+std::vector<T> Wholes(const Json& json) {
+  if (!json.is_array()) throw Damaged{absl::StrCat(json.dump(), " stands in place of a list")};
+  std::vector<T> all;
+  for (const Json& item : json) all.push_back(Whole<T>(item));
+  return all;
+}
+
 DType DTypeOf(const Json& json) {
   const std::string name = json.at("dtype").get<std::string>();
   const std::optional<DType> dtype = DTypeFromName(name);
@@ -88,13 +109,13 @@ PackagePort PortOf(const Json& json) {
   PackagePort port;
   port.name = json.at("name").get<std::string>();
   port.dtype = DTypeOf(json);
-  port.shape = json.at("shape").get<std::vector<int64_t>>();
-  port.tensor = json.at("tensor").get<int>();
-  port.valid_min = json.value("valid_min", int64_t{0});
-  port.valid_max = json.value("valid_max", int64_t{0});
+  port.shape = Wholes<int64_t>(json.at("shape"));
+  port.tensor = Whole<int>(json.at("tensor"));
+  if (json.contains("valid_min")) port.valid_min = Whole<int64_t>(json.at("valid_min"));
+  if (json.contains("valid_max")) port.valid_max = Whole<int64_t>(json.at("valid_max"));
   port.symbols = json.value("symbols", std::vector<std::string>());
   for (const Json& growth : json.value("grows", Json::array()))
-    port.grows.push_back({growth.at("symbol").get<std::string>(), growth.at("axis").get<int>(), growth.at("block").get<int64_t>()});
+    port.grows.push_back({growth.at("symbol").get<std::string>(), Whole<int>(growth.at("axis")), Whole<int64_t>(growth.at("block"))});
   return port;
 }
 
@@ -105,19 +126,19 @@ PackageTask TaskOf(const Json& json) {
   if (task.file.empty() || task.file.find('/') != std::string::npos)
     throw Damaged{absl::StrCat("'", task.file, "' is no file name")};
   task.workload = json.at("workload").get<std::string>();
-  task.weight = json.at("weight").get<int>();
-  task.record = json.at("record").get<int64_t>();
+  task.weight = Whole<int>(json.at("weight"));
+  task.record = Whole<int64_t>(json.at("record"));
   task.schedule = json.at("schedule").get<std::string>();
   task.estimated_seconds = json.at("estimated_us").get<double>() * 1e-6;
-  task.checksum = json.at("checksum").get<uint64_t>();
+  task.checksum = Whole<uint64_t>(json.at("checksum"));
   if (json.contains("stages")) {
-    task.input_stages = json.at("stages").at("inputs").get<std::vector<int>>();
-    task.output_stages = json.at("stages").at("outputs").get<std::vector<int>>();
+    task.input_stages = Wholes<int>(json.at("stages").at("inputs"));
+    task.output_stages = Wholes<int>(json.at("stages").at("outputs"));
   }
   if (json.contains("place")) {
     const Json& place = json.at("place");
-    task.place = {place.at("row").get<int64_t>(), place.at("stride").get<int64_t>(), place.at("offset").get<int64_t>(),
-                  place.at("elements").get<int64_t>()};
+    task.place = {Whole<int64_t>(place.at("row")), Whole<int64_t>(place.at("stride")), Whole<int64_t>(place.at("offset")),
+                  Whole<int64_t>(place.at("elements"))};
     if (!task.place.Holds(task.place.row)) throw Damaged{absl::StrCat("task '", task.name, "' has no valid place")};
   }
   return task;
@@ -133,18 +154,18 @@ PackageTensor TensorOf(const Json& json) {
   PackageTensor tensor;
   tensor.name = json.at("name").get<std::string>();
   tensor.dtype = DTypeOf(json);
-  tensor.elements = json.at("elements").get<int64_t>();
+  tensor.elements = Whole<int64_t>(json.at("elements"));
   tensor.place = PlaceOf(json.at("place").get<std::string>());
-  tensor.offset = json.at("offset").get<int64_t>();
+  tensor.offset = Whole<int64_t>(json.at("offset"));
   return tensor;
 }
 
 PackageStep StepOf(const Json& json) {
   PackageStep step;
-  step.task = json.at("task").get<int>();
-  step.inputs = json.at("inputs").get<std::vector<int>>();
-  step.outputs = json.at("outputs").get<std::vector<int>>();
-  step.workspaces = json.at("workspaces").get<std::vector<std::pair<int, int64_t>>>();
+  step.task = Whole<int>(json.at("task"));
+  step.inputs = Wholes<int>(json.at("inputs"));
+  step.outputs = Wholes<int>(json.at("outputs"));
+  for (const Json& pair : json.at("workspaces")) step.workspaces.emplace_back(Whole<int>(pair.at(0)), Whole<int64_t>(pair.at(1)));
   return step;
 }
 
@@ -215,16 +236,16 @@ PackageManifest ReadCommon(const Json& json) {
   manifest.device.model = device.at("model").get<std::string>();
   manifest.device.arch = device.at("arch").get<std::string>();
   manifest.device.driver = device.at("driver").get<std::string>();
-  manifest.device.vector_bytes = device.at("vector_bytes").get<int>();
+  manifest.device.vector_bytes = Whole<int>(device.at("vector_bytes"));
   if (json.contains("libraries")) ReadList(json, "libraries", manifest.libraries, LibraryOf);
-  manifest.weights_bytes = json.at("weights").at("bytes").get<int64_t>();
-  manifest.weights_checksum = json.at("weights").at("checksum").get<uint64_t>();
+  manifest.weights_bytes = Whole<int64_t>(json.at("weights").at("bytes"));
+  manifest.weights_checksum = Whole<uint64_t>(json.at("weights").at("checksum"));
   manifest.mask = json.value("mask", std::string());
   return manifest;
 }
 
 void ReadPlan(const Json& json, PackageManifest& manifest) {
-  manifest.arena_bytes = json.at("arena_bytes").get<int64_t>();
+  manifest.arena_bytes = Whole<int64_t>(json.at("arena_bytes"));
   manifest.latency_seconds = json.value("latency_us", 0.0) * 1e-6;
   ReadList(json, "inputs", manifest.inputs, PortOf);
   ReadList(json, "outputs", manifest.outputs, PortOf);
@@ -235,10 +256,10 @@ void ReadPlan(const Json& json, PackageManifest& manifest) {
 }
 
 void ReadSizes(const Json& json, PackageManifest& manifest) {
-  for (const auto& [symbol, size] : json.at("sizes").items()) manifest.sizes[symbol] = size.get<int64_t>();
+  for (const auto& [symbol, size] : json.at("sizes").items()) manifest.sizes[symbol] = Whole<int64_t>(size);
   const Json paddings = json.value("padding", Json::object());
   for (const auto& [symbol, padding] : paddings.items())
-    manifest.padding[symbol] = {padding.at("least").get<int64_t>(), padding.value("why_not", std::string()), padding.value("needs_first", false)};
+    manifest.padding[symbol] = {Whole<int64_t>(padding.at("least")), padding.value("why_not", std::string()), padding.value("needs_first", false)};
 }
 
 // That axes have the extents which sizes give them.

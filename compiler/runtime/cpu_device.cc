@@ -201,13 +201,13 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::View(DeviceBuffer& of, 
 
 absl::Status CpuDevice::CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) {
   DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes());
-  std::memcpy(DataOf(to), from, bytes);
+  if (bytes > 0) std::memcpy(DataOf(to), from, bytes);  // `from` may be null where there is nothing
   return absl::OkStatus();
 }
 
 absl::Status CpuDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) {
   DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
-  std::memcpy(to, DataOf(from), bytes);
+  if (bytes > 0) std::memcpy(to, DataOf(from), bytes);
   return absl::OkStatus();
 }
 

@@ -205,6 +205,9 @@ TEST(PackageFormat, NumbersThatPointNowhereAreRefused) {
                         Case{"/outputs/0/shape/0", 7,
                              "m is damaged: 'y' does not fit its tensor; build the package "
                              "again"},
+                        Case{"/steps/0/task", int64_t{1} << 32, "m is damaged: 4294967296 is no integer that fits its place; build the package again"},
+                        Case{"/arena_bytes", 1e30, "m is damaged: 1e+30 is no integer that fits its place; build the package again"},
+                        Case{"/outputs/0/shape", 7, "m is damaged: 7 stands in place of a list; build the package again"},
                         Case{"/inputs/0/tensor", 9, "m is damaged: tensor 9 does not exist; build the package again"},
                         Case{"/tasks/0/file", "../../x",
                              "m is damaged: '../../x' is no file name; build the package "
