@@ -1,5 +1,6 @@
 #include "compiler/codegen/expr_printer.h"
 
+#include <algorithm>
 #include <bit>
 #include <cctype>
 #include <charconv>
@@ -392,11 +393,20 @@ std::string Names::Unique(const std::string& wanted) {
 
 void ExprPrinter::BindVars(const Stmt& stmt) {
   if (stmt == nullptr) return;
-  if (stmt->kind == StmtKind::kFor) analyzer_.Bind(stmt->var, Interval{0, stmt->extent - 1});
-  if (stmt->kind == StmtKind::kLet) {
-    if (const std::optional<Interval> bounds = analyzer_.Bounds(stmt->value)) analyzer_.Bind(stmt->var, *bounds);
-  }
+  if (stmt->kind == StmtKind::kFor) BindVar(stmt->var, Interval{0, stmt->extent - 1});
+  if (stmt->kind == StmtKind::kLet) BindVar(stmt->var, analyzer_.Bounds(stmt->value));
   for (const Stmt& child : stmt->body) BindVars(child);
+}
+
+void ExprPrinter::BindVar(const Expr& var, std::optional<Interval> range) {
+  const auto [it, first] = bound_.emplace(var.get(), range);
+  std::optional<Interval>& all = it->second;
+  if (!first) {
+    if (all && range) all = Interval{std::min(all->min, range->min), std::max(all->max, range->max)};
+    else all.reset();
+  }
+  if (all) analyzer_.Bind(var, *all);
+  else analyzer_.Forget(var);
 }
 
 bool ExprPrinter::FitsInt32(const Expr& e) {

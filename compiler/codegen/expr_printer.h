@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -74,7 +75,8 @@ class ExprPrinter {
   // The element of a load as a value, e.g. "A[i]" or "half_to_float(A[i])".
   virtual std::string LoadText(const ExprNode& load) = 0;
 
-  void BindVars(const Stmt& stmt);                 // ranges of all loop variables and lets below
+  // Ranges of all loop variables and lets below. A variable that is bound in several places may have any of their values.
+  void BindVars(const Stmt& stmt);
   void ChooseIndexType(const KernelFunc& kernel);  // 32 bits on GPUs if nothing in the kernel can leave them
   const std::string& VarName(const Expr& var);
   bool is_wide(const Expr& e) const;                               // printed with a 64-bit type
@@ -97,8 +99,10 @@ class ExprPrinter {
   std::string CallText(const ExprNode& e);
   std::string ExtremumText(const ExprNode& e);
   bool FitsInt32(const Expr& e);
+  void BindVar(const Expr& var, std::optional<Interval> range);
 
   bool index64_ = true;
+  std::unordered_map<const ExprNode*, std::optional<Interval>> bound_;  // by all places so far; nothing: unknown in one
   std::unordered_map<const ExprNode*, std::string> vars_;
 };
 

@@ -21,6 +21,8 @@ class Analyzer {
   // The variable runs over [0, extent). A variable of extent 1 is replaced by 0. The variable must outlive the analyzer.
   void Bind(const Expr& var, int64_t extent);
   void Bind(const Expr& var, Interval range);
+  // Nothing is known of the variable any more.
+  void Forget(const Expr& var) { ranges_.erase(var.get()); }
 
   // An equal expression, usually simpler: sums collected, floordiv and floormod cancelled where ranges allow, comparisons
   // decided where intervals decide them. Works inside loads, selects and calls too.

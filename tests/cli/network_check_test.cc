@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "db/history.h"
 #include "tests/cli/fleet_fixture.h"
 
@@ -37,27 +37,50 @@ class NetworkCheckCli : public FleetCli {
     return Cli(Args("build", more));
   }
 
-  // A history of ten trials of which two may be used, neither of them the default schedule: the best one, which is verified, and a second
-  // one. From here on the compiler breaks the best one's program: its loop leaves out what it should do first.
+  // The text of a package's last kernel.
+  std::string KernelOf(const std::string& package) const {
+    for (const auto& file : std::filesystem::directory_iterator(Path(package + "/kernels"))) {
+      if (file.path().extension() != ".c") continue;
+      std::stringstream source;
+      source << std::ifstream(file.path()).rdbuf();
+      return source.str().substr(source.str().rfind("\nvoid ") + 1);
+    }
+    return "";
+  }
+  // The text of the kernel that one record makes.
+  std::string KernelOf(int64_t record) {
+    std::filesystem::copy_file(Path("h.db"), Path("alone.db"), std::filesystem::copy_options::overwrite_existing);
+    {
+      const std::unique_ptr<History> alone = History::Open(Path("alone.db"), HistoryMode::kReadWrite).value();
+      const std::vector<TuningRecord> records = alone->TopK({}, 100).value();
+      for (const TuningRecord& other : records)
+        EXPECT_TRUE(alone->SetVerified(other.id, other.id == record, other.id == record ? 0 : 1, "").ok());
+    }
+    const std::string package = absl::StrCat("alone", record);
+    const CliResult built = Cli(Args("build", {"--history", Path("alone.db"), "--out", Path(package), "--no-check", "--no-measure", "--json"}));
+    EXPECT_EQ(built.code, 0) << built.err;
+    EXPECT_EQ(built.json()["tasks"][0]["record"], record);
+    return KernelOf(package);
+  }
+
+  // A history of ten trials of which two may be used: the best one, which is verified, and a second one, whose kernels differ from each other
+  // and from that of the default schedule. From here on the compiler breaks the best one's program: its loop leaves out what it should do first.
   void PrepareWrongRecord(Verified second) {
     const CliResult tuned = Tune({"--no-check"});
     ASSERT_EQ(tuned.code, 0) << tuned.err;
-    const CliResult by_default = Cli(Args("build", {"--out", Path("default"), "--json"}));
-    ASSERT_EQ(by_default.code, 0) << by_default.err;
-    const std::unique_ptr<History> history = History::Open(Path("h.db"), HistoryMode::kReadWrite).value();
-    std::vector<TuningRecord> usable;
-    const std::vector<TuningRecord> records = history->TopK({}, 100).value();
+    ASSERT_EQ(Cli(Args("build", {"--out", Path("default")})).code, 0);
+    std::set<std::string> kernels{KernelOf("default")};
+    std::vector<int64_t> usable, others;
+    const std::vector<TuningRecord> records = History::Open(Path("h.db"), HistoryMode::kReadOnly).value()->TopK({}, 100).value();
     for (const TuningRecord& record : records) {
-      const std::string schedule = absl::StrCat("default: ", record.sketch, " [", absl::StrJoin(record.decisions, " "), "]");
-      if (by_default.json()["tasks"][0]["schedule"] != schedule && usable.size() < 2) {
-        usable.push_back(record);
-      } else {
-        ASSERT_TRUE(history->SetVerified(record.id, false, 1, "left out by the test").ok());
-      }
+      const bool use = usable.size() < 2 && kernels.insert(KernelOf(record.id)).second;
+      (use ? usable : others).push_back(record.id);
     }
     ASSERT_EQ(usable.size(), 2u);
-    best_ = usable[0].id;
-    second_ = usable[1].id;
+    best_ = usable[0];
+    second_ = usable[1];
+    const std::unique_ptr<History> history = History::Open(Path("h.db"), HistoryMode::kReadWrite).value();
+    for (int64_t record : others) ASSERT_TRUE(history->SetVerified(record, false, 1, "left out by the test").ok());
     ASSERT_TRUE(history->SetVerified(best_, true, 0, "").ok());
     if (second == Verified::kOk) {
       ASSERT_TRUE(history->SetVerified(second_, true, 0, "").ok());
@@ -83,12 +106,7 @@ class NetworkCheckCli : public FleetCli {
   // The compiler breaks the last kernel of the one program in this package: kernels are compiled one by one.
   void Break(const std::string& package) {
     std::filesystem::create_directories(Path("bad"));
-    for (const auto& file : std::filesystem::directory_iterator(Path(package + "/kernels"))) {
-      if (file.path().extension() != ".c") continue;
-      std::stringstream source;
-      source << std::ifstream(file.path()).rdbuf();
-      std::ofstream(Path("bad/" + package + ".c")) << source.str().substr(source.str().rfind("\nvoid ") + 1);
-    }
+    std::ofstream(Path("bad/" + package + ".c")) << KernelOf(package);
   }
   // How the sentence about the wrong record begins.
   std::string Sentence() const {

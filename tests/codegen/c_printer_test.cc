@@ -504,6 +504,15 @@ TEST(CPrinter, ConditionsAndLetsInVectorLoops) {
   ExpectSameAsReference(kernels);
 }
 
+TEST(CPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
+  const Expr i = MakeVar("i"), s = MakeVar("s"), k = MakeVar("k");
+  const auto at = [&](int64_t first) {
+    return MakeStore(1, Add(k, I(first)), At(0, Mad(Add(FloorDiv(Sub(k, I(1)), 3), I(1)), 16, FloorMod(Sub(k, I(1)), 3))));
+  };
+  const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1), steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(16)), 1);
+  ExpectSameAsReference(KernelOf("two_places", {Global(0, "X", 80), Global(1, "Y", 32, true)}, MakeSeq({start, steps})));
+}
+
 TEST(CPrinter, ConditionsThatAllLanesShareCostNothingPerLane) {
   const Expr p = MakeVar("p"), l = MakeVar("l");
   const Expr at = Mad(p, 16, l);
