@@ -54,7 +54,7 @@ class Space {
 };
 
 // Views that a search may leave out. The direct one is always there: every task has it.
-inline constexpr const char* kAlgorithms[] = {"gemm", "rows", "strassen", "winograd"};
+inline constexpr const char* kAlgorithms[] = {"attention", "gemm", "rows", "strassen", "winograd"};
 
 // All spaces (views x sketches) of one task on one target.
 class TaskSpace {

@@ -129,8 +129,8 @@ struct Step {
 
 // Which rewriting of the task's dag the steps apply to (compiler/schedule/view.h).
 struct View {
-  std::string name = "direct";  // direct, gemm, gemm_k, winograd, winograd_k, rows, library
-  std::vector<int64_t> params;  // winograd, winograd_k: {m}
+  std::string name = "direct";  // direct, gemm, gemm_k, winograd, winograd_k, rows, strassen, attention, library
+  std::vector<int64_t> params;  // winograd, winograd_k: {m}; strassen: {levels}
   std::string ToString() const;  // "winograd(4)"
   bool operator==(const View&) const = default;
 };

@@ -1,6 +1,7 @@
 #include "compiler/schedule/view.h"
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/view_attention.h"
 #include "compiler/schedule/view_gemm.h"
 #include "compiler/schedule/view_rows.h"
 #include "compiler/schedule/view_strassen.h"
@@ -16,6 +17,7 @@ std::vector<View> ViewsOf(const ComputeDag& dag) {
   if (RowsView(dag).ok()) views.push_back(View{"rows", {}});
   for (int64_t levels : {1, 2})
     if (StrassenView(dag, levels).ok()) views.push_back(View{"strassen", {levels}});
+  if (AttentionView(dag).ok()) views.push_back(View{"attention", {}});
   return views;
 }
 
@@ -33,11 +35,12 @@ absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "gemm_k" && view.params.empty()) return GemmView(dag, true);
   if (view.name == "winograd" && view.params.size() == 1) return WinogradView(dag, view.params[0]);
   if (view.name == "rows" && view.params.empty()) return RowsView(dag);
+  if (view.name == "attention" && view.params.empty()) return AttentionView(dag);
   if (view.name == "strassen" && view.params.size() == 1) return StrassenView(dag, view.params[0]);
   if (view.name == "winograd_k" && view.params.size() == 1) return WinogradView(dag, view.params[0], true);
   return absl::InvalidArgumentError(absl::StrCat("there is no view ", view.ToString(),
                                                  ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
-                                                 "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2) and library"));
+                                                 "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library"));
 }
 
 }  // namespace diapason

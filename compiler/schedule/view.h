@@ -15,7 +15,7 @@ namespace diapason {
 // The views that apply to this dag on every target: direct always; gemm where one sum-of-products reduction has spatial axes of either
 // operand alone; winograd(2) and winograd(4) for dense 3x3 stride-1 convolutions in NHWC with constant float32 weights; rows for
 // dense convolutions of few channels in NHWC and float32; strassen(1) and strassen(2) where there is a gemm
-// view whose extents are even, or multiples of 4.
+// view whose extents are even, or multiples of 4; attention where one product reads what is computed from another.
 std::vector<View> ViewsOf(const ComputeDag& dag);
 
 // gemm or winograd with the weights laid out at build time such that k is innermost, as tensor cores read them (ldmatrix):
@@ -48,6 +48,8 @@ std::optional<View> WithWeightsAlongK(const ComputeDag& dag, const View& view);
 // with rows of the input as runs of w*ci elements. (view_rows.h)
 //
 // strassen(levels): the gemm view's product as 7 or 49 products of halves or quarters of the operands. (view_strassen.h)
+//
+// attention: operands of both products as stages of their own in the order of rows, weights in the type of the values. (view_attention.h)
 absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view);
 
 }  // namespace diapason

@@ -216,6 +216,8 @@ class AttentionFinder {
     if (chain_.query_of_product >= 0) chain_.queries = product.axes[chain_.query_of_product].extent;
     if (chain_.value_of_product >= 0) chain_.values = product.axes[chain_.value_of_product].extent;
     chain_.size = op(chain_.scores).terms();
+    chain_.query_of_scores = AxisAt(chain_.scores, chain_.query_of_weights);
+    chain_.key_of_scores = AxisAt(chain_.scores, chain_.key_of_weights);
     chain_.query_of_seen = AxisAt(chain_.seen, chain_.query_of_weights);
     chain_.key_of_seen = AxisAt(chain_.seen, chain_.key_of_weights);
     for (int id : chain_.reductions) chain_.query_of_reductions.push_back(AxisAt(id, chain_.query_of_weights));
@@ -229,9 +231,11 @@ class AttentionFinder {
     std::vector<int> operands;
     for (const ExprNode* load : LoadsOf(chain_.scores)) {
       const bool by_key = std::any_of(load->args.begin(), load->args.end(), [&](const Expr& i) { return UsesVar(i, scores.axes[key].var.get()); });
-      if (by_key) chain_.keys_read = load->buffer;
+      (by_key ? chain_.keys_read : chain_.queries_read) = load->buffer;
       operands.push_back(load->buffer);
     }
+    for (const ExprNode* load : LoadsOf(chain_.product))
+      if (load->buffer != chain_.weights) chain_.values_read = load->buffer;
     if (std::count(operands.begin(), operands.end(), chain_.keys_read) > 1) chain_.keys_read = -1;
   }
 

@@ -27,10 +27,13 @@ struct AttentionChain {
   int query_of_product = -1, query_of_root = -1;  // rows that share keys and values
   int value_of_product = -1, value_of_root = -1;  // along a value
   int query_of_seen = -1, key_of_seen = -1;
+  int query_of_scores = -1, key_of_scores = -1;
   int query_of_weights = -1, key_of_weights = -1;
   std::vector<int> query_of_reductions;  // as `reductions`
   int64_t queries = 1, keys = 1, values = 1, size = 1;  // extents; `size`: terms of a score
   int keys_read = -1;           // the operand of `scores` that is read by key; -1 if the other one is the same tensor
+  int queries_read = -1;        // the other one
+  int values_read = -1;         // the operand of `product` that is not `weights`
 };
 
 // The attention that the dag's only output is, if it is one and nothing of it is scheduled yet. `root` is element-wise.

@@ -23,6 +23,8 @@ bool Has(const Draft& draft, StepKind kind) {
 // Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
 bool ReadsAlongK(const Draft& draft) { return Has(draft, StepKind::kTensorize) && !Has(draft, StepKind::kRfactor); }
 
+bool OnTensorCores(const Draft& draft) { return Has(draft, StepKind::kTensorize); }
+
 // The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
 absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,
                          const std::function<bool(const Draft&)>& wanted, std::vector<std::unique_ptr<Space>>* spaces) {
@@ -53,6 +55,10 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const Comput
   const SketchContext context{target, facts};
   for (const View& view : ViewsOf(dag)) {
     if (std::find(without.begin(), without.end(), view.name) != without.end()) continue;
+    if (view.name == "attention") {  // made for tensor cores
+      if (target.is_gpu()) RETURN_IF_ERROR(AddSketches(dag, view, context, rules, OnTensorCores, &spaces));
+      continue;
+    }
     if (view.name == "rows" && !target.is_gpu()) continue;  // made for copies into shared memory
     if (view.name == "strassen" && !StrassenMayPay(dag, view.params[0], facts.flops / facts.bandwidth)) continue;
     RETURN_IF_ERROR(AddSketches(dag, view, context, rules, nullptr, &spaces));

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "compiler/schedule/view_strassen.h"
 #include "compiler/tensor/interpret.h"
 #include "compiler/tensor/serialize.h"
+#include "tests/scheduler/sketch/dags.h"
 
 namespace diapason {
 namespace {
@@ -135,6 +137,19 @@ TEST(View, ComputesTheSameAsTheDag) {
   EXPECT_GE(compared, 2 * std::size(cases));
 }
 
+TEST(View, OfAttentionComputesTheSame) {
+  const View view{"attention", {}};
+  const auto cases = testing::Attentions();
+  for (const testing::NamedDag& attention : cases) {
+    SCOPED_TRACE(attention.name);
+    const std::vector<View> views = ViewsOf(attention.dag);
+    EXPECT_EQ(std::count(views.begin(), views.end(), view), 1);
+    // Weights of float16 attentions are rounded.
+    ExpectSameResults(attention.dag, view, attention.name.find("half") == std::string::npos ? 1e-6 : 2e-3);
+  }
+  EXPECT_GE(cases.size(), 8u);
+}
+
 TEST(View, ListsThoseThatApply) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
@@ -159,11 +174,13 @@ TEST(View, RefusesUnknownOnesAndThoseThatDoNotApply) {
   const ComputeDag dag = Convolution({.stride = 2});
   EXPECT_EQ(ApplyView(dag, View{"fft", {}}).status().ToString(),
             "INVALID_ARGUMENT: there is no view fft: known are direct, gemm, gemm_k, winograd(2), "
-            "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2) and library");
+            "winograd(4), winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {3}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: tiles are of 2 or 4, not 3");
   EXPECT_EQ(ApplyView(dag, View{"winograd", {2}}).status().ToString(),
             "INVALID_ARGUMENT: no winograd view: it is no dense convolution of stride and dilation 1 in NHWC");
+  EXPECT_EQ(ApplyView(dag, View{"attention", {}}).status().ToString(),
+            "INVALID_ARGUMENT: no attention view: there are no two products, one of what the other gives");
   EXPECT_EQ(ApplyView(Convolution({.ci = 8}), View{"rows", {}}).status().ToString(),
             "INVALID_ARGUMENT: no rows view: a row of its window is no run of a few channels");
 }

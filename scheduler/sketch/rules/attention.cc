@@ -3,23 +3,17 @@
 // (Dao et al. 2022) is not a schedule of this dag but a rewriting of it.
 #include <algorithm>
 #include <cstdint>
-#include <set>
 
-#include "scheduler/sketch/attention_chain.h"
+#include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
 namespace {
 
-// A row's reduction is made in so many parts side by side, each of some elements.
-constexpr int64_t kMostParts = 16, kLeastPart = 4;
-
 // Where decisions of a GPU's sketch start from: rows of threads, rows of a thread, threads along keys and values, keys of a thread.
 struct Start {
   int32_t query_threads, query_rows, lanes, keys;
 };
-
-int64_t PartsOf(const AttentionChain& a) { return std::clamp<int64_t>(a.keys / kLeastPart, 1, kMostParts); }
 
 int64_t SharedBytes(const AttentionChain& a, const Start& s) {
   const int64_t rows = int64_t{s.query_threads} * s.query_rows;
@@ -28,14 +22,9 @@ int64_t SharedBytes(const AttentionChain& a, const Start& s) {
   return 4 * (rows * per_row + copy) + 256;
 }
 
-class AttentionSketch {
+class RowsOfAttention : public AttentionSketch {
  public:
-  AttentionSketch(Draft draft, AttentionChain chain) : draft_(std::move(draft)), a_(std::move(chain)), local_(a_.scores) {
-    for (const auto* inlined : {&a_.behind, &a_.between})
-      for (int id : *inlined) draft_.Do({StepKind::kInline, id, {}, {}, -1, {}});
-    InlineInputs();
-    if (a_.seen == a_.scores) local_ = draft_.CacheWrite(a_.scores, Memory::kLocal);
-  }
+  using AttentionSketch::AttentionSketch;
 
   Draft Take() { return std::move(draft_); }
 
@@ -97,24 +86,6 @@ class AttentionSketch {
   }
 
  private:
-  bool IsFreeElementwise(int id) const {
-    const StageState& s = draft_.state().stage(id);
-    return s.computes() && !s.prologue && !s.op.reduces() && draft_.IsUnscheduled(id);
-  }
-
-  // What queries, keys, values and masks are made of is computed where they are read; keys, if they are more than a tensor, once.
-  void InlineInputs() {
-    std::set<int> behind;  // reductions and what reads them
-    for (int id : std::vector<int>(draft_.state().topological())) {
-      const StageState& s = draft_.state().stage(id);
-      if (!s.computes() || s.prologue) continue;
-      const std::vector<int> producers = draft_.state().Producers(id);
-      const bool reads = std::any_of(producers.begin(), producers.end(), [&](int p) { return behind.count(p) > 0; });
-      if (s.op.reduces() || reads) behind.insert(id);
-      else if (id != a_.keys_read && id != a_.root && IsFreeElementwise(id)) draft_.Do({StepKind::kInline, id, {}, {}, -1, {}});
-    }
-  }
-
   // The axis of keys along which they are read from memory: that of their last index, or of what they are made of; -1: unknown.
   int InnermostOfKeys() const {
     const Stage& keys = draft_.state().stage(a_.keys_read).op;
@@ -140,16 +111,6 @@ class AttentionSketch {
     return along;
   }
 
-  Factor Hole(const std::string& name, std::vector<int32_t> values, int32_t start) {
-    return draft_.OptionHole(name, std::move(values), start);
-  }
-
-  std::vector<int> OtherAxes(int stage, const std::vector<int>& axes) const {
-    std::vector<int> others = draft_.SpatialAxes(stage);
-    std::erase_if(others, [&](int axis) { return std::count(axes.begin(), axes.end(), axis) > 0; });
-    return others;
-  }
-
   // Adds the pieces of a stage's query axis, if it has one, to a level each, outer to inner.
   void SplitQueries(int stage, int axis, const std::vector<Factor>& factors, const std::vector<std::vector<int>*>& levels) {
     if (axis < 0) return;
@@ -164,12 +125,6 @@ class AttentionSketch {
     return pieces[0];
   }
 
-  void Order(int stage, const std::vector<std::vector<int>>& levels) {
-    std::vector<int> order;
-    for (const std::vector<int>& level : levels) order.insert(order.end(), level.begin(), level.end());
-    draft_.Reorder(stage, order);
-  }
-
   // A sum whose elements all stay in registers: some terms of each after those of the others.
   void SumInRegisters(int stage, const std::string& name) {
     const std::vector<int> terms = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Hole(name, {1, 2, 4, 8}, 4)});
@@ -177,35 +132,6 @@ class AttentionSketch {
     Order(stage, {terms, spatial});
     draft_.Annotate(stage, terms[1], Annotation::kUnroll);
     for (int loop : spatial) draft_.Annotate(stage, loop, Annotation::kUnroll);
-  }
-
-  void Share(int stage, int block) {
-    draft_.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
-    draft_.ComputeAt(stage, a_.root, {block});
-  }
-
-  // Elements, in the order of these loops, by the threads of a block in turns.
-  void ByThreads(int stage, const std::vector<int>& loops, const Factor& threads) {
-    const std::vector<int> pieces = draft_.Split(stage, draft_.Fuse(stage, loops), {threads});
-    draft_.Annotate(stage, pieces[1], Annotation::kThreadX);
-  }
-
-  // Parts of rows by all threads, then rows.
-  void ShareReduction(int stage, int block, const Factor& threads) {
-    const int64_t parts = PartsOf(a_);
-    if (parts > 1) {
-      const auto part = static_cast<int32_t>((a_.keys + parts - 1) / parts);
-      const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(part)});
-      draft_.Do({StepKind::kRfactor, stage, {pieces[0]}, {}, -1, {}});
-      const int partial = draft_.state().size() - 1;
-      std::vector<int> spatial = draft_.SpatialAxes(partial);
-      std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());  // neighbouring threads have parts of one row
-      Order(partial, {spatial, draft_.ReduceAxes(partial)});
-      Share(partial, block);
-      ByThreads(partial, spatial, threads);
-    }
-    Share(stage, block);
-    ByThreads(stage, draft_.SpatialAxes(stage), threads);
   }
 
   void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys, const Factor& threads) {
@@ -269,10 +195,6 @@ class AttentionSketch {
 
   // The innermost loop becomes a vector of so many elements of an axis.
   void Vectorize(int stage, int axis, int32_t lanes) { draft_.VectorizeInnermost(stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]); }
-
-  Draft draft_;
-  const AttentionChain a_;
-  int local_;  // the sum that scores are
 };
 
 class Attention : public SketchRule {
@@ -289,10 +211,15 @@ class Attention : public SketchRule {
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const Draft start = EndingElementwise(draft, stage);
     const AttentionChain chain = *FindAttention(start, stage);
-    AttentionSketch sketch(start, chain);
-    if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
-    else sketch.BindCores();
-    return {{sketch.Take(), false}};
+    std::vector<Derived> result;
+    if (!draft.gpu() || StartOf(chain, draft.context().facts)) {
+      RowsOfAttention sketch(start, chain);
+      if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
+      else sketch.BindCores();
+      result.push_back({sketch.Take(), false});
+    }
+    if (draft.gpu() && FitsAttentionOnTensorCores(start, chain)) result.push_back({AttentionOnTensorCores(start, chain), false});
+    return result;
   }
 
  private:

@@ -28,16 +28,6 @@ bool MayUse(const TensorIntrinsic& intrinsic, const SketchContext& context) {
   return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= intrinsic.first_arch;
 }
 
-// What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
-const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) {
-  const Stage& op = draft.state().stage(stage).op;
-  Expr loads[2];
-  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
-  for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
-    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context())) return &intrinsic;
-  return nullptr;
-}
-
 // Those up to 16.
 std::vector<int32_t> Divisors(int64_t extent) {
   std::vector<int32_t> divisors;
@@ -150,6 +140,15 @@ bool IsMatrix(const Expr& load, const Expr& a, const Expr& b) {
 }
 
 }  // namespace
+
+const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) {
+  const Stage& op = draft.state().stage(stage).op;
+  Expr loads[2];
+  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
+  for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
+    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context())) return &intrinsic;
+  return nullptr;
+}
 
 bool EndsInZeros(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "compiler/tensor/tensor_intrinsic.h"
 #include "scheduler/sketch/draft.h"
 #include "scheduler/sketch/rules/gpu_tile.h"
 
@@ -13,6 +14,8 @@ namespace diapason {
 // image, are rows and columns of the product (8 columns fit images better than 16 would), a row of the window is its k, and the window moves
 // over what lies in shared memory. On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
+// What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
+const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
 // True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a dimension alone. A
 // slice of a longer reduction runs into the next slice.
 bool EndsInZeros(const Draft& draft, int stage);

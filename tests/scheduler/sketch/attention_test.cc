@@ -4,6 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "compiler/codegen/codegen.h"
+#include "compiler/codegen/compile.h"
+#include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/space.h"
@@ -71,6 +75,39 @@ TEST(AttentionTest, TheDefaultScheduleIsOneKernel) {
       for (const BufferDecl& param : lowered->kernels[0].params) EXPECT_NE(param.name, "scores") << attention.name;
     }
   }
+}
+
+// Both products on tensor cores, in the view that lays operands out for them; not where a query is alone, or heads are too small.
+TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
+  const ComputeDag half = Attention({.queries = 40, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16});
+  for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+    const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
+    const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
+    const int found = task->Find("attention/attention_tensor");
+    ASSERT_GE(found, 0) << arch;
+    const Space& space = task->space(found);
+    const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target));
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    ASSERT_EQ(lowered->kernels.size(), 1u);
+    int products = 0;
+    Contains(lowered->kernels[0].body, [&](const StmtNode& s) {
+      products += s.kind == StmtKind::kMma;
+      return false;
+    });
+    EXPECT_GT(products, 1) << arch;
+    const auto program = CompileProgram(*lowered, target);
+    ASSERT_TRUE(program.ok()) << arch << program.status();
+    EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
+    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+  }
+  EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
+  EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
+  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 2u);
+  for (const ComputeDag& other : {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
+                                  Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
+    EXPECT_EQ(Sketches(other, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
+  EXPECT_EQ(Sketches(Attention({.queries = 40, .keys = 70, .size = 32, .values = 48}), "cuda -arch=sm_90 -strict-fp32"),
+            std::vector<std::string>{"direct/attention_block"});
 }
 
 // Rows of scores that no block can hold are kernels of their own.

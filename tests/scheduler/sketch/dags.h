@@ -356,6 +356,7 @@ inline std::vector<NamedDag> Attentions() {
       {"attention_one_query", Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32})},
       {"attention_of_tokens", AttentionOfTokens(18, 3, 16)},
       {"attention_half", Attention({.queries = 16, .keys = 48, .size = 32, .values = 32, .dtype = DType::kFloat16})},
+      {"attention_half_odd", Attention({.heads = 4, .groups = 2, .queries = 37, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
   };
 }
 

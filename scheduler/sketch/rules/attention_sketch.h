@@ -1,0 +1,46 @@
+// What the sketches of attention in one kernel have in common (rules/attention.cc, rules/attention_tensor.cc).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/sketch/attention_chain.h"
+
+namespace diapason {
+
+class AttentionSketch {
+ public:
+  // Inlines what is element-wise between the stages that are scheduled, and what operands are made of; these themselves only if they are neither
+  // the keys nor `kept`.
+  AttentionSketch(Draft draft, AttentionChain chain, const std::vector<int>& kept = {});
+
+ protected:
+  bool IsFreeElementwise(int id) const;
+  Factor Hole(const std::string& name, std::vector<int32_t> values, int32_t start);
+  std::vector<int> OtherAxes(int stage, const std::vector<int>& axes) const;
+  void Order(int stage, const std::vector<std::vector<int>>& levels);
+  // In shared memory, for a block.
+  void Share(int stage, int block);
+  // Elements, in the order of these loops, by the threads of a block in turns.
+  void ByThreads(int stage, const std::vector<int>& loops, const Factor& threads);
+  // A row's reduction: parts of rows by all threads, then rows.
+  void ShareReduction(int stage, int block, const Factor& threads);
+
+  Draft draft_;
+  const AttentionChain a_;
+  int local_;  // the sum that scores are, in registers on GPUs
+
+ private:
+  void InlineInputs(const std::vector<int>& kept);
+};
+
+// A row's reduction is made in so many parts side by side.
+int64_t PartsOf(const AttentionChain& chain);
+
+// The sketch on tensor cores. REQUIRES: FitsAttentionOnTensorCores.
+Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
+// True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the view `attention`.
+bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
+
+}  // namespace diapason
