@@ -211,13 +211,10 @@ class Attention : public SketchRule {
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const Draft start = EndingElementwise(draft, stage);
     const AttentionChain chain = *FindAttention(start, stage);
-    std::vector<Derived> result;
-    if (!draft.gpu() || StartOf(chain, draft.context().facts)) {
-      RowsOfAttention sketch(start, chain);
-      if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
-      else sketch.BindCores();
-      result.push_back({sketch.Take(), false});
-    }
+    RowsOfAttention sketch(start, chain);
+    if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
+    else sketch.BindCores();
+    std::vector<Derived> result{{sketch.Take(), false}};
     if (draft.gpu() && FitsAttentionOnTensorCores(start, chain)) result.push_back({AttentionOnTensorCores(start, chain), false});
     return result;
   }
