@@ -114,6 +114,21 @@ TEST(GpuPrinter, EveryThreadWaitsOnce) {
   EXPECT_EQ(wait_of(nothing), "wait_for_previous();\n}\n");
 }
 
+// The first copies of a pipeline and its later ones give the variables of a step different ranges; where one of them is negative, no division is of
+// unsigned numbers.
+TEST(GpuPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
+  const Expr b = MakeVar("b"), t = MakeVar("t"), i = MakeVar("i"), s = MakeVar("s"), k = MakeVar("k");
+  const auto source_of = [&](bool both) {
+    const auto at = [&](int64_t first) { return MakeStore(1, Mad(k, 4, Add(t, I(first))), At(0, Mad(FloorDiv(Sub(k, I(1)), 3), 4, Add(t, I(4))))); };
+    const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1), steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(64)), 1);
+    const KernelFunc kernel = KernelOf("two_places", {Global(0, "X", 32), Global(1, "Y", 128, true)},
+                                       BlockLoop(b, 1, ThreadLoop(t, 4, both ? MakeSeq({start, steps}) : steps)), 1, 4);
+    return SourceOf(kernel, Dialect::kCuda);
+  };
+  EXPECT_EQ(Count(source_of(false), "udiv32(k - "), 1) << source_of(false);
+  EXPECT_EQ(Count(source_of(true), "udiv32(k - "), 0) << source_of(true);
+}
+
 TEST(GpuPrinter, OpenClText) {
   EXPECT_EQ(SourceOf(RowKernel(), Dialect::kOpenCl),
             R"(static inline int umod32(int a, uint b) { return (int)((uint)a % b); }
