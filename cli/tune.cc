@@ -419,8 +419,8 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->required()
       ->type_name("FILE");
   command->add_option("--without", flags->without,
-                      "Algorithms to leave out of the search, of attention (its two products on tensor cores), gemm, rows, strassen and winograd, as in strassen,winograd; records that a "
-                      "history has of them count as before")
+                      "Algorithms to leave out of the search, of attention (its two products on tensor cores), gemm, rows, strassen and winograd, as in "
+                      "strassen,winograd; records that a history has of them count as before")
       ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")

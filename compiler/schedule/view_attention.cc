@@ -70,28 +70,17 @@ class AttentionRewriter {
 
   void EmitProduct(int id) {
     Stage stage = dag_.stage(id);
-    const DType type = OperandType(id);
     Expr factors[2];
     for (int i : {0, 1}) {
-      const Expr& load = Unconverted(stage.body->args[i]);
-      const Expr operand = load->buffer == weights_ && id == values_ ? WeightsAs(type, load) : Operand(stage, load);
-      factors[i] = operand->dtype == stage.dtype ? operand : Cast(stage.dtype, operand);
+      const Expr &load = Unconverted(stage.body->args[i]), &other = Unconverted(stage.body->args[1 - i]);
+      factors[i] = Cast(stage.dtype, Behind(load) ? WeightsAs(other->dtype, load) : Operand(stage, load, other));
     }
     stage.body = Mul(factors[0], factors[1]);
     new_id_[id] = AddStage(std::move(stage));
   }
 
-  // Of the operands that are inputs of the attention.
-  DType OperandType(int id) const {
-    for (const Expr& factor : dag_.stage(id).body->args)
-      if (!Behind(Unconverted(factor))) return Unconverted(factor)->dtype;
-    DIAPASON_CHECK(false);
-    return DType::kFloat32;
-  }
-
   // The operand by axes that it shares with the other one, its own, and the product's: of scores the reduced one is innermost, of values it is not.
-  Expr Operand(const Stage& product, const Expr& load) {
-    const Expr& other = Unconverted(product.body->args[Unconverted(product.body->args[0]) == load ? 1 : 0]);
+  Expr Operand(const Stage& product, const Expr& load, const Expr& other) {
     std::vector<const Axis*> order, own;
     for (const Axis& axis : product.axes)
       if (IsReadBy(load, axis)) (IsReadBy(other, axis) ? order : own).push_back(&axis);

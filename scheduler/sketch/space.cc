@@ -20,10 +20,10 @@ bool Has(const Draft& draft, StepKind kind) {
   return std::any_of(draft.steps().begin(), draft.steps().end(), [&](const Step& step) { return step.kind == kind; });
 }
 
-// Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
-bool ReadsAlongK(const Draft& draft) { return Has(draft, StepKind::kTensorize) && !Has(draft, StepKind::kRfactor); }
-
 bool OnTensorCores(const Draft& draft) { return Has(draft, StepKind::kTensorize); }
+
+// Weights along k are for tensor cores. (Slices of a reduction in kernels of their own have enough alternatives.)
+bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft, StepKind::kRfactor); }
 
 // The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
 absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,

@@ -41,14 +41,6 @@ bool IsRows(const Draft& draft, int stage, int operand, const Expr& innermost) {
   return load != nullptr && !load->args.empty() && load->args.back() == innermost && draft.state().Consumers(operand).size() == 1;
 }
 
-bool FactorsAreAlike(const Draft& draft, int stage) {
-  std::vector<DType> types;
-  Visit(draft.state().stage(stage).op.body, [&](const ExprNode& e) {
-    if (e.kind == ExprKind::kLoad) types.push_back(e.dtype);
-  });
-  return types.size() == 2 && types[0] == types[1];
-}
-
 class TensorSketch : public AttentionSketch {
  public:
   TensorSketch(const Draft& draft, const AttentionChain& chain) : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}) {}
@@ -99,12 +91,9 @@ class TensorSketch : public AttentionSketch {
     threads_ = Factor::Of(32) * rows_.warps * values_.warps;
   }
 
-  // The order of a stage's loops over tiles, with threads: outer, threads, tiles, pairs, of which neighbours are stored together. Returns the loop of threads.
+  // Orders a stage's loops over tiles and returns the loop of threads.
   int BindTiles(int stage, const TensorLoops& loops, const std::vector<int>& outer) {
-    Order(stage, {outer, loops.threads(), loops.tile, loops.pair});
-    for (const auto* level : {&loops.tile, &loops.pair})
-      for (int loop : *level) draft_.Annotate(stage, loop, Annotation::kUnroll);
-    draft_.Annotate(stage, loops.pair.back(), Annotation::kVectorize);
+    OrderTiles(&draft_, stage, loops, outer);
     const int thread = draft_.Fuse(stage, loops.threads());
     draft_.Annotate(stage, thread, Annotation::kThreadX);
     return thread;
@@ -173,7 +162,7 @@ class TensorSketch : public AttentionSketch {
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
   if (chain.query_of_root < 0 || chain.value_of_root < 0 || chain.query_of_seen < 0 || chain.query_of_scores < 0) return false;
   for (int stage : {chain.scores, chain.product})
-    if (!FactorsAreAlike(draft, stage) || !FitsTensorCores(draft, stage) || !EndsInZeros(draft, stage)) return false;
+    if (!FitsTensorCores(draft, stage) || !EndsInZeros(draft, stage)) return false;
   const Stage &scores = draft.state().stage(chain.scores).op, &product = draft.state().stage(chain.product).op;
   const Expr& size = scores.reduce_axes[0].var;
   const ExprNode* const weights = LoadOf(draft, chain.product, chain.weights);

@@ -87,11 +87,7 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
   info.threads = ThreadsOf(tiles);
   const TensorLoops loops = SplitForLanes(draft, consumer, tiles, groups);
-  std::vector<int> order = loops.outer;
-  for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
-  draft->Reorder(consumer, order);
-  for (const auto* level : {&loops.tile, &loops.pair}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
-  draft->Annotate(consumer, loops.pair.back(), Annotation::kVectorize);
+  OrderTiles(draft, consumer, loops, loops.outer);
   const int blocks = draft->Fuse(consumer, loops.outer);
   const int thread = draft->Fuse(consumer, loops.threads());
   draft->Annotate(consumer, blocks, Annotation::kBlockX);

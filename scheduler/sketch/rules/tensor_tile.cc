@@ -289,6 +289,15 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
   return loops;
 }
 
+void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::vector<int>& outer) {
+  std::vector<int> order = outer;
+  for (const std::vector<int>& level : {loops.threads(), loops.tile, loops.pair}) Append(&order, level);
+  draft->Reorder(stage, order);
+  for (const auto* level : {&loops.tile, &loops.pair})
+    for (int loop : *level) draft->Annotate(stage, loop, Annotation::kUnroll);
+  draft->Annotate(stage, loops.pair.back(), Annotation::kVectorize);
+}
+
 Factor RunsOf(const GroupForm& groups, size_t i, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce) {
   if (!groups.rows_copied()) return {};
   if (groups.along_k[i]) return reduce.axes.back().r2;

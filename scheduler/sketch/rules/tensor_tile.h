@@ -63,6 +63,8 @@ struct TensorLoops {
   std::vector<int> threads() const;
 };
 TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const GroupForm& groups = {});
+// Orders them: outer, threads, then tiles and pairs, which are unrolled; neighbouring columns are stored as a vector.
+void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::vector<int>& outer);
 
 // What runs of the i-th copied operand have to divide, so that each product finds its rows or columns at the start of one: its elements of k, the
 // columns of a group, or 64 rows. 1: runs of 16 bytes (of factors in parts, wider ones were no faster: 4096^3 on an H200 1,395 us, 1,392 before).
