@@ -119,8 +119,9 @@ TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
 
   const CliResult checked = Run("p", {"--check", "--json"});
   ASSERT_EQ(checked.code, 0) << checked.err;
-  ASSERT_EQ(checked.json()["plans"].size(), 4u);
-  for (const auto& plan : checked.json()["plans"]) EXPECT_EQ(plan["check"]["ok"], true) << plan;
+  const nlohmann::json checks = checked.json();
+  ASSERT_EQ(checks["plans"].size(), 4u);
+  for (const auto& plan : checks["plans"]) EXPECT_EQ(plan["check"]["ok"], true) << plan;
 
   const std::vector<std::string> inputs = Inputs(3, 6);
   std::vector<std::string> args = inputs;
@@ -221,7 +222,8 @@ TEST_F(Dims, TuningSpendsTrialsByWeight) {
                                Path("h.db"), "--out", Path("p"), "--json"});
   ASSERT_EQ(built.code, 0) << built.err;
   EXPECT_EQ(built.err, "");
-  for (const auto& plan : built.json()["plans"]) {
+  const nlohmann::json plans = built.json()["plans"];
+  for (const auto& plan : plans) {
     EXPECT_EQ(plan["check"]["ok"], true);
     EXPECT_GT(plan["tasks"][0]["record"], 0);
     EXPECT_GT(plan["measured_us"], 0);

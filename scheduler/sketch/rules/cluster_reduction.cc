@@ -53,8 +53,14 @@ class ClusterReduction : public SketchRule {
     if (FitsTensorCores(draft, stage) && EndsInZeros(draft, stage)) {
       Draft tensor = draft;
       tensor.Name("cluster_tensor");
-      TileForTensorCores(&tensor, stage);
+      TileForTensorCores(&tensor, stage, {});
       result.push_back({std::move(tensor), false});
+      if (const GroupForm groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back()); groups.rows_copied()) {
+        Draft wgmma = draft;
+        wgmma.Name("cluster_wgmma");
+        TileForTensorCores(&wgmma, stage, groups);
+        result.push_back({std::move(wgmma), false});
+      }
     }
     return result;
   }
@@ -79,25 +85,28 @@ class ClusterReduction : public SketchRule {
     draft->AddTile(info);
   }
 
-  static void TileForTensorCores(Draft* draft, int stage) {
+  static void TileForTensorCores(Draft* draft, int stage, const GroupForm& groups) {
     TileInfo info;
     const std::vector<bool> batch = draft->BatchAxes(stage, &info.gemm_like);
-    const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch);
-    const ClusterAxis cluster = MakeCluster(draft, stage);
+    const std::vector<TensorTile> tiles = MakeTensorTiles(draft, stage, batch, groups);
+    const ClusterAxis cluster = MakeCluster(draft, stage, groups.rows < 0);
     std::vector<Factor> whole;
     for (const TensorTile& tile : tiles) whole.push_back(tile.all());
     info.threads = ThreadsOf(tiles) * cluster.thread_sets;
     info.stage = IntoSharedTile(draft, stage, whole, info.threads, cluster.blocks);
     info.consumer = stage;
-    const TensorLoops loops = SplitForLanes(draft, stage, tiles);
+    const TensorLoops loops = SplitForLanes(draft, stage, tiles, groups);
     draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
-    info.reduce_loop = TileTensorReduction(draft, info.stage, tiles, loops, cluster);
+    ReduceTiles reduce;
+    info.reduce_loop = TileTensorReduction(draft, info.stage, tiles, loops, cluster, groups, &reduce);
+    for (size_t i = 0; i < groups.copied.size(); ++i) info.core_matrices.push_back({groups.copied[i], RunsOf(groups, i, tiles, reduce)});
     draft->AddTile(info);
   }
 
-  static ClusterAxis MakeCluster(Draft* draft, int stage) {
+  // Sets of warpgroups would need barriers of their own.
+  static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    return {draft->LongestReduceAxis(stage), blocks, draft->OptionHole("thread_sets", {1, 2, 4}, 1)};
+    return {draft->LongestReduceAxis(stage), blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
   // Returns the new stage that reduces.

@@ -178,7 +178,7 @@ bool FitsTensorCores(const Draft& draft, int stage) {
          (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));
 }
 
-GroupForm FindGroupForm(const Draft& draft, int stage) {
+GroupForm FindGroupForm(const Draft& draft, int stage, int32_t parts) {
   if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
@@ -190,7 +190,7 @@ GroupForm FindGroupForm(const Draft& draft, int stage) {
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
   const double columns_of_tile = intrinsic.parts ? 64 : 8;
-  if (static_cast<double>(s.op.elements()) < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
+  if (static_cast<double>(s.op.elements()) * parts < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
   const Expr& k = s.axis(reduce[0]).var;
   // Pairs of narrow results are neighbours if the last axis makes the columns.
   for (int last : {1, 0}) {
@@ -210,7 +210,7 @@ GroupForm FindGroupForm(const Draft& draft, int stage) {
     for (const Expr& operand : loads) {
       const size_t rank = operand->args.size();
       if (rank >= 2 && operand->args[rank - 1] == k && UsesVar(operand->args[rank - 2], column.get()))
-        return {rows, columns, {operand->buffer}};
+        return {rows, columns, {operand->buffer}, {}};
     }
   }
   return {};

@@ -31,8 +31,8 @@ struct GroupForm {
 };
 
 // On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts, 64 x 8: smaller ones are
-// better off with warps.
-GroupForm FindGroupForm(const Draft& draft, int stage);
+// better off with warps. `parts`: the most blocks that share the reduction of a tile.
+GroupForm FindGroupForm(const Draft& draft, int stage, int32_t parts = 1);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
 // unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or block, tiles, warps,

@@ -151,6 +151,13 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsComputeTheDag) {
   RunSketches(testing::LargerProducts(), "wgmma");
 }
 
+TEST_P(ExecuteTest, CandidatesOfWarpgroupsOverAClusterComputeTheDag) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no warpgroups";
+  if (target_.kind == TargetKind::kCuda && facts_.arch != "sm_90") GTEST_SKIP() << facts_.arch << " has no wgmma";
+  facts_.num_cores = 8;
+  RunSketches(testing::LargerProducts(), "cluster_wgmma");
+}
+
 TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
   facts_.bandwidth = 1e30;  // pays for products of any size
   RunSketches(testing::EvenProducts(), "strassen");

@@ -162,6 +162,12 @@ TEST_P(NumbersTest, AgreeForProductsOfWarpgroups) {
   CompareSketches(testing::LargerProducts(), "wgmma", 30);
 }
 
+TEST_P(NumbersTest, AgreeForProductsOfWarpgroupsOverACluster) {
+  if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no warpgroups";
+  facts_.num_cores = 8;
+  CompareSketches(testing::LargerProducts(), "cluster_wgmma", 30);
+}
+
 TEST_P(NumbersTest, AgreeForStrassensProducts) {
   facts_.bandwidth = 1e30;  // pays for products of any size
   CompareSketches(testing::EvenProducts(), "strassen", 10);

@@ -14,7 +14,7 @@
 namespace diapason::testing {
 
 // Fails the running test if the program's output is not the reference's.
-inline void ExpectNestComputes(const LoweredProgram& lowered, const Reference& expected) {
+inline void ExpectNestComputes(const LoweredProgram& lowered, const Reference& expected, double tolerance = 1e-4) {
   NestRunner device;
   for (const auto& [id, buffer] : lowered.buffers) {
     std::vector<double>& contents = device.buffers[id];
@@ -28,7 +28,7 @@ inline void ExpectNestComputes(const LoweredProgram& lowered, const Reference& e
   for (const auto& [id, buffer] : lowered.buffers) {
     if (buffer.role != static_cast<int>(BufferRole::kOutput)) continue;
     for (int64_t i = 0; i < expected.outputs[0].elements(); ++i)
-      ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), 1e-4) << ToString(lowered.kernels[0]);
+      ASSERT_NEAR(device.buffers[id][i], expected.outputs[0].at(i), tolerance) << ToString(lowered.kernels[0]);
   }
 }
 

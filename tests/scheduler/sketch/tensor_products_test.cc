@@ -269,6 +269,34 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
   }
 }
 
+// The same over the blocks of a cluster, whose tile takes the place of the factors.
+TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
+  DeviceFacts facts = FewCores();
+  facts.num_cores = 8;
+  std::mt19937 random(3);
+  const std::vector<std::array<int32_t, 5>> shapes = {{1, 4, 2, 32, 2}, {2, 2, 3, 64, 1}, {1, 3, 4, 16, 3}, {1, 2, 6, 16, 2}};
+  for (int form = 0; form < 4; ++form) {
+    const auto [groups, tiles, stages, depth, cluster] = shapes[form];
+    SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth << " " << cluster);
+    const ComputeDag dag = HalfProduct(136, 72, 328, form & 1, form & 2, true);
+    const testing::Reference expected = testing::MakeReference(dag, 5);
+    const auto task = TaskSpace::Create(dag, kCuda, facts).value();
+    ASSERT_GE(task->Find("direct/cluster_wgmma"), 0);
+    const Space* space = &task->space(task->Find("direct/cluster_wgmma"));
+    const std::vector<int32_t> decisions =
+        Draw(*space, {{"i0.groups", groups}, {"i0.tiles", 1}, {"i1.groups", 1}, {"i1.tiles", tiles}, {"stages", stages}, {"r2", depth}, {"cluster", cluster}}, random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, facts);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_EQ(lowered->kernels.at(0).cluster, cluster);
+    // Sums in another order may be another float16: at most 2^-10 from the first, where results are below 2.
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 1e-3));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n" + std::to_string(8 * tiles)), std::string::npos) << program->source;
+    EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
+  }
+}
+
 // Where a sum is read before its products are done.
 TEST(GroupProducts, SerializedProductsAreTold) {
   const ComputeDag dag = HalfProduct(256, 256, 256, false, true, false);
