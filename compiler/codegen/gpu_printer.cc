@@ -494,7 +494,8 @@ class GpuKernelPrinter : public ExprPrinter {
     if (alloc.decl.scope == Scope::kShared) return PrintStmt(alloc.body[0]);
     Declare(alloc.decl);
     Open("");
-    Line(ValueType(alloc.decl.dtype) + " " + NameOf(alloc.decl.id) + "[" + std::to_string(alloc.decl.elements) + "];");
+    const std::string type = !alloc.decl.packed ? ValueType(alloc.decl.dtype) : cuda_ ? StorageType(alloc.decl.dtype) : "ushort";
+    Line(type + " " + NameOf(alloc.decl.id) + "[" + std::to_string(alloc.decl.elements) + "];");
     PrintStmt(alloc.body[0]);
     Close();
   }
@@ -545,7 +546,7 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   bool IsHalfInMemory(const BufferDecl& decl) const {
-    return decl.dtype == DType::kFloat16 && decl.scope != Scope::kLocal;
+    return decl.dtype == DType::kFloat16 && (decl.scope != Scope::kLocal || decl.packed);
   }
 
   std::string Space(const BufferDecl& decl) const {
@@ -555,8 +556,8 @@ class GpuKernelPrinter : public ExprPrinter {
   // OpenCL C: the buffer as a pointer to half.
   std::string HalfPointer(const BufferDecl& decl, bool is_const) const {
     const std::string name = NameOf(decl.id);
-    return decl.scope == Scope::kShared ? std::string("(__local ") + (is_const ? "const " : "") + "half*)" + name
-                                        : name;
+    if (decl.scope == Scope::kGlobal) return name;
+    return std::string(decl.scope == Scope::kShared ? "(__local " : "(__private ") + (is_const ? "const " : "") + "half*)" + name;
   }
 
   std::string LoadText(const ExprNode& load) override {
@@ -672,7 +673,7 @@ class GpuKernelPrinter : public ExprPrinter {
     if (to.dtype != from.dtype || !stride.affine || stride.stride != 1) return false;
     const bool to_local = to.scope == Scope::kLocal, from_local = from.scope == Scope::kLocal;
     if (to_local && from_local) return false;
-    if ((to_local || from_local) && to.dtype != DType::kFloat32) return false;
+    if ((to_local || from_local) && to.dtype != DType::kFloat32 && !(to.packed && lanes_ == 2)) return false;
     int64_t chunk = lanes_;
     if (!to_local) chunk = std::min(chunk, ChunkOf(to, base));
     if (!from_local) chunk = std::min(chunk, ChunkOf(from, stride.base));

@@ -106,9 +106,25 @@ Stmt NestBuilder::OverThreadSets(const Expr& var, int64_t extent, Stmt body) {
   return MakeFor(ForKind::kThreadX, thread, threads_, body);
 }
 
+// Whether a thread keeps elements of a tensor until it computes with each of them once: a conversion before that would wait for them.
+bool NestBuilder::IsReadAhead(int id) const {
+  const StageState& stage = state_.stage(id);
+  if (stage.memory != Memory::kLocal || stage.op.dtype != DType::kFloat16 || stage.op.reduces() || stage.op.body->kind != ExprKind::kLoad) return false;
+  const std::vector<int> readers = state_.Consumers(id);
+  return std::none_of(readers.begin(), readers.end(), [&](int reader) { return state_.stage(reader).op.reduces(); });
+}
+
+// What reads memory alone comes before what has more to do, which hides the way from there.
 Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
+  std::vector<int> stages = StagesAt(id, position);
+  std::stable_partition(stages.begin(), stages.end(), [&](int child) {
+    const std::vector<int> producers = state_.Producers(child);
+    return !state_.stage(child).op.reduces() && std::all_of(producers.begin(), producers.end(), [&](int producer) {
+      return state_.stage(producer).attach == StageState::Attach::kRoot;
+    });
+  });
   std::vector<Stmt> all;
-  for (int child : StagesAt(id, position)) {
+  for (int child : stages) {
     if ((state_.stage(child).memory == Memory::kShared) != shared) continue;
     PrepareValues(child);
     all.push_back(EmitStage(child));
@@ -385,6 +401,7 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
       temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
                               target_.is_gpu() ? 16 : 64, id == split_.tile});
+      temporaries_.back().packed = target_.is_gpu() && IsReadAhead(id);
       if (bounds_.stages[id].swizzled) {
         const auto bytes = static_cast<int>(bounds_.stages[id].core_row * BytesOf(s.op.dtype));
         temporaries_.back().alignment = 8 * bytes;

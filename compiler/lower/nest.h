@@ -60,6 +60,7 @@ class NestBuilder {
   Stmt EmitLoops(int id, size_t position, size_t end, const std::function<Stmt()>& inner);
   Stmt EmitAttached(int id, size_t position);
   Stmt AttachedAt(int id, size_t position, bool shared);
+  bool IsReadAhead(int id) const;
   std::vector<int> StagesAt(int id, size_t position) const;
   bool ReadsAny(int id, const std::vector<int>& stages) const;
   Stmt EmitInTurn(const std::vector<int>& stages);

@@ -44,6 +44,7 @@ struct BufferDecl {
   int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
   bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
   bool apart = false;    // shared: those in place of others leave it alone
+  bool packed = false;    // local, of float16: kept in two bytes and converted where it is read
   bool constant = false;  // global: made before a run begins; neither this kernel nor another one writes it during a run
   // Shared, on cuda: 16 bytes of place p lie at place p ^ (p / 8 % (swizzle / 16)), so that rows of `swizzle` bytes (32, 64, 128) and columns of 16
   // both are in different banks (PTX, "Shared memory matrix layout"); 0: they do not. Indices count as if they did not.

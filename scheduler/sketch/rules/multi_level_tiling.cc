@@ -78,8 +78,8 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
 }
 
 // The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements that a lane
-// holds of each. By warpgroups where `groups` says how.
-void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& groups) {
+// holds of each. By warpgroups where `groups` says how. Returns the loop over threads.
+int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& groups) {
   TileInfo info;
   info.stage = stage;
   info.consumer = consumer;
@@ -100,6 +100,32 @@ void TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& 
   for (size_t i = 0; i < groups.copied.size(); ++i) info.core_matrices.push_back({groups.copied[i], RunsOf(groups, i, tiles, reduce)});
   info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
   draft->AddTile(info);
+  return thread;
+}
+
+// What the consumer reads besides the product (bias, residual): tensors in memory, but for scalars.
+std::vector<int> OtherOperands(const Draft& draft, int stage, int consumer) {
+  std::vector<int> operands;
+  for (int producer : draft.state().Producers(consumer)) {
+    const StageState& s = draft.state().stage(producer);
+    if (producer != stage && s.attach == StageState::Attach::kRoot && s.memory == Memory::kGlobal && !draft.SpatialAxes(producer).empty())
+      operands.push_back(producer);
+  }
+  return operands;
+}
+
+// A thread reads what it needs of them before it makes its products, so that these hide the way from memory: two neighbouring columns at once.
+void ReadEarly(Draft* draft, const std::vector<int>& operands, int consumer, int thread) {
+  draft->Name("early");
+  for (int operand : operands) {
+    const int copy = draft->CacheRead(operand, Memory::kLocal, {consumer});
+    draft->ComputeAt(copy, consumer, {thread});
+    const std::vector<int> axes = draft->SpatialAxes(copy);
+    const std::vector<int> pair = draft->Split(copy, axes.back(), {Factor::Of(2)});
+    AnnotateAll(draft, copy, {axes.begin(), axes.end() - 1}, Annotation::kUnroll);
+    draft->Annotate(copy, pair[0], Annotation::kUnroll);
+    draft->Annotate(copy, pair[1], Annotation::kVectorize);
+  }
 }
 
 // The tiles of one axis on a CPU: S1, S2 and S3; of the last axis S3 is `vectors` vectors of `lanes`.
@@ -212,16 +238,8 @@ class MultiLevelTilingWithFusion : public SketchRule {
       TileForGpu(&next, stage, consumer);
       result.push_back({std::move(next), false});
       if (FitsTensorCores(draft, stage)) {
-        Draft tensor = draft;
-        tensor.Name("tensor");
-        TileForTensorCores(&tensor, stage, consumer, {});
-        result.push_back({std::move(tensor), false});
-        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0) {
-          Draft wgmma = draft;
-          wgmma.Name("wgmma");
-          TileForTensorCores(&wgmma, stage, consumer, groups);
-          result.push_back({std::move(wgmma), false});
-        }
+        OfferOnTensorCores(draft, stage, consumer, {}, &result);
+        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0) OfferOnTensorCores(draft, stage, consumer, groups, &result);
       }
       return result;
     }
@@ -232,6 +250,22 @@ class MultiLevelTilingWithFusion : public SketchRule {
       result.push_back({std::move(next), false});
     }
     return result;
+  }
+
+ private:
+  // By warps, or warpgroups; of factors without small parts once more with operands that are read early.
+  static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups, std::vector<Derived>* result) {
+    const bool by_groups = groups.rows >= 0;
+    Draft next = draft;
+    next.Name(by_groups ? "wgmma" : "tensor");
+    const int thread = TileForTensorCores(&next, stage, consumer, groups);
+    const std::vector<int> operands = OtherOperands(draft, stage, consumer);
+    if (!IntrinsicFor(draft, stage, by_groups)->parts && !operands.empty()) {
+      Draft early = next;
+      ReadEarly(&early, operands, consumer, thread);
+      result->push_back({std::move(early), false});
+    }
+    result->push_back({std::move(next), false});
   }
 };
 

@@ -333,7 +333,7 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
     draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   }
   Factor stages;
-  if (groups.rows_copied()) stages = draft->OptionHole("stages", {2, 3, 4, 6}, 4);
+  if (groups.rows_copied()) stages = draft->OptionHole("stages", {2, 3, 4, 6, 8, 12}, 4);
   else if (by_groups) stages = draft->OptionHole("stages", {2, 3, 4}, 3);
   else stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
   if (made) made->stages = stages;

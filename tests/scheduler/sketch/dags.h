@@ -103,6 +103,23 @@ inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
   })}).value();
 }
 
+// A product of float16 with a bias and a residual, as linear layers of transformers have them; scaled by a tensor without dimensions.
+inline ComputeDag LinearOfHalves(int64_t m, int64_t n, int64_t k, bool scaled = false) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int bias = b.Constant("bias", {n}, DType::kFloat16), residual = b.Placeholder("residual", {m, n}, DType::kFloat16);
+  const int scale = scaled ? b.Placeholder("scale", {}, DType::kFloat16) : -1;
+  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+  });
+  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
+    Expr sum = b.At(c, {i[0], i[1]});
+    if (scaled) sum = Mul(sum, InFloat32(b.At(scale, {})));
+    sum = Add(sum, InFloat32(b.At(bias, {i[1]})));
+    return Cast(DType::kFloat16, Add(sum, InFloat32(b.At(residual, {i[0], i[1]}))));
+  })}).value();
+}
+
 // A product of two inputs.
 inline ComputeDag Product(int64_t m, int64_t n, int64_t k) {
   DagBuilder b;
@@ -368,6 +385,11 @@ inline std::vector<NamedDag> LargerProducts() {
       {"conv3x3", Convolution({14, 13, 24, 72, 3, 1, 1})},
       {"conv1x1_stride2", Convolution({26, 26, 40, 80, 1, 2, 0})},
   };
+}
+
+// Products whose results meet other tensors.
+inline std::vector<NamedDag> LinearLayers() {
+  return {{"linear", LinearOfHalves(150, 136, 96)}, {"linear_uneven", LinearOfHalves(77, 91, 56)}, {"linear_scaled", LinearOfHalves(70, 64, 48, true)}};
 }
 
 // Products whose halves and quarters are whole.

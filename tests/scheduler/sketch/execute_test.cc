@@ -158,6 +158,12 @@ TEST_P(ExecuteTest, CandidatesOfWarpgroupsOverAClusterComputeTheDag) {
   RunSketches(testing::LargerProducts(), "cluster_wgmma");
 }
 
+TEST_P(ExecuteTest, CandidatesThatReadOperandsEarlyComputeTheDag) {
+  if (GetParam() == "cpu") GTEST_SKIP() << "cpu has no tensor cores";
+  facts_.num_cores = 1;
+  RunSketches(testing::LinearLayers(), "early");
+}
+
 TEST_P(ExecuteTest, CandidatesOfStrassensProductsComputeTheDag) {
   facts_.bandwidth = 1e30;  // pays for products of any size
   RunSketches(testing::EvenProducts(), "strassen");

@@ -168,6 +168,12 @@ TEST_P(NumbersTest, AgreeForProductsOfWarpgroupsOverACluster) {
   CompareSketches(testing::LargerProducts(), "cluster_wgmma", 30);
 }
 
+TEST_P(NumbersTest, AgreeForOperandsThatAreReadEarly) {
+  if (!target_.is_gpu()) GTEST_SKIP() << "cpu has no tensor cores";
+  facts_.num_cores = 1;
+  CompareSketches(testing::LinearLayers(), "early", 30);
+}
+
 TEST_P(NumbersTest, AgreeForStrassensProducts) {
   facts_.bandwidth = 1e30;  // pays for products of any size
   CompareSketches(testing::EvenProducts(), "strassen", 10);

@@ -297,6 +297,31 @@ TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
   }
 }
 
+// Bias and residual are on their way while products are made: read as they lie in memory, converted behind the products.
+TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
+  const ComputeDag dag = testing::LinearOfHalves(88, 72, 104);
+  const testing::Reference expected = testing::MakeReference(dag, 5);
+  const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
+  std::mt19937 random(4);
+  for (const char* name : {"direct/wgmma.early", "direct/tensor.early"}) {
+    SCOPED_TRACE(name);
+    ASSERT_GE(task->Find(name), 0);
+    const Space* space = &task->space(task->Find(name));
+    const std::vector<int32_t> decisions = Draw(*space, {{"groups", 1}, {"warps", 1}, {"tiles", 2}, {"r2", 16}, {"stages", 3}}, random);
+    const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-3));
+    const auto program = CompileProgram(*lowered, kCuda);
+    ASSERT_TRUE(program.ok()) << program.status();
+    const std::string& source = program->source;
+    EXPECT_NE(source.find("unsigned short residual_local_["), std::string::npos) << source;
+    const size_t products = source.rfind(name == std::string("direct/tensor.early") ? "add_half(" : "group_half_shared_"), read = source.rfind("(residual + "), used = source.find("half_to_float(residual_local_[");
+    ASSERT_TRUE(products != std::string::npos && read != std::string::npos && used != std::string::npos) << source;
+    EXPECT_LT(read, products);
+    EXPECT_LT(products, used);
+  }
+}
+
 // Where a sum is read before its products are done.
 TEST(GroupProducts, SerializedProductsAreTold) {
   const ComputeDag dag = HalfProduct(256, 256, 256, false, true, false);
