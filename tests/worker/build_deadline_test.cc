@@ -9,9 +9,9 @@
 #include <functional>
 #include <thread>
 
-#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "diapason/v1/tracker.pb.h"
+#include "tests/sanitizers.h"
 #include "tests/worker/testing.h"
 
 namespace diapason {
@@ -20,11 +20,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // The program is lowered before the compiler gets it, which takes a sanitizer longer.
-#if defined(ABSL_HAVE_ADDRESS_SANITIZER) || defined(ABSL_HAVE_THREAD_SANITIZER)
-constexpr int kDeadlineSeconds = 40;
-#else
-constexpr int kDeadlineSeconds = 3;
-#endif
+constexpr int kDeadlineSeconds = 3 * kTimesSlower;
 
 PipelineOptions RealBuilders(const TemporaryFolder& folder) {
   PipelineOptions options;
