@@ -164,8 +164,7 @@ class GpuKernelPrinter : public ExprPrinter {
       Declare(decl);
       const std::string name = NameOf(decl.id), size = "[" + std::to_string(decl.elements) + "]";
       const std::string alignment = std::to_string(AlignmentOf(decl));
-      // OpenCL C has pointers to half, but no arrays of it.
-      const std::string type = !cuda_ && decl.dtype == DType::kFloat16 ? "ushort" : StorageType(decl.dtype);
+      const std::string type = ArrayType(decl.dtype);
       if (one_array) {
         Line(type + "* const " + name + " = (" + type + "*)(shared_memory + " + std::to_string(offset) + ");");
       } else if (cuda_) {
@@ -494,7 +493,7 @@ class GpuKernelPrinter : public ExprPrinter {
     if (alloc.decl.scope == Scope::kShared) return PrintStmt(alloc.body[0]);
     Declare(alloc.decl);
     Open("");
-    const std::string type = !alloc.decl.packed ? ValueType(alloc.decl.dtype) : cuda_ ? StorageType(alloc.decl.dtype) : "ushort";
+    const std::string type = alloc.decl.packed ? ArrayType(alloc.decl.dtype) : ValueType(alloc.decl.dtype);
     Line(type + " " + NameOf(alloc.decl.id) + "[" + std::to_string(alloc.decl.elements) + "];");
     PrintStmt(alloc.body[0]);
     Close();
@@ -544,6 +543,9 @@ class GpuKernelPrinter : public ExprPrinter {
     PrintStmt(loop.body[0]);
     Close();
   }
+
+  // Of elements as they lie in memory: OpenCL C has pointers to half, but no arrays of it.
+  std::string ArrayType(DType dtype) const { return !cuda_ && dtype == DType::kFloat16 ? "ushort" : StorageType(dtype); }
 
   bool IsHalfInMemory(const BufferDecl& decl) const {
     return decl.dtype == DType::kFloat16 && (decl.scope != Scope::kLocal || decl.packed);

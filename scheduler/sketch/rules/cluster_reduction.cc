@@ -99,7 +99,7 @@ class ClusterReduction : public SketchRule {
     draft->ComputeAt(info.stage, stage, {BindLanes(draft, loops)});
     ReduceTiles reduce;
     info.reduce_loop = TileTensorReduction(draft, info.stage, tiles, loops, cluster, groups, &reduce);
-    for (size_t i = 0; i < groups.copied.size(); ++i) info.core_matrices.push_back({groups.copied[i], RunsOf(groups, i, tiles, reduce)});
+    info.core_matrices = CoreMatricesOf(groups, tiles, reduce);
     draft->AddTile(info);
   }
 

@@ -97,7 +97,7 @@ int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& g
   draft->ComputeAt(stage, consumer, {thread});
   ReduceTiles reduce;
   info.reduce_loop = TileTensorReduction(draft, stage, tiles, loops, {}, groups, &reduce);
-  for (size_t i = 0; i < groups.copied.size(); ++i) info.core_matrices.push_back({groups.copied[i], RunsOf(groups, i, tiles, reduce)});
+  info.core_matrices = CoreMatricesOf(groups, tiles, reduce);
   info.row_windows = DeclareWindowPrior(draft, stage, tiles, reduce);
   draft->AddTile(info);
   return thread;

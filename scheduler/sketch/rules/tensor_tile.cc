@@ -178,7 +178,7 @@ bool FitsTensorCores(const Draft& draft, int stage) {
          (k % intrinsic->depth() == 0 || EndsInZeros(draft, stage));
 }
 
-GroupForm FindGroupForm(const Draft& draft, int stage, int32_t parts) {
+GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   if (draft.context().target.kind == TargetKind::kCuda && draft.context().facts.arch != "sm_90") return {};
   if (!FitsTensorCores(draft, stage) || IntrinsicFor(draft, stage, /*groups=*/true) == nullptr) return {};
   const TensorIntrinsic& intrinsic = *IntrinsicFor(draft, stage, /*groups=*/true);
@@ -190,7 +190,7 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t parts) {
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
   const double columns_of_tile = intrinsic.parts ? 64 : 8;
-  if (static_cast<double>(s.op.elements()) * parts < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
+  if (static_cast<double>(s.op.elements()) * blocks < 64 * columns_of_tile * draft.context().facts.num_cores) return {};
   const Expr& k = s.axis(reduce[0]).var;
   // Pairs of narrow results are neighbours if the last axis makes the columns.
   for (int last : {1, 0}) {
@@ -298,10 +298,15 @@ void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::ve
   draft->Annotate(stage, loops.pair.back(), Annotation::kVectorize);
 }
 
-Factor RunsOf(const GroupForm& groups, size_t i, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce) {
-  if (!groups.rows_copied()) return {};
-  if (groups.along_k[i]) return reduce.axes.back().r2;
-  return i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
+std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce) {
+  std::vector<std::pair<int, Factor>> operands;
+  for (size_t i = 0; i < groups.copied.size(); ++i) {
+    Factor runs;
+    if (groups.rows_copied() && groups.along_k[i]) runs = reduce.axes.back().r2;
+    else if (groups.rows_copied()) runs = i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
+    operands.push_back({groups.copied[i], runs});
+  }
+  return operands;
 }
 
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,

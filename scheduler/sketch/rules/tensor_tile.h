@@ -1,6 +1,7 @@
 // The tiles of a product on tensor cores (mma.sync m16n8k8, wgmma): what the rules that tile have in common.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "compiler/tensor/tensor_intrinsic.h"
@@ -31,8 +32,8 @@ struct GroupForm {
 };
 
 // On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts, 64 x 8: smaller ones are
-// better off with warps. `parts`: the most blocks that share the reduction of a tile.
-GroupForm FindGroupForm(const Draft& draft, int stage, int32_t parts = 1);
+// better off with warps. `blocks`: the most that share the reduction of a tile.
+GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
 // unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or block, tiles, warps,
@@ -66,9 +67,9 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
 // Orders them: outer, threads, then tiles and pairs, which are unrolled; neighbouring columns are stored as a vector.
 void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::vector<int>& outer);
 
-// What runs of the i-th copied operand have to divide, so that each product finds its rows or columns at the start of one: its elements of k, the
-// columns of a group, or 64 rows. 1: runs of 16 bytes (of factors in parts, wider ones were no faster: 4096^3 on an H200 1,395 us, 1,392 before).
-Factor RunsOf(const GroupForm& groups, size_t i, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce);
+// TileInfo::core_matrices: the copied operands with what their runs have to divide, so that each product finds its rows or columns at the start of
+// one: its elements of k, the columns of a group, or 64 rows. 1: runs of 16 bytes.
+std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce);
 
 // Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
 // 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with holes for the reduce axes and the stages of its pipeline. `lanes` are those
