@@ -32,17 +32,21 @@ class HistorySource : public RecordSource {
  public:
   explicit HistorySource(std::string path) : path_(std::move(path)) {}
 
-  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target, bool may_differ) override {
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                         bool may_differ) override {
     if (path_.empty() || !std::filesystem::exists(path_)) return RecordsByWorkload();
     const std::string text = target.target.ToString();
-    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history, ::diapason::History::Open(path_, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
+                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
     ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
     return RecordsForBuild(*history, keys, model, text);
   }
 
   std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
-    const absl::StatusOr<std::unique_ptr<::diapason::History>> history = ::diapason::History::Open(path_, HistoryMode::kReadWrite);
-    const absl::Status marked = history.ok() ? (*history)->MarkWrongInNetwork(record.id, max_error, evidence) : history.status();
+    const absl::StatusOr<std::unique_ptr<::diapason::History>> history =
+        ::diapason::History::Open(path_, HistoryMode::kReadWrite);
+    const absl::Status marked =
+        history.ok() ? (*history)->MarkWrongInNetwork(record.id, max_error, evidence) : history.status();
     return marked.ok() ? "" : absl::StrCat("record ", record.id, " is not marked in the history: ", marked.message());
   }
 
@@ -94,7 +98,8 @@ class Builder {
       : options_(options),
         resolved_(resolved),
         device_(OpenDevice(resolved.target)),
-        // Records of another device are better than none where there is no such device; where there is one, its own count.
+        // Records of another device are better than none where there is no such device; where there is one, its own
+        // count.
         shelf_(source, resolved, !device_.ok(), options.hooks),
         compiler_(resolved, options.build_timeout_seconds) {}
 
@@ -104,7 +109,8 @@ class Builder {
     const Cuts& cuts = plan.model.cuts;
     Built built;
     built.symbols = SymbolsOf(plan, options_.model.mask);
-    built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(), resolved_.facts.model};
+    built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(),
+                     resolved_.facts.model};
     // What is built for another processor of this kind does not run here.
     const bool runs_here = device_.ok() && resolved_.target.mcpu == Target().mcpu;
     if (runs_here && options_.check) {
@@ -121,12 +127,15 @@ class Builder {
     } else {
       ASSIGN_OR_RETURN(built.assembly, Assemble(network, cuts, records));
     }
-    ASSIGN_OR_RETURN(built.kernels, compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
+    ASSIGN_OR_RETURN(built.kernels,
+                     compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
     NoteDefaults(built.assembly, records);
     if (built.check.has_value() && !built.check->right) {
       TellDefaults();
-      const std::string sizes = built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
-      return absl::DataLossError(absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
+      const std::string sizes =
+          built.symbols.sizes.empty() ? "" : absl::StrCat("with ", SizesText(built.symbols.sizes), ", ");
+      return absl::DataLossError(
+          absl::StrCat(sizes, built.check->text, "; no package was made, --no-check makes one all the same"));
     }
     return built;
   }
@@ -134,7 +143,8 @@ class Builder {
   // Warns of the tasks of all plans that got the default schedule for want of a record: of each, or how many these are.
   void TellDefaults() {
     if (defaults_.size() > 1 && !options_.list_defaults) {
-      defaults_ = {absl::StrCat(defaults_.size(), " of ", told_.size(), " tasks have no verified record on target ", resolved_.target.ToString(),
+      defaults_ = {absl::StrCat(defaults_.size(), " of ", told_.size(), " tasks have no verified record on target ",
+                                resolved_.target.ToString(),
                                 "; their default schedules are used, which may be slow (--verbose lists them)")};
     }
     for (const std::string& sentence : defaults_) Warn(options_.hooks, sentence);
@@ -152,13 +162,15 @@ class Builder {
       if (record.has_value()) {
         const auto why = compiler_.unusable().find(record->id);
         if (why == compiler_.unusable().end()) continue;
-        Warn(options_.hooks,
-             absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (", why->second, "); the default schedule is used"));
+        Warn(options_.hooks, absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (",
+                                          why->second, "); the default schedule is used"));
       } else if (records.contains(task.workload_key)) {
-        defaults_.push_back(absl::StrCat("the records of ", workload,
-                                         " were not verified yet; the default schedule is used, tune again to have them verified"));
+        defaults_.push_back(
+            absl::StrCat("the records of ", workload,
+                         " were not verified yet; the default schedule is used, tune again to have them verified"));
       } else {
-        defaults_.push_back(absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
+        defaults_.push_back(
+            absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
       }
     }
   }
@@ -172,9 +184,12 @@ class Builder {
   std::vector<std::string> defaults_;  // sentences that were not told yet
 };
 
-std::optional<double> Microseconds(double seconds) { return seconds > 0 ? std::optional<double>(seconds * 1e6) : std::nullopt; }
+std::optional<double> Microseconds(double seconds) {
+  return seconds > 0 ? std::optional<double>(seconds * 1e6) : std::nullopt;
+}
 
-// What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and kept in the history.
+// What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and
+// kept in the history.
 absl::Status TakeLatency(const BuildOptions& options, const Package& package, NetworkLatency network, BuiltPlan& plan) {
   const double tasks = package.manifest().estimated_seconds(), expected = package.manifest().latency_seconds;
   plan.tasks_us = Microseconds(tasks);
@@ -187,7 +202,9 @@ absl::Status TakeLatency(const BuildOptions& options, const Package& package, Ne
   network.measured = *measured;
   network.tasks = tasks;
   const absl::Status kept = KeepLatency(options.history, network);
-  if (!kept.ok()) Warn(options.hooks, absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
+  if (!kept.ok())
+    Warn(options.hooks,
+         absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
   return absl::OkStatus();
 }
 
@@ -233,7 +250,8 @@ void CountKernels(const Package& package, BuildReport& report) {
 
 absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource& source) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
-  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded, LoadPlans(options.model, /*with_network=*/true, options.hooks));
+  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
+                   LoadPlans(options.model, /*with_network=*/true, options.hooks));
   const bool from_file = !options.history.empty() && std::filesystem::exists(options.history);
   if (!options.history.empty() && !from_file)
     Warn(options.hooks, absl::StrCat("there is no history ", options.history, "; make one with `diapason tune`"));
@@ -247,7 +265,8 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   }
   std::vector<PackageRequest> requests;
   for (size_t i = 0; i < plans.size(); ++i) {
-    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts, plans[i].kernels, std::nullopt, plans[i].symbols});
+    requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts,
+                        plans[i].kernels, std::nullopt, plans[i].symbols});
     if (from_file) {
       ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(options.history, plans[i].network));
     }

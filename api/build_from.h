@@ -1,4 +1,5 @@
-// Builds with records from anywhere: Build (diapason/compiler.h) takes those of a history, the command line also those of a service.
+// Builds with records from anywhere: Build (diapason/compiler.h) takes those of a history, the command line also those
+// of a service.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ class RecordSource {
  public:
   virtual ~RecordSource() = default;
   // The best record of each workload that has one. `may_differ`: records of another device are better than none.
-  virtual absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& workload_keys, const ResolvedTarget& target, bool may_differ) = 0;
+  virtual absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& workload_keys,
+                                                 const ResolvedTarget& target, bool may_differ) = 0;
   // Notes that the record makes a network wrong. What the user should know of it, one sentence; empty: nothing.
   virtual std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) = 0;
 };

@@ -14,7 +14,8 @@ NetworkCheck CheckOf(const NetworkCheckReport& report, const SymbolSizes& sizes)
   if (report.run_seconds > 0) check.latency_us = report.run_seconds * 1e6;
   for (const NetworkCheckReport::Wrong& one : report.wrong) {
     check.wrong_records.push_back({one.record.id, one.record.task_name, one.evidence,
-                                   one.replacement >= 0 ? std::optional<int64_t>(one.replacement) : std::nullopt, one.Sentence()});
+                                   one.replacement >= 0 ? std::optional<int64_t>(one.replacement) : std::nullopt,
+                                   one.Sentence()});
   }
   check.summary = Summary(report);
   return check;

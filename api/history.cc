@@ -50,7 +50,8 @@ void RankByShare(const std::map<std::string, double>& counts, std::vector<Record
     record.share = total[place] > 0 ? time[{place, record.workload}] / total[place] : 0;
   }
   std::stable_sort(records.begin(), records.end(), [](const Record& a, const Record& b) {
-    if (Place(a.target, a.device) != Place(b.target, b.device)) return Place(a.target, a.device) < Place(b.target, b.device);
+    if (Place(a.target, a.device) != Place(b.target, b.device))
+      return Place(a.target, a.device) < Place(b.target, b.device);
     return *a.share > *b.share;
   });
 }
@@ -77,17 +78,19 @@ History::History(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 History::~History() = default;
 
 absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<::diapason::History> history, ::diapason::History::Open(path, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(std::unique_ptr<::diapason::History> history,
+                   ::diapason::History::Open(path, HistoryMode::kReadOnly));
   return std::unique_ptr<History>(new History(std::make_unique<Impl>(std::move(history))));
 }
 
 absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int64_t top) {
-  if (top < 1) return absl::InvalidArgumentError(absl::StrCat("the best ", top, " records are asked for; ask for 1 or more"));
+  if (top < 1)
+    return absl::InvalidArgumentError(absl::StrCat("the best ", top, " records are asked for; ask for 1 or more"));
   ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
   const absl::Status known = ::diapason::CheckNetwork(*impl_->history, filter.network, impl_->history->path());
   if (absl::IsNotFound(known)) {
-    return absl::NotFoundError(
-        absl::StrCat(std::string(known.message()), "; `diapason history info ", impl_->history->path(), "` lists those it has"));
+    return absl::NotFoundError(absl::StrCat(std::string(known.message()), "; `diapason history info ",
+                                            impl_->history->path(), "` lists those it has"));
   }
   RETURN_IF_ERROR(known);
   ASSIGN_OR_RETURN(const std::vector<TuningRecord> found, impl_->history->TopK(filter, top));
@@ -99,17 +102,20 @@ absl::StatusOr<std::vector<Record>> History::Query(const RecordQuery& query, int
   return records;
 }
 
-absl::StatusOr<std::optional<Record>> History::Best(const std::string& workload, const std::string& device, const std::string& target) {
+absl::StatusOr<std::optional<Record>> History::Best(const std::string& workload, const std::string& device,
+                                                    const std::string& target) {
   RecordQuery query;
   query.target = target;
   ASSIGN_OR_RETURN(const RecordFilter filter, FilterOf(query));
-  ASSIGN_OR_RETURN(const std::optional<TuningRecord> best, impl_->history->BestForBuild(workload, device, filter.target));
+  ASSIGN_OR_RETURN(const std::optional<TuningRecord> best,
+                   impl_->history->BestForBuild(workload, device, filter.target));
   return best.has_value() ? std::optional<Record>(RecordOf(*best)) : std::nullopt;
 }
 
 absl::StatusOr<HistorySummary> History::Summary() {
   ASSIGN_OR_RETURN(const HistoryInfo info, impl_->history->Info());
-  HistorySummary summary{impl_->history->path(), info.schema_version, info.bytes, info.records, info.failed, info.runs, {}, {}};
+  HistorySummary summary{
+      impl_->history->path(), info.schema_version, info.bytes, info.records, info.failed, info.runs, {}, {}};
   for (const HistoryInfo::Network& network : info.networks) summary.networks.push_back(network.name);
   for (const HistoryInfo::Device& device : info.devices) {
     if (summary.devices.empty() || summary.devices.back() != device.model) summary.devices.push_back(device.model);

@@ -31,7 +31,8 @@ absl::Status CheckStop(const Hooks& hooks, const std::string& what) {
 
 absl::StatusOr<ModelOptions> ModelOptionsOf(const Model& model) {
   ModelOptions options;
-  if (model.batch < 0) return absl::InvalidArgumentError(absl::StrCat("the batch is ", model.batch, "; give a number of at least 1"));
+  if (model.batch < 0)
+    return absl::InvalidArgumentError(absl::StrCat("the batch is ", model.batch, "; give a number of at least 1"));
   if (model.layout != "NHWC" && model.layout != "NCHW")
     return absl::InvalidArgumentError(absl::StrCat("the layout is '", model.layout, "'; give NHWC or NCHW"));
   if (model.dtype != "float32" && model.dtype != "float16")
@@ -65,7 +66,8 @@ absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, bool wit
   ASSIGN_OR_RETURN(const ModelOptions options, ModelOptionsOf(model));
   ASSIGN_OR_RETURN(const DimChoices dims, DimsOf(model));
   if (!model.mask.empty() && dims.empty())
-    return absl::InvalidArgumentError("--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
+    return absl::InvalidArgumentError(
+        "--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
   ImportRequest request{model.source, options, LimitsOf(model), with_network, hooks.stop};
   request.prove_padding = true;
   request.mask = model.mask;

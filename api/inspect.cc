@@ -39,7 +39,8 @@ absl::StatusOr<PackagePlanInfo> InfoOf(const Package& package) {
   for (size_t i = 0; i < manifest.tasks.size(); ++i) {
     const PackageTask& task = manifest.tasks[i];
     ASSIGN_OR_RETURN(const ::diapason::Program program, package.ReadProgram(static_cast<int>(i)));
-    PackageTaskInfo one{task.name, task.workload, runs[i], static_cast<int64_t>(program.kernels.size()), std::nullopt, task.schedule, std::nullopt};
+    PackageTaskInfo one{task.name,    task.workload, runs[i],     static_cast<int64_t>(program.kernels.size()),
+                        std::nullopt, task.schedule, std::nullopt};
     if (task.record >= 0) one.record = task.record;
     if (task.estimated_seconds > 0) one.estimated_us = task.estimated_seconds * 1e6;
     info.kernels += one.count * one.kernels;
@@ -63,11 +64,13 @@ absl::StatusOr<ModelInfo> InspectModel(const Model& model, const Hooks& hooks) {
   ASSIGN_OR_RETURN(const DimChoices dims, DimsOf(model));
   const std::vector<DimCombination> combinations = CombinationsOf(dims);
   if (combinations.size() > 1)
-    return absl::InvalidArgumentError("a model is shown with one size for each symbolic dimension; give one, or none to see the symbols");
+    return absl::InvalidArgumentError(
+        "a model is shown with one size for each symbolic dimension; give one, or none to see the symbols");
   options.dims = combinations.front().sizes;
   ImportRequest request{model.source, options, LimitsOf(model), false, hooks.stop};
   ASSIGN_OR_RETURN(const ModelDescription described, DescribeModelFile(request));
-  ModelInfo info{described.name, described.opset, {}, {}, described.operators, described.parameters, described.weights_bytes};
+  ModelInfo info{described.name,       described.opset,        {}, {}, described.operators,
+                 described.parameters, described.weights_bytes};
   for (const DescribedPort& port : described.inputs) info.inputs.push_back(InfoOf(port));
   for (const DescribedPort& port : described.outputs) info.outputs.push_back(InfoOf(port));
   return info;

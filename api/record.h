@@ -12,8 +12,8 @@ namespace diapason::api {
 
 // REQUIRES: it is a measurement that succeeded.
 Record RecordOf(const TuningRecord& record);
-// Sets count and share of records as History::TopK orders them, and brings the workloads of each target and device in the order of their shares.
-// `counts`: of the network's workloads.
+// Sets count and share of records as History::TopK orders them, and brings the workloads of each target and device in
+// the order of their shares. `counts`: of the network's workloads.
 void RankByShare(const std::map<std::string, double>& counts, std::vector<Record>& records);
 // InvalidArgument when the target does not parse.
 absl::StatusOr<RecordFilter> FilterOf(const RecordQuery& query);

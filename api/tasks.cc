@@ -29,14 +29,16 @@ bool OnlyMovesData(const ComputeDag& dag) {
 }
 
 absl::StatusOr<Task> Describe(const ::diapason::Task& task, const ResolvedTarget& resolved) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> space, TaskSpace::Create(task.dag, resolved.target, resolved.facts));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> space,
+                   TaskSpace::Create(task.dag, resolved.target, resolved.facts));
   Task described;
   described.name = task.name;
   described.weight = task.weight;
   described.flops = task.dag.flops();
   described.workload = task.workload_key;
   for (int i = 0; i < space->size(); ++i) described.sketches.push_back(space->space(i).name());
-  ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, space->DefaultSchedule(), resolved.target, resolved.facts));
+  ASSIGN_OR_RETURN(const LoweredProgram lowered,
+                   Lower(task.dag, space->DefaultSchedule(), resolved.target, resolved.facts));
   described.kernels = static_cast<int64_t>(lowered.kernels.size());
   described.moves_data = OnlyMovesData(task.dag);
   return described;

@@ -75,15 +75,21 @@ absl::Status CheckOptions(const TuneOptions& options) {
   const auto refuse = [](const std::string& what, const auto& value, const std::string& wanted) {
     return absl::InvalidArgumentError(absl::StrCat(what, " is ", value, "; give ", wanted));
   };
-  if (options.history.empty()) return absl::InvalidArgumentError("there is no history to add to; name a file for it, which is made if need be");
+  if (options.history.empty())
+    return absl::InvalidArgumentError("there is no history to add to; name a file for it, which is made if need be");
   if (options.trials < 0) return refuse("the number of trials", options.trials, "0 for the default, or more");
   if (!(options.seconds >= 0)) return refuse("the time limit", options.seconds, "0 for none, or seconds");
-  if (!(options.early_stop >= 0)) return refuse("early_stop", options.early_stop, "0 for never, a share, or a number of trials");
+  if (!(options.early_stop >= 0))
+    return refuse("early_stop", options.early_stop, "0 for never, a share, or a number of trials");
   if (options.repeat < 1 || options.repeat > 1000) return refuse("repeat", options.repeat, "a number from 1 to 1000");
-  if (!(options.build_timeout_seconds > 0)) return refuse("the build timeout", options.build_timeout_seconds, "seconds above 0");
-  if (!(options.run_timeout_seconds > 0)) return refuse("the run timeout", options.run_timeout_seconds, "seconds above 0");
-  if (options.builders < 0 || options.builders > 1024) return refuse("builders", options.builders, "a number from 0 to 1024");
-  if (!ParseSandboxMode(options.sandbox).has_value()) return refuse("sandbox", absl::StrCat("'", options.sandbox, "'"), "auto, on or off");
+  if (!(options.build_timeout_seconds > 0))
+    return refuse("the build timeout", options.build_timeout_seconds, "seconds above 0");
+  if (!(options.run_timeout_seconds > 0))
+    return refuse("the run timeout", options.run_timeout_seconds, "seconds above 0");
+  if (options.builders < 0 || options.builders > 1024)
+    return refuse("builders", options.builders, "a number from 0 to 1024");
+  if (!ParseSandboxMode(options.sandbox).has_value())
+    return refuse("sandbox", absl::StrCat("'", options.sandbox, "'"), "auto, on or off");
   return absl::OkStatus();
 }
 
@@ -112,10 +118,11 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
 // What makes another run of the same call go on from this one: all but how long it may take.
 std::string NameOf(const TuneOptions& options, const TuneSpec& spec) {
   const Model& model = options.model;
-  std::string name = absl::StrCat("api tune ", NetworkName(model.source), " --target ", spec.target, " --layout ", model.layout, " --dtype ", model.dtype,
-                                  " --seed ", options.seed);
+  std::string name = absl::StrCat("api tune ", NetworkName(model.source), " --target ", spec.target, " --layout ",
+                                  model.layout, " --dtype ", model.dtype, " --seed ", options.seed);
   if (model.batch > 0) absl::StrAppend(&name, " --batch ", model.batch);
-  for (const auto& [input, shape] : model.input_shapes) absl::StrAppend(&name, " --input-shape ", input, "=", absl::StrJoin(shape, "x"));
+  for (const auto& [input, shape] : model.input_shapes)
+    absl::StrAppend(&name, " --input-shape ", input, "=", absl::StrJoin(shape, "x"));
   for (const std::string& dim : model.dims) absl::StrAppend(&name, " --dim ", dim);
   for (const auto& [option, value] : model.options) absl::StrAppend(&name, " --set ", option, "=", value);
   if (!spec.tasks.empty()) absl::StrAppend(&name, " --tasks ", spec.tasks);
@@ -125,7 +132,8 @@ std::string NameOf(const TuneOptions& options, const TuneSpec& spec) {
 absl::StatusOr<Fleet> StartHere(const TuneOptions& options) {
   Fleet here;
   ASSIGN_OR_RETURN(here.target, ResolveMeasurableTarget(options.target));
-  MeasurerOptions measurer{here.target.target, here.target.device, options.builders, *ParseSandboxMode(options.sandbox), {}};
+  MeasurerOptions measurer{
+      here.target.target, here.target.device, options.builders, *ParseSandboxMode(options.sandbox), {}};
   measurer.program = Program();
   ASSIGN_OR_RETURN(here.measurer, StartMeasurer(measurer));
   return here;
@@ -150,7 +158,8 @@ absl::StatusOr<TuneResult> Tune(const TuneOptions& options) {
   result.progress = ProgressOf(tuned.report, job.spec, tuned.work.partition);
   result.stopped = tuned.report.stopped;
   result.cancelled = job.stop != nullptr && *job.stop;
-  for (const WonBoundary& won : OtherWaysThatWon(tuned.work, tuned.report)) result.other_ways.push_back({won.boundary, won.way});
+  for (const WonBoundary& won : OtherWaysThatWon(tuned.work, tuned.report))
+    result.other_ways.push_back({won.boundary, won.way});
   result.checks = ChecksOf(tuned.checks);
   if (!result.cancelled) result.check_status = Verdict(tuned);
   return result;

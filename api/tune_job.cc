@@ -26,19 +26,23 @@ Target WithoutMissing(const Target& target, const TuneJob& job) {
 }
 
 // The assembled network, by those who measured.
-absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet, ::diapason::History& history) {
-  ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans,
-                   ImportPlans({job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop}, job.spec.dims));
+absl::StatusOr<std::vector<PlanCheck>> CheckNetworkOf(const TuneJob& job, const Fleet& fleet,
+                                                      ::diapason::History& history) {
+  ASSIGN_OR_RETURN(
+      const std::vector<ImportedPlan> plans,
+      ImportPlans({job.spec.model, job.spec.options, job.import, /*with_network=*/true, job.stop}, job.spec.dims));
   MeasuringJudgeOptions options{fleet.target.facts.model, job.spec.measure.build_timeout_s, 1, job.stop};
   options.latency_network = NetworkName(job.spec.model);
   return CheckTunedPlans(plans, fleet.target, history, fleet.measurer->client(), options);
 }
 
-absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work, const Fleet& fleet, ::diapason::History& history) {
+absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work, const Fleet& fleet,
+                                       ::diapason::History& history) {
   TunerOptions options = TunerOptionsFor(job.spec, work, fleet.target);
   // Only the spaces are without what is missing or left out: records keep the target as it was given.
   const Target searched = job.here ? WithoutMissing(options.target, job) : options.target;
-  options.make_space = [searched, without = job.without](const ComputeDag& dag, const Target&, const DeviceFacts& facts) {
+  options.make_space = [searched, without = job.without](const ComputeDag& dag, const Target&,
+                                                         const DeviceFacts& facts) {
     return TaskSpace::CreateWithout(dag, searched, facts, without);
   };
   options.command_line = job.name;
@@ -53,8 +57,9 @@ absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work,
 absl::Status CheckWithout(const std::vector<std::string>& names) {
   for (const std::string& name : names)
     if (std::find(std::begin(kAlgorithms), std::end(kAlgorithms), name) == std::end(kAlgorithms))
-      return absl::InvalidArgumentError(absl::StrCat("--without has '", name, "', which is no algorithm that can be left out; name one or more of ",
-                                                     absl::StrJoin(kAlgorithms, ",")));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--without has '", name, "', which is no algorithm that can be left out; name one or more of ",
+                       absl::StrJoin(kAlgorithms, ",")));
   return absl::OkStatus();
 }
 
@@ -63,7 +68,8 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
   Tuned tuned;
   ASSIGN_OR_RETURN(tuned.work, PrepareWork(job.spec, job.spec.model, {job.import, job.stop}));
   for (const std::string& warning : tuned.work.warnings) job.warn(warning);
-  ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history, ::diapason::History::Open(job.history, HistoryMode::kCreate));
+  ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
+                   ::diapason::History::Open(job.history, HistoryMode::kCreate));
   RETURN_IF_ERROR(history->LinkNetwork(tuned.work.links));
   ASSIGN_OR_RETURN(tuned.fleet, job.measure(tuned.work));
   ASSIGN_OR_RETURN(TunerOptions options, OptionsOf(job, tuned.work, tuned.fleet, *history));
@@ -71,8 +77,9 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
   options.rounds = rounds.get();
   options.rounds_run = job.name;
   const std::unique_ptr<ProgressListener> listener = job.listen(tuned.work);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner, Tuner::Create(std::move(tuned.work.tasks), std::move(options),
-                                                                     tuned.fleet.measurer.get(), history.get(), listener.get()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Tuner> tuner,
+                   Tuner::Create(std::move(tuned.work.tasks), std::move(options), tuned.fleet.measurer.get(),
+                                 history.get(), listener.get()));
   ASSIGN_OR_RETURN(tuned.report, tuner->Run(job.stop));
   if (job.spec.no_check || (job.stop != nullptr && *job.stop)) return tuned;
   absl::StatusOr<std::vector<PlanCheck>> checks = CheckNetworkOf(job, tuned.fleet, *history);
@@ -85,8 +92,9 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
 
 absl::Status Verdict(const Tuned& tuned) {
   if (!tuned.checked.ok()) {
-    return absl::Status(tuned.checked.code(), absl::StrCat("the network was tuned, but could not be checked: ", tuned.checked.message(),
-                                                           "; the same command checks it again, --no-check does without"));
+    return absl::Status(tuned.checked.code(),
+                        absl::StrCat("the network was tuned, but could not be checked: ", tuned.checked.message(),
+                                     "; the same command checks it again, --no-check does without"));
   }
   if (!AllRight(tuned.checks)) return absl::DataLossError(WhyWrong(tuned.checks));
   return absl::OkStatus();

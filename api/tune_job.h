@@ -1,4 +1,5 @@
-// A tuning run from the model to the check of the network: what Tune (diapason/tuner.h) and `diapason tune` do, wherever is measured.
+// A tuning run from the model to the check of the network: what Tune (diapason/tuner.h) and `diapason tune` do,
+// wherever is measured.
 #pragma once
 
 #include <atomic>
@@ -45,8 +46,8 @@ struct Tuned {
 // OK to measure with these algorithms left out: names of kAlgorithms.
 absl::Status CheckWithout(const std::vector<std::string>& names);
 
-// Errors before tuning began are returned, and those that ended it; what was measured is in the history in each case. What the check of the
-// network said, or that there could be none, is in the result.
+// Errors before tuning began are returned, and those that ended it; what was measured is in the history in each case.
+// What the check of the network said, or that there could be none, is in the result.
 absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job);
 
 // OK, or why a tuned network is not right: DataLoss, or the status of the check with what to do.

@@ -16,8 +16,8 @@ namespace diapason::internal {
 
 }  // namespace diapason::internal
 
-#define DIAPASON_CHECK_MSG(condition, why)                                                  \
-  do {                                                                                      \
+#define DIAPASON_CHECK_MSG(condition, why)                                                    \
+  do {                                                                                        \
     if (!(condition)) ::diapason::internal::CheckFailed(__FILE__, __LINE__, #condition, why); \
   } while (false)
 #define DIAPASON_CHECK(condition) DIAPASON_CHECK_MSG(condition, "")
@@ -25,10 +25,9 @@ namespace diapason::internal {
 // Returns the status of an expression that failed; assigns the value of one that did not.
 #define DIAPASON_CONCAT_(a, b) a##b
 #define DIAPASON_CONCAT(a, b) DIAPASON_CONCAT_(a, b)
-#define RETURN_IF_ERROR(expr)                 \
-  do {                                        \
-    if (auto status_ = (expr); !status_.ok()) \
-      return status_;                         \
+#define RETURN_IF_ERROR(expr)                                 \
+  do {                                                        \
+    if (auto status_ = (expr); !status_.ok()) return status_; \
   } while (false)
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_(DIAPASON_CONCAT(statusor_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_(tmp, lhs, expr) \

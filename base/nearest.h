@@ -25,8 +25,8 @@ inline size_t EditDistance(const std::string& a, const std::string& b) {
   return last.back();
 }
 
-// The known name that is nearest to `word`: one that a third of its characters, three at most, turn it into; else the first that begins with it,
-// from three characters on. Empty: none is near.
+// The known name that is nearest to `word`: one that a third of its characters, three at most, turn it into; else the
+// first that begins with it, from three characters on. Empty: none is near.
 inline std::string Nearest(const std::string& word, const std::vector<std::string>& known) {
   std::string nearest;
   size_t least = std::clamp<size_t>(word.size() / 3, 1, 3) + 1;
@@ -37,7 +37,8 @@ inline std::string Nearest(const std::string& word, const std::vector<std::strin
     nearest = name;
   }
   if (!nearest.empty() || word.size() < 3) return nearest;
-  const auto longer = std::find_if(known.begin(), known.end(), [&](const std::string& name) { return name.rfind(word, 0) == 0; });
+  const auto longer =
+      std::find_if(known.begin(), known.end(), [&](const std::string& name) { return name.rfind(word, 0) == 0; });
   return longer == known.end() ? "" : *longer;
 }
 

@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/environment.h"
 
-// The thread sanitizer takes every clone() for a fork, which it does not support beside other threads; here the child has our memory for a
-// moment and then another program.
+// The thread sanitizer takes every clone() for a fork, which it does not support beside other threads; here the child
+// has our memory for a moment and then another program.
 #ifdef ABSL_HAVE_THREAD_SANITIZER
 extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument, ...) noexcept;
 #define KERNEL_CLONE __clone

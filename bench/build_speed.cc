@@ -1,9 +1,10 @@
-// What it costs to build candidates: a sample of what a history holds is lowered, printed and compiled again, on one core.
+// What it costs to build candidates: a sample of what a history holds is lowered, printed and compiled again, on one
+// core.
 //
 //   build_speed HISTORY NETWORK TARGET [COUNT]
 //
-// NETWORK -: all of the history's. COUNT records (200), evenly spaced in the order of measurement. No device is needed. Prints milliseconds of lowering, and of
-// printing and compiling: mean, median and the mean of each kind of sketch.
+// NETWORK -: all of the history's. COUNT records (200), evenly spaced in the order of measurement. No device is needed.
+// Prints milliseconds of lowering, and of printing and compiling: mean, median and the mean of each kind of sketch.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,9 +29,7 @@ struct Cost {
   int builds = 0;
 };
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());

@@ -2,10 +2,11 @@
 //
 //   fit_estimate HISTORY TARGET [ROUNDS]
 //
-// Prints how well the estimate of this build fits, and that of the costs found (scheduler/sketch/cpu_costs.h): the spread of measured over estimated
-// time within tasks and over all (as a factor: 1.2 is 20%), the share of pairs of a task's candidates, more than 10% apart, that are in the right order,
-// and how near the candidate that is estimated best comes to the best of its task (1: the same). Tasks in every fourth place are left
-// out of the fit and judged apart.
+// Prints how well the estimate of this build fits, and that of the costs found (scheduler/sketch/cpu_costs.h): the
+// spread of measured over estimated time within tasks and over all (as a factor: 1.2 is 20%), the share of pairs of a
+// task's candidates, more than 10% apart, that are in the right order, and how near the candidate that is estimated
+// best comes to the best of its task (1: the same). Tasks in every fourth place are left out of the fit and judged
+// apart.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -108,22 +109,28 @@ Fit Judge(const std::vector<FitTask>& tasks, bool left_out) {
 
 struct Cost {
   const char* name;
-  double CpuCosts::* value;
+  double CpuCosts::*value;
   double least, most;
 };
 constexpr Cost kCosts[] = {
-    {"core_overlap", &CpuCosts::core_overlap, 0, 1},      {"memory_overlap", &CpuCosts::memory_overlap, 0, 1},
-    {"l1_bytes", &CpuCosts::l1_bytes, 4, 128},            {"l2_bytes", &CpuCosts::l2_bytes, 1, 64},
-    {"pass_cycles", &CpuCosts::pass_cycles, 0, 30},       {"spill_loads", &CpuCosts::spill_loads, 0, 20},
-    {"scalar_cycles", &CpuCosts::scalar_cycles, 0.1, 20}, {"latency", &CpuCosts::latency, 1, 12},
-    {"guard", &CpuCosts::guard, 0, 60},                   {"kernel_seconds", &CpuCosts::kernel_seconds, 1e-6, 2e-5},
+    {"core_overlap", &CpuCosts::core_overlap, 0, 1},
+    {"memory_overlap", &CpuCosts::memory_overlap, 0, 1},
+    {"l1_bytes", &CpuCosts::l1_bytes, 4, 128},
+    {"l2_bytes", &CpuCosts::l2_bytes, 1, 64},
+    {"pass_cycles", &CpuCosts::pass_cycles, 0, 30},
+    {"spill_loads", &CpuCosts::spill_loads, 0, 20},
+    {"scalar_cycles", &CpuCosts::scalar_cycles, 0.1, 20},
+    {"latency", &CpuCosts::latency, 1, 12},
+    {"guard", &CpuCosts::guard, 0, 60},
+    {"kernel_seconds", &CpuCosts::kernel_seconds, 1e-6, 2e-5},
 };
 
 void Print(const char* what, const std::vector<FitTask>& tasks) {
   for (bool left_out : {false, true}) {
     const Fit fit = Judge(tasks, left_out);
-    std::printf("%-10s %-12s spread within %.3f, over all %.3f, pairs in order %.3f, best %.3f\n", what, left_out ? "left out" : "fitted",
-                std::exp(fit.within), std::exp(fit.over_all), fit.pairs_right, fit.best);
+    std::printf("%-10s %-12s spread within %.3f, over all %.3f, pairs in order %.3f, best %.3f\n", what,
+                left_out ? "left out" : "fitted", std::exp(fit.within), std::exp(fit.over_all), fit.pairs_right,
+                fit.best);
   }
 }
 
@@ -144,13 +151,17 @@ absl::Status Run(const std::string& path, const std::string& target_text, int ro
     for (int i = 0; i < changes; ++i) {
       const Cost& cost = kCosts[random() % std::size(kCosts)];
       double value = std::min(costs.*cost.value, cost.most);
-      if (cost.least == 0) value += std::normal_distribution<double>(0, cost.most * 0.15 * size)(random);
-      else value *= std::exp(std::normal_distribution<double>(0, 0.7 * size)(random));
+      if (cost.least == 0)
+        value += std::normal_distribution<double>(0, cost.most * 0.15 * size)(random);
+      else
+        value *= std::exp(std::normal_distribution<double>(0, 0.7 * size)(random));
       costs.*cost.value = std::clamp(value, cost.least, cost.most);
     }
     const double loss = Judge(tasks, false).loss();
-    if (loss < best) best = loss;
-    else costs = before;
+    if (loss < best)
+      best = loss;
+    else
+      costs = before;
   }
   Print("fitted", tasks);
   for (const Cost& cost : kCosts) std::printf("  double %s = %.3g;\n", cost.name, costs.*cost.value);

@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& p
     tasks.push_back(std::move(measured));
   }
   if (tasks.empty())
-    return absl::NotFoundError(absl::StrCat(path, " holds no trials of ", name, ": tune it first, on ", target.ToString()));
+    return absl::NotFoundError(
+        absl::StrCat(path, " holds no trials of ", name, ": tune it first, on ", target.ToString()));
   return tasks;
 }
 

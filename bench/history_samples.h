@@ -22,7 +22,8 @@ struct MeasuredTask {
 // Options with the spaces and facts of a target, as the samples' tasks are named by.
 TunerOptions OptionsOf(const Target& target);
 
-// All tasks of a network that the history knows by this name ("-": of all its networks) with at least `least` samples. NotFound when there is none.
+// All tasks of a network that the history knows by this name ("-": of all its networks) with at least `least` samples.
+// NotFound when there is none.
 absl::StatusOr<std::vector<MeasuredTask>> LoadMeasuredTasks(const std::string& history, const std::string& network,
                                                             const Target& target, size_t least);
 

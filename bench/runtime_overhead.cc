@@ -2,9 +2,9 @@
 //
 //   runtime_overhead PACKAGE [ROUNDS]
 //
-// A package for cpu is loaded twice in this process: through the C functions, and by PackageRunner, whose plan times its kernels back to back
-// with nothing between them. Rounds of some milliseconds of each alternate. Printed are the fastest rounds, which other processes disturbed least, and
-// medians.
+// A package for cpu is loaded twice in this process: through the C functions, and by PackageRunner, whose plan times
+// its kernels back to back with nothing between them. Rounds of some milliseconds of each alternate. Printed are the
+// fastest rounds, which other processes disturbed least, and medians.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -48,7 +48,8 @@ void PrintLoading(const std::string& folder) {
     const runtime::Context context(package);
     contexts.push_back(SecondsSince(loaded));
   }
-  std::printf("load                 %10.3f ms, median %.3f, the first %.3f\n", 1e3 * Fastest(loading), 1e3 * Median(loading), 1e3 * loading.front());
+  std::printf("load                 %10.3f ms, median %.3f, the first %.3f\n", 1e3 * Fastest(loading),
+              1e3 * Median(loading), 1e3 * loading.front());
   std::printf("a context            %10.3f ms, median %.3f\n", 1e3 * Fastest(contexts), 1e3 * Median(contexts));
 }
 
@@ -79,8 +80,8 @@ absl::Status PrintRuns(const std::string& folder, int rounds) {
     with_copies.push_back(SecondsOf(times, [&] { context.Run(inputs, outputs); }));
   }
   const auto print = [&](const char* what, const std::vector<double>& seconds) {
-    std::printf("%-20s %10.3f us, median %.3f, %+.3f over the kernels\n", what, 1e6 * Fastest(seconds), 1e6 * Median(seconds),
-                1e6 * (Fastest(seconds) - Fastest(kernels)));
+    std::printf("%-20s %10.3f us, median %.3f, %+.3f over the kernels\n", what, 1e6 * Fastest(seconds),
+                1e6 * Median(seconds), 1e6 * (Fastest(seconds) - Fastest(kernels)));
   };
   print("kernels", kernels);
   print("run in place", in_place);

@@ -1,13 +1,14 @@
 // What the cost model and the warm start are worth: tuning on a simulated device, with and without them.
 //
-//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]      default: 1000 trials, 3 seeds; NETWORK -: all of the history's
+//   search_curves HISTORY NETWORK TARGET [TRIALS] [SEEDS] [half]      default: 1000 trials, 3 seeds; NETWORK -: all of
+//   the history's
 //
-// With "half", every other task is known already, with all its trials, and the others are tuned: as a new network would be
-// that has near workloads in the history.
+// With "half", every other task is known already, with all its trials, and the others are tuned: as a new network would
+// be that has near workloads in the history.
 //
-// The simulated device answers by a model that was trained on all trials of the history (more trees than a search has, and 3% of
-// noise that is the same for the same candidate), so that thousands of trials take minutes of a processor. Prints the sum of
-// the tuned tasks in microseconds, with their weights, after so many trials, means over the seeds.
+// The simulated device answers by a model that was trained on all trials of the history (more trees than a search has,
+// and 3% of noise that is the same for the same candidate), so that thousands of trials take minutes of a processor.
+// Prints the sum of the tuned tasks in microseconds, with their weights, after so many trials, means over the seeds.
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,14 +148,16 @@ struct Variant {
 };
 
 // Copies what the history has of every other task, and has the rest tuned.
-absl::Status KnowHalf(const std::string& from, const std::vector<MeasuredTask>& tasks, History& history, TunerOptions* options) {
+absl::Status KnowHalf(const std::string& from, const std::vector<MeasuredTask>& tasks, History& history,
+                      TunerOptions* options) {
   ASSIGN_OR_RETURN(const auto known, History::Open(from, HistoryMode::kReadOnly));
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (i % 2 == 0) {
       options->only.push_back(static_cast<int>(i));
       continue;
     }
-    ASSIGN_OR_RETURN(std::vector<TuningRecord> records, known->ForWorkload(tasks[i].task.workload_key, options->facts.model));
+    ASSIGN_OR_RETURN(std::vector<TuningRecord> records,
+                     known->ForWorkload(tasks[i].task.workload_key, options->facts.model));
     for (TuningRecord& record : records) {
       record.run_id = 0;
       record.target = options->target.ToString();
@@ -164,9 +167,11 @@ absl::Status KnowHalf(const std::string& from, const std::vector<MeasuredTask>& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks, const SimulatedDevice& device, TunerOptions options,
-                                         const std::vector<int64_t>& at, const std::string& half_of) {
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / absl::StrCat("search_curves.", getpid(), ".", std::rand(), ".db");
+absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks, const SimulatedDevice& device,
+                                         TunerOptions options, const std::vector<int64_t>& at,
+                                         const std::string& half_of) {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / absl::StrCat("search_curves.", getpid(), ".", std::rand(), ".db");
   Curve curve(at);
   absl::Status status;
   {
@@ -175,7 +180,8 @@ absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks,
     std::vector<TuningTask> tuning;
     for (const MeasuredTask& task : tasks) tuning.push_back(task.task);
     SimulatedMeasurer measurer(&device);
-    ASSIGN_OR_RETURN(const auto tuner, Tuner::Create(std::move(tuning), std::move(options), &measurer, history.get(), &curve));
+    ASSIGN_OR_RETURN(const auto tuner,
+                     Tuner::Create(std::move(tuning), std::move(options), &measurer, history.get(), &curve));
     status = tuner->Run().status();
   }
   for (const char* ending : {"", "-wal", "-shm"}) std::filesystem::remove(file.string() + ending);
@@ -183,8 +189,8 @@ absl::StatusOr<std::vector<double>> Tune(const std::vector<MeasuredTask>& tasks,
   return curve.values();
 }
 
-absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text, int64_t trials, int seeds,
-                 bool half) {
+absl::Status Run(const std::string& path, const std::string& name, const std::string& target_text, int64_t trials,
+                 int seeds, bool half) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(target_text));
   ASSIGN_OR_RETURN(const std::vector<MeasuredTask> tasks, LoadMeasuredTasks(path, name, target, 8));
   const SimulatedDevice device(tasks);
@@ -193,8 +199,10 @@ absl::Status Run(const std::string& path, const std::string& name, const std::st
   std::printf("%zu tasks\n%-22s", tasks.size(), "trials");
   for (int64_t n : at) std::printf(" %8lld", static_cast<long long>(n));
   std::printf("\n");
-  const Variant variants[] = {
-      {"neither", false, false}, {"warm start", false, true}, {"model", true, false}, {"model, warm start", true, true}};
+  const Variant variants[] = {{"neither", false, false},
+                              {"warm start", false, true},
+                              {"model", true, false},
+                              {"model, warm start", true, true}};
   for (const Variant& variant : variants) {
     std::vector<double> sums(at.size());
     for (int seed = 0; seed < seeds; ++seed) {

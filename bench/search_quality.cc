@@ -4,8 +4,8 @@
 //   search_quality HISTORY NETWORK TARGET        NETWORK -: all of the history's
 //
 // Two figures for each model: the share of pairs of a task's candidates, more than 10% apart, that it puts in the right
-// order, and how near the fastest of its first eight comes to the fastest of all (1: the same). Lines "others": each task is
-// judged by a model that knows all other tasks and none of its own trials.
+// order, and how near the fastest of its first eight comes to the fastest of all (1: the same). Lines "others": each
+// task is judged by a model that knows all other tasks and none of its own trials.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -62,7 +62,8 @@ std::vector<double> Scores(const Ranker* ranker, const std::vector<Sample>& samp
 using Samples = std::vector<Sample>;
 
 // Adds to `figures` how a model that was trained on `known` ranks `unknown`; no label: the analytic estimate.
-void Judge(const std::vector<Samples>& known, const std::vector<Samples>& unknown, const Label* label, Figures* figures) {
+void Judge(const std::vector<Samples>& known, const std::vector<Samples>& unknown, const Label* label,
+           Figures* figures) {
   XgbOptions options;
   options.num_features = kNumFeatures;
   options.feature_version = kFeatureVersion;
@@ -76,15 +77,16 @@ void Judge(const std::vector<Samples>& known, const std::vector<Samples>& unknow
 }
 
 void Print(const std::string& trained_on, const char* model, const Figures& figures) {
-  std::printf("%-7s %-12s %6.3f  %6.3f\n", trained_on.c_str(), model, figures.pairs_right / std::max(1.0, figures.pairs),
-              figures.top / std::max(1.0, figures.tasks));
+  std::printf("%-7s %-12s %6.3f  %6.3f\n", trained_on.c_str(), model,
+              figures.pairs_right / std::max(1.0, figures.pairs), figures.top / std::max(1.0, figures.tasks));
 }
 
 // Trained on the first part of each task.
 Figures JudgeLater(const std::vector<MeasuredTask>& tasks, double part, const Label* label) {
   std::vector<Samples> known, unknown;
   for (const MeasuredTask& task : tasks) {
-    const auto cut = task.samples.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(task.samples.size()));
+    const auto cut =
+        task.samples.begin() + static_cast<std::ptrdiff_t>(part * static_cast<double>(task.samples.size()));
     known.push_back({task.samples.begin(), cut});
     unknown.push_back({cut, task.samples.end()});
   }

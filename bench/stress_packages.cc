@@ -1,6 +1,6 @@
-// Runs networks again and again with changing inputs, while a second process keeps the device busy, and compares every output bit for bit
-// with that of the first run of the same input. Finds what the comparison of one run cannot: kernels that read too early, memory that is
-// shared and must not be, sums that are added in another order.
+// Runs networks again and again with changing inputs, while a second process keeps the device busy, and compares every
+// output bit for bit with that of the first run of the same input. Finds what the comparison of one run cannot: kernels
+// that read too early, memory that is shared and must not be, sums that are added in another order.
 //
 //   stress_packages --target cuda --history H.db --seconds 60 resnet-18 efficientnet.onnx
 //   stress_packages --target cpu --runs 200                   all built-in image classifiers, default schedules
@@ -73,7 +73,8 @@ struct Loaded {
   size_t tasks = 0, tuned = 0;
 };
 
-absl::StatusOr<Loaded> Load(const Flags& flags, const std::string& model, const ResolvedTarget& target, Device& device) {
+absl::StatusOr<Loaded> Load(const Flags& flags, const std::string& model, const ResolvedTarget& target,
+                            Device& device) {
   ASSIGN_OR_RETURN(const ModelOptions options, OptionsOf(flags));
   ASSIGN_OR_RETURN(const Network network, LoadOptimized(model, options));
   ASSIGN_OR_RETURN(const Cuts cuts, FindCuts(network));
@@ -132,7 +133,8 @@ class SecondProcess {
 };
 
 // Prints the line of a network; whether all was right.
-absl::StatusOr<bool> Stress(const Flags& flags, const std::string& model, const ResolvedTarget& target, Device& device) {
+absl::StatusOr<bool> Stress(const Flags& flags, const std::string& model, const ResolvedTarget& target,
+                            Device& device) {
   ASSIGN_OR_RETURN(const Loaded loaded, Load(flags, model, target, device));
   const NetworkCheckOptions inputs{flags.seed, flags.inputs};
   NetworkReferences references = InputsWithoutReferences(loaded.runner->manifest(), inputs);
@@ -150,8 +152,9 @@ absl::StatusOr<bool> Stress(const Flags& flags, const std::string& model, const 
   ASSIGN_OR_RETURN(const NetworkVerdict verdict, CheckRepeatedly(*loaded.runner, references, replays));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::printf("%-20s %6lld runs of %d inputs in %6.1f s, %zu of %zu tasks tuned, %d path%s%s: %s\n", model.c_str(),
-              static_cast<long long>(verdict.runs), flags.inputs, seconds, loaded.tuned, loaded.tasks, loaded.runner->paths(),
-              loaded.runner->paths() == 1 ? "" : "s", flags.reference ? ", compared with the naive evaluation" : "",
+              static_cast<long long>(verdict.runs), flags.inputs, seconds, loaded.tuned, loaded.tasks,
+              loaded.runner->paths(), loaded.runner->paths() == 1 ? "" : "s",
+              flags.reference ? ", compared with the naive evaluation" : "",
               verdict.ok ? "right" : absl::StrCat("WRONG, ", verdict.text).c_str());
   std::fflush(stdout);
   return verdict.ok;
@@ -169,7 +172,8 @@ int StressAll(const Flags& flags) {
   int exit_code = 0;
   for (const std::string& model : flags.networks) {
     const absl::StatusOr<bool> right = Stress(flags, model, *target, **device);
-    if (!right.ok()) std::fprintf(stderr, "error: %s: %s\n", model.c_str(), std::string(right.status().message()).c_str());
+    if (!right.ok())
+      std::fprintf(stderr, "error: %s: %s\n", model.c_str(), std::string(right.status().message()).c_str());
     exit_code = std::max(exit_code, !right.ok() ? 2 : *right ? 0 : 1);
   }
   if (load != nullptr && !load->lives()) {
@@ -189,19 +193,28 @@ std::vector<std::string> AllNetworks() {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Runs networks again and again with changing inputs, beside a process that keeps the device busy, and compares every output "
-               "bit for bit with that of the first run of the same input");
-  app.add_option("NETWORK", flags.networks, "Built-in networks and .onnx files (default: all built-in image classifiers)")->type_name("");
-  app.add_option("--target", flags.target, "cpu (default), opencl, cuda, with attributes as for diapason")->type_name("TARGET");
-  app.add_option("--history", flags.history, "Take the best records of this history (default: default schedules)")->type_name("FILE");
+  CLI::App app(
+      "Runs networks again and again with changing inputs, beside a process that keeps the device busy, and compares "
+      "every output "
+      "bit for bit with that of the first run of the same input");
+  app.add_option("NETWORK", flags.networks,
+                 "Built-in networks and .onnx files (default: all built-in image classifiers)")
+      ->type_name("");
+  app.add_option("--target", flags.target, "cpu (default), opencl, cuda, with attributes as for diapason")
+      ->type_name("TARGET");
+  app.add_option("--history", flags.history, "Take the best records of this history (default: default schedules)")
+      ->type_name("FILE");
   app.add_option("--runs", flags.runs, "Runs of each network (default 10000)")->check(CLI::PositiveNumber);
-  app.add_option("--seconds", flags.seconds, "At most so long for each network, compiling left out (default: no limit)");
+  app.add_option("--seconds", flags.seconds,
+                 "At most so long for each network, compiling left out (default: no limit)");
   app.add_option("--inputs", flags.inputs, "Different inputs, in turns (default 4)")->check(CLI::Range(2, 64));
   app.add_option("--seed", flags.seed, "Of the first input (default 1)");
   app.add_option("--batch", flags.batch, "Extent of the inputs' first dimension");
   app.add_option("--layout", flags.layout, "NHWC (default) or NCHW");
   app.add_option("--dtype", flags.dtype, "float32 (default) or float16");
-  app.add_option("--set", flags.options, "Option of a built-in network, NAME=VALUE; may be repeated")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--set", flags.options, "Option of a built-in network, NAME=VALUE; may be repeated")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_flag("--reference", flags.reference, "Compare the first runs with the naive evaluation, which takes a while");
   app.add_flag("--no-load", flags.no_load, "Without the second process");
   app.add_flag("--load", flags.load, "Be the second process")->group("");

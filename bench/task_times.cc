@@ -1,7 +1,8 @@
-// How well the times of tasks measured alone tell what a network takes: each task of a package, warm (the same constants
-// again and again) and as the workers measure it, against the package from end to end, all in turns.
+// How well the times of tasks measured alone tell what a network takes: each task of a package, warm (the same
+// constants again and again) and as the workers measure it, against the package from end to end, all in turns.
 //
-//   task_times PACKAGE [ROUNDS] [--json]      default: 5; medians over the rounds, with --json the samples of each round
+//   task_times PACKAGE [ROUNDS] [--json]      default: 5; medians over the rounds, with --json the samples of each
+//   round
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -78,8 +79,8 @@ void PrintText(const std::vector<PackageTask>& tasks, const PackageTimes& times)
     std::printf("%10.1f %10.1f  %-44s %.40s\n", w * 1e6, c * 1e6, tasks[t].name.c_str(), tasks[t].schedule.c_str());
   }
   const double end = Median(times.whole);
-  std::printf("end to end %.1f us; sum of tasks warm %.1f us (%+.1f%%), cold %.1f us (%+.1f%%)\n", end * 1e6, warm * 1e6,
-              100 * (warm / end - 1), cold * 1e6, 100 * (cold / end - 1));
+  std::printf("end to end %.1f us; sum of tasks warm %.1f us (%+.1f%%), cold %.1f us (%+.1f%%)\n", end * 1e6,
+              warm * 1e6, 100 * (warm / end - 1), cold * 1e6, 100 * (cold / end - 1));
 }
 
 nlohmann::ordered_json Microseconds(const std::vector<double>& seconds) {
@@ -117,7 +118,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "error: no package is given; name a folder that `diapason build` made\n");
     return 2;
   }
-  const absl::Status status = diapason::Run(words[0], words.size() > 1 ? std::max(1, std::atoi(words[1].c_str())) : 5, json);
+  const absl::Status status =
+      diapason::Run(words[0], words.size() > 1 ? std::max(1, std::atoi(words[1].c_str())) : 5, json);
   if (status.ok()) return 0;
   std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
   return 1;

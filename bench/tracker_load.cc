@@ -1,5 +1,5 @@
-// A tracker under the load of a large fleet: simulated workers with a connection each, and coordinators that submit at a
-// steady rate whatever comes back. The tracker is a process of its own; what it takes is told apart from what the
+// A tracker under the load of a large fleet: simulated workers with a connection each, and coordinators that submit at
+// a steady rate whatever comes back. The tracker is a process of its own; what it takes is told apart from what the
 // simulation takes.
 //
 //   tracker_load [WORKERS] [RATE] [SECONDS] [STATE]     default: 1000 5000 10, without a file of its state
@@ -302,7 +302,8 @@ double TrackerCpuSeconds(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   long user = 0, system = 0;
-  std::sscanf(text.c_str() + text.rfind(')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user, &system);
+  std::sscanf(text.c_str() + text.rfind(')') + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %ld %ld", &user,
+              &system);
   return static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 

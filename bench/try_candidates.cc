@@ -1,12 +1,12 @@
-// Candidates chosen by hand: what each compiles to and, where the target has a device here, how long it takes and whether
-// it is right. For finding out what a sketch can do, apart from what a search finds in it.
+// Candidates chosen by hand: what each compiles to and, where the target has a device here, how long it takes and
+// whether it is right. For finding out what a sketch can do, apart from what a search finds in it.
 //
 //   try_candidates NETWORK TARGET TASK [NAME=VALUE ...] [--source DIR] < LINES
 //
-// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name. Each line names a
-// sketch and values of holes, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4". Lines that are
-// empty or begin with # are skipped. Prints a line for each: microseconds (median), largest relative error, shared bytes, registers, spilled
-// bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
+// NETWORK is a built-in network, with options (NAME=VALUE; dtype=float16 too) for it, and TASK a part of a task's name.
+// Each line names a sketch and values of holes, the others have their defaults: "gemm/tensor m.warps=2 n.warps=4".
+// Lines that are empty or begin with # are skipped. Prints a line for each: microseconds (median), largest relative
+// error, shared bytes, registers, spilled bytes, the analytic estimate. With --source, N.cu and N.bin of line N.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -45,7 +45,8 @@ struct Arguments {
   ModelOptions options;
 };
 
-// The decisions a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest legal values.
+// The decisions a line asks for; refuses what is not legal. Holes behind one that is said move to their nearest legal
+// values.
 absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istringstream& words) {
   std::vector<int32_t> decisions = space.Default();
   std::map<std::string, int32_t> wanted;
@@ -53,7 +54,8 @@ absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istrings
     const size_t equal = word.find('=');
     if (equal == std::string::npos) return absl::InvalidArgumentError(absl::StrCat("'", word, "' is not NAME=VALUE"));
     int32_t value = 0;
-    if (!absl::SimpleAtoi(word.substr(equal + 1), &value)) return absl::InvalidArgumentError(absl::StrCat("'", word, "' has no number"));
+    if (!absl::SimpleAtoi(word.substr(equal + 1), &value))
+      return absl::InvalidArgumentError(absl::StrCat("'", word, "' has no number"));
     wanted[word.substr(0, equal)] = value;
   }
   for (int h = 0; h < space.size(); ++h) {
@@ -70,7 +72,8 @@ absl::StatusOr<std::vector<int32_t>> Decisions(const Space& space, std::istrings
   if (wanted.empty()) return decisions;
   std::string holes;
   for (int h = 0; h < space.size(); ++h) absl::StrAppend(&holes, h == 0 ? "" : ", ", space.hole_name(h));
-  return absl::InvalidArgumentError(absl::StrCat("there is no hole '", wanted.begin()->first, "'; the sketch has ", holes));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no hole '", wanted.begin()->first, "'; the sketch has ", holes));
 }
 
 absl::Status Compile(const ComputeDag& dag, const TaskSpace& spaces, const Target& target, const DeviceFacts& facts,
@@ -101,7 +104,8 @@ absl::StatusOr<std::unique_ptr<Executable>> Prepare(Device& device, const Progra
     if (index < 0) continue;
     Array array(dag.stage(id).dtype, dag.stage(id).shape());
     FillRandom(array, static_cast<uint64_t>(id) + 1, dag.stage(id).valid_min, dag.stage(id).valid_max);
-    RETURN_IF_ERROR(device.CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
+    RETURN_IF_ERROR(
+        device.CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
   }
   RETURN_IF_ERROR(executable->RunPrologue());
   return executable;
@@ -138,7 +142,8 @@ absl::Status Run(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const Partition partition, PartitionNetwork(network));
   const auto task = std::find_if(partition.tasks.begin(), partition.tasks.end(),
                                  [&](const Task& t) { return t.name.find(arguments.task) != std::string::npos; });
-  if (task == partition.tasks.end()) return absl::NotFoundError(absl::StrCat("no task is named '", arguments.task, "'"));
+  if (task == partition.tasks.end())
+    return absl::NotFoundError(absl::StrCat("no task is named '", arguments.task, "'"));
   auto device = OpenDevice(target);
   const DeviceFacts facts = ResolveFacts(target);
   ASSIGN_OR_RETURN(const std::unique_ptr<TaskSpace> spaces, TaskSpace::Create(task->dag, target, facts));
@@ -166,13 +171,15 @@ absl::Status Run(const Arguments& arguments) {
   for (size_t i = 0; i < lines.size(); ++i) {
     std::printf("%3zu ", i);
     std::string problem = lines[i].problem;
-    if (problem.empty() && device.ok()) problem = std::string(Measure(**device, task->dag, expected, lines[i]).message());
+    if (problem.empty() && device.ok())
+      problem = std::string(Measure(**device, task->dag, expected, lines[i]).message());
     const Program& program = lines[i].program;
     for (size_t k = 0; k < program.kernels.size(); ++k) {
       const Kernel& kernel = program.kernels[k];
       std::printf("[%d x %d, %d shared", static_cast<int>(kernel.grid[0]), static_cast<int>(kernel.block[0]),
                   static_cast<int>(kernel.shared_bytes));
-      if (k < program.registers.size()) std::printf(", %d registers, %d spilled", program.registers[k], program.spill_bytes[k]);
+      if (k < program.registers.size())
+        std::printf(", %d registers, %d spilled", program.registers[k], program.spill_bytes[k]);
       if (k < program.serialized.size() && program.serialized[k]) std::printf(", products that wait for each other");
       std::printf("] ");
     }
@@ -181,7 +188,8 @@ absl::Status Run(const Arguments& arguments) {
     if (arguments.folder.empty() || !lines[i].problem.empty()) continue;
     std::ofstream(absl::StrCat(arguments.folder, "/", i, ".cu")) << lines[i].program.source;
     std::ofstream(absl::StrCat(arguments.folder, "/", i, ".bin"), std::ios::binary)
-        .write(reinterpret_cast<const char*>(lines[i].program.binary.data()), static_cast<std::streamsize>(lines[i].program.binary.size()));
+        .write(reinterpret_cast<const char*>(lines[i].program.binary.data()),
+               static_cast<std::streamsize>(lines[i].program.binary.size()));
   }
   return absl::OkStatus();
 }
@@ -201,10 +209,14 @@ int main(int argc, char** argv) {
   arguments.task = words[2];
   for (size_t i = 3; i < words.size(); ++i) {
     const size_t equal = words[i].find('=');
-    if (words[i] == "--source" && i + 1 < words.size()) arguments.folder = words[++i];
-    else if (words[i] == "dtype=float16") arguments.options.dtype = diapason::DType::kFloat16;
-    else if (equal != std::string::npos) arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
-    else return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source FOLDER\n", words[i].c_str()), 2;
+    if (words[i] == "--source" && i + 1 < words.size())
+      arguments.folder = words[++i];
+    else if (words[i] == "dtype=float16")
+      arguments.options.dtype = diapason::DType::kFloat16;
+    else if (equal != std::string::npos)
+      arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
+    else
+      return std::fprintf(stderr, "error: '%s' is neither NAME=VALUE nor --source FOLDER\n", words[i].c_str()), 2;
   }
   const absl::Status status = diapason::Run(arguments);
   if (status.ok()) return 0;

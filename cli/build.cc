@@ -36,7 +36,8 @@ class ServiceSource : public api::RecordSource {
  public:
   explicit ServiceSource(const BuildFlags& flags) : flags_(flags) {}
 
-  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target, bool may_differ) override {
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                         bool may_differ) override {
     if (client_ == nullptr) {
       ServiceClientOptions options;
       ASSIGN_OR_RETURN(options.credentials, DialWith("--service", flags_.service, flags_.security));
@@ -46,8 +47,9 @@ class ServiceSource : public api::RecordSource {
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
-    return absl::StrCat("record ", record.id, " is the service's and cannot be marked from here; `diapason submit` of the network "
-                                              "has the service check and mark it");
+    return absl::StrCat("record ", record.id,
+                        " is the service's and cannot be marked from here; `diapason submit` of the network "
+                        "has the service check and mark it");
   }
 
  private:
@@ -81,7 +83,8 @@ nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
   report["sizes"] = built.sizes;
   report["padding"] = Json::object();
   for (const auto& [symbol, padding] : built.padding)
-    report["padding"][symbol] = {{"harmless", padding.harmless}, {"least", padding.least}, {"why_not", padding.why_not}};
+    report["padding"][symbol] = {
+        {"harmless", padding.harmless}, {"least", padding.least}, {"why_not", padding.why_not}};
   return report;
 }
 
@@ -100,8 +103,8 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
 
 // "12 tasks, 3 with the best record, ...".
 void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
-  out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record, " << built.default_count
-      << " with the default schedule";
+  out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record, "
+      << built.default_count << " with the default schedule";
   if (built.default_count == 0) out << "; estimated latency " << Duration(built.estimated_us.value_or(0) * 1e-6);
   if (built.measured_us.has_value()) out << ", measured here " << Duration(*built.measured_us * 1e-6);
 }
@@ -120,8 +123,9 @@ std::string LibrariesText(const api::BuildReport& built) {
 }
 
 void PrintPlans(std::ostream& out, const api::BuildReport& built) {
-  out << "built " << built.out << ": " << Count(static_cast<int64_t>(built.plans.size()), "plan") << ", " << Count(built.kernels_stored, "kernel") << " for "
-      << Count(built.kernels_used, "task") << LibrariesText(built) << "\n";
+  out << "built " << built.out << ": " << Count(static_cast<int64_t>(built.plans.size()), "plan") << ", "
+      << Count(built.kernels_stored, "kernel") << " for " << Count(built.kernels_used, "task") << LibrariesText(built)
+      << "\n";
   for (const api::BuiltPlan& plan : built.plans) {
     out << "plan " << SizesText(plan.sizes) << ": ";
     PrintBuilt(out, plan);
@@ -134,7 +138,8 @@ void PrintPlans(std::ostream& out, const api::BuildReport& built) {
     for (const auto& [symbol, padding] : plan.padding)
       if (!padding.harmless) refused.emplace(symbol, padding.why_not);
   for (const auto& [symbol, why] : refused)
-    out << "inputs between the sizes of " << symbol << " are refused, since padding is not known to be harmless: " << why << "\n";
+    out << "inputs between the sizes of " << symbol
+        << " are refused, since padding is not known to be harmless: " << why << "\n";
 }
 
 void PrintText(std::ostream& out, const api::BuildReport& built) {
@@ -158,7 +163,8 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
   options.list_defaults = flags.verbose;
   options.hooks = HooksOf(session);
   ServiceSource service(flags);
-  ASSIGN_OR_RETURN(const api::BuildReport built, flags.service.empty() ? api::Build(options) : api::BuildFrom(options, service));
+  ASSIGN_OR_RETURN(const api::BuildReport built,
+                   flags.service.empty() ? api::Build(options) : api::BuildFrom(options, service));
   flags.json ? PrintJson(session.out, built) : PrintText(session.out, built);
   return absl::OkStatus();
 }
@@ -168,27 +174,35 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
 void AddBuild(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
   command->footer(
-      "A task without a verified record gets the default schedule; a warning says how many these are. Where a network can be cut in several ways (a "
-      "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take least time "
+      "A task without a verified record gets the default schedule; a warning says how many these are. Where a network "
+      "can be cut in several ways (a "
+      "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take "
+      "least time "
       "together is built. Where the device is present, the network is run on it and compared with "
-      "the naive evaluation, on several inputs and many times; records that make it wrong are found, marked in the history and replaced, and "
-      "a package that is wrong all the same is not made. With --dim, the package has a plan for each combination of sizes; plans share weights and "
+      "the naive evaluation, on several inputs and many times; records that make it wrong are found, marked in the "
+      "history and replaced, and "
+      "a package that is wrong all the same is not made. With --dim, the package has a plan for each combination of "
+      "sizes; plans share weights and "
       "kernels. No device is needed: cuda packages can be built, unchecked, where there is no GPU.");
   auto flags = std::make_shared<BuildFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);
   AddTargetFlag(command, &flags->target);
   AddMaskFlag(command, &flags->mask);
-  flags->history_flag = command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
-  flags->service_flag = command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
+  flags->history_flag =
+      command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
+  flags->service_flag =
+      command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
-  command->add_flag("--no-measure", flags->no_measure,
-                    "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
-                    "that time, by which later estimates of the network are corrected");
+  command->add_flag(
+      "--no-measure", flags->no_measure,
+      "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
+      "that time, by which later estimates of the network are corrected");
   command->add_flag("--no-check", flags->no_check, "Do not run the network to compare it with the naive evaluation");
-  command->add_flag("--verbose", flags->verbose, "Warn of each task without a verified record, instead of how many these are");
+  command->add_flag("--verbose", flags->verbose,
+                    "Warn of each task without a verified record, instead of how many these are");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunBuild(*flags, session); }; });
 }

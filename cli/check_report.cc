@@ -16,7 +16,8 @@ nlohmann::ordered_json CheckJson(const api::NetworkCheck& check) {
   // JSON has no infinity.
   const Json error = std::isfinite(check.max_rel_error) ? Json(check.max_rel_error) : Json(nullptr);
   const Json run = check.latency_us.has_value() ? Json(*check.latency_us) : Json(nullptr);
-  return {{"ok", check.ok}, {"max_rel_error", error}, {"seconds", check.seconds}, {"text", check.text}, {"latency_us", run}, {"wrong_records", wrong}};
+  return {{"ok", check.ok},     {"max_rel_error", error}, {"seconds", check.seconds},
+          {"text", check.text}, {"latency_us", run},      {"wrong_records", wrong}};
 }
 
 }  // namespace diapason

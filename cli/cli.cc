@@ -51,7 +51,8 @@ Recognized DeepestCommand(const CLI::App& app) {
 
 std::vector<std::string> CommandsOf(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; })) names.push_back(one->get_name());
+  for (const CLI::App* one : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(one->get_name());
   return names;
 }
 
@@ -67,7 +68,8 @@ std::vector<std::string> FlagsOf(const CLI::App& command) {
 std::string UnknownArgument(const CLI::App& command, const std::string& extra, const std::string& help) {
   const std::string flag = extra.substr(0, extra.find('='));
   const bool is_flag = flag.rfind("--", 0) == 0;
-  return absl::StrCat("unknown argument ", extra, "; ", is_flag ? DidYouMean(flag, FlagsOf(command)) : "", help, " lists those that it takes");
+  return absl::StrCat("unknown argument ", extra, "; ", is_flag ? DidYouMean(flag, FlagsOf(command)) : "", help,
+                      " lists those that it takes");
 }
 
 // The first argument that nothing took.
@@ -79,7 +81,8 @@ std::string FirstExtra(const CLI::App& app) {
 // What the parser did not like, said in one sentence with the mend.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
   const Recognized recognized = DeepestCommand(app);
-  const std::string help = absl::StrCat("`", recognized.name, " --help`"), extra = FirstExtra(app), what = OneLine(error.what());
+  const std::string help = absl::StrCat("`", recognized.name, " --help`"), extra = FirstExtra(app),
+                    what = OneLine(error.what());
   if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
     // "--trials: 0: give ..." begins with the flag's name.
     const size_t colon = what.find(": ");
@@ -88,14 +91,18 @@ std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
   const bool lacks_command = what == "A subcommand is required";
   if (lacks_command && extra.empty()) return absl::StrCat("no command is given; ", help, " lists them");
   if (lacks_command)
-    return absl::StrCat("unknown command ", extra, "; ", DidYouMean(extra, CommandsOf(*recognized.command)), help, " lists them");
+    return absl::StrCat("unknown command ", extra, "; ", DidYouMean(extra, CommandsOf(*recognized.command)), help,
+                        " lists them");
   // What is missing was mistyped, most likely.
   if (extra.rfind("--", 0) == 0) return UnknownArgument(*recognized.command, extra, help);
   const size_t required = what.find(" is required");
-  if (required != std::string::npos) return absl::StrCat(what.substr(0, required), " is missing; ", help, " shows what to give");
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return UnknownArgument(*recognized.command, extra, help);
+  if (required != std::string::npos)
+    return absl::StrCat(what.substr(0, required), " is missing; ", help, " shows what to give");
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+    return UnknownArgument(*recognized.command, extra, help);
   const size_t missing = what.find(" required");
-  if (missing != std::string::npos) return absl::StrCat(what.substr(0, what.find(':')), " needs a value behind it; see ", help);
+  if (missing != std::string::npos)
+    return absl::StrCat(what.substr(0, what.find(':')), " needs a value behind it; see ", help);
   return absl::StrCat(what, "; see ", help);
 }
 

@@ -1,5 +1,5 @@
-// What the commands have in common: one command is one file, cli/<name>.cc, that adds its flags to the program's parser and
-// names the function to run when it was chosen.
+// What the commands have in common: one command is one file, cli/<name>.cc, that adds its flags to the program's parser
+// and names the function to run when it was chosen.
 #pragma once
 
 #include <functional>

@@ -50,11 +50,12 @@ absl::StatusOr<Array> ReadReference(const std::string& path, const PackagePort& 
   if (want.dtype != port.dtype && IsFloat(want.dtype) && IsFloat(port.dtype)) want = CastArray(want, port.dtype);
   if (want.dtype == port.dtype && want.shape == port.shape) return want;
   const PackagePort given{port.name, want.dtype, want.shape};
-  return absl::InvalidArgumentError(absl::StrCat(path, " is ", given.TypeText(), ", and output '", port.name, "' is ", port.TypeText(),
-                                                 "; give a file of that type and shape"));
+  return absl::InvalidArgumentError(absl::StrCat(path, " is ", given.TypeText(), ", and output '", port.name, "' is ",
+                                                 port.TypeText(), "; give a file of that type and shape"));
 }
 
-absl::StatusOr<FileComparison> CompareOne(const std::string& path, const PackagePort& port, const Array& got, double tolerance) {
+absl::StatusOr<FileComparison> CompareOne(const std::string& path, const PackagePort& port, const Array& got,
+                                          double tolerance) {
   ASSIGN_OR_RETURN(const Array want, ReadReference(path, port));
   FileComparison one;
   one.output = port.name;
@@ -63,7 +64,8 @@ absl::StatusOr<FileComparison> CompareOne(const std::string& path, const Package
   one.elements = got.elements();
   if (!one.comparison.ok) one.differing = CountDiffering(got, want, one.comparison.tolerance);
   if (const int64_t at = one.comparison.worst; at >= 0)
-    one.worst = absl::StrCat("element ", IndexText(port.shape, at), " is ", ValueText(got, at), " where the file has ", ValueText(want, at));
+    one.worst = absl::StrCat("element ", IndexText(port.shape, at), " is ", ValueText(got, at), " where the file has ",
+                             ValueText(want, at));
   return one;
 }
 
@@ -74,9 +76,11 @@ absl::StatusOr<std::map<std::string, std::string>> ParseComparisons(const std::v
   for (const std::string& pair : pairs) {
     const size_t equals = pair.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size())
-      return absl::InvalidArgumentError(absl::StrCat("--compare ", pair, " is not understood; write it as OUTPUT=FILE"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--compare ", pair, " is not understood; write it as OUTPUT=FILE"));
     if (!files.emplace(pair.substr(0, equals), pair.substr(equals + 1)).second)
-      return absl::InvalidArgumentError(absl::StrCat("--compare names the output '", pair.substr(0, equals), "' twice; give it once"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--compare names the output '", pair.substr(0, equals), "' twice; give it once"));
   }
   return files;
 }
@@ -88,8 +92,8 @@ absl::StatusOr<std::vector<FileComparison>> CompareWithFiles(const std::map<std:
     const auto is_named = [&name = name](const PackagePort& port) { return port.name == name; };
     if (std::any_of(ports.begin(), ports.end(), is_named)) continue;
     const auto quote = [](std::string* out, const PackagePort& port) { absl::StrAppend(out, "'", port.name, "'"); };
-    return absl::InvalidArgumentError(absl::StrCat("--compare ", name, "=", file, ": the package has no output '", name, "'; its outputs are: ",
-                                                   absl::StrJoin(ports, ", ", quote)));
+    return absl::InvalidArgumentError(absl::StrCat("--compare ", name, "=", file, ": the package has no output '", name,
+                                                   "'; its outputs are: ", absl::StrJoin(ports, ", ", quote)));
   }
   std::vector<FileComparison> compared;
   for (size_t i = 0; i < ports.size(); ++i) {
@@ -104,11 +108,15 @@ absl::StatusOr<std::vector<FileComparison>> CompareWithFiles(const std::map<std:
 std::string VerdictText(const FileComparison& one) {
   const Comparison& c = one.comparison;
   const std::string all = Count(one.elements, "element");
-  if (c.worst < 0) return absl::StrCat("compare ", one.output, " ok: ", all, one.elements == 1 ? " is" : " are all", " equal to ", one.file);
-  const std::string errors = absl::StrCat("largest error ", absl::StrFormat("%.3g, %.3g of the magnitude (allowed: %.3g)", c.max_abs_error,
-                                                                            c.max_rel_error, c.tolerance));
+  if (c.worst < 0)
+    return absl::StrCat("compare ", one.output, " ok: ", all, one.elements == 1 ? " is" : " are all", " equal to ",
+                        one.file);
+  const std::string errors = absl::StrCat(
+      "largest error ",
+      absl::StrFormat("%.3g, %.3g of the magnitude (allowed: %.3g)", c.max_abs_error, c.max_rel_error, c.tolerance));
   if (c.ok) return absl::StrCat("compare ", one.output, " ok: ", all, " agree with ", one.file, ", ", errors);
-  return absl::StrCat("compare ", one.output, " FAILED: ", one.differing, " of ", all, " differ from ", one.file, ", ", errors, "; ", one.worst);
+  return absl::StrCat("compare ", one.output, " FAILED: ", one.differing, " of ", all, " differ from ", one.file, ", ",
+                      errors, "; ", one.worst);
 }
 
 }  // namespace diapason

@@ -39,7 +39,8 @@ absl::Status Collect(const toml::table& table, const std::vector<std::string>& c
     } else if (const auto* number = node.as_floating_point()) {
       entry.value = absl::StrCat(number->get());
     } else {
-      return Wrong(file.path, entry.line, absl::StrCat("the value of '", key, "' is neither text in quotes nor a number"));
+      return Wrong(file.path, entry.line,
+                   absl::StrCat("the value of '", key, "' is neither text in quotes nor a number"));
     }
     file.entries.push_back(std::move(entry));
   }
@@ -53,15 +54,18 @@ absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   if (!file.is_open() || file.bad())
-    return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (", std::strerror(errno), "); name another with --config"));
+    return absl::NotFoundError(absl::StrCat("the configuration file ", path, " cannot be read (", std::strerror(errno),
+                                            "); name another with --config"));
   const toml::parse_result parsed = toml::parse(text.str());
   if (!parsed)
     return Wrong(path, static_cast<int>(parsed.error().source().begin.line),
-                 absl::StrCat("this is no TOML (", std::string(parsed.error().description()), "); write lines as in tracker = \"10.0.0.1:9190\""));
+                 absl::StrCat("this is no TOML (", std::string(parsed.error().description()),
+                              "); write lines as in tracker = \"10.0.0.1:9190\""));
   ConfigFile read;
   read.path = path;
   RETURN_IF_ERROR(Collect(parsed.table(), {}, read));
-  std::stable_sort(read.entries.begin(), read.entries.end(), [](const auto& a, const auto& b) { return a.line < b.line; });
+  std::stable_sort(read.entries.begin(), read.entries.end(),
+                   [](const auto& a, const auto& b) { return a.line < b.line; });
   return read;
 }
 

@@ -26,7 +26,8 @@ struct ConfigFile {
   std::vector<Entry> entries;  // by their lines
 };
 
-// NotFound for a file that cannot be read; InvalidArgument, with the line, for what is no TOML, and for values that are neither text nor numbers.
+// NotFound for a file that cannot be read; InvalidArgument, with the line, for what is no TOML, and for values that are
+// neither text nor numbers.
 absl::StatusOr<ConfigFile> ReadConfigFile(const std::string& path);
 
 }  // namespace diapason

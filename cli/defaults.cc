@@ -21,12 +21,14 @@ namespace diapason {
 namespace {
 
 const std::vector<std::string>& CommonKeys() {
-  static const auto* const keys = new std::vector<std::string>{"tracker",    "service", "history",  "target", "token-file",
-                                                               "tokens",     "tls-cert", "tls-key", "tls-ca"};
+  static const auto* const keys = new std::vector<std::string>{"tracker", "service",  "history", "target", "token-file",
+                                                               "tokens",  "tls-cert", "tls-key", "tls-ca"};
   return *keys;
 }
 
-std::string VariableOf(const std::string& key) { return absl::StrCat("DIAPASON_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{"-", "_"}}))); }
+std::string VariableOf(const std::string& key) {
+  return absl::StrCat("DIAPASON_", absl::AsciiStrToUpper(absl::StrReplaceAll(key, {{"-", "_"}})));
+}
 
 std::string Variable(const CliEnvironment& environment, const std::string& name) {
   return environment.variable ? environment.variable(name) : "";
@@ -83,7 +85,8 @@ absl::StatusOr<ConfigFile> FindConfig(const std::vector<std::string>& args, cons
   if (const std::optional<std::string> given = GivenConfig(args)) return ReadConfigFile(*given);
   if (const std::string named = Variable(environment, "DIAPASON_CONFIG"); !named.empty()) return ReadConfigFile(named);
   std::string folder = Variable(environment, "XDG_CONFIG_HOME");
-  if (const std::string home = Variable(environment, "HOME"); folder.empty() && !home.empty()) folder = home + "/.config";
+  if (const std::string home = Variable(environment, "HOME"); folder.empty() && !home.empty())
+    folder = home + "/.config";
   const std::string path = folder + "/diapason.toml";
   std::error_code ignored;
   if (folder.empty() || !std::filesystem::exists(path, ignored)) return ConfigFile();
@@ -100,20 +103,25 @@ class Defaults {
     for (const ConfigFile::Entry& entry : file.entries)
       if (!entry.command.empty()) RETURN_IF_ERROR(ApplyToOne(file, entry));
     for (const std::string& key : CommonKeys())
-      if (const std::string value = Variable(environment_, VariableOf(key)); !value.empty()) RETURN_IF_ERROR(SetEverywhere(key, value, VariableOf(key), ""));
+      if (const std::string value = Variable(environment_, VariableOf(key)); !value.empty())
+        RETURN_IF_ERROR(SetEverywhere(key, value, VariableOf(key), ""));
     return absl::OkStatus();
   }
 
  private:
-  static std::string SourceOf(const ConfigFile& file, const ConfigFile::Entry& entry) { return absl::StrCat(file.path, ", line ", entry.line); }
+  static std::string SourceOf(const ConfigFile& file, const ConfigFile::Entry& entry) {
+    return absl::StrCat(file.path, ", line ", entry.line);
+  }
 
   // `file`: where a path comes from; empty: the environment.
-  absl::Status SetEverywhere(const std::string& key, const std::string& value, const std::string& source, const std::string& file) {
+  absl::Status SetEverywhere(const std::string& key, const std::string& value, const std::string& source,
+                             const std::string& file) {
     absl::Status status;
     ForEachCommand(app_, [&](CLI::App& command) {
       CLI::Option* option = FlagOf(command, key);
       if (option == nullptr || !status.ok()) return;
-      status = SetDefault(*option, file.empty() || !IsPath(*option) ? value : ResolvePath(value, file, environment_), source);
+      status = SetDefault(*option, file.empty() || !IsPath(*option) ? value : ResolvePath(value, file, environment_),
+                          source);
     });
     return status;
   }
@@ -122,8 +130,10 @@ class Defaults {
     const std::vector<std::string>& keys = CommonKeys();
     if (std::find(keys.begin(), keys.end(), entry.key) != keys.end())
       return SetEverywhere(entry.key, entry.value, SourceOf(file, entry), file.path);
-    return absl::InvalidArgumentError(absl::StrCat(SourceOf(file, entry), ": unknown key '", entry.key, "': ", DidYouMean(entry.key, keys), "those of all commands are ",
-                                                   absl::StrJoin(keys, ", "), "; flags of one command stand in its section, as in [tune]"));
+    return absl::InvalidArgumentError(absl::StrCat(SourceOf(file, entry), ": unknown key '", entry.key,
+                                                   "': ", DidYouMean(entry.key, keys), "those of all commands are ",
+                                                   absl::StrJoin(keys, ", "),
+                                                   "; flags of one command stand in its section, as in [tune]"));
   }
 
   absl::Status ApplyToOne(const ConfigFile& file, const ConfigFile::Entry& entry) {
@@ -136,16 +146,19 @@ class Defaults {
         if (one->get_name() == name) below = one;
       }
       if (below == nullptr)
-        return absl::InvalidArgumentError(absl::StrCat(SourceOf(file, entry), ": there is no command '", absl::StrJoin(entry.command, " "), "' for the section [",
-                                                       absl::StrJoin(entry.command, "."), "]; ", DidYouMean(name, names), "`diapason --help` lists them"));
+        return absl::InvalidArgumentError(absl::StrCat(
+            SourceOf(file, entry), ": there is no command '", absl::StrJoin(entry.command, " "), "' for the section [",
+            absl::StrJoin(entry.command, "."), "]; ", DidYouMean(name, names), "`diapason --help` lists them"));
       command = below;
     }
     const std::vector<std::string> keys = KeysOf(*command);
     if (std::find(keys.begin(), keys.end(), entry.key) == keys.end())
-      return absl::InvalidArgumentError(absl::StrCat(SourceOf(file, entry), ": `diapason ", absl::StrJoin(entry.command, " "), "` has no flag --", entry.key,
-                                                     " that takes a value; ", DidYouMean(entry.key, keys), "its --help lists them"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(SourceOf(file, entry), ": `diapason ", absl::StrJoin(entry.command, " "), "` has no flag --",
+                       entry.key, " that takes a value; ", DidYouMean(entry.key, keys), "its --help lists them"));
     CLI::Option& option = *FlagOf(*command, entry.key);
-    return SetDefault(option, IsPath(option) ? ResolvePath(entry.value, file.path, environment_) : entry.value, SourceOf(file, entry));
+    return SetDefault(option, IsPath(option) ? ResolvePath(entry.value, file.path, environment_) : entry.value,
+                      SourceOf(file, entry));
   }
 
   CLI::App& app_;
@@ -154,7 +167,8 @@ class Defaults {
 
 void AddConfigFlag(CLI::App& app) {
   ForEachCommand(app, [](CLI::App& command) {
-    command.add_option("--config", "File with defaults of flags (default: ~/.config/diapason.toml, if there is one)")->type_name("FILE");
+    command.add_option("--config", "File with defaults of flags (default: ~/.config/diapason.toml, if there is one)")
+        ->type_name("FILE");
   });
 }
 
@@ -166,8 +180,8 @@ absl::Status ApplyDefaults(CLI::App& app, const std::vector<std::string>& args, 
   return Defaults(app, environment).Apply(file);
 }
 
-absl::Status ChooseSource(const std::string& what, const CLI::Option* history, std::string* history_value, const CLI::Option* service,
-                          std::string* service_value) {
+absl::Status ChooseSource(const std::string& what, const CLI::Option* history, std::string* history_value,
+                          const CLI::Option* service, std::string* service_value) {
   const bool typed_history = history->count() > 0, typed_service = service->count() > 0;
   if (typed_history && !typed_service) service_value->clear();
   if (typed_service && !typed_history) history_value->clear();

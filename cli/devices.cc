@@ -67,7 +67,8 @@ void PrintDevice(std::ostream& out, const DeviceListing& listing) {
     line("threads a block", absl::StrCat(f.max_threads_per_block));
     line("blocks a cluster", f.max_cluster > 1 ? absl::StrCat(f.max_cluster) : "no clusters");
     line("shared memory a block", Bytes(f.max_shared_bytes));
-    line("registers", absl::StrCat(f.registers_per_core, " a multiprocessor, ", f.max_registers_per_thread, " a thread"));
+    line("registers",
+         absl::StrCat(f.registers_per_core, " a multiprocessor, ", f.max_registers_per_thread, " a thread"));
   }
   line("caches", absl::StrCat("L1 ", Bytes(f.l1_bytes), ", L2 ", Bytes(f.l2_bytes),
                               f.l3_bytes > 0 ? ", L3 " + Bytes(f.l3_bytes) : ""));

@@ -47,7 +47,8 @@ struct Explanation {
   TuningRecord record;
   ComputeDag dag;
   Schedule schedule;
-  std::vector<std::pair<std::string, int32_t>> decisions;  // names of the holes; empty names when the sketch is not known
+  std::vector<std::pair<std::string, int32_t>>
+      decisions;  // names of the holes; empty names when the sketch is not known
   std::string computation, steps, loops, source, problem;
   std::optional<double> analytic_seconds;
   std::vector<std::pair<std::string, float>> features;  // by name
@@ -55,14 +56,16 @@ struct Explanation {
     std::string network;
     double count = 0, share = 0;
   };
-  std::vector<Share> shares;  // of the networks that hold the task, with their best records on the same target and device
+  std::vector<Share>
+      shares;  // of the networks that hold the task, with their best records on the same target and device
 };
 
 // The space that the record's candidate is from; null when this version has none of the name.
 const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record) {
   for (const std::string& name : {schedule.sketch, record.sketch, record.view + "/" + record.sketch}) {
     const int index = spaces.Find(name);
-    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size())) return &spaces.space(index);
+    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size()))
+      return &spaces.space(index);
   }
   return nullptr;
 }
@@ -137,7 +140,9 @@ Json MeasuredJson(const TuningRecord& record) {
   if (const Timing* timing = record.timing()) {
     Json samples = Json::array();
     for (double sample : timing->samples) samples.push_back(sample * 1e6);
-    return {{"median_us", MedianSeconds(*timing) * 1e6}, {"samples_us", samples}, {"number", timing->number},
+    return {{"median_us", MedianSeconds(*timing) * 1e6},
+            {"samples_us", samples},
+            {"number", timing->number},
             {"raced_out", timing->raced_out}};
   }
   const MeasureError& error = *record.error();
@@ -169,7 +174,8 @@ void PrintJson(std::ostream& out, const Explanation& e) {
     json["features"] = features;
   }
   json["shares"] = Json::array();
-  for (const Explanation::Share& one : e.shares) json["shares"].push_back({{"network", one.network}, {"count", one.count}, {"share", one.share}});
+  for (const Explanation::Share& one : e.shares)
+    json["shares"].push_back({{"network", one.network}, {"count", one.count}, {"share", one.share}});
   if (!e.problem.empty()) json["problem"] = e.problem;
   out << json.dump(2) << "\n";
 }
@@ -179,17 +185,19 @@ void PrintMeasured(std::ostream& out, const Explanation& e) {
   if (const Timing* timing = record.timing()) {
     const double median = MedianSeconds(*timing);
     out << "measured   median " << Duration(median) << " of " << Count(timing->samples.size(), "sample") << " of "
-        << timing->number << (timing->number == 1 ? " launch" : " launches") << (timing->raced_out ? ", raced out" : "") << "\n"
+        << timing->number << (timing->number == 1 ? " launch" : " launches") << (timing->raced_out ? ", raced out" : "")
+        << "\n"
         << "speed      " << Digits(e.dag.flops() / median / 1e9) << " GFLOP/s\n";
   } else {
-    out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage) << ": "
-        << record.error()->text << "\n";
+    out << "failed     " << ErrorKindName(record.error()->kind) << " at stage " << StageName(record.error()->stage)
+        << ": " << record.error()->text << "\n";
   }
   if (e.analytic_seconds.has_value()) out << "analytic   " << Duration(*e.analytic_seconds) << "\n";
   if (record.predicted.has_value()) {
     out << "predicted  " << Duration(*record.predicted) << " when it was chosen\n";
   }
-  out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text) << "\n";
+  out << "verified   " << VerifiedName(record.verified) << (record.verify_text.empty() ? "" : ": " + record.verify_text)
+      << "\n";
 }
 
 // What the number stands for: features of large quantities are logarithms, log2(1 + x).
@@ -198,7 +206,8 @@ void PrintFeature(std::ostream& out, absl::string_view name, double value) {
   out << absl::StrFormat("  %-34s %.4g\n", name, is_log ? std::exp2(value) - 1 : value);
 }
 
-// Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Decisions are left out: they were printed before.
+// Those of the whole program first, then of its slowest kernel and of the second one, if there is one. Decisions are
+// left out: they were printed before.
 void PrintFeatures(std::ostream& out, const Explanation& e) {
   out << "\nfeatures (those that are not 0)\n";
   for (const std::string& of : {std::string("all: "), std::string("slowest: "), std::string("second: ")})
@@ -213,7 +222,8 @@ void PrintText(std::ostream& out, const Explanation& e) {
       << "target     " << record.target << " on " << record.device_model << "\n"
       << "sketch     " << e.schedule.sketch << " over the view " << e.schedule.view.ToString() << "\n";
   for (const Explanation::Share& one : e.shares)
-    out << "share      " << absl::StrFormat("%.1f%% of %s, which has the task %g times\n", 100 * one.share, one.network, one.count);
+    out << "share      "
+        << absl::StrFormat("%.1f%% of %s, which has the task %g times\n", 100 * one.share, one.network, one.count);
   PrintMeasured(out, e);
   if (!e.decisions.empty()) {
     out << "\ndecisions\n";
@@ -241,7 +251,8 @@ void AddExplain(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("explain", "Show a record's schedule as loops and source, with its numbers");
   auto flags = std::make_shared<ExplainFlags>();
   command->add_option("--history", flags->history, "History with the record")->required()->type_name("FILE");
-  AddWhole(command, "--record", &flags->record, 1, std::numeric_limits<int64_t>::max(), "Its id, as `diapason query` shows it")
+  AddWhole(command, "--record", &flags->record, 1, std::numeric_limits<int64_t>::max(),
+           "Its id, as `diapason query` shows it")
       ->required();
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunExplain(*flags, session); }; });

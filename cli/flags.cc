@@ -23,7 +23,8 @@ namespace {
 // Options of built-in networks that a flag of every model command, or of tune and run, has the name of. They are given
 // through --set.
 bool TakenName(const std::string& name) {
-  static const std::set<std::string> taken = {"batch", "layout", "dtype", "dim", "mask", "strict", "seed", "trials", "repeat", "number", "out"};
+  static const std::set<std::string> taken = {"batch", "layout", "dtype",  "dim",    "mask", "strict",
+                                              "seed",  "trials", "repeat", "number", "out"};
   return taken.count(name) != 0;
 }
 
@@ -88,7 +89,7 @@ CLI::Validator OneOf(std::vector<std::string> allowed) {
 }  // namespace
 
 CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
-              const std::string& help) {
+                      const std::string& help) {
   CLI::Validator check(
       [least, most](std::string& text) {
         const std::optional<int64_t> number = ParseWhole(text);
@@ -102,7 +103,8 @@ CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value
   return command->add_option(name, *value, help)->check(check)->type_name("N");
 }
 
-CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above, const std::string& help) {
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above,
+                       const std::string& help) {
   CLI::Validator check(
       [above](std::string& text) {
         double number = 0;
@@ -134,9 +136,11 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
       ->check(OneOf({"float32", "float16"}))
       ->type_name("TYPE");
   AddSizeFlags(command, flags,
-             "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the powers of two in it and 1.5 "
-             "times these; may be repeated, each combination of sizes is a plan of the package");
-  command->add_flag("--strict", flags->strict, "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
+               "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the "
+               "powers of two in it and 1.5 "
+               "times these; may be repeated, each combination of sizes is a plan of the package");
+  command->add_flag("--strict", flags->strict,
+                    "Refuse a model with tensors of type float64 instead of computing them in float32 with a warning");
 }
 
 ImportLimits ImportFlags::limits() const {
@@ -191,7 +195,9 @@ std::string ShellQuoted(const std::string& arg) {
 
 std::string ModelArguments(const ModelFlags& flags) {
   std::string text = ShellQuoted(flags.model);
-  const auto add = [&](const std::string& flag, const std::string& value) { absl::StrAppend(&text, " ", flag, " ", ShellQuoted(value)); };
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    absl::StrAppend(&text, " ", flag, " ", ShellQuoted(value));
+  };
   const ModelFlags defaults;
   if (flags.batch > 0) add("--batch", absl::StrCat(flags.batch));
   if (flags.layout != defaults.layout) add("--layout", flags.layout);
@@ -248,7 +254,8 @@ void AddDimFlag(CLI::App* command, std::vector<std::string>* dims, const std::st
 void AddMaskFlag(CLI::App* command, std::string* mask) {
   command
       ->add_option("--mask", *mask,
-                   "Input that is 1 where a sequence is real and 0 where it is padding: with it, inputs between the sizes of --dim may be padded")
+                   "Input that is 1 where a sequence is real and 0 where it is padding: with it, inputs between the "
+                   "sizes of --dim may be padded")
       ->type_name("INPUT");
 }
 

@@ -16,7 +16,7 @@
 namespace CLI {
 class App;
 class Option;
-}
+}  // namespace CLI
 
 namespace diapason {
 
@@ -26,8 +26,8 @@ struct ModelFlags {
   int64_t batch = 0;
   std::string layout = "NHWC";
   std::string dtype = "float32";
-  std::vector<std::string> input_shapes;     // NAME=1x3x224x224
-  std::vector<std::string> dims;             // SYMBOL=16,64,128
+  std::vector<std::string> input_shapes;  // NAME=1x3x224x224
+  std::vector<std::string> dims;          // SYMBOL=16,64,128
   bool strict = false;
   std::map<std::string, std::string> extra;  // options of built-in networks, by name
 };
@@ -48,8 +48,9 @@ void AddImportFlags(CLI::App* command, ImportFlags* flags);
 void AddTargetFlag(CLI::App* command, std::string* target);
 // A whole number or a decimal one within bounds; the current value is the default.
 CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
-              const std::string& help);
-CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above, const std::string& help);
+                      const std::string& help);
+CLI::Option* AddNumber(CLI::App* command, const std::string& name, double* value, double above,
+                       const std::string& help);
 
 // InvalidArgument names the flag that is malformed.
 absl::StatusOr<ModelOptions> OptionsOf(const ModelFlags& flags);

@@ -57,9 +57,9 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
                      {"errors", true},
                      {"seen", true}});
   for (const auto& d : status.devices) {
-    devices.AddRow({d.host, d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d), absl::StrCat(d.leases),
-                    absl::StrFormat("%.2f", d.trials_per_second), Percent(d.utilisation), Percent(d.error_rate),
-                    Ago(d.last_seen_seconds)});
+    devices.AddRow({d.host, d.worker, d.name, d.model, d.uuid.empty() ? "-" : d.uuid, StateOf(d),
+                    absl::StrCat(d.leases), absl::StrFormat("%.2f", d.trials_per_second), Percent(d.utilisation),
+                    Percent(d.error_rate), Ago(d.last_seen_seconds)});
   }
   TextTable queues(
       {{"queue"}, {"priority", true}, {"weight", true}, {"pending", true}, {"leased", true}, {"done", true}});
@@ -135,7 +135,9 @@ void AddHealth(CLI::App& fleet, CommandBody& chosen) {
   CLI::App* command = fleet.add_subcommand("health", "Ask a tracker or service whether it serves, for probes");
   command->footer("Needs no token. The exit status is 0 when it serves and 1 otherwise.");
   auto flags = std::make_shared<HealthFlags>();
-  command->add_option("--address", flags->address, "Address of the tracker or service")->required()->type_name("HOST:PORT");
+  command->add_option("--address", flags->address, "Address of the tracker or service")
+      ->required()
+      ->type_name("HOST:PORT");
   AddNumber(command, "--timeout", &flags->timeout, 0, "Seconds to wait for the answer (default 3)");
   AddSecurityFlags(command, &flags->security);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunHealth(*flags, session); }; });

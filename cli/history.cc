@@ -1,4 +1,6 @@
 // diapason history: statistics, integrity, export, import and distillation of a history.
+#include "db/history.h"
+
 #include <CLI/CLI.hpp>
 #include <ctime>
 #include <fstream>
@@ -17,9 +19,8 @@
 #include "compiler/schedule/step.h"
 #include "compiler/schedule/view.h"
 #include "compiler/tensor/serialize.h"
-#include "db/history.h"
-#include "service/tune_spec.h"
 #include "scheduler/candidate.h"
+#include "service/tune_spec.h"
 
 namespace diapason {
 namespace {
@@ -46,16 +47,28 @@ Json InfoJson(const HistoryInfo& info) {
   Json errors = Json::object(), workloads = Json::array(), devices = Json::array(), networks = Json::array();
   for (const auto& [kind, count] : info.errors) errors[kind] = count;
   for (const auto& w : info.workloads) {
-    workloads.push_back({{"workload", w.workload_key}, {"task", w.task_name}, {"target", w.target},
-                         {"device", w.device_model}, {"records", w.records}, {"failed", w.failed},
+    workloads.push_back({{"workload", w.workload_key},
+                         {"task", w.task_name},
+                         {"target", w.target},
+                         {"device", w.device_model},
+                         {"records", w.records},
+                         {"failed", w.failed},
                          {"verified", w.verified},
                          {"best_us", w.best_seconds ? Json(*w.best_seconds * 1e6) : Json(nullptr)}});
   }
   for (const auto& d : info.devices) devices.push_back({{"device", d.model}, {"uuid", d.uuid}, {"records", d.records}});
   for (const auto& n : info.networks) networks.push_back({{"network", n.name}, {"tasks", n.tasks}});
-  return {{"schema_version", info.schema_version}, {"bytes", info.bytes}, {"records", info.records},
-          {"failed", info.failed}, {"runs", info.runs}, {"first_at", info.first_at}, {"last_at", info.last_at},
-          {"errors", errors}, {"workloads", workloads}, {"devices", devices}, {"networks", networks}};
+  return {{"schema_version", info.schema_version},
+          {"bytes", info.bytes},
+          {"records", info.records},
+          {"failed", info.failed},
+          {"runs", info.runs},
+          {"first_at", info.first_at},
+          {"last_at", info.last_at},
+          {"errors", errors},
+          {"workloads", workloads},
+          {"devices", devices},
+          {"networks", networks}};
 }
 
 void PrintInfo(std::ostream& out, const HistoryInfo& info) {
@@ -66,10 +79,12 @@ void PrintInfo(std::ostream& out, const HistoryInfo& info) {
     out << "device   " << device.model << (device.uuid.empty() ? "" : " " + device.uuid) << ": "
         << Count(device.records, "record") << "\n";
   }
-  for (const auto& network : info.networks) out << "network  " << network.name << ": " << Count(network.tasks, "task") << "\n";
+  for (const auto& network : info.networks)
+    out << "network  " << network.name << ": " << Count(network.tasks, "task") << "\n";
   for (const auto& [kind, count] : info.errors) out << "error    " << kind << ": " << count << "\n";
   if (info.workloads.empty()) return;
-  TextTable table({{"task"}, {"records", true}, {"failed", true}, {"verified", true}, {"best us", true}, {"target"}, {"workload"}});
+  TextTable table(
+      {{"task"}, {"records", true}, {"failed", true}, {"verified", true}, {"best us", true}, {"target"}, {"workload"}});
   for (const auto& w : info.workloads) {
     table.AddRow({w.task_name, absl::StrCat(w.records), absl::StrCat(w.failed), absl::StrCat(w.verified),
                   Digits(w.best_seconds.value_or(0) * 1e6), w.target, w.workload_key});
@@ -111,7 +126,8 @@ CheckHooks CompilerHooks() {
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
   if (flags.json) {
-    session.out << Json{{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}}.dump(2) << "\n";
+    session.out << Json{{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}}.dump(2)
+                << "\n";
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
     if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
@@ -143,14 +159,16 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   std::ofstream file;
   if (!flags.out.empty()) {
     file.open(flags.out, std::ios::binary | std::ios::trunc);
-    if (!file) return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
+    if (!file)
+      return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
   }
   std::ostream& to = flags.out.empty() ? session.out : file;
   ASSIGN_OR_RETURN(const ExportReport report, history->ExportJson(to, options));
   to.flush();
   if (!to) {
-    return absl::ResourceExhaustedError(absl::StrCat(flags.out.empty() ? "the output" : flags.out,
-                                                     " could not be written to its end; make room or name another file with --out"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(flags.out.empty() ? "the output" : flags.out,
+                     " could not be written to its end; make room or name another file with --out"));
   }
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
@@ -167,7 +185,9 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
   const bool from_file = !flags.file.empty() && flags.file != "-";
   if (from_file) {
     file.open(flags.file, std::ios::binary);
-    if (!file) return absl::NotFoundError(absl::StrCat(flags.file, " cannot be read; name a file that `diapason history export` wrote"));
+    if (!file)
+      return absl::NotFoundError(
+          absl::StrCat(flags.file, " cannot be read; name a file that `diapason history export` wrote"));
   } else if (session.environment.in == nullptr) {
     return absl::InvalidArgumentError("there is no input; name the file to import behind the history");
   }
@@ -179,8 +199,13 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
                    history->ImportJson(from, from_file ? flags.file : "standard input", options));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
-    session.out << Json{{"lines", report.lines}, {"added", report.added}, {"known", report.known},
-                        {"updated", report.updated}, {"damaged", report.damaged}}.dump(2) << "\n";
+    session.out << Json{{"lines", report.lines},
+                        {"added", report.added},
+                        {"known", report.known},
+                        {"updated", report.updated},
+                        {"damaged", report.damaged}}
+                       .dump(2)
+                << "\n";
   } else {
     session.out << "imported " << Count(report.added, "record") << "; " << report.known << " were there already\n";
   }
@@ -191,8 +216,12 @@ absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
   ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
   if (flags.json) {
-    session.out << Json{{"kept", report.kept}, {"dropped", report.dropped}, {"bytes_before", report.bytes_before},
-                        {"bytes_after", report.bytes_after}}.dump(2) << "\n";
+    session.out << Json{{"kept", report.kept},
+                        {"dropped", report.dropped},
+                        {"bytes_before", report.bytes_before},
+                        {"bytes_after", report.bytes_after}}
+                       .dump(2)
+                << "\n";
   } else {
     session.out << "kept " << Count(report.kept, "record") << " and dropped " << report.dropped << "; "
                 << Bytes(report.bytes_before) << " before, " << Bytes(report.bytes_after) << " after\n";
@@ -202,12 +231,13 @@ absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
 
 using HistoryBody = absl::Status (*)(const HistoryFlags&, Session&);
 
-CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<HistoryFlags>& flags, const char* name,
-                    const char* help, HistoryBody body) {
+CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<HistoryFlags>& flags,
+                    const char* name, const char* help, HistoryBody body) {
   CLI::App* action = command->add_subcommand(name, help);
   action->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
   action->add_flag("--json", flags->json, "One JSON document instead of text");
-  action->callback([&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
+  action->callback(
+      [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
   return action;
 }
 
@@ -223,7 +253,8 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   CLI::App* write = AddAction(command, chosen, flags, "export", "Write JSON lines that lose nothing", RunExport);
   write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
   write->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
-  write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")->type_name("KEY");
+  write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")
+      ->type_name("KEY");
   write->add_option("--model", flags->model, "Only the tasks of this network")->type_name("NAME");
   write->add_flag("--skip-damaged", flags->skip_damaged, "Leave out what cannot be read, instead of stopping there");
 

@@ -35,15 +35,19 @@ Json PortsJson(const std::vector<api::PortInfo>& ports) {
   for (const api::PortInfo& port : ports) {
     Json shape = Json::array();
     for (size_t d = 0; d < port.shape.size(); ++d)
-      shape.push_back(!port.symbols[d].empty() ? Json(port.symbols[d]) : port.shape[d] > 0 ? Json(port.shape[d]) : Json(nullptr));
-    list.push_back({{"name", port.name}, {"dtype", port.dtype.empty() ? Json(nullptr) : Json(port.dtype)},
+      shape.push_back(!port.symbols[d].empty() ? Json(port.symbols[d])
+                      : port.shape[d] > 0      ? Json(port.shape[d])
+                                               : Json(nullptr));
+    list.push_back({{"name", port.name},
+                    {"dtype", port.dtype.empty() ? Json(nullptr) : Json(port.dtype)},
                     {"shape", port.has_shape ? shape : Json(nullptr)}});
   }
   return list;
 }
 
 void PrintPorts(std::ostream& out, const std::string& kind, const std::vector<api::PortInfo>& ports) {
-  for (const api::PortInfo& port : ports) out << kind << " " << Printable(port.name) << ": " << Printable(port.TypeText()) << "\n";
+  for (const api::PortInfo& port : ports)
+    out << kind << " " << Printable(port.name) << ": " << Printable(port.TypeText()) << "\n";
 }
 
 // The most frequent first.
@@ -70,15 +74,17 @@ void PrintJson(std::ostream& out, const std::string& source, const api::ModelInf
 }
 
 void PrintText(std::ostream& out, const std::string& source, const api::ModelInfo& info) {
-  out << "model " << Printable(source) << ": " << (info.opset > 0 ? absl::StrCat("ONNX, opset ", info.opset) : "built-in network") << ", "
+  out << "model " << Printable(source) << ": "
+      << (info.opset > 0 ? absl::StrCat("ONNX, opset ", info.opset) : "built-in network") << ", "
       << Count(info.parameters, "parameter") << " (" << Bytes(info.weights_bytes) << ")\n";
   PrintPorts(out, "input", info.inputs);
   PrintPorts(out, "output", info.outputs);
   int64_t nodes = 0;
   for (const auto& [name, count] : info.operators) nodes += count;
   out << Count(nodes, "operator") << ": "
-      << absl::StrJoin(ByFrequency(info.operators), ", ",
-                       [](std::string* text, const auto& one) { absl::StrAppend(text, Printable(one.first), " ", one.second); })
+      << absl::StrJoin(
+             ByFrequency(info.operators), ", ",
+             [](std::string* text, const auto& one) { absl::StrAppend(text, Printable(one.first), " ", one.second); })
       << "\n";
 }
 
@@ -132,10 +138,12 @@ std::string PaddedText(const api::PackagePlanInfo& plan) {
 }
 
 void PrintTasks(std::ostream& out, const api::PackagePlanInfo& plan) {
-  TextTable table({{"task"}, {"count", true}, {"kernels", true}, {"estimated us", true}, {"record", true}, {"schedule"}});
+  TextTable table(
+      {{"task"}, {"count", true}, {"kernels", true}, {"estimated us", true}, {"record", true}, {"schedule"}});
   for (const api::PackageTaskInfo& task : plan.tasks) {
-    table.AddRow({Printable(task.name), absl::StrCat(task.count), absl::StrCat(task.kernels), Digits(task.estimated_us.value_or(0)),
-                  task.record.has_value() ? absl::StrCat(*task.record) : "-", Printable(task.schedule)});
+    table.AddRow({Printable(task.name), absl::StrCat(task.count), absl::StrCat(task.kernels),
+                  Digits(task.estimated_us.value_or(0)), task.record.has_value() ? absl::StrCat(*task.record) : "-",
+                  Printable(task.schedule)});
   }
   out << table.ToString();
 }
@@ -151,8 +159,10 @@ void PrintText(std::ostream& out, const api::PackageInfo& info) {
   out << "weights " << Bytes(info.weights_bytes) << ", " << Count(info.programs, "compiled task") << "\n";
   for (const api::PackagePlanInfo& plan : info.plans) {
     const bool sized = !plan.sizes.empty();
-    out << (sized ? absl::StrCat("plan ", Printable(SizesText(SymbolSizes(plan.sizes.begin(), plan.sizes.end()))), ": ") : "") << Count(plan.kernels, "kernel")
-        << " in a run, " << Bytes(plan.arena_bytes) << " of memory for intermediate tensors";
+    out << (sized ? absl::StrCat("plan ", Printable(SizesText(SymbolSizes(plan.sizes.begin(), plan.sizes.end()))), ": ")
+                  : "")
+        << Count(plan.kernels, "kernel") << " in a run, " << Bytes(plan.arena_bytes)
+        << " of memory for intermediate tensors";
     if (plan.estimated_us.has_value()) out << ", estimated latency " << Duration(*plan.estimated_us * 1e-6);
     out << PaddedText(plan) << "\n";
     if (!sized) PrintTasks(out, plan);
@@ -162,7 +172,8 @@ void PrintText(std::ostream& out, const api::PackageInfo& info) {
 absl::Status InspectPackageAt(const InspectFlags& flags, Session& session) {
   const ModelFlags& m = flags.model;
   if (m.batch > 0 || !m.dims.empty() || !m.input_shapes.empty() || !m.extra.empty())
-    return absl::InvalidArgumentError(absl::StrCat(m.model, " is a folder, and so a package, which has its sizes: leave out the options of models"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(m.model, " is a folder, and so a package, which has its sizes: leave out the options of models"));
   ASSIGN_OR_RETURN(const api::PackageInfo info, api::InspectPackage(m.model));
   flags.json ? PrintJson(session.out, info) : PrintText(session.out, info);
   return absl::OkStatus();
@@ -180,15 +191,20 @@ absl::Status RunInspect(const InspectFlags& flags, Session& session) {
 }  // namespace
 
 void AddInspect(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("inspect", "Show inputs and outputs of a model or a package, and what a package consists of");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show inputs and outputs of a model or a package, and what a package consists of");
   command->footer(
-      "Names, types and shapes; symbolic dimensions are shown by the names that --dim takes. A package (a folder) is shown with its target, the "
+      "Names, types and shapes; symbolic dimensions are shown by the names that --dim takes. A package (a folder) is "
+      "shown with its target, the "
       "device, the kernels and the weights; nothing of it is run.");
   auto flags = std::make_shared<InspectFlags>();
-  command->add_option("MODEL", flags->model.model, "Package that `diapason build` made, an .onnx file, or a built-in network (`diapason networks`)")
+  command
+      ->add_option("MODEL", flags->model.model,
+                   "Package that `diapason build` made, an .onnx file, or a built-in network (`diapason networks`)")
       ->required()
       ->type_name("");
-  AddSizeFlags(command, &flags->model, "Size of a symbolic dimension of the model, as in seq=128: shows the shapes that follow");
+  AddSizeFlags(command, &flags->model,
+               "Size of a symbolic dimension of the model, as in seq=128: shows the shapes that follow");
   AddImportFlags(command, &flags->import);
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunInspect(*flags, session); }; });

@@ -1,4 +1,5 @@
-// The hidden subcommands: what the program runs as when it starts itself as a process that reads a model, builds or measures.
+// The hidden subcommands: what the program runs as when it starts itself as a process that reads a model, builds or
+// measures.
 #pragma once
 
 #include <optional>
@@ -7,7 +8,8 @@
 
 namespace diapason {
 
-// The exit code of "internal-importer --fd N", "internal-builder --fd N" or "internal-runner --fd N --target TEXT"; nothing for any other arguments.
+// The exit code of "internal-importer --fd N", "internal-builder --fd N" or "internal-runner --fd N --target TEXT";
+// nothing for any other arguments.
 std::optional<int> RunInternal(const std::vector<std::string>& args);
 
 }  // namespace diapason

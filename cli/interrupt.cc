@@ -15,7 +15,8 @@ std::atomic<int> g_signals{0};
 std::atomic<std::atomic<bool>*> g_stop{nullptr};
 struct sigaction g_old_int, g_old_term;
 
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free, "used by a signal handler");
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "used by a signal handler");
 
 void OnSignal(int) {
   if (g_signals.fetch_add(1) == 0) {

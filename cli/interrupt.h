@@ -5,8 +5,8 @@
 
 namespace diapason {
 
-// While one lives, the first SIGINT or SIGTERM sets a flag instead of ending the process; the second one ends it with code
-// 130. One at a time.
+// While one lives, the first SIGINT or SIGTERM sets a flag instead of ending the process; the second one ends it with
+// code 130. One at a time.
 class InterruptGuard {
  public:
   // Sets *stop to true at the first signal. `stop` outlives the guard.

@@ -84,12 +84,16 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
   nlohmann::ordered_json check = nullptr;
   if (p.has_network_check()) {
     const v1::NetworkCheckOutcome& c = p.network_check();
-    check = {{"ok", c.right()}, {"text", c.text()}, {"seconds", c.seconds()},
-             {"latency_us", number(c.latency_us() > 0, c.latency_us())}, {"wrong_records", nlohmann::ordered_json::array()}};
+    check = {{"ok", c.right()},
+             {"text", c.text()},
+             {"seconds", c.seconds()},
+             {"latency_us", number(c.latency_us() > 0, c.latency_us())},
+             {"wrong_records", nlohmann::ordered_json::array()}};
     for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
   }
   nlohmann::ordered_json dims = nlohmann::ordered_json::object();
-  for (const auto& [symbol, sizes] : job.spec().dims()) dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
+  for (const auto& [symbol, sizes] : job.spec().dims())
+    dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
   return {{"job", job.id()},
           {"state", JobStateName(job)},
           {"owner", job.owner()},
@@ -152,7 +156,8 @@ ProgressSnapshot SnapshotOf(const v1::Job& job) {
   return s;
 }
 
-// The workers of --launch for a job, until this is gone; *used_up becomes true when none is left. A command about the same job finds them again, on whatever host.
+// The workers of --launch for a job, until this is gone; *used_up becomes true when none is left. A command about the
+// same job finds them again, on whatever host.
 absl::StatusOr<std::unique_ptr<WorkerPool>> WorkersFor(int64_t job, const ServiceClient& client, const JobFlags& flags,
                                                        std::atomic<bool>* used_up) {
   if (!flags.launch.given()) return nullptr;
@@ -177,7 +182,8 @@ absl::Status EndOf(const v1::Job& job) {
 // Tells once in a while why a job does not get on.
 class WaitingTeller {
  public:
-  WaitingTeller(ServiceClient& client, const JobFlags& flags, Session& session) : client_(client), flags_(flags), session_(session) {}
+  WaitingTeller(ServiceClient& client, const JobFlags& flags, Session& session)
+      : client_(client), flags_(flags), session_(session) {}
 
   // After a while without a new measurement. What was told is told again only after something else was.
   void Look(const v1::Job& job) {
@@ -200,7 +206,11 @@ class WaitingTeller {
   // What cannot be asked (a token without that right, an old service) is not known.
   std::optional<std::string> Ask(const v1::Job& job) {
     const v1::TuneSpec& spec = job.spec();
-    WaitingJob waiting{job.state() == v1::JOB_STATE_QUEUED, 0, spec.target(), spec.device(), {spec.labels().begin(), spec.labels().end()},
+    WaitingJob waiting{job.state() == v1::JOB_STATE_QUEUED,
+                       0,
+                       spec.target(),
+                       spec.device(),
+                       {spec.labels().begin(), spec.labels().end()},
                        client_.tracker()};
     if (waiting.queued) {
       if (const absl::StatusOr<std::vector<v1::Job>> jobs = client_.List(); jobs.ok())
@@ -208,7 +218,8 @@ class WaitingTeller {
     }
     std::optional<FleetStatus> fleet;
     if (const auto credentials = DialWith("--service", client_.tracker(), flags_.security); credentials.ok())
-      if (absl::StatusOr<FleetStatus> status = AskFleetStatus(client_.tracker(), 1, *credentials); status.ok()) fleet = *std::move(status);
+      if (absl::StatusOr<FleetStatus> status = AskFleetStatus(client_.tracker(), 1, *credentials); status.ok())
+        fleet = *std::move(status);
     return WhyWaiting(waiting, fleet);
   }
 
@@ -227,8 +238,8 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
   // The title says of what: that is known only when the job was asked for.
   ASSIGN_OR_RETURN(const v1::Job asked, client.Get(id));
-  ProgressView view(shown_on, {absl::StrCat(asked.spec().model(), " for ", asked.spec().target(), ", job ", id), live, session.environment.colour,
-                               session.environment.terminal_size});
+  ProgressView view(shown_on, {absl::StrCat(asked.spec().model(), " for ", asked.spec().target(), ", job ", id), live,
+                               session.environment.colour, session.environment.terminal_size});
   std::atomic<bool> stop{false};
   InterruptGuard interrupt(&stop);
   v1::Job job;
@@ -249,9 +260,8 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
   if (job.has_progress()) view.Finish(SnapshotOf(job));
   if (flags.json) session.out << JobJson(job).dump(2) << "\n";
   if (!HasEnded(job) && !stop) {
-    return NoWorkerLeft(flags.launch,
-                        absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
-                                     "` with the same flags brings workers again"));
+    return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
+                                                   "` with the same flags brings workers again"));
   }
   if (!HasEnded(job)) {
     return absl::CancelledError(
@@ -321,7 +331,8 @@ void PrintJob(std::ostream& out, const v1::Job& job) {
   out << "job " << job.id() << " is " << JobStateName(job) << (job.text().empty() ? "" : ": ") << job.text() << "\n"
       << "model      " << job.spec().model() << " for " << job.spec().target() << "\n";
   if (!job.owner().empty()) out << "owner      " << job.owner() << "\n";
-  out << "submitted  " << TimeText(job.submitted_at()) << ", started " << TimeText(job.started_at()) << ", ended " << TimeText(job.ended_at()) << "\n"
+  out << "submitted  " << TimeText(job.submitted_at()) << ", started " << TimeText(job.started_at()) << ", ended "
+      << TimeText(job.ended_at()) << "\n"
       << "trials     " << p.trials();
   if (job.spec().trials() > 0) out << " of " << job.spec().trials();
   out << ", " << p.failed() << " failed, " << Digits(p.trials_per_second()) << "/s";
@@ -339,10 +350,17 @@ void PrintJob(std::ostream& out, const v1::Job& job) {
 }
 
 void PrintJobTasks(std::ostream& out, const v1::Job& job) {
-  TextTable table({{"id", true}, {"task"}, {"weight", true}, {"trials", true}, {"default us", true}, {"best us", true}, {"sketch of the best"}});
+  TextTable table({{"id", true},
+                   {"task"},
+                   {"weight", true},
+                   {"trials", true},
+                   {"default us", true},
+                   {"best us", true},
+                   {"sketch of the best"}});
   for (const v1::TaskProgress& task : job.progress().tasks()) {
-    table.AddRow({absl::StrCat(task.id()), task.name(), absl::StrFormat("%g", task.weight()), absl::StrCat(task.trials()), Digits(task.default_us()),
-                  Digits(task.best_us()), task.has_best_us() && !task.verified() ? task.sketch() + " (not verified)" : task.sketch()});
+    table.AddRow({absl::StrCat(task.id()), task.name(), absl::StrFormat("%g", task.weight()),
+                  absl::StrCat(task.trials()), Digits(task.default_us()), Digits(task.best_us()),
+                  task.has_best_us() && !task.verified() ? task.sketch() + " (not verified)" : task.sketch()});
   }
   if (job.progress().tasks_size() > 0) out << "\n" << table.ToString();
 }
@@ -434,7 +452,8 @@ CLI::App* AddJobCommand(CLI::App* jobs, CommandBody& chosen, const std::string& 
 void AddSubmit(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("submit", "Hand a network to a service for tuning");
   command->footer(
-      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it. Workers of "
+      "Prints the job's id. The options are those of `tune`; the model's file is sent once, whoever submits it. "
+      "Workers of "
       "--launch are for this job, and end with this command; `jobs watch` with the same flags finds them again.");
   auto flags = std::make_shared<SubmitFlags>();
   AddTuneFlags(command, &flags->tune);
@@ -453,8 +472,8 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   AddLaunchFlags(AddJobCommand(jobs, chosen, "watch", "Follow a job; Ctrl-C leaves it running", &RunWatch, flags),
                  &flags->launch);
   AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
-  AddJobCommand(jobs, chosen, "delete", "Forget jobs that have ended; what they measured stays in the history", &RunDelete,
-                flags);
+  AddJobCommand(jobs, chosen, "delete", "Forget jobs that have ended; what they measured stays in the history",
+                &RunDelete, flags);
   CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Go on with a job that has ended", &RunResume, flags);
   AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
            "New limit, measurements in the history included (default: as before)");

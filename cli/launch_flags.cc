@@ -25,9 +25,7 @@ namespace {
 constexpr char kGroup[] = "Launching workers";
 constexpr size_t kLabelDigits = 10;
 
-std::vector<std::string> Words(const std::string& text) {
-  return absl::StrSplit(text, ' ', absl::SkipWhitespace());
-}
+std::vector<std::string> Words(const std::string& text) { return absl::StrSplit(text, ' ', absl::SkipWhitespace()); }
 
 std::string LabelOf(const std::string& owner) {
   Sha256 sum;
@@ -54,7 +52,8 @@ absl::StatusOr<std::vector<LaunchSecret>> ReadSecrets(const LaunchFlags& flags) 
     secrets.push_back({"--token-file", "worker.token", token + "\n"});
   }
   if (flags.worker_tls.given()) {
-    ASSIGN_OR_RETURN(const TlsIdentity tls, LoadTls(flags.worker_tls, {.flags = "--worker-tls-", .allow_no_role = true}));
+    ASSIGN_OR_RETURN(const TlsIdentity tls,
+                     LoadTls(flags.worker_tls, {.flags = "--worker-tls-", .allow_no_role = true}));
     secrets.push_back({"--tls-cert", "worker.crt", tls.cert});
     secrets.push_back({"--tls-key", "worker.key", tls.key});
     secrets.push_back({"--tls-ca", "ca.crt", tls.ca});
@@ -179,8 +178,8 @@ void AddLaunchFlags(CLI::App* command, LaunchFlags* flags) {
 
 absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend) {
   return absl::UnavailableError(absl::StrCat("no worker is left: all that were launched are lost, and --max-replaced ",
-                                             flags.max_replaced, " allows no more; see in their output what ends them, ",
-                                             mend));
+                                             flags.max_replaced,
+                                             " allows no more; see in their output what ends them, ", mend));
 }
 
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,

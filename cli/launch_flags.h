@@ -41,10 +41,11 @@ std::string OwnerOfFile(const std::string& path);
 // Why a command ends when its workers are used up. `mend`: what became of its work, and how to go on.
 absl::Status NoWorkerLeft(const LaunchFlags& flags, const std::string& mend);
 
-// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the workers
-// are for; their label is told by it, so that the next command with the same one finds them again. Null without
-// --launch. `used_up` is called once, on a thread of the pool, when all of them are lost, --max-replaced allows no more, and
-// the tracker knows no other worker. Errors: those of CheckLaunchFlags about files and this host. REQUIRES: CheckLaunchFlags is OK.
+// Starts the pool. Workers dial `tracker`, which this process asks at `ask` with `credentials`. `owner`: what the
+// workers are for; their label is told by it, so that the next command with the same one finds them again. Null without
+// --launch. `used_up` is called once, on a thread of the pool, when all of them are lost, --max-replaced allows no
+// more, and the tracker knows no other worker. Errors: those of CheckLaunchFlags about files and this host. REQUIRES:
+// CheckLaunchFlags is OK.
 absl::StatusOr<std::unique_ptr<WorkerPool>> StartWorkers(const LaunchFlags& flags, const std::string& tracker,
                                                          const std::string& ask,
                                                          std::shared_ptr<const ClientCredentials> credentials,

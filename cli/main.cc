@@ -39,8 +39,8 @@ bool OutHasNoReader() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A limit of file sizes that is reached and a pipe that nobody reads are errors of the write and not the end of the process: measurements
-  // that come back meanwhile are kept.
+  // A limit of file sizes that is reached and a pipe that nobody reads are errors of the write and not the end of the
+  // process: measurements that come back meanwhile are kept.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGPIPE, SIG_IGN);
   const std::vector<std::string> args(argv + 1, argv + argc);

@@ -41,8 +41,10 @@ void PrintText(std::ostream& out) {
 void PrintOne(std::ostream& out, const BuiltinInfo& network) {
   TextTable options({{"option"}, {"default", true}, {"meaning"}});
   for (const BuiltinOption& option : network.options) options.AddRow({option.name, option.fallback, option.help});
-  out << network.name << ": " << network.help << "\n\n" << options.ToString()
-      << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape are there for all networks.\n";
+  out << network.name << ": " << network.help << "\n\n"
+      << options.ToString()
+      << "\nGive options as --set NAME=VALUE; --batch, --layout, --dtype and --input-shape are there for all "
+         "networks.\n";
 }
 
 absl::StatusOr<BuiltinInfo> Find(const std::string& name) {
@@ -51,7 +53,8 @@ absl::StatusOr<BuiltinInfo> Find(const std::string& name) {
     if (network.name == name) return network;
     names.push_back(network.name);
   }
-  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names), "`diapason networks` lists them"));
+  return absl::NotFoundError(
+      absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names), "`diapason networks` lists them"));
 }
 
 absl::Status RunNetworks(const NetworksFlags& flags, Session& session) {
@@ -75,7 +78,8 @@ absl::Status RunNetworks(const NetworksFlags& flags, Session& session) {
 void AddNetworks(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("networks", "List the built-in networks, or the options of one");
   auto flags = std::make_shared<NetworksFlags>();
-  command->add_option("NAME", flags->name, "Network whose options are shown (default: all networks, without options)")->type_name("");
+  command->add_option("NAME", flags->name, "Network whose options are shown (default: all networks, without options)")
+      ->type_name("");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunNetworks(*flags, session); }; });
 }

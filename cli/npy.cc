@@ -33,7 +33,8 @@ absl::Status Damaged(const std::string& name, const std::string& why) {
   return absl::DataLossError(absl::StrCat(name, " is no whole .npy file (", why, "); write it again with numpy.save"));
 }
 
-// The text of a value in the header's Python dictionary: what stands behind 'key': up to the comma or bracket that ends it.
+// The text of a value in the header's Python dictionary: what stands behind 'key': up to the comma or bracket that ends
+// it.
 std::optional<std::string> Entry(const std::string& header, const std::string& key) {
   const size_t at = header.find("'" + key + "'");
   if (at == std::string::npos) return std::nullopt;
@@ -93,7 +94,8 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
   const auto range = HeaderRange(bytes);
   if (!range.has_value()) return Damaged(name, "it ends within its header");
   const std::string header = bytes.substr(range->first, range->second);
-  const auto descriptor = Entry(header, "descr"), order = Entry(header, "fortran_order"), shape_text = Entry(header, "shape");
+  const auto descriptor = Entry(header, "descr"), order = Entry(header, "fortran_order"),
+             shape_text = Entry(header, "shape");
   if (!descriptor || !order || !shape_text) return Damaged(name, "its header lacks descr, fortran_order or shape");
   const auto shape = ShapeOf(*shape_text);
   if (!shape.has_value()) return Damaged(name, "its shape is not understood");
@@ -110,7 +112,8 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
   for (int64_t extent : *shape) expected *= static_cast<double>(extent);
   const size_t begin = range->first + range->second;
   if (expected != static_cast<double>(bytes.size() - begin)) {
-    return Damaged(name, absl::StrCat("it has ", bytes.size() - begin, " bytes of data where its shape needs ", absl::StrFormat("%.0f", expected)));
+    return Damaged(name, absl::StrCat("it has ", bytes.size() - begin, " bytes of data where its shape needs ",
+                                      absl::StrFormat("%.0f", expected)));
   }
   Array array(*dtype, *shape);
   if (!array.data.empty()) std::memcpy(array.data.data(), bytes.data() + begin, array.data.size());

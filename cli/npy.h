@@ -9,8 +9,8 @@
 
 namespace diapason {
 
-// Errors name `name`: DataLoss for bytes that are no whole .npy file, InvalidArgument for an element type that no tensor has
-// (complex, text, big-endian, ...) . Arrays in Fortran order are turned into row-major ones.
+// Errors name `name`: DataLoss for bytes that are no whole .npy file, InvalidArgument for an element type that no
+// tensor has (complex, text, big-endian, ...) . Arrays in Fortran order are turned into row-major ones.
 absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name);
 std::string SerializeNpy(const Array& array);
 

@@ -32,7 +32,8 @@ std::string TrialsText(const ProgressSnapshot& s) {
 std::string TotalText(const ProgressSnapshot& s) {
   const auto counts = [](const auto& task) { return task.count > 0; };
   const auto all = std::count_if(s.tasks.begin(), s.tasks.end(), counts);
-  const auto timed = std::count_if(s.tasks.begin(), s.tasks.end(), [&](const auto& task) { return counts(task) && task.best_seconds.has_value(); });
+  const auto timed = std::count_if(s.tasks.begin(), s.tasks.end(),
+                                   [&](const auto& task) { return counts(task) && task.best_seconds.has_value(); });
   return Duration(s.total_seconds) + (timed == all ? "" : absl::StrCat(" (", timed, " of ", all, " tasks timed)"));
 }
 
@@ -77,19 +78,20 @@ std::vector<const ProgressSnapshot::Task*> InOrder(const std::vector<ProgressSna
 
 std::vector<std::string> Cells(const ProgressSnapshot::Task& task, bool marked, double total, bool schedules) {
   const bool timed = task.best_seconds.has_value();
-  const double fallback = task.fallback_seconds.value_or(timed ? 0 : task.expected_seconds), best = task.best_seconds.value_or(0);
+  const double fallback = task.fallback_seconds.value_or(timed ? 0 : task.expected_seconds),
+               best = task.best_seconds.value_or(0);
   const std::string about = task.fallback_seconds.has_value() || fallback <= 0 ? "" : "~";
   const bool gain = task.fallback_seconds.has_value() && best > 0;
   std::vector<std::string> cells = {
-          marked ? ">" : "",
-          absl::StrCat(task.id),
-          task.name,
-          absl::StrFormat("%g", task.count),
-          fallback > 0 ? about + Digits(fallback * 1e6) : "",
-          timed ? Digits(best * 1e6) : "",
-          gain ? absl::StrFormat("%.2fx", *task.fallback_seconds / best) : "",
-          absl::StrCat(task.trials),
-          total > 0 ? absl::StrFormat("%s%.1f%%", timed ? "" : "~", 100 * task.seconds() / total) : ""};
+      marked ? ">" : "",
+      absl::StrCat(task.id),
+      task.name,
+      absl::StrFormat("%g", task.count),
+      fallback > 0 ? about + Digits(fallback * 1e6) : "",
+      timed ? Digits(best * 1e6) : "",
+      gain ? absl::StrFormat("%.2fx", *task.fallback_seconds / best) : "",
+      absl::StrCat(task.trials),
+      total > 0 ? absl::StrFormat("%s%.1f%%", timed ? "" : "~", 100 * task.seconds() / total) : ""};
   if (schedules) cells.push_back(task.schedule);
   return cells;
 }
@@ -108,12 +110,21 @@ std::optional<double> SecondsLeft(const ProgressSnapshot& s) {
 }
 
 ProgressTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int64_t marked, int width, size_t most) {
-  std::vector<TextTable::Column> columns = {{""}, {"id", true}, {"task"}, {"count", true}, {"fallback us", true}, {"best us", true},
-                                            {"speed-up", true}, {"trials", true}, {"share", true}};
-  const bool schedules = std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !task.schedule.empty(); });
+  std::vector<TextTable::Column> columns = {{""},
+                                            {"id", true},
+                                            {"task"},
+                                            {"count", true},
+                                            {"fallback us", true},
+                                            {"best us", true},
+                                            {"speed-up", true},
+                                            {"trials", true},
+                                            {"share", true}};
+  const bool schedules =
+      std::any_of(tasks.begin(), tasks.end(), [](const auto& task) { return !task.schedule.empty(); });
   if (schedules) columns.push_back({"schedule"});
   TextTable table(columns);
-  const double total = std::accumulate(tasks.begin(), tasks.end(), 0.0, [](double sum, const auto& t) { return sum + t.seconds(); });
+  const double total =
+      std::accumulate(tasks.begin(), tasks.end(), 0.0, [](double sum, const auto& t) { return sum + t.seconds(); });
   const std::vector<const ProgressSnapshot::Task*> all = InOrder(tasks);
   ProgressTable made;
   made.measured.push_back(true);  // the title
@@ -124,7 +135,8 @@ ProgressTable TableOfTasks(const std::vector<ProgressSnapshot::Task>& tasks, int
   }
   made.lines = absl::StrSplit(table.ToString(width), '\n', absl::SkipEmpty());
   if (all.size() > most) {
-    const std::string more = absl::StrCat("   ... and ", Count(static_cast<int64_t>(all.size() - most), "task"), " more");
+    const std::string more =
+        absl::StrCat("   ... and ", Count(static_cast<int64_t>(all.size() - most), "task"), " more");
     made.lines.push_back(width > 0 ? Cut(more, width) : more);
     made.measured.push_back(false);
   }
@@ -143,7 +155,8 @@ void ProgressView::NoteRates(const ProgressSnapshot& s) {
 }
 
 void ProgressView::Update(const ProgressSnapshot& snapshot) {
-  if (last_shown_s_.has_value() && snapshot.elapsed_s < *last_shown_s_ + (style_.live ? kLiveEvery : kLineEvery)) return;
+  if (last_shown_s_.has_value() && snapshot.elapsed_s < *last_shown_s_ + (style_.live ? kLiveEvery : kLineEvery))
+    return;
   last_shown_s_ = snapshot.elapsed_s;
   NoteRates(snapshot);
   style_.live ? Draw(snapshot) : PrintLine(snapshot);
@@ -174,10 +187,14 @@ void ProgressView::Draw(const ProgressSnapshot& s) {
   if (!style_.title.empty()) line("tuning " + style_.title, kBold);
   line(absl::StrCat(Bar(PartDone(s), std::max(8, std::min(40, width - 50))), " ", TrialsText(s), "  elapsed ",
                     ClockText(s.elapsed_s), "  left ", LeftText(s)));
-  line(absl::StrCat("search ", RateText(search_rate_), "  builds ", RateText(build_rate_), "  runs ", RateText(run_rate_)));
+  line(absl::StrCat("search ", RateText(search_rate_), "  builds ", RateText(build_rate_), "  runs ",
+                    RateText(run_rate_)));
   const ProgressTable table = TableOfTasks(s.tasks, s.current_task, width, most);
   for (size_t i = 0; i < table.lines.size(); ++i)
-    line(table.lines[i], static_cast<int>(i) == table.marked ? kCyan : i == 0 ? kBold : table.measured[i] ? nullptr : kDim);
+    line(table.lines[i], static_cast<int>(i) == table.marked ? kCyan
+                         : i == 0                            ? kBold
+                         : table.measured[i]                 ? nullptr
+                                                             : kDim);
   line("estimated latency " + TotalText(s), kBold);
   line("errors " + ErrorsText(s), s.errors.empty() ? nullptr : kRed);
 

@@ -33,21 +33,22 @@ struct ProgressSnapshot {
   int64_t searched = 0, built = 0, run = 0;             // candidates of this run through each stage
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind
   std::vector<Task> tasks;
-  int64_t current_task = 0;             // id of the task that was worked on last; 0: none
-  double total_seconds = 0;             // best-so-far estimate of the network, with expected times where there are no others; 0: not known
+  int64_t current_task = 0;  // id of the task that was worked on last; 0: none
+  // best-so-far estimate of the network, with expected times where there are no others; 0: not known
+  double total_seconds = 0;
 };
 
 // Where and how a view is shown.
 struct ProgressStyle {
-  std::string title;    // "resnet-18 for cpu -num-cores=2"
-  bool live = false;    // redrawn in place with ANSI sequences; else a line now and then
-  bool colour = false;  // of live views
+  std::string title;                          // "resnet-18 for cpu -num-cores=2"
+  bool live = false;                          // redrawn in place with ANSI sequences; else a line now and then
+  bool colour = false;                        // of live views
   std::function<std::pair<int, int>()> size;  // columns and rows of the terminal; empty: 80 by 24
 };
 
-// The table of tasks, at most `most` rows: measured ones by their share of the network's latency, then the others by what is expected of them; last
-// a line that says how many are left out. `marked`: id of the one that is worked on; 0: none. None wider than `width` (0: as wide as needed).
-// Tasks that have a schedule get a column for it.
+// The table of tasks, at most `most` rows: measured ones by their share of the network's latency, then the others by
+// what is expected of them; last a line that says how many are left out. `marked`: id of the one that is worked on; 0:
+// none. None wider than `width` (0: as wide as needed). Tasks that have a schedule get a column for it.
 struct ProgressTable {
   std::vector<std::string> lines;  // with the title
   std::vector<bool> measured;      // by line

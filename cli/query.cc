@@ -30,7 +30,9 @@ struct QueryFlags {
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
 
-nlohmann::ordered_json NumberOrNull(const std::optional<double>& value) { return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr); }
+nlohmann::ordered_json NumberOrNull(const std::optional<double>& value) {
+  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
 
 void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -70,8 +72,9 @@ void PrintText(std::ostream& out, const std::vector<api::Record>& records) {
   for (const api::Record& record : records) {
     const std::string count = record.count.has_value() ? absl::StrFormat("%g", *record.count) : "-";
     const std::string share = record.share.has_value() ? absl::StrFormat("%.1f%%", 100 * *record.share) : "-";
-    table.AddRow({absl::StrCat(record.id), record.task, count, Digits(record.median_us), share, absl::StrCat(record.trial), record.verification,
-                  record.sketch, record.target, record.device, record.workload});
+    table.AddRow({absl::StrCat(record.id), record.task, count, Digits(record.median_us), share,
+                  absl::StrCat(record.trial), record.verification, record.sketch, record.target, record.device,
+                  record.workload});
   }
   out << table.ToString() << Count(records.size(), "record") << "\n";
 }
@@ -99,7 +102,8 @@ absl::Status RunQuery(QueryFlags& flags, Session& session) {
   if (flags.history.empty() && flags.service.empty())
     return absl::InvalidArgumentError("a query reads one history; give either --history or --service");
   const api::RecordQuery query{flags.target, flags.workload, flags.device, flags.model};
-  ASSIGN_OR_RETURN(const std::vector<api::Record> records, flags.service.empty() ? ReadHistory(flags, query) : AskService(flags, query));
+  ASSIGN_OR_RETURN(const std::vector<api::Record> records,
+                   flags.service.empty() ? ReadHistory(flags, query) : AskService(flags, query));
   flags.json ? PrintJson(session.out, records) : PrintText(session.out, records);
   return absl::OkStatus();
 }
@@ -111,7 +115,8 @@ void AddQuery(CLI::App& app, CommandBody& chosen) {
   command->footer("With --model, the tasks come by their share of the network's time, the slowest first.");
   auto flags = std::make_shared<QueryFlags>();
   flags->history_flag = command->add_option("--history", flags->history, "History to read")->type_name("FILE");
-  flags->service_flag = command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
+  flags->service_flag =
+      command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
   command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")

@@ -62,34 +62,37 @@ absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags, c
 }
 
 // Random values for all inputs, replaced by those that are given.
-std::map<std::string, Array> WithRandomInputs(const RunFlags& flags, const PackageManifest& plan, const SymbolSizes& given,
-                                              const std::map<std::string, Array>& files) {
+std::map<std::string, Array> WithRandomInputs(const RunFlags& flags, const PackageManifest& plan,
+                                              const SymbolSizes& given, const std::map<std::string, Array>& files) {
   std::map<std::string, Array> inputs = RandomInputs(plan, given, static_cast<uint64_t>(flags.random_seed));
   for (const auto& [name, value] : files) inputs[name] = value;
   return inputs;
 }
 
 // The sizes that one symbol is run with.
-absl::StatusOr<std::vector<int64_t>> SizesToRun(const Package& package, const std::string& symbol, const DimChoices& asked,
-                                                const SymbolSizes& of_inputs) {
+absl::StatusOr<std::vector<int64_t>> SizesToRun(const Package& package, const std::string& symbol,
+                                                const DimChoices& asked, const SymbolSizes& of_inputs) {
   const auto of_input = of_inputs.find(symbol);
   const auto of_dim = asked.sizes.find(symbol);
   if (of_input != of_inputs.end()) {
     if (of_dim != asked.sizes.end() && of_dim->second != std::vector<int64_t>{of_input->second})
-      return absl::InvalidArgumentError(absl::StrCat("the inputs have ", symbol, "=", of_input->second, ", and --dim says otherwise: leave --dim out"));
+      return absl::InvalidArgumentError(absl::StrCat("the inputs have ", symbol, "=", of_input->second,
+                                                     ", and --dim says otherwise: leave --dim out"));
     return std::vector<int64_t>{of_input->second};
   }
   if (of_dim != asked.sizes.end()) return of_dim->second;
   std::set<int64_t> all;
   for (const PackageManifest& plan : package.plans()) all.insert(plan.sizes.at(symbol));
   if (all.size() > 1 && !of_inputs.empty())
-    return absl::InvalidArgumentError(absl::StrCat("the inputs that are given do not say how large '", symbol, "' is: give --dim ", symbol, "=",
-                                                   *all.begin(), ", or an input that has it"));
+    return absl::InvalidArgumentError(absl::StrCat("the inputs that are given do not say how large '", symbol,
+                                                   "' is: give --dim ", symbol, "=", *all.begin(),
+                                                   ", or an input that has it"));
   return std::vector<int64_t>(all.begin(), all.end());
 }
 
 // What is run: the sizes of the inputs, those of --dim, and else of all plans.
-absl::StatusOr<std::vector<SymbolSizes>> CombinationsToRun(const RunFlags& flags, const Package& package, const std::map<std::string, Array>& files) {
+absl::StatusOr<std::vector<SymbolSizes>> CombinationsToRun(const RunFlags& flags, const Package& package,
+                                                           const std::map<std::string, Array>& files) {
   ASSIGN_OR_RETURN(const DimChoices asked, DimsOf(flags.dims));
   ASSIGN_OR_RETURN(const SymbolSizes of_inputs, SizesOfInputs(package, files));
   DimChoices all;
@@ -101,10 +104,12 @@ absl::StatusOr<std::vector<SymbolSizes>> CombinationsToRun(const RunFlags& flags
   RETURN_IF_ERROR(CheckDimChoices(all));
   std::vector<SymbolSizes> combinations;
   for (const DimCombination& combination : CombinationsOf(all)) combinations.push_back(combination.sizes);
-  const char* const of_one_run = !flags.output_dir.empty() ? "--output-dir" : !flags.comparisons.empty() ? "--compare" : nullptr;
+  const char* const of_one_run = !flags.output_dir.empty()    ? "--output-dir"
+                                 : !flags.comparisons.empty() ? "--compare"
+                                                              : nullptr;
   if (combinations.size() > 1 && of_one_run != nullptr)
-    return absl::InvalidArgumentError(absl::StrCat(of_one_run, " takes the outputs of one run, and there would be ", combinations.size(),
-                                                   ": choose the sizes with --dim or inputs"));
+    return absl::InvalidArgumentError(absl::StrCat(of_one_run, " takes the outputs of one run, and there would be ",
+                                                   combinations.size(), ": choose the sizes with --dim or inputs"));
   return combinations;
 }
 
@@ -131,7 +136,7 @@ Json Finite(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 struct RunReport {
   SymbolSizes sizes, given;  // of the plan and of the inputs; empty: the package has one plan
   std::vector<PackagePort> outputs;
-  int paths = 1;  // on which kernels run side by side
+  int paths = 1;                                   // on which kernels run side by side
   double tasks_seconds = 0, expected_seconds = 0;  // 0: not known
   std::optional<PackageBench> bench;
   std::optional<CheckResult> check;
@@ -140,23 +145,31 @@ struct RunReport {
 
 Json LatencyJson(const PackageBench& bench) {
   const RunStatistics d = StatisticsOf(bench.runs);
-  return {{"runs", bench.runs.size()}, {"mean", d.mean * 1e6}, {"median", d.p50 * 1e6}, {"std", d.std * 1e6}, {"min", d.min * 1e6},
-          {"max", d.max * 1e6}, {"p50", d.p50 * 1e6}, {"p90", d.p90 * 1e6}, {"p99", d.p99 * 1e6}};
+  return {{"runs", bench.runs.size()}, {"mean", d.mean * 1e6}, {"median", d.p50 * 1e6},
+          {"std", d.std * 1e6},        {"min", d.min * 1e6},   {"max", d.max * 1e6},
+          {"p50", d.p50 * 1e6},        {"p90", d.p90 * 1e6},   {"p99", d.p99 * 1e6}};
 }
 
 Json ThroughputJson(const PackageBench& bench) {
   Json samples = Json::array();
   for (double sample : bench.back_to_back.samples) samples.push_back(sample * 1e6);
-  return {{"runs_per_s", bench.RunsPerSecond()}, {"runs_per_sample", bench.back_to_back.number}, {"samples_us", samples}};
+  return {
+      {"runs_per_s", bench.RunsPerSecond()}, {"runs_per_sample", bench.back_to_back.number}, {"samples_us", samples}};
 }
 
 Json ComparisonsJson(const std::vector<FileComparison>& comparisons) {
   Json list = Json::array();
   for (const FileComparison& one : comparisons) {
     const Comparison& c = one.comparison;
-    list.push_back({{"output", one.output}, {"file", one.file}, {"ok", c.ok}, {"elements", one.elements}, {"differing", one.differing},
-                    {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
-                    {"tolerance", c.tolerance}, {"worst", one.worst}});
+    list.push_back({{"output", one.output},
+                    {"file", one.file},
+                    {"ok", c.ok},
+                    {"elements", one.elements},
+                    {"differing", one.differing},
+                    {"max_abs_error", Finite(c.max_abs_error)},
+                    {"max_rel_error", Finite(c.max_rel_error)},
+                    {"tolerance", c.tolerance},
+                    {"worst", one.worst}});
   }
   return list;
 }
@@ -178,8 +191,11 @@ Json JsonOf(const RunReport& report) {
   if (report.expected_seconds > 0) json["estimated_us"] = report.expected_seconds * 1e6;
   if (report.check.has_value()) {
     const CheckResult& c = *report.check;
-    json["check"] = {{"ok", c.ok}, {"max_abs_error", Finite(c.max_abs_error)}, {"max_rel_error", Finite(c.max_rel_error)},
-                     {"tolerance", c.tolerance}, {"worst", c.worst}};
+    json["check"] = {{"ok", c.ok},
+                     {"max_abs_error", Finite(c.max_abs_error)},
+                     {"max_rel_error", Finite(c.max_rel_error)},
+                     {"tolerance", c.tolerance},
+                     {"worst", c.worst}};
   }
   if (!report.comparisons.empty()) json["compare"] = ComparisonsJson(report.comparisons);
   return json;
@@ -198,8 +214,9 @@ void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
 void PrintBench(std::ostream& out, const RunReport& report) {
   const RunStatistics d = StatisticsOf(report.bench->runs);
   if (report.paths > 1) out << "independent kernels run side by side, on " << report.paths << " paths\n";
-  out << "latency p50 " << Duration(d.p50) << ", p90 " << Duration(d.p90) << ", p99 " << Duration(d.p99) << " (mean " << Duration(d.mean) << ", min "
-      << Duration(d.min) << ", max " << Duration(d.max) << ") of " << Count(static_cast<int64_t>(report.bench->runs.size()), "run") << "\n"
+  out << "latency p50 " << Duration(d.p50) << ", p90 " << Duration(d.p90) << ", p99 " << Duration(d.p99) << " (mean "
+      << Duration(d.mean) << ", min " << Duration(d.min) << ", max " << Duration(d.max) << ") of "
+      << Count(static_cast<int64_t>(report.bench->runs.size()), "run") << "\n"
       << "throughput " << Digits(report.bench->RunsPerSecond()) << " runs/s back to back\n";
   if (report.expected_seconds > 0) out << "estimated latency " << Duration(report.expected_seconds) << "\n";
   if (report.tasks_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.tasks_seconds) << "\n";
@@ -208,19 +225,24 @@ void PrintBench(std::ostream& out, const RunReport& report) {
 void PrintText(std::ostream& out, const RunReport& report) {
   if (!report.sizes.empty()) {
     out << "plan " << SizesText(report.sizes)
-        << (report.given == report.sizes ? std::string() : absl::StrCat(" for inputs with ", SizesText(report.given), ", padded")) << "\n";
+        << (report.given == report.sizes ? std::string()
+                                         : absl::StrCat(" for inputs with ", SizesText(report.given), ", padded"))
+        << "\n";
   }
   for (const PackagePort& port : report.outputs) out << "output " << port.name << ": " << port.TypeText() << "\n";
   if (report.check.has_value()) {
-    out << "check " << (report.check->ok ? "ok" : "FAILED") << absl::StrFormat(": largest error %.3g, ", report.check->max_abs_error)
-        << absl::StrFormat("%.3g of the output's magnitude (allowed: %.3g)\n", report.check->max_rel_error, report.check->tolerance);
+    out << "check " << (report.check->ok ? "ok" : "FAILED")
+        << absl::StrFormat(": largest error %.3g, ", report.check->max_abs_error)
+        << absl::StrFormat("%.3g of the output's magnitude (allowed: %.3g)\n", report.check->max_rel_error,
+                           report.check->tolerance);
   }
   for (const FileComparison& one : report.comparisons) out << VerdictText(one) << "\n";
   if (report.bench.has_value()) PrintBench(out, report);
 }
 
 // The plan for these sizes, run, timed and checked as the flags say.
-absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, const SymbolSizes& given, const std::map<std::string, Array>& files) {
+absl::StatusOr<RunReport> RunPlan(const RunFlags& flags, PlanRunner& plans, const SymbolSizes& given,
+                                  const std::map<std::string, Array>& files) {
   ASSIGN_OR_RETURN(const PlanChoice choice, ChoosePlan(plans.package(), given));
   ASSIGN_OR_RETURN(PackageRunner* const runner, plans.Runner(choice.plan));
   const PackageManifest& plan = runner->manifest();
@@ -259,8 +281,8 @@ absl::Status StatusOf(const RunFlags& flags, const RunReport& report) {
                                             "); build it again, and report a bug if that does not help"));
   for (const FileComparison& one : report.comparisons) {
     if (one.comparison.ok) continue;
-    return absl::DataLossError(absl::StrCat("output '", one.output, "'", with, " differs from ", one.file, " in ", one.differing, " of ",
-                                            Count(one.elements, "element"), " (", one.worst,
+    return absl::DataLossError(absl::StrCat("output '", one.output, "'", with, " differs from ", one.file, " in ",
+                                            one.differing, " of ", Count(one.elements, "element"), " (", one.worst,
                                             "); --check compares with the network itself, --tolerance allows more"));
   }
   return absl::OkStatus();
@@ -288,13 +310,25 @@ absl::Status RunRun(const RunFlags& flags, Session& session) {
 // Each of them asks for the measurement.
 void AddBenchFlags(CLI::App* command, RunFlags* flags) {
   const std::string group = "Measuring";
-  command->add_flag("--bench", flags->bench, "Measure latency (percentiles of runs one by one) and throughput (runs back to back)")->group(group);
+  command
+      ->add_flag("--bench", flags->bench,
+                 "Measure latency (percentiles of runs one by one) and throughput (runs back to back)")
+      ->group(group);
   const auto bench = [flags](const std::string&) { flags->bench = true; };
-  AddNumber(command, "--duration", &flags->duration, 0, "Seconds to measure runs one by one (default 3)")->group(group)->each(bench);
-  AddWhole(command, "--iterations", &flags->iterations, 1, 1'000'000'000, "Runs one by one, at least (default 10)")->group(group)->each(bench);
-  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0, "Length of the runs before, which do not count (default 200)")->group(group)->each(bench);
+  AddNumber(command, "--duration", &flags->duration, 0, "Seconds to measure runs one by one (default 3)")
+      ->group(group)
+      ->each(bench);
+  AddWhole(command, "--iterations", &flags->iterations, 1, 1'000'000'000, "Runs one by one, at least (default 10)")
+      ->group(group)
+      ->each(bench);
+  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,
+            "Length of the runs before, which do not count (default 200)")
+      ->group(group)
+      ->each(bench);
   AddWhole(command, "--repeat", &flags->repeat, 1, 100'000, "Samples of runs back to back (default 10)")->group(group);
-  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of such a sample in ms, at least (default 100)")->group(group);
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
+            "Length of such a sample in ms, at least (default 100)")
+      ->group(group);
 }
 
 }  // namespace
@@ -302,29 +336,36 @@ void AddBenchFlags(CLI::App* command, RunFlags* flags) {
 void AddRun(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("run", "Run a package, check it and time it");
   command->footer(
-      "A package that was built with --dim has several plans. The sizes of the inputs choose one; inputs between the sizes are padded where the "
+      "A package that was built with --dim has several plans. The sizes of the inputs choose one; inputs between the "
+      "sizes are padded where the "
       "build has shown that to be harmless, outputs are cut back, and other sizes are refused.");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("DIR", flags->package, "Package that `diapason build` made")->required()->type_name("");
-  command->add_option("--input", flags->inputs, "Contents of an input, NAME=FILE with a .npy or ONNX .pb tensor; may be repeated")
+  command
+      ->add_option("--input", flags->inputs,
+                   "Contents of an input, NAME=FILE with a .npy or ONNX .pb tensor; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("NAME=FILE");
   AddDimFlag(command, &flags->dims,
-             "Sizes of the random inputs, where no file says them, and so the plan of a package that has several: seq=100 or, one run after the "
+             "Sizes of the random inputs, where no file says them, and so the plan of a package that has several: "
+             "seq=100 or, one run after the "
              "other, seq=16,100 (default: those of all plans)");
   AddWhole(command, "--random-seed", &flags->random_seed, 0, std::numeric_limits<int64_t>::max(),
            "Seed of the inputs that no file is given for (default 0)");
   command->add_option("--output-dir", flags->output_dir, "Folder for the outputs, as NAME.npy")->type_name("DIR");
   command->add_flag("--check", flags->check, "Compare the outputs with the naive evaluation of the network");
   command
-      ->add_option("--compare", flags->comparisons, "Compare an output with a file, OUTPUT=FILE with a .npy or ONNX .pb tensor; may be repeated. The exit "
-                                                    "status is 0 only if all agree")
+      ->add_option(
+          "--compare", flags->comparisons,
+          "Compare an output with a file, OUTPUT=FILE with a .npy or ONNX .pb tensor; may be repeated. The exit "
+          "status is 0 only if all agree")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("OUTPUT=FILE");
   AddNumber(command, "--tolerance", &flags->tolerance, 0,
-            "What --compare allows: an error of so much of the larger of the element and the output's root mean square (default 0.001, 0.01 for "
+            "What --compare allows: an error of so much of the larger of the element and the output's root mean square "
+            "(default 0.001, 0.01 for "
             "float16); integers must be equal");
   AddBenchFlags(command, flags.get());
   command->add_flag("--json", flags->json, "One JSON document instead of text");

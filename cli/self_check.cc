@@ -88,7 +88,8 @@ class SelfCheck::Impl {
       const absl::Status status = Check();
       answered = answered || status.ok();
       if (!status.ok() && (answered || !std::exchange(logged, true)))
-        LogEvent(LogLevel::kError, answered ? "self_check_failed" : "self_check_off", {{"why", std::string(status.message())}});
+        LogEvent(LogLevel::kError, answered ? "self_check_failed" : "self_check_off",
+                 {{"why", std::string(status.message())}});
       if (status.ok() || !answered) Notify(socket_path_, "WATCHDOG=1");
       lock.lock();
     } while (!changed_.wait_for(lock, every_, [this] { return stopping_; }));

@@ -1,5 +1,6 @@
-// A process that listens asks itself, through its own port, whether it serves, and tells systemd (sd_notify(3)): READY=1 at
-// the start, WATCHDOG=1 after each good answer where the unit has WatchdogSec. systemd restarts a process that is silent.
+// A process that listens asks itself, through its own port, whether it serves, and tells systemd (sd_notify(3)):
+// READY=1 at the start, WATCHDOG=1 after each good answer where the unit has WatchdogSec. systemd restarts a process
+// that is silent.
 #pragma once
 
 #include <memory>
@@ -13,8 +14,8 @@ namespace diapason {
 class SelfCheck {
  public:
   // `address`: where this process listens; `tls`: what it shows there. Until the first good answer, which
-  // never comes where the certificate is not for clients too, the log says so and systemd is told that all is well. Without a
-  // supervisor (NOTIFY_SOCKET is not set) it does nothing.
+  // never comes where the certificate is not for clients too, the log says so and systemd is told that all is well.
+  // Without a supervisor (NOTIFY_SOCKET is not set) it does nothing.
   SelfCheck(const std::string& address, const std::optional<TlsIdentity>& tls);
   // Tells that the process stops.
   ~SelfCheck();

@@ -46,7 +46,8 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
       return absl::InvalidArgumentError("--state is for the service's own tracker; with --tracker there is none");
     }
     if (flags.quotas.given()) {
-      return absl::InvalidArgumentError("quotas per token are for the service's own tracker; give them to the one of --tracker instead");
+      return absl::InvalidArgumentError(
+          "quotas per token are for the service's own tracker; give them to the one of --tracker instead");
     }
   }
   flags.quotas.ApplyTo(options.own_tracker);
@@ -110,7 +111,8 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
       ->group(kQuotaGroup);
   AddWhole(command, "--max-models", &flags->max_models, 1, 1000000,
            "Models that are kept; those used longest ago go when no unfinished job has them (default 1000)");
-  AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0, "GiB of models that are kept, likewise (default 64)");
+  AddNumber(command, "--max-models-gib", &flags->max_models_gib, 0,
+            "GiB of models that are kept, likewise (default 64)");
   AddImportFlags(command, &flags->import);
   AddLaunchFlags(command, &flags->launch);
   AddQuotaFlags(command, &flags->quotas);

@@ -11,10 +11,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "api/version.h"
 #include "base/check.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
-#include "api/version.h"
 #include "worker/tls_watch.h"
 #include "worker/tokens.h"
 
@@ -90,7 +90,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetrics(const ServiceFlags& 
   }
   auto with_program = [collect = std::move(collect), tls = flags.security.tls] {
     std::vector<Metric> metrics = collect();
-    metrics.push_back({"diapason_build_info", "The program; always 1", Metric::Type::kGauge, {{{{"version", kVersion}}, 1, {}}}});
+    metrics.push_back(
+        {"diapason_build_info", "The program; always 1", Metric::Type::kGauge, {{{{"version", kVersion}}, 1, {}}}});
     if (tls.given()) {
       metrics.push_back(Metric::Gauge("diapason_certificate_expiry_timestamp_seconds",
                                       "When the certificate in use expires, in Unix time", ExpiryInUse(tls)));
@@ -116,8 +117,9 @@ void AddQuotaFlags(CLI::App* command, QuotaFlags* flags) {
   AddWhole(command, "--max-pending-per-token", &flags->pending, 1, 1 << 30,
            absl::StrCat("Measurements that wait, run or were not fetched (default ", all.max_pending_per_token, ")"))
       ->group(kQuotaGroup);
-  AddWhole(command, "--max-stored-mib-per-token", &flags->stored_mib, 1, static_cast<int64_t>(all.max_stored_bytes >> 20),
-           absl::StrCat("MiB of these measurements and their results (default ", all.max_stored_bytes_per_token >> 20, ")"))
+  AddWhole(
+      command, "--max-stored-mib-per-token", &flags->stored_mib, 1, static_cast<int64_t>(all.max_stored_bytes >> 20),
+      absl::StrCat("MiB of these measurements and their results (default ", all.max_stored_bytes_per_token >> 20, ")"))
       ->group(kQuotaGroup);
 }
 
@@ -126,12 +128,15 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
   auto file = [&](const std::string& name, std::string* value, const std::string& help) {
     command->add_option(name, *value, help)->type_name("FILE")->group(group);
   };
-  file("--tls-cert", &flags->tls.cert, "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too; all are read again when they change");
+  file("--tls-cert", &flags->tls.cert,
+       "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too; all are read again when "
+       "they change");
   file("--tls-key", &flags->tls.key, "Its private key");
   file("--tls-ca", &flags->tls.ca, "Certificate of the authority that vouches for peers");
   if (ends != Ends::kListens) file("--token-file", &flags->token_file, "File with the token to show");
   if (ends != Ends::kDials)
-    file("--tokens", &flags->tokens, "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
+    file("--tokens", &flags->tokens,
+         "File with the tokens to accept: lines ROLE TOKEN NAME; read again when it changes");
   command
       ->add_flag("--tls-allow-no-role", flags->allow_no_role,
                  "Accept certificates without a role (urn:diapason:role:...), until all of the fleet are replaced")
@@ -146,7 +151,8 @@ void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
   command
       ->add_option_function<std::string>(
           "--sandbox", [mode](const std::string& text) { *mode = ParseSandboxMode(text); },
-          "Builders and runners without network, and with files that they can only read, by bubblewrap: on, off, or auto "
+          "Builders and runners without network, and with files that they can only read, by bubblewrap: on, off, or "
+          "auto "
           "(default: where this host allows it)")
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -159,9 +165,10 @@ void AddSandboxFlag(CLI::App* command, std::optional<SandboxMode>* mode) {
 
 void AddKeepEnvironmentFlag(CLI::App* command, std::vector<std::string>* names) {
   command
-      ->add_option("--keep-env", *names,
-                   "Environment variable that builders and runners get besides those that compilers and drivers need; may be "
-                   "given several times")
+      ->add_option(
+          "--keep-env", *names,
+          "Environment variable that builders and runners get besides those that compilers and drivers need; may be "
+          "given several times")
       ->allow_extra_args(false)
       ->type_name("NAME")
       ->group("Security");

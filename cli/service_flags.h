@@ -61,8 +61,9 @@ void StartLog(const ServiceFlags& flags);
 
 // "HOST:PORT", the host in brackets when it is an IPv6 address. InvalidArgument names the flag, the text and the form.
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
-// What to show at `address`, which `flag` gives and which is checked. Plain text leaves this host only when that is said
-// aloud: PermissionDenied names the flag and the mends. Other errors: of certificates and tokens (worker/security.h).
+// What to show at `address`, which `flag` gives and which is checked. Plain text leaves this host only when that is
+// said aloud: PermissionDenied names the flag and the mends. Other errors: of certificates and tokens
+// (worker/security.h).
 absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
                                                                   const SecurityFlags& flags);
 // The same for who listens.

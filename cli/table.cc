@@ -97,8 +97,6 @@ std::string Bytes(int64_t bytes) {
   return absl::StrFormat("%.1f %s", value, units[unit]);
 }
 
-std::string Count(int64_t n, const std::string& singular) {
-  return absl::StrCat(n, " ", singular, n == 1 ? "" : "s");
-}
+std::string Count(int64_t n, const std::string& singular) { return absl::StrCat(n, " ", singular, n == 1 ? "" : "s"); }
 
 }  // namespace diapason

@@ -17,8 +17,8 @@ class TextTable {
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
   // REQUIRES: as many cells as columns.
   void AddRow(std::vector<std::string> cells);
-  // One line a row, title first, each ending in a newline and none wider than `width` (0: as wide as needed): cells of the
-  // widest column that is not right-aligned are cut with "…".
+  // One line a row, title first, each ending in a newline and none wider than `width` (0: as wide as needed): cells of
+  // the widest column that is not right-aligned are cut with "…".
   std::string ToString(int width = 0) const;
 
  private:

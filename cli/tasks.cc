@@ -30,7 +30,8 @@ Json InputsJson(const std::vector<api::ModelInput>& inputs) {
   Json list = Json::array();
   for (const api::ModelInput& input : inputs) {
     Json shape = Json::array();
-    for (size_t d = 0; d < input.symbols.size(); ++d) shape.push_back(input.symbols[d].empty() ? Json(input.shape[d]) : Json(input.symbols[d]));
+    for (size_t d = 0; d < input.symbols.size(); ++d)
+      shape.push_back(input.symbols[d].empty() ? Json(input.shape[d]) : Json(input.symbols[d]));
     list.push_back({{"name", input.name}, {"dtype", input.dtype}, {"shape", shape}});
   }
   return list;
@@ -52,11 +53,16 @@ void PrintJson(std::ostream& out, const api::TaskList& list) {
   for (const api::PlanTasks& plan : list.plans) {
     Json padding = Json::object();
     for (const auto& [symbol, found] : plan.padding)
-      padding[symbol] = {{"harmless", found.harmless}, {"least", found.harmless ? Json(found.least) : Json(nullptr)}, {"why_not", found.why_not}};
-    all_plans.push_back({{"sizes", Json::object()}, {"tasks", plan.tasks}, {"gflop", plan.flops / 1e9}, {"padding", padding}});
+      padding[symbol] = {{"harmless", found.harmless},
+                         {"least", found.harmless ? Json(found.least) : Json(nullptr)},
+                         {"why_not", found.why_not}};
+    all_plans.push_back(
+        {{"sizes", Json::object()}, {"tasks", plan.tasks}, {"gflop", plan.flops / 1e9}, {"padding", padding}});
     for (const auto& [symbol, size] : plan.sizes) all_plans.back()["sizes"][symbol] = size;
   }
-  out << Json{{"target", list.target}, {"inputs", InputsJson(list.inputs)}, {"plans", all_plans}, {"tasks", tasks}}.dump(2) << "\n";
+  out << Json{{"target", list.target}, {"inputs", InputsJson(list.inputs)}, {"plans", all_plans}, {"tasks", tasks}}
+             .dump(2)
+      << "\n";
 }
 
 // "input ids: int64 batchxseq".
@@ -70,18 +76,21 @@ void PrintInputs(std::ostream& out, const std::vector<api::ModelInput>& inputs) 
 }
 
 void PrintPlan(std::ostream& out, const api::PlanTasks& plan) {
-  out << "plan " << SizesText(plan.sizes) << ": " << Count(plan.tasks, "task") << ", " << absl::StrFormat("%.3f", plan.flops / 1e9) << " GFLOP\n";
+  out << "plan " << SizesText(plan.sizes) << ": " << Count(plan.tasks, "task") << ", "
+      << absl::StrFormat("%.3f", plan.flops / 1e9) << " GFLOP\n";
   for (const auto& [symbol, padding] : plan.padding) {
     const int64_t size = plan.sizes.contains(symbol) ? plan.sizes.at(symbol) : 0;
     if (size == padding.least) continue;  // nothing lies between this size and the next smaller one
-    out << "  " << (padding.harmless ? absl::StrCat("inputs from ", symbol, "=", padding.least, " on are padded")
-                                     : absl::StrCat("inputs are not padded along ", symbol, ": ", padding.why_not))
+    out << "  "
+        << (padding.harmless ? absl::StrCat("inputs from ", symbol, "=", padding.least, " on are padded")
+                             : absl::StrCat("inputs are not padded along ", symbol, ": ", padding.why_not))
         << "\n";
   }
 }
 
 void PrintText(std::ostream& out, const api::TaskList& list) {
-  TextTable table({{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
+  TextTable table(
+      {{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
   double total = 0;
   int64_t kernels = 0, moving = 0, other = 0;
   for (const api::Task& task : list.tasks) {
@@ -89,13 +98,14 @@ void PrintText(std::ostream& out, const api::TaskList& list) {
     kernels += task.weight * task.kernels;
     if (task.moves_data) moving += task.weight * task.kernels;
     if (task.weight == 0) ++other;
-    table.AddRow({absl::StrCat(task.id), task.name, absl::StrCat(task.weight), absl::StrFormat("%.4f", task.flops / 1e9),
-                  absl::StrCat(task.sketches.size()), absl::StrCat(task.kernels, task.moves_data ? "*" : ""), task.workload});
+    table.AddRow({absl::StrCat(task.id), task.name, absl::StrCat(task.weight),
+                  absl::StrFormat("%.4f", task.flops / 1e9), absl::StrCat(task.sketches.size()),
+                  absl::StrCat(task.kernels, task.moves_data ? "*" : ""), task.workload});
   }
   PrintInputs(out, list.inputs);
-  out << table.ToString() << Count(static_cast<int64_t>(list.tasks.size()) - other, "task") << ", " << absl::StrFormat("%.3f", total / 1e9)
-      << " GFLOP and "
-      << Count(kernels, "kernel") << " in all with their weights\n";
+  out << table.ToString() << Count(static_cast<int64_t>(list.tasks.size()) - other, "task") << ", "
+      << absl::StrFormat("%.3f", total / 1e9) << " GFLOP and " << Count(kernels, "kernel")
+      << " in all with their weights\n";
   if (moving > 0) out << "* " << Count(moving, "kernel") << (moving == 1 ? " only moves" : " only move") << " data\n";
   if (other > 0)
     out << Count(other, "task") << " of weight 0 " << (other == 1 ? "is" : "are")
@@ -122,8 +132,10 @@ void AddTasks(CLI::App& app, CommandBody& chosen) {
   AddMaskFlag(command, &flags->mask);
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->footer(
-      "The inputs are shown with their symbolic dimensions, to which --dim gives sizes; with several sizes, the tasks of all plans are shown, each "
-      "once, and for each plan whether smaller inputs may be padded to its sizes. A symbolic first dimension without sizes is 1. Kernels are those of the schedule that is used without any record.");
+      "The inputs are shown with their symbolic dimensions, to which --dim gives sizes; with several sizes, the tasks "
+      "of all plans are shown, each "
+      "once, and for each plan whether smaller inputs may be padded to its sizes. A symbolic first dimension without "
+      "sizes is 1. Kernels are those of the schedule that is used without any record.");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunTasks(*flags, session); }; });
 }
 

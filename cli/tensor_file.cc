@@ -16,7 +16,8 @@ absl::StatusOr<Array> ReadTensorFile(const std::string& path) {
   if (path.ends_with(".pb")) return ReadOnnxTensor(path);
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return absl::NotFoundError(absl::StrCat(path, " cannot be read (", std::strerror(errno), "); name a .npy or .pb file"));
+    return absl::NotFoundError(
+        absl::StrCat(path, " cannot be read (", std::strerror(errno), "); name a .npy or .pb file"));
   }
   std::ostringstream bytes;
   bytes << file.rdbuf();

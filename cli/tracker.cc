@@ -77,9 +77,10 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
             "Seconds after which a measurement that nobody renews runs elsewhere (default 15)");
   AddNumber(command, "--queue-expiry", &flags->queue_expiry, 0,
             "Seconds after which a tuner that is silent is forgotten (default 60)");
-  AddNumber(command, "--exclude-drift", &flags->exclude_drift, 1,
-            "Measure nothing on a device whose reference kernel takes so many times as long as its peers', or they as its "
-            "(default: `fleet status` tells of it)");
+  AddNumber(
+      command, "--exclude-drift", &flags->exclude_drift, 1,
+      "Measure nothing on a device whose reference kernel takes so many times as long as its peers', or they as its "
+      "(default: `fleet status` tells of it)");
   AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
            "Measurements that a tuner may have waiting (default 4096)");
   AddQuotaFlags(command, &flags->quotas);

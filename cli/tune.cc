@@ -69,7 +69,8 @@ ProgressSnapshot SnapshotOf(const TuneReport& report, const TuneSpec& spec) {
 // Shows the run.
 class TuneListener : public ProgressListener {
  public:
-  TuneListener(const TuneSpec& spec, const Partition& partition, ProgressView& view, SpreadMeter& spread, Session& session)
+  TuneListener(const TuneSpec& spec, const Partition& partition, ProgressView& view, SpreadMeter& spread,
+               Session& session)
       : spec_(spec), partition_(partition), view_(view), spread_(spread), session_(session) {}
 
   void OnRound(int task, int, const TuneReport& report) override {
@@ -149,7 +150,8 @@ nlohmann::ordered_json BoundariesJson(const TuneReport& report, const TuneWork& 
       ways.push_back({{"name", work.boundaries[b].ways[w].name}, {"tasks", ids}});
     }
     const int best = work.tried[b][report.ways[b]];
-    boundaries.push_back({{"name", work.boundaries[b].name}, {"ways", ways}, {"best", work.boundaries[b].ways[best].name}});
+    boundaries.push_back(
+        {{"name", work.boundaries[b].name}, {"ways", ways}, {"best", work.boundaries[b].ways[best].name}});
   }
   return boundaries;
 }
@@ -159,48 +161,48 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
   const Partition& partition = work.partition;
   nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
   for (const TaskReport& task : report.tasks) {
-    tasks.push_back({{"id", task.id + 1},
-                     {"name", task.name},
-                     {"weight", task.weight},
-                     {"trials", task.trials},
-                     {"failed", task.failed},
-                     {"best_us", Number(task.best_us)},
-                     {"gflops", Number(task.gflops)},
-                     {"default_us", Number(task.default_us)},
-                     {"verified", task.verified},
-                     {"record", task.best_record},
-                     {"sketch", task.sketch},
-                     {"winner", task.best_us.has_value()
-                                    ? nlohmann::ordered_json{{"view", task.view}, {"sketch", task.sketch}}
-                                    : nlohmann::ordered_json(nullptr)},
-                     {"workload", partition.tasks[task.id].workload_key}});
+    tasks.push_back(
+        {{"id", task.id + 1},
+         {"name", task.name},
+         {"weight", task.weight},
+         {"trials", task.trials},
+         {"failed", task.failed},
+         {"best_us", Number(task.best_us)},
+         {"gflops", Number(task.gflops)},
+         {"default_us", Number(task.default_us)},
+         {"verified", task.verified},
+         {"record", task.best_record},
+         {"sketch", task.sketch},
+         {"winner", task.best_us.has_value() ? nlohmann::ordered_json{{"view", task.view}, {"sketch", task.sketch}}
+                                             : nlohmann::ordered_json(nullptr)},
+         {"workload", partition.tasks[task.id].workload_key}});
   }
   for (const auto& [kind, count] : report.errors) errors[kind] = count;
   const StageReport& s = report.stages;
   nlohmann::ordered_json json{{"trials", report.trials},
-                                {"measured", report.measured},
-                                {"failed", report.failed},
-                                {"seconds", report.seconds},
-                                {"trials_per_s", report.trials_per_s},
-                                {"tasks_us", Number(report.tasks_us)},
-                                {"estimated_us", Number(report.estimated_us)},
-                                {"estimated_default_us", Number(report.estimated_default_us)},
-                                {"tasks", tasks},
-                                {"boundaries", BoundariesJson(report, work)},
-                                {"stages",
-                                 {{"search_s", s.search_s},
-                                  {"build_s", s.build_s},
-                                  {"run_s", s.run_s},
-                                  {"train_s", s.train_s},
-                                  {"candidates", s.candidates},
-                                  {"candidates_per_s", s.candidates_per_s},
-                                  {"rounds", s.rounds},
-                                  {"trainings", s.trainings},
-                                  {"verifications", s.verifications},
-                                  {"confirmations", s.confirmations},
-                                  {"workers", WorkersJson(client)}}},
-                                {"errors", errors},
-                                {"stopped", report.stopped}};
+                              {"measured", report.measured},
+                              {"failed", report.failed},
+                              {"seconds", report.seconds},
+                              {"trials_per_s", report.trials_per_s},
+                              {"tasks_us", Number(report.tasks_us)},
+                              {"estimated_us", Number(report.estimated_us)},
+                              {"estimated_default_us", Number(report.estimated_default_us)},
+                              {"tasks", tasks},
+                              {"boundaries", BoundariesJson(report, work)},
+                              {"stages",
+                               {{"search_s", s.search_s},
+                                {"build_s", s.build_s},
+                                {"run_s", s.run_s},
+                                {"train_s", s.train_s},
+                                {"candidates", s.candidates},
+                                {"candidates_per_s", s.candidates_per_s},
+                                {"rounds", s.rounds},
+                                {"trainings", s.trainings},
+                                {"verifications", s.verifications},
+                                {"confirmations", s.confirmations},
+                                {"workers", WorkersJson(client)}}},
+                              {"errors", errors},
+                              {"stopped", report.stopped}};
   for (const PlanCheck& check : checks) {
     nlohmann::ordered_json one = CheckJson(api::CheckOf(check.report, check.sizes));
     if (check.sizes.empty()) {
@@ -213,15 +215,16 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
   out << json.dump(2) << "\n";
 }
 
-// "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell kernels
-// of ours apart, names of sketches the libraries.
+// "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell
+// kernels of ours apart, names of sketches the libraries.
 std::string WinnersText(const TuneReport& report) {
   std::map<std::string, int> count;
   for (const TaskReport& task : report.tasks)
     if (task.best_us.has_value()) ++count[task.view == "library" ? task.sketch : task.view];
   std::vector<std::pair<std::string, int>> sorted(count.begin(), count.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  return absl::StrJoin(sorted, ", ", [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, " ", one.second); });
+  return absl::StrJoin(sorted, ", ",
+                       [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, " ", one.second); });
 }
 
 // "cut in the usual way at 6 of 8 places, else: layer1.0.add: add apart, ...".
@@ -229,8 +232,8 @@ std::string CutText(const TuneReport& report, const TuneWork& work) {
   const std::vector<WonBoundary> won = OtherWaysThatWon(work, report);
   const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "place");
   if (won.empty()) return absl::StrCat("cut in the usual way at all of ", boundaries);
-  return absl::StrCat("cut in the usual way at ", work.boundaries.size() - won.size(), " of ", boundaries, ", else: ",
-                      absl::StrJoin(won, ", ", [](std::string* out, const WonBoundary& one) {
+  return absl::StrCat("cut in the usual way at ", work.boundaries.size() - won.size(), " of ", boundaries,
+                      ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const WonBoundary& one) {
                         absl::StrAppend(out, one.boundary, ": ", one.way);
                       }));
 }
@@ -253,8 +256,10 @@ std::string LatencyText(const TuneReport& report) {
   if (!report.estimated_us.has_value()) {
     const auto counts = [](const TaskReport& task) { return task.weight > 0; };
     const auto all = std::count_if(report.tasks.begin(), report.tasks.end(), counts);
-    const auto timed = std::count_if(report.tasks.begin(), report.tasks.end(), [&](const TaskReport& task) { return counts(task) && task.best_us; });
-    return absl::StrCat("estimated latency ", Duration(report.expected_us * 1e-6), " (", timed, " of ", all, " tasks timed)");
+    const auto timed = std::count_if(report.tasks.begin(), report.tasks.end(),
+                                     [&](const TaskReport& task) { return counts(task) && task.best_us; });
+    return absl::StrCat("estimated latency ", Duration(report.expected_us * 1e-6), " (", timed, " of ", all,
+                        " tasks timed)");
   }
   std::string text = absl::StrCat("estimated latency ", Duration(*report.estimated_us * 1e-6));
   if (report.estimated_us != report.tasks_us)
@@ -266,7 +271,8 @@ std::string LatencyText(const TuneReport& report) {
 void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work, const TuneSpec& spec,
                const std::vector<PlanCheck>& checks) {
   PrintTasks(out, report, spec);
-  if (const std::string winners = WinnersText(report); !winners.empty()) out << "alternatives that won: " << winners << "\n";
+  if (const std::string winners = WinnersText(report); !winners.empty())
+    out << "alternatives that won: " << winners << "\n";
   if (!work.boundaries.empty()) out << CutText(report, work) << "\n";
   double corrected = 1;  // of estimates, by what was measured just now
   if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
@@ -276,7 +282,8 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   } else {
     out << LatencyText(report);
   }
-  if (report.expected_default_us > 0) out << ", with default schedules " << Duration(report.expected_default_us * corrected * 1e-6);
+  if (report.expected_default_us > 0)
+    out << ", with default schedules " << Duration(report.expected_default_us * corrected * 1e-6);
   out << "\n"
       << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
@@ -341,7 +348,8 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> StartPool(const TuneFlags& flags, st
   if (!flags.launch.given()) return nullptr;
   ASSIGN_OR_RETURN(auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   StartLog({});
-  return StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, OwnerOfFile(flags.history), std::move(used_up));
+  return StartWorkers(flags.launch, flags.tracker, flags.tracker, credentials, OwnerOfFile(flags.history),
+                      std::move(used_up));
 }
 
 absl::Status RunTune(const TuneFlags& flags, Session& session) {
@@ -374,14 +382,17 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   };
   std::ostream& shown_on = flags.json ? session.err : session.out;
   const bool live = flags.json ? session.environment.err_is_terminal : session.environment.out_is_terminal;
-  ProgressView view(shown_on, {absl::StrCat(flags.model.model, " for ", job.spec.target, device), live, session.environment.colour,
-                               session.environment.terminal_size});
+  ProgressView view(shown_on, {absl::StrCat(flags.model.model, " for ", job.spec.target, device), live,
+                               session.environment.colour, session.environment.terminal_size});
   SpreadMeter spread;
-  job.listen = [&](const TuneWork& work) { return std::make_unique<TuneListener>(job.spec, work.partition, view, spread, session); };
+  job.listen = [&](const TuneWork& work) {
+    return std::make_unique<TuneListener>(job.spec, work.partition, view, spread, session);
+  };
   job.warn = [&](const std::string& sentence) { Warn(session, sentence); };
 
   const auto no_worker_left = [&] {
-    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
+    return NoWorkerLeft(flags.launch,
+                        absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
   };
   const absl::StatusOr<api::Tuned> tuned = api::RunTuneJob(job);
   if (!tuned.ok() && used_up) return no_worker_left();
@@ -406,11 +417,14 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
 void AddTune(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("tune", "Search fast schedules for a network and store them in a history");
   command->footer(
-      "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring device and compared with the "
-      "naive evaluation, on several inputs and many times. Records that make it wrong are found, marked in the history and replaced by the next "
+      "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring device "
+      "and compared with the "
+      "naive evaluation, on several inputs and many times. Records that make it wrong are found, marked in the history "
+      "and replaced by the next "
       "best; the exit status is 0 only if the network is right at last. "
       "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once. With "
-      "-libs=cudnn,cublas in the target, calls of these libraries compete with generated kernels; one that is not on this "
+      "-libs=cudnn,cublas in the target, calls of these libraries compete with generated kernels; one that is not on "
+      "this "
       "machine is left out with a warning.");
   auto flags = std::make_shared<TuneFlags>();
   AddTuneFlags(command, flags.get());
@@ -418,16 +432,19 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   command->add_option("--history", flags->history, "History to add to; made when there is none")
       ->required()
       ->type_name("FILE");
-  command->add_option("--without", flags->without,
-                      "Algorithms to leave out of the search, of attention (its two products on tensor cores), gemm, rows, strassen and winograd, as in "
-                      "strassen,winograd; records that a history has of them count as before")
+  command
+      ->add_option("--without", flags->without,
+                   "Algorithms to leave out of the search, of attention (its two products on tensor cores), gemm, "
+                   "rows, strassen and winograd, as in "
+                   "strassen,winograd; records that a history has of them count as before")
       ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
       ->type_name("HOST:PORT")
       ->group("Measuring on a fleet");
-  AddNumber(command, "--wait", &flags->wait, 0,
-            "Seconds to wait for the tracker, 60 at most, and for a device of the fleet (default 60, with --launch 3600)")
+  AddNumber(
+      command, "--wait", &flags->wait, 0,
+      "Seconds to wait for the tracker, 60 at most, and for a device of the fleet (default 60, with --launch 3600)")
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);
   AddSecurityFlags(command, &flags->security);

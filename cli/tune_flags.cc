@@ -35,9 +35,10 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
            "Trials of a task between choices (default 64)");
   command->add_flag("--deterministic", flags->deterministic,
                     "One round after the other: the same proposals for the same seed and measurements; slower");
-  command->add_flag("--no-check", flags->no_check,
-                    "Do not compare the assembled network with the naive evaluation at the end, which takes seconds to minutes after "
-                    "--seconds are over");
+  command->add_flag(
+      "--no-check", flags->no_check,
+      "Do not compare the assembled network with the naive evaluation at the end, which takes seconds to minutes after "
+      "--seconds are over");
   command->add_flag("--cold-start", flags->cold_start,
                     "Begin each task without what similar ones of the network and the history found best");
 }
@@ -45,7 +46,8 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
   AddWhole(command, "--repeat", &flags->repeat, 1, 1000, "Samples of a trial (default 3)");
   AddWhole(command, "--number", &flags->number, 1, 1'000'000, "Launches of a sample, at least (default 1)");
-  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0, "Length of a sample in ms, at least (default 20; 100 with --no-race)");
+  AddNumber(command, "--min-repeat-ms", &flags->min_repeat_ms, 0,
+            "Length of a sample in ms, at least (default 20; 100 with --no-race)");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a candidate (default 30)");
   AddNumber(command, "--run-timeout", &flags->run_timeout, 0, "Seconds to measure a candidate (default 10)");
   command->add_flag("--no-race", flags->no_race, "Measure slow candidates as long as fast ones");
@@ -63,7 +65,8 @@ void AddDevices(CLI::App* command, TuneFlags* flags) {
       ->group(kFleet);
   command
       ->add_option("--weight", flags->weights,
-                   "Share among those of one priority (default 1); or, as SYMBOL=SIZE:WEIGHT (seq=128:5), how much a size of --dim counts, for which "
+                   "Share among those of one priority (default 1); or, as SYMBOL=SIZE:WEIGHT (seq=128:5), how much a "
+                   "size of --dim counts, for which "
                    "trials are spent accordingly; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -87,8 +90,8 @@ namespace {
 absl::Status TakeWeight(const std::string& text, TuneSpec& spec) {
   if (text.find('=') != std::string::npos) return AddDimWeight(text, spec.dims);
   if (absl::SimpleAtod(text, &spec.weight) && std::isfinite(spec.weight) && spec.weight > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--weight ", text, " is not understood; give a number above 0, or SYMBOL=SIZE:WEIGHT, for example seq=128:5"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--weight ", text, " is not understood; give a number above 0, or SYMBOL=SIZE:WEIGHT, for example seq=128:5"));
 }
 
 }  // namespace

@@ -44,8 +44,8 @@ double SpreadMeter::Typical() const {
 }
 
 std::string BuildCommand(const TuneFlags& flags) {
-  return absl::StrCat("diapason build ", ModelArguments(flags.model), " --target ", ShellQuoted(flags.target), " --history ",
-                      ShellQuoted(flags.history), " --out package");
+  return absl::StrCat("diapason build ", ModelArguments(flags.model), " --target ", ShellQuoted(flags.target),
+                      " --history ", ShellQuoted(flags.history), " --out package");
 }
 
 std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& spec, double spread) {
@@ -58,14 +58,19 @@ std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& sp
     if (!task.best_us.has_value() && task.trials > 0) ++failing;
   }
   if (const int64_t untimed = tasks - timed - failing; untimed > 0)
-    doubts.push_back(absl::StrCat(untimed, " of ", Count(tasks, "task"), untimed == 1 ? " was" : " were", " not timed, and a build uses ",
-                                  untimed == 1 ? "its default schedule" : "their default schedules", ": ", HowToTimeAll(report, spec, tasks, timed)));
+    doubts.push_back(absl::StrCat(untimed, " of ", Count(tasks, "task"), untimed == 1 ? " was" : " were",
+                                  " not timed, and a build uses ",
+                                  untimed == 1 ? "its default schedule" : "their default schedules", ": ",
+                                  HowToTimeAll(report, spec, tasks, timed)));
   if (failing > 0)
-    doubts.push_back(absl::StrCat("all trials of ", failing, " of ", Count(tasks, "task"), " failed; `diapason history info` counts the errors"));
+    doubts.push_back(absl::StrCat("all trials of ", failing, " of ", Count(tasks, "task"),
+                                  " failed; `diapason history info` counts the errors"));
   if (spread > kBusySpread)
-    doubts.push_back(absl::StrFormat("the machine was busy: the timings of a typical trial spread by %.0f%%; end other programs and tune again, or measure "
-                                     "longer with --min-repeat-ms",
-                                     100 * spread));
+    doubts.push_back(
+        absl::StrFormat("the machine was busy: the timings of a typical trial spread by %.0f%%; end other programs and "
+                        "tune again, or measure "
+                        "longer with --min-repeat-ms",
+                        100 * spread));
   return doubts;
 }
 

@@ -39,8 +39,10 @@ std::optional<std::string> WhyUnfit(const std::vector<const FleetStatus::Device*
   const FleetStatus::Device& one = *fitting.front();
   const std::string which = absl::StrCat(one.name, " of worker ", one.worker);
   const std::string see = "; see `diapason fleet status`";
-  if (one.state != "ready") return absl::StrCat(which, " is ", one.state, one.why.empty() ? "" : absl::StrCat(" (", one.why, ")"), see);
-  return absl::StrCat(which, " is excluded, since its reference kernel takes ", Digits(one.drift), " times as long as its peers'", see);
+  if (one.state != "ready")
+    return absl::StrCat(which, " is ", one.state, one.why.empty() ? "" : absl::StrCat(" (", one.why, ")"), see);
+  return absl::StrCat(which, " is excluded, since its reference kernel takes ", Digits(one.drift),
+                      " times as long as its peers'", see);
 }
 
 std::optional<std::string> WhyNoDevice(const WaitingJob& job, const FleetStatus& fleet) {
@@ -54,12 +56,14 @@ std::optional<std::string> WhyNoDevice(const WaitingJob& job, const FleetStatus&
   if (of_model.empty()) {
     std::set<std::string> models;
     for (const FleetStatus::Device* device : of_kind) models.insert(absl::StrCat("'", device->model, "'"));
-    return absl::StrCat("no ", kind, " device '", job.device, "' is registered, which --device asks for; there is ", absl::StrJoin(models, ", "));
+    return absl::StrCat("no ", kind, " device '", job.device, "' is registered, which --device asks for; there is ",
+                        absl::StrJoin(models, ", "));
   }
   for (const FleetStatus::Device* device : of_model)
     if (Carries(*device, job.labels)) fitting.push_back(device);
   if (fitting.empty())
-    return absl::StrCat("no ", kind, " device of a worker with the labels ", LabelsText(job.labels), " is registered; ", StartOne(job, kind));
+    return absl::StrCat("no ", kind, " device of a worker with the labels ", LabelsText(job.labels), " is registered; ",
+                        StartOne(job, kind));
   return WhyUnfit(fitting);
 }
 
@@ -67,8 +71,8 @@ std::optional<std::string> WhyNoDevice(const WaitingJob& job, const FleetStatus&
 
 std::optional<std::string> WhyWaiting(const WaitingJob& job, const std::optional<FleetStatus>& fleet) {
   if (job.queued && job.running_jobs > 0)
-    return absl::StrCat("the job waits for its turn behind ", Count(job.running_jobs, "job"), job.running_jobs == 1 ? " that runs" : " that run",
-                        "; `diapason jobs list` shows them");
+    return absl::StrCat("the job waits for its turn behind ", Count(job.running_jobs, "job"),
+                        job.running_jobs == 1 ? " that runs" : " that run", "; `diapason jobs list` shows them");
   return fleet.has_value() ? WhyNoDevice(job, *fleet) : std::nullopt;
 }
 

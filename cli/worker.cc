@@ -90,14 +90,16 @@ void AddLimitFlags(CLI::App* command, WorkerFlags* flags) {
   AddWhole(command, "--max-nodes", &flags->max_nodes, 1, 1 << 20, "Nodes of a program's expressions (default 1048576)")
       ->group(group);
   AddWhole(command, "--max-steps", &flags->max_steps, 0, 1 << 20, "Steps of a schedule (default 1024)")->group(group);
-  AddWhole(command, "--max-iterations", &flags->max_iterations, 1, kMost, "Iterations of a stage's loops (default 10^15)")
+  AddWhole(command, "--max-iterations", &flags->max_iterations, 1, kMost,
+           "Iterations of a stage's loops (default 10^15)")
       ->group(group);
   AddNumber(command, "--max-tensor-gib", &flags->max_tensor_gib, 0,
             "GiB of a program's tensors, and of the buffers of its kernels (default 64)")
       ->group(group);
-  AddNumber(command, "--max-process-gib", &flags->max_process_gib, 0,
-            "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
-            "there is, are left out (default: half of the host's, 4 at least)")
+  AddNumber(
+      command, "--max-process-gib", &flags->max_process_gib, 0,
+      "GiB of memory that a builder, a compiler or a runner may ask for; runners of cuda, which ask for more than "
+      "there is, are left out (default: half of the host's, 4 at least)")
       ->group(group);
 }
 

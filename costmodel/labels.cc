@@ -90,12 +90,10 @@ TrainingMatrix MakeTrainingMatrix(const std::vector<const Sample*>& samples, con
 
 double ScoreOf(double output, double margin, Label label) {
   switch (label) {
-    case Label::kResidual:
-      return output + margin;
+    case Label::kResidual: return output + margin;
     case Label::kThroughput:
       return std::log(std::max(output, 1e-3)) + 1e-3 * std::min(output, 1e-3);  // below: still ordered
-    case Label::kRank:
-      return output;
+    case Label::kRank: return output;
   }
   return output;
 }

@@ -21,11 +21,12 @@ absl::StatusOr<int64_t> Bytes(Database& db) {
 // Runs that have no end stay: another process may be about to store their records.
 absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
-  ASSIGN_OR_RETURN(Statement records,
-                   db.Prepare("DELETE FROM records WHERE id NOT IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER "
-                              "(PARTITION BY workload_key, target, device_model "
-                              "ORDER BY verified <> 'ok', raced_out, median, id) AS place FROM records "
-                              "WHERE median IS NOT NULL AND verified NOT IN ('failed', 'wrong_in_network')) WHERE place <= ?1)"));
+  ASSIGN_OR_RETURN(
+      Statement records,
+      db.Prepare("DELETE FROM records WHERE id NOT IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER "
+                 "(PARTITION BY workload_key, target, device_model "
+                 "ORDER BY verified <> 'ok', raced_out, median, id) AS place FROM records "
+                 "WHERE median IS NOT NULL AND verified NOT IN ('failed', 'wrong_in_network')) WHERE place <= ?1)"));
   records.BindInt(1, keep);
   RETURN_IF_ERROR(records.Run());
   report.dropped = sqlite3_changes64(db.handle());

@@ -270,8 +270,8 @@ absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>
   timing->raced_out = false;
   absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
   if (!valid.ok())
-    return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path, "' cannot get these samples: ",
-                                                   std::string(valid.message())));
+    return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,
+                                                   "' cannot get these samples: ", std::string(valid.message())));
   ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare(kUpdateTiming));
   RETURN_IF_ERROR(UpdateTiming(update, record));
   RETURN_IF_ERROR(transaction.Commit());
@@ -281,14 +281,16 @@ absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>
 absl::Status History::SetLatency(const NetworkLatency& latency) {
   for (double seconds : {latency.measured, latency.tasks}) {
     if (!std::isfinite(seconds) || seconds <= 0)
-      return absl::InvalidArgumentError(absl::StrCat("the latency of network '", latency.network, "' cannot be stored in history '",
-                                                     impl_->path, "': ", seconds, " s is no positive time"));
+      return absl::InvalidArgumentError(absl::StrCat("the latency of network '", latency.network,
+                                                     "' cannot be stored in history '", impl_->path, "': ", seconds,
+                                                     " s is no positive time"));
   }
   absl::MutexLock lock(&impl_->mu);
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(Statement upsert,
-                   impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, "
-                                      "measured_at) VALUES(?, ?, ?, ?, ?, ?)"));
+  ASSIGN_OR_RETURN(
+      Statement upsert,
+      impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, "
+                         "measured_at) VALUES(?, ?, ?, ?, ?, ?)"));
   upsert.BindText(1, CleanUtf8(latency.network));
   upsert.BindText(2, CleanUtf8(latency.target));
   upsert.BindText(3, CleanUtf8(latency.device_model));

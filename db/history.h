@@ -94,13 +94,14 @@ struct NetworkTask {
   double weight = 1;
 };
 
-// What a network took from end to end on a device, beside what its tasks' times made of it: how far estimates of it are off.
+// What a network took from end to end on a device, beside what its tasks' times made of it: how far estimates of it are
+// off.
 struct NetworkLatency {
-  std::string network = {};       // as NetworkTask::network
-  std::string target = {};        // as TuningRecord::target
+  std::string network = {};  // as NetworkTask::network
+  std::string target = {};   // as TuningRecord::target
   std::string device_model = {};
   double measured = 0, tasks = 0;  // seconds: measured from end to end; the sum of the tasks' times with their counts
-  int64_t measured_at = 0;  // Unix nanoseconds; 0: SetLatency takes the clock's
+  int64_t measured_at = 0;         // Unix nanoseconds; 0: SetLatency takes the clock's
   bool operator==(const NetworkLatency&) const = default;
 };
 
@@ -224,17 +225,18 @@ class History {
 
   // NotFound for an unknown id. `max_error` of NaN is stored as infinity.
   absl::Status SetVerified(int64_t id, bool ok, double max_error, const std::string& text);
-  // The record is right alone and wrong in an assembled network; `text` is the evidence: the network, the output, the largest error
+  // The record is right alone and wrong in an assembled network; `text` is the evidence: the network, the output, the
+  // largest error
   // (`max_error`, absolute), the tolerance and the seed of the inputs. NotFound as above.
   absl::Status MarkWrongInNetwork(int64_t id, double max_error, const std::string& text);
 
-  // Adds samples of another measurement to those of a record, all of its launches; its time is then the median of all, and it is
-  // no longer one that was stopped early. NotFound for an unknown id; FailedPrecondition for a record of a failure; InvalidArgument for
-  // samples that are no positive numbers, or none.
+  // Adds samples of another measurement to those of a record, all of its launches; its time is then the median of all,
+  // and it is no longer one that was stopped early. NotFound for an unknown id; FailedPrecondition for a record of a
+  // failure; InvalidArgument for samples that are no positive numbers, or none.
   absl::StatusOr<double> AddSamples(int64_t id, const std::vector<double>& samples);
 
-  // Keeps the latency of a network; one that is there for the same network, target and device is replaced. Not part of exports. InvalidArgument
-  // for a time that is no positive number.
+  // Keeps the latency of a network; one that is there for the same network, target and device is replaced. Not part of
+  // exports. InvalidArgument for a time that is no positive number.
   absl::Status SetLatency(const NetworkLatency& latency);
   absl::StatusOr<std::optional<NetworkLatency>> Latency(const std::string& network, const std::string& target,
                                                         const std::string& device_model);
@@ -260,9 +262,9 @@ class History {
   // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads
   // without a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
   absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});
-  // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none or when the
-  // line says that it is wrong in a network, and samples that were added to it since.
-  // `name` is what messages call the input. InvalidArgument names the line that is damaged; then nothing is imported.
+  // In one transaction. A record that is there already (by uuid) is left, and gains its verification when it had none
+  // or when the line says that it is wrong in a network, and samples that were added to it since. `name` is what
+  // messages call the input. InvalidArgument names the line that is damaged; then nothing is imported.
   absl::StatusOr<ImportReport> ImportJson(std::istream& in, const std::string& name, const ImportOptions& options = {});
 
   // Keeps the best `keep` of each workload, target and device, in the order of BestForBuild; failed measurements,

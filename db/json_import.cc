@@ -235,8 +235,10 @@ absl::StatusOr<Line> ParseLine(const std::string& text) {
 // Whether `longer` is the same record as `shorter` after History::AddSamples.
 bool Continues(const TuningRecord& longer, TuningRecord shorter) {
   const Timing *more = longer.timing(), *less = shorter.timing();
-  if (more == nullptr || less == nullptr || more->samples.size() <= less->samples.size() || more->raced_out) return false;
-  if (!std::equal(less->samples.begin(), less->samples.end(), more->samples.begin()) || more->number != less->number) return false;
+  if (more == nullptr || less == nullptr || more->samples.size() <= less->samples.size() || more->raced_out)
+    return false;
+  if (!std::equal(less->samples.begin(), less->samples.end(), more->samples.begin()) || more->number != less->number)
+    return false;
   shorter.outcome = longer.outcome;
   return RecordChecksum(shorter) == RecordChecksum(longer);
 }
@@ -308,7 +310,8 @@ class Importer {
     return id;
   }
 
-  // Of a record that differs from the one here: takes its samples if they go on from those here; false if it is the other way round.
+  // Of a record that differs from the one here: takes its samples if they go on from those here; false if it is the
+  // other way round.
   absl::StatusOr<bool> GainsSamples(int64_t id, const TuningRecord& record) {
     TuningRecord here;
     {
@@ -390,8 +393,8 @@ absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::st
     absl::Status status = line.ok() ? importer->Add(*line, report) : line.status();
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status)) return status;
-    const std::string problem =
-        absl::StrCat("line ", report.lines, " of '", name, "' is damaged (", OneLine(std::string(status.message())), ")");
+    const std::string problem = absl::StrCat("line ", report.lines, " of '", name, "' is damaged (",
+                                             OneLine(std::string(status.message())), ")");
     if (!options.skip_damaged || got == GotLine::kTooLong) {
       return absl::InvalidArgumentError(
           absl::StrCat(problem, "; nothing was imported: correct or remove the line, or give --skip-damaged"));

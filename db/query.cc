@@ -148,7 +148,8 @@ absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filt
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
   const std::string ranked = absl::StrCat(
       "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
-      "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN ('failed', 'wrong_in_network') "
+      "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN "
+      "('failed', 'wrong_in_network') "
       "AND ",
       kFilterConditions, ")");
   ASSIGN_OR_RETURN(Statement query,

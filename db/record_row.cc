@@ -230,7 +230,8 @@ absl::Status InsertRecord(Statement& insert, const TuningRecord& record) {
   return insert.Run();
 }
 
-const char* const kUpdateTiming = "UPDATE records SET median = ?, samples = ?, raced_out = ?, checksum = ? WHERE id = ?";
+const char* const kUpdateTiming =
+    "UPDATE records SET median = ?, samples = ?, raced_out = ?, checksum = ? WHERE id = ?";
 
 absl::Status UpdateTiming(Statement& update, const TuningRecord& record) {
   const Timing& timing = *record.timing();
@@ -294,14 +295,10 @@ uint64_t RecordChecksum(const TuningRecord& record) {
 
 const char* VerifiedName(Verified verified) {
   switch (verified) {
-    case Verified::kOk:
-      return "ok";
-    case Verified::kFailed:
-      return "failed";
-    case Verified::kWrongInNetwork:
-      return "wrong_in_network";
-    case Verified::kUnknown:
-      break;
+    case Verified::kOk: return "ok";
+    case Verified::kFailed: return "failed";
+    case Verified::kWrongInNetwork: return "wrong_in_network";
+    case Verified::kUnknown: break;
   }
   return "unknown";
 }

@@ -43,17 +43,20 @@ std::optional<std::vector<int32_t>> ToDecisions(const nlohmann::json& json) {
   if (!json.is_array()) return std::nullopt;
   std::vector<int32_t> decisions;
   for (const auto& number : json) {
-    const std::optional<int64_t> value = JsonInt(number, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
+    const std::optional<int64_t> value =
+        JsonInt(number, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max());
     if (!value) return std::nullopt;
     decisions.push_back(static_cast<int32_t>(*value));
   }
   return decisions;
 }
 
-nlohmann::json Parse(const std::string& text) { return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false); }
+nlohmann::json Parse(const std::string& text) {
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
 
-// {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large": []}: of a
-// sample the place of its sketch, and its decisions.
+// {"rounds": 3, "exhausted": false, "sketches": ["direct/a"], "samples": [[0, 4, 8]], "listed": ["direct/a"], "large":
+// []}: of a sample the place of its sketch, and its decisions.
 std::string MemoryText(const SearchMemory& memory) {
   std::vector<std::string> sketches;
   nlohmann::json samples = nlohmann::json::array();
@@ -122,8 +125,8 @@ absl::Status RoundStore::Prepare() {
   ASSIGN_OR_RETURN(const int64_t id, db_->QueryInt("PRAGMA application_id"));
   ASSIGN_OR_RETURN(const int64_t version, db_->QueryInt("PRAGMA user_version"));
   ASSIGN_OR_RETURN(const int64_t tables, db_->QueryInt("SELECT count(*) FROM sqlite_master"));
-  const std::string up_to_date =
-      absl::StrCat(kSearchTables, "PRAGMA application_id=", kRoundsApplicationId, "; PRAGMA user_version=", kRoundsVersion);
+  const std::string up_to_date = absl::StrCat(kSearchTables, "PRAGMA application_id=", kRoundsApplicationId,
+                                              "; PRAGMA user_version=", kRoundsVersion);
   if (tables == 0) {
     RETURN_IF_ERROR(db_->Exec(absl::StrCat(kTable, up_to_date)));
   } else if (id != kRoundsApplicationId) {
@@ -216,8 +219,9 @@ absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
 
 absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::string& run) {
   std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select,
-                   db_->Prepare("SELECT workload_key, target, device_model, asked, known, trained FROM begun WHERE run=?"));
+  ASSIGN_OR_RETURN(
+      Statement select,
+      db_->Prepare("SELECT workload_key, target, device_model, asked, known, trained FROM begun WHERE run=?"));
   select.BindText(1, run);
   ASSIGN_OR_RETURN(const bool row, select.Step());
   if (!row) return std::nullopt;

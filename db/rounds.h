@@ -1,19 +1,20 @@
 // What tuners have proposed and not all measured yet: a file beside the history (H.db.rounds), so that a tuner that was
 // killed goes on with the very candidates that were under way. The records of what was measured are in the history.
 //
-// And what its searches go on with, so that they propose what they would have: what each task's search carries from round
-// to round, and what the search that was under way knew when it began.
+// And what its searches go on with, so that they propose what they would have: what each task's search carries from
+// round to round, and what the search that was under way knew when it began.
 //
 //   table     | key                                     | holds
-//   trials    | id                                      | run, workload_key, target, device_model, round, sketch, decisions (a
+//   trials    | id                                      | run, workload_key, target, device_model, round, sketch,
+//   decisions (a
 //             |                                         | JSON list), predicted
 //   searches  | run, workload_key, target, device_model | SearchMemory as JSON
 //   begun     | run                                     | BegunSearch
 //   runs      | run                                     | when it began, Unix nanoseconds
 //
-// The file's application_id is "Dprd", user_version the version of the tables. One of version 1, which had `trials` alone, is
-// brought up to date; one of a newer version is refused. What was added survives the death of the process; a power cut may
-// lose the last moments.
+// The file's application_id is "Dprd", user_version the version of the tables. One of version 1, which had `trials`
+// alone, is brought up to date; one of a newer version is refused. What was added survives the death of the process; a
+// power cut may lose the last moments.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,8 @@ struct SearchMemory {
   bool operator==(const SearchMemory&) const = default;
 };
 
-// A search that has begun and not ended: what it knows are the history's records up to `known`, and its model those up to
-// `trained` (0: none).
+// A search that has begun and not ended: what it knows are the history's records up to `known`, and its model those up
+// to `trained` (0: none).
 struct BegunSearch {
   std::string workload_key, target, device_model;
   int64_t asked = 0;

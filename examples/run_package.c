@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
   const double start = seconds();
   check(diapason_package_load(argv[1], NULL, &package));
   check(diapason_context_create(package, NULL, &context));
-  printf("loaded %s for %s in %.1f ms\n", diapason_package_network(package), diapason_package_target(package), 1e3 * (seconds() - start));
+  printf("loaded %s for %s in %.1f ms\n", diapason_package_network(package), diapason_package_target(package),
+         1e3 * (seconds() - start));
   if (diapason_package_device_type(package) != DIAPASON_CPU) {
     fprintf(stderr, "run_package: this example fills memory of the host; give a package for cpu\n");
     return 1;

@@ -23,8 +23,10 @@ void Serve(const Package& package, std::atomic<int>& left) {
   Context context(package, /*threads=*/1);
   std::vector<std::vector<uint8_t>> inputs, outputs;
   std::vector<Buffer> in, out;
-  for (size_t i = 0; i < package.inputs().size(); ++i) inputs.emplace_back(context.Input(static_cast<int32_t>(i)).bytes);
-  for (size_t i = 0; i < package.outputs().size(); ++i) outputs.emplace_back(context.Output(static_cast<int32_t>(i)).bytes);
+  for (size_t i = 0; i < package.inputs().size(); ++i)
+    inputs.emplace_back(context.Input(static_cast<int32_t>(i)).bytes);
+  for (size_t i = 0; i < package.outputs().size(); ++i)
+    outputs.emplace_back(context.Output(static_cast<int32_t>(i)).bytes);
   for (std::vector<uint8_t>& bytes : inputs) in.emplace_back(bytes);
   for (std::vector<uint8_t>& bytes : outputs) out.emplace_back(bytes);
   while (left.fetch_sub(1) > 0) context.Run(in, out);

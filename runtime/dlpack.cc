@@ -25,8 +25,9 @@ struct TypeCode {
   uint8_t code, bits;  // DLDataTypeCode: kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBool 6
 };
 
-constexpr TypeCode kTypes[] = {{DType::kFloat32, 2, 32}, {DType::kFloat16, 2, 16}, {DType::kFloat64, 2, 64}, {DType::kInt32, 0, 32},
-                               {DType::kInt64, 0, 64},   {DType::kBool, 6, 8},     {DType::kInt8, 0, 8},     {DType::kUint8, 1, 8}};
+constexpr TypeCode kTypes[] = {{DType::kFloat32, 2, 32}, {DType::kFloat16, 2, 16}, {DType::kFloat64, 2, 64},
+                               {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},   {DType::kBool, 6, 8},
+                               {DType::kInt8, 0, 8},     {DType::kUint8, 1, 8}};
 
 std::optional<DType> TypeOf(const DLDataType& type) {
   for (const TypeCode& known : kTypes)
@@ -53,37 +54,47 @@ bool IsDense(const DLTensor& tensor) {
   return true;
 }
 
-void* DataOf(const DLTensor& tensor) { return tensor.data == nullptr ? nullptr : static_cast<uint8_t*>(tensor.data) + tensor.byte_offset; }
+void* DataOf(const DLTensor& tensor) {
+  return tensor.data == nullptr ? nullptr : static_cast<uint8_t*>(tensor.data) + tensor.byte_offset;
+}
 
 // What can be said of one tensor alone; `what` names it.
-absl::Status CheckTensor(const DLManagedTensorVersioned& managed, const LoadedPackage& package, bool host, const std::string& what) {
+absl::Status CheckTensor(const DLManagedTensorVersioned& managed, const LoadedPackage& package, bool host,
+                         const std::string& what) {
   const DLTensor& tensor = managed.dl_tensor;
   if (managed.version.major != kMajor)
-    return absl::InvalidArgumentError(absl::StrCat(what, " is a DLPack tensor of version ", managed.version.major, ".", managed.version.minor,
-                                                   "; give one of version ", kMajor, ".x"));
-  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr)) return absl::InvalidArgumentError(absl::StrCat(what, " has no shape"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " is a DLPack tensor of version ", managed.version.major, ".",
+                                                   managed.version.minor, "; give one of version ", kMajor, ".x"));
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr))
+    return absl::InvalidArgumentError(absl::StrCat(what, " has no shape"));
   for (int d = 0; d < tensor.ndim; ++d)
     if (tensor.shape[d] < 0) return absl::InvalidArgumentError(absl::StrCat(what, " has a negative extent"));
   if (!TypeOf(tensor.dtype).has_value())
-    return absl::InvalidArgumentError(absl::StrCat(what, " has elements of DLPack type ", tensor.dtype.code, " with ", tensor.dtype.bits, " bits and ",
-                                                   tensor.dtype.lanes, tensor.dtype.lanes == 1 ? " lane" : " lanes", ", which no package has"));
-  if (!IsDense(tensor)) return absl::InvalidArgumentError(absl::StrCat(what, " is not dense in row-major order: give a contiguous copy"));
-  const bool on_gpu = (tensor.device.device_type == kCuda || tensor.device.device_type == kCudaManaged) && package.kind() == TargetKind::kCuda &&
-                      tensor.device.device_id == package.gpu();
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " has elements of DLPack type ", tensor.dtype.code, " with ", tensor.dtype.bits, " bits and ",
+        tensor.dtype.lanes, tensor.dtype.lanes == 1 ? " lane" : " lanes", ", which no package has"));
+  if (!IsDense(tensor))
+    return absl::InvalidArgumentError(absl::StrCat(what, " is not dense in row-major order: give a contiguous copy"));
+  const bool on_gpu = (tensor.device.device_type == kCuda || tensor.device.device_type == kCudaManaged) &&
+                      package.kind() == TargetKind::kCuda && tensor.device.device_id == package.gpu();
   if (host ? IsHost(tensor.device) : on_gpu) return absl::OkStatus();
-  const std::string gpu = package.kind() == TargetKind::kCuda ? absl::StrCat("all on the host, or all on CUDA device ", package.gpu()) : std::string("on the host");
-  return absl::InvalidArgumentError(absl::StrCat(what, " is on DLPack device ", tensor.device.device_type, ":", tensor.device.device_id,
-                                                 "; give tensors that are ", gpu));
+  const std::string gpu = package.kind() == TargetKind::kCuda
+                              ? absl::StrCat("all on the host, or all on CUDA device ", package.gpu())
+                              : std::string("on the host");
+  return absl::InvalidArgumentError(absl::StrCat(what, " is on DLPack device ", tensor.device.device_type, ":",
+                                                 tensor.device.device_id, "; give tensors that are ", gpu));
 }
 
 PackagePort PortOf(const std::string& name, const DLTensor& tensor) {
   return {name, *TypeOf(tensor.dtype), {tensor.shape, tensor.shape + tensor.ndim}, -1, 0, 0};
 }
 
-absl::Status CheckType(const PackagePort& given, const PackagePort& port, const std::vector<int64_t>& shape, const std::string& what) {
+absl::Status CheckType(const PackagePort& given, const PackagePort& port, const std::vector<int64_t>& shape,
+                       const std::string& what) {
   if (given.dtype == port.dtype && given.shape == shape) return absl::OkStatus();
   PackagePort wanted{port.name, port.dtype, shape, -1, 0, 0};
-  return absl::InvalidArgumentError(absl::StrCat(what, " is ", given.TypeText(), "; the package wants ", wanted.TypeText()));
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is ", given.TypeText(), "; the package wants ", wanted.TypeText()));
 }
 
 // An output that is made here.
@@ -98,7 +109,8 @@ struct MadeTensor {
   std::unique_ptr<void, Free> memory;  // of the host, in place of the buffer
 };
 
-absl::StatusOr<std::unique_ptr<MadeTensor>> Make(const std::shared_ptr<LoadedPackage>& package, bool host, const ContextTensor& tensor, DType dtype) {
+absl::StatusOr<std::unique_ptr<MadeTensor>> Make(const std::shared_ptr<LoadedPackage>& package, bool host,
+                                                 const ContextTensor& tensor, DType dtype) {
   auto made = std::make_unique<MadeTensor>();
   made->shape = tensor.shape;
   made->strides.resize(tensor.shape.size());
@@ -108,7 +120,8 @@ absl::StatusOr<std::unique_ptr<MadeTensor>> Make(const std::shared_ptr<LoadedPac
   if (host) {
     constexpr size_t kAlignment = 256;  // as DLPack asks for
     made->memory.reset(std::aligned_alloc(kAlignment, (tensor.bytes / kAlignment + 1) * kAlignment));
-    if (made->memory == nullptr) return absl::ResourceExhaustedError(absl::StrCat("out of memory for an output of ", tensor.bytes, " bytes"));
+    if (made->memory == nullptr)
+      return absl::ResourceExhaustedError(absl::StrCat("out of memory for an output of ", tensor.bytes, " bytes"));
     out.data = made->memory.get();
     out.device = {kHost, 0};
   } else {
@@ -131,7 +144,8 @@ absl::StatusOr<std::unique_ptr<MadeTensor>> Make(const std::shared_ptr<LoadedPac
 }
 
 // The inputs as buffers, with the sizes of the context set to theirs.
-absl::StatusOr<std::vector<CallerBuffer>> TakeInputs(RunContext& context, bool host, absl::Span<DLManagedTensorVersioned* const> inputs) {
+absl::StatusOr<std::vector<CallerBuffer>> TakeInputs(RunContext& context, bool host,
+                                                     absl::Span<DLManagedTensorVersioned* const> inputs) {
   const std::vector<PackagePort>& ports = context.package().package().manifest().inputs;
   std::vector<CallerBuffer> buffers;
   std::map<std::string, Array> shapes;  // without data
@@ -156,16 +170,20 @@ absl::StatusOr<std::vector<CallerBuffer>> TakeInputs(RunContext& context, bool h
 }  // namespace
 
 absl::Status RunDlpack(RunContext& context, const std::shared_ptr<LoadedPackage>& package, void* stream,
-                       absl::Span<DLManagedTensorVersioned* const> inputs, absl::Span<DLManagedTensorVersioned*> outputs) {
+                       absl::Span<DLManagedTensorVersioned* const> inputs,
+                       absl::Span<DLManagedTensorVersioned*> outputs) {
   const PackageManifest& manifest = package->package().manifest();
   if (inputs.size() != manifest.inputs.size() || outputs.size() != manifest.outputs.size())
-    return absl::InvalidArgumentError(absl::StrCat(inputs.size(), " inputs and ", outputs.size(), " outputs were given, and the package has ",
-                                                   manifest.inputs.size(), " and ", manifest.outputs.size(), ": give all of them in order"));
+    return absl::InvalidArgumentError(absl::StrCat(inputs.size(), " inputs and ", outputs.size(),
+                                                   " outputs were given, and the package has ", manifest.inputs.size(),
+                                                   " and ", manifest.outputs.size(), ": give all of them in order"));
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (inputs[i] == nullptr) return absl::InvalidArgumentError(absl::StrCat("input '", manifest.inputs[i].name, "' is null"));
+    if (inputs[i] == nullptr)
+      return absl::InvalidArgumentError(absl::StrCat("input '", manifest.inputs[i].name, "' is null"));
   // Without inputs, where a network of constants alone is, its outputs go to the package's device.
   const bool host = package->kind() != TargetKind::kCuda || (!inputs.empty() && IsHost(inputs[0]->dl_tensor.device));
-  if (host && stream != nullptr) return absl::InvalidArgumentError("tensors on the host are run without a stream: give a null stream");
+  if (host && stream != nullptr)
+    return absl::InvalidArgumentError("tensors on the host are run without a stream: give a null stream");
   ASSIGN_OR_RETURN(const std::vector<CallerBuffer> given, TakeInputs(context, host, inputs));
   RETURN_IF_ERROR(context.Prepare());
   std::vector<std::unique_ptr<MadeTensor>> made(outputs.size());
@@ -177,11 +195,14 @@ absl::Status RunDlpack(RunContext& context, const std::shared_ptr<LoadedPackage>
       ASSIGN_OR_RETURN(made[i], Make(package, host, tensor, manifest.outputs[i].dtype));
     } else {
       RETURN_IF_ERROR(CheckTensor(*outputs[i], *package, host, what));
-      RETURN_IF_ERROR(CheckType(PortOf(manifest.outputs[i].name, outputs[i]->dl_tensor), manifest.outputs[i], tensor.shape, what));
+      RETURN_IF_ERROR(
+          CheckType(PortOf(manifest.outputs[i].name, outputs[i]->dl_tensor), manifest.outputs[i], tensor.shape, what));
       if (outputs[i]->flags & kReadOnly) return absl::InvalidArgumentError(absl::StrCat(what, " is read-only"));
-      if (tensor.bytes > 0 && outputs[i]->dl_tensor.data == nullptr) return absl::InvalidArgumentError(absl::StrCat(what, " has no data"));
+      if (tensor.bytes > 0 && outputs[i]->dl_tensor.data == nullptr)
+        return absl::InvalidArgumentError(absl::StrCat(what, " has no data"));
     }
-    results.push_back({DataOf(made[i] != nullptr ? made[i]->managed.dl_tensor : outputs[i]->dl_tensor), static_cast<size_t>(tensor.bytes)});
+    results.push_back({DataOf(made[i] != nullptr ? made[i]->managed.dl_tensor : outputs[i]->dl_tensor),
+                       static_cast<size_t>(tensor.bytes)});
   }
   RETURN_IF_ERROR(host ? context.Run(given, results) : context.RunOnStream(stream, given, results));
   for (size_t i = 0; i < outputs.size(); ++i)

@@ -1,4 +1,5 @@
-// Tensors of other frameworks by DLPack. The structures are declared here as its ABI of version 1 has them: Debian 12 has 0.6.
+// Tensors of other frameworks by DLPack. The structures are declared here as its ABI of version 1 has them: Debian 12
+// has 0.6.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +51,7 @@ namespace diapason {
 
 // diapason_run_dlpack. On success every output is set.
 absl::Status RunDlpack(RunContext& context, const std::shared_ptr<LoadedPackage>& package, void* stream,
-                       absl::Span<DLManagedTensorVersioned* const> inputs, absl::Span<DLManagedTensorVersioned*> outputs);
+                       absl::Span<DLManagedTensorVersioned* const> inputs,
+                       absl::Span<DLManagedTensorVersioned*> outputs);
 
 }  // namespace diapason

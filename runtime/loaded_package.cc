@@ -14,7 +14,8 @@ const char* Kept(const std::vector<std::string>& symbols, const std::string& nam
   return found != symbols.end() ? found->c_str() : nullptr;
 }
 
-std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans, const std::vector<PackagePort> PackageManifest::*list,
+std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans,
+                               const std::vector<PackagePort> PackageManifest::*list,
                                const std::vector<std::string>& symbols) {
   std::vector<PortFacts> facts;
   for (size_t i = 0; i < (plans.front().*list).size(); ++i) {
@@ -24,7 +25,9 @@ std::vector<PortFacts> FactsOf(const std::vector<PackageManifest>& plans, const 
     for (size_t d = 0; d < port.symbols.size(); ++d) fact.symbols[d] = Kept(symbols, port.symbols[d]);
     for (const PortGrowth& growth : port.grows) fact.symbols[growth.axis] = Kept(symbols, growth.symbol);
     for (size_t d = 0; d < fact.shape.size(); ++d) {
-      const bool same = std::all_of(plans.begin(), plans.end(), [&](const PackageManifest& plan) { return (plan.*list)[i].shape[d] == port.shape[d]; });
+      const bool same = std::all_of(plans.begin(), plans.end(), [&](const PackageManifest& plan) {
+        return (plan.*list)[i].shape[d] == port.shape[d];
+      });
       if (!same || fact.symbols[d] != nullptr) fact.shape[d] = -1;
     }
   }
@@ -68,8 +71,9 @@ absl::StatusOr<const PlanParts*> LoadedPackage::Parts(int plan) {
   const std::lock_guard<std::mutex> lock(device_mutex_);
   std::optional<PlanParts>& parts = parts_[plan];
   if (!parts.has_value()) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<PackageRunner> runner,
-                     PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &constants_));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<PackageRunner> runner,
+        PackageRunner::Load(package_.WithPlan(plan), device_.get(), /*keep_other_plan=*/false, &constants_));
     parts = runner->Parts();
   }
   return &*parts;

@@ -19,15 +19,16 @@ namespace diapason {
 struct PortFacts {
   std::string name;
   DType dtype = DType::kFloat32;
-  std::vector<int64_t> shape;         // -1 where the extent depends on the plan or on sizes
-  std::vector<const char*> symbols;   // by axis: a name out of the package; null where no symbol is known to give the extent
+  std::vector<int64_t> shape;  // -1 where the extent depends on the plan or on sizes
+  std::vector<const char*>
+      symbols;  // by axis: a name out of the package; null where no symbol is known to give the extent
 };
 
 // Safe from any thread. Kept alive by the contexts that were made of it.
 class LoadedPackage {
  public:
-  // Opens the device (a GPU by its number, if `gpu` is not negative), and loads the first plan. Errors as Package::Open and
-  // PackageRunner::Load.
+  // Opens the device (a GPU by its number, if `gpu` is not negative), and loads the first plan. Errors as Package::Open
+  // and PackageRunner::Load.
   static absl::StatusOr<std::shared_ptr<LoadedPackage>> Load(const std::string& folder, int gpu);
 
   const Package& package() const { return package_; }
@@ -39,8 +40,8 @@ class LoadedPackage {
   const std::vector<PortFacts>& inputs() const { return inputs_; }
   const std::vector<PortFacts>& outputs() const { return outputs_; }
 
-  // A device for a context: the same processor or GPU with `threads` (cpu; 0: as many as the package was built for) or a stream of its own. Null:
-  // contexts use the package's, one at a time (opencl, whose buffers belong to it).
+  // A device for a context: the same processor or GPU with `threads` (cpu; 0: as many as the package was built for) or
+  // a stream of its own. Null: contexts use the package's, one at a time (opencl, whose buffers belong to it).
   absl::StatusOr<std::unique_ptr<Device>> OpenForContext(int threads) const;
   // A plan's, loaded when they are first asked for. They live as long as this.
   absl::StatusOr<const PlanParts*> Parts(int plan);

@@ -44,11 +44,13 @@ absl::StatusOr<std::unique_ptr<RunContext>> RunContext::Create(std::shared_ptr<L
 absl::Status RunContext::SetSize(const std::string& symbol, int64_t size) {
   const auto known = sizes_.find(symbol);
   if (known == sizes_.end()) {
-    const std::string there = sizes_.empty() ? std::string("its shapes are fixed")
-                                             : absl::StrCat("it has '", absl::StrJoin(package_->symbols(), "', '"), "'");
+    const std::string there = sizes_.empty()
+                                  ? std::string("its shapes are fixed")
+                                  : absl::StrCat("it has '", absl::StrJoin(package_->symbols(), "', '"), "'");
     return absl::InvalidArgumentError(absl::StrCat("the package has no symbolic dimension '", symbol, "': ", there));
   }
-  if (size < 1) return absl::InvalidArgumentError(absl::StrCat("'", symbol, "' cannot be ", size, ": give a size of at least 1"));
+  if (size < 1)
+    return absl::InvalidArgumentError(absl::StrCat("'", symbol, "' cannot be ", size, ": give a size of at least 1"));
   if (known->second != size) runner_ = nullptr;
   known->second = size;
   return absl::OkStatus();
@@ -100,17 +102,21 @@ absl::Status RunContext::CheckBuffers(absl::Span<const CallerBuffer> buffers, bo
   const std::vector<PackagePort>& ports = inputs ? runner_->manifest().inputs : runner_->manifest().outputs;
   const char* const what = inputs ? "input" : "output";
   if (!buffers.empty() && buffers.size() != tensors.size())
-    return absl::InvalidArgumentError(absl::StrCat(buffers.size(), " ", what, "s were given, and the package has ", tensors.size(),
-                                                   ": give all of them in order, or none to use the context's own memory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(buffers.size(), " ", what, "s were given, and the package has ", tensors.size(),
+                     ": give all of them in order, or none to use the context's own memory"));
   for (size_t i = 0; i < tensors.size(); ++i) {
     const bool own = buffers.empty() || buffers[i].data == nullptr;
-    if (own ? tensors[i].data != nullptr || tensors[i].bytes == 0 : static_cast<int64_t>(buffers[i].bytes) == tensors[i].bytes) continue;
+    if (own ? tensors[i].data != nullptr || tensors[i].bytes == 0
+            : static_cast<int64_t>(buffers[i].bytes) == tensors[i].bytes)
+      continue;
     const PackagePort port{ports[i].name, ports[i].dtype, tensors[i].shape, -1, 0, 0};
     if (own)
-      return absl::InvalidArgumentError(absl::StrCat(what, " '", port.name, "' has no memory of the context's own here (",
-                                                     padded_ ? "its sizes are padded" : "OpenCL buffers have no address", "): give a buffer"));
-    return absl::InvalidArgumentError(absl::StrCat(what, " '", port.name, "' is ", port.TypeText(), ", ", tensors[i].bytes, " bytes, and the buffer has ",
-                                                   buffers[i].bytes));
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, " '", port.name, "' has no memory of the context's own here (",
+                       padded_ ? "its sizes are padded" : "OpenCL buffers have no address", "): give a buffer"));
+    return absl::InvalidArgumentError(absl::StrCat(what, " '", port.name, "' is ", port.TypeText(), ", ",
+                                                   tensors[i].bytes, " bytes, and the buffer has ", buffers[i].bytes));
   }
   return absl::OkStatus();
 }
@@ -151,18 +157,21 @@ absl::Status RunContext::RunPadded(absl::Span<const CallerBuffer> inputs, absl::
   return absl::OkStatus();
 }
 
-absl::Status RunContext::RunOnStream(void* stream, absl::Span<const CallerBuffer> inputs, absl::Span<const CallerBuffer> outputs) {
+absl::Status RunContext::RunOnStream(void* stream, absl::Span<const CallerBuffer> inputs,
+                                     absl::Span<const CallerBuffer> outputs) {
   if (device_.kind() == TargetKind::kOpenCl)
-    return absl::InvalidArgumentError("a package for opencl has no streams: run it with memory of the host (diapason_run)");
+    return absl::InvalidArgumentError(
+        "a package for opencl has no streams: run it with memory of the host (diapason_run)");
   if (device_.kind() == TargetKind::kCpu) {
     if (stream == nullptr) return Run(inputs, outputs);
     return absl::InvalidArgumentError("a package for cpu has no streams: give a null stream");
   }
   RETURN_IF_ERROR(Prepare());
   if (padded_)
-    return absl::InvalidArgumentError(absl::StrCat("the inputs have ", SizesText(sizes_), ", and would have to be padded to ",
-                                                   SizesText(runner_->manifest().sizes),
-                                                   ", which is done in memory of the host alone: pad them, or use diapason_run"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the inputs have ", SizesText(sizes_), ", and would have to be padded to ",
+                     SizesText(runner_->manifest().sizes),
+                     ", which is done in memory of the host alone: pad them, or use diapason_run"));
   RETURN_IF_ERROR(CheckBuffers(inputs, true));
   RETURN_IF_ERROR(CheckBuffers(outputs, false));
   for (size_t i = 0; i < inputs.size(); ++i) {

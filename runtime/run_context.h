@@ -40,7 +40,8 @@ class RunContext {
   absl::Status SetSize(const std::string& symbol, int64_t size);
   // All of them, as SizesOfInputs gives them.
   void SetSizes(const SymbolSizes& sizes);
-  // Chooses and loads the plan for the sizes set, unless it is there. Errors as ChoosePlan and PackageRunner::FromParts.
+  // Chooses and loads the plan for the sizes set, unless it is there. Errors as ChoosePlan and
+  // PackageRunner::FromParts.
   absl::Status Prepare();
   // REQUIRES: Prepare() is OK, and no size was set since.
   const std::vector<ContextTensor>& inputs() const { return inputs_; }

@@ -30,33 +30,28 @@ namespace {
 using diapason::CallerBuffer;
 using diapason::PortFacts;
 
-static_assert(sizeof(diapason_buffer) == sizeof(CallerBuffer) && offsetof(diapason_buffer, bytes) == offsetof(CallerBuffer, bytes));
-static_assert(DIAPASON_FLOAT32 == static_cast<int>(diapason::DType::kFloat32) && DIAPASON_UINT8 == static_cast<int>(diapason::DType::kUint8));
-static_assert(DIAPASON_CPU == static_cast<int>(diapason::TargetKind::kCpu) && DIAPASON_CUDA == static_cast<int>(diapason::TargetKind::kCuda));
+static_assert(sizeof(diapason_buffer) == sizeof(CallerBuffer) &&
+              offsetof(diapason_buffer, bytes) == offsetof(CallerBuffer, bytes));
+static_assert(DIAPASON_FLOAT32 == static_cast<int>(diapason::DType::kFloat32) &&
+              DIAPASON_UINT8 == static_cast<int>(diapason::DType::kUint8));
+static_assert(DIAPASON_CPU == static_cast<int>(diapason::TargetKind::kCpu) &&
+              DIAPASON_CUDA == static_cast<int>(diapason::TargetKind::kCuda));
 
 thread_local std::string last_error;
 
 diapason_status CodeOf(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return DIAPASON_OK;
-    case absl::StatusCode::kInvalidArgument:
-      return DIAPASON_INVALID_ARGUMENT;
-    case absl::StatusCode::kNotFound:
-      return DIAPASON_NOT_FOUND;
-    case absl::StatusCode::kFailedPrecondition:
-      return DIAPASON_FAILED_PRECONDITION;
-    case absl::StatusCode::kUnavailable:
-      return DIAPASON_UNAVAILABLE;
-    case absl::StatusCode::kResourceExhausted:
-      return DIAPASON_RESOURCE_EXHAUSTED;
-    case absl::StatusCode::kDataLoss:
-      return DIAPASON_DATA_LOSS;
+    case absl::StatusCode::kOk: return DIAPASON_OK;
+    case absl::StatusCode::kInvalidArgument: return DIAPASON_INVALID_ARGUMENT;
+    case absl::StatusCode::kNotFound: return DIAPASON_NOT_FOUND;
+    case absl::StatusCode::kFailedPrecondition: return DIAPASON_FAILED_PRECONDITION;
+    case absl::StatusCode::kUnavailable: return DIAPASON_UNAVAILABLE;
+    case absl::StatusCode::kResourceExhausted: return DIAPASON_RESOURCE_EXHAUSTED;
+    case absl::StatusCode::kDataLoss: return DIAPASON_DATA_LOSS;
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kUnknown:  // the GPU was reset or is broken
       return DIAPASON_ABORTED;
-    default:
-      return DIAPASON_INTERNAL;
+    default: return DIAPASON_INTERNAL;
   }
 }
 
@@ -92,7 +87,8 @@ template <typename Struct>
 absl::Status CheckSize(const Struct* given, const char* what) {
   RETURN_IF_ERROR(NotNull(given, what));
   if (given->struct_size >= sizeof(Struct)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the struct_size of ", what, " is ", given->struct_size, ": set it to sizeof the structure, ", sizeof(Struct)));
+  return absl::InvalidArgumentError(absl::StrCat("the struct_size of ", what, " is ", given->struct_size,
+                                                 ": set it to sizeof the structure, ", sizeof(Struct)));
 }
 
 // Runs a body with the context, unless another thread does.
@@ -101,7 +97,8 @@ diapason_status WithContext(diapason_context* context, Body body) noexcept {
   return Guarded([&]() -> absl::Status {
     RETURN_IF_ERROR(NotNull(context, "context"));
     if (context->busy.exchange(true, std::memory_order_acquire))
-      return absl::FailedPreconditionError("the context is used by another thread: give each thread a context of its own");
+      return absl::FailedPreconditionError(
+          "the context is used by another thread: give each thread a context of its own");
     struct Release {
       std::atomic<bool>& busy;
       ~Release() { busy.store(false, std::memory_order_release); }
@@ -125,7 +122,8 @@ absl::Status CheckIndex(int32_t index, size_t count, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("there is no ", what, " ", index, ": the package has ", count));
 }
 
-diapason_status DescribePort(const diapason_package* package, const std::vector<PortFacts>& (diapason::LoadedPackage::*list)() const, int32_t index,
+diapason_status DescribePort(const diapason_package* package,
+                             const std::vector<PortFacts>& (diapason::LoadedPackage::*list)() const, int32_t index,
                              const char* what, diapason_port* port) {
   return Guarded([&]() -> absl::Status {
     RETURN_IF_ERROR(NotNull(package, "package"));
@@ -173,7 +171,8 @@ const char* diapason_last_error(void) { return last_error.c_str(); }
 
 const char* diapason_runtime_version(void) { return DIAPASON_RUNTIME_VERSION; }
 
-diapason_status diapason_package_load(const char* folder, const diapason_load_options* options, diapason_package** package) {
+diapason_status diapason_package_load(const char* folder, const diapason_load_options* options,
+                                      diapason_package** package) {
   return Guarded([&]() -> absl::Status {
     RETURN_IF_ERROR(NotNull(package, "package"));
     *package = nullptr;
@@ -191,7 +190,9 @@ const char* diapason_package_network(const diapason_package* package) {
   return package != nullptr ? package->loaded->package().manifest().network.c_str() : nullptr;
 }
 
-const char* diapason_package_target(const diapason_package* package) { return package != nullptr ? package->loaded->target().c_str() : nullptr; }
+const char* diapason_package_target(const diapason_package* package) {
+  return package != nullptr ? package->loaded->target().c_str() : nullptr;
+}
 
 int32_t diapason_package_device_type(const diapason_package* package) {
   return package != nullptr ? static_cast<int32_t>(package->loaded->kind()) : -1;
@@ -242,7 +243,8 @@ int64_t diapason_package_plan_size(const diapason_package* package, int32_t plan
   return size != sizes.end() ? size->second : -1;
 }
 
-diapason_status diapason_context_create(diapason_package* package, const diapason_context_options* options, diapason_context** context) {
+diapason_status diapason_context_create(diapason_package* package, const diapason_context_options* options,
+                                        diapason_context** context) {
   return Guarded([&]() -> absl::Status {
     RETURN_IF_ERROR(NotNull(context, "context"));
     *context = nullptr;
@@ -251,7 +253,8 @@ diapason_status diapason_context_create(diapason_package* package, const diapaso
     const int threads = options != nullptr ? options->threads : 0;
     constexpr int kMostThreads = 4096;
     if (threads < 0 || threads > kMostThreads)
-      return absl::InvalidArgumentError(absl::StrCat("a context cannot have ", threads, " threads: give 1 to ", kMostThreads, ", or 0"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a context cannot have ", threads, " threads: give 1 to ", kMostThreads, ", or 0"));
     ASSIGN_OR_RETURN(std::unique_ptr<diapason::RunContext> run, diapason::RunContext::Create(package->loaded, threads));
     auto made = std::make_unique<diapason_context>();
     made->package = package->loaded;
@@ -278,23 +281,24 @@ diapason_status diapason_context_output(diapason_context* context, int32_t index
   return DescribeTensor(context, false, index, tensor);
 }
 
-diapason_status diapason_run(diapason_context* context, const diapason_buffer* inputs, size_t input_count, const diapason_buffer* outputs,
-                             size_t output_count) {
+diapason_status diapason_run(diapason_context* context, const diapason_buffer* inputs, size_t input_count,
+                             const diapason_buffer* outputs, size_t output_count) {
   return WithContext(context, [&](diapason::RunContext& run) -> absl::Status {
     RETURN_IF_ERROR(CheckLists(inputs, input_count, outputs, output_count));
     return run.Run(BuffersOf(inputs, input_count), BuffersOf(outputs, output_count));
   });
 }
 
-diapason_status diapason_run_on_stream(diapason_context* context, void* stream, const diapason_buffer* inputs, size_t input_count,
-                                       const diapason_buffer* outputs, size_t output_count) {
+diapason_status diapason_run_on_stream(diapason_context* context, void* stream, const diapason_buffer* inputs,
+                                       size_t input_count, const diapason_buffer* outputs, size_t output_count) {
   return WithContext(context, [&](diapason::RunContext& run) -> absl::Status {
     RETURN_IF_ERROR(CheckLists(inputs, input_count, outputs, output_count));
     return run.RunOnStream(stream, BuffersOf(inputs, input_count), BuffersOf(outputs, output_count));
   });
 }
 
-diapason_status diapason_run_dlpack(diapason_context* context, void* stream, struct DLManagedTensorVersioned* const* inputs, size_t input_count,
+diapason_status diapason_run_dlpack(diapason_context* context, void* stream,
+                                    struct DLManagedTensorVersioned* const* inputs, size_t input_count,
                                     struct DLManagedTensorVersioned** outputs, size_t output_count) {
   return WithContext(context, [&](diapason::RunContext& run) -> absl::Status {
     RETURN_IF_ERROR(CheckLists(inputs, input_count, outputs, output_count));

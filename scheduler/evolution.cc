@@ -30,8 +30,9 @@ constexpr int kFailuresToGiveUp = 8;
 constexpr uint32_t kParents = 8, kParentsOfSpace = 3;
 // Picks of a round that may differ from each other in one hole only.
 constexpr int kNeighbours = 3;
-// What is still to come of a space after n measurements, at best, as the logarithm of speed: log(1 + kOptimism / sqrt(n)). Of the spaces of an
-// H200's histories that were measured a hundred times and more, one in four came that far after 4, 8 and 16, fewer before, more after 64.
+// What is still to come of a space after n measurements, at best, as the logarithm of speed: log(1 + kOptimism /
+// sqrt(n)). Of the spaces of an H200's histories that were measured a hundred times and more, one in four came that far
+// after 4, 8 and 16, fewer before, more after 64.
 constexpr double kOptimism = 0.5;
 
 // What is known of one space.
@@ -158,7 +159,7 @@ class TaskSearch::Impl {
   const EvolutionOptions options_;
   std::vector<SpaceState> states_;
   std::vector<std::vector<int32_t>> defaults_;        // of each space
-  std::vector<Sampled> priors_;                     // to be measured in any case, in that order
+  std::vector<Sampled> priors_;                       // to be measured in any case, in that order
   std::vector<Suggestion> suggested_;                 // of this round
   absl::flat_hash_set<uint64_t> suggested_hashes_;    // of these
   absl::flat_hash_set<uint64_t> proposed_;            // never again
@@ -170,8 +171,8 @@ class TaskSearch::Impl {
   double best_seconds_ = 0;
   uint64_t round_ = 0;
   int first_prior_ = 0, end_prior_ = 0;  // priors in population_ that were not proposed yet
-  int first_generation_ = 0;  // candidates of population_ that were sampled, not bred
-  int first_unguided_ = 0;    // from here on: those of AddUnguided
+  int first_generation_ = 0;             // candidates of population_ that were sampled, not bred
+  int first_unguided_ = 0;               // from here on: those of AddUnguided
   Population population_;
   SearchStats stats_;
 };
@@ -194,7 +195,8 @@ void TaskSearch::Impl::Summarise() {
     return std::make_pair(a->seconds, a->hash) < std::make_pair(b->seconds, b->hash);
   });
   for (size_t i = 0; i < ranking_.size(); ++i)
-    if (SpaceState& state = states_[ranking_[i]->space]; state.best.size() < kParentsOfSpace) state.best.push_back(static_cast<int>(i));
+    if (SpaceState& state = states_[ranking_[i]->space]; state.best.size() < kParentsOfSpace)
+      state.best.push_back(static_cast<int>(i));
   best_seconds_ = ranking_.empty() ? 0 : ranking_.front()->seconds;
 }
 
@@ -218,13 +220,14 @@ std::vector<double> TaskSearch::Impl::Shares() const {
   return shares;
 }
 
-// The first generation: what is suggested, defaults, the best measured ones, all of the small spaces, samples of the others. Drawing a
-// sample costs several times as much as a mutation, so most samples are those of the rounds before.
+// The first generation: what is suggested, defaults, the best measured ones, all of the small spaces, samples of the
+// others. Drawing a sample costs several times as much as a mutation, so most samples are those of the rounds before.
 void TaskSearch::Impl::First(const Ranker* ranker) {
   population_.Clear();
   first_prior_ = population_.size();
   for (const Sampled& one : priors_)
-    if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions))) Append(one.space, one.decisions);
+    if (!proposed_.contains(CandidateHash(space_->space(one.space).name(), one.decisions)))
+      Append(one.space, one.decisions);
   end_prior_ = population_.size();
   suggested_hashes_.clear();
   for (const Suggestion& one : suggested_) {
@@ -332,11 +335,12 @@ void TaskSearch::Impl::Next(int generation, const Ranker* ranker) {
   stats_.evaluated += population_.size() - base;
 }
 
-// One of the best of a space that is drawn by how near its best comes to the best of the task, with what is still to come of it: one half as
-// fast has a sixteenth of the chances.
+// One of the best of a space that is drawn by how near its best comes to the best of the task, with what is still to
+// come of it: one half as fast has a sixteenth of the chances.
 const Measured& TaskSearch::Impl::ParentElsewhere(Random* random) const {
   auto chances = [&](const SpaceState& state) {
-    return state.best.empty() ? 0.0 : std::pow(best_seconds_ / state.best_seconds * std::exp(StillToCome(state.measured)), 4);
+    return state.best.empty() ? 0.0
+                              : std::pow(best_seconds_ / state.best_seconds * std::exp(StillToCome(state.measured)), 4);
   };
   double sum = 0;
   for (const SpaceState& state : states_) sum += chances(state);
@@ -351,8 +355,8 @@ const Measured& TaskSearch::Impl::ParentElsewhere(Random* random) const {
 }
 
 // Changes of the best measured candidates in one hole or two, whatever the model thinks of them: a model that is
-// trained on what it chose itself never learns that it is wrong elsewhere. Every second one is of a space by itself, since the best of all
-// are soon of one space, and what another space could do with more trials is never seen.
+// trained on what it chose itself never learns that it is wrong elsewhere. Every second one is of a space by itself,
+// since the best of all are soon of one space, and what another space could do with more trials is never seen.
 void TaskSearch::Impl::AddUnguided(int count, const Ranker* ranker) {
   first_unguided_ = population_.size();
   if (ranking_.empty()) return;
@@ -441,9 +445,9 @@ void TaskSearch::Impl::TakeBest(const std::vector<int>& open, size_t places, Pic
   for (size_t j = 0; j < skipped.size() && picks->size() < places; ++j) picks->Take(skipped[j]);
 }
 
-// Fills up to `places` with the best by score and what is still to come of their spaces: the model ranks within a space, and the space that
-// leads does not get all trials before others had as many as their distance is worth. (Optimism in the face of uncertainty: Lai and Robbins
-// 1985; UCB1, Auer et al. 2002.) Leaves crowded ones out.
+// Fills up to `places` with the best by score and what is still to come of their spaces: the model ranks within a
+// space, and the space that leads does not get all trials before others had as many as their distance is worth.
+// (Optimism in the face of uncertainty: Lai and Robbins 1985; UCB1, Auer et al. 2002.) Leaves crowded ones out.
 void TaskSearch::Impl::TakeHopeful(const std::vector<int>& open, size_t places, Picks* picks) const {
   if (picks->size() >= places) return;
   std::vector<std::vector<int>> of_space(states_.size());
@@ -504,7 +508,8 @@ std::vector<int> TaskSearch::Impl::Pick(int k) const {
     if (i >= first_unguided_ && picks.size() < places && !picks.has(i)) picks.Take(i);
   const auto randoms = static_cast<size_t>(std::max(0.0, std::ceil(options_.epsilon * k - 0.5)));
   const size_t guided = places - std::min(randoms, places);
-  const auto hopeful = static_cast<size_t>(options_.hopeful * static_cast<double>(guided - std::min(guided, picks.size())));
+  const auto hopeful =
+      static_cast<size_t>(options_.hopeful * static_cast<double>(guided - std::min(guided, picks.size())));
   TakeBest(open, guided - hopeful, &picks);
   TakeHopeful(open, guided, &picks);
   TakeRandom(open, places, &picks);
@@ -537,7 +542,8 @@ void TaskSearch::Impl::Evolve(const Ranker* ranker, int k) {
   AddUnguided(std::min(k, static_cast<int>(std::ceil(share * k - 0.5))), ranker);
 }
 
-std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested) {
+std::vector<Candidate> TaskSearch::Impl::NextRound(const Ranker* ranker, int k,
+                                                   const std::vector<Suggestion>& suggested) {
   DIAPASON_CHECK(k >= 1);
   ++round_;
   suggested_ = suggested;

@@ -3,8 +3,8 @@
 // Ansor's evolutionary search (OSDI 2020, section 5.1) on decision vectors: each round samples all spaces, joins the
 // best measured candidates, evolves by mutation and crossover under the model's score, and proposes the best that were
 // not measured, with a share of random ones and of neighbours of the best that the model has no say in. Differences:
-// crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards, the
-// larger the fewer its measurements; no more than a few near-identical candidates a round; a space that is small is
+// crossover; every space is kept alive until it has been measured a few times, and gets a share by its best afterwards,
+// the larger the fewer its measurements; no more than a few near-identical candidates a round; a space that is small is
 // enumerated, so that the search of a tiny task ends.
 #pragma once
 
@@ -29,7 +29,8 @@ struct EvolutionOptions {
   // Share of a round that are changes of the best measured candidates which the model did not choose; three times as
   // many when the model expects nothing better than what was measured.
   double unguided = 0.15;
-  // Share of what the model chooses for which a space counts the more the fewer measurements it has: as fast as it may still become.
+  // Share of what the model chooses for which a space counts the more the fewer measurements it has: as fast as it may
+  // still become.
   double hopeful = 0.5;
   double measured_share = 0.2;  // of the first generation that are the best measured candidates
   int floor_measurements = 3;   // a space with fewer has a claim on a place in the round
@@ -50,8 +51,8 @@ class TaskSearch {
   ~TaskSearch();
 
   // Up to k candidates never proposed or measured before, the most promising first. Fewer when the spaces are
-  // exhausted; none when nothing is left. Without a ranker the analytic estimate ranks. What is suggested and legal is in
-  // the round whatever the ranker thinks of it, up to half of the round, and bred from. REQUIRES: k >= 1.
+  // exhausted; none when nothing is left. Without a ranker the analytic estimate ranks. What is suggested and legal is
+  // in the round whatever the ranker thinks of it, up to half of the round, and bred from. REQUIRES: k >= 1.
   std::vector<Candidate> NextRound(const Ranker* ranker, int k, const std::vector<Suggestion>& suggested = {});
 
   // The candidate to measure first: the best of the spaces' defaults by the analytic estimate (as DefaultSchedule).

@@ -12,8 +12,8 @@
 
 namespace diapason {
 
-// The factor by which estimates of a network's latency are corrected when it took `measured` seconds where `estimated` were expected.
-// Within [0.5, 2]: what is further off was measured under other conditions, or is wrong.
+// The factor by which estimates of a network's latency are corrected when it took `measured` seconds where `estimated`
+// were expected. Within [0.5, 2]: what is further off was measured under other conditions, or is wrong.
 double Correction(double measured, double estimated);
 
 // How often a network holds a task.
@@ -22,19 +22,19 @@ struct NetworkWeight {
   double weight = 1;
 };
 
-// Another way than the usual one is taken when it takes less than this share of its time: of two times that are nearly the same the
-// smaller is as often luck, and each kernel more costs a start.
+// Another way than the usual one is taken when it takes less than this share of its time: of two times that are nearly
+// the same the smaller is as often luck, and each kernel more costs a start.
 inline constexpr double kWorthAnotherWay = 0.97;
 
-// A place at which a network may run one set of tasks or another (compiler/graph/cuts.h). `weights` of its tasks hold the first
-// set, the usual one.
+// A place at which a network may run one set of tasks or another (compiler/graph/cuts.h). `weights` of its tasks hold
+// the first set, the usual one.
 struct NetworkChoice {
   std::string network;
   std::vector<std::vector<std::pair<int, double>>> ways;  // task, times
 };
 
-// At each choice a network counts with the way of least time among those whose tasks all have a time; with the first one where
-// there is none.
+// At each choice a network counts with the way of least time among those whose tasks all have a time; with the first
+// one where there is none.
 class Objective {
  public:
   // "sum": the latencies of all networks together. "targets:resnet-18=5ms,mobilenet=800us": as the sum, but a network
@@ -44,7 +44,8 @@ class Objective {
                                          const std::vector<std::vector<NetworkWeight>>& weights,
                                          const std::vector<NetworkChoice>& choices = {});
 
-  // Latencies are in seconds by task. REQUIRES: a positive one for each that is not optional; 0 for others that have none.
+  // Latencies are in seconds by task. REQUIRES: a positive one for each that is not optional; 0 for others that have
+  // none.
   double Value(absl::Span<const double> seconds) const;
   // How much Value falls when task i gets one second faster, at these latencies; 0 when its networks have reached their
   // targets. A way that is not clearly behind the best counts as if it were that.

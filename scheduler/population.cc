@@ -11,8 +11,8 @@
 namespace diapason {
 namespace {
 
-// Rows that are predicted together, at most: 200 KB of features stay in a core's second-level cache. At least: fewer cost more
-// than another thread gains.
+// Rows that are predicted together, at most: 200 KB of features stay in a core's second-level cache. At least: fewer
+// cost more than another thread gains.
 constexpr int kMostRows = 512, kLeastRows = 64;
 
 }  // namespace

@@ -20,15 +20,15 @@ struct TaskReport {
   int64_t in_flight = 0;
   // Microseconds. The best is one that is verified, or, marked by `verified`, the best that is not refuted.
   std::optional<double> best_us, default_us;
-  // The best, or what is expected of the default schedule while nothing of the task is timed: the analytic estimate, scaled by how far it was off for
-  // the default schedules that are.
+  // The best, or what is expected of the default schedule while nothing of the task is timed: the analytic estimate,
+  // scaled by how far it was off for the default schedules that are.
   double expected_us = 0;
   std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
   bool verified = false;
-  int64_t best_record = 0;  // its id in the history; 0: none
+  int64_t best_record = 0;   // its id in the history; 0: none
   std::string view, sketch;  // of the best: "winograd(4)" and "winograd(4)/tile0", "library" and "library/cudnn"
-  bool selected = true;     // tuned in this run
-  bool done = false;        // gets no more trials
+  bool selected = true;      // tuned in this run
+  bool done = false;         // gets no more trials
 };
 
 // Where the time went. The stages overlap: their sum may exceed the run's seconds.
@@ -56,7 +56,7 @@ struct TuneReport {
   // As estimated_us, with what is expected of tasks that have no result; known from the start.
   double expected_us = 0;
   double expected_default_us = 0;
-  std::vector<int> ways;                       // by TunerOptions::choices: the best so far
+  std::vector<int> ways;  // by TunerOptions::choices: the best so far
   std::vector<TaskReport> tasks;
   StageReport stages;
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run by name of the kind, most frequent first

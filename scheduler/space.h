@@ -1,4 +1,5 @@
-// The search space of a task as numbers (docs/architecture.md decisions 11 and 12): what evolution, the cost model and the tuner see of it.
+// The search space of a task as numbers (docs/architecture.md decisions 11 and 12): what evolution, the cost model and
+// the tuner see of it.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +39,19 @@ class Space {
   // Values for `hole` that keep every limit satisfiable given decisions[0, hole), ascending; never empty. decisions has
   // size() elements; those at and behind `hole` are not read. `values` is cleared and filled.
   virtual void Domain(int hole, absl::Span<const int32_t> decisions, std::vector<int32_t>* values) const = 0;
-  // Puts decisions[first..] back into their domains, moving each as little as possible, after decisions[0, first) changed.
-  // The result is legal.
+  // Puts decisions[first..] back into their domains, moving each as little as possible, after decisions[0, first)
+  // changed. The result is legal.
   virtual void Clamp(int first, absl::Span<int32_t> decisions) const = 0;
   virtual void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const = 0;
   // The schedule, with its numbers filled in. REQUIRES: decisions are legal.
   virtual Schedule Instantiate(absl::Span<const int32_t> decisions) const = 0;
   // Decisions of a sensible candidate without any search; legal.
   virtual std::vector<int32_t> Default() const = 0;
-  // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a default.
+  // Its kernels call a library, which may be missing where a package runs: chosen by measurement alone, never as a
+  // default.
   virtual bool external() const { return false; }
-  // Legal candidates that are proposed first, before the model has a say: what a rule declared as the prior of its sketch
-  // (Draft::Prior), each algorithm of a library. The most promising first.
+  // Legal candidates that are proposed first, before the model has a say: what a rule declared as the prior of its
+  // sketch (Draft::Prior), each algorithm of a library. The most promising first.
   virtual std::vector<std::vector<int32_t>> Priors() const { return {}; }
 };
 
@@ -64,7 +66,8 @@ class TaskSpace {
   static absl::StatusOr<std::unique_ptr<TaskSpace>> Create(const ComputeDag& dag, const Target& target,
                                                            const DeviceFacts& facts);
   // The same without some algorithms, of kAlgorithms.
-  static absl::StatusOr<std::unique_ptr<TaskSpace>> CreateWithout(const ComputeDag& dag, const Target& target, const DeviceFacts& facts,
+  static absl::StatusOr<std::unique_ptr<TaskSpace>> CreateWithout(const ComputeDag& dag, const Target& target,
+                                                                  const DeviceFacts& facts,
                                                                   const std::vector<std::string>& without);
   TaskSpace(ComputeDag dag, std::vector<std::unique_ptr<Space>> spaces)
       : dag_(std::move(dag)), spaces_(std::move(spaces)) {}
@@ -77,7 +80,8 @@ class TaskSpace {
       if (space(i).name() == name) return i;
     return -1;
   }
-  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, Strassen's products left out.
+  // The best of the spaces' defaults by the analytic estimate, libraries and, where there is another, Strassen's
+  // products left out.
   Schedule DefaultSchedule() const;
 
  private:
@@ -85,8 +89,8 @@ class TaskSpace {
   std::vector<std::unique_ptr<Space>> spaces_;
 };
 
-// The constructive default schedule of a task: used by a build without a record, and as trial 0 of tuning. Correct on any
-// target; the best of the spaces' defaults by the analytic estimate.
+// The constructive default schedule of a task: used by a build without a record, and as trial 0 of tuning. Correct on
+// any target; the best of the spaces' defaults by the analytic estimate.
 absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& target, const DeviceFacts& facts);
 
 }  // namespace diapason

@@ -18,25 +18,17 @@ constexpr double kRoundsToLeaveGroup = 5;
 
 const char* StopReasonText(StopReason reason) {
   switch (reason) {
-    case StopReason::kNone:
-      return "goes on";
-    case StopReason::kTrials:
-      return "all trials are done";
-    case StopReason::kNoGain:
-      return "little more gain is expected";
-    case StopReason::kTasksDone:
-      return "no task has anything left to try";
-    case StopReason::kTargets:
-      return "all targets are reached";
+    case StopReason::kNone: return "goes on";
+    case StopReason::kTrials: return "all trials are done";
+    case StopReason::kNoGain: return "little more gain is expected";
+    case StopReason::kTasksDone: return "no task has anything left to try";
+    case StopReason::kTargets: return "all targets are reached";
   }
   return "";
 }
 
 TaskScheduler::TaskScheduler(std::vector<ScheduledTask> tasks, Objective objective, TaskSchedulerOptions options)
-    : tasks_(std::move(tasks)),
-      objective_(std::move(objective)),
-      options_(options),
-      states_(tasks_.size()) {
+    : tasks_(std::move(tasks)), objective_(std::move(objective)), options_(options), states_(tasks_.size()) {
   DIAPASON_CHECK(options_.round_size >= 1);
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) optional_.push_back(objective_.IsOptional(task));
 }
@@ -122,8 +114,8 @@ std::optional<double> TaskScheduler::Value() const {
   return Complete() ? std::optional<double>(objective_.Value(Latencies())) : std::nullopt;
 }
 
-// Whether a task of another way than the usual may have trials: first rounds within their share, later ones while the way may
-// still win, and all of ways that do not win within that share too.
+// Whether a task of another way than the usual may have trials: first rounds within their share, later ones while the
+// way may still win, and all of ways that do not win within that share too.
 bool TaskScheduler::MayGoOn(int task, const std::vector<double>& latencies) const {
   constexpr int64_t kShare = 8;  // of the trials, one in so many
   const bool first = Had(task) < options_.round_size;

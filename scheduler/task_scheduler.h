@@ -11,7 +11,8 @@
 //   - the histories of a run before this one are restored, so the backward term goes on;
 //   - similar tasks are told by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
-//   - tasks of other ways to cut a network get a first round when those of the usual way have had theirs; after that a way that
+//   - tasks of other ways to cut a network get a first round when those of the usual way have had theirs; after that a
+//   way that
 //     is clearly behind gets no more, and all that do not win together no more than a share of the trials.
 // Not safe from several threads.
 #pragma once

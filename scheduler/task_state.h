@@ -51,8 +51,8 @@ class TaskState {
   TaskSearch* BeginSearch();
   void EndSearch();
   void Release(uint64_t hash);
-  // The search goes on behind this round, or from what another one has left (TaskSearch). REQUIRES of these and the next:
-  // the search is not lent.
+  // The search goes on behind this round, or from what another one has left (TaskSearch). REQUIRES of these and the
+  // next: the search is not lent.
   void SkipRounds(int64_t round) { search_->SkipRounds(round); }
   void Remember(const SearchMemory& memory) { search_->Remember(memory); }
   SearchMemory memory() const { return search_->memory(); }

@@ -165,7 +165,8 @@ double Tuner::Impl::VerificationReserve() const {
   const double each = verification_pace_.outcomes > 0 ? verification_pace_.mean() : trial_pace_.mean();
   double reserve = each * static_cast<double>(unverified);
   if (options_.confirming_samples > 0 && !options_.synchronous) {
-    const auto unconfirmed = std::count_if(selected_.begin(), selected_.end(), [this](int id) { return Unconfirmed(id) >= 0; });
+    const auto unconfirmed =
+        std::count_if(selected_.begin(), selected_.end(), [this](int id) { return Unconfirmed(id) >= 0; });
     const double sample = std::max(options_.measure.min_repeat_ms * 1e-3, 0.0);
     reserve += static_cast<double>(unconfirmed) * (trial_pace_.mean() + sample * options_.confirming_samples);
   }

@@ -45,8 +45,8 @@ struct TunerOptions {
   SpaceFactory make_space;  // TaskSpace::Create in the program
 
   int64_t trials = 1000;  // of the tuned tasks together; what the history holds already counts
-  // Ends the run too; 0: no limit. The last trials are sent early enough for them and the verification of the bests to end
-  // in time; how early is told by the pace so far, so that a run may end a little later.
+  // Ends the run too; 0: no limit. The last trials are sent early enough for them and the verification of the bests to
+  // end in time; how early is told by the pace so far, so that a run may end a little later.
   double seconds = 0;
   std::vector<int> only;  // tasks to tune, as indices; empty: all
   // Ways to cut the networks, over positions in the list of tasks. A choice counts when all of its tasks are tuned.
@@ -57,8 +57,9 @@ struct TunerOptions {
   std::string objective = "sum";  // Objective::Parse
   // What History::Latency knows the network by; empty: its latency is not asked for.
   std::string latency_network;
-  // Samples that are taken at the end of the best of each task that counts, in full, where it has no more than that: the best of many
-  // short measurements is as fast as it looks only by luck. What is then behind another one loses its place. 0: none are.
+  // Samples that are taken at the end of the best of each task that counts, in full, where it has no more than that:
+  // the best of many short measurements is as fast as it looks only by luck. What is then behind another one loses its
+  // place. 0: none are.
   int confirming_samples = 0;
   // TaskSchedulerOptions::early_stop: 0.01 stops when the next tenth of the trials is expected to give < 1%.
   double early_stop = 0;
@@ -78,10 +79,10 @@ struct TunerOptions {
   // the proposals are those of an unbroken run. They were runs of the same tasks and options.
   std::vector<int64_t> continued_runs;
 
-  // What is proposed, and what searches begin and go on with, is kept there under this name until the run has come to its
-  // end. A run of that name that was cut off goes on from it: what it had proposed is measured first, and what it proposes is
-  // what it would have for the same results in the same order (tuner_resume.cc). Null: neither. Not with `synchronous`, which
-  // plays such runs again.
+  // What is proposed, and what searches begin and go on with, is kept there under this name until the run has come to
+  // its end. A run of that name that was cut off goes on from it: what it had proposed is measured first, and what it
+  // proposes is what it would have for the same results in the same order (tuner_resume.cc). Null: neither. Not with
+  // `synchronous`, which plays such runs again.
   RoundStore* rounds = nullptr;
   std::string rounds_run;
 

@@ -1,6 +1,6 @@
 // The state of a tuning run, and what is done with it: tuner.cc (start and end), tuner_rounds.cc (what to measure
-// next), tuner_results.cc (what came back), tuner_warm_start.cc, tuner_replay.cc and tuner_resume.cc (after a run that was
-// cut off), tuner_report.cc. For these files only.
+// next), tuner_results.cc (what came back), tuner_warm_start.cc, tuner_replay.cc and tuner_resume.cc (after a run that
+// was cut off), tuner_report.cc. For these files only.
 #pragma once
 
 #include <atomic>
@@ -124,8 +124,8 @@ class Tuner::Impl {
   // When the continued runs began: Unix nanoseconds.
   absl::StatusOr<int64_t> ContinuedFrom();
 
-  // Counts what the history holds and learns from it; begins the search again that was under way when an earlier run was
-  // cut off, with what it knew then. tuner_resume.cc
+  // Counts what the history holds and learns from it; begins the search again that was under way when an earlier run
+  // was cut off, with what it knew then. tuner_resume.cc
   absl::Status Resume();
   struct Restored;
   struct UnderWay;
@@ -175,25 +175,25 @@ class Tuner::Impl {
   std::vector<int> choices_;       // of options_.choices, those that the scheduler knows
   std::unique_ptr<TaskScheduler> scheduler_;
   std::unique_ptr<XgbCostModel> model_;
-  std::vector<TunedWorkload> tuned_before_;  // no tasks of this run
+  std::vector<TunedWorkload> tuned_before_;              // no tasks of this run
   int64_t began_ = std::numeric_limits<int64_t>::max();  // the run that goes on: Unix nanoseconds
   int64_t known_record_ = 0;                             // the last one that was concluded
-  std::vector<std::pair<int, Proposal>> under_way_;      // with its task: what an earlier run had proposed, in its order
+  std::vector<std::pair<int, Proposal>> under_way_;  // with its task: what an earlier run had proposed, in its order
   bool save_model_ = false;
 
   int64_t run_id_ = 0, next_request_ = 1;
   double started_ = 0, last_outcome_ = 0, last_tick_ = 0;
   std::map<int64_t, Pending> pending_;                // by request
   std::vector<int> trials_pending_, since_verified_;  // of each task
-  std::vector<bool> verifying_;   // or being confirmed
-  double correction_ = 1;         // of the sum of the tasks' times, by what the network took from end to end
+  std::vector<bool> verifying_;                       // or being confirmed
+  double correction_ = 1;  // of the sum of the tasks' times, by what the network took from end to end
   std::vector<int64_t> next_trial_;
-  std::vector<Finished> finished_;                             // not stored yet
-  std::vector<Finished> stored_;                               // not concluded yet
-  std::map<std::pair<int, uint64_t>, TuningRecord> replay_;    // by task and decisions: what is not proposed yet
-  std::vector<int64_t> to_replay_;                             // of each task: how many these are
-  std::map<int64_t, TuningRecord> replayed_;                   // by record: of the results that were replayed
-  bool trials_over_ = false;  // no trial is sent any more
+  std::vector<Finished> finished_;                           // not stored yet
+  std::vector<Finished> stored_;                             // not concluded yet
+  std::map<std::pair<int, uint64_t>, TuningRecord> replay_;  // by task and decisions: what is not proposed yet
+  std::vector<int64_t> to_replay_;                           // of each task: how many these are
+  std::map<int64_t, TuningRecord> replayed_;                 // by record: of the results that were replayed
+  bool trials_over_ = false;                                 // no trial is sent any more
   // What an outcome takes when the workers are busy, by the clock between it and the one before.
   struct Pace {
     double seconds = 0;
@@ -201,7 +201,7 @@ class Tuner::Impl {
     double mean() const { return outcomes > 0 ? seconds / static_cast<double>(outcomes) : 0; }
   };
   Pace trial_pace_, verification_pace_;
-  bool cancelled_ = false;    // nothing is
+  bool cancelled_ = false;  // nothing is
   int lost_in_a_row_ = 0;
   int64_t measured_ = 0, gain_at_ = 0;  // gain_at_: measured_ at the last new best
   int64_t replays_ = 0;                 // of these, those that were replayed

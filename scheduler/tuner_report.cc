@@ -48,7 +48,8 @@ TuneReport Tuner::Impl::Report() const {
   for (const auto& task : tasks_) {
     report.tasks.push_back(ReportOf(*task));
     TaskReport& one = report.tasks.back();
-    const double expected_default = one.default_us.value_or(analytic_error * task->default_candidate().analytic_seconds * 1e6);
+    const double expected_default =
+        one.default_us.value_or(analytic_error * task->default_candidate().analytic_seconds * 1e6);
     one.expected_us = one.best_us.value_or(expected_default);
     report.expected_us += one.weight * one.expected_us * correction_;
     report.expected_default_us += task->weight() * expected_default * correction_;

@@ -201,7 +201,8 @@ absl::StatusOr<bool> Tuner::Impl::ConfirmBests() {
     MeasureOptions measure = options_.measure;
     measure.race = false;
     measure.repeat = options_.confirming_samples;
-    one.request = {0, tasks_[id]->workload(), tasks_[id]->results()[best].schedule, options_.target.ToString(), measure, 0, false};
+    one.request = {
+        0, tasks_[id]->workload(), tasks_[id]->results()[best].schedule, options_.target.ToString(), measure, 0, false};
     pending.push_back(std::move(one));
   }
   if (pending.empty()) return false;

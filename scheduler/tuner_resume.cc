@@ -1,9 +1,9 @@
-// Going on where an earlier run was cut off. What it knew is restored in the order in which it learned it; the search that
-// was under way begins again with what it knew then; and what was proposed and not measured is measured first. So what is
-// proposed is what the run would have proposed had it not been cut off, for the same results in the same order.
+// Going on where an earlier run was cut off. What it knew is restored in the order in which it learned it; the search
+// that was under way begins again with what it knew then; and what was proposed and not measured is measured first. So
+// what is proposed is what the run would have proposed had it not been cut off, for the same results in the same order.
 //
-// With what was not written down there is no such promise: verdicts that came while a search ran count from the beginning,
-// and so do records that another run adds for the same workload.
+// With what was not written down there is no such promise: verdicts that came while a search ran count from the
+// beginning, and so do records that another run adds for the same workload.
 #include <algorithm>
 #include <chrono>
 #include <set>

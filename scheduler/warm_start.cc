@@ -63,16 +63,19 @@ TaskShape ShapeOf(const ComputeDag& dag) {
 }
 
 double Distance(const TaskShape& a, const TaskShape& b) {
-  if (a.kind != b.kind || a.log2_extents.size() != b.log2_extents.size()) return std::numeric_limits<double>::infinity();
+  if (a.kind != b.kind || a.log2_extents.size() != b.log2_extents.size())
+    return std::numeric_limits<double>::infinity();
   double sum = 0;
   for (size_t i = 0; i < a.log2_extents.size(); ++i) sum += std::abs(a.log2_extents[i] - b.log2_extents[i]);
   return sum;
 }
 
-std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, const std::vector<TunedWorkload>& tuned) {
+std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape,
+                                const std::vector<TunedWorkload>& tuned) {
   std::vector<std::pair<double, const TunedWorkload*>> nearest;
   for (const TunedWorkload& workload : tuned)
-    if (const double distance = Distance(shape, workload.shape); distance <= kFarthestWorkload && !workload.best.empty())
+    if (const double distance = Distance(shape, workload.shape);
+        distance <= kFarthestWorkload && !workload.best.empty())
       nearest.push_back({distance, &workload});
   std::stable_sort(nearest.begin(), nearest.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   if (nearest.size() > kNearestWorkloads) nearest.resize(kNearestWorkloads);

@@ -1,6 +1,6 @@
-// What was found for similar workloads, as first candidates of a task: the same sketch with the same decisions, put into
-// this task's domains. A convolution with another epilogue has nearly the same best schedule, one with half the pixels
-// and twice the channels often a near one.
+// What was found for similar workloads, as first candidates of a task: the same sketch with the same decisions, put
+// into this task's domains. A convolution with another epilogue has nearly the same best schedule, one with half the
+// pixels and twice the channels often a near one.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,7 @@ inline constexpr double kFarthestWorkload = 8;
 // The candidates of the nearest of `tuned`, as candidates of `space`: in turns, the nearest workload and the fastest
 // candidate first. What has no sketch of that name and number of decisions here, or is not legal when put into its
 // domains, is left out. No two are equal.
-std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape, const std::vector<TunedWorkload>& tuned);
+std::vector<Suggestion> Suggest(const TaskSpace& space, const TaskShape& shape,
+                                const std::vector<TunedWorkload>& tuned);
 
 }  // namespace diapason

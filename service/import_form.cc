@@ -105,8 +105,7 @@ class Constants {
 absl::StatusOr<Tensor> TensorFromProto(const v1::ImportedTensor& message, Constants& constants) {
   Tensor tensor;
   tensor.name = message.name();
-  if (!IsElementType(message.dtype()))
-    return Damaged(absl::StrCat("element type ", message.dtype()));
+  if (!IsElementType(message.dtype())) return Damaged(absl::StrCat("element type ", message.dtype()));
   tensor.type = {static_cast<DType>(message.dtype()), {message.shape().begin(), message.shape().end()}};
   int64_t elements = 1;
   for (int64_t extent : tensor.type.shape) {
@@ -225,7 +224,9 @@ absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::
   message.mutable_inputs()->Assign(network.inputs.begin(), network.inputs.end());
   message.mutable_outputs()->Assign(network.outputs.begin(), network.outputs.end());
   constants.flush();
-  if (!constants) return absl::ResourceExhaustedError("the temporary folder has no room for the model's weights: free some space, or name another one with TMPDIR");
+  if (!constants)
+    return absl::ResourceExhaustedError(
+        "the temporary folder has no room for the model's weights: free some space, or name another one with TMPDIR");
   return absl::OkStatus();
 }
 
@@ -251,7 +252,8 @@ absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istre
   return network;
 }
 
-void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding, v1::ImportReply& reply) {
+void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding,
+               v1::ImportReply& reply) {
   for (const ImportedInput& input : inputs) {
     v1::ImportedInput& out = *reply.add_inputs();
     out.set_name(input.name);
@@ -279,12 +281,14 @@ absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model) {
   SymbolSizes sizes;
   for (const v1::ImportedInput& in : reply.inputs()) {
     if (!IsElementType(in.dtype()) || in.shape_size() != in.symbols_size()) return Damaged("an input that is none");
-    ImportedInput input{in.name(), {static_cast<DType>(in.dtype()), {in.shape().begin(), in.shape().end()}},
+    ImportedInput input{in.name(),
+                        {static_cast<DType>(in.dtype()), {in.shape().begin(), in.shape().end()}},
                         {in.symbols().begin(), in.symbols().end()}};
     for (size_t d = 0; d < input.symbols.size(); ++d) {
       if (input.type.shape[d] < 1) return Damaged("an input that is none");
       if (input.symbols[d].empty()) continue;
-      if (sizes.emplace(input.symbols[d], input.type.shape[d]).first->second != input.type.shape[d]) return Damaged("a symbol of two sizes");
+      if (sizes.emplace(input.symbols[d], input.type.shape[d]).first->second != input.type.shape[d])
+        return Damaged("a symbol of two sizes");
     }
     model.inputs.push_back(std::move(input));
   }
@@ -315,7 +319,10 @@ void PortToProto(const DescribedPort& port, v1::DescribedPort& message) {
 }
 
 absl::StatusOr<DescribedPort> PortFromProto(const v1::DescribedPort& message) {
-  DescribedPort port{message.name(), message.dtype(), message.has_shape(), {message.shape().begin(), message.shape().end()},
+  DescribedPort port{message.name(),
+                     message.dtype(),
+                     message.has_shape(),
+                     {message.shape().begin(), message.shape().end()},
                      {message.symbols().begin(), message.symbols().end()}};
   const bool negative = std::any_of(port.shape.begin(), port.shape.end(), [](int64_t extent) { return extent < 0; });
   if (negative || port.shape.size() != port.symbols.size()) return Damaged("a port that is none");
@@ -348,7 +355,8 @@ absl::StatusOr<ModelDescription> FromProto(const v1::ImportedDescription& messag
   for (const v1::DescribedPort& port : message.outputs()) {
     ASSIGN_OR_RETURN(described.outputs.emplace_back(), PortFromProto(port));
   }
-  for (const v1::ImportedDescription::Operator& one : message.operators()) described.operators[one.name()] = one.count();
+  for (const v1::ImportedDescription::Operator& one : message.operators())
+    described.operators[one.name()] = one.count();
   described.parameters = message.parameters();
   described.weights_bytes = message.weights_bytes();
   return described;

@@ -27,7 +27,8 @@ void ToProto(const ModelOptions& options, v1::ImportJob& job);
 absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job);
 
 void ToProto(const Cuts& cuts, v1::ImportedCuts& message);
-// Workload keys are computed anew. DataLoss when it is no such message: numbers of tasks out of range, counts that do not fit.
+// Workload keys are computed anew. DataLoss when it is no such message: numbers of tasks out of range, counts that do
+// not fit.
 absl::StatusOr<Cuts> FromProto(const v1::ImportedCuts& message);
 
 // Constants go to `constants`, one after the other.
@@ -36,7 +37,8 @@ absl::Status ToProto(const Network& network, v1::ImportedNetwork& message, std::
 absl::StatusOr<Network> FromProto(const v1::ImportedNetwork& message, std::istream& constants, int64_t bytes);
 
 // The reply's inputs, with what was found out about padding.
-void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding, v1::ImportReply& reply);
+void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::string, SymbolPadding>& padding,
+               v1::ImportReply& reply);
 // DataLoss when they make no sense.
 absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model);
 

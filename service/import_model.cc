@@ -77,7 +77,8 @@ class Import {
     if (!reply.has_failure()) return reply;
     const int code = reply.failure().code();
     const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-    return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown, reply.failure().message());
+    return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
+                        reply.failure().message());
   }
 
   v1::ImportJob Job() const {
@@ -98,8 +99,8 @@ class Import {
 
   // The bytes of its reply.
   absl::StatusOr<std::string> Answer() {
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                             std::chrono::duration<double>(limits_.seconds));
+    const auto deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_.seconds));
     while (true) {
       pollfd ready{child_->socket(), static_cast<short>(POLLIN | (child_->has_unsent() ? POLLOUT : 0)), 0};
       poll(&ready, 1, static_cast<int>(kLookAround.count()));
@@ -115,7 +116,8 @@ class Import {
   }
 
   absl::Status Refused(const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat("the model '", request_.model, "' cannot be used: reading it ", what));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model '", request_.model, "' cannot be used: reading it ", what));
   }
   absl::Status TooLong() const {
     return Refused(absl::StrFormat("took longer than %g s; allow more with --import-seconds", limits_.seconds));
@@ -130,11 +132,12 @@ class Import {
     for (const auto until = Clock::now() + kBurial; !(status = child_->Reap()).has_value() && Clock::now() < until;)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (!status.has_value()) return absl::UnavailableError("the process that reads models does not end");
-    const int code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 0, signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
+    const int code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 0,
+              signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
     if (code == kExitOutOfMemory) return TooMuch();
     if (code == kExitStackOverflow)
-      return Refused(absl::StrCat("took more than ", limits_.stack_bytes >> 20,
-                                  " MiB of stack: its graph is nested too deeply"));
+      return Refused(
+          absl::StrCat("took more than ", limits_.stack_bytes >> 20, " MiB of stack: its graph is nested too deeply"));
     if (signal == SIGXCPU) return TooLong();
     if (signal == SIGKILL && SystemOutOfMemoryKills() > killed_before_) return TooMuch();
     if (signal == SIGKILL || signal == SIGTERM)

@@ -1,8 +1,9 @@
 // Models read by a process of their own.
 //
-// A model comes from anywhere: a few bytes of it may ask for all memory, for hours, or for a recursion without end. It is
-// read, optimized and partitioned by a child process, this program again as `internal-importer`, with limits of memory,
-// time and stack; what comes back is checked like any input from outside. The caller's own process keeps what it has.
+// A model comes from anywhere: a few bytes of it may ask for all memory, for hours, or for a recursion without end. It
+// is read, optimized and partitioned by a child process, this program again as `internal-importer`, with limits of
+// memory, time and stack; what comes back is checked like any input from outside. The caller's own process keeps what
+// it has.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,9 @@ struct ImportRequest {
   ImportLimits limits;
   bool with_network = false;
   const std::atomic<bool>* stop = nullptr;  // ends it when it becomes true
-  // Whether inputs may be padded is to be found out for each symbol of size 2 or more: `mask` is the input that is 0 where there is padding,
-  // `least` by symbol the smallest size that is padded to that of the options (1 where it is not there).
+  // Whether inputs may be padded is to be found out for each symbol of size 2 or more: `mask` is the input that is 0
+  // where there is padding, `least` by symbol the smallest size that is padded to that of the options (1 where it is
+  // not there).
   bool prove_padding = false;
   std::string mask = {};
   SymbolSizes least = {};
@@ -58,12 +60,13 @@ struct ImportedModel {
   SymbolSizes Sizes() const;
 };
 
-// Errors of LoadOptimized and FindCuts as they are. InvalidArgument in one sentence that names the model and the limit that
-// it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by `stop`. The calling thread
-// must not end before it returns, nor does it.
+// Errors of LoadOptimized and FindCuts as they are. InvalidArgument in one sentence that names the model and the limit
+// that it hit, or what its process died of. Unavailable when there is no process to be had; Cancelled by `stop`. The
+// calling thread must not end before it returns, nor does it.
 absl::StatusOr<ImportedModel> ImportModel(const ImportRequest& request);
 
-// What the model takes and gives, without compiling it. Of the request, model, options, limits and `stop` count. Errors as ImportModel, of what is read.
+// What the model takes and gives, without compiling it. Of the request, model, options, limits and `stop` count. Errors
+// as ImportModel, of what is read.
 absl::StatusOr<ModelDescription> DescribeModelFile(const ImportRequest& request);
 
 // The main function of the process, with the socket as `fd`. Returns the exit status.

@@ -25,7 +25,8 @@ class Constants {
       const auto [first, last] = known_.equal_range(std::hash<std::string_view>()(bytes));
       const auto same = std::find_if(first, last, [&](const auto& one) {
         const Array& array = *one.second;
-        return array.dtype == tensor.data->dtype && array.shape == tensor.data->shape && array.data == tensor.data->data;
+        return array.dtype == tensor.data->dtype && array.shape == tensor.data->shape &&
+               array.data == tensor.data->data;
       });
       if (same != last) {
         tensor.data = same->second;
@@ -55,8 +56,9 @@ absl::Status CheckRooms(const DimChoices& dims, const ImportedModel& model) {
   const SymbolSizes of_inputs = model.Sizes();
   for (const auto& [symbol, sizes] : dims.sizes) {
     if (sizes.size() == 1 || of_inputs.contains(symbol)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("'", symbol, "' says how many rows a result has room for, which must be one number, not ",
-                                                   sizes.size(), " (", SizesText(std::map{std::pair{symbol, sizes}}), "): give the largest"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", symbol, "' says how many rows a result has room for, which must be one number, not ",
+                     sizes.size(), " (", SizesText(std::map{std::pair{symbol, sizes}}), "): give the largest"));
   }
   return absl::OkStatus();
 }
@@ -75,7 +77,8 @@ absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, con
     absl::StatusOr<ImportedModel> model = ImportModel(request);
     // What is wrong with the first one is most often wrong with all.
     if (!model.ok() && !plans.empty())
-      return absl::Status(model.status().code(), absl::StrCat("with ", SizesText(combination.sizes), ": ", model.status().message()));
+      return absl::Status(model.status().code(),
+                          absl::StrCat("with ", SizesText(combination.sizes), ": ", model.status().message()));
     RETURN_IF_ERROR(model.status());
     if (plans.empty()) RETURN_IF_ERROR(CheckRooms(dims, *model));
     constants.Unite(model->network);

@@ -17,10 +17,10 @@ struct ImportedPlan {
   ImportedModel model;
 };
 
-// Reads the model of the request once for each combination of the sizes, each time in a process and under limits of its own; without sizes it
-// reads it once, as the request says. Equal constants are in memory once. Where sizes are given, whether inputs may be padded is
-// found out if the request asks for it; `least` is set here. Errors are those of CheckDimChoices and ImportModel, with the sizes at which
-// they occurred.
+// Reads the model of the request once for each combination of the sizes, each time in a process and under limits of its
+// own; without sizes it reads it once, as the request says. Equal constants are in memory once. Where sizes are given,
+// whether inputs may be padded is found out if the request asks for it; `least` is set here. Errors are those of
+// CheckDimChoices and ImportModel, with the sizes at which they occurred.
 absl::StatusOr<std::vector<ImportedPlan>> ImportPlans(ImportRequest request, const DimChoices& dims);
 
 // What the user should know of them, each sentence once.

@@ -82,7 +82,8 @@ std::vector<ImportedInput> InputsOf(const Network& network, const std::vector<Mo
 }
 
 // The options with another size of one symbol.
-ModelOptions WithSize(ModelOptions options, const std::vector<ImportedInput>& inputs, const std::string& symbol, int64_t size) {
+ModelOptions WithSize(ModelOptions options, const std::vector<ImportedInput>& inputs, const std::string& symbol,
+                      int64_t size) {
   bool is_batch = false;
   for (const ImportedInput& input : inputs) {
     const auto given = options.input_shapes.find(input.name);
@@ -97,8 +98,8 @@ ModelOptions WithSize(ModelOptions options, const std::vector<ImportedInput>& in
   return options;
 }
 
-// The sizes with which a network is compared: the smallest that is padded to `size` and the one below `size`, but not 1 or less, at which
-// exporters and operators treat axes in other ways.
+// The sizes with which a network is compared: the smallest that is padded to `size` and the one below `size`, but not 1
+// or less, at which exporters and operators treat axes in other ways.
 std::set<int64_t> OtherSizes(int64_t size, int64_t least) {
   if (size == 2) return {3};
   return {std::max<int64_t>(2, std::min(least, size - 1)), size - 1};
@@ -121,7 +122,8 @@ SymbolPadding FindPadding(const v1::ImportJob& job, const ModelOptions& options,
       found.why_not = absl::StrCat("with ", symbol, "=", other_size, ", ", other.status().message());
       return found;
     }
-    absl::StatusOr<PaddingProof> proof = ProvePadding({symbol, network, size, *other, other_size, found.least, job.mask()});
+    absl::StatusOr<PaddingProof> proof =
+        ProvePadding({symbol, network, size, *other, other_size, found.least, job.mask()});
     if (!proof.ok()) {
       found.why_not = std::string(proof.status().message());
       return found;
@@ -136,8 +138,8 @@ absl::Status CheckMask(const std::string& mask, const std::vector<ImportedInput>
   std::vector<std::string> names;
   for (const ImportedInput& input : inputs) names.push_back(Quoted(input.name));
   if (mask.empty() || std::find(names.begin(), names.end(), Quoted(mask)) != names.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the model has no input ", Quoted(mask), " for --mask: its inputs are ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("the model has no input ", Quoted(mask),
+                                                 " for --mask: its inputs are ", absl::StrJoin(names, ", ")));
 }
 
 // Those of results whose number of rows only a run tells (graph/onnx/input_shapes.h).
@@ -152,24 +154,28 @@ std::vector<std::string> SymbolsOfResults(const ModelOptions& options, const std
 }
 
 // That what a result with room for more rows than were found has in the others changes nothing in the rows that were.
-absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network, const std::vector<ImportedInput>& inputs,
-                           const std::string& symbol, std::vector<std::string>& warnings) {
+absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options, const Network& network,
+                           const std::vector<ImportedInput>& inputs, const std::string& symbol,
+                           std::vector<std::string>& warnings) {
   if (options.dims.at(symbol) < 2) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol), " must have room for 2 or more, not for ",
-                                                   options.dims.at(symbol)));
+    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol),
+                                                   " must have room for 2 or more, not for ", options.dims.at(symbol)));
   }
   SymbolPadding free = FindPadding(job, options, network, inputs, symbol, 0);
   if (free.needs_first) free.why_not = "a maximum or softmax is taken along it, which may have no rows";
   if (!free.why_not.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': rows behind those found, for which ", Quoted(symbol),
-                                                   " has room, are not known to be harmless (", free.why_not,
-                                                   "): export the model without what follows, and do that behind the network"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot import '", job.model(), "': rows behind those found, for which ", Quoted(symbol),
+                     " has room, are not known to be harmless (", free.why_not,
+                     "): export the model without what follows, and do that behind the network"));
   }
   std::vector<std::string> outputs;
   for (size_t i = 0; i < free.outputs.size(); ++i)
     if (!free.outputs[i].empty()) outputs.push_back(Quoted(network.tensor(network.outputs[i]).name));
-  warnings.push_back(absl::StrCat(outputs.size() == 1 ? "output " : "outputs ", absl::StrJoin(outputs, ", "), outputs.size() == 1 ? " has" : " have",
-                                  " room for ", options.dims.at(symbol), " rows; as many as the output ", Quoted(symbol), " says are results, the first ones"));
+  warnings.push_back(absl::StrCat(outputs.size() == 1 ? "output " : "outputs ", absl::StrJoin(outputs, ", "),
+                                  outputs.size() == 1 ? " has" : " have", " room for ", options.dims.at(symbol),
+                                  " rows; as many as the output ", Quoted(symbol),
+                                  " says are results, the first ones"));
   return absl::OkStatus();
 }
 
@@ -190,7 +196,9 @@ absl::Status Import(const v1::ImportJob& job, v1::ImportReply& reply) {
     model.inputs = inputs;
     for (const auto& [symbol, size] : model.Sizes()) {
       const auto least = job.least().find(symbol);
-      if (size > 1) padding[symbol] = FindPadding(job, options, imported, inputs, symbol, least != job.least().end() ? least->second : 1);
+      if (size > 1)
+        padding[symbol] =
+            FindPadding(job, options, imported, inputs, symbol, least != job.least().end() ? least->second : 1);
     }
   }
   std::vector<std::string> warnings;
@@ -241,7 +249,8 @@ int ImporterMain(int fd) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setguardsize(&attributes, kGuardBytes);
-  pthread_attr_setstacksize(&attributes, static_cast<size_t>(std::max<int64_t>(1 << 20, work.job.stack_bytes())) + kGuardBytes);
+  pthread_attr_setstacksize(&attributes,
+                            static_cast<size_t>(std::max<int64_t>(1 << 20, work.job.stack_bytes())) + kGuardBytes);
   pthread_t thread;
   if (pthread_create(&thread, &attributes, RunImport, &work) != 0) return kExitOutOfMemory;
   pthread_join(thread, nullptr);

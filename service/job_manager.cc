@@ -68,7 +68,8 @@ void GiveUpWhatCannotGoOn(v1::Job& job) {
 
 class JobManager::Impl {
  public:
-  explicit Impl(JobManagerOptions options) : options_(std::move(options)), models_(options_.history + ".models", options_.models) {}
+  explicit Impl(JobManagerOptions options)
+      : options_(std::move(options)), models_(options_.history + ".models", options_.models) {}
   ~Impl() { Stop(); }
 
   absl::Status Open();
@@ -121,8 +122,8 @@ class JobManager::Impl {
   void ScheduleLoop();
   void Begin(Entry& entry);
   void RunJob(Entry& entry);
-  // `name`: of the job, whatever its options; `run`: what the history's runs of the job, since it has these options, are
-  // known by.
+  // `name`: of the job, whatever its options; `run`: what the history's runs of the job, since it has these options,
+  // are known by.
   absl::StatusOr<std::string> Tune(Entry& entry, const v1::TuneSpec& message, int64_t id, const std::string& name,
                                    const std::string& run);
   absl::StatusOr<TuneWork> Prepare(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
@@ -130,7 +131,8 @@ class JobManager::Impl {
   absl::StatusOr<TuneWork> Read(TuneSpec spec, const v1::TuneSpec& message, const std::atomic<bool>* stop);
   // Whether the network is right at last; the outcome is told in the job's progress.
   absl::Status CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet);
-  absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message);
+  absl::StatusOr<std::vector<ImportedPlan>> ReadNetworks(Entry& entry, const TuneSpec& spec,
+                                                         const v1::TuneSpec& message);
   void Ended(Entry& entry, const absl::StatusOr<std::string>& stopped);
   absl::StatusOr<Entry*> Find(int64_t id);
   // With the lock held: what changed is written, or the reason why not becomes the job's text.
@@ -145,15 +147,13 @@ class JobManager::Impl {
     return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
   }
 
-  std::string CostModelPath(int64_t job) const {
-    return absl::StrCat(options_.history, ".models/job-", job, ".model");
-  }
+  std::string CostModelPath(int64_t job) const { return absl::StrCat(options_.history, ".models/job-", job, ".model"); }
 
   const JobManagerOptions options_;
   ModelStore models_;
   std::unique_ptr<History> history_;    // self-locking
   std::unique_ptr<RoundStore> rounds_;  // self-locking
-  std::string tracker_;               // constant from Run on
+  std::string tracker_;                 // constant from Run on
   std::thread scheduler_;
 
   std::mutex mutex_;  // guards all below
@@ -232,7 +232,8 @@ absl::Status JobManager::Impl::SaveOrRestore(Entry& entry, const v1::Job& before
 absl::StatusOr<JobManager::Impl::Turn> JobManager::Impl::BeginTurn() {
   std::unique_lock lock(mutex_);
   if (waiting_submissions_ >= kMaxWaitingSubmissions)
-    return absl::UnavailableError("the service looks at other models, and too many wait already; try again in a minute");
+    return absl::UnavailableError(
+        "the service looks at other models, and too many wait already; try again in a minute");
   ++waiting_submissions_;
   changed_.wait(lock, [&] { return stopping_ || !preparing_; });
   --waiting_submissions_;
@@ -268,11 +269,12 @@ void JobManager::Impl::EndTurn(Entry* entry) {
 }
 
 // A second call with a key waits for the first, and gives what it gave.
-absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner) {
+absl::StatusOr<int64_t> JobManager::Impl::Submit(const std::string& key, const v1::TuneSpec& spec,
+                                                 const std::string& owner) {
   if (key.empty() || key.size() > kMaxKey) return absl::InvalidArgumentError("a job needs a key of its own");
   if (spec.ByteSizeLong() > kMaxSpecBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the job's options have ", spec.ByteSizeLong(),
-                                                   " bytes, more than the limit of ", kMaxSpecBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job's options have ", spec.ByteSizeLong(), " bytes, more than the limit of ", kMaxSpecBytes));
   }
   {
     std::unique_lock lock(mutex_);
@@ -302,13 +304,15 @@ absl::Status JobManager::Impl::CheckRoom(const std::string& owner) const {
         absl::StrCat("the service has ", unfinished, " unfinished jobs and takes no more; cancel some, or wait"));
   }
   if (!owner.empty() && own >= options_.unfinished_per_token) {
-    return absl::ResourceExhaustedError(absl::StrCat("the token of '", owner, "' has ", own, " unfinished jobs and may have ",
-                                                     options_.unfinished_per_token, "; cancel some, or wait"));
+    return absl::ResourceExhaustedError(absl::StrCat("the token of '", owner, "' has ", own,
+                                                     " unfinished jobs and may have ", options_.unfinished_per_token,
+                                                     "; cancel some, or wait"));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec, const std::string& owner) {
+absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec,
+                                                 const std::string& owner) {
   ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
   if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
     return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'"));
@@ -325,8 +329,8 @@ absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckRoom(owner));  // others came meanwhile
   if (jobs_.size() >= static_cast<size_t>(options_.jobs)) {
-    return absl::ResourceExhaustedError(absl::StrCat("the service has ", jobs_.size(),
-                                                     " jobs and takes no more; delete some with `diapason jobs delete`"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the service has ", jobs_.size(), " jobs and takes no more; delete some with `diapason jobs delete`"));
   }
   auto entry = std::make_unique<Entry>();
   entry->job.set_key(key);
@@ -500,17 +504,15 @@ void JobManager::Impl::RunJob(Entry& entry) {
 }
 
 absl::StatusOr<TuneWork> JobManager::Impl::Read(TuneSpec spec, const v1::TuneSpec& message,
-                                                 const std::atomic<bool>* stop) {
+                                                const std::atomic<bool>* stop) {
   const std::string path = ModelPath(message);
   spec.options.external_data = false;
   absl::StatusOr<TuneWork> work = PrepareWork(spec, path, {options_.import, stop});
   if (work.ok() || message.model_hash().empty()) return work;
-  return absl::Status(work.status().code(),
-                      absl::StrReplaceAll(work.status().message(), {{path, message.model()}}));
+  return absl::Status(work.status().code(), absl::StrReplaceAll(work.status().message(), {{path, message.model()}}));
 }
 
-absl::StatusOr<TuneWork> JobManager::Impl::Prepare(Entry& entry, const TuneSpec& spec,
-                                                         const v1::TuneSpec& message) {
+absl::StatusOr<TuneWork> JobManager::Impl::Prepare(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message) {
   ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
   return Read(spec, message, &entry.stop);
 }
@@ -565,14 +567,16 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   return report.stopped;
 }
 
-absl::StatusOr<std::vector<ImportedPlan>> JobManager::Impl::ReadNetworks(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message) {
+absl::StatusOr<std::vector<ImportedPlan>> JobManager::Impl::ReadNetworks(Entry& entry, const TuneSpec& spec,
+                                                                         const v1::TuneSpec& message) {
   ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
   ModelOptions options = spec.options;
   options.external_data = false;
   return ImportPlans({ModelPath(message), options, options_.import, /*with_network=*/true, &entry.stop}, spec.dims);
 }
 
-absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message, const Fleet& fleet) {
+absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message,
+                                              const Fleet& fleet) {
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> plans, ReadNetworks(entry, spec, message));
   ASSIGN_OR_RETURN(const std::vector<PlanCheck> checks,
                    CheckTunedPlans(plans, fleet.target, *history_, fleet.measurer->client(),
@@ -588,8 +592,9 @@ absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec
     outcome.set_seconds(outcome.seconds() + check.report.seconds);
     for (const NetworkCheckReport::Wrong& wrong : check.report.wrong) {
       outcome.add_wrong_records(wrong.Sentence());
-      LogEvent(LogLevel::kWarning, "record_wrong_in_network",
-               {{"job", absl::StrCat(entry.job.id())}, {"record", absl::StrCat(wrong.record.id)}, {"why", wrong.evidence}});
+      LogEvent(
+          LogLevel::kWarning, "record_wrong_in_network",
+          {{"job", absl::StrCat(entry.job.id())}, {"record", absl::StrCat(wrong.record.id)}, {"why", wrong.evidence}});
     }
   }
   Changed(entry);

@@ -31,10 +31,10 @@ struct JobManagerOptions {
   int running = 4;       // jobs at once
   int unfinished = 256;  // queued and running ones; more are refused
   int unfinished_per_token = 128;
-  int jobs = 16384;      // those that have ended included
+  int jobs = 16384;  // those that have ended included
   // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.
   double retry_seconds = 10;
-  double give_up_seconds = 60;  // a tracker that is away for so long fails the attempt
+  double give_up_seconds = 60;                           // a tracker that is away for so long fails the attempt
   std::shared_ptr<const ClientCredentials> credentials;  // for the tracker
   ImportLimits import;                                   // of the process that reads a model
   ModelStoreLimits models;
@@ -57,8 +57,8 @@ class JobManager {
 
   // `owner`: name of the caller's token, for its quota; empty: no quota.
   absl::StatusOr<int64_t> Submit(const std::string& key, const v1::TuneSpec& spec, const std::string& owner = "");
-  // Newest first, without their tasks: those with an id below `before` (0: all), until they have `most_bytes`. `next`: what
-  // the rest has to be asked for with as `before`; 0: there is none.
+  // Newest first, without their tasks: those with an id below `before` (0: all), until they have `most_bytes`. `next`:
+  // what the rest has to be asked for with as `before`; 0: there is none.
   std::vector<v1::Job> List(int64_t before, size_t most_bytes, int64_t& next);
   // Waits until the job's version is above `seen`, at most so long.
   absl::StatusOr<v1::Job> Get(int64_t job, uint64_t seen, std::chrono::milliseconds wait);

@@ -2,8 +2,8 @@
 //
 // One SQLite file (H.db.jobs) with a table `jobs`: id, key (unique), the Job of tuning.proto. Models lie beside it in
 // the folder H.db.models (service/model_store.h). A change that Put has returned OK for survives the
-// death of the process and a power cut. Fields are only added to Job: the list of an older program is read without the newer
-// ones, and an older program keeps those that it does not know.
+// death of the process and a power cut. Fields are only added to Job: the list of an older program is read without the
+// newer ones, and an older program keeps those that it does not know.
 #pragma once
 
 #include <cstdint>

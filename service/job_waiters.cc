@@ -84,8 +84,7 @@ class JobWaiters::Impl {
     std::vector<Waiting> still;
     for (Waiting& one : waiting) {
       auto found = jobs.find(one.job);
-      if (found == jobs.end())
-        found = jobs.emplace(one.job, jobs_.Get(one.job, 0, std::chrono::milliseconds(0))).first;
+      if (found == jobs.end()) found = jobs.emplace(one.job, jobs_.Get(one.job, 0, std::chrono::milliseconds(0))).first;
       const absl::StatusOr<v1::Job>& job = found->second;
       if (last || !job.ok() || job->version() > one.seen || now >= one.until || *one.gone) {
         Answer(job, one.reply);

@@ -27,8 +27,8 @@ class JobWaiters {
   JobWaiters(const JobWaiters&) = delete;
   JobWaiters& operator=(const JobWaiters&) = delete;
 
-  // Answers once the job's version is above `seen`, `wait` is over or `gone` is set: with the job as it then is, or the errors
-  // of JobManager::Get. Safe from any thread.
+  // Answers once the job's version is above `seen`, `wait` is over or `gone` is set: with the job as it then is, or the
+  // errors of JobManager::Get. Safe from any thread.
   void Add(int64_t job, uint64_t seen, std::chrono::milliseconds wait, std::shared_ptr<const std::atomic<bool>> gone,
            Reply reply);
   // Answers all of them, and those that come later at once. Idempotent.

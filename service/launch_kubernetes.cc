@@ -32,22 +32,24 @@ class KubernetesLauncher final : public Launcher {
       nlohmann::json args = CommandWithSecrets(options_, kPodSecrets);
       args.push_back("--name");
       args.push_back(name);
-      absl::StrAppend(&manifests, "---\n",
-                      absl::StrReplaceAll(options_.kube_template, {{"{{name}}", name},
-                                                                   {"{{label}}", options_.label},
-                                                                   {"{{secret}}", secret_},
-                                                                   {"{{args}}", args.dump()}}),
-                      "\n");
+      absl::StrAppend(
+          &manifests, "---\n",
+          absl::StrReplaceAll(
+              options_.kube_template,
+              {{"{{name}}", name}, {"{{label}}", options_.label}, {"{{secret}}", secret_}, {"{{args}}", args.dump()}}),
+          "\n");
     }
     return RunCommand({"kubectl", "apply", "-f", "-"}, manifests).status();
   }
 
   absl::StatusOr<std::vector<std::string>> List() override {
-    ASSIGN_OR_RETURN(const std::string text,
-                     RunCommand({"kubectl", "get", "pods", "-l", "diapason-fleet=" + options_.label, "--no-headers", "-o",
-                                 "custom-columns=N:.metadata.name,P:.status.phase,D:.metadata.deletionTimestamp"}));
+    ASSIGN_OR_RETURN(
+        const std::string text,
+        RunCommand({"kubectl", "get", "pods", "-l", "diapason-fleet=" + options_.label, "--no-headers", "-o",
+                    "custom-columns=N:.metadata.name,P:.status.phase,D:.metadata.deletionTimestamp"}));
     std::vector<std::string> ids;
-    for (const std::string& line : static_cast<std::vector<std::string>>(absl::StrSplit(text, '\n', absl::SkipWhitespace()))) {
+    for (const std::string& line :
+         static_cast<std::vector<std::string>>(absl::StrSplit(text, '\n', absl::SkipWhitespace()))) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipWhitespace());
       const bool lives = words.size() == 3 && words[1] != "Succeeded" && words[1] != "Failed" && words[2] == "<none>";
       if (lives) ids.push_back(words[0]);
@@ -64,7 +66,8 @@ class KubernetesLauncher final : public Launcher {
 
   absl::Status Release() override {
     const absl::Status removed =
-        RunCommand({"kubectl", "delete", "secret", "--ignore-not-found", absl::StrCat("diapason-", options_.label)}).status();
+        RunCommand({"kubectl", "delete", "secret", "--ignore-not-found", absl::StrCat("diapason-", options_.label)})
+            .status();
     // Without any of ours there may be one that an earlier command left, and no right to look.
     return options_.secrets.empty() ? absl::OkStatus() : removed;
   }
@@ -74,7 +77,8 @@ class KubernetesLauncher final : public Launcher {
   absl::Status HandOverSecrets() {
     if (options_.secrets.empty()) return absl::OkStatus();
     nlohmann::json manifest = {{"apiVersion", "v1"}, {"kind", "Secret"}, {"type", "Opaque"}};
-    manifest["metadata"] = {{"name", secret_}, {"labels", {{"app", "diapason-worker"}, {"diapason-fleet", options_.label}}}};
+    manifest["metadata"] = {{"name", secret_},
+                            {"labels", {{"app", "diapason-worker"}, {"diapason-fleet", options_.label}}}};
     for (const LaunchSecret& secret : options_.secrets) manifest["data"][secret.file] = absl::Base64Escape(secret.text);
     return RunCommand({"kubectl", "apply", "-f", "-"}, manifest.dump()).status();
   }

@@ -34,7 +34,8 @@ class SlurmLauncher final : public Launcher {
     RETURN_IF_ERROR(secrets_.Write(options_.secrets));
     // exec: Slurm's SIGTERM reaches the worker itself, which then drains.
     std::string script = "exec " + ShellWord(options_.program);
-    for (const std::string& arg : CommandWithSecrets(options_, secrets_.path())) absl::StrAppend(&script, " ", ShellWord(arg));
+    for (const std::string& arg : CommandWithSecrets(options_, secrets_.path()))
+      absl::StrAppend(&script, " ", ShellWord(arg));
     script += " --name \"slurm-$SLURM_JOB_ID\"";
     std::vector<std::string> args = {"sbatch", "--parsable", "--job-name", name_, "--array", absl::StrCat("1-", count)};
     args.insert(args.end(), options_.slurm_args.begin(), options_.slurm_args.end());
@@ -46,7 +47,8 @@ class SlurmLauncher final : public Launcher {
     ASSIGN_OR_RETURN(const std::string text,
                      RunCommand({"squeue", "--noheader", "--array", "--name", name_, "--format", "%i %T"}));
     std::vector<std::string> ids;
-    for (const std::string& line : static_cast<std::vector<std::string>>(absl::StrSplit(text, '\n', absl::SkipWhitespace()))) {
+    for (const std::string& line :
+         static_cast<std::vector<std::string>>(absl::StrSplit(text, '\n', absl::SkipWhitespace()))) {
       const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipWhitespace());
       if (words.size() == 2 && !Ends(words[1])) ids.push_back(words[0]);
     }

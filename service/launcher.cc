@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<Launcher>> MakeLauncher(LaunchOptions options) {
   if (!options.secrets.empty()) places.insert(places.end(), {"{{secret}}", kPodSecrets});
   for (const char* place : places) {
     if (options.kube_template.find(place) == std::string::npos) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the manifest of --kube-template has no ", place, ": start from deploy/kubernetes/worker-pod.yaml"));
+      return absl::InvalidArgumentError(absl::StrCat("the manifest of --kube-template has no ", place,
+                                                     ": start from deploy/kubernetes/worker-pod.yaml"));
     }
   }
   return MakeKubernetesLauncher(std::move(options));

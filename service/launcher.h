@@ -47,11 +47,11 @@ struct LaunchOptions {
   // local and slurm: where a folder "diapason-LABEL" for the secrets is made (service/secret_folder.h), which jobs of
   // slurm see too. Empty: this process' folder with slurm, that of temporary files with local.
   std::string secrets_base;
-  std::string label;    // letters, digits and '-'
-  std::string program;  // path of diapason where the workers run; empty: of this process
+  std::string label;                    // letters, digits and '-'
+  std::string program;                  // path of diapason where the workers run; empty: of this process
   std::vector<std::string> slurm_args;  // for sbatch: {"-p", "gpu"}
-  // Text of a manifest of a pod, with {{name}}, {{label}} and {{args}} (a JSON list) in the places where they belong, and
-  // with {{secret}} as the name of the secret that is mounted at /etc/diapason.
+  // Text of a manifest of a pod, with {{name}}, {{label}} and {{args}} (a JSON list) in the places where they belong,
+  // and with {{secret}} as the name of the secret that is mounted at /etc/diapason.
   std::string kube_template;
 };
 

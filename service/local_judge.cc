@@ -30,7 +30,8 @@ absl::StatusOr<NetworkJudge::Verdict> LocalJudge::Judge(const std::vector<bool>&
   PackageRequest request{network_, assembly_->partition, target_.target, target_.facts, {}};
   ASSIGN_OR_RETURN(request.tasks, compiler_.Compile(*assembly_, in_place));
   ASSIGN_OR_RETURN(PackageContents contents, AssemblePackage(request));
-  const Package package = Package::InMemory(network_.name, std::make_shared<const PackageContents>(std::move(contents)));
+  const Package package =
+      Package::InMemory(network_.name, std::make_shared<const PackageContents>(std::move(contents)));
   if (references_ == nullptr) {
     std::unique_ptr<Device> cpu;
     if (device_.kind() == TargetKind::kOpenCl) {
@@ -39,7 +40,8 @@ absl::StatusOr<NetworkJudge::Verdict> LocalJudge::Judge(const std::vector<bool>&
     ASSIGN_OR_RETURN(NetworkReferences references, MakeReferences(package, cpu != nullptr ? *cpu : device_, {}));
     references_ = std::make_unique<NetworkReferences>(std::move(references));
   }
-  absl::StatusOr<std::unique_ptr<PackageRunner>> runner = PackageRunner::Load(package, &device_, /*keep_other_plan=*/true);
+  absl::StatusOr<std::unique_ptr<PackageRunner>> runner =
+      PackageRunner::Load(package, &device_, /*keep_other_plan=*/true);
   if (!runner.ok()) return VerdictOf(runner.status());
   const absl::StatusOr<NetworkVerdict> verdict = CheckRepeatedly(**runner, *references_);
   if (!verdict.ok()) return VerdictOf(verdict.status());

@@ -47,8 +47,8 @@ struct MeasurerOptions {
   std::string program = "/proc/self/exe";     // what processes are started from
 };
 
-// Starts tracker, worker and their processes for one run of the tuner; they end with the measurer, and nobody else can reach
-// them (StartEmbedded). Unavailable when a process cannot be had.
+// Starts tracker, worker and their processes for one run of the tuner; they end with the measurer, and nobody else can
+// reach them (StartEmbedded). Unavailable when a process cannot be had.
 absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOptions& options);
 
 struct FleetOptions {

@@ -17,7 +17,8 @@
 namespace diapason {
 namespace {
 
-// Behind all that a tuner numbers, which counts from 1. Judges of several networks may share a client, to which an id must be new.
+// Behind all that a tuner numbers, which counts from 1. Judges of several networks may share a client, to which an id
+// must be new.
 constexpr int64_t kFirstId = int64_t{1} << 48, kIdsOfAJudge = int64_t{1} << 24;
 int64_t FirstIdOfAJudge() {
   static std::atomic<int64_t> judges{0};
@@ -107,7 +108,11 @@ absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measuremen
       if (error != nullptr && !SpeaksOfCandidate(result.outcome))
         return absl::UnavailableError(absl::StrCat("the workers could not check the network: ", error->text));
       if (result.check.has_value())
-        return Verdict{result.check->ok, true, result.check->max_abs_error, result.check->max_rel_error, result.check->text,
+        return Verdict{result.check->ok,
+                       true,
+                       result.check->max_abs_error,
+                       result.check->max_rel_error,
+                       result.check->text,
                        result.check->run_seconds};
       if (error != nullptr) return Faulty(absl::StrCat(ErrorKindName(error->kind), ": ", error->text));
       return absl::UnavailableError("a worker ran the network and compared nothing; update the workers");
@@ -115,8 +120,9 @@ absl::StatusOr<NetworkJudge::Verdict> MeasuringJudge::Ask(Measurement measuremen
   }
 }
 
-absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target, History& history,
-                                              MeasureClient& client, const MeasuringJudgeOptions& options) {
+absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target,
+                                              History& history, MeasureClient& client,
+                                              const MeasuringJudgeOptions& options) {
   HistoryShelf shelf(&history, target.facts.model, target.target.ToString());
   MeasuringJudge judge(model.network, target, client, options);
   ASSIGN_OR_RETURN(NetworkCheckReport report, CheckNetwork(model.network, model.cuts, shelf, judge));
@@ -128,7 +134,8 @@ absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const 
   return report;
 }
 
-absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans, const ResolvedTarget& target, History& history,
+absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans,
+                                                       const ResolvedTarget& target, History& history,
                                                        MeasureClient& client, const MeasuringJudgeOptions& options) {
   std::vector<PlanCheck> checks;
   for (const ImportedPlan& plan : plans) {
@@ -146,7 +153,8 @@ bool AllRight(const std::vector<PlanCheck>& checks) {
 
 std::string Summary(const std::vector<PlanCheck>& checks) {
   return absl::StrJoin(checks, "\n", [](std::string* out, const PlanCheck& check) {
-    absl::StrAppend(out, check.sizes.empty() ? std::string() : absl::StrCat(SizesText(check.sizes), ": "), Summary(check.report));
+    absl::StrAppend(out, check.sizes.empty() ? std::string() : absl::StrCat(SizesText(check.sizes), ": "),
+                    Summary(check.report));
   });
 }
 
@@ -154,7 +162,8 @@ std::string WhyWrong(const std::vector<PlanCheck>& checks) {
   std::vector<std::string> wrong;
   for (const PlanCheck& check : checks)
     if (!check.report.right)
-      wrong.push_back(check.sizes.empty() ? check.report.text : absl::StrCat("with ", SizesText(check.sizes), ", ", check.report.text));
+      wrong.push_back(check.sizes.empty() ? check.report.text
+                                          : absl::StrCat("with ", SizesText(check.sizes), ", ", check.report.text));
   return absl::StrJoin(wrong, "; ");
 }
 

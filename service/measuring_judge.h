@@ -20,18 +20,20 @@ class NetworkCheck;
 }
 
 struct MeasuringJudgeOptions {
-  std::string device_model;           // of the devices that judge; empty: any of the target's kind
+  std::string device_model;            // of the devices that judge; empty: any of the target's kind
   double build_timeout_seconds = 120;  // of a program
   uint64_t seed = 1;
   const std::atomic<bool>* stop = nullptr;  // when it becomes true, calls end with Cancelled
-  // Under which the history keeps what the network took when it was right (NetworkLatency::network); empty: it is not kept.
+  // Under which the history keeps what the network took when it was right (NetworkLatency::network); empty: it is not
+  // kept.
   std::string latency_network = {};
 };
 
-// What `tune` and jobs end with: the network from the best records of the history. The client's results are awaited meanwhile. `model`
-// has its network. Errors are those of CheckNetwork.
-absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target, History& history,
-                                              MeasureClient& client, const MeasuringJudgeOptions& options);
+// What `tune` and jobs end with: the network from the best records of the history. The client's results are awaited
+// meanwhile. `model` has its network. Errors are those of CheckNetwork.
+absl::StatusOr<NetworkCheckReport> CheckTuned(const ImportedModel& model, const ResolvedTarget& target,
+                                              History& history, MeasureClient& client,
+                                              const MeasuringJudgeOptions& options);
 
 // The check of one plan.
 struct PlanCheck {
@@ -39,7 +41,8 @@ struct PlanCheck {
   NetworkCheckReport report;
 };
 // All plans one after the other, with their networks; options.latency_network is the name that all of them have.
-absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans, const ResolvedTarget& target, History& history,
+absl::StatusOr<std::vector<PlanCheck>> CheckTunedPlans(const std::vector<ImportedPlan>& plans,
+                                                       const ResolvedTarget& target, History& history,
                                                        MeasureClient& client, const MeasuringJudgeOptions& options);
 bool AllRight(const std::vector<PlanCheck>& checks);
 // Summary() of each plan, a line each; why those that are wrong are so, in one sentence.
@@ -49,7 +52,8 @@ std::string WhyWrong(const std::vector<PlanCheck>& checks);
 class MeasuringJudge : public NetworkJudge {
  public:
   // All outlive it. Nobody else waits for results of the client meanwhile.
-  MeasuringJudge(const Network& network, const ResolvedTarget& target, MeasureClient& client, MeasuringJudgeOptions options);
+  MeasuringJudge(const Network& network, const ResolvedTarget& target, MeasureClient& client,
+                 MeasuringJudgeOptions options);
   ~MeasuringJudge() override;
 
   absl::Status Use(const Assembly& assembly) override;
@@ -66,7 +70,7 @@ class MeasuringJudge : public NetworkJudge {
   MeasureClient& client_;
   const MeasuringJudgeOptions options_;
   const Assembly* assembly_ = nullptr;
-  std::unique_ptr<v1::NetworkCheck> check_;  // without schedules
+  std::unique_ptr<v1::NetworkCheck> check_;               // without schedules
   std::map<std::string, std::string> default_schedules_;  // by workload key
   int64_t next_id_;
 };

@@ -114,10 +114,10 @@ absl::Status ModelStore::MakeRoom(int64_t bytes, const std::set<std::string>& ne
     total -= file.bytes;
   }
   if (models <= limits_.models && total <= limits_.bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      "the service has no room for another model of " + std::to_string(bytes) + " bytes: it keeps " +
-      std::to_string(files.size()) + " models, at most " + std::to_string(limits_.models) + " and " +
-      std::to_string(limits_.bytes) + " bytes, and unfinished jobs need those; wait for some to end, or cancel some");
+  return absl::ResourceExhaustedError("the service has no room for another model of " + std::to_string(bytes) +
+                                      " bytes: it keeps " + std::to_string(files.size()) + " models, at most " +
+                                      std::to_string(limits_.models) + " and " + std::to_string(limits_.bytes) +
+                                      " bytes, and unfinished jobs need those; wait for some to end, or cancel some");
 }
 
 absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std::string& hash, uint64_t announced,

@@ -1,7 +1,7 @@
 // Models by content, in the folder H.db.models: each is named by the SHA-256 of its content.
 //
-// What is kept is bounded. Where a new model needs the room, those go that were used longest ago and that no unfinished job
-// needs; where that is not enough, it is refused.
+// What is kept is bounded. Where a new model needs the room, those go that were used longest ago and that no unfinished
+// job needs; where that is not enough, it is refused.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,7 @@ struct ModelStoreLimits {
 // Safe from any thread; one for a folder.
 class ModelStore {
  public:
-  explicit ModelStore(std::string folder, ModelStoreLimits limits = {})
-      : folder_(std::move(folder)), limits_(limits) {}
+  explicit ModelStore(std::string folder, ModelStoreLimits limits = {}) : folder_(std::move(folder)), limits_(limits) {}
 
   // 64 hexadecimal digits.
   static bool IsHash(const std::string& text);

@@ -35,8 +35,9 @@ absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, cons
   for (const Task& task : cuts.partition.tasks) {
     const TuningRecord* record = UsableRecord(records, task);
     seconds.push_back(record != nullptr ? MedianSeconds(*record->timing()) : 0);
-    const absl::StatusOr<Schedule> schedule = record != nullptr ? ParseSchedule(record->schedule)
-                                                                : absl::StatusOr<Schedule>(absl::NotFoundError("no record"));
+    const absl::StatusOr<Schedule> schedule = record != nullptr
+                                                  ? ParseSchedule(record->schedule)
+                                                  : absl::StatusOr<Schedule>(absl::NotFoundError("no record"));
     by_library.push_back(schedule.ok() && schedule->sketch.rfind("library/", 0) == 0);
   }
   Assembly assembly;
@@ -117,7 +118,8 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
     std::vector<Work> missing;
     for (const PlacedTask& placed : partition.programs) {
       const std::string key = key_of(placed);
-      if (!known_.contains(key)) missing.push_back({key, &partition.tasks[placed.task], placed.place, record_of(placed)});
+      if (!known_.contains(key))
+        missing.push_back({key, &partition.tasks[placed.task], placed.place, record_of(placed)});
     }
     std::atomic<size_t> next{0};
     {
@@ -134,8 +136,9 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
       } else if (work.record != nullptr) {
         unusable_.emplace(work.record->id, std::string(work.kernels.status().message()));
       } else {
-        return absl::Status(work.kernels.status().code(),
-                            absl::StrCat("task ", work.task->name, " cannot be built: ", work.kernels.status().message()));
+        return absl::Status(
+            work.kernels.status().code(),
+            absl::StrCat("task ", work.task->name, " cannot be built: ", work.kernels.status().message()));
       }
     }
   }

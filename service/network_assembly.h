@@ -24,8 +24,9 @@ using RecordsByWorkload = std::map<std::string, TuningRecord>;
 const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& task);
 
 struct Assembly {
-  std::vector<int> ways;                                   // by boundary
-  std::vector<std::pair<std::string, std::string>> other;  // boundaries that are not cut in the usual way, and how they are
+  std::vector<int> ways;  // by boundary
+  std::vector<std::pair<std::string, std::string>>
+      other;  // boundaries that are not cut in the usual way, and how they are
   Partition partition;
   std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the default schedule
 };
@@ -33,18 +34,19 @@ struct Assembly {
 // The sum of the times of its tasks' records, each as often as the network holds the task; 0 when a task has none.
 double SecondsOfTasks(const Assembly& assembly);
 
-// At each boundary the way whose records take least time together; the usual one where the records do not say. Libraries write
-// no parts of larger tensors.
+// At each boundary the way whose records take least time together; the usual one where the records do not say.
+// Libraries write no parts of larger tensors.
 absl::StatusOr<Assembly> Assemble(const Network& network, const Cuts& cuts, const RecordsByWorkload& records);
 
-// Compiles the programs of a network in this process, on all cores, and keeps them: the next call compiles what changed.
-// One thread at a time.
+// Compiles the programs of a network in this process, on all cores, and keeps them: the next call compiles what
+// changed. One thread at a time.
 class AssemblyCompiler {
  public:
   AssemblyCompiler(const ResolvedTarget& target, double timeout_seconds) : target_(target), timeout_(timeout_seconds) {}
 
-  // The kernels of each of the partition's programs: of the task's record where `in_place` (by task) is true, else, and where that record cannot
-  // be built here, of the default schedule. The error names the task that cannot be built at all.
+  // The kernels of each of the partition's programs: of the task's record where `in_place` (by task) is true, else, and
+  // where that record cannot be built here, of the default schedule. The error names the task that cannot be built at
+  // all.
   absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
   // Why records were not used so far, by their ids.
   const std::map<int64_t, std::string>& unusable() const { return unusable_; }

@@ -53,13 +53,15 @@ class Checker {
       ASSIGN_OR_RETURN(const bool marked, MarkGuilty(verdict));
       if (!marked) return absl::OkStatus();
     }
-    report_.text = absl::StrCat(
-        "the network still computes a wrong result after ", report_.wrong.size(),
-        " records were marked; run the same command again to go on with the next best, and report a bug");
+    report_.text =
+        absl::StrCat("the network still computes a wrong result after ", report_.wrong.size(),
+                     " records were marked; run the same command again to go on with the next best, and report a bug");
     return absl::OkStatus();
   }
 
-  std::vector<bool> All(bool in_place) const { return std::vector<bool>(report_.assembly.partition.tasks.size(), in_place); }
+  std::vector<bool> All(bool in_place) const {
+    return std::vector<bool>(report_.assembly.partition.tasks.size(), in_place);
+  }
 
   // The best of each workload, verified if that is possible.
   absl::StatusOr<RecordsByWorkload> BestRecords() {
@@ -106,13 +108,15 @@ class Checker {
     const absl::StatusOr<std::vector<int>> guilty =
         FindGuilty(static_cast<int>(suspects.size()), is_wrong, kConfirmations);
     if (absl::IsFailedPrecondition(guilty.status())) {
-      report_.text = absl::StrCat("the network computes a wrong result with default schedules alone, so that no record is to blame (",
-                                  last.text, "); report a bug");
+      report_.text = absl::StrCat(
+          "the network computes a wrong result with default schedules alone, so that no record is to blame (",
+          last.text, "); report a bug");
       return false;
     }
     RETURN_IF_ERROR(guilty.status());
     if (guilty->empty() && !first.compared)
-      return absl::UnavailableError(absl::StrCat("the network could not be run once and ran another time (", first.text, ")"));
+      return absl::UnavailableError(
+          absl::StrCat("the network could not be run once and ran another time (", first.text, ")"));
     if (guilty->empty()) {
       report_.text = absl::StrCat("the network computed a wrong result once and not again (", first.text,
                                   "), so that no record was marked; run the same command again, and report a bug");
@@ -153,7 +157,8 @@ absl::Status HistoryShelf::SetVerified(const TuningRecord& record, const Network
   return history_->SetVerified(record.id, verdict.ok, verdict.max_abs_error, verdict.text);
 }
 
-absl::Status HistoryShelf::MarkWrongInNetwork(const TuningRecord& record, double max_error, const std::string& evidence) {
+absl::Status HistoryShelf::MarkWrongInNetwork(const TuningRecord& record, double max_error,
+                                              const std::string& evidence) {
   return history_->MarkWrongInNetwork(record.id, max_error, evidence);
 }
 
@@ -168,7 +173,8 @@ std::string Summary(const NetworkCheckReport& report) {
   if (!report.right) return absl::StrCat("network check FAILED: ", report.text);
   std::string text = absl::StrFormat("network check ok: largest relative error %.3g", report.max_rel_error);
   if (!report.wrong.empty())
-    absl::StrAppend(&text, ", after ", report.wrong.size(), report.wrong.size() == 1 ? " record was" : " records were", " replaced");
+    absl::StrAppend(&text, ", after ", report.wrong.size(), report.wrong.size() == 1 ? " record was" : " records were",
+                    " replaced");
   return text;
 }
 

@@ -1,5 +1,5 @@
-// The last step of tuning and of a build: is the network that the best records make right? Where it is not, the records that make it
-// wrong are found, marked and replaced.
+// The last step of tuning and of a build: is the network that the best records make right? Where it is not, the records
+// that make it wrong are found, marked and replaced.
 #pragma once
 
 #include <functional>
@@ -25,15 +25,15 @@ class NetworkJudge {
     bool compared = false;     // it ran to its end, and its numbers were compared
     double max_abs_error = 0;  // infinite when it did not run to its end
     double max_rel_error = 0;
-    std::string text;  // the evidence, when not ok
+    std::string text;        // the evidence, when not ok
     double run_seconds = 0;  // the median run, when ok and it was measured
   };
 
   virtual ~NetworkJudge() = default;
   // What follows is about this assembly, which outlives it.
   virtual absl::Status Use(const Assembly& assembly) = 0;
-  // With the records of the tasks that `in_place` names, and default schedules for the others. A fault of the programs (wrong numbers, a
-  // crash, a deadline) is a verdict; an error means that nothing could be found out.
+  // With the records of the tasks that `in_place` names, and default schedules for the others. A fault of the programs
+  // (wrong numbers, a crash, a deadline) is a verdict; an error means that nothing could be found out.
   virtual absl::StatusOr<Verdict> Judge(const std::vector<bool>& in_place) = 0;
   // One record by itself, as tuning verifies it. Unimplemented where that is not possible.
   virtual absl::StatusOr<Verdict> Verify(const TuningRecord& record) = 0;
@@ -46,7 +46,8 @@ class RecordShelf {
   // The best record of each workload that has one, those that were marked here left out.
   virtual absl::StatusOr<RecordsByWorkload> Best(const std::vector<std::string>& workload_keys) = 0;
   virtual absl::Status SetVerified(const TuningRecord& record, const NetworkJudge::Verdict& verdict) = 0;
-  virtual absl::Status MarkWrongInNetwork(const TuningRecord& record, double max_error, const std::string& evidence) = 0;
+  virtual absl::Status MarkWrongInNetwork(const TuningRecord& record, double max_error,
+                                          const std::string& evidence) = 0;
 };
 
 // The records of a history for a device model and target; it must be open for writing to be marked.
@@ -64,13 +65,13 @@ class HistoryShelf : public RecordShelf {
 };
 
 struct NetworkCheckReport {
-  bool right = false;  // the network is, as it is assembled now
-  Assembly assembly;   // the last one
+  bool right = false;        // the network is, as it is assembled now
+  Assembly assembly;         // the last one
   double max_rel_error = 0;  // of the last one
   struct Wrong {
     TuningRecord record;
     std::string evidence;
-    int64_t replacement = -1;  // its record; -1: the default schedule
+    int64_t replacement = -1;      // its record; -1: the default schedule
     std::string Sentence() const;  // for people
   };
   std::vector<Wrong> wrong;  // records that were marked, in the order in which they were found
@@ -83,9 +84,10 @@ struct NetworkCheckReport {
 std::string Summary(const NetworkCheckReport& report);
 
 // Assembles the network from the best records of `shelf`, has it judged, and as long as it is wrong: finds the records
-// that make it so (find_guilty.h), marks them and goes on with the next best. A best record that was not verified yet is
-// verified first. A network that is wrong with default schedules alone is reported (`right` is false) and marks
+// that make it so (find_guilty.h), marks them and goes on with the next best. A best record that was not verified yet
+// is verified first. A network that is wrong with default schedules alone is reported (`right` is false) and marks
 // nothing; so is one that was wrong once and not again. An error means that it could not be checked.
-absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf, NetworkJudge& judge);
+absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf,
+                                                NetworkJudge& judge);
 
 }  // namespace diapason

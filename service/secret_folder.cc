@@ -29,7 +29,8 @@ struct Fd {
 
 absl::Status Failed(const char* what, const std::string& path, int reason) {
   return absl::FailedPreconditionError(absl::StrCat("cannot ", what, " the workers' credentials in '", path, "' (",
-                                                    std::strerror(reason), "); name another folder with --worker-secrets"));
+                                                    std::strerror(reason),
+                                                    "); name another folder with --worker-secrets"));
 }
 
 // In a place where others may write too, a folder of this name may be theirs.

@@ -10,9 +10,9 @@ namespace diapason {
 
 struct LaunchSecret;
 
-// The folder BASE/diapason-LABEL: of mode 700, with files of mode 600. One process at a time uses it; what an earlier one
-// left there is replaced, or removed. Errors name the folder and the mend, and never what is in it: PermissionDenied for a
-// folder of that name that belongs to somebody else, FailedPrecondition for the rest.
+// The folder BASE/diapason-LABEL: of mode 700, with files of mode 600. One process at a time uses it; what an earlier
+// one left there is replaced, or removed. Errors name the folder and the mend, and never what is in it:
+// PermissionDenied for a folder of that name that belongs to somebody else, FailedPrecondition for the rest.
 class SecretFolder {
  public:
   // `base`: a relative path is one below this process' folder.

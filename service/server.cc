@@ -72,7 +72,8 @@ class ModelSink final : public RpcService::Sink {
 
 class TuningService final : public RpcService {
  public:
-  TuningService(JobManager& jobs, JobWaiters& waiters, const CoordinatorOptions& options, std::shared_ptr<CallGate> gate)
+  TuningService(JobManager& jobs, JobWaiters& waiters, const CoordinatorOptions& options,
+                std::shared_ptr<CallGate> gate)
       : RpcService("diapason.v1.Tuning", std::move(gate)), jobs_(jobs), waiters_(waiters), options_(options) {
     Answered<v1::GreetRequest, v1::GreetResponse>("Greet", kLook, &TuningService::Greet);
     Answered<v1::HasModelRequest, v1::HasModelResponse>("HasModel", kChange, &TuningService::HasModel);
@@ -158,7 +159,8 @@ class HistoryService final : public RpcService {
     ServerStream<v1::QueryRequest, v1::Record>(
         "Query", kLook, [this](const CallInfo&, const v1::QueryRequest& request) { return Query(request); });
     ServerStream<v1::ForBuildRequest, v1::Record>(
-        "ForBuild", kForBuild, [this](const CallInfo&, const v1::ForBuildRequest& request) { return ForBuild(request); });
+        "ForBuild", kForBuild,
+        [this](const CallInfo&, const v1::ForBuildRequest& request) { return ForBuild(request); });
   }
 
  private:
@@ -172,13 +174,15 @@ class HistoryService final : public RpcService {
     filter.device_model = request.device_model();
     filter.network = request.network();
     RETURN_IF_ERROR(CheckNetwork(history_, request.network(), "the service's history"));
-    ASSIGN_OR_RETURN(const std::vector<TuningRecord> records, history_.TopK(filter, std::max<int64_t>(1, request.top())));
+    ASSIGN_OR_RETURN(const std::vector<TuningRecord> records,
+                     history_.TopK(filter, std::max<int64_t>(1, request.top())));
     Records answer(records.size());
     for (size_t i = 0; i < records.size(); ++i) ToProto(records[i], answer[i]);
     if (request.network().empty()) return answer;
     ASSIGN_OR_RETURN(const auto counts, CountsOf(history_, request.network()));
     for (v1::Record& record : answer)
-      if (const auto count = counts.find(record.workload_key()); count != counts.end()) record.set_network_count(count->second);
+      if (const auto count = counts.find(record.workload_key()); count != counts.end())
+        record.set_network_count(count->second);
     return answer;
   }
 
@@ -221,7 +225,8 @@ class CoordinatorServer::Impl {
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
-      ASSIGN_OR_RETURN(tracker_, TrackerServer::Start(host, options_.own_tracker, state, {tuning_.get(), reader_.get()}));
+      ASSIGN_OR_RETURN(tracker_,
+                       TrackerServer::Start(host, options_.own_tracker, state, {tuning_.get(), reader_.get()}));
       reach_ = tracker_->in_process();
     } else {
       ASSIGN_OR_RETURN(host_, ServiceHost::Start(host, {tuning_.get(), reader_.get()}));
@@ -234,7 +239,8 @@ class CoordinatorServer::Impl {
   const std::string& tracker() const { return reach_; }
   std::vector<Metric> Metrics() {
     std::vector<Metric> metrics = tracker_ == nullptr ? host_->Metrics() : tracker_->Metrics();
-    std::map<std::string, double> states = {{"queued", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"cancelled", 0}};
+    std::map<std::string, double> states = {
+        {"queued", 0}, {"running", 0}, {"done", 0}, {"failed", 0}, {"cancelled", 0}};
     double trials = 0, rate = 0;
     int64_t next = 0;
     for (const v1::Job& job : jobs_->List(/*before=*/0, ~size_t{0}, next)) {
@@ -246,9 +252,10 @@ class CoordinatorServer::Impl {
     for (const auto& [state, count] : states) jobs.values.push_back({{{"state", state}}, count, {}});
     metrics.push_back(std::move(jobs));
     const ModelStore::Contents models = jobs_->models().contents();
-    metrics.push_back(Metric::Gauge("diapason_service_models", "Models that are kept", static_cast<double>(models.models)));
     metrics.push_back(
-        Metric::Gauge("diapason_service_model_bytes", "Bytes of the models that are kept", static_cast<double>(models.bytes)));
+        Metric::Gauge("diapason_service_models", "Models that are kept", static_cast<double>(models.models)));
+    metrics.push_back(Metric::Gauge("diapason_service_model_bytes", "Bytes of the models that are kept",
+                                    static_cast<double>(models.bytes)));
     metrics.push_back(Metric::Counter("diapason_service_trials_total", "Trials of all jobs", trials));
     metrics.push_back(Metric::Gauge("diapason_service_trials_per_second", "Of the jobs that run", rate));
     return metrics;

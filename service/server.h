@@ -15,7 +15,7 @@
 namespace diapason {
 
 struct CoordinatorOptions {
-  std::string listen;   // HOST:PORT; port 0: any free one
+  std::string listen;  // HOST:PORT; port 0: any free one
   ServerCredentials credentials;
   std::string tracker;  // HOST:PORT; empty: one of its own
   std::string state;    // of its own tracker; empty: history + ".tracker"

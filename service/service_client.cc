@@ -116,10 +116,12 @@ class ServiceClient::Impl {
   absl::StatusOr<int64_t> Submit(TuneSpec spec) {
     if (!spec.dims.empty() && !takes_dims_)
       return absl::FailedPreconditionError(
-          absl::StrCat("the service at ", address_, " is older than --dim and would tune other shapes: update it, or leave --dim out"));
+          absl::StrCat("the service at ", address_,
+                       " is older than --dim and would tune other shapes: update it, or leave --dim out"));
     if (spec.options.strict && !takes_strict_)
       return absl::FailedPreconditionError(
-          absl::StrCat("the service at ", address_, " is older than --strict and would compute float64 as it is: update it, or leave --strict out"));
+          absl::StrCat("the service at ", address_,
+                       " is older than --strict and would compute float64 as it is: update it, or leave --strict out"));
     const bool is_file = spec.model.find('/') != std::string::npos || spec.model.ends_with(".onnx");
     if (is_file) {
       const std::string path = spec.model;
@@ -165,7 +167,8 @@ class ServiceClient::Impl {
   }
 
   template <typename Request, typename Method>
-  absl::StatusOr<std::vector<TuningRecord>> Records(const Request& request, Method method, std::map<std::string, double>* counts = nullptr) {
+  absl::StatusOr<std::vector<TuningRecord>> Records(const Request& request, Method method,
+                                                    std::map<std::string, double>* counts = nullptr) {
     std::vector<v1::Record> messages;
     RETURN_IF_ERROR(Insist(kTransferTimeout, [&](grpc::ClientContext& c) {
       messages.clear();
@@ -231,7 +234,8 @@ absl::StatusOr<v1::Job> ServiceClient::Resume(int64_t job, int64_t trials) {
 
 absl::Status ServiceClient::Delete(int64_t job) { return impl_->Delete(job); }
 
-absl::StatusOr<std::vector<TuningRecord>> ServiceClient::Query(const RecordFilter& filter, int64_t top, std::map<std::string, double>* counts) {
+absl::StatusOr<std::vector<TuningRecord>> ServiceClient::Query(const RecordFilter& filter, int64_t top,
+                                                               std::map<std::string, double>* counts) {
   v1::QueryRequest request;
   request.set_target(filter.target);
   request.set_workload(filter.workload);
@@ -262,18 +266,12 @@ bool HasEnded(const v1::Job& job) {
 
 std::string JobStateName(const v1::Job& job) {
   switch (job.state()) {
-    case v1::JOB_STATE_QUEUED:
-      return "queued";
-    case v1::JOB_STATE_RUNNING:
-      return "running";
-    case v1::JOB_STATE_DONE:
-      return "done";
-    case v1::JOB_STATE_FAILED:
-      return "failed";
-    case v1::JOB_STATE_CANCELLED:
-      return "cancelled";
-    default:
-      return "unknown";
+    case v1::JOB_STATE_QUEUED: return "queued";
+    case v1::JOB_STATE_RUNNING: return "running";
+    case v1::JOB_STATE_DONE: return "done";
+    case v1::JOB_STATE_FAILED: return "failed";
+    case v1::JOB_STATE_CANCELLED: return "cancelled";
+    default: return "unknown";
   }
 }
 

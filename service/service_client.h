@@ -50,9 +50,10 @@ class ServiceClient {
   // Forgets a job that has ended. FailedPrecondition when it has not.
   absl::Status Delete(int64_t job);
 
-  // History::TopK of the service's history, without workloads. `counts`, unless null, becomes CountsOf (service/records.h) of the filter's network; empty
-  // where the service is too old to say.
-  absl::StatusOr<std::vector<TuningRecord>> Query(const RecordFilter& filter, int64_t top, std::map<std::string, double>* counts = nullptr);
+  // History::TopK of the service's history, without workloads. `counts`, unless null, becomes CountsOf
+  // (service/records.h) of the filter's network; empty where the service is too old to say.
+  absl::StatusOr<std::vector<TuningRecord>> Query(const RecordFilter& filter, int64_t top,
+                                                  std::map<std::string, double>* counts = nullptr);
   // As RecordsForBuild of ModelForBuild (service/records.h).
   absl::StatusOr<std::map<std::string, TuningRecord>> ForBuild(const std::vector<std::string>& workload_keys,
                                                                const std::string& target,

@@ -14,9 +14,7 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
   DIAPASON_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
 }
 
-void Sha256::Add(const void* data, size_t size) {
-  DIAPASON_CHECK(EVP_DigestUpdate(context_.get(), data, size) == 1);
-}
+void Sha256::Add(const void* data, size_t size) { DIAPASON_CHECK(EVP_DigestUpdate(context_.get(), data, size) == 1); }
 
 std::string Sha256::Hex() {
   std::string sum(EVP_MAX_MD_SIZE, '\0');

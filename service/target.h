@@ -28,8 +28,8 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and the mend, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
-// A device for people: of processors with the instruction set that the vectors of their code are of, "AMD EPYC, AVX-512". Records are kept under
-// facts.model alone.
+// A device for people: of processors with the instruction set that the vectors of their code are of, "AMD EPYC,
+// AVX-512". Records are kept under facts.model alone.
 std::string DeviceTitle(TargetKind kind, const DeviceFacts& facts);
 
 // The target without the libraries that `check` says are missing, and a sentence for each of them.

@@ -105,7 +105,8 @@ class PlanMerger {
           if (task < static_cast<int>(tasks.size())) task = places_.at(tasks[task].workload_key);
       for (int w : tried) {
         auto& counted = choice.ways.emplace_back();
-        for (const auto& [task, times] : boundary.ways[w].tasks) counted.emplace_back(task, times * plan.combination.weight);
+        for (const auto& [task, times] : boundary.ways[w].tasks)
+          counted.emplace_back(task, times * plan.combination.weight);
       }
       if (plans_.size() > 1) absl::StrAppend(&boundary.name, " (", SizesText(plan.combination.sizes), ")");
       work_.choices.push_back(std::move(choice));
@@ -171,7 +172,8 @@ TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans,
 
 absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options) {
   if (!spec.dims.weights.empty() && spec.objective != "sum")
-    return absl::InvalidArgumentError(absl::StrCat("--weight of sizes goes with --objective sum, not with '", spec.objective, "': leave one of them out"));
+    return absl::InvalidArgumentError(absl::StrCat("--weight of sizes goes with --objective sum, not with '",
+                                                   spec.objective, "': leave one of them out"));
   ASSIGN_OR_RETURN(std::vector<ImportedPlan> plans,
                    ImportPlans({path, spec.options, options.limits, /*with_network=*/false, options.stop}, spec.dims));
   std::vector<std::string> warnings = WarningsOf(plans);
@@ -284,8 +286,10 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.options.dtype = message.dtype() == "float16" ? DType::kFloat16 : DType::kFloat32;
   for (const auto& [name, shape] : message.input_shapes())
     spec.options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
-  for (const auto& [symbol, sizes] : message.dims()) spec.dims.sizes[symbol] = {sizes.sizes().begin(), sizes.sizes().end()};
-  for (const v1::DimWeight& weight : message.dim_weights()) spec.dims.weights[weight.symbol()][weight.size()] = weight.weight();
+  for (const auto& [symbol, sizes] : message.dims())
+    spec.dims.sizes[symbol] = {sizes.sizes().begin(), sizes.sizes().end()};
+  for (const v1::DimWeight& weight : message.dim_weights())
+    spec.dims.weights[weight.symbol()][weight.size()] = weight.weight();
   RETURN_IF_ERROR(CheckDimChoices(spec.dims));
   spec.options.extra = {message.extra().begin(), message.extra().end()};
   spec.target = message.target();

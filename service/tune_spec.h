@@ -64,15 +64,16 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message);
 // A model cut into tasks, ready for the tuner.
 struct TuneWork {
   std::string network;  // the name that a history knows it by
-  // Its tasks are those of the list: the usual ones, then those of other ways to cut the network that may win, of weight 0.
+  // Its tasks are those of the list: the usual ones, then those of other ways to cut the network that may win, of
+  // weight 0.
   Partition partition;
   std::vector<Boundary> boundaries;     // where there are such ways
   std::vector<NetworkChoice> choices;   // by boundary: the ways that are tuned
   std::vector<std::vector<int>> tried;  // by boundary: which ones of its ways these are
   std::vector<TuningTask> tasks;
   std::vector<NetworkTask> links;
-  std::vector<int> only;  // positions of the tasks to tune; empty: all
-  std::string latency_key;  // LatencyKey of the network; empty where there are several plans
+  std::vector<int> only;              // positions of the tasks to tune; empty: all
+  std::string latency_key;            // LatencyKey of the network; empty where there are several plans
   std::vector<std::string> warnings;  // of reading the model
 };
 
@@ -82,11 +83,12 @@ struct PrepareOptions {
   const std::atomic<bool>* stop = nullptr;  // ends it with Cancelled
 };
 
-// Loads the model from `path` (or the built-in network of that name) in a process of its own (ImportModel) and checks the
-// options that depend on it.
+// Loads the model from `path` (or the built-in network of that name) in a process of its own (ImportModel) and checks
+// the options that depend on it.
 absl::StatusOr<TuneWork> PrepareWork(const TuneSpec& spec, const std::string& path, const PrepareOptions& options);
-// The tasks of all plans together, each once: a task that several plans have counts in all of them, by their weights. Each plan is a network
-// of its own for the objective (NameWithSizes), and `network` for the history. Without `only`. REQUIRES: at least one plan.
+// The tasks of all plans together, each once: a task that several plans have counts in all of them, by their weights.
+// Each plan is a network of its own for the objective (NameWithSizes), and `network` for the history. Without `only`.
+// REQUIRES: at least one plan.
 TuneWork MergePlans(const std::string& network, std::vector<ImportedPlan> plans, const std::string& target);
 // How a network is best cut so far, for people: the boundaries where another way than the usual is best, with that way.
 struct WonBoundary {
@@ -101,8 +103,8 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
 absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
                                                    const std::string& command_line);
 
-// What History::Latency knows a network by: its name and, since options make other networks of one name, a hash of its tasks with their
-// counts as it is usually cut.
+// What History::Latency knows a network by: its name and, since options make other networks of one name, a hash of its
+// tasks with their counts as it is usually cut.
 std::string LatencyKey(const std::string& network, const Partition& partition);
 
 // "resnet-18", or a file's name without folder and ".onnx".

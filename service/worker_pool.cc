@@ -13,9 +13,7 @@ namespace {
 // Measurements that keep a worker busy: it builds some ahead of the one that runs.
 constexpr int64_t kWorkOfOne = 4;
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 

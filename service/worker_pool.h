@@ -26,12 +26,13 @@ struct WorkerPoolOptions {
   std::function<absl::StatusOr<int64_t>()> demand;
   // Whether others than these workers measure too. An error: not known.
   std::function<absl::StatusOr<bool>()> others;
-  // Called once, on the pool's thread, when all workers are lost, no more are replaced, and no others measure: nobody will.
+  // Called once, on the pool's thread, when all workers are lost, no more are replaced, and no others measure: nobody
+  // will.
   std::function<void()> used_up;
 };
 
-// What should be, from what is: apart from the thread, for tests. What is there at the first step was left by an earlier
-// coordinator: it stays, up to max_workers, as what this plan grew to.
+// What should be, from what is: apart from the thread, for tests. What is there at the first step was left by an
+// earlier coordinator: it stays, up to max_workers, as what this plan grew to.
 class PoolPlan {
  public:
   explicit PoolPlan(const WorkerPoolOptions& options) : options_(options), wanted_(options.first_workers) {}

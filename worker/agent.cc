@@ -339,12 +339,13 @@ std::vector<Metric> WorkerAgent::Impl::Metrics() {
   {
     std::lock_guard lock(mutex_);
     metrics.push_back(Metric::Gauge("diapason_worker_leases", "Leases held", static_cast<double>(held_.size())));
-    metrics.push_back(Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker",
-                                    session_.empty() ? 0 : 1));
+    metrics.push_back(
+        Metric::Gauge("diapason_worker_registered", "1 while a tracker knows this worker", session_.empty() ? 0 : 1));
   }
   Metric runs{"diapason_worker_runs_total", "Runs on a device", Metric::Type::kCounter, {}};
   Metric failed{"diapason_worker_runs_failed_total", "Of these, those that failed", Metric::Type::kCounter, {}};
-  Metric busy{"diapason_worker_device_busy_seconds_total", "Time that a device was at work", Metric::Type::kCounter, {}};
+  Metric busy{
+      "diapason_worker_device_busy_seconds_total", "Time that a device was at work", Metric::Type::kCounter, {}};
   for (const v1::DeviceStatistics& device : pipeline_->DeviceCounts()) {
     const Metric::Labels labels = {{"device", device.device()}};
     runs.values.push_back({labels, count(device.runs()), {}});

@@ -1,5 +1,5 @@
-// Programs that builders made, by all that they depend on: confirmations, verifications and networks ask again for what was
-// built as a candidate.
+// Programs that builders made, by all that they depend on: confirmations, verifications and networks ask again for what
+// was built as a candidate.
 #pragma once
 
 #include <cstddef>

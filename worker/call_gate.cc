@@ -63,7 +63,8 @@ absl::Status CallGate::Check(const grpc::ServerContextBase& context, Role needed
   return status;
 }
 
-absl::Status CallGate::CheckCertificate(const grpc::ServerContextBase& context, Role needed, std::string& reason) const {
+absl::Status CallGate::CheckCertificate(const grpc::ServerContextBase& context, Role needed,
+                                        std::string& reason) const {
   std::vector<std::string> uris;
   for (const grpc::string_ref& uri : context.auth_context()->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
     uris.emplace_back(uri.data(), uri.size());
@@ -114,8 +115,8 @@ void CallGate::Leave(const Caller& caller) {
   --open_calls_;
 }
 
-void CallGate::CountRefusal(const grpc::ServerContextBase& context, const std::string& method, const std::string& reason,
-                            const absl::Status& why) {
+void CallGate::CountRefusal(const grpc::ServerContextBase& context, const std::string& method,
+                            const std::string& reason, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   ++refused_[reason];
   if (uint64_t more = 0; pacer_.Allows(more)) {
@@ -172,8 +173,10 @@ void CallGate::GiveBackRoom(const Caller& caller, size_t bytes) {
 
 std::vector<Metric> CallGate::Metrics() {
   std::lock_guard lock(mutex_);
-  Metric refused{"diapason_calls_refused_total", "Calls that were refused by their headers", Metric::Type::kCounter, {}};
-  for (const auto& [reason, count] : refused_) refused.values.push_back({{{"reason", reason}}, static_cast<double>(count), {}});
+  Metric refused{
+      "diapason_calls_refused_total", "Calls that were refused by their headers", Metric::Type::kCounter, {}};
+  for (const auto& [reason, count] : refused_)
+    refused.values.push_back({{{"reason", reason}}, static_cast<double>(count), {}});
   return {Metric::Gauge("diapason_calls", "Calls in progress", static_cast<double>(open_calls_)),
           Metric::Gauge("diapason_calls_message_bytes", "Room taken by messages that are being read",
                         static_cast<double>(bytes_in_flight_)),

@@ -25,15 +25,16 @@ namespace diapason {
 
 // Who makes a call.
 struct Caller {
-  std::string host;   // its address without the port; empty: this process (ServiceHost::in_process)
-  std::string owner;  // name of its token; empty: none is asked for
+  std::string host;             // its address without the port; empty: this process (ServiceHost::in_process)
+  std::string owner;            // name of its token; empty: none is asked for
   Role needed = Role::kReader;  // by the call
   // Callers of one key count together. Workers without tokens wait in hundreds of calls, beside tuners of their host.
   std::string key() const { return host + "\n" + owner + (needed == Role::kWorker ? "\nworker" : ""); }
 };
 
 struct GateOptions {
-  // Calls at once of one token from one host, those of workers apart: these often share one token and one host, and hold two each.
+  // Calls at once of one token from one host, those of workers apart: these often share one token and one host, and
+  // hold two each.
   size_t max_calls_per_peer = 128;
   size_t max_worker_calls_per_peer = 32768;
   // Bytes that the messages which are being read, and parsed, may have together, each counted with its method's limit.
@@ -53,13 +54,13 @@ class CallGate {
   CallGate(const CallGate&) = delete;
   CallGate& operator=(const CallGate&) = delete;
 
-  // Whether the call may be made. Unauthenticated, PermissionDenied: of the certificate or the token, told in the log and
-  // counted. ResourceExhausted: this peer has too many calls. After OK, Leave is to be called once.
+  // Whether the call may be made. Unauthenticated, PermissionDenied: of the certificate or the token, told in the log
+  // and counted. ResourceExhausted: this peer has too many calls. After OK, Leave is to be called once.
   absl::Status Enter(const grpc::ServerContextBase& context, const std::string& method, Role needed, Caller& caller);
   void Leave(const Caller& caller);
 
-  // Calls `read` when a message of up to `bytes` may be read: at once and in this thread, or later from one that leaves.
-  // Afterwards GiveBack is to be called once, with the same.
+  // Calls `read` when a message of up to `bytes` may be read: at once and in this thread, or later from one that
+  // leaves. Afterwards GiveBack is to be called once, with the same.
   void TakeRoom(const Caller& caller, size_t bytes, std::function<void()> read);
   void GiveBackRoom(const Caller& caller, size_t bytes);
 
@@ -83,7 +84,7 @@ class CallGate {
   const bool tls_, allow_no_role_;
   const GateOptions options_;
 
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;                             // guards all below
   std::map<std::string, size_t> calls_, large_;  // by Caller::key
   size_t open_calls_ = 0, bytes_in_flight_ = 0;
   std::deque<Waiting> waiting_;

@@ -20,10 +20,11 @@
 namespace diapason {
 namespace {
 
-// How much faster than by its facts a device may be: the clock is a base clock, and operations of common subexpressions count twice.
+// How much faster than by its facts a device may be: the clock is a base clock, and operations of common subexpressions
+// count twice.
 constexpr double kPeakMargin = 3, kCacheMargin = 8;
-// Peak of matrix units over that of float32 (14.8 on an H200, 28 on a B200 for float16; half of it for TF32, of which a float32
-// product takes three).
+// Peak of matrix units over that of float32 (14.8 on an H200, 28 on a B200 for float16; half of it for TF32, of which a
+// float32 product takes three).
 constexpr double kMatrixUnits = 32, kSplitMatrixUnits = kMatrixUnits / 6;
 // Of an output that is looked at in part: pieces, and of each.
 constexpr int64_t kParts = 8, kPartBytes = 64 << 10;
@@ -47,17 +48,12 @@ bool HasFloat16(const ComputeDag& dag) {
 
 ErrorKind ErrorKindOfDevice(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kAborted:
-      return ErrorKind::kIllegalAccess;
-    case absl::StatusCode::kResourceExhausted:
-      return ErrorKind::kOutOfMemory;
+    case absl::StatusCode::kAborted: return ErrorKind::kIllegalAccess;
+    case absl::StatusCode::kResourceExhausted: return ErrorKind::kOutOfMemory;
     case absl::StatusCode::kUnknown:
-    case absl::StatusCode::kUnavailable:
-      return ErrorKind::kInfrastructure;
-    case absl::StatusCode::kDeadlineExceeded:
-      return ErrorKind::kRunTimeout;
-    default:
-      return ErrorKind::kLaunchFailure;
+    case absl::StatusCode::kUnavailable: return ErrorKind::kInfrastructure;
+    case absl::StatusCode::kDeadlineExceeded: return ErrorKind::kRunTimeout;
+    default: return ErrorKind::kLaunchFailure;
   }
 }
 
@@ -79,8 +75,7 @@ std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const 
   if (timing.samples.empty()) return "the timing has no samples";
   double least = *std::min_element(timing.samples.begin(), timing.samples.end());
   if (!(least > 0)) return "a sample of 0 seconds: the clock did not move";
-  const double possible =
-      LeastWorkOf(dag, facts.arch.rfind("sm_", 0) == 0).Seconds(facts.flops, facts.l2_bandwidth);
+  const double possible = LeastWorkOf(dag, facts.arch.rfind("sm_", 0) == 0).Seconds(facts.flops, facts.l2_bandwidth);
   if (least >= possible) return "";
   return Printf("a sample of %.3g us, where the device cannot be done before %.3g us", least * 1e6, possible * 1e6);
 }
@@ -164,7 +159,8 @@ class CandidateRunner::Job {
 v1::RunReply CandidateRunner::Job::Run() {
   auto began = std::chrono::steady_clock::now();
   Begin(MeasureStage::kLoad);
-  // Looked at after the timing, so that those that lost the race are looked at in part only; an error takes the place of the time.
+  // Looked at after the timing, so that those that lost the race are looked at in part only; an error takes the place
+  // of the time.
   bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && CompareInPlace() && Check();
   if (ok && wants_verification() && !raced_out_) ok = Verify();
   if (ok && !wants_timing()) reply_.mutable_timing();
@@ -309,8 +305,8 @@ absl::StatusOr<std::vector<Array>> CandidateRunner::Job::PartsOfOutput(int outpu
   return arrays;
 }
 
-// Whether the outputs are written and finite: a program that does nothing must not be taken for a fast one, nor one that skips
-// some. Of what lost the race, whose time is a label for the cost model and no more, pieces will do.
+// Whether the outputs are written and finite: a program that does nothing must not be taken for a fast one, nor one
+// that skips some. Of what lost the race, whose time is a label for the cost model and no more, pieces will do.
 bool CandidateRunner::Job::Check() {
   StageClock clock(&seconds_.check);
   for (size_t o = 0; o < dag_.outputs().size() && raced_out_; ++o) {
@@ -371,7 +367,8 @@ bool CandidateRunner::Job::Time() {
   return true;
 }
 
-// A program that starts early is compared with itself behind a kernel that writes its inputs. What lost the race is no one's best.
+// A program that starts early is compared with itself behind a kernel that writes its inputs. What lost the race is no
+// one's best.
 bool CandidateRunner::Job::CompareInPlace() {
   if (raced_out_ || !StartsEarly(executable_->program())) return true;
   StageClock clock(&seconds_.check);

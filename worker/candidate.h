@@ -21,8 +21,8 @@ class RunJob;
 class RunReply;
 }  // namespace v1
 
-// What no implementation of a program can do without: operations in units of a device's float32 peak (DeviceFacts::flops), and
-// bytes in units of its l2_bandwidth. `matrix_units`: of the device, an NVIDIA one.
+// What no implementation of a program can do without: operations in units of a device's float32 peak
+// (DeviceFacts::flops), and bytes in units of its l2_bandwidth. `matrix_units`: of the device, an NVIDIA one.
 struct LeastWork {
   double operations = 0, bytes = 0;
   // On a device of these facts; 0: not known.
@@ -34,10 +34,10 @@ ErrorKind ErrorKindOfDevice(const absl::Status& status);
 // Whether the device is of no more use: after a kernel's fault, and after one of its own.
 bool DeviceIsLost(const absl::Status& status);
 
-// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. What the device cannot be faster than is a
-// bound for every algorithm: the dag's operations over the largest saving of one (LargestSaving) at three times the peak, on NVIDIA
-// devices that of matrix units; and the stores of the outputs at eight times the bandwidth of the L2 cache.
-// Returns why, or an empty text.
+// Refuses times that cannot be: a kernel that did nothing, a clock that did not move. What the device cannot be faster
+// than is a bound for every algorithm: the dag's operations over the largest saving of one (LargestSaving) at three
+// times the peak, on NVIDIA devices that of matrix units; and the stores of the outputs at eight times the bandwidth of
+// the L2 cache. Returns why, or an empty text.
 std::string ImpossibleTiming(const Timing& timing, const ComputeDag& dag, const DeviceFacts& facts);
 
 // Measures programs on one device, one at a time. Each candidate gets its own fresh copy of the inputs.
@@ -46,7 +46,8 @@ class CandidateRunner {
   // Called when a stage begins. `quiet`: the caller should return only when nothing disturbs a timing.
   using StageBegins = std::function<void(MeasureStage stage, bool quiet)>;
 
-  // `compile` makes the kernels around programs that start early (worker/in_place.h); without it such programs are refused.
+  // `compile` makes the kernels around programs that start early (worker/in_place.h); without it such programs are
+  // refused.
   explicit CandidateRunner(Device& device, SourceCompiler compile = nullptr);
 
   // Never fails: what goes wrong is in the reply. `device_lost` is set after a fault that leaves the device unusable.

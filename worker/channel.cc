@@ -27,8 +27,7 @@ class TokenInterceptor final : public grpc::experimental::Interceptor {
  public:
   explicit TokenInterceptor(const std::string& bearer) : bearer_(bearer) {}
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
-    if (methods->QueryInterceptionHookPoint(
-            grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+    if (methods->QueryInterceptionHookPoint(grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
       methods->GetSendInitialMetadata()->insert({"authorization", bearer_});
     }
     methods->Proceed();
@@ -84,8 +83,9 @@ InProcess& Here() {
 
 constexpr char kInProcess[] = "in-process:";
 
-// A pair of sockets that have no name, one end of which the server takes. It is not made anew when it breaks: nothing but the end of
-// the server breaks it, so there are no keepalive pings either, which a process that stood still would miss.
+// A pair of sockets that have no name, one end of which the server takes. It is not made anew when it breaks: nothing
+// but the end of the server breaks it, so there are no keepalive pings either, which a process that stood still would
+// miss.
 std::shared_ptr<grpc::Channel> ChannelInProcess(const std::string& name) {
   int ends[2];
   // Without one every call fails, as it does when the server is gone.
@@ -100,7 +100,8 @@ std::shared_ptr<grpc::Channel> ChannelInProcess(const std::string& name) {
   } else {
     close(ends[1]);
   }
-  return grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(name, ends[0], arguments, Showing(OwnToken()));
+  return grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(name, ends[0], arguments,
+                                                                               Showing(OwnToken()));
 }
 
 }  // namespace
@@ -122,8 +123,8 @@ void ForgetInProcess(const std::string& name) {
 void PrepareGrpc() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // A connection that is being made anew is looked after by calls, which fail at once meanwhile, and between them by gRPC
-    // itself every 5 s (its default): a TLS handshake of four steps then never ends within the 8 s that it has.
+    // A connection that is being made anew is looked after by calls, which fail at once meanwhile, and between them by
+    // gRPC itself every 5 s (its default): a TLS handshake of four steps then never ends within the 8 s that it has.
     setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "100", /*overwrite=*/0);
     // 4% of a busy tracker's time: Debian builds abseil with its detector of deadlocks switched on.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -153,8 +154,8 @@ absl::Status NoAnswer(const std::string& what, const std::string& address, const
   if (why.empty()) why = std::string(last.message());
   std::string command = "'diapason " + (what == "service" ? "serve" : what) + "'";
   if (what == "server") command = "'diapason tracker' or 'diapason serve'";
-  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with " + command +
-                                ", or check the address and the network");
+  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with " +
+                                command + ", or check the address and the network");
 }
 
 }  // namespace diapason

@@ -23,8 +23,8 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 // that it also returns; we say what there is to say. $GRPC_VERBOSITY brings them back.
 void PrepareGrpc();
 
-// Names a server of this process: the text is an address for MakeChannel, which then connects by a pair of sockets that have no name
-// themselves, so that nobody else can. Safe from any thread.
+// Names a server of this process: the text is an address for MakeChannel, which then connects by a pair of sockets that
+// have no name themselves, so that nobody else can. Safe from any thread.
 std::string NameInProcess(grpc::Server& server);
 // To be called before the server goes; later channels to the name are never connected.
 void ForgetInProcess(const std::string& name);

@@ -67,7 +67,8 @@ std::vector<Member> SessionMembers(pid_t session) {
     const pid_t pid = static_cast<pid_t>(std::atoi(entry->d_name));
     if (pid <= 0 || pid == session) continue;
     const std::optional<ProcessStat> stat = StatOf(pid);
-    if (stat.has_value() && stat->session == session) members.push_back({pid, stat->state == 'Z' || stat->state == 'X'});
+    if (stat.has_value() && stat->session == session)
+      members.push_back({pid, stat->state == 'Z' || stat->state == 'X'});
   }
   closedir(proc);
   return members;
@@ -93,7 +94,8 @@ bool IsStopped(pid_t pid) {
   return stat.has_value() && (stat->state == 'T' || stat->state == 't');
 }
 
-// Whether it executes a program of its own; until then it may run in the memory of its parent, which waits (vfork). Waits a moment for it.
+// Whether it executes a program of its own; until then it may run in the memory of its parent, which waits (vfork).
+// Waits a moment for it.
 bool HasExecuted(pid_t pid) {
   constexpr unsigned kNotExecuted = 0x40;  // PF_FORKNOEXEC, include/linux/sched.h
   for (int look = 0; look < 20; ++look) {
@@ -187,7 +189,8 @@ absl::StatusOr<pid_t> SpawnWithSocket(const ChildOptions& options, const std::st
 
 // What a wrapper found this program by, if it did.
 void CloseProgramFile() {
-  struct stat file {}, program {};
+  struct stat file {
+  }, program{};
   const bool there = fstat(kProgramFile, &file) == 0 && stat("/proc/self/exe", &program) == 0;
   if (there && file.st_ino == program.st_ino && file.st_dev == program.st_dev) close(kProgramFile);
 }
@@ -274,8 +277,9 @@ bool ChildProcess::stopped() const {
   return false;
 }
 
-// From the top, so that one that is stopped starts no more. But what the child has started and is no program yet: stopped there, it
-// would hold the child in vfork, where that cannot obey the signal that tells it of our death (base/process.h), and both would outlive us.
+// From the top, so that one that is stopped starts no more. But what the child has started and is no program yet:
+// stopped there, it would hold the child in vfork, where that cannot obey the signal that tells it of our death
+// (base/process.h), and both would outlive us.
 void ChildProcess::Pause() {
   if (pauses_++ > 0 || wait_status_.has_value()) return;
   kill(pid_, SIGSTOP);

@@ -28,7 +28,8 @@ struct ChildOptions {
   std::string program = "/proc/self/exe";  // path of the file to execute
   std::vector<std::string> args;           // argv, the program's name first
   std::string scratch;                     // existing folder: TMPDIR of the child; its output goes to a file there
-  // It gets what compilers and drivers need of our environment (base/environment.h), these in place of ours of that name,
+  // It gets what compilers and drivers need of our environment (base/environment.h), these in place of ours of that
+  // name,
   EnvironmentVariables environment;
   std::vector<std::string> keep_environment;  // and ours of these names.
   // Runs `program` for us, argv: gets the program's path and arguments behind its own. It hands on kChildSocket, exits
@@ -76,7 +77,10 @@ class ChildProcess {
 
  private:
   ChildProcess(pid_t pid, int socket, std::string output, const ChildOptions& options)
-      : pid_(pid), socket_(socket), output_(std::move(output)), wrapped_(!options.wrapper.empty()),
+      : pid_(pid),
+        socket_(socket),
+        output_(std::move(output)),
+        wrapped_(!options.wrapper.empty()),
         decoder_(options.max_message_bytes) {}
 
   // Ends what is left of the session, and notes it for burial.
@@ -95,8 +99,8 @@ class ChildProcess {
   std::vector<pid_t> orphans_;  // members of the session that we may have to bury
 };
 
-// Prepares the process that was spawned: no new privileges, a limit of memory past which it exits with kExitOutOfMemory,
-// descriptors not handed on. To be called first thing in the child.
+// Prepares the process that was spawned: no new privileges, a limit of memory past which it exits with
+// kExitOutOfMemory, descriptors not handed on. To be called first thing in the child.
 void PrepareChildProcess(int socket);
 // Address space of this process and of those it starts; 0: leaves it.
 void LimitMemory(int64_t bytes);

@@ -70,7 +70,8 @@ MeasurementResult FromMessage(const v1::MeasureResult& message) {
   }
   if (message.has_verification()) {
     const v1::Verification& v = message.verification();
-    result.check = MeasurementCheck{v.ok(), v.max_abs_error(), v.max_rel_error(), v.tolerance(), v.text(), v.run_seconds()};
+    result.check =
+        MeasurementCheck{v.ok(), v.max_abs_error(), v.max_rel_error(), v.tolerance(), v.text(), v.run_seconds()};
   }
   result.worker = message.on().worker();
   result.device = message.on().device();
@@ -397,7 +398,8 @@ absl::Status MeasureClient::Impl::ListWorkers(v1::ListWorkersResponse& response)
   CallGuard guard;
   return ListAllWorkers(
       [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
-        return guard.Run(kCallTimeout, [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &page); });
+        return guard.Run(kCallTimeout,
+                         [&](grpc::ClientContext& c) { return tracker_->ListWorkers(&c, request, &page); });
       },
       response);
 }

@@ -46,8 +46,8 @@ struct Measurement {
   double build_timeout_s = 30, run_timeout_s = 10, verify_timeout_s = 60;
   int max_attempts = 2;  // workers that are tried when the infrastructure is at fault
   LeastWork least_work;  // what is faster than that allows is a fault of the worker; 0: not known
-  // NetworkCheck of measure.proto, serialised: checks a network instead of a candidate. Workload and schedule stay empty, the mode is
-  // kVerify. Null: none.
+  // NetworkCheck of measure.proto, serialised: checks a network instead of a candidate. Workload and schedule stay
+  // empty, the mode is kVerify. Null: none.
   std::shared_ptr<const std::string> network;
 };
 
@@ -82,8 +82,8 @@ struct MeasureStatistics {
   int64_t builder_restarts = 0, runner_restarts = 0;
   double builder_busy_seconds = 0, runner_busy_seconds = 0;  // summed over builders and over devices
   double seconds = 0;                                        // since the first worker started
-  // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in full and
-  // of those that lost the race; looking at outputs; naive evaluation and comparison.
+  // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in
+  // full and of those that lost the race; looking at outputs; naive evaluation and comparison.
   struct RunSeconds {
     double load = 0, fill = 0, first_run = 0, timing = 0, lost_race = 0, check = 0, verify = 0;
   } run_seconds;
@@ -167,9 +167,9 @@ struct EmbeddedOptions {
   MeasureClientOptions client;
 };
 
-// A tracker and a worker in this process, and a client of them: the services that a cluster uses, but without a port or a
-// socket, so that nobody else can ask them for anything. They stop, and every process that they started ends, with the client. Errors: those of Pipeline::Start and
-// Connect.
+// A tracker and a worker in this process, and a client of them: the services that a cluster uses, but without a port or
+// a socket, so that nobody else can ask them for anything. They stop, and every process that they started ends, with
+// the client. Errors: those of Pipeline::Start and Connect.
 absl::StatusOr<std::unique_ptr<MeasureClient>> StartEmbedded(EmbeddedOptions options);
 
 }  // namespace diapason

@@ -22,8 +22,8 @@ inline constexpr size_t kMaxErrorText = 4096;
 
 void ToProto(const DeviceFacts& facts, v1::DeviceFacts& message);
 DeviceFacts FromProto(const v1::DeviceFacts& message);
-// The facts of a worker's device, where they can be those of a device of its target. InvalidArgument: CheckFacts, or the
-// target is none.
+// The facts of a worker's device, where they can be those of a device of its target. InvalidArgument: CheckFacts, or
+// the target is none.
 absl::StatusOr<DeviceFacts> CheckedFacts(const v1::DeviceDescription& device);
 
 void ToProto(const Timing& timing, v1::Timing& message);
@@ -32,8 +32,8 @@ Timing FromProto(const v1::Timing& message);
 void ToProto(const MeasureError& error, v1::MeasureError& message);
 MeasureError FromProto(const v1::MeasureError& message);
 
-// Fit for the wire: what is no printable ASCII becomes '?'. protobuf refuses strings that are no UTF-8, and compilers quote
-// whatever stands in their input.
+// Fit for the wire: what is no printable ASCII becomes '?'. protobuf refuses strings that are no UTF-8, and compilers
+// quote whatever stands in their input.
 std::string Printable(const std::string& text);
 // At most `most` bytes: longer texts without their middle.
 std::string CutMiddle(const std::string& text, size_t most = kMaxErrorText);

@@ -9,7 +9,8 @@
 namespace diapason {
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> BufferPool::Take(int64_t bytes) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& buffer) { return buffer->bytes() == bytes; });
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const auto& buffer) { return buffer->bytes() == bytes; });
   if (found != kept_.end()) {
     std::unique_ptr<DeviceBuffer> buffer = std::move(*found);
     kept_.erase(found);
@@ -50,7 +51,8 @@ void References::Use(const std::string& workload, const ComputeDag& dag, uint64_
   dag_ = &dag;
   seed_ = seed;
   std::string key = std::to_string(seed) + ":" + workload;
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
   if (found != entries_.end()) {
     entries_.splice(entries_.begin(), entries_, found);
   } else {
@@ -77,7 +79,8 @@ bool References::Intact() {
     if (kept == nullptr) continue;
     const Array made = RandomInput(*dag_, stage, seed_);
     std::vector<uint8_t> found(made.data.size());
-    if (!device_.CopyOut(found.data(), *kept, static_cast<int64_t>(found.size())).ok() || found != made.data) return false;
+    if (!device_.CopyOut(found.data(), *kept, static_cast<int64_t>(found.size())).ok() || found != made.data)
+      return false;
   }
   return true;
 }

@@ -1,8 +1,8 @@
-// What a runner keeps between candidates, so that one costs little more than its own runs: buffers, and of the workloads seen
-// last their inputs (on the device) and reference outputs (on the host).
+// What a runner keeps between candidates, so that one costs little more than its own runs: buffers, and of the
+// workloads seen last their inputs (on the device) and reference outputs (on the host).
 //
-// For a candidate of ResNet-50 at batch 16 (inputs and outputs of up to 51 MB) making these anew took some 100 ms, and its
-// runs 5. One thread at a time.
+// For a candidate of ResNet-50 at batch 16 (inputs and outputs of up to 51 MB) making these anew took some 100 ms, and
+// its runs 5. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class References {
 
   // Takes up a workload: what follows is about it. `workload`: SerializeDag(dag), which must live until the next.
   void Use(const std::string& workload, const ComputeDag& dag, uint64_t seed);
-  // Copies the input of a placeholder (RandomInput) to a buffer of its size. It is made once; kernels never see the one that is kept.
+  // Copies the input of a placeholder (RandomInput) to a buffer of its size. It is made once; kernels never see the one
+  // that is kept.
   absl::Status Fill(int stage, DeviceBuffer& to);
   // Outputs of the naive program, empty until they were set.
   std::vector<Array>& outputs() { return entries_.front().outputs; }

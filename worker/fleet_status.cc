@@ -15,14 +15,10 @@ constexpr std::chrono::milliseconds kCallTimeout{10000};
 
 std::string StateText(v1::DeviceState state) {
   switch (state) {
-    case v1::DEVICE_STATE_READY:
-      return "ready";
-    case v1::DEVICE_STATE_RESTARTING:
-      return "restarting";
-    case v1::DEVICE_STATE_QUARANTINED:
-      return "quarantined";
-    default:
-      return "unknown";
+    case v1::DEVICE_STATE_READY: return "ready";
+    case v1::DEVICE_STATE_RESTARTING: return "restarting";
+    case v1::DEVICE_STATE_QUARANTINED: return "quarantined";
+    default: return "unknown";
   }
 }
 

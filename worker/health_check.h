@@ -1,4 +1,5 @@
-// Asking a tracker or service whether it serves, by the gRPC health protocol (grpc.health.v1.Health), which needs no token.
+// Asking a tracker or service whether it serves, by the gRPC health protocol (grpc.health.v1.Health), which needs no
+// token.
 #pragma once
 
 #include <chrono>

@@ -24,8 +24,9 @@ constexpr double kCompileSeconds = 60;
 constexpr int kLeastReplays = 2;
 constexpr double kMostSeconds = 0.05;
 
-// One text for all targets. Numbers of the writing kernel: the delay, and of each slot how many units of 16, 4 or 1 bytes there are, how
-// large they are, by how many they are turned, and whether they are 0xff instead. Of the comparing kernel: units and size.
+// One text for all targets. Numbers of the writing kernel: the delay, and of each slot how many units of 16, 4 or 1
+// bytes there are, how large they are, by how many they are turned, and whether they are 0xff instead. Of the comparing
+// kernel: units and size.
 constexpr char kBody[] = R"(
 #define COPY(T) \
   for (int64 i = first; i < units; i += STEP) { \
@@ -94,21 +95,22 @@ struct Parameter {
   std::string type, name;
 };
 
-std::string KernelText(TargetKind kind, const std::string& name, const std::vector<Parameter>& parameters, const std::string& body) {
+std::string KernelText(TargetKind kind, const std::string& name, const std::vector<Parameter>& parameters,
+                       const std::string& body) {
   std::string list, head;
   for (size_t i = 0; i < parameters.size(); ++i) {
     absl::StrAppend(&list, i == 0 ? "" : ", ", "GLOBAL ", parameters[i].type, "* ", parameters[i].name);
-    absl::StrAppend(&head, "  ", parameters[i].type, "* ", parameters[i].name, " = (", parameters[i].type, "*)args[", i, "];\n");
+    absl::StrAppend(&head, "  ", parameters[i].type, "* ", parameters[i].name, " = (", parameters[i].type, "*)args[", i,
+                    "];\n");
   }
   switch (kind) {
     case TargetKind::kCuda:
       return absl::StrCat("extern \"C\" __global__ void __launch_bounds__(", kThreads, ") ", name, "(", list, ") {\n",
                           "  const int64 first = blockIdx.x * blockDim.x + threadIdx.x;\n", body, "}\n");
     case TargetKind::kOpenCl:
-      return absl::StrCat("__kernel __attribute__((reqd_work_group_size(", kThreads, ", 1, 1))) void ", name, "(", list, ") {\n",
-                          "  const int64 first = get_global_id(0);\n", body, "}\n");
-    case TargetKind::kCpu:
-      break;
+      return absl::StrCat("__kernel __attribute__((reqd_work_group_size(", kThreads, ", 1, 1))) void ", name, "(", list,
+                          ") {\n", "  const int64 first = get_global_id(0);\n", body, "}\n");
+    case TargetKind::kCpu: break;
   }
   return absl::StrCat("void ", name, "(void* const* args, int64 begin, int64 end) {\n", head,
                       "  for (int64 first = begin; first < end; ++first) {\n", body, "  }\n}\n");
@@ -125,8 +127,12 @@ std::string SourceFor(TargetKind kind) {
     absl::StrAppend(&body, "  write_slot(numbers + ", 1 + kNumbersOfSlot * s, ", from", s, ", to", s, ", first);\n");
   }
   absl::StrAppend(&source, KernelText(kind, "write_buffers", parameters, body));
-  parameters = {{"const int64", "numbers"}, {"const unsigned char", "got"}, {"const unsigned char", "expected"}, {"int64", "found"}};
-  return source + KernelText(kind, "compare_buffers", parameters, "  compare_units(numbers, got, expected, found, first);\n");
+  parameters = {{"const int64", "numbers"},
+                {"const unsigned char", "got"},
+                {"const unsigned char", "expected"},
+                {"int64", "found"}};
+  return source +
+         KernelText(kind, "compare_buffers", parameters, "  compare_units(numbers, got, expected, found, first);\n");
 }
 
 Kernel KernelNamed(const std::string& name, TargetKind kind) {
@@ -147,7 +153,8 @@ int64_t UnitOf(int64_t bytes, std::initializer_list<int64_t> sizes, int64_t leas
 }  // namespace
 
 bool StartsEarly(const Program& program) {
-  return std::any_of(program.kernels.begin(), program.kernels.end(), [](const Kernel& kernel) { return kernel.overlap; });
+  return std::any_of(program.kernels.begin(), program.kernels.end(),
+                     [](const Kernel& kernel) { return kernel.overlap; });
 }
 
 absl::StatusOr<std::unique_ptr<InPlace>> InPlace::Create(Device& device, const SourceCompiler& compile) {
@@ -181,7 +188,8 @@ absl::StatusOr<Launch> InPlace::WriteSome(const Slot* slots, size_t count, int64
     launch.args.push_back(s < count ? slots[s].to : unused_.get());
     if (s >= count) continue;
     const bool fills = slots[s].from == nullptr;
-    const int64_t bytes = fills ? slots[s].to->bytes() : std::min(slots[s].from->bytes(), slots[s].to->bytes()), width = slots[s].width;
+    const int64_t bytes = fills ? slots[s].to->bytes() : std::min(slots[s].from->bytes(), slots[s].to->bytes()),
+                  width = slots[s].width;
     const int64_t size = fills ? UnitOf(bytes, {4}, 1) : UnitOf(bytes, {16, 4}, 2);
     int64_t* const slot = &numbers[1 + kNumbersOfSlot * s];
     slot[0] = bytes / size;
@@ -213,7 +221,8 @@ absl::StatusOr<Launch> InPlace::CompareBytes(DeviceBuffer& got, DeviceBuffer& ex
 absl::StatusOr<std::vector<Launch>> InPlace::Rewrite(const Executable& executable) {
   numbers_.clear();
   std::vector<Slot> slots;
-  for (int input : executable.BuffersOf(BufferRole::kInput)) slots.push_back({executable.buffer(input), executable.buffer(input)});
+  for (int input : executable.BuffersOf(BufferRole::kInput))
+    slots.push_back({executable.buffer(input), executable.buffer(input)});
   if (slots.empty()) return std::vector<Launch>{};
   return Write(slots, /*delay=*/0, /*last=*/(slots.size() - 1) / kSlots);
 }
@@ -263,7 +272,8 @@ absl::Status InPlace::Comparison::KeepInputs() {
 std::vector<InPlace::Slot> InPlace::Comparison::Slots(int set) const {
   std::vector<Slot> slots;
   for (const auto& [input, copy] : inputs_)
-    slots.push_back({executable_.buffer(input), copy.get(), BytesOf(executable_.program().buffers[input].dtype), set != 0});
+    slots.push_back(
+        {executable_.buffer(input), copy.get(), BytesOf(executable_.program().buffers[input].dtype), set != 0});
   for (BufferRole role : {BufferRole::kOutput, BufferRole::kWorkspace})
     for (int index : executable_.BuffersOf(role)) slots.push_back({executable_.buffer(index)});
   return slots;
@@ -285,7 +295,8 @@ absl::Status InPlace::Comparison::Expect(int set) {
   return absl::OkStatus();
 }
 
-// Once for each launch that writes, as the last in front of the program: the earlier ones have ended by then. Set 0 comes last.
+// Once for each launch that writes, as the last in front of the program: the earlier ones have ended by then. Set 0
+// comes last.
 absl::StatusOr<std::unique_ptr<Plan>> InPlace::Comparison::MakePlan() {
   std::vector<Launch> all;
   const size_t writers = (Slots(0).size() + kSlots - 1) / kSlots;
@@ -294,7 +305,8 @@ absl::StatusOr<std::unique_ptr<Plan>> InPlace::Comparison::MakePlan() {
       ASSIGN_OR_RETURN(std::vector<Launch> launches, in_place_.Write(Slots(set), kDelay, last));
       for (Launch& launch : executable_.Launches()) launches.push_back(std::move(launch));
       for (const auto& [output, expected] : expected_[set]) {
-        ASSIGN_OR_RETURN(Launch compare, in_place_.CompareBytes(*executable_.buffer(output), *expected, *found_[set].at(output)));
+        ASSIGN_OR_RETURN(Launch compare,
+                         in_place_.CompareBytes(*executable_.buffer(output), *expected, *found_[set].at(output)));
         launches.push_back(std::move(compare));
       }
       all.insert(all.end(), std::make_move_iterator(launches.begin()), std::make_move_iterator(launches.end()));
@@ -310,9 +322,10 @@ absl::StatusOr<std::string> InPlace::Comparison::Differences() {
       RETURN_IF_ERROR(device_.CopyOut(&at, *found, sizeof at));
       const ProgramBuffer& buffer = executable_.program().buffers[output];
       if (at > 0)
-        return absl::StrCat("element ", (at - 1) / BytesOf(buffer.dtype), " of output '", buffer.name,
-                            "' is another one when the program starts while the kernel in front still writes its inputs: "
-                            "a kernel reads or writes before it has waited (decision 'overlap')");
+        return absl::StrCat(
+            "element ", (at - 1) / BytesOf(buffer.dtype), " of output '", buffer.name,
+            "' is another one when the program starts while the kernel in front still writes its inputs: "
+            "a kernel reads or writes before it has waited (decision 'overlap')");
     }
   }
   return std::string();

@@ -1,6 +1,6 @@
-// Runs a program as it runs in a network: behind a kernel that writes its inputs just before, in one plan. A kernel that starts early
-// (programmatic dependent launch) and reads an input, or writes an output, before it has waited shows there: behind an earlier run of its
-// own it finds the right inputs in any case.
+// Runs a program as it runs in a network: behind a kernel that writes its inputs just before, in one plan. A kernel
+// that starts early (programmatic dependent launch) and reads an input, or writes an output, before it has waited shows
+// there: behind an earlier run of its own it finds the right inputs in any case.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,16 @@ class InPlace {
   // Errors: those of the compiler, and Device::Load.
   static absl::StatusOr<std::unique_ptr<InPlace>> Create(Device& device, const SourceCompiler& compile);
 
-  // Launches that write each input of the executable with what it holds, for timing: kernels behind them may start early. They refer to
-  // memory of this object until the next call. Errors: those of Device::Allocate.
+  // Launches that write each input of the executable with what it holds, for timing: kernels behind them may start
+  // early. They refer to memory of this object until the next call. Errors: those of Device::Allocate.
   absl::StatusOr<std::vector<Launch>> Rewrite(const Executable& executable);
 
-  // Compares the program's outputs with those that it has when each of its kernels starts after the one before has ended, bit for bit, in
-  // one plan that is run `replays` times (fewer of one that takes milliseconds). Each run in the plan comes behind a kernel that lets it start and some microseconds later
-  // writes other inputs, in turns, and fills outputs and workspaces with 0xff. Returns an empty text where they are equal, else
-  // which output differs. Either way inputs are as before, and outputs are those of these inputs.
-  // REQUIRES: all buffers filled, prologue run. Errors: those of Device and Plan.
+  // Compares the program's outputs with those that it has when each of its kernels starts after the one before has
+  // ended, bit for bit, in one plan that is run `replays` times (fewer of one that takes milliseconds). Each run in the
+  // plan comes behind a kernel that lets it start and some microseconds later writes other inputs, in turns, and fills
+  // outputs and workspaces with 0xff. Returns an empty text where they are equal, else which output differs. Either way
+  // inputs are as before, and outputs are those of these inputs. REQUIRES: all buffers filled, prologue run. Errors:
+  // those of Device and Plan.
   absl::StatusOr<std::string> Compare(Executable& executable, int replays);
 
  private:

@@ -37,8 +37,8 @@ constexpr std::chrono::milliseconds kSweep{1000}, kSweepWhenFull{20};
 // After accept failed for want of files or memory.
 constexpr std::chrono::milliseconds kPause{100};
 
-// Nothing owns it: a number and what the kernel calls the socket behind it, which tells whether the number is still that
-// socket's.
+// Nothing owns it: a number and what the kernel calls the socket behind it, which tells whether the number is still
+// that socket's.
 struct Connection {
   int fd = -1;
   uint64_t cookie = 0;
@@ -95,8 +95,8 @@ int ListenOn(const addrinfo& to, uint16_t port) {
   return -1;
 }
 
-// Freed memory of large messages goes back to the system: by default glibc learns to keep blocks of up to 32 MiB for later, in eight
-// heaps for each core.
+// Freed memory of large messages goes back to the system: by default glibc learns to keep blocks of up to 32 MiB for
+// later, in eight heaps for each core.
 void GiveFreedMemoryBack() {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_ARENA_MAX, 4);
@@ -126,8 +126,10 @@ class Listener::Impl {
   absl::Status Start(const ListenerOptions& options) {
     GiveFreedMemoryBack();
     const size_t files = RaiseOpenFileLimit();
-    max_connections_ = options.max_connections > 0 ? options.max_connections : std::min(files / 4 * 3, kMostConnections);
-    max_per_address_ = options.max_per_address > 0 ? options.max_per_address : std::max<size_t>(1, max_connections_ / 2);
+    max_connections_ =
+        options.max_connections > 0 ? options.max_connections : std::min(files / 4 * 3, kMostConnections);
+    max_per_address_ =
+        options.max_per_address > 0 ? options.max_per_address : std::max<size_t>(1, max_connections_ / 2);
     RETURN_IF_ERROR(Bind(options.address));
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0) return absl::UnavailableError("cannot listen on '" + options.address + "': too many open files");

@@ -1,5 +1,6 @@
-// Accepts the connections of a server, no more than the process has files for. gRPC 1.51 accepts by itself, but stops for
-// good when the open files run out once: a host without credentials could make a server deaf with 1,024 connections.
+// Accepts the connections of a server, no more than the process has files for. gRPC 1.51 accepts by itself, but stops
+// for good when the open files run out once: a host without credentials could make a server deaf with 1,024
+// connections.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +18,8 @@ size_t RaiseOpenFileLimit();
 
 struct ListenerOptions {
   std::string address;  // HOST:PORT; port 0: any free one
-  // Connections open at once; more are closed at once. 0: three quarters of the open files, at most 20,480. The rest is for
-  // the files that the process itself opens.
+  // Connections open at once; more are closed at once. 0: three quarters of the open files, at most 20,480. The rest is
+  // for the files that the process itself opens.
   size_t max_connections = 0;
   // Of these, from one IP address. 0: half of them, so that one host cannot keep out all others.
   size_t max_per_address = 0;
@@ -32,8 +33,8 @@ struct ConnectionCounts {
 
 class Listener {
  public:
-  // Gets a connection that was accepted, and owns both: `fd` is non-blocking, and is known to be open until it is closed by
-  // whoever got it. Called from the listener's thread alone.
+  // Gets a connection that was accepted, and owns both: `fd` is non-blocking, and is known to be open until it is
+  // closed by whoever got it. Called from the listener's thread alone.
   using Take = std::function<void(int listener_fd, int fd)>;
 
   // Listens on all addresses that the host's name has. Unavailable, naming the address, when that fails.

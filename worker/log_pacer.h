@@ -13,7 +13,8 @@ class LogPacer {
   // Whether to write this one; then `more` is how many were left out since the last.
   bool Allows(uint64_t& more) {
     const int64_t now =
-        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
     int64_t last = last_;
     if (now - last < 1000 || !last_.compare_exchange_strong(last, now)) {
       ++left_out_;

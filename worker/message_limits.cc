@@ -25,7 +25,8 @@ constexpr double kKib = 1024, kMib = kKib * kKib;
 constexpr size_t kUnknownBytes = 64 << 10;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// `size`: bytes of a text, elements of a list or map, or bytes of a message that is not looked into; 0: the default. `least`, `most`: of a number.
+// `size`: bytes of a text, elements of a list or map, or bytes of a message that is not looked into; 0: the default.
+// `least`, `most`: of a number.
 struct Limit {
   const char* field;
   double size = 0;
@@ -130,8 +131,8 @@ const Limit* LimitOf(const FieldDescriptor& field) {
 
 absl::Status CheckSize(const FieldDescriptor& field, size_t size, double limit, const char* unit) {
   if (static_cast<double>(size) <= limit) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(NameOf(field), " has ", size, " ", unit, ", more than the limit of ",
-                                                 static_cast<int64_t>(limit)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(NameOf(field), " has ", size, " ", unit, ", more than the limit of ", static_cast<int64_t>(limit)));
 }
 
 template <typename Number>
@@ -184,26 +185,31 @@ absl::Status CheckField(const Message& message, const FieldDescriptor& field) {
           [&](const std::string& text) { return CheckSize(field, text.size(), most, "bytes"); });
     }
     case FieldDescriptor::CPPTYPE_INT32:
-      return ForEach(field, count, [&] { return r.GetInt32(message, f); },
-                     [&](int i) { return r.GetRepeatedInt32(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetInt32(message, f); },
+          [&](int i) { return r.GetRepeatedInt32(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_INT64:
-      return ForEach(field, count, [&] { return r.GetInt64(message, f); },
-                     [&](int i) { return r.GetRepeatedInt64(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetInt64(message, f); },
+          [&](int i) { return r.GetRepeatedInt64(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_UINT32:
-      return ForEach(field, count, [&] { return r.GetUInt32(message, f); },
-                     [&](int i) { return r.GetRepeatedUInt32(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetUInt32(message, f); },
+          [&](int i) { return r.GetRepeatedUInt32(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return ForEach(field, count, [&] { return r.GetUInt64(message, f); },
-                     [&](int i) { return r.GetRepeatedUInt64(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetUInt64(message, f); },
+          [&](int i) { return r.GetRepeatedUInt64(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return ForEach(field, count, [&] { return r.GetDouble(message, f); },
-                     [&](int i) { return r.GetRepeatedDouble(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetDouble(message, f); },
+          [&](int i) { return r.GetRepeatedDouble(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return ForEach(field, count, [&] { return r.GetFloat(message, f); },
-                     [&](int i) { return r.GetRepeatedFloat(message, f, i); }, number);
+      return ForEach(
+          field, count, [&] { return r.GetFloat(message, f); },
+          [&](int i) { return r.GetRepeatedFloat(message, f, i); }, number);
     case FieldDescriptor::CPPTYPE_BOOL:
-    case FieldDescriptor::CPPTYPE_ENUM:
-      return absl::OkStatus();
+    case FieldDescriptor::CPPTYPE_ENUM: return absl::OkStatus();
   }
   return absl::OkStatus();
 }

@@ -22,9 +22,9 @@ inline constexpr size_t kDefaultBytes = 256;
 inline constexpr size_t kDefaultElements = 256;
 inline constexpr double kDefaultNumber = 1e18;
 
-// InvalidArgument naming the first field that is past its limit, and the limit: "RegisterRequest.name has 300 bytes, more
-// than the limit of 256". `except`: name of a field of `message` itself that is not looked into, for what is checked
-// piece by piece.
+// InvalidArgument naming the first field that is past its limit, and the limit: "RegisterRequest.name has 300 bytes,
+// more than the limit of 256". `except`: name of a field of `message` itself that is not looked into, for what is
+// checked piece by piece.
 absl::Status CheckMessage(const google::protobuf::Message& message, const std::string& except = "");
 
 // Names of the fields in the table, "OpenRequest.priority", for tests.

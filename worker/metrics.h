@@ -29,7 +29,8 @@ class Distribution {
   double sum_ = 0;
 };
 
-// A metric and its values by labels. Names and units follow Prometheus: diapason_..._total counts, ..._seconds are seconds.
+// A metric and its values by labels. Names and units follow Prometheus: diapason_..._total counts, ..._seconds are
+// seconds.
 struct Metric {
   enum class Type { kGauge, kCounter, kHistogram };
   using Labels = std::vector<std::pair<std::string, std::string>>;

@@ -16,8 +16,8 @@ namespace diapason {
 namespace {
 
 constexpr int kSeeds = 3, kReplays = 20;  // where the request names none
-// Constants that are made here may let a deep network's tensors grow beyond all numbers, where those of the real one, which were trained,
-// do not: then smaller ones are tried.
+// Constants that are made here may let a deep network's tensors grow beyond all numbers, where those of the real one,
+// which were trained, do not: then smaller ones are tried.
 constexpr double kGains[] = {1, 0.5, 0.25, 0.0625, 0.00390625};
 
 }  // namespace
@@ -109,8 +109,8 @@ class NetworkRunner::Job {
       ASSIGN_OR_RETURN(const auto contents, Assemble(known->network, programs));
       ASSIGN_OR_RETURN(std::vector<Program> naive, NaivePrograms(known->network));
       options.seeds = check_.seeds() > 0 ? static_cast<int>(check_.seeds()) : kSeeds;
-      ASSIGN_OR_RETURN(known->references, MakeReferences(Package::InMemory(Name(), contents), runner_.device_, options,
-                                                         std::move(naive)));
+      ASSIGN_OR_RETURN(known->references,
+                       MakeReferences(Package::InMemory(Name(), contents), runner_.device_, options, std::move(naive)));
       bool finite = true;
       for (const ExpectedOutputs& outputs : known->references.outputs) finite = finite && AllFinite(outputs.values);
       if (finite) return known;
@@ -126,7 +126,8 @@ class NetworkRunner::Job {
         PackageRunner::Load(Package::InMemory(Name(), *contents), &runner_.device_, /*keep_other_plan=*/true);
     if (!package.ok()) return Fail(package.status());
     const int replays = check_.replays() > 0 ? static_cast<int>(check_.replays()) : kReplays;
-    const absl::StatusOr<NetworkVerdict> verdict = CheckRepeatedly(**package, runner_.known_->references, {.replays = replays});
+    const absl::StatusOr<NetworkVerdict> verdict =
+        CheckRepeatedly(**package, runner_.known_->references, {.replays = replays});
     if (!verdict.ok()) return Fail(verdict.status());
     v1::Verification& verification = *reply_.mutable_verification();
     verification.set_ok(verdict->ok);

@@ -66,8 +66,8 @@ void TrimOutcome(v1::MeasureResult& result) {
   Cut(result.mutable_compiler(), kMaxCompiler);
   if (result.has_on()) {
     v1::MeasuredOn& on = *result.mutable_on();
-    for (std::string* text : {on.mutable_worker(), on.mutable_device(), on.mutable_model(), on.mutable_uuid(),
-                              on.mutable_driver()})
+    for (std::string* text :
+         {on.mutable_worker(), on.mutable_device(), on.mutable_model(), on.mutable_uuid(), on.mutable_driver()})
       Cut(text, kDefaultBytes);
   }
   if (result.registers_size() > kMaxKernels) result.mutable_registers()->Truncate(kMaxKernels);

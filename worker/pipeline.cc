@@ -45,13 +45,14 @@ absl::Status Pipeline::Impl::MakePlaces() {
     kind = kind.substr(0, kind.find(' '));
     std::string name = kind + ":" + std::to_string(target.device);
     if (named[name]++ > 0) name += "#" + std::to_string(named[name]);  // one processor twice, say
-    SlotOptions slot{.name = "runner-" + std::to_string(runners_.size()),
-                     .program = options_.program_path,
-                     .args = options_.runner_args,
-                     .keep_environment = options_.keep_environment,
-                     .devices = true,
-                     .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
-                     .start_timeout_seconds = options_.start_timeout_seconds};
+    SlotOptions slot{
+        .name = "runner-" + std::to_string(runners_.size()),
+        .program = options_.program_path,
+        .args = options_.runner_args,
+        .keep_environment = options_.keep_environment,
+        .devices = true,
+        .memory_limit_bytes = target.kind == TargetKind::kCuda ? 0 : MemoryLimit(options_.runner_memory_bytes),
+        .start_timeout_seconds = options_.start_timeout_seconds};
     slot.args.push_back(target.ToString());
     place->slot = std::make_unique<ProcessSlot>(slot, sandbox_, *scratch_);
     place->description.set_name(name);
@@ -63,15 +64,16 @@ absl::Status Pipeline::Impl::MakePlaces() {
   }
   for (int i = 0; i < options_.builders; ++i) {
     auto place = std::make_unique<BuilderPlace>();
-    place->slot = std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
-                                                            .program = options_.program_path,
-                                                            .args = options_.builder_args,
-                                                            .keep_environment = options_.keep_environment,
-                                                            .devices = any_opencl,  // whose drivers compile
-                                                            .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
-                                                            .start_timeout_seconds = options_.start_timeout_seconds,
-                                                            .max_jobs = options_.jobs_per_builder},
-                                                sandbox_, *scratch_);
+    place->slot =
+        std::make_unique<ProcessSlot>(SlotOptions{.name = "builder-" + std::to_string(i),
+                                                  .program = options_.program_path,
+                                                  .args = options_.builder_args,
+                                                  .keep_environment = options_.keep_environment,
+                                                  .devices = any_opencl,  // whose drivers compile
+                                                  .memory_limit_bytes = MemoryLimit(options_.builder_memory_bytes),
+                                                  .start_timeout_seconds = options_.start_timeout_seconds,
+                                                  .max_jobs = options_.jobs_per_builder},
+                                      sandbox_, *scratch_);
     builders_.push_back(std::move(place));
   }
   unfinished_.assign(runners_.size(), 0);
@@ -206,7 +208,8 @@ void Pipeline::Impl::WantNaive(const JobPtr& job) {
     job->naive = known->program;
     return;
   }
-  const auto under_way = std::find_if(naive_.begin(), naive_.end(), [&](const NaivePtr& n) { return n->key == naive->key; });
+  const auto under_way =
+      std::find_if(naive_.begin(), naive_.end(), [&](const NaivePtr& n) { return n->key == naive->key; });
   if (under_way != naive_.end()) {
     (*under_way)->waiting.push_back(job);
     return;

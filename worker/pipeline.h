@@ -53,14 +53,15 @@ struct PipelineOptions {
   std::vector<std::string> devices;  // targets: "cpu", "cuda -device=1"
   int builders = 0;                  // 0: as many as there are cores
   int jobs_per_builder = 500;        // a builder is replaced after so many, in case the compiler loses memory
-  int64_t builder_memory_bytes = 0;  // of address space, compilers that it starts each again; 0: half of the host's memory, 4 GiB at least
-  int64_t runner_memory_bytes = 0;   // as above; not for cuda, which reserves more than there is
-  std::string scratch_base;          // folder for scratch folders; empty: $TMPDIR or /tmp
+  // of address space, compilers that it starts each again; 0: half of the host's memory, 4 GiB at least
+  int64_t builder_memory_bytes = 0;
+  int64_t runner_memory_bytes = 0;  // as above; not for cuda, which reserves more than there is
+  std::string scratch_base;         // folder for scratch folders; empty: $TMPDIR or /tmp
   // Names of variables that builders and runners get besides what compilers and drivers need (base/environment.h).
   std::vector<std::string> keep_environment;
   // kAuto does without where the host has none, or where a runner starts only outside.
   SandboxMode sandbox = SandboxMode::kOff;
-  bool quiet_timing = true;          // stop builders while the host's cores are timed
+  bool quiet_timing = true;  // stop builders while the host's cores are timed
 
   RequestLimits limits;
 
@@ -81,7 +82,8 @@ class Pipeline {
   using Done = std::function<void(const v1::MeasureResult&)>;
 
   // Starts the processes and waits until each device has answered. Unavailable, naming the device and the reason, when
-  // one cannot be opened, or why there is no sandbox; InvalidArgument for a target that does not parse or an empty list.
+  // one cannot be opened, or why there is no sandbox; InvalidArgument for a target that does not parse or an empty
+  // list.
   static absl::StatusOr<std::unique_ptr<Pipeline>> Start(PipelineOptions options);
   // Stops.
   ~Pipeline();

@@ -46,16 +46,12 @@ v1::BuildJob Pipeline::Impl::BuildJobOf(const BuildTask& task) const {
 
 void Pipeline::Impl::OnBuilder(BuilderPlace& place, const SlotEvent& event) {
   switch (event.kind) {
-    case SlotEvent::Kind::kReady:
-      place.start_failures = 0;
-      break;
+    case SlotEvent::Kind::kReady: place.start_failures = 0; break;
     case SlotEvent::Kind::kStartFailure:
       place.start_failures = event.failures;
       GiveUpBuildsIfNoBuilder(event.text);
       break;
-    case SlotEvent::Kind::kLoss:
-      OnBuilderLost(place, event);
-      break;
+    case SlotEvent::Kind::kLoss: OnBuilderLost(place, event); break;
     case SlotEvent::Kind::kMessage:
       if (event.message->has_built()) OnBuilt(place, *event.message->mutable_built());
       if (event.message->has_progress())
@@ -121,19 +117,17 @@ void Pipeline::Impl::OnBuilderLost(BuilderPlace& place, const SlotEvent& loss) {
     case LossKind::kDeadline:
       return FailBuild(task, ErrorKind::kBuildTimeout, place.stage,
                        WithDetail("not built within " + SecondsText(place.timeout), loss.text));
-    case LossKind::kCrash:
-      return FailBuild(task, ErrorKind::kBuildCrash, place.stage, "builder: " + loss.text);
-    case LossKind::kOutOfMemory:
-      return FailBuild(task, ErrorKind::kOutOfMemory, place.stage, "builder: " + loss.text);
-    case LossKind::kKilled:
-      return FailBuild(task, ErrorKind::kInfrastructure, place.stage, "builder: " + loss.text);
+    case LossKind::kCrash: return FailBuild(task, ErrorKind::kBuildCrash, place.stage, "builder: " + loss.text);
+    case LossKind::kOutOfMemory: return FailBuild(task, ErrorKind::kOutOfMemory, place.stage, "builder: " + loss.text);
+    case LossKind::kKilled: return FailBuild(task, ErrorKind::kInfrastructure, place.stage, "builder: " + loss.text);
   }
 }
 
 void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureStage stage, const std::string& text) {
   counts_.set_failed_builds(counts_.failed_builds() + 1);
   if (task.network_task >= 0 && kind != ErrorKind::kInstantiation)
-    return Fail(task.job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
+    return Fail(task.job, ErrorKind::kInfrastructure, stage,
+                WithDetail("the naive evaluation could not be built", text));
   if (task.naive == nullptr) {
     task.job->result.mutable_times()->set_build_ended_at(absl::GetCurrentTimeNanos());
     return Fail(task.job, kind, stage, task.of_network() ? "task " + NetworkTaskName(task) + ": " + text : text);

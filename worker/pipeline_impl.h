@@ -72,8 +72,8 @@ class Pipeline::Impl {
     std::shared_ptr<const std::string> program, naive;  // shared with the cache; null: not built yet
     double build_seconds = 0;
     bool load_retried = false;
-    bool finished = false;  // its result was given
-    bool probe = false;     // ours: the naive program as candidate, its end is for ProbeEnded
+    bool finished = false;                  // its result was given
+    bool probe = false;                     // ours: the naive program as candidate, its end is for ProbeEnded
     std::unique_ptr<NetworkBuild> network;  // of a request that checks one
 
     bool wants_naive() const {
@@ -198,7 +198,7 @@ class Pipeline::Impl {
   }
 
   PipelineOptions options_;
-  Sandbox sandbox_;  // constant after Start
+  Sandbox sandbox_;                                  // constant after Start
   std::vector<v1::DeviceDescription> descriptions_;  // constant after Start
   std::vector<Target> targets_;
   const Instant started_at_ = std::chrono::steady_clock::now();

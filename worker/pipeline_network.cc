@@ -76,7 +76,8 @@ void Pipeline::Impl::FillNetworkBuild(const BuildTask& task, v1::BuildJob& build
 
 std::string Pipeline::Impl::NetworkTaskName(const BuildTask& task) const {
   const v1::NetworkPlan& plan = task.job->request.network().plan();
-  const int id = task.network_task >= 0 ? task.network_task : static_cast<int>(plan.programs(task.network_program).task());
+  const int id =
+      task.network_task >= 0 ? task.network_task : static_cast<int>(plan.programs(task.network_program).task());
   return id < plan.task_names_size() ? plan.task_names(id) : absl::StrCat(id + 1);
 }
 

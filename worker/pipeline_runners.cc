@@ -73,15 +73,9 @@ void Pipeline::Impl::BeginRun(RunnerPlace& place, JobPtr job, Instant now) {
 
 void Pipeline::Impl::OnRunner(RunnerPlace& place, const SlotEvent& event, Instant now) {
   switch (event.kind) {
-    case SlotEvent::Kind::kReady:
-      OnRunnerReady(place);
-      break;
-    case SlotEvent::Kind::kStartFailure:
-      OnRunnerStartFailure(place, event);
-      break;
-    case SlotEvent::Kind::kLoss:
-      OnRunnerLost(place, event, now);
-      break;
+    case SlotEvent::Kind::kReady: OnRunnerReady(place); break;
+    case SlotEvent::Kind::kStartFailure: OnRunnerStartFailure(place, event); break;
+    case SlotEvent::Kind::kLoss: OnRunnerLost(place, event, now); break;
     case SlotEvent::Kind::kMessage:
       if (event.message->has_ran()) OnRan(place, *event.message->mutable_ran(), now);
       if (event.message->has_progress()) OnRunnerProgress(place, event.message->progress(), now);
@@ -175,10 +169,8 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
       job->result.set_runner_lost(loading);
       return Fail(job, ErrorKind::kInfrastructure, place.stage,
                   loading ? text : WithDetail("the naive evaluation did not finish in time", loss.text));
-    case LossKind::kCrash:
-      return Fail(job, ErrorKind::kRunCrash, place.stage, text);
-    case LossKind::kOutOfMemory:
-      return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
+    case LossKind::kCrash: return Fail(job, ErrorKind::kRunCrash, place.stage, text);
+    case LossKind::kOutOfMemory: return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
     case LossKind::kKilled:
       job->result.set_runner_lost(true);
       return Fail(job, ErrorKind::kInfrastructure, place.stage, text);

@@ -28,7 +28,8 @@ int BuilderMain(int fd);
 // Measures programs on the device of `target`, one at a time; says the device's facts first, or why there is none.
 // `compile` as for CandidateRunner (worker/candidate.h).
 int RunnerMain(int fd, const Target& target, const DeviceOpener& open, const SourceCompiler& compile = nullptr);
-// With the devices of compiler/runtime and the compilers of compiler/codegen: `diapason internal-runner --fd 3 --target TEXT`.
+// With the devices of compiler/runtime and the compilers of compiler/codegen: `diapason internal-runner --fd 3 --target
+// TEXT`.
 int RunnerMain(int fd, const Target& target);
 
 }  // namespace diapason

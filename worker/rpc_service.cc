@@ -262,17 +262,20 @@ class RpcService::StreamCall final : public Call {
   grpc::ByteBuffer empty_;
 };
 
-RpcService::RpcService(std::string name, std::shared_ptr<CallGate> gate) : name_(std::move(name)), gate_(std::move(gate)) {}
+RpcService::RpcService(std::string name, std::shared_ptr<CallGate> gate)
+    : name_(std::move(name)), gate_(std::move(gate)) {}
 RpcService::~RpcService() = default;
 
 grpc::ByteBuffer RpcService::Serialize(const Message& message) {
   grpc::ByteBuffer bytes;
-  grpc::ProtoBufferWriter writer(&bytes, grpc::kProtoBufferWriterMaxBufferLength, static_cast<int>(message.ByteSizeLong()));
+  grpc::ProtoBufferWriter writer(&bytes, grpc::kProtoBufferWriterMaxBufferLength,
+                                 static_cast<int>(message.ByteSizeLong()));
   DIAPASON_CHECK_MSG(message.SerializeToZeroCopyStream(&writer), "a message of more than 2 GiB");
   return bytes;
 }
 
-void RpcService::AddUnary(const std::string& method, const MethodRules& rules, const Message& request, AnyHandler handler) {
+void RpcService::AddUnary(const std::string& method, const MethodRules& rules, const Message& request,
+                          AnyHandler handler) {
   Add(std::make_shared<const Method>(Method{"/" + name_ + "/" + method, rules, &request, std::move(handler), nullptr}));
 }
 
@@ -294,7 +297,8 @@ void RpcService::Add(std::shared_ptr<const Method> method) {
     call->Begin();
     return call;
   };
-  AddMethod(new grpc::internal::RpcServiceMethod(method->name.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
+  AddMethod(
+      new grpc::internal::RpcServiceMethod(method->name.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
   MarkMethodRawCallback(methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(make));
 }
 

@@ -1,13 +1,15 @@
-// A gRPC service whose calls are checked by their headers first: a call without the right token ends before a byte of its
-// message is taken, and a message is only parsed when its length and the number of its parts are within the method's limits
-// (16 million empty submessages fit into 32 MiB and need 2 GB once they are parsed). For .cc files that speak gRPC.
+// A gRPC service whose calls are checked by their headers first: a call without the right token ends before a byte of
+// its message is taken, and a message is only parsed when its length and the number of its parts are within the
+// method's limits (16 million empty submessages fit into 32 MiB and need 2 GB once they are parsed). For .cc files that
+// speak gRPC.
 //
-// To that end each method, also a unary one, is served as a stream of bytes, which looks the same on the wire; gRPC's own
-// unary methods read and parse a message before anybody is asked. No call holds a thread while it waits.
+// To that end each method, also a unary one, is served as a stream of bytes, which looks the same on the wire; gRPC's
+// own unary methods read and parse a message before anybody is asked. No call holds a thread while it waits.
 //
 //   class Jobs : public RpcService {
 //     explicit Jobs(std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Jobs", std::move(gate)) {
-//       Unary<GetRequest, Job>("Get", {Role::kReader}, [this](const CallInfo& call, const GetRequest& request, Reply<Job> reply) {
+//       Unary<GetRequest, Job>("Get", {Role::kReader}, [this](const CallInfo& call, const GetRequest& request,
+//       Reply<Job> reply) {
 //         reply(absl::OkStatus(), Find(request.id()));
 //       });
 //     }
@@ -78,11 +80,12 @@ class RpcService : public grpc::Service {
   void Unary(const std::string& method, const MethodRules& rules,
              std::function<void(const CallInfo&, const Request&, Reply<Response>)> handler) {
     auto erased = [handler = std::move(handler)](const CallInfo& call, const Message& request, AnyReply reply) {
-      handler(call, static_cast<const Request&>(request), [reply](const absl::Status& status, const Response& response) {
-        std::vector<grpc::ByteBuffer> answer;
-        if (status.ok()) answer.push_back(Serialize(response));
-        reply(status, std::move(answer));
-      });
+      handler(call, static_cast<const Request&>(request),
+              [reply](const absl::Status& status, const Response& response) {
+                std::vector<grpc::ByteBuffer> answer;
+                if (status.ok()) answer.push_back(Serialize(response));
+                reply(status, std::move(answer));
+              });
     };
     AddUnary(method, rules, Request::default_instance(), std::move(erased));
   }
@@ -137,8 +140,8 @@ class RpcService : public grpc::Service {
   std::unique_ptr<Threads> short_, long_;
 };
 
-// InvalidArgument when `bytes` cannot be such a message, or has more parts; ResourceExhausted past `max_bytes`. Else `message`
-// is what it holds.
+// InvalidArgument when `bytes` cannot be such a message, or has more parts; ResourceExhausted past `max_bytes`. Else
+// `message` is what it holds.
 absl::Status ParseWithin(const grpc::ByteBuffer& bytes, const MethodRules& rules, google::protobuf::Message& message);
 
 }  // namespace diapason

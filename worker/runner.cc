@@ -64,10 +64,10 @@ class RunnerDevice {
 
 v1::RunReply RunOn(RunnerDevice& device, const v1::RunJob& job, const CandidateRunner::StageBegins& stage_begins) {
   const absl::Status there = device.Use(job.target());
-  if (there.ok()) return job.has_network() ? device.network().Run(job, stage_begins) : device.runner().Run(job, stage_begins);
+  if (there.ok())
+    return job.has_network() ? device.network().Run(job, stage_begins) : device.runner().Run(job, stage_begins);
   v1::RunReply reply;
-  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(there.message()),
-           *reply.mutable_error());
+  SetError(ErrorKind::kInfrastructure, MeasureStage::kLoad, std::string(there.message()), *reply.mutable_error());
   return reply;
 }
 

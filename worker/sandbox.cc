@@ -145,8 +145,17 @@ std::string Sandbox::Describe() const {
 void Sandbox::Wrap(bool devices, ChildOptions& child) const {
   if (!in_force()) return;
   std::vector<std::string>& args = child.wrapper;
-  args = {program_,        "--unshare-user-try", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent",
-          "--cap-drop",    "ALL",                "--ro-bind",     "/",             "/"};
+  args = {program_,
+          "--unshare-user-try",
+          "--unshare-pid",
+          "--unshare-net",
+          "--unshare-ipc",
+          "--die-with-parent",
+          "--cap-drop",
+          "ALL",
+          "--ro-bind",
+          "/",
+          "/"};
   auto add = [&args](std::initializer_list<std::string> more) { args.insert(args.end(), more); };
   const std::vector<std::string> hidden = HiddenFolders(child.scratch);
   for (const std::string& folder : hidden) add({"--tmpfs", folder});

@@ -4,9 +4,9 @@
 // Done by bubblewrap (bwrap), which makes namespaces for a process without privileges of its own. A process inside has
 //   - a network of its own with nothing but loopback;
 //   - the host's files, read-only; /run, /tmp, /var/tmp and where scratch folders are made, where services have their
-//     sockets and others their files, are empty but for its own scratch folder and what PATH, LD_LIBRARY_PATH, CC, CUDA_HOME,
-//     CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX name there; /dev holds what every process
-//     needs and, for those that talk to a device, the nodes of GPUs that are there at its start;
+//     sockets and others their files, are empty but for its own scratch folder and what PATH, LD_LIBRARY_PATH, CC,
+//     CUDA_HOME, CUDA_PATH, VIRTUAL_ENV and CONDA_PREFIX name there; /dev holds what every process needs and, for those
+//     that talk to a device, the nodes of GPUs that are there at its start;
 //   - process numbers of its own: it can neither signal nor trace others, and all that it starts dies with it;
 //   - its scratch folder, the caches of drivers inside (POCL_CACHE_DIR, CUDA_CACHE_PATH, XDG_CACHE_HOME).
 #pragma once
@@ -32,8 +32,8 @@ class Sandbox {
  public:
   // None: processes run as they are. `why`: for the log; empty when none was wanted.
   static Sandbox None(std::string why = "");
-  // What `mode` gives on this host, tried with a shell that writes to a folder in `scratch`. Unavailable, with the reason and the
-  // mend, when it is kOn and there is none; kAuto then gives None.
+  // What `mode` gives on this host, tried with a shell that writes to a folder in `scratch`. Unavailable, with the
+  // reason and the mend, when it is kOn and there is none; kAuto then gives None.
   static absl::StatusOr<Sandbox> Find(SandboxMode mode, ScratchFolder& scratch);
 
   bool in_force() const { return !program_.empty(); }

@@ -30,7 +30,8 @@ int TryLock(const fs::path& folder, int flags) {
 
 // Whether the lock that was taken is that of the folder, and not of one that was removed before it was taken.
 bool IsThere(const fs::path& folder, int lock) {
-  struct stat taken {}, there {};
+  struct stat taken {
+  }, there{};
   return fstat(lock, &taken) == 0 && stat((folder / kLockName).c_str(), &there) == 0 && taken.st_ino == there.st_ino &&
          taken.st_dev == there.st_dev;
 }

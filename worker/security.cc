@@ -76,8 +76,8 @@ absl::Status CheckRole(const std::string& path, const std::string& pem, const Tl
   if (!role.has_value() && use.allow_no_role) return absl::OkStatus();
   if (!role.has_value()) {
     return absl::FailedPreconditionError("the certificate '" + path +
-                                         "' has no role: make a new one with deploy/make-certs.sh, or add " + use.flags +
-                                         "allow-no-role until all certificates of the fleet are replaced");
+                                         "' has no role: make a new one with deploy/make-certs.sh, or add " +
+                                         use.flags + "allow-no-role until all certificates of the fleet are replaced");
   }
   if (use.listens && *role != PeerRole::kTracker && *role != PeerRole::kService) {
     return absl::FailedPreconditionError("the certificate '" + path + "' has the role " + PeerRoleName(*role) +

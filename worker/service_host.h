@@ -1,8 +1,9 @@
-// A gRPC server on one port, or for this process alone: what all our services have in common. It also answers gRPC health checks and reflection,
-// which anybody may ask who may connect.
+// A gRPC server on one port, or for this process alone: what all our services have in common. It also answers gRPC
+// health checks and reflection, which anybody may ask who may connect.
 //
-// Peers are limited: in number (worker/listener.h), in the time that a handshake takes (10 s), in idle time (10 minutes without
-// a call), in calls and in the memory that their messages take (worker/call_gate.h). A peer whose host is gone is found within 30 s.
+// Peers are limited: in number (worker/listener.h), in the time that a handshake takes (10 s), in idle time (10 minutes
+// without a call), in calls and in the memory that their messages take (worker/call_gate.h). A peer whose host is gone
+// is found within 30 s.
 #pragma once
 
 #include <memory>

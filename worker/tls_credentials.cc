@@ -70,7 +70,8 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelTls(const TlsIdentity& identity
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(ProviderOf(identity));
   Watch(options);
-  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ServerVerifier>(identity.allow_no_role, identity.any_name));
+  options.set_certificate_verifier(
+      tls::ExternalCertificateVerifier::Create<ServerVerifier>(identity.allow_no_role, identity.any_name));
   if (identity.any_name) options.set_check_call_host(false);
   return tls::TlsCredentials(options);
 }

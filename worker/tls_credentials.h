@@ -1,5 +1,5 @@
-// TLS on both sides, for .cc files that speak gRPC. Files of certificates are read again when they change, within some three
-// seconds and for new connections (worker/tls_watch.h).
+// TLS on both sides, for .cc files that speak gRPC. Files of certificates are read again when they change, within some
+// three seconds and for new connections (worker/tls_watch.h).
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -14,7 +14,8 @@ namespace diapason {
 // Of who dials: peers without a certificate of the role tracker or service are left before anything is sent to them.
 std::shared_ptr<grpc::ChannelCredentials> ChannelTls(const TlsIdentity& identity);
 
-// Of who listens: peers show a certificate that the authority signed. Its role is checked by each call (worker/call_gate.h).
+// Of who listens: peers show a certificate that the authority signed. Its role is checked by each call
+// (worker/call_gate.h).
 std::shared_ptr<grpc::ServerCredentials> ServerTls(const TlsIdentity& identity);
 
 }  // namespace diapason

@@ -96,7 +96,8 @@ std::string WrongRole(SSL* ssl, bool allow_no_role) {
   const std::optional<PeerRole> role = RoleOfCertificate(std::string(data, static_cast<size_t>(size)));
   if (!role.has_value() && allow_no_role) return "";
   if (!role.has_value()) {
-    return "shows a certificate without a role: make it a new one with deploy/make-certs.sh, or add --tls-allow-no-role here "
+    return "shows a certificate without a role: make it a new one with deploy/make-certs.sh, or add "
+           "--tls-allow-no-role here "
            "until all certificates of the fleet are replaced";
   }
   if (*role == PeerRole::kTracker || *role == PeerRole::kService) return "";
@@ -118,7 +119,8 @@ std::string WrongCertificate(long verdict, const std::string& host) {
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return "shows a certificate that is not valid yet: see to the clocks of both hosts";
     case X509_V_ERR_INVALID_PURPOSE:
-      return "shows a certificate that is not for servers, perhaps another peer's: do not trust it, or make it one of the "
+      return "shows a certificate that is not for servers, perhaps another peer's: do not trust it, or make it one of "
+             "the "
              "role tracker or service with deploy/make-certs.sh";
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
@@ -164,8 +166,7 @@ std::string WhatIsWrongWithTls(const std::string& address, const ClientCredentia
   const bool shaken = connected == 1;
   // No answer in time, as on a network that loses packets, says nothing of the peer.
   if (!shaken && (errno == EAGAIN || SSL_get_error(ssl.get(), connected) == SSL_ERROR_WANT_READ)) return "";
-  if (!credentials.tls.has_value())
-    return shaken ? "speaks TLS: give --tls-cert, --tls-key and --tls-ca" : "";
+  if (!credentials.tls.has_value()) return shaken ? "speaks TLS: give --tls-cert, --tls-key and --tls-ca" : "";
   if (!shaken) {
     const long verdict = SSL_get_verify_result(ssl.get());
     if (verdict != X509_V_OK) return WrongCertificate(verdict, host);

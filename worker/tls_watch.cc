@@ -72,8 +72,7 @@ bool TlsWatch::MemoryFile::Publish(const std::string& text) {
 TlsWatch& TlsWatch::Of(const TlsIdentity& identity) {
   Watches& watches = AllWatches();
   std::lock_guard lock(watches.mutex);
-  TlsWatch*& watch =
-      watches.all[{identity.files.cert, identity.files.key, identity.files.ca, identity.allow_no_role}];
+  TlsWatch*& watch = watches.all[{identity.files.cert, identity.files.key, identity.files.ca, identity.allow_no_role}];
   if (watch == nullptr) {
     // After OpenSSL's own, whose place is taken when it first reads a certificate, and so called before it.
     static const int registered = std::atexit(StopAll);
@@ -135,7 +134,8 @@ void TlsWatch::Loop() {
   }
 }
 
-// A refusal is logged when the next reading finds it too: between two files that are replaced together there is a moment.
+// A refusal is logged when the next reading finds it too: between two files that are replaced together there is a
+// moment.
 void TlsWatch::ReadAgain() {
   const TlsIdentity before = identity();
   absl::StatusOr<TlsIdentity> read =
@@ -153,7 +153,8 @@ void TlsWatch::ReadAgain() {
   logged_ = false;
   if (read->cert == before.cert && read->key == before.key && read->ca == before.ca) return;
   if (!Publish(*read)) return;  // tried again
-  LogEvent(LogLevel::kInfo, "certificates_read", {{"cert", before.files.cert}, {"in_use_until", ExpiryDay(read->cert)}});
+  LogEvent(LogLevel::kInfo, "certificates_read",
+           {{"cert", before.files.cert}, {"in_use_until", ExpiryDay(read->cert)}});
   std::lock_guard lock(mutex_);
   read->listens |= identity_.listens;  // which may have been said meanwhile
   identity_ = *std::move(read);
@@ -163,7 +164,8 @@ double ExpiryInUse(const TlsFiles& files) {
   Watches& watches = AllWatches();
   std::lock_guard lock(watches.mutex);
   for (const auto& [key, watch] : watches.all)
-    if (std::get<0>(key) == files.cert && std::get<1>(key) == files.key) return CertificateExpiry(watch->identity().cert);
+    if (std::get<0>(key) == files.cert && std::get<1>(key) == files.key)
+      return CertificateExpiry(watch->identity().cert);
   return 0;
 }
 

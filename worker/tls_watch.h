@@ -1,9 +1,9 @@
 // Certificate files that are read again while the process runs.
 //
-// A thread reads the files of each identity every second. What LoadTls accepts takes the place of what is in use, for new
-// connections; what it refuses (half of a file, a certificate whose key is not there yet, one that has expired or has the
-// wrong role) changes nothing and is logged once. gRPC reads key, certificate and authority from files at moments of its own, so
-// it is given files in memory that hold accepted contents only and are replaced in one step.
+// A thread reads the files of each identity every second. What LoadTls accepts takes the place of what is in use, for
+// new connections; what it refuses (half of a file, a certificate whose key is not there yet, one that has expired or
+// has the wrong role) changes nothing and is logged once. gRPC reads key, certificate and authority from files at
+// moments of its own, so it is given files in memory that hold accepted contents only and are replaced in one step.
 #pragma once
 
 #include <condition_variable>
@@ -18,15 +18,14 @@ namespace diapason {
 
 class TlsWatch {
  public:
-  // The one for the identity's files, shared by all connections of the process; it begins with what `identity` holds and lives
-  // until the process ends.
-  // REQUIRES: identity.files.given().
+  // The one for the identity's files, shared by all connections of the process; it begins with what `identity` holds
+  // and lives until the process ends. REQUIRES: identity.files.given().
   static TlsWatch& Of(const TlsIdentity& identity);
   // What connections to or from a peer show now: `identity` itself when it has no files. Safe from any thread.
   static TlsIdentity InUse(const TlsIdentity& identity);
 
-  // Paths of this process: the key with its certificates, and the authority's certificates. Empty when the system has no such
-  // files in memory; the certificates then stay as they are, which is logged.
+  // Paths of this process: the key with its certificates, and the authority's certificates. Empty when the system has
+  // no such files in memory; the certificates then stay as they are, which is logged.
   const std::string& identity_path() const { return identity_file_.path; }
   const std::string& root_path() const { return root_file_.path; }
   TlsIdentity identity() const;
@@ -38,7 +37,8 @@ class TlsWatch {
   struct MemoryFile {
     int fd = -1;
     std::string path;  // empty: there is none
-    // Replaces the contents: who has the file open goes on with the old ones. False: the system refused, nothing is changed.
+    // Replaces the contents: who has the file open goes on with the old ones. False: the system refused, nothing is
+    // changed.
     bool Publish(const std::string& text);
   };
 

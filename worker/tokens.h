@@ -36,9 +36,9 @@ class Authority {
   // line.
   static absl::StatusOr<std::unique_ptr<Authority>> Load(const std::string& path);
 
-  // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a known
-  // token, PermissionDenied for one of another role; no message tells a token. `owner`: the token's name, where it is known;
-  // for quotas.
+  // Whether who sends this token may make a call that is for `needed`; OwnToken may make all. Unauthenticated without a
+  // known token, PermissionDenied for one of another role; no message tells a token. `owner`: the token's name, where
+  // it is known; for quotas.
   absl::Status Check(const std::string& token, Role needed, std::string* owner = nullptr);
 
  private:
@@ -60,7 +60,8 @@ class Authority {
   int64_t looked_at_ = 0;                // steady seconds
 };
 
-// The token of calls that this process makes to itself: random, made when first asked for, never stored nor sent by a socket.
+// The token of calls that this process makes to itself: random, made when first asked for, never stored nor sent by a
+// socket.
 const std::string& OwnToken();
 
 // The only token of a file, for who dials. Errors as Authority::Load; they name `flag`.

@@ -23,14 +23,10 @@ MeasureError LoweringError(const absl::Status& status) {
 MeasureError CompileError(const absl::Status& status) {
   std::string text(status.message());
   switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return {ErrorKind::kInfrastructure, MeasureStage::kCompile, text};
-    case absl::StatusCode::kDeadlineExceeded:
-      return {ErrorKind::kBuildTimeout, MeasureStage::kCompile, text};
-    case absl::StatusCode::kResourceExhausted:
-      return {ErrorKind::kOutOfMemory, MeasureStage::kCompile, text};
-    default:
-      return {ErrorKind::kCompile, MeasureStage::kCompile, text};
+    case absl::StatusCode::kUnavailable: return {ErrorKind::kInfrastructure, MeasureStage::kCompile, text};
+    case absl::StatusCode::kDeadlineExceeded: return {ErrorKind::kBuildTimeout, MeasureStage::kCompile, text};
+    case absl::StatusCode::kResourceExhausted: return {ErrorKind::kOutOfMemory, MeasureStage::kCompile, text};
+    default: return {ErrorKind::kCompile, MeasureStage::kCompile, text};
   }
 }
 
@@ -42,8 +38,9 @@ class CompilerToolchain : public Toolchain {
     return BuildPlaced(task, schedule, target, facts, OutputPlace{}, timeout_seconds, stage_begins);
   }
 
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                                  const DeviceFacts& facts, const OutputPlace& place, double timeout_seconds,
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
+                                                  const Target& target, const DeviceFacts& facts,
+                                                  const OutputPlace& place, double timeout_seconds,
                                                   const StageBegins& stage_begins) override {
     auto began = std::chrono::steady_clock::now();
     stage_begins(MeasureStage::kLower);

@@ -28,9 +28,10 @@ class Toolchain {
                                                     const Target& target, const DeviceFacts& facts,
                                                     double timeout_seconds, const StageBegins& stage_begins) = 0;
   // The same, as a part of a network that writes its output to a place in a larger tensor.
-  virtual std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                                          const DeviceFacts& facts, const OutputPlace& place,
-                                                          double timeout_seconds, const StageBegins& stage_begins) = 0;
+  virtual std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
+                                                          const Target& target, const DeviceFacts& facts,
+                                                          const OutputPlace& place, double timeout_seconds,
+                                                          const StageBegins& stage_begins) = 0;
   // The reference that candidates are compared with.
   virtual absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) = 0;
 };

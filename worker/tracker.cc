@@ -80,7 +80,8 @@ absl::Status Tracker::Impl::Open(const v1::OpenRequest& request, v1::OpenRespons
   open.set_owner(owner);
   Queue& queue = AddQueue(NewSecret(), open);
   if (store_ != nullptr) store_->PutQueue(queue.id, queue.open);
-  LogEvent(LogLevel::kInfo, "queue_opened", {{"job", queue.job()}, {"queue", ShortId(queue.id)}, {"name", request.name()}});
+  LogEvent(LogLevel::kInfo, "queue_opened",
+           {{"job", queue.job()}, {"queue", ShortId(queue.id)}, {"name", request.name()}});
   response.set_protocol(protocol);
   response.set_queue(queue.id);
   response.set_max_pending(options_.max_pending);
@@ -146,12 +147,15 @@ absl::Status Tracker::Impl::CheckRoom(const Queue& queue, size_t requests, size_
 absl::Status Tracker::Impl::CheckRequest(const v1::MeasureRequest& request) const {
   std::string name = "measurement request " + std::to_string(request.id());
   if (request.id() == 0) return absl::InvalidArgumentError("a measurement request without id");
-  if (request.has_network() && (request.network().plan().programs().empty() || request.mode() != v1::MEASURE_MODE_VERIFY))
+  if (request.has_network() &&
+      (request.network().plan().programs().empty() || request.mode() != v1::MEASURE_MODE_VERIFY))
     return absl::InvalidArgumentError(name + " has a network without programs, or another mode than VERIFY");
   if (request.has_network() && !(request.workload().empty() && request.schedule().empty()))
     return absl::InvalidArgumentError(name + " has both a network and a workload of its own");
-  if (!request.has_network() && request.workload().empty()) return absl::InvalidArgumentError(name + " has no workload");
-  if (!request.has_network() && request.schedule().empty()) return absl::InvalidArgumentError(name + " has no schedule");
+  if (!request.has_network() && request.workload().empty())
+    return absl::InvalidArgumentError(name + " has no workload");
+  if (!request.has_network() && request.schedule().empty())
+    return absl::InvalidArgumentError(name + " has no schedule");
   if (request.target().empty()) return absl::InvalidArgumentError(name + " has no target");
   if (request.ByteSizeLong() > options_.max_request_bytes) {
     return absl::InvalidArgumentError(name + " has " + std::to_string(request.ByteSizeLong()) +
@@ -275,7 +279,10 @@ void Tracker::Impl::EndQueue(const std::string& id) {
   AnswerNext(queue, absl::NotFoundError("this queue was closed"));
   if (store_ != nullptr) store_->EraseQueue(queue.id);
   LogEvent(LogLevel::kInfo, "queue_closed",
-           {{"job", queue.job()}, {"queue", ShortId(id)}, {"name", queue.open.name()}, {"done", std::to_string(queue.done.size())}});
+           {{"job", queue.job()},
+            {"queue", ShortId(id)},
+            {"name", queue.open.name()},
+            {"done", std::to_string(queue.done.size())}});
   if (const auto usage = usage_.find(queue.open.owner()); usage != usage_.end() && --usage->second.queues == 0)
     usage_.erase(usage);
   queues_.erase(found);
@@ -310,7 +317,8 @@ void Tracker::Impl::Deliver(const RequestPtr& request, v1::MeasureResult result)
   result.set_attempts(request->attempts);
   result.mutable_times()->set_queued_seconds(request->waited);
   if (IsInfrastructure(result)) {
-    LogTrial(LogLevel::kWarning, "trial_ends", *request, {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
+    LogTrial(LogLevel::kWarning, "trial_ends", *request,
+             {{"outcome", OutcomeName(result)}, {"why", result.error().text()}});
   } else {
     LogTrial(LogLevel::kDebug, "trial_ends", *request, {{"outcome", OutcomeName(result)}});
   }

@@ -49,8 +49,8 @@ class Tracker {
   absl::Status Restore();
 
   // Calls `done` when all that was done before is in the store, from the thread of the call or of another one, without
-  // locks. Whoever passes on what a call without Reply returned is to wait for it: the caller of a tracker that is killed
-  // before has no answer.
+  // locks. Whoever passes on what a call without Reply returned is to wait for it: the caller of a tracker that is
+  // killed before has no answer.
   void WhenStored(std::function<void()> done);
 
   // For coordinators.

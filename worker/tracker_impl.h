@@ -46,8 +46,7 @@ class Tracker::Impl {
     }
     last_look_ = options_.now();
     // Not reused by a later tracker either: a clock gives the start, a counter the rest.
-    next_lease_ = static_cast<uint64_t>(
-        absl::GetCurrentTimeNanos());
+    next_lease_ = static_cast<uint64_t>(absl::GetCurrentTimeNanos());
     incarnation_ = next_lease_ ^ (uint64_t{random_()} << 32);
   }
 
@@ -104,9 +103,9 @@ class Tracker::Impl {
     std::string session;                       // that has the lease
     std::optional<Clock::time_point> give_up;  // queue timeout
     uint64_t lease = 0;                        // 0: pending
-    double waited = 0;      // seconds from its submission to its (last) lease
-    std::string share_key;  // of its group; empty: it is in none
-    bool parked = false;    // in no line, since another one of its group has a lease
+    double waited = 0;                         // seconds from its submission to its (last) lease
+    std::string share_key;                     // of its group; empty: it is in none
+    bool parked = false;                       // in no line, since another one of its group has a lease
   };
   // Shared by its queue's table, a line of the queue, its group and a lease.
   using RequestPtr = std::shared_ptr<Request>;
@@ -141,8 +140,8 @@ class Tracker::Impl {
     std::string device;
     Clock::time_point expires;
     uint64_t batch = 0;
-    Clock::time_point last;    // moment, whatever is renewed
-    double race_seconds = 0;   // best that the candidate races against; 0: none
+    Clock::time_point last;   // moment, whatever is renewed
+    double race_seconds = 0;  // best that the candidate races against; 0: none
   };
 
   // A device's totals at a moment.
@@ -163,9 +162,9 @@ class Tracker::Impl {
     Tracker::Reply<v1::LeaseResponse> waiting;
     std::map<std::string, uint32_t> capacity;  // of the call that waits
     Clock::time_point wait_until, last_report;
-    bool in_line = false;                              // in Impl::waiting_sessions_
-    std::map<std::string, std::deque<Counts>> counts;  // by device: of the last minute or so, oldest first
-    std::set<std::string> excluded;                    // devices that drift too far
+    bool in_line = false;                                // in Impl::waiting_sessions_
+    std::map<std::string, std::deque<Counts>> counts;    // by device: of the last minute or so, oldest first
+    std::set<std::string> excluded;                      // devices that drift too far
     std::optional<Clock::time_point> quarantined_until;  // the whole worker, by the tracker
     std::string quarantine_text;
 
@@ -323,7 +322,7 @@ class Tracker::Impl {
   uint64_t shared_ = 0, bad_outcomes_ = 0;
   std::map<std::string, uint64_t> outcomes_;  // by kind
   Distribution queued_, build_, run_;         // seconds of each stage
-  size_t stored_bytes_ = 0;  // of all requests and results
+  size_t stored_bytes_ = 0;                   // of all requests and results
   uint64_t next_queue_ = 1;
   std::unordered_map<std::string, Group> groups_;  // by share key; none is empty
   // Outcomes of the last moments, by share key, and their keys from the oldest on.

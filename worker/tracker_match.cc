@@ -6,9 +6,10 @@
 namespace diapason {
 namespace {
 
-// Deadlines of a request that names none, as workers have them (PipelineOptions), and what starting a runner and probing
-// its device may take between two runs.
-constexpr double kBuildSeconds = 30, kRunSeconds = 10, kVerifySeconds = 60, kRestartSeconds = 10, kNetworkProgramSeconds = 5;
+// Deadlines of a request that names none, as workers have them (PipelineOptions), and what starting a runner and
+// probing its device may take between two runs.
+constexpr double kBuildSeconds = 30, kRunSeconds = 10, kVerifySeconds = 60, kRestartSeconds = 10,
+                 kNetworkProgramSeconds = 5;
 
 bool Carries(const google::protobuf::Map<std::string, std::string>& labels,
              const google::protobuf::Map<std::string, std::string>& wanted) {
@@ -131,7 +132,8 @@ Tracker::Impl::Clock::time_point Tracker::Impl::LastMoment(const Session& sessio
   };
   double before = seconds(request.message);
   for (const auto& [id, lease] : session.leases) before += seconds(lease.request->message);
-  return Now() + 2 * options_.lease + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(before));
+  return Now() + 2 * options_.lease +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(before));
 }
 
 void Tracker::Impl::Grant(Session& session, const std::string& device, const RequestPtr& request) {
@@ -144,7 +146,8 @@ void Tracker::Impl::Grant(Session& session, const std::string& device, const Req
   request->session = session.id;
   // Of the answer that is about to be given.
   const Clock::time_point last = LastMoment(session, *request);
-  session.leases[id] = {request, device, Now() + options_.lease, session.batch + 1, last, request->message.best_seconds()};
+  session.leases[id] = {request,           device, Now() + options_.lease,
+                        session.batch + 1, last,   request->message.best_seconds()};
   session.next_bytes += request->bytes;
   SaveLease(session, id);
   Park(request);

@@ -16,10 +16,11 @@ struct TrackerOptions {
   std::chrono::milliseconds session{10000};
   std::chrono::milliseconds queue_expiry{60000};  // without a call of its coordinator
   std::chrono::milliseconds max_wait{30000};      // of Lease and Next
-  // A longer time in which nothing is done here is a stall of this process and not of its peers: their deadlines move on by it.
+  // A longer time in which nothing is done here is a stall of this process and not of its peers: their deadlines move
+  // on by it.
   std::chrono::milliseconds stall{2000};
-  // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure; 0:
-  // it is only told of. Three devices of a model are the fewest that can outvote one.
+  // A device whose reference kernel takes so many times as long as its peers' (or they as its) gets nothing to measure;
+  // 0: it is only told of. Three devices of a model are the fewest that can outvote one.
   double exclude_drift = 0;
   uint32_t max_pending = 4096;  // of a queue
   uint32_t max_request_bytes = 16 << 20;
@@ -37,7 +38,8 @@ struct TrackerOptions {
   // An outcome is given for so long to other queues that ask for the same; 0: only while it is measured.
   std::chrono::milliseconds share_recent{30000};
   size_t max_recent = 4096;
-  // A worker that gave a bad outcome, or kept a lease past its last moment, gets nothing for so long; doubled each time.
+  // A worker that gave a bad outcome, or kept a lease past its last moment, gets nothing for so long; doubled each
+  // time.
   std::chrono::milliseconds first_quarantine{60000}, longest_quarantine{600000};
   // Between the beginnings of two transactions of the state file (worker/tracker_writer.h); 0: each call writes its own
   // before it returns, for tests with a clock of their own.

@@ -35,7 +35,12 @@ void Tracker::Impl::SaveSession(const Session& session) {
 }
 
 TrackerState::Lease Tracker::Impl::StoredLease(const Session& session, uint64_t id, const LeaseEntry& lease) {
-  return {id, session.id, lease.device, lease.batch, lease.request->queue->id, lease.request->message.id(),
+  return {id,
+          session.id,
+          lease.device,
+          lease.batch,
+          lease.request->queue->id,
+          lease.request->message.id(),
           static_cast<int64_t>(lease.request->waited * 1e9)};
 }
 
@@ -158,9 +163,12 @@ absl::Status Tracker::Impl::Restore() {
     entry->waited = static_cast<double>(stored.waited) * 1e-9;
     ++entry->attempts;
     entry->tried.insert(session->second->status.worker_id());
-    session->second->leases[stored.id] = {entry,        stored.device,
-                                          Now() + options_.lease, stored.batch,
-                                          LastMoment(*session->second, *entry), entry->message.best_seconds()};
+    session->second->leases[stored.id] = {entry,
+                                          stored.device,
+                                          Now() + options_.lease,
+                                          stored.batch,
+                                          LastMoment(*session->second, *entry),
+                                          entry->message.best_seconds()};
     Join(entry);
     Park(entry);
   }

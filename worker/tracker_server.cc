@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick{50};
 
-// Messages: a coordinator sends pieces of 8 MiB and one more request of at most 16 MiB (client.cc), a worker the outcomes of
-// 128 leases (agent.cc).
+// Messages: a coordinator sends pieces of 8 MiB and one more request of at most 16 MiB (client.cc), a worker the
+// outcomes of 128 leases (agent.cc).
 constexpr MethodRules kOpen{Role::kSubmitter, 64 << 10, 1024};
 constexpr MethodRules kSubmit{Role::kSubmitter, 32 << 20, 16384};
 constexpr MethodRules kFromCoordinator{Role::kSubmitter, 1 << 20, 64};
@@ -44,12 +44,14 @@ auto Stored(Tracker& tracker, absl::Status (Tracker::*method)(const Request&, Re
 
 class MeasureService final : public RpcService {
  public:
-  MeasureService(Tracker& tracker, std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Measure", std::move(gate)) {
+  MeasureService(Tracker& tracker, std::shared_ptr<CallGate> gate)
+      : RpcService("diapason.v1.Measure", std::move(gate)) {
     Unary<v1::OpenRequest, v1::OpenResponse>(
         "Open", kOpen, [&tracker](const CallInfo& call, const v1::OpenRequest& request, Reply<v1::OpenResponse> reply) {
           v1::OpenResponse response;
           const absl::Status status = tracker.Open(request, response, call.caller.owner);
-          tracker.WhenStored([reply = std::move(reply), status, response = std::move(response)] { reply(status, response); });
+          tracker.WhenStored(
+              [reply = std::move(reply), status, response = std::move(response)] { reply(status, response); });
         });
     Unary<v1::SubmitRequest, v1::SubmitResponse>("Submit", kSubmit, Stored(tracker, &Tracker::Submit));
     // A call that may wait holds no thread: the tracker finishes it.
@@ -65,7 +67,8 @@ class MeasureService final : public RpcService {
 
 class TrackerService final : public RpcService {
  public:
-  TrackerService(Tracker& tracker, std::shared_ptr<CallGate> gate) : RpcService("diapason.v1.Tracker", std::move(gate)) {
+  TrackerService(Tracker& tracker, std::shared_ptr<CallGate> gate)
+      : RpcService("diapason.v1.Tracker", std::move(gate)) {
     Unary<v1::RegisterRequest, v1::RegisterResponse>("Register", kRegister, Stored(tracker, &Tracker::Register));
     Unary<v1::LeaseRequest, v1::LeaseResponse>(
         "Lease", kFromWorker,
@@ -147,8 +150,8 @@ class TrackerServer::Impl {
 TrackerServer::TrackerServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 TrackerServer::~TrackerServer() = default;
 
-absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const ServiceHostOptions& host, TrackerOptions options,
-                                                                    const std::string& state,
+absl::StatusOr<std::unique_ptr<TrackerServer>> TrackerServer::Start(const ServiceHostOptions& host,
+                                                                    TrackerOptions options, const std::string& state,
                                                                     std::vector<grpc::Service*> services) {
   std::unique_ptr<TrackerStore> store;
   if (!state.empty()) {

@@ -18,9 +18,11 @@ namespace diapason {
 
 class TrackerServer {
  public:
-  // Listens as `host` says, with the errors of ServiceHost::Start. `state`: file that keeps the tracker's state over a restart (worker/tracker_store.h, whose errors are returned);
-  // empty: none. `services`: further ones to serve on the same port; they outlive the server.
-  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const ServiceHostOptions& host, TrackerOptions options = {},
+  // Listens as `host` says, with the errors of ServiceHost::Start. `state`: file that keeps the tracker's state over a
+  // restart (worker/tracker_store.h, whose errors are returned); empty: none. `services`: further ones to serve on the
+  // same port; they outlive the server.
+  static absl::StatusOr<std::unique_ptr<TrackerServer>> Start(const ServiceHostOptions& host,
+                                                              TrackerOptions options = {},
                                                               const std::string& state = "",
                                                               std::vector<grpc::Service*> services = {});
   // Shuts down.

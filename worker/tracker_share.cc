@@ -1,8 +1,8 @@
 // One measurement for several requests: which ask for the same, and who gets whose outcome.
 //
 // Each request of a group stands in the line of its own queue, so that priorities, shares and labels mean what they
-// always do. The first one that a worker takes is measured for all; the others are parked until its outcome is there. The
-// state file knows nothing of groups: a tracker that goes on from it makes them anew.
+// always do. The first one that a worker takes is measured for all; the others are parked until its outcome is there.
+// The state file knows nothing of groups: a tracker that goes on from it makes them anew.
 #include <openssl/sha.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace diapason {
 namespace {
 
-// Equal for requests that ask for the same measurement, and for no others: who submits must not be able to make a request
-// that gets another one's outcome.
+// Equal for requests that ask for the same measurement, and for no others: who submits must not be able to make a
+// request that gets another one's outcome.
 std::string ShareKey(const v1::MeasureRequest& request, const google::protobuf::Map<std::string, std::string>& labels) {
   v1::MeasureRequest what = request;
   what.clear_id();
@@ -30,7 +30,8 @@ std::string ShareKey(const v1::MeasureRequest& request, const google::protobuf::
     for (const std::string* text : {&key, &value}) bytes += std::to_string(text->size()) + ":" + *text;
   }
   std::string sum(SHA256_DIGEST_LENGTH, '\0');
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), reinterpret_cast<unsigned char*>(sum.data()));
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(sum.data()));
   return sum;
 }
 

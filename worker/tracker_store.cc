@@ -18,12 +18,12 @@ constexpr int64_t kTrackerApplicationId = 0x44707472;  // "Dptr"
 constexpr int64_t kTrackerVersion = 2;
 constexpr char kWhat[] = "tracker state";
 constexpr std::chrono::milliseconds kBusy{3000};
-// Of the write-ahead log, 64 MiB: moving it into the tables takes 10 to 20 ms whatever it holds, most of it the sync of the
-// tables, and at 5,000 measurements a second is due every 1.4 s.
+// Of the write-ahead log, 64 MiB: moving it into the tables takes 10 to 20 ms whatever it holds, most of it the sync of
+// the tables, and at 5,000 measurements a second is due every 1.4 s.
 constexpr int kLogPages = 16384;
 constexpr int kLogBytes = 64 << 20;
-// The disk is told to take so much of the log at a time, and nobody waits for that. Otherwise the sync before the log is
-// moved waits for all of it, 40 to 70 ms for 32 MiB, which was the p99 of bench/tracker_load.
+// The disk is told to take so much of the log at a time, and nobody waits for that. Otherwise the sync before the log
+// is moved waits for all of it, 40 to 70 ms for 32 MiB, which was the p99 of bench/tracker_load.
 constexpr int kHandedPages = 256;
 // Of those that hold nothing any more: more are given back to the disk.
 constexpr int kFreedPages = 16384;
@@ -42,7 +42,8 @@ CREATE TABLE leases(
   id INTEGER PRIMARY KEY, session TEXT NOT NULL, device TEXT NOT NULL, batch INTEGER NOT NULL, queue TEXT NOT NULL,
   request INTEGER NOT NULL, waited INTEGER NOT NULL DEFAULT 0) STRICT;
 )";
-constexpr char kFromVersion1[] = "ALTER TABLE leases ADD COLUMN waited INTEGER NOT NULL DEFAULT 0; PRAGMA user_version=2";
+constexpr char kFromVersion1[] =
+    "ALTER TABLE leases ADD COLUMN waited INTEGER NOT NULL DEFAULT 0; PRAGMA user_version=2";
 
 enum StatementId : int {
   kPutQueue,
@@ -134,8 +135,9 @@ absl::Status TrackerStore::Prepare(const std::string& path) {
   // What was cancelled leaves the file as well; of a new file, since another one would have to be written anew.
   RETURN_IF_ERROR(db.Exec("PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_size_limit=" + std::to_string(kLogBytes)));
   // One tracker a file: the lock is held as long as it is open.
-  RETURN_IF_ERROR(db.Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
-                          " PRAGMA wal_autocheckpoint=0"));
+  RETURN_IF_ERROR(
+      db.Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
+              " PRAGMA wal_autocheckpoint=0"));
   sqlite3_wal_hook(
       db.handle(),
       [](void* pages, sqlite3*, const char*, int count) {
@@ -346,11 +348,13 @@ absl::StatusOr<TrackerState> TrackerStore::Load() {
     session.id = s.Bytes(0);
     return session.message.ParseFromString(s.Bytes(1));
   }));
-  RETURN_IF_ERROR(read("SELECT id, session, device, batch, queue, request, waited FROM leases ORDER BY id", [&](Statement& s) {
-    state.leases.push_back({static_cast<uint64_t>(s.Int(0)), s.Bytes(1), s.Bytes(2), static_cast<uint64_t>(s.Int(3)),
-                            s.Bytes(4), static_cast<uint64_t>(s.Int(5)), s.Int(6)});
-    return true;
-  }));
+  RETURN_IF_ERROR(
+      read("SELECT id, session, device, batch, queue, request, waited FROM leases ORDER BY id", [&](Statement& s) {
+        state.leases.push_back({static_cast<uint64_t>(s.Int(0)), s.Bytes(1), s.Bytes(2),
+                                static_cast<uint64_t>(s.Int(3)), s.Bytes(4), static_cast<uint64_t>(s.Int(5)),
+                                s.Int(6)});
+        return true;
+      }));
   return state;
 }
 

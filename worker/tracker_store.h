@@ -13,8 +13,9 @@
 //   sessions  | id               | StoredSession
 //   leases    | id               | session, device, batch, queue and id of the request, how long that had waited (ns)
 //
-// The file's application_id is "Dptr", user_version the version of the tables, now 2. A file of version 1, whose leases do not tell
-// how long their requests had waited (0), becomes one of version 2 when it is opened; a newer one is refused.
+// The file's application_id is "Dptr", user_version the version of the tables, now 2. A file of version 1, whose leases
+// do not tell how long their requests had waited (0), becomes one of version 2 when it is opened; a newer one is
+// refused.
 #pragma once
 
 #include <cstdint>
@@ -66,14 +67,15 @@ struct TrackerState {
   std::vector<Lease> leases;
 };
 
-// Changes are recorded by Put.. and Erase.., taken in turns by Take, and written by Write. A change that cannot be written
-// (full disk) is remembered as `status`; from then on nothing is written until Rewrite succeeds.
+// Changes are recorded by Put.. and Erase.., taken in turns by Take, and written by Write. A change that cannot be
+// written (full disk) is remembered as `status`; from then on nothing is written until Rewrite succeeds.
 //
-// Recording, Take, Load and Rewrite: one thread at a time. Write, Tidy and status are safe from any thread meanwhile, and
-// status never waits for the disk.
+// Recording, Take, Load and Rewrite: one thread at a time. Write, Tidy and status are safe from any thread meanwhile,
+// and status never waits for the disk.
 class TrackerStore {
  public:
-  // What one turn changed, in order. One string: what is recorded by one thread and freed by another is little to allocate.
+  // What one turn changed, in order. One string: what is recorded by one thread and freed by another is little to
+  // allocate.
   class Changes {
    public:
     bool empty() const { return bytes_.empty(); }
@@ -81,13 +83,13 @@ class TrackerStore {
    private:
     friend class TrackerStore;
     uint64_t epoch_ = 0;
-    // Of each change: the statement's number, then its values, each a letter ('i', 't' or 'b'), a number of 8 bytes (the
-    // integer, or the length) and, of text and blobs, their bytes.
+    // Of each change: the statement's number, then its values, each a letter ('i', 't' or 'b'), a number of 8 bytes
+    // (the integer, or the length) and, of text and blobs, their bytes.
     std::string bytes_;
   };
 
-  // Makes the file when there is none, and brings an older one to this version. FailedPrecondition: another file, or of a
-  // newer version. Unavailable: another tracker has it.
+  // Makes the file when there is none, and brings an older one to this version. FailedPrecondition: another file, or of
+  // a newer version. Unavailable: another tracker has it.
   static absl::StatusOr<std::unique_ptr<TrackerStore>> Open(const std::string& path);
   // What was recorded and not taken is not written.
   ~TrackerStore();

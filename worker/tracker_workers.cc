@@ -25,8 +25,9 @@ absl::Status CheckDevice(const std::string& worker, const v1::DeviceDescription&
   if (!device.has_facts()) return absl::OkStatus();  // it has not started yet, and nobody is given it
   const absl::Status checked = CheckedFacts(device).status();
   if (checked.ok()) return checked;
-  return absl::InvalidArgumentError("device '" + device.name() + "' of worker '" + worker + "' cannot be as it says: " +
-                                    std::string(checked.message()) + "; install the tracker's version of diapason there");
+  return absl::InvalidArgumentError("device '" + device.name() + "' of worker '" + worker +
+                                    "' cannot be as it says: " + std::string(checked.message()) +
+                                    "; install the tracker's version of diapason there");
 }
 
 absl::Status Tracker::Impl::CheckWorker(const v1::RegisterRequest& request) const {
@@ -171,9 +172,8 @@ void Tracker::Impl::DispatchTo(Session& session) {
     auto next = std::max_element(shares.begin(), shares.end(), [&](const Share& a, const Share& b) {
       return session.capacity[a.device] < session.capacity[b.device];
     });
-    RequestPtr request = session.capacity[next->device] > 0 && TakesMore(session)
-                             ? TakePending(next->device_class, session)
-                             : nullptr;
+    RequestPtr request =
+        session.capacity[next->device] > 0 && TakesMore(session) ? TakePending(next->device_class, session) : nullptr;
     if (request != nullptr) Grant(session, next->device, request);
     if (request == nullptr || --next->left == 0) shares.erase(next);
   }

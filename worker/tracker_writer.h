@@ -1,7 +1,7 @@
-// Group commit of a tracker's state (DeWitt et al. 1984, section 5.2): while one transaction is written, what happens next
-// gathers and becomes the next one, and an answer goes out when the transaction is written that holds what it rests on.
-// A transaction a turn bounds a tracker at 2,600 measurements a second on the machine of docs/benchmarks.md, most of it
-// for the same pages of the file again and again.
+// Group commit of a tracker's state (DeWitt et al. 1984, section 5.2): while one transaction is written, what happens
+// next gathers and becomes the next one, and an answer goes out when the transaction is written that holds what it
+// rests on. A transaction a turn bounds a tracker at 2,600 measurements a second on the machine of docs/benchmarks.md,
+// most of it for the same pages of the file again and again.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class TrackerWriter {
   TrackerWriter(const TrackerWriter&) = delete;
   TrackerWriter& operator=(const TrackerWriter&) = delete;
 
-  // Takes a turn's changes, to be called in the order of the turns, and calls `answers` on its own thread once these and
-  // all earlier changes are in the file, or cannot be written (then the tracker goes on without, see TrackerStore).
+  // Takes a turn's changes, to be called in the order of the turns, and calls `answers` on its own thread once these
+  // and all earlier changes are in the file, or cannot be written (then the tracker goes on without, see TrackerStore).
   // Returns the answers when there is nothing to wait for: the caller calls them. Never waits for the disk.
   Answers Add(TrackerStore::Changes changes, Answers answers);
 
@@ -36,7 +36,7 @@ class TrackerWriter {
 
   TrackerStore& store_;
   const std::chrono::milliseconds pause_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;              // guards all below
   std::condition_variable work_;  // there is some; nobody listens, and is woken, during the pause
   std::condition_variable stop_;
   std::vector<TrackerStore::Changes> changes_;

@@ -9,8 +9,9 @@
 namespace diapason {
 namespace {
 
-// Elements that are looked at together: a block without a number that is not finite is the rule, and is told by a loop that
-// the compiler makes vectors of. Outputs of a large batch have 10 million elements, and every candidate's are looked at.
+// Elements that are looked at together: a block without a number that is not finite is the rule, and is told by a loop
+// that the compiler makes vectors of. Outputs of a large batch have 10 million elements, and every candidate's are
+// looked at.
 constexpr int64_t kBlock = 4096;
 
 // The first element whose bits satisfy `is_it`; -1 if there is none.
@@ -43,7 +44,8 @@ std::string Describe(const Stage& stage, int64_t element, double got, double ref
 
 }  // namespace
 
-OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got, const std::vector<Array>& reference) {
+OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got,
+                                const std::vector<Array>& reference) {
   OutputComparison result;
   double most = -1;
   for (size_t o = 0; o < got.size(); ++o) {
@@ -56,34 +58,29 @@ OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>&
     result.max_rel_error = one.max_rel_error;
     result.tolerance = one.tolerance;
     if (one.ok) continue;
-    result.text = Describe(dag.stage(dag.outputs()[o]), one.worst, got[o].at(one.worst), reference[o].at(one.worst), one.allowed);
+    result.text =
+        Describe(dag.stage(dag.outputs()[o]), one.worst, got[o].at(one.worst), reference[o].at(one.worst), one.allowed);
   }
   return result;
 }
 
 int64_t FirstUnwritten(const Array& output) {
   switch (output.dtype) {
-    case DType::kFloat16:
-      return FirstThat<uint16_t>(output, [](uint16_t bits) { return bits == 0xffff; });
-    case DType::kFloat32:
-      return FirstThat<uint32_t>(output, [](uint32_t bits) { return bits == 0xffffffff; });
-    case DType::kFloat64:
-      return FirstThat<uint64_t>(output, [](uint64_t bits) { return bits == ~uint64_t{0}; });
-    default:
-      return -1;
+    case DType::kFloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return bits == 0xffff; });
+    case DType::kFloat32: return FirstThat<uint32_t>(output, [](uint32_t bits) { return bits == 0xffffffff; });
+    case DType::kFloat64: return FirstThat<uint64_t>(output, [](uint64_t bits) { return bits == ~uint64_t{0}; });
+    default: return -1;
   }
 }
 
 int64_t FirstNonFinite(const Array& output) {
   switch (output.dtype) {  // numbers that are not finite have all bits of the exponent
-    case DType::kFloat16:
-      return FirstThat<uint16_t>(output, [](uint16_t bits) { return (bits & 0x7c00) == 0x7c00; });
+    case DType::kFloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return (bits & 0x7c00) == 0x7c00; });
     case DType::kFloat32:
       return FirstThat<uint32_t>(output, [](uint32_t bits) { return (bits & 0x7f800000) == 0x7f800000; });
     case DType::kFloat64:
       return FirstThat<uint64_t>(output, [](uint64_t bits) { return (bits << 1) >= uint64_t{0xffe} << 52; });
-    default:
-      return -1;
+    default: return -1;
   }
 }
 

@@ -21,7 +21,8 @@ struct OutputComparison {
 
 // Compares the outputs of a dag, in order, by the policy of compiler/tensor/compare.h.
 // REQUIRES: shapes and types are those of the dag's outputs.
-OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got, const std::vector<Array>& reference);
+OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>& got,
+                                const std::vector<Array>& reference);
 
 // The first element that still has the poison (0xff in every byte) with which outputs were filled; -1 if there is none.
 // Types in which poison is an ordinary value (integers, booleans) give -1.

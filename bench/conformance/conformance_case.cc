@@ -1,5 +1,5 @@
-// One conformance case: a model, its inputs and the outputs that ONNX's reference gives. conformance.py runs one process
-// of this a case.
+// One conformance case: a model, its inputs and the outputs that ONNX's reference gives. conformance.py runs one
+// process of this a case.
 //
 //   conformance_case MODEL --input FILE... --output FILE... [--rtol X] [--atol X] [--optimize] [--dim RESULT.rows=N]...
 //   conformance_case --list
@@ -98,7 +98,8 @@ int Main(int argc, char** argv) {
   app.add_option("--rtol", flags.rtol, "Relative tolerance (default 1e-3)");
   app.add_option("--atol", flags.atol, "Absolute tolerance (default 1e-7)");
   app.add_option("--dim", flags.dims, "For how many rows a result has room whose rows are found; those expected");
-  app.add_flag("--optimize", flags.optimize, "Evaluate what a package would compute, instead of the model as it was read");
+  app.add_flag("--optimize", flags.optimize,
+               "Evaluate what a package would compute, instead of the model as it was read");
   app.add_flag("--list", flags.list, "Print the operators that are imported");
   CLI11_PARSE(app, argc, argv);
   if (flags.list) {

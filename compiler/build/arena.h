@@ -19,8 +19,9 @@ struct ArenaPart {
 // Must not outlive its device.
 class Arena {
  public:
-  // One buffer of `bytes` with a view for each part; where views may not overlap (Device::views_may_overlap), a buffer for each of
-  // MutuallyOverlapping(parts), which takes more memory in all. ResourceExhausted when memory is out. REQUIRES: parts lie in [0, bytes].
+  // One buffer of `bytes` with a view for each part; where views may not overlap (Device::views_may_overlap), a buffer
+  // for each of MutuallyOverlapping(parts), which takes more memory in all. ResourceExhausted when memory is out.
+  // REQUIRES: parts lie in [0, bytes].
   static absl::StatusOr<Arena> Allocate(Device& device, int64_t bytes, const std::vector<ArenaPart>& parts);
 
   // By position in `parts`.
@@ -33,8 +34,8 @@ class Arena {
   std::vector<std::shared_ptr<DeviceBuffer>> parts_;
 };
 
-// Positions of `parts` in groups whose members overlap each other, all with all, so that no two of a group are in use at the same time.
-// Greedy, the largest part first: few groups, not the fewest. Deterministic.
+// Positions of `parts` in groups whose members overlap each other, all with all, so that no two of a group are in use
+// at the same time. Greedy, the largest part first: few groups, not the fewest. Deterministic.
 std::vector<std::vector<size_t>> MutuallyOverlapping(const std::vector<ArenaPart>& parts);
 
 }  // namespace diapason

@@ -19,7 +19,8 @@ struct BenchOptions {
 };
 
 struct PackageBench {
-  // Seconds of each run, alone from start to end with inputs in place: device time on cuda, by a steady clock elsewhere.
+  // Seconds of each run, alone from start to end with inputs in place: device time on cuda, by a steady clock
+  // elsewhere.
   std::vector<double> runs;
   // Samples of runs back to back (Timing::number of them).
   Timing back_to_back;

@@ -47,7 +47,8 @@ class Weights {
     const std::string_view added(reinterpret_cast<const char*>(data.data()), data.size());
     const auto [first, last] = places_.equal_range(std::hash<std::string_view>()(added));
     for (auto place = first; place != last; ++place)
-      if (std::string_view(bytes_).substr(place->second.first, place->second.second) == added) return place->second.first;
+      if (std::string_view(bytes_).substr(place->second.first, place->second.second) == added)
+        return place->second.first;
     const auto offset = static_cast<int64_t>(bytes_.size());
     places_.emplace(std::hash<std::string_view>()(added), std::make_pair(offset, data.size()));
     bytes_.append(added);
@@ -64,7 +65,8 @@ class Weights {
 // Fills the manifest of a request and adds its weights, with nothing written yet.
 class Layout {
  public:
-  Layout(const PackageRequest& request, Weights& weights) : request_(request), network_(request.network), weights_(weights) {}
+  Layout(const PackageRequest& request, Weights& weights)
+      : request_(request), network_(request.network), weights_(weights) {}
 
   absl::Status Make();
   const PackageManifest& manifest() const { return manifest_; }
@@ -171,7 +173,8 @@ void Layout::AddSteps() {
     }
     const std::vector<ProgramBuffer>& buffers = request_.tasks[subgraph.program].program.buffers;
     for (size_t i = 0; i < buffers.size(); ++i)
-      if (buffers[i].role == BufferRole::kWorkspace) scratch_.push_back({now, depth, static_cast<int>(i), buffers[i].bytes()});
+      if (buffers[i].role == BufferRole::kWorkspace)
+        scratch_.push_back({now, depth, static_cast<int>(i), buffers[i].bytes()});
     manifest_.steps.push_back(std::move(step));
   }
 }
@@ -218,7 +221,8 @@ void Layout::AddSymbols() {
     manifest_.padding[symbol] = {padding.least, padding.why_not, padding.needs_first};
     if (!padding.why_not.empty()) continue;
     for (size_t i = 0; i < manifest_.outputs.size(); ++i)
-      for (const GrowingAxis& axis : padding.outputs[i]) manifest_.outputs[i].grows.push_back({symbol, axis.axis, axis.block});
+      for (const GrowingAxis& axis : padding.outputs[i])
+        manifest_.outputs[i].grows.push_back({symbol, axis.axis, axis.block});
   }
 }
 
@@ -285,8 +289,8 @@ class TaskFiles {
     program.source.clear();
     program.binary.clear();
     const std::string bytes = SerializeProgram(program), computed = SerializeDag(dag);
-    const auto [known, fresh] =
-        files_.emplace(absl::StrCat(bytes.size(), " ", binary.size(), " ", computed.size(), "\n", bytes, binary, computed), "");
+    const auto [known, fresh] = files_.emplace(
+        absl::StrCat(bytes.size(), " ", binary.size(), " ", computed.size(), "\n", bytes, binary, computed), "");
     if (fresh) {
       known->second = FileName(files_.size() - 1, task.name);
       const TargetKind kind = program.target.kind;
@@ -334,8 +338,8 @@ absl::Status BuildPackage(const std::string& dir, const std::vector<PackageReque
     Layout layout(request, weights);
     RETURN_IF_ERROR(layout.Make());
     for (size_t i = 0; i < request.tasks.size(); ++i)
-      RETURN_IF_ERROR(files.Write(request.partition.tasks[request.partition.programs[i].task].dag, request.tasks[i].program,
-                                  layout.manifest().tasks[i]));
+      RETURN_IF_ERROR(files.Write(request.partition.tasks[request.partition.programs[i].task].dag,
+                                  request.tasks[i].program, layout.manifest().tasks[i]));
     plans.push_back(std::move(layout.manifest()));
   }
   Share(plans, weights.bytes());

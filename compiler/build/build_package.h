@@ -29,9 +29,9 @@ struct TaskKernels {
 
 // A plan among several of a package.
 struct PlanSymbols {
-  SymbolSizes sizes;                              // of the network; empty: a package of one plan for fixed shapes
-  std::vector<std::vector<std::string>> inputs;   // by input and axis; empty where the extent is fixed
-  std::map<std::string, SymbolPadding> padding;   // by symbol
+  SymbolSizes sizes;                             // of the network; empty: a package of one plan for fixed shapes
+  std::vector<std::vector<std::string>> inputs;  // by input and axis; empty where the extent is fixed
+  std::map<std::string, SymbolPadding> padding;  // by symbol
   std::string mask;
 };
 
@@ -41,7 +41,8 @@ struct PackageRequest {
   Target target;                   // cuda: with its -arch
   DeviceFacts device;              // of the target: ResolveFacts
   std::vector<TaskKernels> tasks;  // one for each of Partition::programs, in order
-  // What the network was measured to take, over the sum of its tasks' times; nothing: not known, the latency is modelled.
+  // What the network was measured to take, over the sum of its tasks' times; nothing: not known, the latency is
+  // modelled.
   std::optional<double> correction = {};
   PlanSymbols symbols{};
 };
@@ -51,8 +52,8 @@ struct PackageRequest {
 // fit its task (buffers that are missing or of another size). Disk errors name the path.
 absl::Status BuildPackage(const std::string& dir, const PackageRequest& request);
 
-// The same of several plans, whose symbols are the same and whose sizes differ. Constants and kernels that are equal are stored once.
-// REQUIRES: at least one; with sizes if there are several.
+// The same of several plans, whose symbols are the same and whose sizes differ. Constants and kernels that are equal
+// are stored once. REQUIRES: at least one; with sizes if there are several.
 absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests);
 
 // The same package in memory. InvalidArgument as above.

@@ -27,7 +27,8 @@ std::string FirstDifference(const std::vector<PackagePort>& ports, const std::ve
     size_t byte = 0;
     while (got[o].data[byte] == first[o].data[byte]) ++byte;
     const auto at = static_cast<int64_t>(byte / width);
-    return absl::StrFormat("'%s' at element %d: %.9g instead of %.9g", ports[o].name, at, got[o].at(at), first[o].at(at));
+    return absl::StrFormat("'%s' at element %d: %.9g instead of %.9g", ports[o].name, at, got[o].at(at),
+                           first[o].at(at));
   }
   return "";
 }
@@ -66,7 +67,8 @@ class RepeatedCheck {
       first_[input] = std::move(got);
     } else if (const std::string difference = FirstDifference(ports, got, first_[input]); !difference.empty()) {
       const ExpectedOutputs first = {first_[input], std::vector<Tolerance>(ports.size())};
-      const CheckResult result = CompareOutputs(ports, got, references_.outputs.empty() ? first : references_.outputs[input]);
+      const CheckResult result =
+          CompareOutputs(ports, got, references_.outputs.empty() ? first : references_.outputs[input]);
       verdict_.ok = false;
       verdict_.max_abs_error = std::max(verdict_.max_abs_error, result.max_abs_error);
       verdict_.max_rel_error = std::max(verdict_.max_rel_error, result.max_rel_error);
@@ -104,8 +106,8 @@ NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const
   return references;
 }
 
-absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device, const NetworkCheckOptions& options,
-                                                 std::vector<Program> naive) {
+absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device,
+                                                 const NetworkCheckOptions& options, std::vector<Program> naive) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReferenceNetwork> network,
                    ReferenceNetwork::Create(package, device, std::move(naive)));
   NetworkReferences references = InputsWithoutReferences(package.manifest(), options);

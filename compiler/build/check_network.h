@@ -1,5 +1,5 @@
-// Is what a package computes right every time? Several inputs in turns, so that what is left of one run shows in the next; the first
-// run of each against the naive evaluation, all later ones against the first, bit for bit.
+// Is what a package computes right every time? Several inputs in turns, so that what is left of one run shows in the
+// next; the first run of each against the naive evaluation, all later ones against the first, bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct NetworkReferences {
 // Inputs alone.
 NetworkReferences InputsWithoutReferences(const PackageManifest& manifest, const NetworkCheckOptions& options);
 // By ReferenceNetwork; `device` and `naive` are its own.
-absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device, const NetworkCheckOptions& options,
-                                                 std::vector<Program> naive = {});
+absl::StatusOr<NetworkReferences> MakeReferences(const Package& package, Device& device,
+                                                 const NetworkCheckOptions& options, std::vector<Program> naive = {});
 // Whether every element of every output is a finite number: otherwise a check would say little.
 bool AllFinite(const std::vector<Array>& outputs);
 
@@ -49,8 +49,8 @@ struct NetworkVerdict {
 };
 
 // Runs the loaded package on each of the inputs in turns, and stops at the first wrong output. Its memory is poisoned
-// before the first run. A runner that keeps two plans runs both in turns. Libraries are held to the tolerance in later runs as well, since theirs may add in another order.
-// Errors are the device's.
+// before the first run. A runner that keeps two plans runs both in turns. Libraries are held to the tolerance in later
+// runs as well, since theirs may add in another order. Errors are the device's.
 absl::StatusOr<NetworkVerdict> CheckRepeatedly(PackageRunner& runner, const NetworkReferences& references,
                                                const ReplayOptions& options = {});
 

@@ -22,12 +22,13 @@ namespace {
 
 using Place = PackageTensor::Place;
 
-// An output may be off by so many times its largest change under random errors, of which elements that are 0 have none: about half of them behind a relu.
+// An output may be off by so many times its largest change under random errors, of which elements that are 0 have none:
+// about half of them behind a relu.
 constexpr double kAllowedChange = 6;
 // An element that is so many times larger than typical ones belongs to a mask.
 constexpr double kMaskRatio = 256;
-// The largest relative error that is added to a task's result: four units in the last place of float16; in float32 the error of sums of tens of
-// thousands of terms.
+// The largest relative error that is added to a task's result: four units in the last place of float16; in float32 the
+// error of sums of tens of thousands of terms.
 constexpr double kLargestNoise = 1e-4, kLargestHalfNoise = 0x1p-9;
 
 std::string Number(double value) {
@@ -36,16 +37,19 @@ std::string Number(double value) {
   return text;
 }
 
-// Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be useless where a task
-// takes exponentials, and at most the limits above. The large elements of masks stay as they are, and so do zeros: rows of padding are exactly 0 behind a
-// product, and noise there would grow to 1 in a normalization of rows, and hide every other error.
+// Adds a uniform random error to each element: at most the tolerance of a result of exact operands, which may itself be
+// useless where a task takes exponentials, and at most the limits above. The large elements of masks stay as they are,
+// and so do zeros: rows of padding are exactly 0 behind a product, and noise there would grow to 1 in a normalization
+// of rows, and hide every other error.
 void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
   if (!IsFloat(result->dtype)) return;
-  const double most = std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kLargestHalfNoise : kLargestNoise);
+  const double most =
+      std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kLargestHalfNoise : kLargestNoise);
   const double scale = MagnitudeOf(*result);
   for (int64_t i = 0, n = result->elements(); i < n; ++i) {
     const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
-    if (std::isfinite(value) && value != 0 && std::fabs(value) <= kMaskRatio * scale) result->set(i, value + share * most * std::max(std::fabs(value), scale));
+    if (std::isfinite(value) && value != 0 && std::fabs(value) <= kMaskRatio * scale)
+      result->set(i, value + share * most * std::max(std::fabs(value), scale));
   }
 }
 
@@ -220,7 +224,8 @@ absl::Status ReferenceNetwork::Impl::RunSteps(const std::map<std::string, Array>
   return absl::OkStatus();
 }
 
-absl::Status ReferenceNetwork::Impl::MeasureTolerances(const std::map<std::string, Array>& inputs, ExpectedOutputs* expected) {
+absl::Status ReferenceNetwork::Impl::MeasureTolerances(const std::map<std::string, Array>& inputs,
+                                                       ExpectedOutputs* expected) {
   const auto useless = [](const Tolerance& tolerance) { return tolerance.relative > kLargestBound; };
   if (std::none_of(expected->tolerances.begin(), expected->tolerances.end(), useless)) return absl::OkStatus();
   std::mt19937_64 noise(1);
@@ -258,10 +263,14 @@ absl::StatusOr<std::unique_ptr<ReferenceNetwork>> ReferenceNetwork::Create(const
   return std::unique_ptr<ReferenceNetwork>(new ReferenceNetwork(std::move(impl)));
 }
 
-absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Run(const std::map<std::string, Array>& inputs) { return impl_->Run(inputs); }
+absl::StatusOr<ExpectedOutputs> ReferenceNetwork::Run(const std::map<std::string, Array>& inputs) {
+  return impl_->Run(inputs);
+}
 
-CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got, const ExpectedOutputs& want) {
-  DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.values.size() && ports.size() == want.tolerances.size());
+CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
+                           const ExpectedOutputs& want) {
+  DIAPASON_CHECK(ports.size() == got.size() && ports.size() == want.values.size() &&
+                 ports.size() == want.tolerances.size());
   CheckResult result;
   result.ok = true;
   double most = 0;
@@ -278,8 +287,8 @@ CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vec
     most = share;
     result.max_rel_error = one.max_rel_error;
     result.tolerance = one.tolerance;
-    result.worst = absl::StrCat("'", ports[i].name, "' at element ", one.worst, ": ", Number(got[i].at(one.worst)), " instead of ",
-                                Number(expected.at(one.worst)));
+    result.worst = absl::StrCat("'", ports[i].name, "' at element ", one.worst, ": ", Number(got[i].at(one.worst)),
+                                " instead of ", Number(expected.at(one.worst)));
   }
   return result;
 }
@@ -291,7 +300,8 @@ absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& 
 }
 
 absl::StatusOr<CheckResult> CheckPackage(PackageRunner& runner, const std::map<std::string, Array>& inputs) {
-  RETURN_IF_ERROR(runner.Poison());  // what is not written must not look right because an earlier run, or another buffer, left it there
+  RETURN_IF_ERROR(runner.Poison());  // what is not written must not look right because an earlier run, or another
+                                     // buffer, left it there
   RETURN_IF_ERROR(runner.SetInputs(inputs));
   RETURN_IF_ERROR(runner.Run());
   ASSIGN_OR_RETURN(const std::vector<Array> got, runner.Outputs());

@@ -16,17 +16,18 @@ namespace diapason {
 struct CheckResult {
   bool ok = false;
   double max_abs_error = 0;
-  // Of the output that comes closest to its tolerance, or exceeds it most: the largest error relative to the larger of the element
-  // and the output's root mean square (Comparison, compiler/tensor/compare.h), and what is allowed.
+  // Of the output that comes closest to its tolerance, or exceeds it most: the largest error relative to the larger of
+  // the element and the output's root mean square (Comparison, compiler/tensor/compare.h), and what is allowed.
   double max_rel_error = 0, tolerance = 0;
   std::string worst;  // that output, and where: "'logits' at element 17: 3.25 instead of 3.5"
 };
 
-// What a network should compute, and how far off a correct evaluation may be: rounding errors pass through the tasks in order, each
-// of which adds its own (ToleranceOf, with the magnitudes that the tensors have). Behind exponentials and quotients of many layers such
-// bounds become useless. A bound above kLargestBound is replaced by a measured one: the network is evaluated a second time with a random error added
-// to every element of every task's result that is not 0, as large as that task alone allows (at most 1e-4 of the element, 2^-9 in float16) and so larger than
-// typical errors; six times the largest change of the output is allowed (Monte Carlo arithmetic: Parker, Pierce and Eggert, 2000).
+// What a network should compute, and how far off a correct evaluation may be: rounding errors pass through the tasks in
+// order, each of which adds its own (ToleranceOf, with the magnitudes that the tensors have). Behind exponentials and
+// quotients of many layers such bounds become useless. A bound above kLargestBound is replaced by a measured one: the
+// network is evaluated a second time with a random error added to every element of every task's result that is not 0,
+// as large as that task alone allows (at most 1e-4 of the element, 2^-9 in float16) and so larger than typical errors;
+// six times the largest change of the output is allowed (Monte Carlo arithmetic: Parker, Pierce and Eggert, 2000).
 struct ExpectedOutputs {
   std::vector<Array> values;
   std::vector<Tolerance> tolerances;
@@ -35,7 +36,8 @@ struct ExpectedOutputs {
 inline constexpr double kLargestBound = 0.05;
 
 // Compares outputs with their references, pairwise. REQUIRES: same types and shapes.
-CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got, const ExpectedOutputs& want);
+CheckResult CompareOutputs(const std::vector<PackagePort>& ports, const std::vector<Array>& got,
+                           const ExpectedOutputs& want);
 
 // The outputs of a package's network by naive kernels (codegen/naive.h), which share nothing with scheduled code. They
 // are compiled for `device`, a cuda device or a cpu, and run there one task after the other. Takes seconds. Unavailable
@@ -46,8 +48,8 @@ absl::StatusOr<ExpectedOutputs> EvaluateNaively(const Package& package, Device& 
 // The naive evaluation of a package's network, compiled once for any number of inputs. One thread at a time.
 class ReferenceNetwork {
  public:
-  // `device`: a cuda device or a cpu, which outlives it. `naive`: the naive program of each task for that device (CompileNaive); none:
-  // they are compiled here, which takes seconds. Unavailable when there is no compiler.
+  // `device`: a cuda device or a cpu, which outlives it. `naive`: the naive program of each task for that device
+  // (CompileNaive); none: they are compiled here, which takes seconds. Unavailable when there is no compiler.
   static absl::StatusOr<std::unique_ptr<ReferenceNetwork>> Create(const Package& package, Device& device,
                                                                   std::vector<Program> naive = {});
   ~ReferenceNetwork();

@@ -88,7 +88,8 @@ double ShareOf(const Program& program, int num_cores) {
   return program.kernels.empty() ? 1 : std::clamp(sum / static_cast<double>(program.kernels.size()), kLeastShare, 1.0);
 }
 
-std::vector<std::vector<MemoryRange>> MemoryOfSteps(const PackageManifest& manifest, const std::vector<const Program*>& programs) {
+std::vector<std::vector<MemoryRange>> MemoryOfSteps(const PackageManifest& manifest,
+                                                    const std::vector<const Program*>& programs) {
   std::vector<std::vector<MemoryRange>> memory;
   for (const PackageStep& step : manifest.steps) {
     std::vector<MemoryRange>& ranges = memory.emplace_back();
@@ -101,10 +102,12 @@ std::vector<std::vector<MemoryRange>> MemoryOfSteps(const PackageManifest& manif
       for (int id : *list) {
         const PackageTensor& tensor = manifest.tensors[id];
         if (tensor.place != PackageTensor::Place::kArena) continue;  // nobody writes inputs and constants
-        use(tensor.offset, tensor.bytes(), written, written && !place.whole() ? WrittenPart{id + 1, place.offset} : WrittenPart{});
+        use(tensor.offset, tensor.bytes(), written,
+            written && !place.whole() ? WrittenPart{id + 1, place.offset} : WrittenPart{});
       }
     }
-    for (const auto& [buffer, offset] : step.workspaces) use(offset, programs[step.task]->buffers[buffer].bytes(), true, {});
+    for (const auto& [buffer, offset] : step.workspaces)
+      use(offset, programs[step.task]->buffers[buffer].bytes(), true, {});
   }
   return memory;
 }
@@ -119,7 +122,8 @@ double ModelledSeconds(const PackageManifest& manifest, const std::vector<const 
   const double in_order = SecondsInOrder(launches);
   // Calls of libraries share a workspace: such plans run in order.
   if (manifest.target.kind != TargetKind::kCuda || !manifest.libraries.empty()) return in_order;
-  return std::min(in_order, SecondsOnPaths(launches, PlacePaths(DependenciesOf(MemoryOfSteps(manifest, programs)), kMostPaths)));
+  return std::min(in_order,
+                  SecondsOnPaths(launches, PlacePaths(DependenciesOf(MemoryOfSteps(manifest, programs)), kMostPaths)));
 }
 
 }  // namespace diapason

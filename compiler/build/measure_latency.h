@@ -6,8 +6,8 @@
 
 namespace diapason {
 
-// Median seconds of a run with inputs in place, over a few samples and 2 seconds at most; of the faster plan where two were kept, since that is
-// what loading takes. Inputs must have been set. Errors of running.
+// Median seconds of a run with inputs in place, over a few samples and 2 seconds at most; of the faster plan where two
+// were kept, since that is what loading takes. Inputs must have been set. Errors of running.
 absl::StatusOr<double> MeasureLatency(PackageRunner& runner);
 
 }  // namespace diapason

@@ -139,7 +139,8 @@ class PlanReader {
   absl::StatusOr<PlannedNetwork> Read(uint64_t seed, double gain) {
     if (plan_.version() != kVersion)
       return absl::InvalidArgumentError(absl::StrCat("the network's plan is of version ", plan_.version(),
-                                                     ", this program reads ", kVersion, "; use the same version on all hosts"));
+                                                     ", this program reads ", kVersion,
+                                                     "; use the same version on all hosts"));
     if (std::max({plan_.tasks_size(), plan_.programs_size(), plan_.tensors_size(), plan_.steps_size()}) > kMostParts)
       return Wrong(absl::StrCat("it has more than ", kMostParts, " parts"));
     out_.network.name = plan_.name();
@@ -173,7 +174,8 @@ class PlanReader {
   }
 
   absl::Status ReadTensor(const v1::PlannedTensor& planned) {
-    if (planned.dtype() < 1 || planned.dtype() > static_cast<uint32_t>(DType::kUint8)) return Wrong("a tensor is of no type");
+    if (planned.dtype() < 1 || planned.dtype() > static_cast<uint32_t>(DType::kUint8))
+      return Wrong("a tensor is of no type");
     Tensor tensor;
     tensor.name = planned.name();
     tensor.type.dtype = static_cast<DType>(planned.dtype());
@@ -184,14 +186,16 @@ class PlanReader {
     }
     const double bytes = elements * BytesOf(tensor.type.dtype);
     if (planned.shape_size() > 64 || bytes > static_cast<double>(left_bytes_))
-      return absl::InvalidArgumentError("the network's tensors need more memory than this worker gives; start it with a larger --max-tensor-gib");
+      return absl::InvalidArgumentError(
+          "the network's tensors need more memory than this worker gives; start it with a larger --max-tensor-gib");
     left_bytes_ -= static_cast<int64_t>(bytes);
     tensor.type.shape = {planned.shape().begin(), planned.shape().end()};
     out_.network.tensors.push_back(std::move(tensor));
     const int position = static_cast<int>(out_.network.tensors.size()) - 1;
     if (planned.same_as() == 0) return absl::OkStatus();
     const int owner = static_cast<int>(std::min<uint32_t>(planned.same_as() - 1, kMostParts));
-    if (owner >= plan_.tensors_size() || plan_.tensors(owner).same_as() != 0) return Wrong("a tensor is the same as none");
+    if (owner >= plan_.tensors_size() || plan_.tensors(owner).same_as() != 0)
+      return Wrong("a tensor is the same as none");
     out_.partition.alias_of[position] = owner;
     return absl::OkStatus();
   }
@@ -202,10 +206,12 @@ class PlanReader {
     made_.assign(out_.network.tensors.size(), false);
     for (const auto& [alias, owner] : out_.partition.alias_of) {
       const TensorType &a = out_.network.tensor(alias).type, &b = out_.network.tensor(owner).type;
-      if (a.dtype != b.dtype || a.elements() != b.elements()) return Wrong("a tensor is the same as one of another size");
+      if (a.dtype != b.dtype || a.elements() != b.elements())
+        return Wrong("a tensor is the same as one of another size");
     }
     for (uint32_t input : plan_.inputs()) {
-      if (!IsTensor(input) || plan_.tensors(static_cast<int>(input)).same_as() != 0 || IsConstant(static_cast<int>(input)))
+      if (!IsTensor(input) || plan_.tensors(static_cast<int>(input)).same_as() != 0 ||
+          IsConstant(static_cast<int>(input)))
         return Wrong("an input is no tensor of its own");
       out_.network.inputs.push_back(static_cast<int>(input));
       made_[input] = true;
@@ -232,18 +238,23 @@ class PlanReader {
     const PlacedTask& placed = out_.partition.programs[step.program()];
     const ComputeDag& dag = out_.partition.tasks[placed.task].dag;
     const std::vector<int> inputs = dag.inputs(), &outputs = dag.outputs();
-    const auto wrong = [&] { return Wrong("a step does not fit its task '" + out_.partition.tasks[placed.task].name + "'"); };
-    if (static_cast<int>(inputs.size()) != step.inputs_size() || static_cast<int>(outputs.size()) != step.outputs_size())
+    const auto wrong = [&] {
+      return Wrong("a step does not fit its task '" + out_.partition.tasks[placed.task].name + "'");
+    };
+    if (static_cast<int>(inputs.size()) != step.inputs_size() ||
+        static_cast<int>(outputs.size()) != step.outputs_size())
       return wrong();
     for (size_t i = 0; i < inputs.size(); ++i) {
       const uint32_t tensor = step.inputs(static_cast<int>(i));
       if (!Fits(dag.stage(inputs[i]), tensor)) return wrong();
-      if (!made_[tensor] && !IsConstant(static_cast<int>(tensor))) return Wrong("a step reads what none before it makes");
+      if (!made_[tensor] && !IsConstant(static_cast<int>(tensor)))
+        return Wrong("a step reads what none before it makes");
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
       const uint32_t tensor = step.outputs(static_cast<int>(i));
       const bool whole = placed.place.whole() && Fits(dag.stage(outputs[i]), tensor);
-      const bool part = !placed.place.whole() && IsTensor(tensor) && plan_.tensors(static_cast<int>(tensor)).same_as() == 0 &&
+      const bool part = !placed.place.whole() && IsTensor(tensor) &&
+                        plan_.tensors(static_cast<int>(tensor)).same_as() == 0 &&
                         out_.network.tensor(static_cast<int>(tensor)).type.elements() == placed.place.elements &&
                         out_.network.tensor(static_cast<int>(tensor)).type.dtype == dag.stage(outputs[i]).dtype;
       if (!whole && !part) return wrong();
@@ -285,7 +296,8 @@ class PlanReader {
   static void Generate(const v1::GeneratedConstant& how, uint64_t seed, double gain, Array& value) {
     FillRandom(value, seed, how.low(), how.high());
     if (!IsFloat(value.dtype)) return;
-    const double width = std::sqrt(3.0) * how.deviation() * gain, mean = how.mean() * gain;  // of [-1, 1) the deviation is 1/sqrt(3)
+    const double width = std::sqrt(3.0) * how.deviation() * gain,
+                 mean = how.mean() * gain;  // of [-1, 1) the deviation is 1/sqrt(3)
     for (int64_t i = 0, n = value.elements(); i < n; ++i) value.set(i, mean + width * value.at(i));
   }
 
@@ -301,7 +313,8 @@ void PlanNetwork(const Network& network, const Partition& partition, v1::Network
   PlanWriter(network, partition, plan).Write();
 }
 
-absl::StatusOr<PlannedNetwork> ParseNetworkPlan(const v1::NetworkPlan& plan, uint64_t seed, double gain, int64_t most_bytes) {
+absl::StatusOr<PlannedNetwork> ParseNetworkPlan(const v1::NetworkPlan& plan, uint64_t seed, double gain,
+                                                int64_t most_bytes) {
   return PlanReader(plan, most_bytes).Read(seed, gain);
 }
 

@@ -1,5 +1,5 @@
-// A network as a worker is asked to assemble it (NetworkPlan in proto/diapason/v1/program.proto): tasks, steps and tensors without
-// the values of large constants, which both sides make from a seed.
+// A network as a worker is asked to assemble it (NetworkPlan in proto/diapason/v1/program.proto): tasks, steps and
+// tensors without the values of large constants, which both sides make from a seed.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace v1 {
 class NetworkPlan;
 }
 
-// Constants are sent as they are while there is room, the smallest first and integers before all, since these may be indices: so many
-// bytes. Of the others mean, deviation and range are sent.
+// Constants are sent as they are while there is room, the smallest first and integers before all, since these may be
+// indices: so many bytes. Of the others mean, deviation and range are sent.
 inline constexpr int64_t kPlanConstantBytes = int64_t{2} << 20;
 
 // REQUIRES: `partition` is of `network`.
@@ -31,8 +31,9 @@ struct PlannedNetwork {
   Partition partition;
 };
 
-// `seed`: of constants that are made here; `gain`: their mean and deviation are multiplied by it. InvalidArgument for a plan
-// that contradicts itself, with the reason; never crashes on any plan. `most_bytes`: of all tensors together.
-absl::StatusOr<PlannedNetwork> ParseNetworkPlan(const v1::NetworkPlan& plan, uint64_t seed, double gain, int64_t most_bytes);
+// `seed`: of constants that are made here; `gain`: their mean and deviation are multiplied by it. InvalidArgument for a
+// plan that contradicts itself, with the reason; never crashes on any plan. `most_bytes`: of all tensors together.
+absl::StatusOr<PlannedNetwork> ParseNetworkPlan(const v1::NetworkPlan& plan, uint64_t seed, double gain,
+                                                int64_t most_bytes);
 
 }  // namespace diapason

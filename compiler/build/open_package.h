@@ -1,5 +1,5 @@
-// Opening packages together with what their tasks compute. Apart from package.h, which libdiapason_runtime is made of: parsing dags takes
-// protobuf.
+// Opening packages together with what their tasks compute. Apart from package.h, which libdiapason_runtime is made of:
+// parsing dags takes protobuf.
 #pragma once
 
 #include <string>

@@ -116,14 +116,15 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
   for (Library library : package.manifest().libraries) {
     const absl::Status here = check(library);
     if (here.ok()) continue;
-    return absl::Status(here.code(), absl::StrCat("package '", package.dir(), "' calls a library: ", here.message(),
-                                                  ", or build the package for a target without -libs=", NameOf(library)));
+    return absl::Status(here.code(),
+                        absl::StrCat("package '", package.dir(), "' calls a library: ", here.message(),
+                                     ", or build the package for a target without -libs=", NameOf(library)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, const std::string& weights, int64_t offset,
-                                                                   int64_t bytes) {
+absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, const std::string& weights,
+                                                                   int64_t offset, int64_t bytes) {
   std::weak_ptr<DeviceBuffer>& known = buffers_[{offset, bytes}];
   if (std::shared_ptr<DeviceBuffer> there = known.lock(); there != nullptr) return there;
   ASSIGN_OR_RETURN(std::shared_ptr<DeviceBuffer> made, device.Allocate(bytes));
@@ -187,8 +188,8 @@ absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
     const PackageStep& step = manifest_.steps[s];
     const Program& program = plan != nullptr ? plan->steps[s].program : programs_[step.task];
     for (const auto& [buffer, offset] : step.workspaces) {
-      if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()) || offset < 0 || offset % kArenaAlignment != 0 ||
-          offset > manifest_.arena_bytes - program.buffers[buffer].bytes())
+      if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()) || offset < 0 ||
+          offset % kArenaAlignment != 0 || offset > manifest_.arena_bytes - program.buffers[buffer].bytes())
         return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile), "a workspace lies outside its memory");
       parts.push_back({offset, program.buffers[buffer].bytes()});
     }
@@ -232,9 +233,10 @@ absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
 absl::Status PackageRunner::Loader::LoadPrograms() {
   for (size_t i = 0; i < manifest_.tasks.size(); ++i) {
     if (manifest_.tasks[i].output_stages.empty())
-      return absl::FailedPreconditionError(absl::StrCat("package '", runner_.package_.dir(),
-                                                        "' was built by an older diapason, which did not write what its steps bind; run it with "
-                                                        "'diapason run', or build it again"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("package '", runner_.package_.dir(),
+                       "' was built by an older diapason, which did not write what its steps bind; run it with "
+                       "'diapason run', or build it again"));
     ASSIGN_OR_RETURN(Program program, runner_.package_.ReadProgram(static_cast<int>(i)));
     programs_.push_back(std::move(program));
   }
@@ -262,7 +264,8 @@ absl::Status PackageRunner::Loader::BindStep(Executable& executable, const Packa
   const PackageTask& task = manifest_.tasks[step.task];
   const std::vector<int>&inputs = task.input_stages, &outputs = task.output_stages;
   if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
-    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile), absl::StrCat("a step does not fit its task '", task.name, "'"));
+    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+                   absl::StrCat("a step does not fit its task '", task.name, "'"));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
   for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));
   for (const auto& [buffer, offset] : step.workspaces)
@@ -312,7 +315,8 @@ void PackageRunner::Loader::TellPart(const PackageStep& step, Launch& launch) co
   if (place.whole()) return;
   launch.parts.resize(launch.args.size());
   for (size_t i = 0; i < launch.args.size(); ++i)
-    if (launch.args[i] == runner_.tensors_[step.outputs[0]].get()) launch.parts[i] = {step.outputs[0] + 1, place.offset};
+    if (launch.args[i] == runner_.tensors_[step.outputs[0]].get())
+      launch.parts[i] = {step.outputs[0] + 1, place.offset};
 }
 
 std::vector<Launch> PackageRunner::Loader::AllLaunches() const {
@@ -339,7 +343,8 @@ absl::Status PackageRunner::Loader::Load() {
 absl::Status PackageRunner::Loader::LoadFrom(const PlanParts& parts) {
   RETURN_IF_ERROR(AllocateTensors(&parts));
   for (size_t i = 0; i < manifest_.steps.size(); ++i) RETURN_IF_ERROR(AddStepFrom(manifest_.steps[i], parts.steps[i]));
-  ASSIGN_OR_RETURN(runner_.plan_, parts.parallel ? device_.MakeParallelPlan(AllLaunches()) : device_.MakePlan(AllLaunches()));
+  ASSIGN_OR_RETURN(runner_.plan_,
+                   parts.parallel ? device_.MakeParallelPlan(AllLaunches()) : device_.MakePlan(AllLaunches()));
   return absl::OkStatus();
 }
 
@@ -376,8 +381,8 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(const std::st
   return Load(std::move(package), device);
 }
 
-absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device, bool keep_other_plan,
-                                                                   DeviceConstants* constants) {
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package package, Device* device,
+                                                                   bool keep_other_plan, DeviceConstants* constants) {
   std::unique_ptr<Device> owned;
   if (device == nullptr) {
     ASSIGN_OR_RETURN(owned, OpenDeviceOf(package));
@@ -391,7 +396,8 @@ absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::Load(Package packa
   return runner;
 }
 
-absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::FromParts(Package package, Device* device, const PlanParts& parts) {
+absl::StatusOr<std::unique_ptr<PackageRunner>> PackageRunner::FromParts(Package package, Device* device,
+                                                                        const PlanParts& parts) {
   std::unique_ptr<PackageRunner> runner(new PackageRunner(std::move(package), nullptr, device));
   DeviceConstants unused;
   RETURN_IF_ERROR(Loader(*runner, /*keep_other_plan=*/false, unused).LoadFrom(parts));
@@ -437,9 +443,7 @@ absl::Status PackageRunner::SetInputs(const std::map<std::string, Array>& values
   return absl::OkStatus();
 }
 
-absl::Status PackageRunner::Poison() {
-  return arena_.Fill(*device_, 0xff);
-}
+absl::Status PackageRunner::Poison() { return arena_.Fill(*device_, 0xff); }
 
 absl::Status PackageRunner::Run() { return plan_->Run(); }
 

@@ -47,7 +47,8 @@ class Package {
   // The plan in use, which what follows is about.
   const PackageManifest& manifest() const { return (*plans_)[plan_]; }
 
-  // Each reads from disk, unless the package is in memory. DataLoss for a file that is not what the manifest says; NotFound for a missing one.
+  // Each reads from disk, unless the package is in memory. DataLoss for a file that is not what the manifest says;
+  // NotFound for a missing one.
   absl::StatusOr<std::string> ReadWeights() const;
   absl::StatusOr<Program> ReadProgram(int task) const;
   // As bytes (tensor/serialize.h): parsing them takes what this library does without (open_package.h).
@@ -61,15 +62,17 @@ class Package {
   std::shared_ptr<const PackageContents> contents_;  // null: on disk
 };
 
-// Unavailable when a library that the package calls is not here, as `check` says of each; the sentence names the package, the
-// library and the mend.
+// Unavailable when a library that the package calls is not here, as `check` says of each; the sentence names the
+// package, the library and the mend.
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check);
 
-// The constants of a package on a device, shared by the runners of its plans: what two plans read is there once. One thread at a time.
+// The constants of a package on a device, shared by the runners of its plans: what two plans read is there once. One
+// thread at a time.
 class DeviceConstants {
  public:
   // The constant at an offset of `weights`, copied to the device unless a runner holds it already.
-  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, const std::string& weights, int64_t offset, int64_t bytes);
+  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, const std::string& weights, int64_t offset,
+                                                    int64_t bytes);
 
  private:
   std::map<std::pair<int64_t, int64_t>, std::weak_ptr<DeviceBuffer>> buffers_;  // by offset and size
@@ -78,14 +81,17 @@ class DeviceConstants {
 // The device of the package's target. Unavailable when there is none here.
 absl::StatusOr<std::unique_ptr<Device>> OpenDeviceOf(const Package& package);
 
-// What runners of one plan have in common on a device: constants, what is prepared from them, kernels. Must not outlive the device.
+// What runners of one plan have in common on a device: constants, what is prepared from them, kernels. Must not outlive
+// the device.
 struct PlanParts {
   struct Step {
     Program program;  // without its binary
     std::shared_ptr<const Module> module;
-    std::vector<std::shared_ptr<DeviceBuffer>> prepared;  // by buffer of the program; null for those that are not prepared
+    std::vector<std::shared_ptr<DeviceBuffer>>
+        prepared;  // by buffer of the program; null for those that are not prepared
   };
-  std::vector<std::shared_ptr<DeviceBuffer>> constants;  // by tensor; null for others, and for those that only prologues read
+  std::vector<std::shared_ptr<DeviceBuffer>>
+      constants;  // by tensor; null for others, and for those that only prologues read
   std::vector<Step> steps;
   bool parallel = false;  // whether parallel paths were measured to be faster
 };
@@ -94,18 +100,20 @@ struct PlanParts {
 class PackageRunner {
  public:
   // Loads on the device of the package's target, or on `device`, which is then the caller's and outlives the runner.
-  // Prologues are run here. Unavailable when there is no such device here, or a library is missing; FailedPrecondition when the device here is
-  // not the one that the package was built for (architecture, vector width); DataLoss for damaged files;
-  // ResourceExhausted when memory is out.
+  // Prologues are run here. Unavailable when there is no such device here, or a library is missing; FailedPrecondition
+  // when the device here is not the one that the package was built for (architecture, vector width); DataLoss for
+  // damaged files; ResourceExhausted when memory is out.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(const std::string& dir, Device* device = nullptr);
-  // `keep_other_plan`: for UseOtherPlan. `constants`: those of the package on the device, where several of its plans are loaded; they are
-  // used while loading only.
+  // `keep_other_plan`: for UseOtherPlan. `constants`: those of the package on the device, where several of its plans
+  // are loaded; they are used while loading only.
   static absl::StatusOr<std::unique_ptr<PackageRunner>> Load(Package package, Device* device = nullptr,
-                                                             bool keep_other_plan = false, DeviceConstants* constants = nullptr);
-  // Another runner of the plan whose parts these are, which reads no files: it has memory of its own for inputs and intermediate tensors. It may
-  // run at the same time as others. `device`: of the same GPU or processor as that of the parts; outlives it. ResourceExhausted when memory
-  // is out.
-  static absl::StatusOr<std::unique_ptr<PackageRunner>> FromParts(Package package, Device* device, const PlanParts& parts);
+                                                             bool keep_other_plan = false,
+                                                             DeviceConstants* constants = nullptr);
+  // Another runner of the plan whose parts these are, which reads no files: it has memory of its own for inputs and
+  // intermediate tensors. It may run at the same time as others. `device`: of the same GPU or processor as that of the
+  // parts; outlives it. ResourceExhausted when memory is out.
+  static absl::StatusOr<std::unique_ptr<PackageRunner>> FromParts(Package package, Device* device,
+                                                                  const PlanParts& parts);
   ~PackageRunner();
 
   PlanParts Parts() const;
@@ -117,9 +125,11 @@ class PackageRunner {
   absl::Status SetInput(const std::string& name, const Array& value);
   // InvalidArgument names inputs that are missing, as well.
   absl::Status SetInputs(const std::map<std::string, Array>& values);
-  // Fills the memory of intermediate tensors with 0xff bytes, NaN for floats: what a run reads without having written it shows.
+  // Fills the memory of intermediate tensors with 0xff bytes, NaN for floats: what a run reads without having written
+  // it shows.
   absl::Status Poison();
-  // Memory of an input or output, by position in the manifest; outputs hold their values after a run. One buffer may be several of them.
+  // Memory of an input or output, by position in the manifest; outputs hold their values after a run. One buffer may be
+  // several of them.
   DeviceBuffer& input(int index) { return *tensors_[manifest().inputs[index].tensor]; }
   const DeviceBuffer& output(int index) const { return *tensors_[manifest().outputs[index].tensor]; }
   // One run of the network with the inputs set. Aborted for a fault of a kernel; the runner is then of no more use on
@@ -133,11 +143,11 @@ class PackageRunner {
   absl::StatusOr<std::vector<Array>> Outputs();
   // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
   absl::StatusOr<Timing> Bench(const TimingOptions& options);
-  // Paths on which kernels that do not depend on each other run side by side: where the device can and that was measured to be faster
-  // while loading. 1: in order.
+  // Paths on which kernels that do not depend on each other run side by side: where the device can and that was
+  // measured to be faster while loading. 1: in order.
   int paths() const { return plan_->paths(); }
-  // Where there is a plan in order and one with paths, which another load may find the faster: takes the one that is not in use. False when there
-  // is no other, or none was kept.
+  // Where there is a plan in order and one with paths, which another load may find the faster: takes the one that is
+  // not in use. False when there is no other, or none was kept.
   bool UseOtherPlan();
 
  private:

@@ -73,7 +73,8 @@ absl::StatusOr<std::string> ReadPackageFile(const std::string& path) {
   }
   std::string contents;
   struct stat facts;
-  if (fstat(fileno(file), &facts) == 0 && facts.st_size > 0) contents.reserve(facts.st_size);  // growing would copy weights several times
+  if (fstat(fileno(file), &facts) == 0 && facts.st_size > 0)
+    contents.reserve(facts.st_size);  // growing would copy weights several times
   char piece[1 << 16];
   for (size_t n; (n = fread(piece, 1, sizeof(piece), file)) > 0;) contents.append(piece, n);
   const bool failed = ferror(file) != 0;

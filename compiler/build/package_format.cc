@@ -23,12 +23,9 @@ constexpr char kFormat[] = "diapason-package";
 
 const char* NameOfPlace(Place place) {
   switch (place) {
-    case Place::kInput:
-      return "input";
-    case Place::kConstant:
-      return "constant";
-    case Place::kArena:
-      return "arena";
+    case Place::kInput: return "input";
+    case Place::kConstant: return "constant";
+    case Place::kArena: return "arena";
   }
   return "";
 }
@@ -47,17 +44,19 @@ Json ToJson(const PackagePort& port, bool input) {
 
 Json ToJson(const PackageTask& task) {
   Json json = {{"name", task.name},
-          {"file", task.file},
-          {"workload", task.workload},
-          {"weight", task.weight},
-          {"record", task.record},
-          {"schedule", task.schedule},
-          {"estimated_us", task.estimated_seconds * 1e6},
-          {"checksum", task.checksum}};
-  if (!task.output_stages.empty()) json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
+               {"file", task.file},
+               {"workload", task.workload},
+               {"weight", task.weight},
+               {"record", task.record},
+               {"schedule", task.schedule},
+               {"estimated_us", task.estimated_seconds * 1e6},
+               {"checksum", task.checksum}};
+  if (!task.output_stages.empty())
+    json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
   const OutputPlace& place = task.place;
   if (!place.whole())
-    json["place"] = Json{{"row", place.row}, {"stride", place.stride}, {"offset", place.offset}, {"elements", place.elements}};
+    json["place"] =
+        Json{{"row", place.row}, {"stride", place.stride}, {"offset", place.offset}, {"elements", place.elements}};
   return json;
 }
 
@@ -84,8 +83,9 @@ template <typename T>
 T Whole(const Json& json) {
   if (!json.is_number()) throw Damaged{absl::StrCat(json.dump(), " stands in place of a number")};
   if (std::is_same_v<T, uint64_t> && json.is_number_unsigned()) return json.get<T>();
-  const std::optional<int64_t> value = JsonInt(json, std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min()),
-                                               sizeof(T) < 8 ? static_cast<int64_t>(std::numeric_limits<T>::max()) : std::numeric_limits<int64_t>::max());
+  const std::optional<int64_t> value = JsonInt(
+      json, std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min()),
+      sizeof(T) < 8 ? static_cast<int64_t>(std::numeric_limits<T>::max()) : std::numeric_limits<int64_t>::max());
   if (!value) throw Damaged{absl::StrCat(json.dump(), " is no integer that fits its place")};
   return static_cast<T>(*value);
 }
@@ -115,7 +115,8 @@ PackagePort PortOf(const Json& json) {
   if (json.contains("valid_max")) port.valid_max = Whole<int64_t>(json.at("valid_max"));
   port.symbols = json.value("symbols", std::vector<std::string>());
   for (const Json& growth : json.value("grows", Json::array()))
-    port.grows.push_back({growth.at("symbol").get<std::string>(), Whole<int>(growth.at("axis")), Whole<int64_t>(growth.at("block"))});
+    port.grows.push_back(
+        {growth.at("symbol").get<std::string>(), Whole<int>(growth.at("axis")), Whole<int64_t>(growth.at("block"))});
   return port;
 }
 
@@ -137,8 +138,8 @@ PackageTask TaskOf(const Json& json) {
   }
   if (json.contains("place")) {
     const Json& place = json.at("place");
-    task.place = {Whole<int64_t>(place.at("row")), Whole<int64_t>(place.at("stride")), Whole<int64_t>(place.at("offset")),
-                  Whole<int64_t>(place.at("elements"))};
+    task.place = {Whole<int64_t>(place.at("row")), Whole<int64_t>(place.at("stride")),
+                  Whole<int64_t>(place.at("offset")), Whole<int64_t>(place.at("elements"))};
     if (!task.place.Holds(task.place.row)) throw Damaged{absl::StrCat("task '", task.name, "' has no valid place")};
   }
   return task;
@@ -165,7 +166,8 @@ PackageStep StepOf(const Json& json) {
   step.task = Whole<int>(json.at("task"));
   step.inputs = Wholes<int>(json.at("inputs"));
   step.outputs = Wholes<int>(json.at("outputs"));
-  for (const Json& pair : json.at("workspaces")) step.workspaces.emplace_back(Whole<int>(pair.at(0)), Whole<int64_t>(pair.at(1)));
+  for (const Json& pair : json.at("workspaces"))
+    step.workspaces.emplace_back(Whole<int>(pair.at(0)), Whole<int64_t>(pair.at(1)));
   return step;
 }
 
@@ -259,7 +261,8 @@ void ReadSizes(const Json& json, PackageManifest& manifest) {
   for (const auto& [symbol, size] : json.at("sizes").items()) manifest.sizes[symbol] = Whole<int64_t>(size);
   const Json paddings = json.value("padding", Json::object());
   for (const auto& [symbol, padding] : paddings.items())
-    manifest.padding[symbol] = {Whole<int64_t>(padding.at("least")), padding.value("why_not", std::string()), padding.value("needs_first", false)};
+    manifest.padding[symbol] = {Whole<int64_t>(padding.at("least")), padding.value("why_not", std::string()),
+                                padding.value("needs_first", false)};
 }
 
 // That axes have the extents which sizes give them.
@@ -273,7 +276,8 @@ void CheckSizes(const PackageManifest& plan) {
   for (const auto& [symbol, size] : plan.sizes)
     if (size < 1 || size > kMaxDimSize) throw Damaged{absl::StrCat("'", symbol, "' has no valid size")};
   for (const auto& [symbol, padding] : plan.padding)
-    if (padding.least < 1 || padding.least > size_of(symbol)) throw Damaged{absl::StrCat("'", symbol, "' has no valid padding")};
+    if (padding.least < 1 || padding.least > size_of(symbol))
+      throw Damaged{absl::StrCat("'", symbol, "' has no valid padding")};
   for (const PackagePort& port : plan.inputs) {
     if (port.symbols.size() != port.shape.size()) throw Damaged{absl::StrCat("input '", port.name, "' has no symbols")};
     for (size_t d = 0; d < port.symbols.size(); ++d)
@@ -283,7 +287,8 @@ void CheckSizes(const PackageManifest& plan) {
   for (const PackagePort& port : plan.outputs)
     for (const PortGrowth& growth : port.grows)
       if (growth.axis < 0 || growth.axis >= static_cast<int64_t>(port.shape.size()) || growth.block < 1 ||
-          port.shape[growth.axis] % growth.block != 0 || port.shape[growth.axis] / growth.block != size_of(growth.symbol))
+          port.shape[growth.axis] % growth.block != 0 ||
+          port.shape[growth.axis] / growth.block != size_of(growth.symbol))
         throw Damaged{absl::StrCat("output '", port.name, "' does not have the plan's sizes")};
 }
 
@@ -308,7 +313,8 @@ std::vector<PackageManifest> Read(const Json& json) {
     return plans;
   }
   const Json& list = json.at("plans");
-  if (!list.is_array() || list.empty() || list.size() > kMaxCombinations) throw Damaged{"it has no valid list of plans"};
+  if (!list.is_array() || list.empty() || list.size() > kMaxCombinations)
+    throw Damaged{"it has no valid list of plans"};
   std::set<SymbolSizes> seen;
   for (const Json& one : list) {
     PackageManifest& plan = plans.emplace_back(common);
@@ -429,24 +435,18 @@ absl::StatusOr<std::vector<PackageManifest>> PlansFromJson(const std::string& te
 
 const char* SourceEnding(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu:
-      return ".c";
-    case TargetKind::kOpenCl:
-      return ".cl";
-    case TargetKind::kCuda:
-      return ".cu";
+    case TargetKind::kCpu: return ".c";
+    case TargetKind::kOpenCl: return ".cl";
+    case TargetKind::kCuda: return ".cu";
   }
   return "";
 }
 
 const char* BinaryEnding(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu:
-      return ".so";
-    case TargetKind::kOpenCl:
-      return "";
-    case TargetKind::kCuda:
-      return ".cubin";
+    case TargetKind::kCpu: return ".so";
+    case TargetKind::kOpenCl: return "";
+    case TargetKind::kCuda: return ".cubin";
   }
   return "";
 }

@@ -13,43 +13,49 @@
 //   {"format": "diapason-package", "version": 1,
 //    "network": "resnet-18", "target": "cpu -num-cores=2",
 //    "device": {"model", "arch", "driver", "vector_bytes"},              where it was built, or what it was built for
-//    "libraries": ["cudnn"],                                             whose functions the kernels' steps call; may be left
+//    "libraries": ["cudnn"],                                             whose functions the kernels' steps call; may
+//    be left
 //                                                                        out when there are none
 //    "weights": {"bytes", "checksum"}, "arena_bytes": 3211264,
 //    "latency_us": 154.2,                                                expected from end to end; may be left out
 //    "inputs":  [{"name", "dtype", "shape", "tensor", "valid_min", "valid_max"}],
 //    "outputs": [{"name", "dtype", "shape", "tensor"}],
 //    "tasks":   [{"name", "file", "workload", "weight", "record", "schedule", "estimated_us", "checksum",
-//                 "stages": {"inputs": [0, 1], "outputs": [4]},          stages of the task's dag, and so buffers of its program, that the
-//                                                                        inputs and outputs of its steps stand for; packages of older
-//                                                                        builds have none, and are run by `diapason run` alone
-//                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the output is a part of a
+//                 "stages": {"inputs": [0, 1], "outputs": [4]},          stages of the task's dag, and so buffers of
+//                 its program, that the
+//                                                                        inputs and outputs of its steps stand for;
+//                                                                        packages of older builds have none, and are
+//                                                                        run by `diapason run` alone
+//                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the
+//                 output is a part of a
 //                                                                        larger tensor; left out where it is not
 //    "tensors": [{"name", "dtype", "elements", "place", "offset"}],      place: input, constant (offset into
 //    weights.bin),
 //                                                                        arena (offset into the arena)
 //    "steps":   [{"task", "inputs": [tensor...], "outputs": [tensor...], "workspaces": [[buffer, offset]...]}]}
 // A step runs the kernels of a task. Its inputs stand for the placeholders of the task's dag in order of their ids, its
-// outputs for the dag's outputs, or for the tensor that the output is a part of. Workspaces are scratch buffers of the program
-// (by index) placed in the arena for the length of the step. Views are resolved: several names, inputs and outputs, may give the same tensor. Constants are
-// stored as the network has them; what a program prepares from them (its prologue) is made when the package is loaded:
-// that takes milliseconds, and keeps one layout of weights in the format whatever schedules do to them.
+// outputs for the dag's outputs, or for the tensor that the output is a part of. Workspaces are scratch buffers of the
+// program (by index) placed in the arena for the length of the step. Views are resolved: several names, inputs and
+// outputs, may give the same tensor. Constants are stored as the network has them; what a program prepares from them
+// (its prologue) is made when the package is loaded: that takes milliseconds, and keeps one layout of weights in the
+// format whatever schedules do to them.
 //
-// A package for several sizes of a model's symbolic dimensions has one plan for each combination of sizes, in version 3:
+// A package for several sizes of a model's symbolic dimensions has one plan for each combination of sizes, in version
+// 3:
 //   {"format", "version": 3, "network", "target", "device", "libraries", "weights",
-//    "mask": "attention_mask",                                           input that is 0 where there is padding; left out when there is none
-//    "plans":   [{"sizes": {"batch": 4, "seq": 128},
+//    "mask": "attention_mask",                                           input that is 0 where there is padding; left
+//    out when there is none "plans":   [{"sizes": {"batch": 4, "seq": 128},
 //                 "padding": {"seq": {"least": 65}, "batch": {"least": 2, "why_not": "..."}},
 //                 "arena_bytes", "latency_us", "inputs", "outputs", "tasks", "tensors", "steps"}]}
-// Inputs have "symbols" then, by axis ("" where the extent is fixed); outputs have "grows": [{"symbol", "axis", "block"}], the axes that have
-// `block` elements for each of the symbol's size. Padding: from which real size on inputs may be padded to the plan's size along a symbol of
-// size 2 or more; "why_not" is there when it could not be shown that this changes no result, and "needs_first": true when that was shown only for
-// masks that are not 0 at the first position of each sequence. Plans share weights.bin and the files of
-// kernels and tasks: what is equal is stored once.
+// Inputs have "symbols" then, by axis ("" where the extent is fixed); outputs have "grows": [{"symbol", "axis",
+// "block"}], the axes that have `block` elements for each of the symbol's size. Padding: from which real size on inputs
+// may be padded to the plan's size along a symbol of size 2 or more; "why_not" is there when it could not be shown that
+// this changes no result, and "needs_first": true when that was shown only for masks that are not 0 at the first
+// position of each sequence. Plans share weights.bin and the files of kernels and tasks: what is equal is stored once.
 //
-// Version 2 has places, 1 has none: a package of one plan without sizes is written as 1 unless it needs 2, others as 3. A reader takes all of
-// them. Another version is refused, and built again. Unknown fields are ignored. A file of another size or checksum than the manifest says
-// is refused.
+// Version 2 has places, 1 has none: a package of one plan without sizes is written as 1 unless it needs 2, others as 3.
+// A reader takes all of them. Another version is refused, and built again. Unknown fields are ignored. A file of
+// another size or checksum than the manifest says is refused.
 #pragma once
 
 #include <array>
@@ -101,8 +107,8 @@ struct PackageTask {
   double estimated_seconds = 0;  // of one run, as recorded; 0: unknown
   uint64_t checksum = 0;         // of the binary, or of the source where there is none
   OutputPlace place{};           // of the output in the tensor that a step names
-  // What the inputs and outputs of its steps stand for in its program (ProgramBuffer::stage). No outputs: the manifest does not say, and
-  // the task's dag does (build/open_package.h).
+  // What the inputs and outputs of its steps stand for in its program (ProgramBuffer::stage). No outputs: the manifest
+  // does not say, and the task's dag does (build/open_package.h).
   std::vector<int> input_stages{}, output_stages{};
 };
 
@@ -124,8 +130,8 @@ struct PackageStep {
 
 // Whether inputs may be padded to a plan's size of a symbol.
 struct PlanPadding {
-  int64_t least = 1;    // real sizes from this one on
-  std::string why_not;  // empty: they may
+  int64_t least = 1;         // real sizes from this one on
+  std::string why_not;       // empty: they may
   bool needs_first = false;  // where the mask is not 0 at the first position of each sequence
 };
 
@@ -133,15 +139,15 @@ struct PlanPadding {
 struct PackageManifest {
   std::string network;
   Target target;
-  DeviceFacts device;  // model, arch, driver and vector_bytes alone are kept
+  DeviceFacts device;              // model, arch, driver and vector_bytes alone are kept
   std::vector<Library> libraries;  // that must be where it runs
   int64_t weights_bytes = 0;
   uint64_t weights_checksum = 0;
   int64_t arena_bytes = 0;
-  double latency_seconds = 0;  // expected from end to end (latency_model.h); 0: unknown
-  SymbolSizes sizes;           // of symbolic dimensions; empty: a package of one plan for fixed shapes
+  double latency_seconds = 0;                  // expected from end to end (latency_model.h); 0: unknown
+  SymbolSizes sizes;                           // of symbolic dimensions; empty: a package of one plan for fixed shapes
   std::map<std::string, PlanPadding> padding;  // by symbol
-  std::string mask;            // input that is 0 where there is padding; empty: none
+  std::string mask;                            // input that is 0 where there is padding; empty: none
   std::vector<PackagePort> inputs, outputs;
   std::vector<PackageTask> tasks;
   std::vector<PackageTensor> tensors;

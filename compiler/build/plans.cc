@@ -11,8 +11,8 @@
 namespace diapason {
 namespace {
 
-// Calls copy(from, to, index) for each element of an array of shape `to`, with its position there and that of the element of an array of
-// shape `from` whose indices are the same, or the last that there are.
+// Calls copy(from, to, index) for each element of an array of shape `to`, with its position there and that of the
+// element of an array of shape `from` whose indices are the same, or the last that there are.
 template <typename Copy>
 void ForEachElement(const std::vector<int64_t>& to, const std::vector<int64_t>& from, Copy copy) {
   int64_t elements = 1;
@@ -72,14 +72,15 @@ absl::Status CheckSymbols(const Package& package, const SymbolSizes& given) {
   const SymbolSizes& sizes = package.manifest().sizes;
   for (const auto& [symbol, size] : given) {
     if (sizes.contains(symbol)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the package has no symbolic dimension '", symbol, "': ",
-                                                   sizes.empty() ? std::string("its shapes are fixed") : absl::StrCat("it has ", SymbolsText(package))));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the package has no symbolic dimension '", symbol,
+        "': ", sizes.empty() ? std::string("its shapes are fixed") : absl::StrCat("it has ", SymbolsText(package))));
   }
   for (const auto& [symbol, size] : sizes) {
     if (given.contains(symbol)) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the size of '", symbol, "' is not known: give it with --dim ", symbol, "=",
-                                                   size, ", or an input that has it; the package has plans for ",
-                                                   SizesText(SizesOfPlans(package))));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the size of '", symbol, "' is not known: give it with --dim ", symbol, "=", size,
+                     ", or an input that has it; the package has plans for ", SizesText(SizesOfPlans(package))));
   }
   return absl::OkStatus();
 }
@@ -97,9 +98,10 @@ absl::Status CheckMask(const PackageManifest& plan, const std::map<std::string, 
     for (size_t e = d + 1; e < mask.shape.size(); ++e) inner *= mask.shape[e];
     for (int64_t at = 0, n = mask.elements(); at < n; ++at) {
       if (at / inner % mask.shape[d] != 0 || mask.at(at) != 0) continue;
-      return absl::InvalidArgumentError(absl::StrCat("the mask '", plan.mask, "' begins with 0 along '", padding->first, "', so padding from ", padding->first,
-                                                     "=", mask.shape[d], " to ", port->shape[d], " could change results: let each sequence begin with a real ",
-                                                     "position, or build the package again with --dim ", padding->first, "=", mask.shape[d]));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the mask '", plan.mask, "' begins with 0 along '", padding->first, "', so padding from ", padding->first,
+          "=", mask.shape[d], " to ", port->shape[d], " could change results: let each sequence begin with a real ",
+          "position, or build the package again with --dim ", padding->first, "=", mask.shape[d]));
     }
   }
   return absl::OkStatus();
@@ -111,9 +113,10 @@ absl::StatusOr<SymbolSizes> SizesToUse(const Package& package, const SymbolSizes
   for (const auto& [symbol, sizes] : SizesOfPlans(package)) {
     const auto fits = std::lower_bound(sizes.begin(), sizes.end(), given.at(symbol));
     if (fits == sizes.end())
-      return absl::InvalidArgumentError(absl::StrCat("the inputs have ", SizesText(given), ", and the package has plans up to ", symbol, "=",
-                                                     sizes.back(), " (", SizesText(SizesOfPlans(package)),
-                                                     "): give smaller inputs, or build it again with --dim ", symbol, "=", given.at(symbol)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("the inputs have ", SizesText(given), ", and the package has plans up to ", symbol, "=",
+                       sizes.back(), " (", SizesText(SizesOfPlans(package)),
+                       "): give smaller inputs, or build it again with --dim ", symbol, "=", given.at(symbol)));
     wanted[symbol] = *fits;
   }
   return wanted;
@@ -125,11 +128,12 @@ absl::Status CheckPadding(const Package& package, const PackageManifest& plan, c
     const auto padding = plan.padding.find(symbol);
     const bool known = padding != plan.padding.end();
     if (known && padding->second.why_not.empty() && size >= padding->second.least) continue;
-    const std::string why = known && !padding->second.why_not.empty() ? padding->second.why_not : "the package does not say that it is";
-    return absl::InvalidArgumentError(absl::StrCat("the inputs have ", SizesText(given), ", and the package has plans for ",
-                                                   SizesText(SizesOfPlans(package)), "; padding along '", symbol,
-                                                   "' is not known to be harmless (", why, "): give inputs of these sizes, or build it again with --dim ",
-                                                   symbol, "=", size));
+    const std::string why =
+        known && !padding->second.why_not.empty() ? padding->second.why_not : "the package does not say that it is";
+    return absl::InvalidArgumentError(
+        absl::StrCat("the inputs have ", SizesText(given), ", and the package has plans for ",
+                     SizesText(SizesOfPlans(package)), "; padding along '", symbol, "' is not known to be harmless (",
+                     why, "): give inputs of these sizes, or build it again with --dim ", symbol, "=", size));
   }
   return absl::OkStatus();
 }
@@ -143,16 +147,18 @@ absl::StatusOr<SymbolSizes> SizesOfInputs(const Package& package, const std::map
   for (const auto& [name, value] : inputs) {
     const PackagePort* port = FindPort(ports, name);
     if (port == nullptr) {
-      const std::string names =
-          absl::StrJoin(ports, ", ", [](std::string* out, const PackagePort& p) { absl::StrAppend(out, "'", p.name, "'"); });
+      const std::string names = absl::StrJoin(
+          ports, ", ", [](std::string* out, const PackagePort& p) { absl::StrAppend(out, "'", p.name, "'"); });
       return absl::InvalidArgumentError(absl::StrCat("the package has no input '", name, "'; its inputs are: ", names));
     }
     if (port->symbols.empty()) continue;  // fixed shapes: PackageRunner compares them
     bool fits = value.dtype == port->dtype && value.shape.size() == port->shape.size();
-    for (size_t d = 0; fits && d < value.shape.size(); ++d) fits = port->symbols[d].empty() ? value.shape[d] == port->shape[d] : value.shape[d] >= 1;
+    for (size_t d = 0; fits && d < value.shape.size(); ++d)
+      fits = port->symbols[d].empty() ? value.shape[d] == port->shape[d] : value.shape[d] >= 1;
     if (!fits) {
       const PackagePort given{name, value.dtype, value.shape, -1, 0, 0};
-      return absl::InvalidArgumentError(absl::StrCat("input '", name, "' is ", given.TypeText(), "; the package wants ", TypeText(*port)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("input '", name, "' is ", given.TypeText(), "; the package wants ", TypeText(*port)));
     }
     for (size_t d = 0; d < value.shape.size(); ++d) {
       const std::string& symbol = port->symbols[d];
@@ -160,8 +166,9 @@ absl::StatusOr<SymbolSizes> SizesOfInputs(const Package& package, const std::map
       const auto [known, fresh] = sizes.emplace(symbol, value.shape[d]);
       if (fresh) said_by[symbol] = name;
       if (known->second != value.shape[d])
-        return absl::InvalidArgumentError(absl::StrCat("input '", said_by[symbol], "' has ", symbol, "=", known->second, ", and input '", name, "' has ",
-                                                       symbol, "=", value.shape[d], ": give both the same size"));
+        return absl::InvalidArgumentError(absl::StrCat("input '", said_by[symbol], "' has ", symbol, "=", known->second,
+                                                       ", and input '", name, "' has ", symbol, "=", value.shape[d],
+                                                       ": give both the same size"));
     }
   }
   return sizes;
@@ -172,14 +179,17 @@ absl::StatusOr<PlanChoice> ChoosePlan(const Package& package, const SymbolSizes&
   if (given.empty()) return PlanChoice{0, {}};
   ASSIGN_OR_RETURN(const SymbolSizes wanted, SizesToUse(package, given));
   const std::vector<PackageManifest>& plans = package.plans();
-  const auto plan = std::find_if(plans.begin(), plans.end(), [&](const PackageManifest& p) { return p.sizes == wanted; });
+  const auto plan =
+      std::find_if(plans.begin(), plans.end(), [&](const PackageManifest& p) { return p.sizes == wanted; });
   if (plan == plans.end())
-    return absl::InvalidArgumentError(absl::StrCat("the package has no plan for ", SizesText(wanted), "; build it again"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the package has no plan for ", SizesText(wanted), "; build it again"));
   RETURN_IF_ERROR(CheckPadding(package, *plan, given));
   return PlanChoice{static_cast<int>(plan - plans.begin()), given};
 }
 
-absl::StatusOr<std::map<std::string, Array>> PadInputs(const PackageManifest& plan, const std::map<std::string, Array>& inputs) {
+absl::StatusOr<std::map<std::string, Array>> PadInputs(const PackageManifest& plan,
+                                                       const std::map<std::string, Array>& inputs) {
   RETURN_IF_ERROR(CheckMask(plan, inputs));
   std::map<std::string, Array> padded;
   for (const auto& [name, value] : inputs) {
@@ -216,7 +226,8 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Load(Package package, De
 absl::StatusOr<PackageRunner*> PlanRunner::Runner(int plan) {
   std::unique_ptr<PackageRunner>& runner = runners_[plan];
   if (runner == nullptr) {
-    ASSIGN_OR_RETURN(runner, PackageRunner::Load(package_.WithPlan(plan), device_, /*keep_other_plan=*/false, &constants_));
+    ASSIGN_OR_RETURN(runner,
+                     PackageRunner::Load(package_.WithPlan(plan), device_, /*keep_other_plan=*/false, &constants_));
   }
   return runner.get();
 }

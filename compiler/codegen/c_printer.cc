@@ -10,8 +10,8 @@
 namespace diapason {
 namespace {
 
-// Copies of unrolled loops beyond this make no faster code, and the compiler slow: 896 predicated multiply-adds of a 14 x 2
-// tile take gcc 12 a second, 1,792 take 3.6.
+// Copies of unrolled loops beyond this make no faster code, and the compiler slow: 896 predicated multiply-adds of a 14
+// x 2 tile take gcc 12 a second, 1,792 take 3.6.
 constexpr int64_t kMaxUnrolledStores = 1024;
 // Local arrays up to this size are on the stack; larger ones are allocated.
 constexpr int64_t kMaxStackBytes = 256 << 10;
@@ -67,40 +67,29 @@ class CKernelPrinter : public CVectorPrinter {
 
   void PrintStmt(const Stmt& stmt) override {
     switch (stmt->kind) {
-      case StmtKind::kFor:
-        return PrintFor(*stmt);
-      case StmtKind::kSeq:
-        return PrintSequence(*stmt);
-      case StmtKind::kStore:
-        return Line(StoreText(*stmt));
-      case StmtKind::kIf:
-        return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
-      case StmtKind::kAlloc:
-        return PrintAlloc(*stmt);
+      case StmtKind::kFor: return PrintFor(*stmt);
+      case StmtKind::kSeq: return PrintSequence(*stmt);
+      case StmtKind::kStore: return Line(StoreText(*stmt));
+      case StmtKind::kIf: return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kAlloc: return PrintAlloc(*stmt);
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
       case StmtKind::kPackPair:
       case StmtKind::kSmallParts:
       case StmtKind::kGroupMma:
-      case StmtKind::kGroupSync:
-        DIAPASON_CHECK_MSG(false, "no tensor cores on processors");
-        return;
+      case StmtKind::kGroupSync: DIAPASON_CHECK_MSG(false, "no tensor cores on processors"); return;
       case StmtKind::kBulkCopy:
-      case StmtKind::kBulkSync:
-        DIAPASON_CHECK_MSG(false, "no shared memory on processors");
-        return;
+      case StmtKind::kBulkSync: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
       case StmtKind::kBarrier:
       case StmtKind::kCommit:
       case StmtKind::kWait:
-      case StmtKind::kClusterBarrier:
-        return;  // one thread
+      case StmtKind::kClusterBarrier: return;  // one thread
       case StmtKind::kLet:
         Open("");
         Line("const int64 " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
         PrintStmt(stmt->body[0]);
         return Close();
-      case StmtKind::kComment:
-        return PrintComment(stmt->text);
+      case StmtKind::kComment: return PrintComment(stmt->text);
     }
   }
 

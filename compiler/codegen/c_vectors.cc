@@ -25,14 +25,10 @@ constexpr Element kI32 = {"i32", "int", "int", 4};
 const Element* ElementOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
-    case DType::kFloat16:
-      return &kF32;
-    case DType::kFloat64:
-      return &kF64;
-    case DType::kInt32:
-      return &kI32;
-    default:
-      return nullptr;
+    case DType::kFloat16: return &kF32;
+    case DType::kFloat64: return &kF64;
+    case DType::kInt32: return &kI32;
+    default: return nullptr;
   }
 }
 
@@ -144,9 +140,11 @@ std::string HalfHelper(bool load, int64_t lanes) {
 
 bool IsByte(DType dtype) { return dtype == DType::kInt8 || dtype == DType::kUint8; }
 
-// Integers of 8 bits in memory, int in vectors. GCC 12 takes a __builtin_convertvector of bytes apart, element by element.
+// Integers of 8 bits in memory, int in vectors. GCC 12 takes a __builtin_convertvector of bytes apart, element by
+// element.
 std::string ByteHelper(bool is_signed, int64_t lanes) {
-  const std::string type = is_signed ? "signed char" : "unsigned char", name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes);
+  const std::string type = is_signed ? "signed char" : "unsigned char",
+                    name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes);
   const std::string builtin = std::string("__builtin_ia32_pmov") + (is_signed ? "sx" : "zx") + "bd";
   const std::string part = "x;\n  __builtin_memcpy(&x, p, {N});\n  return (i32x{N})" + builtin;
   std::string fast, needs;
@@ -154,11 +152,14 @@ std::string ByteHelper(bool is_signed, int64_t lanes) {
     fast = "  return (i32x16)" + builtin + "512_mask(*(const s8x16u*)p, (i32x16){0}, -1);\n";
     needs = "__AVX512F__";
   } else if (lanes == 8 || lanes == 4) {
-    fast = std::string(lanes == 8 ? "  long long " : "  int ") + part + (lanes == 8 ? "256" : "128") + "((s8x16u)(s64x2){x, 0});\n";
+    fast = std::string(lanes == 8 ? "  long long " : "  int ") + part + (lanes == 8 ? "256" : "128") +
+           "((s8x16u)(s64x2){x, 0});\n";
     needs = lanes == 8 ? "__AVX2__" : "__SSE4_1__";
   }
   const std::string loop = "  i32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = p[i];\n  return r;\n";
-  const std::string body = fast.empty() ? loop : "#if defined(" + needs + ") && !defined(__clang__)\n" + fast + "#else\n" + loop + "#endif\n";
+  const std::string body =
+      fast.empty() ? loop
+                   : "#if defined(" + needs + ") && !defined(__clang__)\n" + fast + "#else\n" + loop + "#endif\n";
   return Filled("static inline i32x{N} " + name + "_load(const " + type + "* p) {\n" + body + "}", kI32, lanes);
 }
 
@@ -275,17 +276,13 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
       Line("const int64 " + VarName(stmt->var) + " = " + Text(stmt->value) + ";");
       PrintVectorStmt(stmt->body[0]);
       return Close();
-    case StmtKind::kIf:
-      return PrintVectorIf(*stmt);
-    case StmtKind::kStore:
-      return PrintVectorStore(*stmt);
-    case StmtKind::kComment:
-      return PrintComment(stmt->text);
+    case StmtKind::kIf: return PrintVectorIf(*stmt);
+    case StmtKind::kStore: return PrintVectorStore(*stmt);
+    case StmtKind::kComment: return PrintComment(stmt->text);
     case StmtKind::kBarrier:
     case StmtKind::kCommit:
     case StmtKind::kWait:
-    case StmtKind::kClusterBarrier:
-      return;
+    case StmtKind::kClusterBarrier: return;
     case StmtKind::kAlloc:
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
@@ -294,8 +291,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kGroupMma:
     case StmtKind::kGroupSync:
     case StmtKind::kBulkCopy:
-    case StmtKind::kBulkSync:
-      break;
+    case StmtKind::kBulkSync: break;
   }
   PrintLaneByLane(stmt);
 }
@@ -345,8 +341,7 @@ std::optional<CVectorPrinter::AllOrNone> CVectorPrinter::DecideLanes(const Expr&
       return AllOrNone{analyzer_.Simplify(both ? And(a->all, b->all) : Or(a->all, b->all)),
                        analyzer_.Simplify(both ? Or(a->none, b->none) : And(a->none, b->none))};
     }
-    default:
-      return std::nullopt;
+    default: return std::nullopt;
   }
 }
 
@@ -468,8 +463,9 @@ std::string CVectorPrinter::ByteLoad(const Expr& load) {
   if (!stride.affine || stride.stride != 1 || !IsByte(buffers_.at(load->buffer).dtype)) return "";
   const bool is_signed = load->dtype == DType::kInt8;
   VectorType(DType::kInt32, lanes_);
-  helpers_.DefineType("s8x16", "typedef char s8x16u __attribute__((vector_size(16), aligned(1), may_alias));\n"
-                               "typedef long long s64x2 __attribute__((vector_size(16)));");
+  helpers_.DefineType("s8x16",
+                      "typedef char s8x16u __attribute__((vector_size(16), aligned(1), may_alias));\n"
+                      "typedef long long s64x2 __attribute__((vector_size(16)));");
   const std::string name = (is_signed ? "i8x" : "u8x") + std::to_string(lanes_) + "_load";
   helpers_.DefineFunction(name, ByteHelper(is_signed, lanes_));
   return name + "(" + Pointer(load->buffer, stride.base) + ")";
@@ -490,27 +486,17 @@ std::string CVectorPrinter::VectorText(const Expr& e) {
 std::string CVectorPrinter::UnsharedText(const Expr& e) {
   if (!UsesLane(e)) return Broadcast(Text(e), e->dtype);
   switch (e->kind) {
-    case ExprKind::kAdd:
-      return VectorInfix(e, " + ");
-    case ExprKind::kSub:
-      return VectorInfix(e, " - ");
-    case ExprKind::kMul:
-      return VectorInfix(e, " * ");
-    case ExprKind::kDiv:
-      return VectorInfix(e, " / ");
+    case ExprKind::kAdd: return VectorInfix(e, " + ");
+    case ExprKind::kSub: return VectorInfix(e, " - ");
+    case ExprKind::kMul: return VectorInfix(e, " * ");
+    case ExprKind::kDiv: return VectorInfix(e, " / ");
     case ExprKind::kMin:
-    case ExprKind::kMax:
-      return VectorExtremum(e);
-    case ExprKind::kSelect:
-      return VectorSelect(e);
-    case ExprKind::kCast:
-      return VectorCast(e);
-    case ExprKind::kCall:
-      return VectorCall(e);
-    case ExprKind::kLoad:
-      return VectorLoad(e);
-    default:
-      return PerLane(e);
+    case ExprKind::kMax: return VectorExtremum(e);
+    case ExprKind::kSelect: return VectorSelect(e);
+    case ExprKind::kCast: return VectorCast(e);
+    case ExprKind::kCall: return VectorCall(e);
+    case ExprKind::kLoad: return VectorLoad(e);
+    default: return PerLane(e);
   }
 }
 
@@ -561,30 +547,17 @@ std::string CVectorPrinter::MaskText(const Expr& condition, int width) {
   if (!UsesLane(condition)) return width == 4 ? Broadcast("-(" + Text(condition) + ")", DType::kInt32) : "";
   const char* op = nullptr;
   switch (condition->kind) {
-    case ExprKind::kLt:
-      op = " < ";
-      break;
-    case ExprKind::kLe:
-      op = " <= ";
-      break;
-    case ExprKind::kEq:
-      op = " == ";
-      break;
-    case ExprKind::kNe:
-      op = " != ";
-      break;
-    case ExprKind::kAnd:
-      op = " & ";
-      break;
-    case ExprKind::kOr:
-      op = " | ";
-      break;
+    case ExprKind::kLt: op = " < "; break;
+    case ExprKind::kLe: op = " <= "; break;
+    case ExprKind::kEq: op = " == "; break;
+    case ExprKind::kNe: op = " != "; break;
+    case ExprKind::kAnd: op = " & "; break;
+    case ExprKind::kOr: op = " | "; break;
     case ExprKind::kNot: {
       const std::string inner = MaskText(condition->args[0], width);
       return inner.empty() ? "" : "~" + inner;
     }
-    default:
-      return "";
+    default: return "";
   }
   if (condition->kind == ExprKind::kAnd || condition->kind == ExprKind::kOr) {
     if (!SafeOnAllLanes(condition->args[1], condition->args[0])) return "";  // the first operand may guard the second

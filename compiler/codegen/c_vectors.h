@@ -84,7 +84,7 @@ class CVectorPrinter : public ExprPrinter {
   // Neighbouring integers of 8 bits as a vector of int; empty where it is no load of such.
   std::string ByteLoad(const Expr& load);
 
-  Expr lane_;  // of the vector loop that is being printed
+  Expr lane_;            // of the vector loop that is being printed
   int conditional_ = 0;  // branches around the expression that is printed
   int64_t lanes_ = 1;
   int splits_ = 0;

@@ -133,7 +133,8 @@ class ClusterSplitter {
     if (stmt->kind == StmtKind::kStore) {
       const auto found = remote_.find(stmt->buffer);
       const Expr value = ToWorkspace(stmt->value), index = ToWorkspace(stmt->index);
-      return MakeStore(stmt->buffer, found == remote_.end() ? index : Place(found->second, rank_, index), value, stmt->async);
+      return MakeStore(stmt->buffer, found == remote_.end() ? index : Place(found->second, rank_, index), value,
+                       stmt->async);
     }
     auto copy = std::make_shared<StmtNode>(*stmt);
     if (copy->condition) copy->condition = ToWorkspace(copy->condition);

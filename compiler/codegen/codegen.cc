@@ -11,12 +11,9 @@ namespace {
 
 Dialect DialectOf(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu:
-      return Dialect::kC;
-    case TargetKind::kOpenCl:
-      return Dialect::kOpenCl;
-    case TargetKind::kCuda:
-      return Dialect::kCuda;
+    case TargetKind::kCpu: return Dialect::kC;
+    case TargetKind::kOpenCl: return Dialect::kOpenCl;
+    case TargetKind::kCuda: return Dialect::kCuda;
   }
   return Dialect::kC;
 }

@@ -9,18 +9,19 @@
 
 namespace diapason {
 
-// Fills binary, compiler, registers, spill_bytes and serialized of a program whose target, kernels and source are set. Errors as
-// CompileProgram; the program is then unchanged. Safe from several threads.
+// Fills binary, compiler, registers, spill_bytes and serialized of a program whose target, kernels and source are set.
+// Errors as CompileProgram; the program is then unchanged. Safe from several threads.
 absl::Status CompileSource(Program& program, double timeout_seconds);
 
-// Makes a shared object of C source: `units` are translation units, which share no names but those of their kernels. What
-// was compiled in this process before, by the same compiler with the same flags, is not compiled again. The compiler runs in a
-// process group of its own, inside a directory of its own under $TMPDIR (or /tmp); both are gone when this returns, whatever
-// happened.
+// Makes a shared object of C source: `units` are translation units, which share no names but those of their kernels.
+// What was compiled in this process before, by the same compiler with the same flags, is not compiled again. The
+// compiler runs in a process group of its own, inside a directory of its own under $TMPDIR (or /tmp); both are gone
+// when this returns, whatever happened.
 absl::Status CompileC(Program& program, const std::vector<std::string>& units, double timeout_seconds);
 
-// Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90. A program with a kernel for whose registers the compiler guesses
-// badly is compiled a second time, and a third where that helps only some of its kernels: `source` then says how many blocks are to be resident.
+// Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90. A program with a kernel for whose
+// registers the compiler guesses badly is compiled a second time, and a third where that helps only some of its
+// kernels: `source` then says how many blocks are to be resident.
 absl::Status CompileCuda(Program& program);
 
 // The first lines of a compiler's report that speak of errors, at most `count`; its first lines when none does.

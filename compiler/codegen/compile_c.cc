@@ -76,8 +76,20 @@ ObjectCache& Objects() {
 // -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper
 // scalar (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
 std::vector<std::string> CompileFlags(const Target& target) {
-  return {"-x", "c", "-std=gnu11", "-w", "-O2", "-fno-tree-vectorize", "-ffp-contract=fast", "-fno-math-errno",
-          "-fno-trapping-math", "-fPIC", "-fvisibility=default", "-pipe", "-march=" + target.mcpu, "-c"};
+  return {"-x",
+          "c",
+          "-std=gnu11",
+          "-w",
+          "-O2",
+          "-fno-tree-vectorize",
+          "-ffp-contract=fast",
+          "-fno-math-errno",
+          "-fno-trapping-math",
+          "-fPIC",
+          "-fvisibility=default",
+          "-pipe",
+          "-march=" + target.mcpu,
+          "-c"};
 }
 
 // Kernels have no constructors, so they need no start files; their objects have no code for link time.
@@ -86,7 +98,8 @@ const char* const kLinkFlags[] = {"-shared", "-nostartfiles", "-fno-lto"};
 // What the system says when the compiler cannot write what it makes: not the fault of the source.
 bool NoRoom(const ProgramResult& result) {
   if (result.exit_code == 128 + SIGXFSZ) return true;
-  for (const char* text : {"No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded"})
+  for (const char* text :
+       {"No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded"})
     if (result.output.find(text) != std::string::npos) return true;
   return false;
 }
@@ -130,7 +143,8 @@ class CompilerRun {
 // Makes the objects of units in a folder, each once in this process.
 class UnitCompiler {
  public:
-  UnitCompiler(const CompilerRun& run, const std::vector<std::string>& flags, std::string key, const TemporaryDirectory& folder)
+  UnitCompiler(const CompilerRun& run, const std::vector<std::string>& flags, std::string key,
+               const TemporaryDirectory& folder)
       : run_(run), flags_(flags), key_(std::move(key)), folder_(folder) {}
 
   absl::StatusOr<std::vector<ObjectCache::Object>> Compile(const std::vector<std::string>& units) {
@@ -204,8 +218,10 @@ absl::Status CompileC(Program& program, const std::vector<std::string>& units, d
   ASSIGN_OR_RETURN(const std::string version, VersionOf(command));
   const std::vector<std::string> flags = CompileFlags(program.target);
   const CompilerRun run(command, timeout_seconds);
-  const std::string key = absl::StrCat(version, "\n", absl::StrJoin(command, " "), "\n", absl::StrJoin(flags, " "), "\n");
-  ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects, UnitCompiler(run, flags, key, folder).Compile(units));
+  const std::string key =
+      absl::StrCat(version, "\n", absl::StrJoin(command, " "), "\n", absl::StrJoin(flags, " "), "\n");
+  ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects,
+                   UnitCompiler(run, flags, key, folder).Compile(units));
   const std::string library = folder.File("kernels.so");
   std::vector<std::string> args(std::begin(kLinkFlags), std::end(kLinkFlags));
   args.insert(args.end(), {"-o", library});

@@ -14,7 +14,7 @@ namespace {
 
 using NvrtcProgram = void*;
 constexpr int kSuccess = 0;
-constexpr int64_t kRegisters = 65536;         // of a multiprocessor of every GPU since Volta
+constexpr int64_t kRegisters = 65536;        // of a multiprocessor of every GPU since Volta
 constexpr int64_t kSharedBytes = 228 << 10;  // of one of sm_90; others have less, and then no block more is won
 constexpr int kMostRegisters = 255;          // of a thread
 constexpr int kSqueeze = 8;                  // per cent of its registers that a kernel can do without, as a rule
@@ -127,18 +127,20 @@ struct Usage {
 // What ptxas -v says of each kernel:
 //   ptxas info    : Compiling entry function 'gemm' for 'sm_90'
 //   ptxas         .     0 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
-//   ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ... in the function 'gemm'
-//   ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
+//   ptxas info    : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ... in the
+//   function 'gemm' ptxas info    : Used 48 registers, used 1 barriers, 4096 bytes smem
 std::map<std::string, Usage> ReadUsage(const std::string& log) {
   std::map<std::string, Usage> usage;
   Usage* kernel = nullptr;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
-    constexpr char kEntry[] = "entry function '", kUsed[] = ": Used ", kFrame[] = "bytes stack frame, ", kFunction[] = "in the function '";
+    constexpr char kEntry[] = "entry function '", kUsed[] = ": Used ", kFrame[] = "bytes stack frame, ",
+                   kFunction[] = "in the function '";
     const auto quoted = [&](size_t at) { return line.substr(at, line.find('\'', at) - at); };
     if (size_t at = line.find(kEntry); at != std::string::npos) {
       kernel = &usage[quoted(at + sizeof kEntry - 1)];
-    } else if (at = line.find(kFunction); at != std::string::npos && line.find("instructions are serialized") != std::string::npos) {
+    } else if (at = line.find(kFunction);
+               at != std::string::npos && line.find("instructions are serialized") != std::string::npos) {
       usage[quoted(at + sizeof kFunction - 1)].serialized = true;
     } else if (kernel == nullptr) {
       continue;
@@ -181,11 +183,13 @@ int64_t BlocksByRegisters(const Kernel& kernel, int64_t registers) {
   return kRegisters / std::max<int64_t>(1, each);
 }
 
-// The resident blocks to ask the compiler for, where its own choice was a bad one; 0 where it was not. It keeps to half of the
-// registers so that two blocks fit, even if it has to spill; and it takes a few registers more than would let one block more in.
+// The resident blocks to ask the compiler for, where its own choice was a bad one; 0 where it was not. It keeps to half
+// of the registers so that two blocks fit, even if it has to spill; and it takes a few registers more than would let
+// one block more in.
 int64_t BetterResidence(const Kernel& kernel, int registers, int spilled) {
   const int64_t blocks = BlocksByRegisters(kernel, registers), most = kSharedBytes / (kernel.shared_bytes + 1024);
-  if (spilled > 0) return blocks > 1 && registers < kMostRegisters ? std::max<int64_t>(1, std::min(blocks - 1, most)) : 0;
+  if (spilled > 0)
+    return blocks > 1 && registers < kMostRegisters ? std::max<int64_t>(1, std::min(blocks - 1, most)) : 0;
   const bool squeezes = BlocksByRegisters(kernel, registers * (100 - kSqueeze) / 100) > blocks;
   return registers > 64 && blocks > 0 && blocks < most && squeezes ? blocks + 1 : 0;
 }
@@ -196,7 +200,8 @@ std::string WithResidence(const Program& program, size_t k, int64_t blocks) {
   const Kernel& kernel = program.kernels[k];
   const std::string bounds = absl::StrCat("__launch_bounds__(", kernel.block[0], ")");
   const size_t at = source.find(absl::StrCat(bounds, " ", kernel.name, "("));
-  if (at != std::string::npos) source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
+  if (at != std::string::npos)
+    source.replace(at, bounds.size(), absl::StrCat("__launch_bounds__(", kernel.block[0], ", ", blocks, ")"));
   return source;
 }
 

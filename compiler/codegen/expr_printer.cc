@@ -136,32 +136,38 @@ constexpr Helper kHelpers[] = {
      "#if __CUDA_ARCH__ >= 800\n"
      "  const unsigned address = (unsigned)__cvta_generic_to_shared(to);\n"
      "  if (bytes == 16)\n"
-     "    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid) : \"memory\");\n"
+     "    asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid) "
+     ": \"memory\");\n"
      "  else\n"
-     "    asm volatile(\"cp.async.ca.shared.global [%0], [%1], %3, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid), \"n\"(bytes) : \"memory\");\n"
+     "    asm volatile(\"cp.async.ca.shared.global [%0], [%1], %3, %2;\" :: \"r\"(address), \"l\"(from), \"r\"(valid), "
+     "\"n\"(bytes) : \"memory\");\n"
      "#else\n"
      "  for (int i = 0; i < bytes / 4; ++i) ((unsigned*)to)[i] = valid ? ((const unsigned*)from)[i] : 0u;\n"
      "#endif\n"
      "}"},
-    // Copies of whole tiles by the hardware, each of which arrives at a barrier. Their first waiters see the barriers behind one of the
-    // block.
+    // Copies of whole tiles by the hardware, each of which arrives at a barrier. Their first waiters see the barriers
+    // behind one of the block.
     {"bulk_init", nullptr, nullptr,
      "{T} void bulk_init(int64* arrivals, int count) {\n"
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrivals);\n"
-     "  for (int i = 0; i < count; ++i) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(at + 8 * i) : \"memory\");\n"
+     "  for (int i = 0; i < count; ++i) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"(at + 8 * i) : "
+     "\"memory\");\n"
      "  asm volatile(\"fence.mbarrier_init.release.cluster;\\nfence.proxy.async.shared::cta;\" ::: \"memory\");\n"
      "}"},
     {"bulk_copy", nullptr, nullptr,
      "{T} void bulk_copy(void* to, const void* from, unsigned bytes, const int64* arrival) {\n"
      "  const unsigned at = (unsigned)__cvta_generic_to_shared(arrival);\n"
-     "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \"r\"(at), \"r\"(bytes) : \"memory\");\n"
+     "  asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\" :: \"r\"(at), \"r\"(bytes) : "
+     "\"memory\");\n"
      "  asm volatile(\"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\"\n"
-     "               :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(bytes), \"r\"(at) : \"memory\");\n"
+     "               :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(bytes), \"r\"(at) : "
+     "\"memory\");\n"
      "}"},
     {"bulk_wait", nullptr, nullptr,
      "{T} void bulk_wait(const int64* arrival, int parity) {\n"
      "  asm volatile(\"{\\n.reg .pred done;\\nagain:\\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\\n\"\n"
-     "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : \"memory\");\n"
+     "               \"@!done bra again;\\n}\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrival)), \"r\"(parity) : "
+     "\"memory\");\n"
      "}"},
     // Lets the next kernel start.
     {"launch_dependents", nullptr, nullptr,
@@ -189,8 +195,8 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(unfinished) : \"memory\");\n"
      "#endif\n"
      "}"},
-    // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part, exact in
-    // float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
+    // Tensor cores read the upper 19 bits of factors alone, which makes a large part of any float32; the small part,
+    // exact in float32, is rounded here: cvt.rna.tf32 would do so at a quarter of the speed.
     {"small_part", nullptr, nullptr,
      "{T} unsigned small_part(float x) {\n"
      "  return __float_as_uint(x - __uint_as_float(__float_as_uint(x) & 0xffffe000u)) + 0x1000u;\n"
@@ -205,9 +211,12 @@ constexpr Helper kHelpers[] = {
      "{T} unsigned long long core_matrices(const void* first, unsigned long long layout) {\n"
      "  return layout | ((unsigned)__cvta_generic_to_shared(first) >> 4 & 0x3fff);\n"
      "}"},
-    {"swizzled", nullptr, nullptr, "template <int shift, int mask> {T} int swizzled(int i) { return i ^ (i >> shift & mask); }"},
-    {"group_begin", nullptr, nullptr, "{T} void group_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }"},
-    {"group_commit", nullptr, nullptr, "{T} void group_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }"},
+    {"swizzled", nullptr, nullptr,
+     "template <int shift, int mask> {T} int swizzled(int i) { return i ^ (i >> shift & mask); }"},
+    {"group_begin", nullptr, nullptr,
+     "{T} void group_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }"},
+    {"group_commit", nullptr, nullptr,
+     "{T} void group_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }"},
     {"group_wait", nullptr, nullptr,
      "template <int unfinished> {T} void group_wait() {\n"
      "  asm volatile(\"wgmma.wait_group.sync.aligned %0;\" :: \"n\"(unfinished) : \"memory\");\n"
@@ -215,18 +224,22 @@ constexpr Helper kHelpers[] = {
     // Of shared memory alone: a fence of all memory waits for every copy that is under way.
     {"group_publish", nullptr, nullptr,
      "{T} void group_publish() { asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\"); }"},
-    // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32. Tensor cores cut sums off instead of
-    // rounding them: sums of a few products start from zero, and float32 adds them to the others.
+    // c += a * b, a 16x8 and b 8x8 in the lanes of a warp, to nearly the precision of float32. Tensor cores cut sums
+    // off instead of rounding them: sums of a few products start from zero, and float32 adds them to the others.
     {"add_three_tf32", nullptr, nullptr,
-     "{T} void add_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,\n"
+     "{T} void add_tf32(float& c0, float& c1, float& c2, float& c3, unsigned a0, unsigned a1, unsigned a2, unsigned "
+     "a3,\n"
      "                  unsigned b0, unsigned b1) {\n"
-     "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+     "  asm(\"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
+     "%1, %2, %3};\"\n"
      "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
      "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
      "}\n"
-     "{T} void add_three_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, float b0,\n"
+     "{T} void add_three_tf32(float& c0, float& c1, float& c2, float& c3, float a0, float a1, float a2, float a3, "
+     "float b0,\n"
      "                        float b1) {\n"
-     "  const unsigned p0 = __float_as_uint(a0), p1 = __float_as_uint(a1), p2 = __float_as_uint(a2), p3 = __float_as_uint(a3);\n"
+     "  const unsigned p0 = __float_as_uint(a0), p1 = __float_as_uint(a1), p2 = __float_as_uint(a2), p3 = "
+     "__float_as_uint(a3);\n"
      "  const unsigned q0 = __float_as_uint(b0), q1 = __float_as_uint(b1);\n"
      "  add_tf32(c0, c1, c2, c3, small_part(a0), small_part(a1), small_part(a2), small_part(a3), q0, q1);\n"
      "  add_tf32(c0, c1, c2, c3, p0, p1, p2, p3, small_part(b0), small_part(b1));\n"
@@ -236,7 +249,8 @@ constexpr Helper kHelpers[] = {
      "{T} void load_matrix_4(float& a, float& b, float& c, float& d, const float* row) {\n"
      "  unsigned p, q, r, s;\n"
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
-     "               : \"=r\"(p), \"=r\"(q), \"=r\"(r), \"=r\"(s) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "               : \"=r\"(p), \"=r\"(q), \"=r\"(r), \"=r\"(s) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : "
+     "\"memory\");\n"
      "  a = __uint_as_float(p), b = __uint_as_float(q), c = __uint_as_float(r), d = __uint_as_float(s);\n"
      "}"},
     {"load_matrix_2", nullptr, nullptr,
@@ -249,7 +263,8 @@ constexpr Helper kHelpers[] = {
     // c += a * b, a 16x16 and b 16x8 float16 in pairs.
     {"add_half", nullptr, nullptr,
      "{T} void add_half(float& c0, float& c1, float& c2, float& c3, int a0, int a1, int a2, int a3, int b0, int b1) {\n"
-     "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+     "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+     "%2, %3};\"\n"
      "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
      "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
      "}"},
@@ -262,7 +277,8 @@ constexpr Helper kHelpers[] = {
     {"load_matrix_4_pairs", nullptr, nullptr,
      "{T} void load_matrix_4_pairs(int& a, int& b, int& c, int& d, const void* row) {\n"
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
-     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : "
+     "\"memory\");\n"
      "}"},
     {"load_matrix_2_pairs", nullptr, nullptr,
      "{T} void load_matrix_2_pairs(int& a, int& b, const void* row) {\n"
@@ -272,7 +288,8 @@ constexpr Helper kHelpers[] = {
     {"load_matrix_4_transposed", nullptr, nullptr,
      "{T} void load_matrix_4_transposed(int& a, int& b, int& c, int& d, const void* row) {\n"
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
-     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
+     "               : \"=r\"(a), \"=r\"(b), \"=r\"(c), \"=r\"(d) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : "
+     "\"memory\");\n"
      "}"},
     {"load_matrix_2_transposed", nullptr, nullptr,
      "{T} void load_matrix_2_transposed(int& a, int& b, const void* row) {\n"
@@ -320,12 +337,9 @@ constexpr Helper kHelpers[] = {
 
 const char* TextOf(const Helper& helper, Dialect dialect) {
   switch (dialect) {
-    case Dialect::kC:
-      return helper.c;
-    case Dialect::kOpenCl:
-      return helper.opencl;
-    case Dialect::kCuda:
-      return helper.cuda;
+    case Dialect::kC: return helper.c;
+    case Dialect::kOpenCl: return helper.opencl;
+    case Dialect::kCuda: return helper.cuda;
   }
   return nullptr;
 }
@@ -402,11 +416,15 @@ void ExprPrinter::BindVar(const Expr& var, std::optional<Interval> range) {
   const auto [it, first] = bound_.emplace(var.get(), range);
   std::optional<Interval>& all = it->second;
   if (!first) {
-    if (all && range) all = Interval{std::min(all->min, range->min), std::max(all->max, range->max)};
-    else all.reset();
+    if (all && range)
+      all = Interval{std::min(all->min, range->min), std::max(all->max, range->max)};
+    else
+      all.reset();
   }
-  if (all) analyzer_.Bind(var, *all);
-  else analyzer_.Forget(var);
+  if (all)
+    analyzer_.Bind(var, *all);
+  else
+    analyzer_.Forget(var);
 }
 
 bool ExprPrinter::FitsInt32(const Expr& e) {
@@ -461,21 +479,14 @@ std::string ExprPrinter::IndexType() const { return index64_ ? "int64" : "int"; 
 
 std::string ExprPrinter::StorageType(DType dtype) const {
   switch (dtype) {
-    case DType::kFloat32:
-      return "float";
-    case DType::kFloat16:
-      return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
-    case DType::kFloat64:
-      return "double";
-    case DType::kInt32:
-      return "int";
-    case DType::kInt64:
-      return "int64";
-    case DType::kInt8:
-      return dialect_ == Dialect::kOpenCl ? "char" : "signed char";
+    case DType::kFloat32: return "float";
+    case DType::kFloat16: return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
+    case DType::kFloat64: return "double";
+    case DType::kInt32: return "int";
+    case DType::kInt64: return "int64";
+    case DType::kInt8: return dialect_ == Dialect::kOpenCl ? "char" : "signed char";
     case DType::kBool:
-    case DType::kUint8:
-      return "unsigned char";
+    case DType::kUint8: return "unsigned char";
   }
   return "?";
 }
@@ -499,8 +510,7 @@ std::string ExprPrinter::FloatLiteral(double value, DType dtype) {
     switch (dialect_) {
       case Dialect::kC:
         return sign + (inf ? "__builtin_inf" : "__builtin_nan") + (is_double ? "(" : "f(") + (inf ? ")" : "\"\")");
-      case Dialect::kOpenCl:
-        return sign + (inf ? "INFINITY" : "NAN");
+      case Dialect::kOpenCl: return sign + (inf ? "INFINITY" : "NAN");
       case Dialect::kCuda:
         if (!is_double) return sign + "__int_as_float(" + (inf ? "0x7f800000)" : "0x7fffffff)");
         return sign + "__longlong_as_double(" + (inf ? "0x7ff0000000000000LL)" : "0x7fffffffffffffffLL)");
@@ -574,7 +584,8 @@ std::string ExprPrinter::CallName(const std::string& function, DType dtype) {
   static const auto& kBuiltin = *new std::set<std::string>{"sqrt", "fabs", "floor", "ceil", "rint"};
   const bool builtin = dialect_ == Dialect::kC && kBuiltin.count(name) != 0;
   // OpenCL's own functions are overloaded; sigmoid and bfloat16 are ours.
-  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid" || name == "bfloat16")) name += "f";
+  if (dtype != DType::kFloat64 && (dialect_ != Dialect::kOpenCl || name == "sigmoid" || name == "bfloat16"))
+    name += "f";
   return builtin ? "__builtin_" + name : helpers_.Use(name);
 }
 
@@ -596,50 +607,34 @@ std::string ExprPrinter::Text(const Expr& expr, int precedence) {
     case ExprKind::kFloatImm:
       return Parenthesized(FloatLiteral(e.fvalue, e.dtype), std::signbit(e.fvalue) ? kUnaryLevel : kPostfixLevel,
                            precedence);
-    case ExprKind::kVar:
-      return VarName(expr);
+    case ExprKind::kVar: return VarName(expr);
     case ExprKind::kAdd:
       if (!IsFloat(e.dtype) && e.args[1]->kind == ExprKind::kIntImm && e.args[1]->value < 0 &&
           e.args[1]->value > std::numeric_limits<int32_t>::min())
         return Parenthesized(Text(e.args[0], kSumLevel) + " - " + IntLiteral(-e.args[1]->value, dialect_), kSumLevel,
                              precedence);
       return InfixText(e, " + ", kSumLevel, precedence, false);
-    case ExprKind::kSub:
-      return InfixText(e, " - ", kSumLevel, precedence, false);
-    case ExprKind::kMul:
-      return InfixText(e, " * ", kProductLevel, precedence, false);
-    case ExprKind::kDiv:
-      return InfixText(e, " / ", kProductLevel, precedence, false);
+    case ExprKind::kSub: return InfixText(e, " - ", kSumLevel, precedence, false);
+    case ExprKind::kMul: return InfixText(e, " * ", kProductLevel, precedence, false);
+    case ExprKind::kDiv: return InfixText(e, " / ", kProductLevel, precedence, false);
     case ExprKind::kFloorDiv:
-    case ExprKind::kFloorMod:
-      return DivisionText(e, precedence);
+    case ExprKind::kFloorMod: return DivisionText(e, precedence);
     case ExprKind::kMin:
-    case ExprKind::kMax:
-      return ExtremumText(e);
-    case ExprKind::kLt:
-      return InfixText(e, " < ", kRelationalLevel, precedence, false);
-    case ExprKind::kLe:
-      return InfixText(e, " <= ", kRelationalLevel, precedence, false);
-    case ExprKind::kEq:
-      return InfixText(e, " == ", kEqualityLevel, precedence, false);
-    case ExprKind::kNe:
-      return InfixText(e, " != ", kEqualityLevel, precedence, false);
-    case ExprKind::kAnd:
-      return InfixText(e, " && ", kAndLevel, precedence, true);
-    case ExprKind::kOr:
-      return InfixText(e, " || ", kOrLevel, precedence, true);
-    case ExprKind::kNot:
-      return Parenthesized("!" + Text(e.args[0], kUnaryLevel), kUnaryLevel, precedence);
+    case ExprKind::kMax: return ExtremumText(e);
+    case ExprKind::kLt: return InfixText(e, " < ", kRelationalLevel, precedence, false);
+    case ExprKind::kLe: return InfixText(e, " <= ", kRelationalLevel, precedence, false);
+    case ExprKind::kEq: return InfixText(e, " == ", kEqualityLevel, precedence, false);
+    case ExprKind::kNe: return InfixText(e, " != ", kEqualityLevel, precedence, false);
+    case ExprKind::kAnd: return InfixText(e, " && ", kAndLevel, precedence, true);
+    case ExprKind::kOr: return InfixText(e, " || ", kOrLevel, precedence, true);
+    case ExprKind::kNot: return Parenthesized("!" + Text(e.args[0], kUnaryLevel), kUnaryLevel, precedence);
     case ExprKind::kSelect:
       return Parenthesized(Text(e.args[0], kOrLevel) + " ? " + Text(e.args[1], kConditionalLevel + 1) + " : " +
                                Text(e.args[2], kConditionalLevel),
                            kConditionalLevel, precedence);
-    case ExprKind::kCast:
-      return CastText(e, precedence);
-    case ExprKind::kCall:
-      return CallText(e);
-    case ExprKind::kLoad:
-      return LoadText(e);
+    case ExprKind::kCast: return CastText(e, precedence);
+    case ExprKind::kCall: return CallText(e);
+    case ExprKind::kLoad: return LoadText(e);
   }
   return "?";
 }

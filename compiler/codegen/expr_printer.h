@@ -75,7 +75,8 @@ class ExprPrinter {
   // The element of a load as a value, e.g. "A[i]" or "half_to_float(A[i])".
   virtual std::string LoadText(const ExprNode& load) = 0;
 
-  // Ranges of all loop variables and lets below. A variable that is bound in several places may have any of their values.
+  // Ranges of all loop variables and lets below. A variable that is bound in several places may have any of their
+  // values.
   void BindVars(const Stmt& stmt);
   void ChooseIndexType(const KernelFunc& kernel);  // 32 bits on GPUs if nothing in the kernel can leave them
   const std::string& VarName(const Expr& var);

@@ -73,7 +73,8 @@ SharedLayout LayOut(const Stmt& body) {
     layout.overlaid |= decl.overlay;
     layout.alignment = std::max(layout.alignment, alignment);
   };
-  // Swizzled buffers, whose sizes are multiples of their alignments, come first, so that nothing is lost between buffers.
+  // Swizzled buffers, whose sizes are multiples of their alignments, come first, so that nothing is lost between
+  // buffers.
   for (const int swizzle : {128, 64, 32})
     for (const auto& [id, decl] : buffers)
       if (decl.swizzle == swizzle) place(decl, &end);
@@ -142,7 +143,8 @@ class GpuKernelPrinter : public ExprPrinter {
     std::string params;
     for (const BufferDecl& param : kernel_.params) {
       const std::string type = (param.written ? "" : "const ") + StorageType(param.dtype) + "* ";
-      const std::string pointer = cuda_ ? type + (IsAwaited(param.id) ? "" : "__restrict__ ") : "__global " + type + "restrict ";
+      const std::string pointer =
+          cuda_ ? type + (IsAwaited(param.id) ? "" : "__restrict__ ") : "__global " + type + "restrict ";
       params += (params.empty() ? "" : ", ") + pointer + NameOf(param.id);
     }
     const std::string threads = std::to_string(kernel_.threads);
@@ -158,7 +160,8 @@ class GpuKernelPrinter : public ExprPrinter {
     if (dynamic) {
       Line("extern __shared__ __align__(" + std::to_string(layout.alignment) + ") unsigned char shared_memory[];");
     } else if (one_array) {
-      Line("__shared__ __align__(" + std::to_string(layout.alignment) + ") unsigned char shared_memory[" + std::to_string(layout.bytes) + "];");
+      Line("__shared__ __align__(" + std::to_string(layout.alignment) + ") unsigned char shared_memory[" +
+           std::to_string(layout.bytes) + "];");
     }
     for (const auto& [decl, offset] : layout.offsets) {
       Declare(decl);
@@ -177,7 +180,8 @@ class GpuKernelPrinter : public ExprPrinter {
 
   bool overlaps() const { return cuda_ && kernel_.overlap; }
 
-  // Programmatic dependent launch: whether another kernel may use the buffer at the same time, before the wait. Such a parameter has no
+  // Programmatic dependent launch: whether another kernel may use the buffer at the same time, before the wait. Such a
+  // parameter has no
   // __restrict__: with it compilers take the contents as unchanging, move loads over the wait, and read through a cache
   // that is not coherent (ld.global.nc).
   bool IsAwaited(int buffer) const {
@@ -200,7 +204,8 @@ class GpuKernelPrinter : public ExprPrinter {
 
   // A statement that runs its body once, in every thread.
   bool RunsBodyOnce(const StmtNode& s) const {
-    const bool index = s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kThreadX || s.for_kind == ForKind::kCluster;
+    const bool index =
+        s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kThreadX || s.for_kind == ForKind::kCluster;
     return s.kind == StmtKind::kSeq || s.kind == StmtKind::kAlloc || (s.kind == StmtKind::kFor && index) ||
            (s.kind == StmtKind::kLet && !TouchesAwaited(s.value));
   }
@@ -210,43 +215,32 @@ class GpuKernelPrinter : public ExprPrinter {
     waits_ = false;
   }
 
-  // The wait for the kernel in front stands before the first statement that touches what that kernel may, among those that every thread
-  // runs once: so every thread waits, and copies of constants, as well as barriers, come before it.
+  // The wait for the kernel in front stands before the first statement that touches what that kernel may, among those
+  // that every thread runs once: so every thread waits, and copies of constants, as well as barriers, come before it.
   void PrintStmt(const Stmt& stmt) {
     if (waits_ && !RunsBodyOnce(*stmt) && TouchesAwaited(stmt)) PrintWait();
     switch (stmt->kind) {
-      case StmtKind::kFor:
-        return PrintFor(stmt);
+      case StmtKind::kFor: return PrintFor(stmt);
       case StmtKind::kSeq:
         for (const Stmt& child : stmt->body) PrintStmt(child);
         return;
       case StmtKind::kStore:
         if (PrintAsyncStore(*stmt)) return;
         return Line(StoreText(stmt->buffer, stmt->index, Text(stmt->value)));
-      case StmtKind::kIf:
-        return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
-      case StmtKind::kAlloc:
-        return PrintAlloc(*stmt);
-      case StmtKind::kBarrier:
-        return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
-      case StmtKind::kMma:
-        return PrintMma(*stmt);
-      case StmtKind::kLoadMatrix:
-        return PrintLoadMatrix(*stmt);
+      case StmtKind::kIf: return Block("if (" + Text(stmt->condition) + ")", stmt->body[0]);
+      case StmtKind::kAlloc: return PrintAlloc(*stmt);
+      case StmtKind::kBarrier: return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
+      case StmtKind::kMma: return PrintMma(*stmt);
+      case StmtKind::kLoadMatrix: return PrintLoadMatrix(*stmt);
       case StmtKind::kPackPair:
         CheckTensorCores();
-        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + helpers_.Use("pack_pair") + "(" + Text(stmt->operands[0]) +
-                    ", " + Text(stmt->operands[1]) + ");");
-      case StmtKind::kSmallParts:
-        return PrintSmallParts(*stmt);
-      case StmtKind::kGroupMma:
-        return PrintGroupMma(*stmt);
-      case StmtKind::kGroupSync:
-        return PrintGroupSync(*stmt);
-      case StmtKind::kBulkCopy:
-        return PrintBulkCopy(*stmt);
-      case StmtKind::kBulkSync:
-        return PrintBulkSync(*stmt);
+        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + helpers_.Use("pack_pair") + "(" +
+                    Text(stmt->operands[0]) + ", " + Text(stmt->operands[1]) + ");");
+      case StmtKind::kSmallParts: return PrintSmallParts(*stmt);
+      case StmtKind::kGroupMma: return PrintGroupMma(*stmt);
+      case StmtKind::kGroupSync: return PrintGroupSync(*stmt);
+      case StmtKind::kBulkCopy: return PrintBulkCopy(*stmt);
+      case StmtKind::kBulkSync: return PrintBulkSync(*stmt);
       case StmtKind::kCommit:
         if (cuda_) Line(helpers_.Use("async_commit") + "();");
         return;
@@ -278,14 +272,11 @@ class GpuKernelPrinter : public ExprPrinter {
   // The instruction of a product by a warp.
   static const char* ProductHelper(TensorMode mode) {
     switch (mode) {
-      case TensorMode::kThreeTf32:
-        return "add_three_tf32";
-      case TensorMode::kHalf:
-        return "add_half";
+      case TensorMode::kThreeTf32: return "add_three_tf32";
+      case TensorMode::kHalf: return "add_half";
       case TensorMode::kNone:
       case TensorMode::kGroupThreeTf32:
-      case TensorMode::kGroupHalf:
-        break;
+      case TensorMode::kGroupHalf: break;
     }
     DIAPASON_CHECK_MSG(false, "no product by a warp");
     return "";
@@ -312,8 +303,8 @@ class GpuKernelPrinter : public ExprPrinter {
     const bool together = parts.extent == 4 && buffers_.at(parts.buffer).scope == Scope::kShared &&
                           analyzer_.KnownDivisor(parts.index) % 4 == 0 && analyzer_.KnownDivisor(first) % 4 == 0;
     if (together)
-      return Line(helpers_.Use("small_parts_4") + "(" + to + " + " + Text(parts.index, kSumLevel) + ", " + from + " + " +
-                  Text(first, kSumLevel) + ");");
+      return Line(helpers_.Use("small_parts_4") + "(" + to + " + " + Text(parts.index, kSumLevel) + ", " + from +
+                  " + " + Text(first, kSumLevel) + ");");
     for (int64_t i = 0; i < parts.extent; ++i) {
       const auto at = [&](const Expr& e) { return "[" + Text(analyzer_.Simplify(Add(e, IntImm(i)))) + "]"; };
       Line(to + at(parts.index) + " = __uint_as_float(" + cut + "(" + from + at(first) + "));");
@@ -331,25 +322,27 @@ class GpuKernelPrinter : public ExprPrinter {
     }
     std::string factor_constraints;
     for (const char* factor : {"a0", "a1", "a2", "a3", "s0", "s1", "s2", "s3"})
-      factor_constraints += std::string(factor_constraints.empty() ? "" : ", ") + "\"r\"(__float_as_uint(" + factor + "))";
+      factor_constraints +=
+          std::string(factor_constraints.empty() ? "" : ", ") + "\"r\"(__float_as_uint(" + factor + "))";
     const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
     const auto factors = [&](int64_t i) {
       return "{" + operand(i) + ", " + operand(i + 1) + ", " + operand(i + 2) + ", " + operand(i + 3) + "}";
     };
     const auto product = [&](int64_t rows, int64_t column, const std::string& add) {
-      return "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(columns) + "k8.f32.tf32.tf32 {" + registers + "}, " +
-             factors(rows) + ", " + operand(column) + ", " + add + ", 1, 1;\\n\"\n";
+      return "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(columns) + "k8.f32.tf32.tf32 {" + registers +
+             "}, " + factors(rows) + ", " + operand(column) + ", " + add + ", 1, 1;\\n\"\n";
     };
     helpers_.DefineFunction(
         name,
         "// c += (a + s) * (b + t) without s * t, or c = that first: a and s in registers, core matrices b and t.\n"
-        "static __device__ __forceinline__ void " + name +
+        "static __device__ __forceinline__ void " +
+            name +
             "(float* c, float a0, float a1, float a2, float a3, float s0, float s1, float s2, float s3,\n"
             "    unsigned long long b, unsigned long long t, int first) {\n"
-            "  asm volatile(\"{\\n.reg .pred add, true_;\\nsetp.eq.s32 add, " + operand(10) + ", 0;\\nsetp.eq.s32 true_, 0, 0;\\n\"\n" +
-            product(4, 8, "add") + product(0, 9, "true_") + product(0, 8, "true_") +
-            "    \"}\"\n    : " + constraints +
-            "\n    : " + factor_constraints + ", \"l\"(b), \"l\"(t), \"r\"(first));\n"
+            "  asm volatile(\"{\\n.reg .pred add, true_;\\nsetp.eq.s32 add, " +
+            operand(10) + ", 0;\\nsetp.eq.s32 true_, 0, 0;\\n\"\n" + product(4, 8, "add") + product(0, 9, "true_") +
+            product(0, 8, "true_") + "    \"}\"\n    : " + constraints + "\n    : " + factor_constraints +
+            ", \"l\"(b), \"l\"(t), \"r\"(first));\n"
             "}");
     return name;
   }
@@ -373,21 +366,29 @@ class GpuKernelPrinter : public ExprPrinter {
     const auto sums = static_cast<int64_t>(mma.sums.size());
     const bool shared = mma.rows.stride > 0;
     const std::string across = std::string(mma.rows.along_k ? "" : "_rows") + (mma.columns.along_k ? "" : "_columns");
-    const std::string name = (shared ? "group_half_shared_" : "group_half_") + std::to_string(2 * sums) + (across.empty() ? "" : across + "_across");
+    const std::string name = (shared ? "group_half_shared_" : "group_half_") + std::to_string(2 * sums) +
+                             (across.empty() ? "" : across + "_across");
     const SumsText text = TextOfSums(sums);
     const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
-    const std::string rows = shared ? operand(0) : "{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}";
-    const std::string order = (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
+    const std::string rows =
+        shared ? operand(0) : "{" + operand(0) + ", " + operand(1) + ", " + operand(2) + ", " + operand(3) + "}";
+    const std::string order =
+        (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
     helpers_.DefineFunction(
         name,
-        std::string("// c += a * b: a, ") + (shared ? "64x16 float16 of the group, and b" : "16x16 float16 of each warp in pairs, in registers, b") +
+        std::string("// c += a * b: a, ") +
+            (shared ? "64x16 float16 of the group, and b" : "16x16 float16 of each warp in pairs, in registers, b") +
             " in core matrices.\n"
-            "static __device__ __forceinline__ void " + name + "(" + text.parameters +
-            (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") + ", unsigned long long b) {\n"
+            "static __device__ __forceinline__ void " +
+            name + "(" + text.parameters +
+            (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") +
+            ", unsigned long long b) {\n"
             "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
-            "    \"wgmma.mma_async.sync.aligned.m64n" + std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, " + rows + ", " +
-            operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints + "\n    : " +
-            (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") + ", \"l\"(b));\n"
+            "    \"wgmma.mma_async.sync.aligned.m64n" +
+            std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, " + rows + ", " +
+            operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints +
+            "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
+            ", \"l\"(b));\n"
             "}");
     return name;
   }
@@ -396,9 +397,10 @@ class GpuKernelPrinter : public ExprPrinter {
   std::string GroupWaitFunction(int64_t sums, int64_t unfinished) {
     const std::string name = "group_wait_" + std::to_string(sums) + "_" + std::to_string(unfinished);
     const SumsText text = TextOfSums(sums);
-    helpers_.DefineFunction(name, "static __device__ __forceinline__ void " + name + "(" + text.parameters +
-                                      ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) +
-                                      ";\" ::: \"memory\");\n  asm volatile(\"\"\n    : " + text.constraints + "\n    :: \"memory\");\n}");
+    helpers_.DefineFunction(
+        name, "static __device__ __forceinline__ void " + name + "(" + text.parameters +
+                  ") {\n  asm volatile(\"wgmma.wait_group.sync.aligned " + std::to_string(unfinished) +
+                  ";\" ::: \"memory\");\n  asm volatile(\"\"\n    : " + text.constraints + "\n    :: \"memory\");\n}");
     return name;
   }
 
@@ -408,16 +410,19 @@ class GpuKernelPrinter : public ExprPrinter {
     return text;
   }
 
-  // The descriptor of rows or columns in shared memory (PTX, "Matrix descriptor format"): bytes between core matrices in both directions, in 16s,
-  // and how they are swizzled. In swizzled runs along k there is no second direction.
+  // The descriptor of rows or columns in shared memory (PTX, "Matrix descriptor format"): bytes between core matrices
+  // in both directions, in 16s, and how they are swizzled. In swizzled runs along k there is no second direction.
   std::string CoreMatricesText(const ExprNode& first, const CoreMatrices& matrices) {
-    const int64_t bytes = BytesOf(first.dtype), run = matrices.width * bytes, next_8 = 8 * run, next_run = matrices.stride * bytes;
+    const int64_t bytes = BytesOf(first.dtype), run = matrices.width * bytes, next_8 = 8 * run,
+                  next_run = matrices.stride * bytes;
     int64_t leading = next_run, stride = next_8;
     if (run == 16 && !matrices.along_k) std::swap(leading, stride);
     if (run > 16 && matrices.along_k) leading = 16;
     const uint64_t swizzle = run == 128 ? 1 : run == 64 ? 2 : run == 32 ? 3 : 0;
-    const uint64_t layout = static_cast<uint64_t>(leading / 16) << 16 | static_cast<uint64_t>(stride / 16) << 32 | swizzle << 62;
-    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " + std::to_string(layout) + "ull)";
+    const uint64_t layout =
+        static_cast<uint64_t>(leading / 16) << 16 | static_cast<uint64_t>(stride / 16) << 32 | swizzle << 62;
+    return helpers_.Use("core_matrices") + "(" + NameOf(first.buffer) + " + " + Text(first.args[0], kSumLevel) + ", " +
+           std::to_string(layout) + "ull)";
   }
 
   void PrintGroupMmaOfHalves(const StmtNode& mma) {
@@ -440,16 +445,14 @@ class GpuKernelPrinter : public ExprPrinter {
   void PrintGroupSync(const StmtNode& sync) {
     CheckTensorCores();
     switch (sync.sync) {
-      case GroupSync::kBegin:
-        return Line(helpers_.Use("group_begin") + "();");
-      case GroupSync::kCommit:
-        return Line(helpers_.Use("group_commit") + "();");
+      case GroupSync::kBegin: return Line(helpers_.Use("group_begin") + "();");
+      case GroupSync::kCommit: return Line(helpers_.Use("group_commit") + "();");
       case GroupSync::kWait:
         if (!sync.sums.empty())
-          return Line(GroupWaitFunction(static_cast<int64_t>(sync.sums.size()), sync.extent) + "(" + SumsOf(sync) + ");");
+          return Line(GroupWaitFunction(static_cast<int64_t>(sync.sums.size()), sync.extent) + "(" + SumsOf(sync) +
+                      ");");
         return Line(helpers_.Use("group_wait") + "<" + std::to_string(sync.extent) + ">();");
-      case GroupSync::kPublish:
-        return Line(helpers_.Use("group_publish") + "();");
+      case GroupSync::kPublish: return Line(helpers_.Use("group_publish") + "();");
     }
   }
 
@@ -459,12 +462,12 @@ class GpuKernelPrinter : public ExprPrinter {
     const std::string source = NameOf(from.id) + " + " + Text(copy.value->args[0], kSumLevel);
     if (!copy.operands.empty()) {
       DIAPASON_CHECK_MSG(cuda_, kernel_.name + " copies in bulk, which OpenCL C does not");
-      return Line(helpers_.Use("bulk_copy") + "(" + target + ", " + source + ", " + std::to_string(copy.extent * BytesOf(to.dtype)) + ", &" +
-                  Text(copy.operands[0]) + ");");
+      return Line(helpers_.Use("bulk_copy") + "(" + target + ", " + source + ", " +
+                  std::to_string(copy.extent * BytesOf(to.dtype)) + ", &" + Text(copy.operands[0]) + ");");
     }
     const std::string at = names_.Unique("at"), thread = cuda_ ? "threadIdx.x" : "get_local_id(0)";
-    Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at + " += " +
-         std::to_string(kernel_.threads) + ")");
+    Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at +
+         " += " + std::to_string(kernel_.threads) + ")");
     // OpenCL C has no assignment of halves; arrays of them are ushort there.
     const bool as_bits = !cuda_ && from.dtype == DType::kFloat16;
     const std::string elements = as_bits ? "((" + Space(from) + "const ushort*)(" + source + "))" : "(" + source + ")";
@@ -485,7 +488,8 @@ class GpuKernelPrinter : public ExprPrinter {
     std::string helper = load.extent == 4 ? "load_matrix_4" : "load_matrix_2";
     if (TensorIntrinsicOf(load.tensor).factors_per_register() > 1) helper += load.transposed ? "_transposed" : "_pairs";
     std::string text = helpers_.Use(helper) + "(";
-    for (int64_t i = 0; i < load.extent; ++i) text += name + "[" + Text(analyzer_.Simplify(Add(load.index, IntImm(i)))) + "], ";
+    for (int64_t i = 0; i < load.extent; ++i)
+      text += name + "[" + Text(analyzer_.Simplify(Add(load.index, IntImm(i)))) + "], ";
     Line(text + NameOf(load.value->buffer) + " + " + Text(load.value->args[0], kSumLevel) + ");");
   }
 
@@ -502,21 +506,16 @@ class GpuKernelPrinter : public ExprPrinter {
   void PrintFor(const Stmt& loop) {
     const Stmt& body = loop->body[0];
     switch (loop->for_kind) {
-      case ForKind::kBlockX:
-        return PrintIndex(*loop, BlockText("/"));
-      case ForKind::kCluster:
-        return PrintIndex(*loop, BlockText("%"));
-      case ForKind::kThreadX:
-        return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
+      case ForKind::kBlockX: return PrintIndex(*loop, BlockText("/"));
+      case ForKind::kCluster: return PrintIndex(*loop, BlockText("%"));
+      case ForKind::kThreadX: return PrintIndex(*loop, cuda_ ? "threadIdx.x" : "get_local_id(0)");
       case ForKind::kVectorize:
         lane_ = loop->var;
         lanes_ = loop->extent;
         PrintVectorStmt(body);
         lane_ = nullptr;
         return;
-      case ForKind::kUnroll:
-        Line("#pragma unroll");
-        break;
+      case ForKind::kUnroll: Line("#pragma unroll"); break;
       case ForKind::kSerial:
       case ForKind::kParallel:
         if (loop->unroll > 0) Line("#pragma unroll " + std::to_string(loop->unroll));
@@ -545,7 +544,9 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   // Of elements as they lie in memory: OpenCL C has pointers to half, but no arrays of it.
-  std::string ArrayType(DType dtype) const { return !cuda_ && dtype == DType::kFloat16 ? "ushort" : StorageType(dtype); }
+  std::string ArrayType(DType dtype) const {
+    return !cuda_ && dtype == DType::kFloat16 ? "ushort" : StorageType(dtype);
+  }
 
   bool IsHalfInMemory(const BufferDecl& decl) const {
     return decl.dtype == DType::kFloat16 && (decl.scope != Scope::kLocal || decl.packed);
@@ -559,7 +560,8 @@ class GpuKernelPrinter : public ExprPrinter {
   std::string HalfPointer(const BufferDecl& decl, bool is_const) const {
     const std::string name = NameOf(decl.id);
     if (decl.scope == Scope::kGlobal) return name;
-    return std::string(decl.scope == Scope::kShared ? "(__local " : "(__private ") + (is_const ? "const " : "") + "half*)" + name;
+    return std::string(decl.scope == Scope::kShared ? "(__local " : "(__private ") + (is_const ? "const " : "") +
+           "half*)" + name;
   }
 
   std::string LoadText(const ExprNode& load) override {
@@ -612,10 +614,8 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kStore:
         if (PrintVectorStore(*stmt)) return;
         break;
-      case StmtKind::kComment:
-        return PrintStmt(stmt);
-      default:
-        break;
+      case StmtKind::kComment: return PrintStmt(stmt);
+      default: break;
     }
     Line("#pragma unroll");
     const StmtNode loop{.kind = StmtKind::kFor, .var = lane_, .extent = lanes_};
@@ -703,12 +703,12 @@ class GpuKernelPrinter : public ExprPrinter {
   // Copies of 4, 8 and 16 bytes from global to shared memory can be left to the hardware; OpenCL C copies at once.
   bool IsAsync(const StmtNode& store, const BufferDecl& to, const BufferDecl& from, int64_t chunk) const {
     const int64_t bytes = chunk * BytesOf(to.dtype);
-    return cuda_ && store.async && to.scope == Scope::kShared && from.scope == Scope::kGlobal && to.dtype == from.dtype &&
-           (bytes == 4 || bytes == 8 || bytes == 16);
+    return cuda_ && store.async && to.scope == Scope::kShared && from.scope == Scope::kGlobal &&
+           to.dtype == from.dtype && (bytes == 4 || bytes == 8 || bytes == 16);
   }
 
-  // All comparisons of indices are made: at && compilers branch between the copies of a loop that is written out. Of 38 kernels for the
-  // 3x3 layers of ResNet-18 on an H200, 34 are faster so, by up to 33%, and two slower, by up to 11%.
+  // All comparisons of indices are made: at && compilers branch between the copies of a loop that is written out. Of 38
+  // kernels for the 3x3 layers of ResNet-18 on an H200, 34 are faster so, by up to 33%, and two slower, by up to 11%.
   std::string WithoutBranches(const Expr& condition) {
     bool loads = false;
     Visit(condition, [&](const ExprNode& e) { loads |= e.kind == ExprKind::kLoad; });
@@ -717,13 +717,14 @@ class GpuKernelPrinter : public ExprPrinter {
     return "(" + Text(condition) + ")";
   }
 
-  // Zeros where the condition does not hold: nothing is read then, so any address will do. A choice of addresses would be a branch, which
-  // products by warpgroups must not meet (group_products.cc).
-  void PrintAsyncCopy(const BufferDecl& to, const Expr& target, const BufferDecl& from, const Expr& source, int64_t chunk,
-                      const Expr& condition) {
+  // Zeros where the condition does not hold: nothing is read then, so any address will do. A choice of addresses would
+  // be a branch, which products by warpgroups must not meet (group_products.cc).
+  void PrintAsyncCopy(const BufferDecl& to, const Expr& target, const BufferDecl& from, const Expr& source,
+                      int64_t chunk, const Expr& condition) {
     const std::string bytes = std::to_string(chunk * BytesOf(to.dtype));
-    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + PlaceText(to, target) + ", " + NameOf(from.id) + " + " +
-         Text(source, kSumLevel) + ", " + (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
+    Line(helpers_.Use("async_copy") + "<" + bytes + ">(" + NameOf(to.id) + " + " + PlaceText(to, target) + ", " +
+         NameOf(from.id) + " + " + Text(source, kSumLevel) + ", " +
+         (condition == nullptr ? bytes : WithoutBranches(condition) + " ? " + bytes + " : 0") + ");");
   }
 
   // One element outside of vector loops. False: the store is no copy that the hardware does.
@@ -809,8 +810,8 @@ class GpuKernelPrinter : public ExprPrinter {
     const Stride stride = StrideOf(load->args[0], lane_, analyzer_);
     const std::string name = "chunk" + std::to_string(number);
     const std::string type = ComputedType(from.dtype, chunk);
-    Line("const " + type + " " + name + " = " + VectorAccess(from, BaseText(*load), type, Offset(stride.base, start), true) +
-         ";");
+    Line("const " + type + " " + name + " = " +
+         VectorAccess(from, BaseText(*load), type, Offset(stride.base, start), true) + ";");
     for (int64_t i = 0; i < chunk; ++i) {
       std::string component = name + "." + kComponents[i];
       if (from.dtype == DType::kFloat16) component = helpers_.Use("half_to_float") + "(" + component + ")";
@@ -832,7 +833,7 @@ class GpuKernelPrinter : public ExprPrinter {
   std::map<int, std::string> buffer_names_;
   Expr lane_;  // of the vector loop that is being printed
   int64_t lanes_ = 1;
-  bool waits_ = false;  // the wait for the kernel in front is still to be printed
+  bool waits_ = false;                                    // the wait for the kernel in front is still to be printed
   std::vector<std::pair<Expr, std::string>> components_;  // loads that are parts of vectors already loaded
 };
 

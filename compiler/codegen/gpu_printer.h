@@ -9,8 +9,8 @@
 namespace diapason {
 
 // One kernel. Vector loops whose stores run along memory, aligned, become 8 or 16-byte accesses; other ones are
-// unrolled. Shared buffers are arrays at the head of the kernel, or, on cuda past kMaxStaticSharedBytes together, parts of the dynamic
-// shared memory. REQUIRES: on OpenCL, no clusters (WithoutClusters, codegen/cluster_passes.h).
+// unrolled. Shared buffers are arrays at the head of the kernel, or, on cuda past kMaxStaticSharedBytes together, parts
+// of the dynamic shared memory. REQUIRES: on OpenCL, no clusters (WithoutClusters, codegen/cluster_passes.h).
 std::string PrintGpuKernel(const KernelFunc& kernel, Dialect dialect, Helpers& helpers);
 
 // Bytes of shared memory that the printed kernel asks for, static or dynamic.

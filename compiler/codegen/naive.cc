@@ -12,13 +12,14 @@ namespace diapason {
 namespace {
 
 constexpr int kGpuThreads = 128;
-// On cpu, so many neighbours are summed side by side, each in the same order as alone: in a single chain, each addition would
-// wait for the one before.
+// On cpu, so many neighbours are summed side by side, each in the same order as alone: in a single chain, each addition
+// would wait for the one before.
 constexpr int64_t kNeighbours = 8;
 
 // Blocks of neighbours along the last axis of a stage that reduces; 0 where elements are computed one by one.
 int64_t BlocksOfRow(const Stage& stage, TargetKind kind) {
-  if (kind != TargetKind::kCpu || !stage.reduces() || stage.axes.empty() || stage.axes.back().extent < kNeighbours) return 0;
+  if (kind != TargetKind::kCpu || !stage.reduces() || stage.axes.empty() || stage.axes.back().extent < kNeighbours)
+    return 0;
   return (stage.axes.back().extent + kNeighbours - 1) / kNeighbours;
 }
 
@@ -109,21 +110,14 @@ class NaivePrinter {
  private:
   std::string Storage(DType dtype) const {
     switch (dtype) {
-      case DType::kFloat32:
-        return "float";
-      case DType::kFloat16:
-        return kind_ == TargetKind::kOpenCl ? "half" : "unsigned short";
-      case DType::kFloat64:
-        return "double";
-      case DType::kInt32:
-        return "int";
-      case DType::kInt64:
-        return "i64";
-      case DType::kInt8:
-        return kind_ == TargetKind::kOpenCl ? "char" : "signed char";
+      case DType::kFloat32: return "float";
+      case DType::kFloat16: return kind_ == TargetKind::kOpenCl ? "half" : "unsigned short";
+      case DType::kFloat64: return "double";
+      case DType::kInt32: return "int";
+      case DType::kInt64: return "i64";
+      case DType::kInt8: return kind_ == TargetKind::kOpenCl ? "char" : "signed char";
       case DType::kBool:
-      case DType::kUint8:
-        return "unsigned char";
+      case DType::kUint8: return "unsigned char";
     }
     return "?";
   }
@@ -183,22 +177,25 @@ class NaivePrinter {
   std::string Block(int id, int64_t blocks) {
     const Stage& stage = dag_.stage(id);
     const Axis& last = stage.axes.back();
-    const std::string count = std::to_string(kNeighbours), extent = std::to_string(last.extent), type = ValueType(stage.dtype);
+    const std::string count = std::to_string(kNeighbours), extent = std::to_string(last.extent),
+                      type = ValueType(stage.dtype);
     vars_.clear();
     std::string out = "    i64 rest = block / " + std::to_string(blocks) + ";\n    const i64 row = rest * " + extent +
                       ", first = block % " + std::to_string(blocks) + " * " + count + ";\n";
     out += Coordinates(stage, stage.axes.size() - 1);
     const std::string x = Bind(last);
     const std::string neighbours = "#pragma GCC unroll " + count + "\n    for (int j = 0; j < " + count + "; ++j) ";
-    out += "    if (first + " + count + " <= " + extent + ") {\n    " + type + " acc[" + count + "];\n" + neighbours + "acc[j] = " +
-           Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n";
+    out += "    if (first + " + count + " <= " + extent + ") {\n    " + type + " acc[" + count + "];\n" + neighbours +
+           "acc[j] = " + Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n";
     const auto outside = vars_;
     out += ReduceLoops(stage);
-    out += "    {\n" + neighbours + "{\n    const i64 " + x + " = first + j;\n" + Accumulate(stage, "acc[j]") + "    }\n    }\n";
-    out += neighbours + "{\n    const i64 e = row + first + j;\n    " + StoreText(id, "acc[j]") + "\n    }\n    } else {\n";
+    out += "    {\n" + neighbours + "{\n    const i64 " + x + " = first + j;\n" + Accumulate(stage, "acc[j]") +
+           "    }\n    }\n";
+    out += neighbours + "{\n    const i64 e = row + first + j;\n    " + StoreText(id, "acc[j]") +
+           "\n    }\n    } else {\n";
     vars_ = outside;
-    return out + "    for (i64 " + x + " = first; " + x + " < " + extent + "; ++" + x + ") {\n    const i64 e = row + " + x + ";\n" +
-           Sum(id) + "    }\n    }\n";
+    return out + "    for (i64 " + x + " = first; " + x + " < " + extent + "; ++" + x +
+           ") {\n    const i64 e = row + " + x + ";\n" + Sum(id) + "    }\n    }\n";
   }
 
   // The first `count` axes, from `rest`.
@@ -223,7 +220,8 @@ class NaivePrinter {
   // The reduction of element e, whose coordinates are bound.
   std::string Sum(int id) {
     const Stage& stage = dag_.stage(id);
-    std::string out = "    " + ValueType(stage.dtype) + " acc = " + Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n";
+    std::string out =
+        "    " + ValueType(stage.dtype) + " acc = " + Text(IdentityOf(stage.combiner, stage.dtype)) + ";\n";
     if (Compensated(stage)) out += "    real lost = 0;\n";
     out += ReduceLoops(stage);
     return out + "    {\n" + Accumulate(stage, "acc") + "    }\n    " + StoreText(id, "acc") + "\n";
@@ -242,16 +240,11 @@ class NaivePrinter {
     const std::string type = ValueType(stage.dtype);
     const std::string out = "      const " + type + " v = " + value + ";\n      " + acc;
     switch (stage.combiner) {
-      case Combiner::kSum:
-        return out + " += v;\n";
-      case Combiner::kProd:
-        return out + " *= v;\n";
-      case Combiner::kMax:
-        return out + " = " + acc + " < v ? v : " + acc + ";\n";
-      case Combiner::kMin:
-        return out + " = v < " + acc + " ? v : " + acc + ";\n";
-      case Combiner::kNone:
-        break;
+      case Combiner::kSum: return out + " += v;\n";
+      case Combiner::kProd: return out + " *= v;\n";
+      case Combiner::kMax: return out + " = " + acc + " < v ? v : " + acc + ";\n";
+      case Combiner::kMin: return out + " = v < " + acc + " ? v : " + acc + ";\n";
+      case Combiner::kNone: break;
     }
     return out;
   }
@@ -337,50 +330,30 @@ class NaivePrinter {
       case ExprKind::kIntImm:
         if (e.value == INT64_MIN) return "(-9223372036854775807 - 1)";
         return "((i64)" + std::to_string(e.value) + ")";
-      case ExprKind::kFloatImm:
-        return FloatText(e);
-      case ExprKind::kVar:
-        return vars_.at(&e);
-      case ExprKind::kAdd:
-        return Binary(e, "+");
-      case ExprKind::kSub:
-        return Binary(e, "-");
-      case ExprKind::kMul:
-        return Binary(e, "*");
-      case ExprKind::kDiv:
-        return Binary(e, "/");
-      case ExprKind::kFloorDiv:
-        return Function(e, "floor_div");
-      case ExprKind::kFloorMod:
-        return Function(e, "floor_mod");
-      case ExprKind::kMin:
-        return Function(e, Extremum(e.dtype, "min"));
-      case ExprKind::kMax:
-        return Function(e, Extremum(e.dtype, "max"));
-      case ExprKind::kLt:
-        return Binary(e, "<");
-      case ExprKind::kLe:
-        return Binary(e, "<=");
-      case ExprKind::kEq:
-        return Binary(e, "==");
-      case ExprKind::kNe:
-        return Binary(e, "!=");
-      case ExprKind::kAnd:
-        return Binary(e, "&&");
-      case ExprKind::kOr:
-        return Binary(e, "||");
-      case ExprKind::kNot:
-        return "!" + Text(e.args[0]);
-      case ExprKind::kSelect:
-        return "(" + Text(e.args[0]) + " ? " + Text(e.args[1]) + " : " + Text(e.args[2]) + ")";
+      case ExprKind::kFloatImm: return FloatText(e);
+      case ExprKind::kVar: return vars_.at(&e);
+      case ExprKind::kAdd: return Binary(e, "+");
+      case ExprKind::kSub: return Binary(e, "-");
+      case ExprKind::kMul: return Binary(e, "*");
+      case ExprKind::kDiv: return Binary(e, "/");
+      case ExprKind::kFloorDiv: return Function(e, "floor_div");
+      case ExprKind::kFloorMod: return Function(e, "floor_mod");
+      case ExprKind::kMin: return Function(e, Extremum(e.dtype, "min"));
+      case ExprKind::kMax: return Function(e, Extremum(e.dtype, "max"));
+      case ExprKind::kLt: return Binary(e, "<");
+      case ExprKind::kLe: return Binary(e, "<=");
+      case ExprKind::kEq: return Binary(e, "==");
+      case ExprKind::kNe: return Binary(e, "!=");
+      case ExprKind::kAnd: return Binary(e, "&&");
+      case ExprKind::kOr: return Binary(e, "||");
+      case ExprKind::kNot: return "!" + Text(e.args[0]);
+      case ExprKind::kSelect: return "(" + Text(e.args[0]) + " ? " + Text(e.args[1]) + " : " + Text(e.args[2]) + ")";
       case ExprKind::kCast:
         if (e.dtype == DType::kBool) return "(" + Text(e.args[0]) + " != 0)";
         if (IsFloat(e.dtype)) return "((" + ValueType(e.dtype) + ")" + Text(e.args[0]) + ")";
         return "((i64)(" + Storage(e.dtype) + ")" + Text(e.args[0]) + ")";
-      case ExprKind::kCall:
-        return CallText(e);
-      case ExprKind::kLoad:
-        return "(" + LoadText(e) + ")";
+      case ExprKind::kCall: return CallText(e);
+      case ExprKind::kLoad: return "(" + LoadText(e) + ")";
     }
     return "?";
   }

@@ -1,5 +1,5 @@
-// Objects that the C compiler made in this process, by all that they depend on: candidates of one task share most of their
-// kernels, and so do the tasks of one network.
+// Objects that the C compiler made in this process, by all that they depend on: candidates of one task share most of
+// their kernels, and so do the tasks of one network.
 #pragma once
 
 #include <condition_variable>

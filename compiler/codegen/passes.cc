@@ -19,31 +19,23 @@ std::vector<Expr> Mapped(const std::vector<Expr>& all, const std::function<Expr(
 
 // Null where an element would be stored to itself.
 Stmt StoreUnlessSame(const StmtNode& s, Expr index, Expr value) {
-  const bool itself = value->kind == ExprKind::kLoad && value->buffer == s.buffer && value->args.size() == 1 && Equal(value->args[0], index);
+  const bool itself = value->kind == ExprKind::kLoad && value->buffer == s.buffer && value->args.size() == 1 &&
+                      Equal(value->args[0], index);
   return itself ? nullptr : MakeStore(s.buffer, std::move(index), std::move(value), s.async);
 }
 
 // The same statement with other children and expressions; null where nothing is left.
 Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Expr(const Expr&)>& fn) {
   switch (s.kind) {
-    case StmtKind::kFor:
-      return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
-    case StmtKind::kSeq:
-      return MakeSeq(std::move(body));
-    case StmtKind::kStore:
-      return StoreUnlessSame(s, fn(s.index), fn(s.value));
-    case StmtKind::kIf:
-      return MakeIf(fn(s.condition), std::move(body[0]));
-    case StmtKind::kAlloc:
-      return MakeAlloc(s.decl, std::move(body[0]));
-    case StmtKind::kBarrier:
-      return MakeBarrier();
-    case StmtKind::kClusterBarrier:
-      return MakeClusterBarrier();
-    case StmtKind::kLet:
-      return MakeLet(s.var, fn(s.value), std::move(body[0]));
-    case StmtKind::kComment:
-      return MakeComment(s.text);
+    case StmtKind::kFor: return MakeFor(s.for_kind, s.var, s.extent, std::move(body[0]), s.unroll);
+    case StmtKind::kSeq: return MakeSeq(std::move(body));
+    case StmtKind::kStore: return StoreUnlessSame(s, fn(s.index), fn(s.value));
+    case StmtKind::kIf: return MakeIf(fn(s.condition), std::move(body[0]));
+    case StmtKind::kAlloc: return MakeAlloc(s.decl, std::move(body[0]));
+    case StmtKind::kBarrier: return MakeBarrier();
+    case StmtKind::kClusterBarrier: return MakeClusterBarrier();
+    case StmtKind::kLet: return MakeLet(s.var, fn(s.value), std::move(body[0]));
+    case StmtKind::kComment: return MakeComment(s.text);
     case StmtKind::kMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
@@ -51,27 +43,25 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     }
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix(s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed);
-    case StmtKind::kPackPair:
-      return MakePackPair(s.buffer, fn(s.index), fn(s.operands[0]), fn(s.operands[1]));
-    case StmtKind::kSmallParts:
-      return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
+    case StmtKind::kPackPair: return MakePackPair(s.buffer, fn(s.index), fn(s.operands[0]), fn(s.operands[1]));
+    case StmtKind::kSmallParts: return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma: {
       std::vector<Expr> operands;
       for (const Expr& operand : s.operands) operands.push_back(fn(operand));
-      if (!s.sums.empty()) return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
+      if (!s.sums.empty())
+        return MakeGroupMma(s.tensor, s.buffer, Mapped(s.sums, fn), std::move(operands), s.columns, s.rows);
       return MakeGroupMma(s.buffer, fn(s.index), s.extent, std::move(operands), s.columns, s.from_zero);
     }
     case StmtKind::kGroupSync:
       return s.sums.empty() ? MakeGroupSync(s.sync, s.extent) : MakeGroupWait(s.extent, s.buffer, Mapped(s.sums, fn));
     case StmtKind::kBulkCopy:
-      return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value), s.operands.empty() ? nullptr : fn(s.operands[0]));
+      return MakeBulkCopy(s.buffer, fn(s.index), s.extent, fn(s.value),
+                          s.operands.empty() ? nullptr : fn(s.operands[0]));
     case StmtKind::kBulkSync:
       if (s.bulk_sync == BulkSync::kInit) return MakeBulkInit(fn(s.operands[0]), s.extent);
       return MakeBulkWait(fn(s.operands[0]), fn(s.value));
-    case StmtKind::kCommit:
-      return MakeCommit();
-    case StmtKind::kWait:
-      return MakeWait(s.extent);
+    case StmtKind::kCommit: return MakeCommit();
+    case StmtKind::kWait: return MakeWait(s.extent);
   }
   return nullptr;
 }
@@ -210,7 +200,9 @@ class LaneSplitter {
       : analyzer_(analyzer), max_lanes_(max_lanes) {}
 
   Stmt Split(const Stmt& stmt) {
-    if (!IsVectorLoop(*stmt)) return MapChildren(*stmt, [this](const Stmt& child) { return Split(child); }, Same);
+    if (!IsVectorLoop(*stmt))
+      return MapChildren(
+          *stmt, [this](const Stmt& child) { return Split(child); }, Same);
     const Stmt body = Split(stmt->body[0]);
     if (body == nullptr) return nullptr;
     const int64_t most = LargestPowerOfTwo(std::max<int64_t>(1, max_lanes_(body)));
@@ -271,16 +263,19 @@ bool IsGuard(const StmtNode& s) { return s.kind == StmtKind::kIf && !HasLoad(s.c
 
 Stmt GatherGuards(const Stmt& stmt) {
   if (stmt == nullptr) return nullptr;
-  const Stmt result = MapChildren(*stmt, [](const Stmt& child) { return GatherGuards(child); }, Same);
+  const Stmt result = MapChildren(
+      *stmt, [](const Stmt& child) { return GatherGuards(child); }, Same);
   if (result == nullptr) return nullptr;
   if (IsVectorLoop(*result) && IsGuard(*result->body[0]) && !UsesVar(result->body[0]->condition, result->var.get())) {
     const Stmt& guard = result->body[0];
-    return MakeIf(guard->condition, MakeFor(ForKind::kVectorize, result->var, result->extent, guard->body[0], result->unroll));
+    return MakeIf(guard->condition,
+                  MakeFor(ForKind::kVectorize, result->var, result->extent, guard->body[0], result->unroll));
   }
   if (result->kind != StmtKind::kSeq) return result;
   std::vector<Stmt> all;
   for (const Stmt& child : result->body) {
-    const bool same = IsGuard(*child) && !all.empty() && IsGuard(*all.back()) && Equal(all.back()->condition, child->condition);
+    const bool same =
+        IsGuard(*child) && !all.empty() && IsGuard(*all.back()) && Equal(all.back()->condition, child->condition);
     if (!same) {
       all.push_back(child);
       continue;
@@ -299,10 +294,12 @@ class WholeTileSplitter {
   Stmt Run(const Stmt& stmt) {
     if (IsSerialLoop(*stmt)) {
       const Loop loop = LoopOf(*stmt);
-      const bool inner_has_more = std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return HasOthers(child, loop); });
+      const bool inner_has_more =
+          std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return HasOthers(child, loop); });
       if (!loop.excess.empty() && !inner_has_more && CountStores(stmt) <= kMaxStores) return Twice(stmt, loop);
     }
-    return MapChildren(*stmt, [this](const Stmt& child) { return Run(child); }, Same);
+    return MapChildren(
+        *stmt, [this](const Stmt& child) { return Run(child); }, Same);
   }
 
  private:
@@ -324,8 +321,10 @@ class WholeTileSplitter {
   }
 
   static void Bind(const StmtNode& s, Loop* loop) {
-    if (IsVectorLoop(s)) loop->lanes[s.var.get()] = s.extent;
-    else if (s.kind == StmtKind::kFor || s.kind == StmtKind::kLet) loop->changed.insert(s.var.get());
+    if (IsVectorLoop(s))
+      loop->lanes[s.var.get()] = s.extent;
+    else if (s.kind == StmtKind::kFor || s.kind == StmtKind::kLet)
+      loop->changed.insert(s.var.get());
     for (const Stmt& child : s.body) Bind(*child, loop);
   }
 
@@ -354,7 +353,8 @@ class WholeTileSplitter {
     for (const Expr& part : condition->args) ForEachConjunct(part, fn);
   }
 
-  // What must be below zero for the comparison to hold in every lane; null: it is no such comparison, or the loop changes it.
+  // What must be below zero for the comparison to hold in every lane; null: it is no such comparison, or the loop
+  // changes it.
   Expr ExcessOf(const Expr& conjunct, const Loop& loop) {
     if (conjunct->kind != ExprKind::kLt && conjunct->kind != ExprKind::kLe) return nullptr;
     if (IsFloat(conjunct->args[0]->dtype)) return nullptr;
@@ -369,7 +369,8 @@ class WholeTileSplitter {
       for (const auto& [term, unused] : affine.terms)
         if (term.get() != lane && UsesVar(term, lane)) return nullptr;
     }
-    const bool changes = std::any_of(loop.changed.begin(), loop.changed.end(), [&](const ExprNode* var) { return UsesVar(excess, var); });
+    const bool changes = std::any_of(loop.changed.begin(), loop.changed.end(),
+                                     [&](const ExprNode* var) { return UsesVar(excess, var); });
     return changes ? nullptr : analyzer_.Simplify(excess);
   }
 
@@ -380,7 +381,8 @@ class WholeTileSplitter {
         for (const ExprNode* var : outer.changed)
           if (UsesVar(excess, var)) return true;
     }
-    return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return HasOthers(child, outer); });
+    return std::any_of(stmt->body.begin(), stmt->body.end(),
+                       [&](const Stmt& child) { return HasOthers(child, outer); });
   }
 
   Stmt Twice(const Stmt& stmt, const Loop& loop) {
@@ -388,7 +390,8 @@ class WholeTileSplitter {
     for (const Expr& excess : loop.excess) whole.push_back(analyzer_.Simplify(Lt(excess, IntImm(0, excess->dtype))));
     const Expr condition = And(whole);
     const Stmt otherwise = loop.excess.size() == 1 ? WhereExceeded(stmt, loop) : stmt;
-    return MakeSeq({MakeIf(condition, Without(stmt, loop)), otherwise == nullptr ? nullptr : MakeIf(Not(condition), otherwise)});
+    return MakeSeq(
+        {MakeIf(condition, Without(stmt, loop)), otherwise == nullptr ? nullptr : MakeIf(Not(condition), otherwise)});
   }
 
   // The statement where the loop's one condition does not hold; null if nothing is left.
@@ -415,7 +418,8 @@ class WholeTileSplitter {
 
   // The statement where the loop's conditions hold.
   Stmt Without(const Stmt& stmt, const Loop& loop) {
-    const Stmt inner = MapChildren(*stmt, [&](const Stmt& child) { return Without(child, loop); }, Same);
+    const Stmt inner = MapChildren(
+        *stmt, [&](const Stmt& child) { return Without(child, loop); }, Same);
     if (!IsGuard(*inner)) return inner;
     std::vector<Expr> left;
     ForEachConjunct(inner->condition, [&](const Expr& conjunct) {

@@ -32,13 +32,14 @@ Stmt SplitVectorLoops(const Stmt& stmt, Analyzer& analyzer, const std::function<
 // multiples of the number of lanes: "8 * i + lane < 1000" is the same for each of 8 lanes.
 Stmt UnifyLaneConditions(const Stmt& stmt, Analyzer& analyzer);
 
-// Statements under the same condition, one behind the other, come under one: tiles that end beyond the tensor have a guard for each
-// of their vectors. A condition that no lane changes stands outside its vector loop.
+// Statements under the same condition, one behind the other, come under one: tiles that end beyond the tensor have a
+// guard for each of their vectors. A condition that no lane changes stands outside its vector loop.
 Stmt GatherGuards(const Stmt& stmt);
 
-// Loops that run statements under conditions which these loops do not change (rows of a tile that ends beyond the tensor) come twice: without
-// the conditions, for where all of them hold, and as they are. Inside loops, a condition for each row keeps compilers from holding sums in
-// registers and from scheduling across rows. Halide's loop partitioning is the same for intervals of a loop.
+// Loops that run statements under conditions which these loops do not change (rows of a tile that ends beyond the
+// tensor) come twice: without the conditions, for where all of them hold, and as they are. Inside loops, a condition
+// for each row keeps compilers from holding sums in registers and from scheduling across rows. Halide's loop
+// partitioning is the same for intervals of a loop.
 Stmt SplitWholeTiles(const Stmt& stmt, Analyzer& analyzer);
 
 // Statement with variables replaced; expressions are simplified. Lets keep their variables.

@@ -34,10 +34,8 @@ bool IsArithmetic(ExprKind kind) {
     case ExprKind::kMin:
     case ExprKind::kMax:
     case ExprKind::kCast:
-    case ExprKind::kCall:
-      return true;
-    default:
-      return false;
+    case ExprKind::kCall: return true;
+    default: return false;
   }
 }
 
@@ -91,7 +89,8 @@ bool SharedValues::Count(const Expr& e, int64_t lanes, Run& run) {
 SharedValues::Value* SharedValues::FindIn(Run& run, size_t hash, const Expr& e, int64_t lanes) {
   const auto [begin, end] = run.values.equal_range(hash);
   for (auto it = begin; it != end; ++it)
-    if (it->second.lanes == lanes && Equal(it->second.e, e) && it->second.written == WrittenBuffers(e)) return &it->second;
+    if (it->second.lanes == lanes && Equal(it->second.e, e) && it->second.written == WrittenBuffers(e))
+      return &it->second;
   return nullptr;
 }
 

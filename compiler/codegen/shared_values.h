@@ -25,8 +25,8 @@ class SharedValues {
   // Whether a load is no work: of a variable.
   using IsVariable = std::function<bool(const ExprNode& load)>;
 
-  // The statements of a sequence are about to be printed: notes what occurs in at least two of its vector loops over a single
-  // store whose value is computed in any case. Ends with Leave; may be nested.
+  // The statements of a sequence are about to be printed: notes what occurs in at least two of its vector loops over a
+  // single store whose value is computed in any case. Ends with Leave; may be nested.
   void Enter(const StmtNode& sequence, int depth, const IsVariable& is_variable);
   void Leave() { runs_.pop_back(); }
   // A statement was printed, or the body of a loop is about to be: what it stores to has other contents now.

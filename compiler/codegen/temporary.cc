@@ -19,7 +19,7 @@ absl::StatusOr<TemporaryDirectory> TemporaryDirectory::Create() {
   std::string path = base + "/diapason-XXXXXX";
   if (mkdtemp(path.data()) == nullptr)
     return absl::UnavailableError("cannot make a folder in " + base + ": " + std::strerror(errno) +
-                               "; set TMPDIR to a folder that can be written to");
+                                  "; set TMPDIR to a folder that can be written to");
   return TemporaryDirectory(std::move(path));
 }
 

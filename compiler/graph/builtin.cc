@@ -190,8 +190,8 @@ const std::vector<Builtin>& Table() {
 absl::Status UnknownName(const std::string& name) {
   std::vector<std::string> names;
   for (const Builtin& b : Table()) names.push_back(b.name);
-  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names), "give an .onnx file or one of ",
-                                          absl::StrJoin(names, ", ")));
+  return absl::NotFoundError(absl::StrCat("unknown network '", name, "': ", DidYouMean(name, names),
+                                          "give an .onnx file or one of ", absl::StrJoin(names, ", ")));
 }
 
 absl::StatusOr<BuiltinArgs> ArgsFor(const Builtin& builtin, const ModelOptions& options) {
@@ -213,8 +213,9 @@ absl::StatusOr<BuiltinArgs> ArgsFor(const Builtin& builtin, const ModelOptions& 
   }
   for (const auto& [name, value] : options.extra) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name, "': ", DidYouMean(name, names),
-                                                   "its options are ", absl::StrJoin(names, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("network '", builtin.name, "' has no option '", name,
+                                                   "': ", DidYouMean(name, names), "its options are ",
+                                                   absl::StrJoin(names, ", ")));
   }
   return args;
 }

@@ -141,7 +141,8 @@ int Attend(NetworkBuilder& b, const AttentionArgs& args, const std::string& name
     q = Reshape(b, q, {0, groups, heads / groups, queries, size}, name + ".grouped_queries");
     k = Reshape(b, k, {0, groups, 1, size, keys}, name + ".grouped_keys");
     v = Reshape(b, v, {0, groups, 1, keys, size}, name + ".grouped_values");
-    if (bias >= 0 && b.Extent(bias, -4) > 1) bias = Reshape(b, bias, {0, 1, 1, b.Extent(bias, -2), keys}, name + ".grouped_bias");
+    if (bias >= 0 && b.Extent(bias, -4) > 1)
+      bias = Reshape(b, bias, {0, 1, 1, b.Extent(bias, -2), keys}, name + ".grouped_bias");
   }
   int scores = b.Node("matmul", {q, k}, {}, name + ".scores");
   if (args.scale != 1) scores = b.Node("mul", {scores, Scalar(b, args.scale, name + ".scale")}, {}, name + ".scaled");

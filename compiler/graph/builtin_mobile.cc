@@ -14,16 +14,11 @@ enum class Activation : uint8_t { kNone, kRelu, kRelu6, kHardSwish, kSilu };
 
 int Activated(NetworkBuilder& b, int x, Activation activation, const std::string& name) {
   switch (activation) {
-    case Activation::kNone:
-      return x;
-    case Activation::kRelu:
-      return b.Relu(x, name);
-    case Activation::kRelu6:
-      return b.Node("clip", {x}, {{"min", 0.0}, {"max", 6.0}}, name);
-    case Activation::kHardSwish:
-      return b.Node("hard_swish", {x}, {}, name);
-    case Activation::kSilu:
-      return Silu(b, x, name);
+    case Activation::kNone: return x;
+    case Activation::kRelu: return b.Relu(x, name);
+    case Activation::kRelu6: return b.Node("clip", {x}, {{"min", 0.0}, {"max", 6.0}}, name);
+    case Activation::kHardSwish: return b.Node("hard_swish", {x}, {}, name);
+    case Activation::kSilu: return Silu(b, x, name);
   }
   return x;
 }

@@ -21,7 +21,8 @@ class Resnet {
   }
 
   int Body(int x) {
-    x = b_.Relu(ConvNorm(x, {.channels = Narrowed(64, args_), .kernel = 7, .stride = 2, .pad = 3}, "conv1", "bn1"), "relu1");
+    x = b_.Relu(ConvNorm(x, {.channels = Narrowed(64, args_), .kernel = 7, .stride = 2, .pad = 3}, "conv1", "bn1"),
+                "relu1");
     x = b_.MaxPool(x, 3, 2, 1, false, "maxpool");
     for (size_t stage = 0; stage < blocks_.size(); ++stage) {
       for (int block = 0; block < blocks_[stage]; ++block) {
@@ -70,7 +71,8 @@ absl::StatusOr<Network> SingleConv(NetworkBuilder& b, int x, const NetworkBuilde
                                    const BuiltinArgs& args) {
   int y = b.Conv2d(x, conv, "conv");
   if (args.at("scale")) {
-    const std::vector<int64_t> shape = b.nhwc() ? std::vector<int64_t>{conv.channels} : std::vector<int64_t>{conv.channels, 1, 1};
+    const std::vector<int64_t> shape =
+        b.nhwc() ? std::vector<int64_t>{conv.channels} : std::vector<int64_t>{conv.channels, 1, 1};
     y = b.Node("mul", {y, b.Constant("scale", shape, 0.8f, 1.2f)}, {}, "scaled");
     y = b.Node("add", {y, b.Constant("shift", shape, -0.1f, 0.1f)}, {}, "shifted");
   }

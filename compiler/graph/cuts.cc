@@ -16,7 +16,7 @@
 namespace diapason {
 namespace {
 
-constexpr size_t kMaxWays = 6;        // of a boundary; forks that would make more of them are left out
+constexpr size_t kMaxWays = 6;       // of a boundary; forks that would make more of them are left out
 constexpr size_t kForkBatches = 16;  // forks so far apart in order rarely meet
 
 // A set of forks taken together, and what it changes.
@@ -54,14 +54,17 @@ using GroupSet = std::set<Group, GroupLess>;
 
 std::vector<Group> Without(const std::vector<Group>& all, const GroupSet& less) {
   std::vector<Group> left;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(left), [&](const Group& group) { return less.count(group) == 0; });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(left),
+               [&](const Group& group) { return less.count(group) == 0; });
   return left;
 }
 
 GroupSet SetOf(const std::vector<Group>& groups) { return GroupSet(groups.begin(), groups.end()); }
 
 // The nodes that a group runs or stands for.
-std::vector<int> NodesOf(const Group& group) { return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes; }
+std::vector<int> NodesOf(const Group& group) {
+  return group.nodes.empty() ? std::vector<int>{group.order} : group.nodes;
+}
 
 // Groups of a change that have nodes in common, directly or through others.
 class Components {
@@ -121,8 +124,8 @@ class CutFinder {
 
   Change ChangeBy(const Fork& fork) const { return ChangeBy(NameOfWay(network_, fork), {{fork.node, fork.other}}); }
 
-  // What each of some forks changes alone, if that can be seen where all are taken at once: none meets what another one changes.
-  // Fails (nothing) if it cannot.
+  // What each of some forks changes alone, if that can be seen where all are taken at once: none meets what another one
+  // changes. Fails (nothing) if it cannot.
   std::optional<std::vector<Change>> ChangesAtOnce(const std::vector<Fork>& forks) const {
     Ways ways;
     for (const Fork& fork : forks)
@@ -136,7 +139,8 @@ class CutFinder {
     changes.reserve(forks.size());
     for (const Fork& fork : forks) {
       changes.push_back({NameOfWay(network_, fork), {{fork.node, fork.other}}, {}, {}});
-      if (components.Has(fork.node) && !owner.emplace(components.Find(fork.node), &changes.back()).second) return std::nullopt;
+      if (components.Has(fork.node) && !owner.emplace(components.Find(fork.node), &changes.back()).second)
+        return std::nullopt;
     }
     for (const auto& [from, to] : {std::pair(&all.removed, &Change::removed), std::pair(&all.added, &Change::added)}) {
       for (const Group& group : *from) {
@@ -148,8 +152,8 @@ class CutFinder {
     return changes;
   }
 
-  // What each fork changes. A fork changes what is near it, so forks that are apart are tried together: the effort for each would
-  // grow with the network.
+  // What each fork changes. A fork changes what is near it, so forks that are apart are tried together: the effort for
+  // each would grow with the network.
   std::vector<Change> ChangesOfForks() const {
     const std::vector<Fork>& forks = usual_.forks;
     std::vector<size_t> order(forks.size());

@@ -1,7 +1,7 @@
-// Ways to cut a network other than PartitionNetwork's, at boundaries where it may matter: a residual addition in the epilogue
-// of one branch, of the other, or by itself; element-wise operators computed wherever a convolution reads them, or once; a
-// concatenation in place or by a kernel. Their tasks are measured like any other, and a build takes at each boundary the way
-// whose tasks take least time together.
+// Ways to cut a network other than PartitionNetwork's, at boundaries where it may matter: a residual addition in the
+// epilogue of one branch, of the other, or by itself; element-wise operators computed wherever a convolution reads
+// them, or once; a concatenation in place or by a kernel. Their tasks are measured like any other, and a build takes at
+// each boundary the way whose tasks take least time together.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct CutWay {
   std::string name;                        // for people: "usual", "add apart"
   Ways ways;                               // what differs from the usual
   std::vector<std::pair<int, int>> tasks;  // tasks that the boundary's nodes then are, and how often, in order
-  bool writes_in_place = false;            // one of them writes a part of a larger tensor, which calls of libraries cannot
+  bool writes_in_place = false;  // one of them writes a part of a larger tensor, which calls of libraries cannot
 };
 
 // Boundaries are independent: they have no node in common.
@@ -30,7 +30,8 @@ struct Boundary {
 };
 
 struct Cuts {
-  // The usual one. Its tasks are followed by those that only other ways have, of weight 0: first those of ways that may win.
+  // The usual one. Its tasks are followed by those that only other ways have, of weight 0: first those of ways that may
+  // win.
   Partition partition;
   size_t usual_tasks = 0;       // tasks that it has itself
   size_t worthwhile_tasks = 0;  // with those of ways that may win (WaysThatMayWin)
@@ -43,8 +44,8 @@ struct Cuts {
 // REQUIRES: as PartitionNetwork.
 absl::StatusOr<Cuts> FindCuts(const Network& network);
 
-// Those of its ways that can be best whatever tasks take: a way that runs all that another one runs, and more, is left out.
-// Indices, in order; the usual one is always there.
+// Those of its ways that can be best whatever tasks take: a way that runs all that another one runs, and more, is left
+// out. Indices, in order; the usual one is always there.
 std::vector<int> WaysThatMayWin(const Boundary& boundary);
 
 // The network cut as `chosen` says: a way for each boundary.
@@ -53,9 +54,9 @@ absl::StatusOr<Partition> PartitionAs(const Network& network, const Cuts& cuts, 
 // For compiler/graph.
 absl::StatusOr<Partition> PartitionInWays(const Network& network, const Ways& ways);
 
-// The way of least time at each boundary. `seconds` has the time of each task, 0 where it is unknown: a way counts when all of its
-// tasks are known and `able(way)`; among equals, and where no way counts, the first one that is able is taken. Other ways must take
-// less than the usual one times `worth`.
+// The way of least time at each boundary. `seconds` has the time of each task, 0 where it is unknown: a way counts when
+// all of its tasks are known and `able(way)`; among equals, and where no way counts, the first one that is able is
+// taken. Other ways must take less than the usual one times `worth`.
 template <typename Able>
 std::vector<int> BestWays(const Cuts& cuts, const std::vector<double>& seconds, double worth, Able able) {
   std::vector<int> chosen;

@@ -16,7 +16,8 @@ namespace diapason {
 namespace {
 
 DescribedPort FixedPort(const Tensor& tensor) {
-  return {tensor.name, NameOf(tensor.type.dtype), true, tensor.type.shape, std::vector<std::string>(tensor.type.shape.size())};
+  return {tensor.name, NameOf(tensor.type.dtype), true, tensor.type.shape,
+          std::vector<std::string>(tensor.type.shape.size())};
 }
 
 void DescribeNetwork(const Network& network, ModelDescription& described) {
@@ -50,7 +51,11 @@ absl::StatusOr<ModelDescription> DescribeBuiltin(const std::string& name, const 
 }
 
 DescribedPort DeclaredPort(const OnnxInput& declared, std::vector<std::string> symbols) {
-  DescribedPort port{declared.name, declared.narrow.empty() ? NameOf(declared.dtype) : declared.narrow, declared.has_shape, {}, std::move(symbols)};
+  DescribedPort port{declared.name,
+                     declared.narrow.empty() ? NameOf(declared.dtype) : declared.narrow,
+                     declared.has_shape,
+                     {},
+                     std::move(symbols)};
   for (const OnnxDimension& d : declared.shape) port.shape.push_back(d.open() ? 0 : d.extent);
   port.symbols.resize(port.shape.size());
   return port;
@@ -73,7 +78,8 @@ absl::StatusOr<ModelDescription> DescribeFile(const std::string& path, const Mod
   RETURN_IF_ERROR(network.status());
   const absl::StatusOr<OnnxSignature> signature = ReadOnnxSignature(file);
   if (!signature.ok())
-    return absl::Status(signature.status().code(), absl::StrCat("cannot read '", path, "': ", WithoutControls(signature.status().message())));
+    return absl::Status(signature.status().code(),
+                        absl::StrCat("cannot read '", path, "': ", WithoutControls(signature.status().message())));
   ModelDescription described;
   if (GivesSizes(options)) DescribeNetwork(*network, described);
   described.name = signature->name;
@@ -85,7 +91,8 @@ absl::StatusOr<ModelDescription> DescribeFile(const std::string& path, const Mod
   OnnxModel inputs;
   inputs.inputs = signature->inputs;
   const std::vector<ModelInput> symbols = InputsWithSymbols(inputs, {});
-  for (size_t i = 0; i < symbols.size(); ++i) described.inputs.push_back(DeclaredPort(signature->inputs[i], symbols[i].symbols));
+  for (size_t i = 0; i < symbols.size(); ++i)
+    described.inputs.push_back(DeclaredPort(signature->inputs[i], symbols[i].symbols));
   for (const OnnxSignature::Output& output : signature->outputs) described.outputs.push_back(OutputPort(output));
   return described;
 }

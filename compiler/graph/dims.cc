@@ -21,8 +21,8 @@ absl::Status CheckDimSize(int64_t size, const std::string& symbol) {
 
 absl::Status CheckDimWeight(double weight, const std::string& symbol, int64_t size) {
   if (std::isfinite(weight) && weight >= 1e-6 && weight <= 1e6) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the size ", size, " of '", symbol, "' cannot have the weight ", weight, ": give a number from 1e-06 to 1e+06"));
+  return absl::InvalidArgumentError(absl::StrCat("the size ", size, " of '", symbol, "' cannot have the weight ",
+                                                 weight, ": give a number from 1e-06 to 1e+06"));
 }
 
 // 1, 2, 3, 4, 6, 8, 12, ... within the range, and its end.
@@ -50,8 +50,8 @@ absl::Status AddDim(const std::string& text, DimChoices& choices) {
   ASSIGN_OR_RETURN(const auto parts, SplitDim("--dim", text, kExample));
   const auto& [symbol, list] = parts;
   if (choices.sizes.contains(symbol)) {
-    return absl::InvalidArgumentError(absl::StrCat("--dim gives sizes of '", symbol, "' twice: give all of them at once, as in --dim ", symbol,
-                                                   "=16,64,128"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dim gives sizes of '", symbol, "' twice: give all of them at once, as in --dim ", symbol, "=16,64,128"));
   }
   std::vector<int64_t> sizes;
   for (const std::string& part : static_cast<std::vector<std::string>>(absl::StrSplit(list, ','))) {
@@ -63,7 +63,8 @@ absl::Status AddDim(const std::string& text, DimChoices& choices) {
       RETURN_IF_ERROR(CheckDimSize(numbers[i], symbol));
     }
     if (numbers.front() > numbers.back())
-      return absl::InvalidArgumentError(absl::StrCat("--dim ", text, " has the range ", part, ", which ends before it begins"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--dim ", text, " has the range ", part, ", which ends before it begins"));
     numbers.size() == 1 ? sizes.push_back(numbers[0]) : AddRange(numbers[0], numbers[1], sizes);
   }
   std::sort(sizes.begin(), sizes.end());
@@ -96,17 +97,20 @@ absl::Status CheckDimChoices(const DimChoices& choices) {
         return absl::InvalidArgumentError(absl::StrCat("the sizes of '", symbol, "' are not in ascending order"));
     }
     if (sizes.size() > kMaxCombinations / combinations)
-      return absl::InvalidArgumentError(absl::StrCat("--dim asks for more than ", kMaxCombinations, " combinations of sizes (",
-                                                     SizesText(choices.sizes), "), which is the limit: give fewer sizes"));
+      return absl::InvalidArgumentError(absl::StrCat("--dim asks for more than ", kMaxCombinations,
+                                                     " combinations of sizes (", SizesText(choices.sizes),
+                                                     "), which is the limit: give fewer sizes"));
     combinations *= sizes.size();
   }
   for (const auto& [symbol, weights] : choices.weights) {
     const auto sizes = choices.sizes.find(symbol);
     for (const auto& [size, weight] : weights) {
       RETURN_IF_ERROR(CheckDimWeight(weight, symbol, size));
-      if (sizes != choices.sizes.end() && std::binary_search(sizes->second.begin(), sizes->second.end(), size)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("--weight names ", symbol, "=", size, ", which --dim does not ask for",
-                                                     choices.empty() ? std::string() : absl::StrCat(": its sizes are ", SizesText(choices.sizes))));
+      if (sizes != choices.sizes.end() && std::binary_search(sizes->second.begin(), sizes->second.end(), size))
+        continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--weight names ", symbol, "=", size, ", which --dim does not ask for",
+                       choices.empty() ? std::string() : absl::StrCat(": its sizes are ", SizesText(choices.sizes))));
     }
   }
   return absl::OkStatus();
@@ -134,7 +138,8 @@ std::vector<DimCombination> CombinationsOf(const DimChoices& choices) {
 }
 
 std::string SizesText(const SymbolSizes& sizes) {
-  return absl::StrJoin(sizes, " ", [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, "=", one.second); });
+  return absl::StrJoin(sizes, " ",
+                       [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, "=", one.second); });
 }
 
 std::string SizesText(const std::map<std::string, std::vector<int64_t>>& sizes) {
@@ -145,9 +150,11 @@ std::string SizesText(const std::map<std::string, std::vector<int64_t>>& sizes) 
 
 std::string NameWithSizes(const std::string& network, const SymbolSizes& sizes) {
   if (sizes.empty()) return network;
-  return absl::StrCat(network, "[", absl::StrJoin(sizes, ";", [](std::string* out, const auto& one) {
-                        absl::StrAppend(out, one.first, ":", one.second);
-                      }), "]");
+  return absl::StrCat(
+      network, "[",
+      absl::StrJoin(sizes, ";",
+                    [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, ":", one.second); }),
+      "]");
 }
 
 }  // namespace diapason

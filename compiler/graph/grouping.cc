@@ -13,8 +13,8 @@
 namespace diapason {
 namespace {
 
-// What becomes one kernel is walked by recursion, and where its stages are inlined into each other, one that is read twice is
-// there twice: x*x sixty times would be 2^60 products. Groups of real networks have some dozen nodes.
+// What becomes one kernel is walked by recursion, and where its stages are inlined into each other, one that is read
+// twice is there twice: x*x sixty times would be 2^60 products. Groups of real networks have some dozen nodes.
 constexpr size_t kMaxGroupNodes = 128;
 constexpr int64_t kMaxGroupTree = 1024;
 
@@ -71,7 +71,8 @@ class Grouper {
         group = static_cast<int>(groups_.size());
         groups_.push_back({});
         if (op.kind == OperatorKind::kAnchor) groups_[group].anchor = n;
-        if (const std::optional<Rows> rows = RowsReducedBy(network_, node); rows && groups_[group].anchor >= 0) rows_[group] = *rows;
+        if (const std::optional<Rows> rows = RowsReducedBy(network_, node); rows && groups_[group].anchor >= 0)
+          rows_[group] = *rows;
       }
       groups_[group].nodes.push_back(n);
       group_of_[n] = group;
@@ -120,8 +121,8 @@ class Grouper {
     return std::make_tuple(anchor >= 0 ? depth_[anchor] : -1, weights, group.nodes.back());
   }
 
-  // Whether one group may have all these nodes: not too many, and none that is too large a tree of others when these are
-  // inlined. The result of an anchor is not.
+  // Whether one group may have all these nodes: not too many, and none that is too large a tree of others when these
+  // are inlined. The result of an anchor is not.
   bool MayHold(std::vector<int> nodes, const std::vector<int>& more) const {
     nodes.insert(nodes.end(), more.begin(), more.end());
     if (nodes.size() > kMaxGroupNodes) return false;
@@ -197,12 +198,14 @@ class Grouper {
       const bool own = IsReadOnlyBy(input, n);
       const auto nested = from < 0 ? in_place_.end() : in_place_.find(from);
       if (own && nested != in_place_.end() && AddNested(nested->second, place, type.elements(), &parts)) continue;
-      parts.push_back({own && from >= 0 && group_of_[from] >= 0 ? owner : input, !(own && from >= 0 && group_of_[from] >= 0), place});
+      parts.push_back({own && from >= 0 && group_of_[from] >= 0 ? owner : input,
+                       !(own && from >= 0 && group_of_[from] >= 0), place});
     }
     return parts;
   }
 
-  bool AddNested(const std::vector<Part>& nested, const OutputPlace& outer, int64_t elements, std::vector<Part>* parts) const {
+  bool AddNested(const std::vector<Part>& nested, const OutputPlace& outer, int64_t elements,
+                 std::vector<Part>* parts) const {
     std::vector<Part> moved;
     for (const Part& part : nested) {
       const std::optional<OutputPlace> place =
@@ -214,8 +217,8 @@ class Grouper {
     return elements > 0;
   }
 
-  // Has those that make the parts of a concatenation write them there, if it is to be so and can be: no more than one part
-  // may need a kernel that copies it.
+  // Has those that make the parts of a concatenation write them there, if it is to be so and can be: no more than one
+  // part may need a kernel that copies it.
   bool PutInPlace(int n) {
     const Node& node = network_.nodes[n];
     std::vector<Part> parts = PartsOf(n);
@@ -235,7 +238,8 @@ class Grouper {
   // A concatenation whose parts went into another one.
   void EraseNested(int from, const std::vector<Part>& parts) {
     const int tensor = network_.nodes[from].output;
-    const bool stays = std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return OwnerOf(part.tensor) == tensor; });
+    const bool stays =
+        std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return OwnerOf(part.tensor) == tensor; });
     if (!stays) in_place_.erase(from);
   }
 
@@ -245,7 +249,8 @@ class Grouper {
   bool JoinDiamond(const Node& node) {
     for (int input : node.inputs) {
       int from = producer_[input];
-      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || consumers_[input].size() < 2)
+      if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from ||
+          consumers_[input].size() < 2)
         continue;
       if (JoinAll(group_of_[from], DiamondBehind(input))) return true;
     }
@@ -260,8 +265,9 @@ class Grouper {
     return true;
   }
 
-  // x - mean(x) and its like: what goes on with a group that reduces rows row by row, up to the node in which all ways meet again. What
-  // only follows such a group element by element is left to others. True if the given node, the first of them, joined.
+  // x - mean(x) and its like: what goes on with a group that reduces rows row by row, up to the node in which all ways
+  // meet again. What only follows such a group element by element is left to others. True if the given node, the first
+  // of them, joined.
   bool JoinRows(const Node& node) {
     for (int input : node.inputs) {
       const int from = producer_[input];
@@ -284,11 +290,13 @@ class Grouper {
   // The group that ends with the node that makes a tensor, if all that reads it fulfils `reads`; else -1.
   int GroupReadOnlyBy(int tensor, const std::function<bool(int)>& reads) const {
     const int from = producer_[tensor];
-    if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || network_.is_output(tensor)) return -1;
+    if (from < 0 || group_of_[from] < 0 || groups_[group_of_[from]].nodes.back() != from || network_.is_output(tensor))
+      return -1;
     return std::all_of(consumers_[tensor].begin(), consumers_[tensor].end(), reads) ? group_of_[from] : -1;
   }
 
-  // A product by what a softmax along rows makes of another product becomes one kernel with both. True if the given node is one and did.
+  // A product by what a softmax along rows makes of another product becomes one kernel with both. True if the given
+  // node is one and did.
   bool JoinAttention(int n) {
     const Node& node = network_.nodes[n];
     if (node.op != "matmul") return false;
@@ -296,7 +304,9 @@ class Grouper {
     const auto rows = rows_.find(softmax);
     if (softmax < 0 || rows == rows_.end() || node.inputs[0] == node.inputs[1]) return false;
     const std::vector<int64_t>& shape = network_.tensors[node.inputs[0]].type.shape;
-    if (rows->second.shape != shape || rows->second.axes != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1}) return false;
+    if (rows->second.shape != shape ||
+        rows->second.axes != std::vector<int64_t>{static_cast<int64_t>(shape.size()) - 1})
+      return false;
     if (chains_.count(softmax) == 0 && network_.nodes[groups_[softmax].anchor].op != "softmax") return false;
     const int scored = network_.nodes[groups_[softmax].anchor].inputs[0];
     const int scores = GroupReadOnlyBy(scored, [&](int reader) { return group_of_[reader] == softmax; });
@@ -361,7 +371,8 @@ class Grouper {
   bool MayAbsorb(const Group& producer, int reader) const {
     const Node& node = network_.nodes[reader];
     const auto suits = [this](int n) { return Moves(network_.nodes[n].op) || IsCheap(network_.nodes[n].op); };
-    if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), suits)) return true;
+    if (attentions_.count(group_of_[reader]) > 0 && std::all_of(producer.nodes.begin(), producer.nodes.end(), suits))
+      return true;
     bool elementwise = FindOperator(node.op)->kind == OperatorKind::kElementwise;
     bool same_shape = ResultOf(producer.nodes.back()).type.shape == ResultOf(reader).type.shape;
     for (int n : producer.nodes) {
@@ -392,9 +403,11 @@ class Grouper {
     return node.attributes.Int("group", 1) == 1 && weight[nhwc ? 2 : 1] <= 4;
   }
 
-  // Whether the anchor of a group reads each element of its input several times, and so computes again what stands in front.
+  // Whether the anchor of a group reads each element of its input several times, and so computes again what stands in
+  // front.
   bool IsReadAgain(const Group& group) const {
-    static const std::set<std::string>& again = *new std::set<std::string>{"conv2d", "gemm", "matmul", "max_pool", "avg_pool"};
+    static const std::set<std::string>& again =
+        *new std::set<std::string>{"conv2d", "gemm", "matmul", "max_pool", "avg_pool"};
     return group.anchor >= 0 && again.count(network_.nodes[group.anchor].op) != 0;
   }
 
@@ -406,8 +419,8 @@ class Grouper {
     });
   }
 
-  // The one node that reads what a group computes. Where all readers are in one chain of row reductions and the group is cheap to
-  // compute again, the first of them. -1: there is none.
+  // The one node that reads what a group computes. Where all readers are in one chain of row reductions and the group
+  // is cheap to compute again, the first of them. -1: there is none.
   int ReaderOf(const Group& producer) const {
     const int last = producer.nodes.back();
     if (const int only = OnlyReader(last); only >= 0) return only;
@@ -421,8 +434,8 @@ class Grouper {
     return readers[0];
   }
 
-  // Where the reader of a group is a view, and it is read through views alone by one node of an attention (heads that are repeated): that
-  // node takes the reader's place.
+  // Where the reader of a group is a view, and it is read through views alone by one node of an attention (heads that
+  // are repeated): that node takes the reader's place.
   std::vector<int> ViewsInFrontOfAttention(int* reader) const {
     std::vector<int> views;
     int n = *reader;
@@ -481,9 +494,9 @@ class Grouper {
   std::vector<int> depth_;  // of a node: anchors on the longest way to it
   std::vector<int> group_of_;
   std::vector<Group> groups_;
-  std::map<int, Rows> rows_;  // by group: that its anchor reduces
-  std::set<int> chains_;      // of these groups, those that go on row by row
-  std::set<int> attentions_;  // groups
+  std::map<int, Rows> rows_;                   // by group: that its anchor reduces
+  std::set<int> chains_;                       // of these groups, those that go on row by row
+  std::set<int> attentions_;                   // groups
   std::map<int, std::vector<Part>> in_place_;  // by concatenation
   Grouping result_;
 };

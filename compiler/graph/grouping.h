@@ -16,19 +16,19 @@ struct Group {
   std::vector<int> nodes;  // ascending; none: a copy of the tensor `copied`
   int anchor = -1;         // node, or -1
   int copied = -1;
-  int order = 0;           // groups in this order are in an order of execution
-  int output = -1;         // tensor that it writes: that of the last node, or one that this is a part of
-  OutputPlace place;       // in which case: where
+  int order = 0;      // groups in this order are in an order of execution
+  int output = -1;    // tensor that it writes: that of the last node, or one that this is a part of
+  OutputPlace place;  // in which case: where
   bool operator==(const Group&) const = default;
 };
 
 // How a node is dealt with where there is a choice.
 enum class Way : uint8_t {
-  kUsual,          // what Groups() prefers
-  kKernel,         // a concatenation: a kernel of its own
-  kInPlace,        // a concatenation: those that make its parts write them there; a kernel where that cannot be
-  kApart,          // an element-wise node joins no group in front of it; a group that ends with it is not computed in its reader; a product is
-                   // no attention with the softmax and the product in front of it
+  kUsual,    // what Groups() prefers
+  kKernel,   // a concatenation: a kernel of its own
+  kInPlace,  // a concatenation: those that make its parts write them there; a kernel where that cannot be
+  kApart,    // an element-wise node joins no group in front of it; a group that ends with it is not computed in its
+             // reader; a product is no attention with the softmax and the product in front of it
   kShorterBranch,  // an element-wise node joins the anchor that ranks second (GroupToJoin)
 };
 using Ways = std::map<int, Way>;  // by node

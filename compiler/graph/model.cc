@@ -34,7 +34,8 @@ absl::StatusOr<ModelOptions> WithBatch(const std::string& name, ModelOptions opt
   return options;
 }
 
-absl::StatusOr<Network> LoadBuiltin(const std::string& name, const ModelOptions& given, std::vector<ModelInput>* inputs) {
+absl::StatusOr<Network> LoadBuiltin(const std::string& name, const ModelOptions& given,
+                                    std::vector<ModelInput>* inputs) {
   ASSIGN_OR_RETURN(const ModelOptions options, WithBatch(name, given));
   ASSIGN_OR_RETURN(Network network, BuiltinNetwork(name, options));
   if (inputs == nullptr) return network;
@@ -53,8 +54,10 @@ bool IsModelFile(const std::string& name_or_path) {
   return absl::EndsWith(name_or_path, ".onnx") || name_or_path.find('/') != std::string::npos;
 }
 
-absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options, std::vector<ModelInput>* inputs) {
-  return IsModelFile(name_or_path) ? ImportOnnx(name_or_path, options, inputs) : LoadBuiltin(name_or_path, options, inputs);
+absl::StatusOr<Network> LoadModel(const std::string& name_or_path, const ModelOptions& options,
+                                  std::vector<ModelInput>* inputs) {
+  return IsModelFile(name_or_path) ? ImportOnnx(name_or_path, options, inputs)
+                                   : LoadBuiltin(name_or_path, options, inputs);
 }
 
 absl::StatusOr<Network> LoadOptimized(const std::string& name_or_path, const ModelOptions& options) {

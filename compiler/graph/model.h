@@ -23,11 +23,11 @@ struct ModelOptions {
   // float16: Optimize converts a float32 network (weights and activations; inputs and outputs too), after it has folded
   // what it can. float32 leaves the model in its own types.
   DType dtype = DType::kFloat32;
-  // Sizes of the model's symbolic dimensions, by their names. A dimension that is open and has no name is called after its input and
-  // its axis: "x.1". Built-in networks for images have the symbol "batch".
+  // Sizes of the model's symbolic dimensions, by their names. A dimension that is open and has no name is called after
+  // its input and its axis: "x.1". Built-in networks for images have the symbol "batch".
   SymbolSizes dims;
-  // --input-shape NAME=1x3x224x224: the same as sizes for the symbols of that input, and other extents where the model's are fixed.
-  // InvalidArgument if a name is no input of the model.
+  // --input-shape NAME=1x3x224x224: the same as sizes for the symbols of that input, and other extents where the
+  // model's are fixed. InvalidArgument if a name is no input of the model.
   std::map<std::string, std::vector<int64_t>> input_shapes;
   // Options of single-operator networks ("m", "kernel", ...: builtin.h); seed of random weights is "seed".
   std::map<std::string, std::string> extra;

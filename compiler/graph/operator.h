@@ -16,8 +16,8 @@
 //   max_pool3d(x), avg_pool3d(x)  as max_pool and avg_pool, NCDHW
 //   sum_pool(x), sum_pool3d(x)    the sums of avg_pool's windows
 //   max_pool_indices(x), max_pool3d_indices(x)  where in x the maxima are, counted by rows: column_major=0
-//   grid_sample(x, grid)  NCHW or NCDHW: mode="linear"|"nearest"|"cubic" padding="zeros"|"border"|"reflection" align_corners=0
-//   deform_conv(x, w, offset[, mask[, bias]])  NCHW: strides pads dilations group=1 offset_group=1
+//   grid_sample(x, grid)  NCHW or NCDHW: mode="linear"|"nearest"|"cubic" padding="zeros"|"border"|"reflection"
+//   align_corners=0 deform_conv(x, w, offset[, mask[, bias]])  NCHW: strides pads dilations group=1 offset_group=1
 //   roi_align(x, rois, batch_indices)  size (required) samples (required) scale=1 mode="avg"|"max" half_pixel=1
 //   fold(x)               the reverse of im2col: image kernel (required) strides pads dilations
 //   layer_norm(x), rms_norm(x)  over the axes from axis=-1 on: epsilon=1e-5; scale and bias are nodes of their own
@@ -33,18 +33,15 @@
 //   narrow(x)    to (required: "bfloat16", "int16", ...) saturate=1: rounds or wraps to the values of a narrower type
 //   cast(x)      to="float32"             identity(x)   (dropout at inference is identity)
 //   concat(x...) axis=0                   transpose(x)  perm=reversed
-//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap" value=0
-//   reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1
-//   squeeze(x)   axes=all of extent 1     unsqueeze(x)  axes (required, of the result)
-//   gather(x, indices) axis=0  (indices are integers, negative ones count from the end)
-//   gather_elements(x, indices) axis=0    gather_nd(x, indices) batch_dims=0
-//   scatter_elements(x, indices, updates) axis=0, scatter_nd(x, indices, updates)  reduction="none"|"add"|"mul"|"max"|"min"
-//   cumulative_sum(x), cumulative_product(x)  axis=0 exclusive=0 reverse=0
-//   arg_max(x), arg_min(x)  axis=0 select_last_index=0 (the axis stays, with extent 1)
-//   top_k_indices(x) k=1 axis=0 largest=1
-//   slice(x)     starts ends (required) axes=0,1,... steps=1,...
-//   expand(x)    shape (numpy broadcasting of both ways, as in ONNX)
-//   where(condition, a, b)   numpy broadcasting
+//   pad(x)       pads (2 x rank: all begins, then all ends; negative crops) mode="constant"|"reflect"|"edge"|"wrap"
+//   value=0 reshape(x)   shape (0 copies, -1 is inferred)       flatten(x) axis=1 squeeze(x)   axes=all of extent 1
+//   unsqueeze(x)  axes (required, of the result) gather(x, indices) axis=0  (indices are integers, negative ones count
+//   from the end) gather_elements(x, indices) axis=0    gather_nd(x, indices) batch_dims=0 scatter_elements(x, indices,
+//   updates) axis=0, scatter_nd(x, indices, updates)  reduction="none"|"add"|"mul"|"max"|"min" cumulative_sum(x),
+//   cumulative_product(x)  axis=0 exclusive=0 reverse=0 arg_max(x), arg_min(x)  axis=0 select_last_index=0 (the axis
+//   stays, with extent 1) top_k_indices(x) k=1 axis=0 largest=1 slice(x)     starts ends (required) axes=0,1,...
+//   steps=1,... expand(x)    shape (numpy broadcasting of both ways, as in ONNX) where(condition, a, b)   numpy
+//   broadcasting
 #pragma once
 
 #include <string>
@@ -59,7 +56,8 @@ namespace diapason {
 
 // How the partition treats an operator.
 enum class OperatorKind {
-  kAnchor,       // has a reduction or is the centre of its task: at most one a subgraph, but for reductions of the same rows and attention
+  kAnchor,  // has a reduction or is the centre of its task: at most one a subgraph, but for reductions of the same rows
+            // and attention
   kElementwise,  // one point of the result reads the same point (broadcast) of each input: an epilogue or a prologue
   kInjective,    // moves data (pad, transpose, concat, slice): one point reads one point of an input
 };

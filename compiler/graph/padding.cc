@@ -34,7 +34,7 @@ struct Fact {
   Blocks blocks;
   std::vector<PaddedValue> padded;  // by axis; of those that grow
   ValueRange range;
-  std::optional<double> uniform;    // of a constant
+  std::optional<double> uniform;  // of a constant
 };
 
 class Prover {
@@ -48,7 +48,8 @@ class Prover {
     }
     facts_.resize(a_.tensors.size());
     twin_.assign(a_.tensors.size(), -1);
-    if (a_.inputs.size() != b_.inputs.size() || a_.nodes.size() != b_.nodes.size() || a_.outputs.size() != b_.outputs.size())
+    if (a_.inputs.size() != b_.inputs.size() || a_.nodes.size() != b_.nodes.size() ||
+        a_.outputs.size() != b_.outputs.size())
       return Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size));
     for (size_t i = 0; i < a_.inputs.size(); ++i) RETURN_IF_ERROR(TakeInput(a_.inputs[i], b_.inputs[i]));
     for (size_t n = 0; n < a_.nodes.size(); ++n) RETURN_IF_ERROR(Follow(a_.nodes[n], b_.nodes[n]));
@@ -65,7 +66,8 @@ class Prover {
   static absl::Status Refuse(const std::string& why) { return absl::FailedPreconditionError(why); }
   static std::string Name(const Node& node) { return absl::StrCat("node '", node.name, "' (", node.op, ")"); }
   absl::Status Combines(const Node& node) const {
-    return Refuse(absl::StrCat(Name(node), " combines values along '", question_.symbol, "', those of padding included"));
+    return Refuse(
+        absl::StrCat(Name(node), " combines values along '", question_.symbol, "', those of padding included"));
   }
 
   const Fact& FactOf(int tensor) const { return facts_[tensor]; }
@@ -89,8 +91,9 @@ class Prover {
       if (x[d] == y[d]) continue;
       blocks[d] = x[d] / question_.size;
       if (blocks[d] < 1 || x[d] != blocks[d] * question_.size || y[d] != blocks[d] * question_.other_size) {
-        return Refuse(absl::StrCat("an extent of tensor '", first.name, "' is ", x[d], " with ", question_.symbol, "=", question_.size, " and ",
-                                   y[d], " with ", question_.symbol, "=", question_.other_size));
+        return Refuse(absl::StrCat("an extent of tensor '", first.name, "' is ", x[d], " with ", question_.symbol, "=",
+                                   question_.size, " and ", y[d], " with ", question_.symbol, "=",
+                                   question_.other_size));
       }
     }
     return blocks;
@@ -99,8 +102,9 @@ class Prover {
   // Makes b the twin of a, with what follows from the shapes, and for constants from the values.
   absl::Status Match(int a, int b) {
     if (twin_[a] >= 0) {
-      return twin_[a] == b ? absl::OkStatus()
-                           : Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size));
+      return twin_[a] == b
+                 ? absl::OkStatus()
+                 : Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size));
     }
     twin_[a] = b;
     Fact& fact = facts_[a];
@@ -134,8 +138,9 @@ class Prover {
         for (size_t d = index.size(); d-- > 0 && ++index[d] == smaller.shape[d];) index[d] = 0;
       }
     }
-    return same ? absl::OkStatus() : Refuse(absl::StrCat("the constant '", tensor.name, "' has other values with ", question_.symbol, "=",
-                                                         question_.other_size));
+    return same ? absl::OkStatus()
+                : Refuse(absl::StrCat("the constant '", tensor.name, "' has other values with ", question_.symbol, "=",
+                                      question_.other_size));
   }
 
   absl::Status TakeInput(int a, int b) {
@@ -149,7 +154,8 @@ class Prover {
   // Attributes that say shapes and ends may differ: results have the shapes that they have.
   absl::Status CompareNodes(const Node& a, const Node& b) const {
     if (a.op != b.op || a.inputs.size() != b.inputs.size())
-      return Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size, ", from ", Name(a), " on"));
+      return Refuse(absl::StrCat("the graph is another one with ", question_.symbol, "=", question_.other_size,
+                                 ", from ", Name(a), " on"));
     static const std::set<std::string> kOfShapes = {"shape", "starts", "ends"};
     for (const auto& [name, value] : a.attributes.values()) {
       const auto other = b.attributes.values().find(name);
@@ -182,18 +188,37 @@ class Prover {
 
   absl::Status FollowGrowing(const Node& node, const Node& other) {
     using Rule = absl::Status (Prover::*)(const Node&);
-    static const std::map<std::string, Rule> kRules = {
-        {"batch_norm", &Prover::BatchNorm},   {"concat", &Prover::Concat},       {"gather", &Prover::Gather},
-        {"gather_nd", &Prover::GatherNd},     {"gemm", &Prover::Gemm},           {"layer_norm", &Prover::NormAxes},
-        {"log_softmax", &Prover::Softmax},    {"matmul", &Prover::Matmul},       {"pad", &Prover::Pad},
-        {"reduce_max", &Prover::Reduce},      {"reduce_mean", &Prover::Reduce},  {"reduce_min", &Prover::Reduce},
-        {"reduce_prod", &Prover::Reduce},     {"reduce_sum", &Prover::Reduce},   {"rms_norm", &Prover::NormAxes},
-        {"softmax", &Prover::Softmax},        {"transpose", &Prover::Transpose}, {"expand", &Prover::Elementwise},
-        {"where", &Prover::Elementwise},      {"conv2d", &Prover::Rows},         {"conv3d", &Prover::Rows},
-        {"conv_transpose", &Prover::Rows},    {"max_pool", &Prover::Rows},       {"avg_pool", &Prover::Rows},
-        {"max_pool3d", &Prover::Rows},        {"avg_pool3d", &Prover::Rows},     {"arg_max", &Prover::AlongAxis},
-        {"arg_min", &Prover::AlongAxis},      {"top_k_indices", &Prover::AlongAxis}, {"cumulative_sum", &Prover::AlongAxis},
-        {"gather_elements", &Prover::GatherElements}};
+    static const std::map<std::string, Rule> kRules = {{"batch_norm", &Prover::BatchNorm},
+                                                       {"concat", &Prover::Concat},
+                                                       {"gather", &Prover::Gather},
+                                                       {"gather_nd", &Prover::GatherNd},
+                                                       {"gemm", &Prover::Gemm},
+                                                       {"layer_norm", &Prover::NormAxes},
+                                                       {"log_softmax", &Prover::Softmax},
+                                                       {"matmul", &Prover::Matmul},
+                                                       {"pad", &Prover::Pad},
+                                                       {"reduce_max", &Prover::Reduce},
+                                                       {"reduce_mean", &Prover::Reduce},
+                                                       {"reduce_min", &Prover::Reduce},
+                                                       {"reduce_prod", &Prover::Reduce},
+                                                       {"reduce_sum", &Prover::Reduce},
+                                                       {"rms_norm", &Prover::NormAxes},
+                                                       {"softmax", &Prover::Softmax},
+                                                       {"transpose", &Prover::Transpose},
+                                                       {"expand", &Prover::Elementwise},
+                                                       {"where", &Prover::Elementwise},
+                                                       {"conv2d", &Prover::Rows},
+                                                       {"conv3d", &Prover::Rows},
+                                                       {"conv_transpose", &Prover::Rows},
+                                                       {"max_pool", &Prover::Rows},
+                                                       {"avg_pool", &Prover::Rows},
+                                                       {"max_pool3d", &Prover::Rows},
+                                                       {"avg_pool3d", &Prover::Rows},
+                                                       {"arg_max", &Prover::AlongAxis},
+                                                       {"arg_min", &Prover::AlongAxis},
+                                                       {"top_k_indices", &Prover::AlongAxis},
+                                                       {"cumulative_sum", &Prover::AlongAxis},
+                                                       {"gather_elements", &Prover::GatherElements}};
     if (node.op == "slice") return Slice(node, other);
     if (const auto rule = kRules.find(node.op); rule != kRules.end()) return (this->*rule->second)(node);
     const Operator& op = *FindOperator(node.op);
@@ -202,7 +227,8 @@ class Prover {
     return Refuse(absl::StrCat(Name(node), " is not known to keep what lies along '", question_.symbol, "' apart"));
   }
 
-  // Result axis by input axis, -1 where the input's axis has no counterpart; the axes must grow alike, and padded values stay.
+  // Result axis by input axis, -1 where the input's axis has no counterpart; the axes must grow alike, and padded
+  // values stay.
   absl::Status Carry(const Node& node, int input, const std::vector<int>& result_axis) {
     const Fact& from = FactOf(input);
     Fact& to = facts_[node.output];
@@ -215,7 +241,8 @@ class Prover {
   }
 
   // An axis of the result may not grow by itself.
-  absl::Status EveryAxisHasASource(const Node& node, const std::vector<std::pair<int, std::vector<int>>>& sources) const {
+  absl::Status EveryAxisHasASource(const Node& node,
+                                   const std::vector<std::pair<int, std::vector<int>>>& sources) const {
     const Blocks& blocks = FactOf(node.output).blocks;
     for (size_t r = 0; r < blocks.size(); ++r) {
       bool found = blocks[r] == 0;
@@ -263,7 +290,8 @@ class Prover {
     const Fact& from = FactOf(node.inputs[0]);
     std::vector<int> result_axis(from.blocks.size(), -1);
     const auto outer = [](const Shape& shape, size_t axis) {
-      return std::accumulate(shape.begin(), shape.begin() + static_cast<int64_t>(axis), int64_t{1}, std::multiplies<>());
+      return std::accumulate(shape.begin(), shape.begin() + static_cast<int64_t>(axis), int64_t{1},
+                             std::multiplies<>());
     };
     const Shape &x = ShapeOf(node.inputs[0]), &y = ShapeOf(node.output);
     const Shape &x2 = b_.tensor(other.inputs[0]).type.shape, &y2 = b_.tensor(other.output).type.shape;
@@ -271,14 +299,18 @@ class Prover {
     for (size_t d = 0; d < x.size(); ++d) {
       if (from.blocks[d] == 0) continue;
       for (size_t r = 0; r < y.size(); ++r)
-        if (blocks[r] > 0 && outer(x, d) == outer(y, r) && outer(x2, d) == outer(y2, r)) result_axis[d] = static_cast<int>(r);
+        if (blocks[r] > 0 && outer(x, d) == outer(y, r) && outer(x2, d) == outer(y2, r))
+          result_axis[d] = static_cast<int>(r);
       if (result_axis[d] < 0) {
         return Refuse(absl::StrCat(Name(node), " mixes '", question_.symbol, "' with other axes"));
       }
       facts_[node.output].padded[result_axis[d]] = from.padded[d];
     }
-    const auto growing = [](const Blocks& all) { return std::count_if(all.begin(), all.end(), [](int64_t block) { return block > 0; }); };
-    if (growing(from.blocks) != growing(blocks)) return Refuse(absl::StrCat(Name(node), " mixes '", question_.symbol, "' with other axes"));
+    const auto growing = [](const Blocks& all) {
+      return std::count_if(all.begin(), all.end(), [](int64_t block) { return block > 0; });
+    };
+    if (growing(from.blocks) != growing(blocks))
+      return Refuse(absl::StrCat(Name(node), " mixes '", question_.symbol, "' with other axes"));
     return absl::OkStatus();
   }
 
@@ -386,11 +418,13 @@ class Prover {
     const size_t axis = Normal(node.attributes.Int("axis", 0), x.blocks.size());
     if (x.blocks[axis] > 0) {
       const bool forward = node.op == "cumulative_sum" && node.attributes.Int("reverse", 0) == 0;
-      if (node.op == "cumulative_sum" ? !forward && !x.padded[axis].is(0) : !Neutral(node.op, x.padded[axis])) return Combines(node);
+      if (node.op == "cumulative_sum" ? !forward && !x.padded[axis].is(0) : !Neutral(node.op, x.padded[axis]))
+        return Combines(node);
       if (node.op != "cumulative_sum") RestOnFirst(x.padded[axis]);
     }
     for (size_t d = 0; d < x.blocks.size(); ++d)
-      if ((d != axis || node.op == "cumulative_sum") && x.blocks[d] != FactOf(node.output).blocks[d]) return Combines(node);
+      if ((d != axis || node.op == "cumulative_sum") && x.blocks[d] != FactOf(node.output).blocks[d])
+        return Combines(node);
     if (node.op != "cumulative_sum" && FactOf(node.output).blocks[axis] > 0) return Combines(node);
     return absl::OkStatus();
   }
@@ -405,12 +439,14 @@ class Prover {
     const PaddedValue &x = a.padded[left_axis], &y = b.padded[right_axis];
     if (!x.is(0) && !y.is(0)) return Combines(node);
     if (x.finite(a.range.finite()) && y.finite(b.range.finite())) return absl::OkStatus();
-    return Refuse(absl::StrCat(Name(node), " multiplies zeros of padding along '", question_.symbol, "' by values that may be infinite"));
+    return Refuse(absl::StrCat(Name(node), " multiplies zeros of padding along '", question_.symbol,
+                               "' by values that may be infinite"));
   }
 
   absl::Status Matmul(const Node& node) {
     const int left = node.inputs[0], right = node.inputs[1];
-    const size_t a = FactOf(left).blocks.size(), b = FactOf(right).blocks.size(), rank = FactOf(node.output).blocks.size();
+    const size_t a = FactOf(left).blocks.size(), b = FactOf(right).blocks.size(),
+                 rank = FactOf(node.output).blocks.size();
     RETURN_IF_ERROR(Contract(node, left, a - 1, right, b < 2 ? 0 : b - 2));
     const size_t batch = rank - (a > 1) - (b > 1);
     // Batch axes are aligned at the end; those of extent 1 are repeated.
@@ -425,15 +461,18 @@ class Prover {
     if (b > 1) sources[1].second[b - 1] = static_cast<int>(rank) - 1;
     for (const auto& [input, result_axis] : sources)
       for (size_t d = 0; d < result_axis.size(); ++d)
-        if (result_axis[d] >= 0 && FactOf(input).blocks[d] != FactOf(node.output).blocks[result_axis[d]]) return Combines(node);
+        if (result_axis[d] >= 0 && FactOf(input).blocks[d] != FactOf(node.output).blocks[result_axis[d]])
+          return Combines(node);
     return EveryAxisHasASource(node, sources);
   }
 
   absl::Status Gemm(const Node& node) {
-    const bool left_turned = node.attributes.Int("trans_a", 0) != 0, right_turned = node.attributes.Int("trans_b", 0) != 0;
+    const bool left_turned = node.attributes.Int("trans_a", 0) != 0,
+               right_turned = node.attributes.Int("trans_b", 0) != 0;
     RETURN_IF_ERROR(Contract(node, node.inputs[0], left_turned ? 0 : 1, node.inputs[1], right_turned ? 1 : 0));
     const Blocks& result = FactOf(node.output).blocks;
-    if (FactOf(node.inputs[0]).blocks[left_turned ? 1 : 0] != result[0] || FactOf(node.inputs[1]).blocks[right_turned ? 0 : 1] != result[1])
+    if (FactOf(node.inputs[0]).blocks[left_turned ? 1 : 0] != result[0] ||
+        FactOf(node.inputs[1]).blocks[right_turned ? 0 : 1] != result[1])
       return Combines(node);
     if (node.inputs.size() < 3) return absl::OkStatus();
     const Blocks& c = FactOf(node.inputs[2]).blocks;
@@ -490,7 +529,8 @@ class Prover {
     for (size_t k = 0; k < starts.size(); ++k) {
       const size_t d = Normal(axes[k], from.size());
       const int64_t extent = from[d];
-      const int64_t start = std::clamp<int64_t>(starts[k] < 0 ? std::max(starts[k], -extent) + extent : starts[k], 0, extent - 1);
+      const int64_t start =
+          std::clamp<int64_t>(starts[k] < 0 ? std::max(starts[k], -extent) + extent : starts[k], 0, extent - 1);
       taken[d] = {start, start + (result[d] - 1) * steps[k], steps[k]};
     }
     return taken;
@@ -500,7 +540,8 @@ class Prover {
     const Fact& x = FactOf(node.inputs[0]);
     Fact& to = facts_[node.output];
     const std::vector<Taken> mine = TakenBy(node, ShapeOf(node.inputs[0]), ShapeOf(node.output));
-    const std::vector<Taken> others = TakenBy(other, b_.tensor(other.inputs[0]).type.shape, b_.tensor(other.output).type.shape);
+    const std::vector<Taken> others =
+        TakenBy(other, b_.tensor(other.inputs[0]).type.shape, b_.tensor(other.output).type.shape);
     for (size_t d = 0; d < x.blocks.size(); ++d) {
       const Taken& taken = mine[d];
       const bool whole = taken == Taken{0, ShapeOf(node.inputs[0])[d] - 1, 1};
@@ -511,16 +552,17 @@ class Prover {
       }
       if (!(taken == others[d]) || to.blocks[d] > 0) return Combines(node);
       if (x.blocks[d] > 0 && std::max(taken.first, taken.last) / x.blocks[d] >= question_.least) {
-        return Refuse(absl::StrCat(Name(node), " takes elements from places on '", question_.symbol, "' that may be padding"));
+        return Refuse(
+            absl::StrCat(Name(node), " takes elements from places on '", question_.symbol, "' that may be padding"));
       }
     }
     return absl::OkStatus();
   }
 
-  // Constant indices into a growing axis: those at real places point to real elements. Sets whether each element points to its own place
-  // on axis `along` of the indices.
-  absl::Status CheckIndices(const Node& node, const Tensor& indices, int64_t components, int64_t component, int64_t block,
-                            std::vector<bool>& own_place) const {
+  // Constant indices into a growing axis: those at real places point to real elements. Sets whether each element points
+  // to its own place on axis `along` of the indices.
+  absl::Status CheckIndices(const Node& node, const Tensor& indices, int64_t components, int64_t component,
+                            int64_t block, std::vector<bool>& own_place) const {
     const absl::Status refusal =
         Refuse(absl::StrCat(Name(node), " takes elements from places on '", question_.symbol, "' that may be padding"));
     if (!indices.constant()) return refusal;
@@ -545,7 +587,8 @@ class Prover {
 
   absl::Status Gather(const Node& node) {
     const Fact &x = FactOf(node.inputs[0]), &indices = FactOf(node.inputs[1]);
-    const size_t rank = x.blocks.size(), axis = Normal(node.attributes.Int("axis", 0), rank), many = indices.blocks.size();
+    const size_t rank = x.blocks.size(), axis = Normal(node.attributes.Int("axis", 0), rank),
+                 many = indices.blocks.size();
     std::vector<bool> own_place(many, false);
     if (x.blocks[axis] > 0)
       RETURN_IF_ERROR(CheckIndices(node, a_.tensor(node.inputs[1]), 1, 0, x.blocks[axis], own_place));
@@ -595,7 +638,8 @@ class Prover {
     }
     std::vector<int> of_data(x.blocks.size(), -1), of_indices(many, -1);
     for (size_t d = 0; d + 1 < many; ++d) of_indices[d] = static_cast<int>(d);
-    for (size_t d = batch + components; d < x.blocks.size(); ++d) of_data[d] = static_cast<int>(many - 1 + d - batch - components);
+    for (size_t d = batch + components; d < x.blocks.size(); ++d)
+      of_data[d] = static_cast<int>(many - 1 + d - batch - components);
     return Gathered(node, of_data, of_indices, places);
   }
 
@@ -603,7 +647,8 @@ class Prover {
     const Fact &x = FactOf(node.inputs[0]), &indices = FactOf(node.inputs[1]);
     const size_t axis = Normal(node.attributes.Int("axis", 0), x.blocks.size());
     std::vector<bool> own_place;
-    if (x.blocks[axis] > 0) RETURN_IF_ERROR(CheckIndices(node, a_.tensor(node.inputs[1]), 1, 0, x.blocks[axis], own_place));
+    if (x.blocks[axis] > 0)
+      RETURN_IF_ERROR(CheckIndices(node, a_.tensor(node.inputs[1]), 1, 0, x.blocks[axis], own_place));
     for (size_t d = 0; d < x.blocks.size(); ++d) {
       if (d != axis && x.blocks[d] != indices.blocks[d] && ShapeOf(node.inputs[1])[d] != 1) return Combines(node);
       if (indices.blocks[d] != FactOf(node.output).blocks[d]) return Combines(node);

@@ -1,16 +1,17 @@
-// Whether a model may run on inputs that were made larger along a symbolic dimension: with rows appended to a batch, or with positions
-// appended to a sequence of which a mask says that they are none.
+// Whether a model may run on inputs that were made larger along a symbolic dimension: with rows appended to a batch, or
+// with positions appended to a sequence of which a mask says that they are none.
 //
-// The proof looks at one network at two sizes of the symbol. Axes whose extents differ grow with the symbol; everything else must be
-// the same in both: nodes, attributes, and constants as far as both have them. Then every node is followed with this invariant: elements
-// with real indices on all growing axes are those that the network would compute at the real size. An operator that combines values
-// along a growing axis keeps it only where what is padded has no effect there: zeros in sums and products, values far below all others in
-// maxima and softmaxes. Where a mask is 0, or a constant (a causal mask), the values of padded elements are followed through
-// element-wise operators; they are unknown elsewhere. A zero counts in a product only where the other factor is shown to be finite at padded
-// elements (value_range.h), so that 1/0 or log(0) of padding is found out.
+// The proof looks at one network at two sizes of the symbol. Axes whose extents differ grow with the symbol; everything
+// else must be the same in both: nodes, attributes, and constants as far as both have them. Then every node is followed
+// with this invariant: elements with real indices on all growing axes are those that the network would compute at the
+// real size. An operator that combines values along a growing axis keeps it only where what is padded has no effect
+// there: zeros in sums and products, values far below all others in maxima and softmaxes. Where a mask is 0, or a
+// constant (a causal mask), the values of padded elements are followed through element-wise operators; they are unknown
+// elsewhere. A zero counts in a product only where the other factor is shown to be finite at padded elements
+// (value_range.h), so that 1/0 or log(0) of padding is found out.
 //
-// What is low, but not -inf, has no effect only beside something that is not low. So a mask must not be 0 at the first position of a sequence
-// where the proof says so (needs_first): who pads checks it.
+// What is low, but not -inf, has no effect only beside something that is not low. So a mask must not be 0 at the first
+// position of a sequence where the proof says so (needs_first): who pads checks it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ struct GrowingAxis {
 
 struct PaddingQuestion {
   std::string symbol;
-  // The model as it was imported (LoadModel), at two sizes of the symbol, each at least 2; other symbols have the same sizes in both.
+  // The model as it was imported (LoadModel), at two sizes of the symbol, each at least 2; other symbols have the same
+  // sizes in both.
   const Network& network;
   int64_t size = 0;
   const Network& other;
@@ -52,8 +54,8 @@ absl::StatusOr<PaddingProof> ProvePadding(const PaddingQuestion& question);
 
 // Whether inputs of a model may be padded along a symbol, for one size of it.
 struct SymbolPadding {
-  int64_t least = 1;    // from this real size on
-  std::string why_not;  // empty: they may
+  int64_t least = 1;                              // from this real size on
+  std::string why_not;                            // empty: they may
   std::vector<std::vector<GrowingAxis>> outputs;  // of PaddingProof, then
   bool needs_first = false;                       // of PaddingProof
 };

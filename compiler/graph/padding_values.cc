@@ -35,12 +35,14 @@ PaddedValue Selected(const std::vector<PaddedValue>& inputs) {
 
 }  // namespace
 
-PaddedValue CombinePadded(const Network& network, const Node& node, const std::vector<PaddedValue>& inputs, const std::vector<bool>& finite) {
+PaddedValue CombinePadded(const Network& network, const Node& node, const std::vector<PaddedValue>& inputs,
+                          const std::vector<bool>& finite) {
   if (node.op == "where") return Selected(inputs);
   if (AllKnown(inputs)) return Evaluated(network, node, inputs);
   const auto any = [&](auto holds) { return std::any_of(inputs.begin(), inputs.end(), holds); };
   if (node.op == "and" && any([](const PaddedValue& v) { return v.is(0); })) return PaddedValue::Known(0);
-  if (node.op == "or" && any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value != 0; })) return PaddedValue::Known(1);
+  if (node.op == "or" && any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value != 0; }))
+    return PaddedValue::Known(1);
   // What is low may be -inf; all others must be finite.
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].finite(finite[i]) && !inputs[i].low()) return {};
@@ -49,7 +51,8 @@ PaddedValue CombinePadded(const Network& network, const Node& node, const std::v
   const bool high = any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value > 0; });
   if ((node.op == "add" && low && !high) || (node.op == "minimum" && low)) return PaddedValue::Low();
   if (node.op == "sub" && inputs[0].low() && inputs[1].kind == Kind::kUnknown) return PaddedValue::Low();
-  if (node.op == "mul" && low && any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value >= 1; })) return PaddedValue::Low();
+  if (node.op == "mul" && low && any([](const PaddedValue& v) { return v.kind == Kind::kKnown && v.value >= 1; }))
+    return PaddedValue::Low();
   if (node.op == "cast" && low && IsFloat(network.tensor(node.output).type.dtype)) return PaddedValue::Low();
   return {};
 }

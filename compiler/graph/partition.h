@@ -1,14 +1,16 @@
 // Cuts a network into subgraphs, each computed by one kernel, and equal subgraphs into weighted tuning tasks (the
 // fusion of TVM's Relay FuseOps and the task extraction of Ansor).
 //
-// A subgraph has one anchor (convolution, product, pool, reduction, softmax), reductions of the same rows that follow one another (row_nodes.h), or none. In
-// front of the anchor stand cheap data movements and elementwise operators with no other reader; behind it elementwise operators (bias,
-// normalisation, residual, activation) as long as each intermediate has one reader, or all its readers meet again (x *
-// sigmoid(x)). A residual addition joins the anchor that is deeper in the network (the main path, not its shortcut).
+// A subgraph has one anchor (convolution, product, pool, reduction, softmax), reductions of the same rows that follow
+// one another (row_nodes.h), or none. In front of the anchor stand cheap data movements and elementwise operators with
+// no other reader; behind it elementwise operators (bias, normalisation, residual, activation) as long as each
+// intermediate has one reader, or all its readers meet again (x * sigmoid(x)). A residual addition joins the anchor
+// that is deeper in the network (the main path, not its shortcut).
 //
 // A concatenation needs no kernel where those that make its parts can write them where they belong: parts that nobody
 // else reads. One part that cannot be written so (an input, a constant, a tensor that others read too) is copied by a
-// kernel; with more of them, or where a kernel is needed for what follows anyway, the concatenation is a kernel of its own.
+// kernel; with more of them, or where a kernel is needed for what follows anyway, the concatenation is a kernel of its
+// own.
 #pragma once
 
 #include <map>

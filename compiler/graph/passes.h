@@ -18,21 +18,21 @@ absl::Status InferShapes(Network& network);
 // Replaces nodes whose inputs are all constants by their value. Data movements of large constants are done directly;
 // arithmetic on more than a million elements is left to the kernels.
 absl::Status FoldConstants(Network& network);
-// Removes identities and operands that change nothing, turns transposed and scaled constant operands of gemm into plain ones, matmul by a constant
-// matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row; puts a
-// view that splits a slice's axis in front of the slice.
+// Removes identities and operands that change nothing, turns transposed and scaled constant operands of gemm into plain
+// ones, matmul by a constant matrix into gemm, zero padding into convolutions; merges transposes and reshapes in a row;
+// puts a view that splits a slice's axis in front of the slice.
 absl::Status Canonicalize(Network& network);
-// Makes nodes with equal operators, attributes and inputs one, so that it does not matter whether an exporter writes what several layers
-// need once or for each of them.
+// Makes nodes with equal operators, attributes and inputs one, so that it does not matter whether an exporter writes
+// what several layers need once or for each of them.
 absl::Status MergeEqual(Network& network);
 // batch_norm behind a conv2d, gemm with constant weights and no other reader: into weights and bias. Elsewhere: into
 // a multiplication and an addition by constants.
 absl::Status FoldBatchNorm(Network& network);
-// Views behind a layer or RMS normalisation (group normalisation has them) move behind the element-wise operators that read them, so that these join its
-// kernel.
+// Views behind a layer or RMS normalisation (group normalisation has them) move behind the element-wise operators that
+// read them, so that these join its kernel.
 absl::Status SinkViews(Network& network);
-// Products of one tensor by several constant matrices, each of which a view divides into heads and a transposition reads (queries, keys and values of an attention),
-// become one product and slices of it.
+// Products of one tensor by several constant matrices, each of which a view divides into heads and a transposition
+// reads (queries, keys and values of an attention), become one product and slices of it.
 absl::Status MergeProjections(Network& network);
 // Removes nodes and constants that no output needs and numbers the rest anew, in the order they stand.
 absl::Status EliminateDeadCode(Network& network);
@@ -43,18 +43,21 @@ absl::Status ConvertLayout(Network& network, Layout layout);
 // What ConvertDoubles changes.
 struct DoubleTensors {
   int64_t count = 0;
-  std::string first, inputs, outputs;  // quoted names: of the first one, and of all inputs and outputs among them ("'x', 'y'")
+  std::string first, inputs,
+      outputs;  // quoted names: of the first one, and of all inputs and outputs among them ("'x', 'y'")
 };
 DoubleTensors FindDoubles(const Network& network);
-// float64 inputs, constants and results become float32. Finite constants stay finite. Exempt are tensors between casts from integers and
-// results that are no floats: there float64 is exact integer arithmetic.
+// float64 inputs, constants and results become float32. Finite constants stay finite. Exempt are tensors between casts
+// from integers and results that are no floats: there float64 is exact integer arithmetic.
 absl::Status ConvertDoubles(Network& network);
 
 // float32 inputs, constants and results become float16 (--dtype float16); casts to float32 likewise.
 absl::Status ConvertToHalf(Network& network);
 
-// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork. What a user should know
-// of the result is appended to `warnings`, unless that is null, one sentence each. InvalidArgument for float64 with options.strict.
-absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, std::vector<std::string>* warnings = nullptr);
+// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork. What a
+// user should know of the result is appended to `warnings`, unless that is null, one sentence each. InvalidArgument for
+// float64 with options.strict.
+absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options,
+                                 std::vector<std::string>* warnings = nullptr);
 
 }  // namespace diapason

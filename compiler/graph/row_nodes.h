@@ -1,4 +1,5 @@
-// Nodes that reduce the rows of a tensor, and what may join them in one kernel: normalisations as exporters of old write them, node by node.
+// Nodes that reduce the rows of a tensor, and what may join them in one kernel: normalisations as exporters of old
+// write them, node by node.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,12 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 
-// The rows that a node reduces: reductions that keep their axes, softmax, layer and RMS normalisation. None for other nodes, and where a
-// row is one element.
+// The rows that a node reduces: reductions that keep their axes, softmax, layer and RMS normalisation. None for other
+// nodes, and where a row is one element.
 std::optional<Rows> RowsReducedBy(const Network& network, const Node& node);
 
-// Whether a node may be computed in a kernel that goes row by row: it reduces these rows, or is element-wise with a result of as many elements or
-// one a row.
+// Whether a node may be computed in a kernel that goes row by row: it reduces these rows, or is element-wise with a
+// result of as many elements or one a row.
 bool GoesByRows(const Network& network, const Node& node, const Rows& rows);
 
 }  // namespace diapason

@@ -63,16 +63,19 @@ std::string AnchorName(const Network& network, const Node& node) {
 // The shape of the scores, the sizes of keys and values, and what else there is but moved data and the softmax.
 std::string AttentionName(const Network& network, const std::vector<int>& nodes, int scores, int anchor) {
   const Node &first = network.nodes[scores], &last = network.nodes[anchor];
-  const int64_t size = network.tensors[first.inputs[0]].type.shape.back(), values = network.tensors[last.output].type.shape.back();
+  const int64_t size = network.tensors[first.inputs[0]].type.shape.back(),
+                values = network.tensors[last.output].type.shape.back();
   std::string name = absl::StrCat("attention_", ShapeText(network.tensors[first.output].type.shape), "_", size);
   if (values != size) absl::StrAppend(&name, "x", values);
   size_t listed = 0;
   for (int n : nodes) {
     const std::string& op = network.nodes[n].op;
-    if (n == scores || n == anchor || FindOperator(op)->kind != OperatorKind::kElementwise || listed++ >= kMostListed) continue;
+    if (n == scores || n == anchor || FindOperator(op)->kind != OperatorKind::kElementwise || listed++ >= kMostListed)
+      continue;
     absl::StrAppend(&name, "_", op);
   }
-  if (network.tensors[network.nodes[nodes.back()].output].type.dtype == DType::kFloat16) absl::StrAppend(&name, "_float16");
+  if (network.tensors[network.nodes[nodes.back()].output].type.dtype == DType::kFloat16)
+    absl::StrAppend(&name, "_float16");
   return name;
 }
 
@@ -86,7 +89,8 @@ int ScoresOf(const Network& network, const std::vector<int>& nodes, int anchor) 
 }  // namespace
 
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor) {
-  if (const int scores = anchor < 0 ? -1 : ScoresOf(network, nodes, anchor); scores >= 0) return AttentionName(network, nodes, scores, anchor);
+  if (const int scores = anchor < 0 ? -1 : ScoresOf(network, nodes, anchor); scores >= 0)
+    return AttentionName(network, nodes, scores, anchor);
   const Node& last = network.nodes[nodes.back()];
   std::string name = anchor < 0 ? "" : AnchorName(network, network.nodes[anchor]);
   if (anchor >= 0 && network.nodes[anchor].inputs.size() == 3) absl::StrAppend(&name, "_bias");

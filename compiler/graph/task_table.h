@@ -14,8 +14,8 @@ class TaskTable {
   // New tasks go to the end of `tasks`, which the caller keeps.
   explicit TaskTable(std::vector<Task>* tasks) : tasks_(*tasks) {}
 
-  // Finds or makes the task of a subgraph, which then has the task's dag. A new one is called `name`, with a number where that
-  // is taken, and has weight 0.
+  // Finds or makes the task of a subgraph, which then has the task's dag. A new one is called `name`, with a number
+  // where that is taken, and has weight 0.
   void Assign(Subgraph& subgraph, const std::string& name);
 
  private:

@@ -40,7 +40,8 @@ ValueRange Product(const ValueRange& a, const ValueRange& b) {
   for (double x : {a.lower, a.upper}) {
     for (double y : {b.lower, b.upper}) {
       const double corner = x * y;
-      if (std::isnan(corner)) return a.lower >= 0 && b.lower >= 0 ? ValueRange{product.kind, 0, kInfinity} : ValueRange{product.kind};
+      if (std::isnan(corner))
+        return a.lower >= 0 && b.lower >= 0 ? ValueRange{product.kind, 0, kInfinity} : ValueRange{product.kind};
       lower = std::min(lower, corner);
       upper = std::max(upper, corner);
     }
@@ -74,7 +75,8 @@ ValueRange Power(const ValueRange& base, const ValueRange& exponent) {
 ValueRange Selection(const Ranges& inputs, size_t first) {
   ValueRange all = inputs[first];
   for (size_t i = first + 1; i < inputs.size(); ++i)
-    all = {std::max(all.kind, inputs[i].kind), std::min(all.lower, inputs[i].lower), std::max(all.upper, inputs[i].upper)};
+    all = {std::max(all.kind, inputs[i].kind), std::min(all.lower, inputs[i].lower),
+           std::max(all.upper, inputs[i].upper)};
   return all;
 }
 
@@ -98,12 +100,14 @@ ValueRange Exponential(const ValueRange& x) {
 ValueRange Unary(const Node& node, const ValueRange& x) {
   const std::string& op = node.op;
   const Kind kept = x.kind, whole = x.finite() ? Kind::kFinite : Kind::kAny;
-  static const std::set<std::string> kTotal = {"leaky_relu", "elu", "hard_swish", "gelu", "gelu_tanh", "softplus", "mish", "celu",
-                                               "selu", "thresholded_relu", "swish", "shrink", "asinh"};
+  static const std::set<std::string> kTotal = {"leaky_relu", "elu",    "hard_swish", "gelu", "gelu_tanh",
+                                               "softplus",   "mish",   "celu",       "selu", "thresholded_relu",
+                                               "swish",      "shrink", "asinh"};
   if (kTotal.contains(op)) return {whole, op == "softplus" ? 0 : -kInfinity, kInfinity};
   if (op == "neg") return {whole, -x.upper, -x.lower};
   if (op == "abs") return {whole, std::sqrt(Square(x).lower), std::max(std::abs(x.lower), std::abs(x.upper))};
-  if (op == "relu") return Growing(x, kept == Kind::kAny ? kept : Kind::kFinite, [](double v) { return std::max(v, 0.0); });
+  if (op == "relu")
+    return Growing(x, kept == Kind::kAny ? kept : Kind::kFinite, [](double v) { return std::max(v, 0.0); });
   if (op == "sigmoid" || op == "hard_sigmoid") return Bounded(x, 0, 1);
   if (op == "tanh" || op == "erf" || op == "softsign") return Bounded(x, -1, 1);
   if (op == "sign") return Bounded(x, -1, 1);
@@ -121,7 +125,8 @@ ValueRange Unary(const Node& node, const ValueRange& x) {
   if (op == "reciprocal" && defined) return {Kind::kFinite, 1 / x.upper, 1 / x.lower};
   if (op == "clip") {
     const double low = node.attributes.Float("min", -kInfinity), high = node.attributes.Float("max", kInfinity);
-    return {kept == Kind::kFiniteOrLow && low > -kInfinity ? Kind::kFinite : kept, std::max(x.lower, low), std::min(std::max(x.upper, low), high)};
+    return {kept == Kind::kFiniteOrLow && low > -kInfinity ? Kind::kFinite : kept, std::max(x.lower, low),
+            std::min(std::max(x.upper, low), high)};
   }
   return {};
 }
@@ -154,16 +159,18 @@ ValueRange Reduction(const Node& node, const ValueRange& x) {
 
 // Operators that move elements of their first input.
 bool Moves(const std::string& op) {
-  static const std::set<std::string> kMoves = {"identity", "expand",  "reshape",   "flatten",         "squeeze", "unsqueeze",
-                                               "transpose", "slice",  "gather",    "gather_elements", "gather_nd"};
+  static const std::set<std::string> kMoves = {"identity", "expand",          "reshape",   "flatten",
+                                               "squeeze",  "unsqueeze",       "transpose", "slice",
+                                               "gather",   "gather_elements", "gather_nd"};
   return kMoves.contains(op);
 }
 
 // Sums of products, normalisations and the like: finite where all inputs are.
 bool Sums(const std::string& op) {
-  static const std::set<std::string> kSums = {"matmul",   "gemm",     "conv2d",     "conv3d",     "conv_transpose", "batch_norm",  "layer_norm",
-                                              "rms_norm", "avg_pool", "avg_pool3d", "max_pool",   "max_pool3d",     "sum_pool",    "sum_pool3d",
-                                              "cumulative_sum", "log_softmax"};
+  static const std::set<std::string> kSums = {"matmul",         "gemm",       "conv2d",         "conv3d",
+                                              "conv_transpose", "batch_norm", "layer_norm",     "rms_norm",
+                                              "avg_pool",       "avg_pool3d", "max_pool",       "max_pool3d",
+                                              "sum_pool",       "sum_pool3d", "cumulative_sum", "log_softmax"};
   return kSums.contains(op);
 }
 
@@ -209,12 +216,14 @@ ValueRange RangeOf(const Network& network, const Node& node, const std::vector<V
   ValueRange range = Unchecked(node, inputs);
   if (dtype == DType::kBool) return {Kind::kFinite, 0, 1};
   if (!IsFloat(dtype)) {  // what is out of its type's range wraps
-    const bool fits = range.kind == Kind::kFinite && range.lower >= (dtype == DType::kUint8 ? 0 : -128) && range.upper <= 127;
+    const bool fits =
+        range.kind == Kind::kFinite && range.lower >= (dtype == DType::kUint8 ? 0 : -128) && range.upper <= 127;
     return fits ? range : ValueRange::Finite();
   }
   if (std::abs(range.lower) < Least(dtype)) range.lower = std::min(range.lower, 0.0);
   if (std::abs(range.upper) < Least(dtype)) range.upper = std::max(range.upper, 0.0);
-  if (std::isfinite(range.lower) && range.lower < -Most(dtype)) range = {std::max(range.kind, Kind::kFiniteOrLow), -kInfinity, range.upper};
+  if (std::isfinite(range.lower) && range.lower < -Most(dtype))
+    range = {std::max(range.kind, Kind::kFiniteOrLow), -kInfinity, range.upper};
   if (std::isfinite(range.upper) && range.upper > Most(dtype)) range = {Kind::kAny, range.lower, kInfinity};
   return range;
 }

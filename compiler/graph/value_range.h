@@ -25,8 +25,9 @@ struct ValueRange {
 
 ValueRange RangeOf(const Array& constant);
 
-// Of the result of a node whose inputs have these ranges. Operators that are not known to keep finite values finite (quotients, logarithms,
-// exponentials, roots of what may be too small or too large) give kAny. Sums and products of finite values of unknown size are taken for finite.
+// Of the result of a node whose inputs have these ranges. Operators that are not known to keep finite values finite
+// (quotients, logarithms, exponentials, roots of what may be too small or too large) give kAny. Sums and products of
+// finite values of unknown size are taken for finite.
 ValueRange RangeOf(const Network& network, const Node& node, const std::vector<ValueRange>& inputs);
 
 }  // namespace diapason

@@ -1,6 +1,7 @@
-// Copies of constants that are made a whole tile at a time (StepKind::kBulkCopy). The constant lies in global memory as images of
-// the copy's buffer, so that a tile is one run of bytes: on cuda one thread asks for it, it arrives at a barrier of its slot (mbarrier), and
-// each thread waits there before it reads; on other targets the threads copy the run together.
+// Copies of constants that are made a whole tile at a time (StepKind::kBulkCopy). The constant lies in global memory as
+// images of the copy's buffer, so that a tile is one run of bytes: on cuda one thread asks for it, it arrives at a
+// barrier of its slot (mbarrier), and each thread waits there before it reads; on other targets the threads copy the
+// run together.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,8 @@ absl::Status NestBuilder::CheckBulkCopy(int copy) {
   const StageState& stage = state_.stage(copy);
   const StageBounds& b = bounds_.stages[copy];
   const auto refuse = [&](const char* what) {
-    return absl::InvalidArgumentError(absl::StrCat("stage ", stage.op.name, ": copies of a tile at a time take ", what));
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage.op.name, ": copies of a tile at a time take ", what));
   };
   for (const Region& region : b.region) {
     if (region.full) continue;
@@ -36,15 +38,16 @@ absl::Status NestBuilder::CheckBulkCopy(int copy) {
   const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(state_.stage(stage.attach_stage).tensor));
   if (stage.core_matrices || (products != nullptr && products->groups))
     return refuse("products of threads and of warps");
-  const int start = b.slots > 1 ? skeleton_.PipelineStart(stage.attach_stage, b.attach_position) : b.attach_position + 1;
+  const int start =
+      b.slots > 1 ? skeleton_.PipelineStart(stage.attach_stage, b.attach_position) : b.attach_position + 1;
   bool once = true;
   for (int at = copy, until = start; state_.stage(at).attach == StageState::Attach::kAt;) {
     const int up = state_.stage(at).attach_stage;
     for (int p = 0; p < until; ++p) {
       const int loop = state_.stage(up).order[p];
       const Annotation annotation = state_.stage(up).loops[loop].annotation;
-      once &= bounds_.stages[up].extent[loop] == 1 || annotation == Annotation::kBlockX || annotation == Annotation::kThreadX ||
-              annotation == Annotation::kCluster;
+      once &= bounds_.stages[up].extent[loop] == 1 || annotation == Annotation::kBlockX ||
+              annotation == Annotation::kThreadX || annotation == Annotation::kCluster;
     }
     at = up;
     until = bounds_.stages[at].attach_position + 1;
@@ -65,7 +68,8 @@ Stmt NestBuilder::BulkCopyOf(int copy, const Expr& slot) {
     const Region& region = b.region[d];
     const int64_t tiles = bounds_.stages[from].buffer[d] / b.buffer[d];
     tile = Mul(tile, IntImm(tiles));
-    if (!region.full) tile = Add(tile, Add(AtomSum(region.outer, region.extent), IntImm(region.constant_min / region.extent)));
+    if (!region.full)
+      tile = Add(tile, Add(AtomSum(region.outer, region.extent), IntImm(region.constant_min / region.extent)));
   }
   const auto place = [&](const Expr& number) { return analyzer_.Simplify(Mul(number, IntImm(b.slot_stride()))); };
   const DType dtype = state_.stage(copy).op.dtype;
@@ -81,21 +85,23 @@ Stmt NestBuilder::ByOneThread(int copy, Stmt stmt) const {
     for (int p = 0; p <= bounds_.stages[at].attach_position; ++p)
       if (stage.loops[stage.order[p]].annotation == Annotation::kThreadX) {
         const Expr first = Eq(context_[up].leaf[p], IntImm(0));
-        return MakeIf(up == split_.tile && split_.thread_sets > 1 ? And(first, Eq(thread_set_, IntImm(0))) : first, stmt);
+        return MakeIf(up == split_.tile && split_.thread_sets > 1 ? And(first, Eq(thread_set_, IntImm(0))) : first,
+                      stmt);
       }
   }
   return stmt;  // of one
 }
 
-// Copies at a loop without a pipeline: of one tile. `wait` is behind a barrier, for those that were asked for before it.
+// Copies at a loop without a pipeline: of one tile. `wait` is behind a barrier, for those that were asked for before
+// it.
 Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
   std::vector<Stmt> all;
   const Expr zero = IntImm(0);
   for (int copy : BulkCopiesAt(id, position)) {
     const Expr barrier = BulkBarrier(copy, zero);
     if (bounds_.stages[copy].slots > 1 && status_.ok())
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("stage ", state_.stage(copy).op.name, ": copies of a tile at a time have other shared copies beside them"));
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "stage ", state_.stage(copy).op.name, ": copies of a tile at a time have other shared copies beside them"));
     if (!wait) {
       const Stmt init = barrier ? MakeBulkInit(barrier, 1) : nullptr;
       all.push_back(ByOneThread(copy, MakeSeq({init, BulkCopyOf(copy, zero)})));
@@ -106,10 +112,10 @@ Stmt NestBuilder::AttachedBulkOnce(int id, size_t position, bool wait) {
   return MakeSeq(all);
 }
 
-// Before the first step as many tiles are asked for as have slots. Behind the barrier of step t everyone has left those of
-// iteration t - slots, and so that of iteration t - slots + (slots of the copy) may come there.
-NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations, const Expr& step,
-                                                        const AtIteration& at) {
+// Before the first step as many tiles are asked for as have slots. Behind the barrier of step t everyone has left those
+// of iteration t - slots, and so that of iteration t - slots + (slots of the copy) may come there.
+NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations,
+                                                        const Expr& step, const AtIteration& at) {
   std::vector<Stmt> start, refill;
   for (int copy : BulkCopiesAt(id, last)) {
     const int64_t held = bounds_.stages[copy].slots;
@@ -119,7 +125,8 @@ NestBuilder::BulkPipeline NestBuilder::EmitBulkPipeline(int id, size_t last, int
     const Stmt init = arrivals_[copy] < 0 ? nullptr : MakeBulkInit(BulkBarrier(copy, IntImm(0)), held);
     start.push_back(ByOneThread(copy, MakeSeq({init, first})));
     if (held == iterations) continue;
-    const Expr left = Max(Sub(step, IntImm(slots)), IntImm(0)), next = Min(Add(left, IntImm(held)), IntImm(iterations - 1));
+    const Expr left = Max(Sub(step, IntImm(slots)), IntImm(0)),
+               next = Min(Add(left, IntImm(held)), IntImm(iterations - 1));
     Stmt again = ByOneThread(copy, at(next, BulkCopyOf(copy, FloorMod(left, held))));
     refill.push_back(MakeIf(And(Le(IntImm(slots), step), Lt(step, IntImm(iterations + slots - held))), again));
   }

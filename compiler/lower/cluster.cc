@@ -21,19 +21,23 @@ int PositionOf(const StageState& stage, Annotation annotation) {
 
 bool IsOnlyReader(const State& state, int reader, int of) { return state.Consumers(of) == std::vector<int>{reader}; }
 
-// What the tile and the root must be for a reduction that is split. `root_loop`: of the root, over ranks; -1: there is none.
+// What the tile and the root must be for a reduction that is split. `root_loop`: of the root, over ranks; -1: there is
+// none.
 absl::Status Check(const Skeleton& skeleton, const Bounds& bounds, int root, const ClusterSplit& split, int root_loop) {
   const State& state = skeleton.state();
   const StageState& reduction = state.stage(split.reduction);
   const bool over_ranks = PositionOf(reduction, Annotation::kCluster) >= 0;
   const std::string over = over_ranks ? "over a cluster" : "over sets of threads";
   if (split.tile < 0 || split.tile == root)
-    return Bad(reduction, absl::StrCat("a reduction ", over, " is computed in a stage that keeps its results in shared memory"));
+    return Bad(reduction,
+               absl::StrCat("a reduction ", over, " is computed in a stage that keeps its results in shared memory"));
   if (split.blocks > kMostParts || split.thread_sets > kMostParts / split.blocks)
-    return Bad(reduction, absl::StrCat("each result is the sum of ", split.blocks, " x ", split.thread_sets, " parts, the most are ", kMostParts));
+    return Bad(reduction, absl::StrCat("each result is the sum of ", split.blocks, " x ", split.thread_sets,
+                                       " parts, the most are ", kMostParts));
   const StageState& tile = state.stage(split.tile);
   if (tile.op.reduces() || tile.memory != Memory::kShared || tile.attach_stage != root)
-    return Bad(tile, absl::StrCat("the results of a reduction ", over, " are kept in shared memory, computed in the kernel's root"));
+    return Bad(tile, absl::StrCat("the results of a reduction ", over,
+                                  " are kept in shared memory, computed in the kernel's root"));
   if (tile.op.body->kind != ExprKind::kLoad || tile.op.body->buffer != split.reduction)
     return Bad(tile, absl::StrCat("what is summed ", over, " must be a plain copy"));
   if (!IsOnlyReader(state, split.tile, split.reduction) || !IsOnlyReader(state, root, split.tile))
@@ -41,14 +45,16 @@ absl::Status Check(const Skeleton& skeleton, const Bounds& bounds, int root, con
   const StageState& top = state.stage(root);
   if (top.order.empty() || top.loops[top.order[0]].annotation != Annotation::kBlockX ||
       bounds.stages[split.tile].attach_position != 0)
-    return Bad(tile, absl::StrCat("what is summed ", over, " is computed at the loop over blocks, the root's outermost"));
+    return Bad(tile,
+               absl::StrCat("what is summed ", over, " is computed at the loop over blocks, the root's outermost"));
   if (over_ranks ? root_loop < 0 || bounds.stages[root].extent[root_loop] != split.blocks : root_loop >= 0)
-    return Bad(top, absl::StrCat("a cluster of ", split.blocks, " blocks needs one loop of that extent over their ranks"));
+    return Bad(top,
+               absl::StrCat("a cluster of ", split.blocks, " blocks needs one loop of that extent over their ranks"));
   return absl::OkStatus();
 }
 
-// What is in shared memory inside the loop over sets of threads would be of one of them. A stage is inside a loop of the reduction
-// by itself or by the stage that it is computed in.
+// What is in shared memory inside the loop over sets of threads would be of one of them. A stage is inside a loop of
+// the reduction by itself or by the stage that it is computed in.
 absl::Status CheckThreadSets(const Skeleton& skeleton, const Bounds& bounds, int reduction_id, int position) {
   const State& state = skeleton.state();
   const StageState& reduction = state.stage(reduction_id);

@@ -1,8 +1,8 @@
-// Products on tensor cores by warpgroups (wgmma m64nNk8): of four warps each makes 16 rows, whose factors it holds in registers as
-// for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them as core matrices and a second
-// one their small parts. Factors without small parts may have their rows in such a copy too, and rows or columns innermost there in place of
-// k. The products run on their own: a pipeline prepares the next step beside them, and where no registers have to be loaded anew, starts its
-// products before these are done.
+// Products on tensor cores by warpgroups (wgmma m64nNk8): of four warps each makes 16 rows, whose factors it holds in
+// registers as for mma.sync m16n8k8; all columns of the group come straight from shared memory, where a copy holds them
+// as core matrices and a second one their small parts. Factors without small parts may have their rows in such a copy
+// too, and rows or columns innermost there in place of k. The products run on their own: a pipeline prepares the next
+// step beside them, and where no registers have to be loaded anew, starts its products before these are done.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kMostColumns = 256;   // of one product
+constexpr int64_t kMostColumns = 256;  // of one product
 
 // Tiles of 8 columns, one after the other in shared memory, that one product makes for the same rows.
 struct Run {
@@ -30,16 +30,20 @@ struct RowGroup {
   std::vector<Run> runs;
 };
 
-bool SameRows(const RowGroup& a, const RowGroup& b) { return a.first ? Equal(a.first, b.first) : a.factors == b.factors; }
+bool SameRows(const RowGroup& a, const RowGroup& b) {
+  return a.first ? Equal(a.first, b.first) : a.factors == b.factors;
+}
 
-// What stores zeros in place of all values where the condition does not hold: without branches, if the stores are copies by hardware.
+// What stores zeros in place of all values where the condition does not hold: without branches, if the stores are
+// copies by hardware.
 Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
   if (!stmt) return stmt;
   StmtNode node = *stmt;
   if (node.kind == StmtKind::kStore) {
     const Expr value = node.value, zero = IdentityOf(Combiner::kSum, value->dtype);
     const bool guarded = value->kind == ExprKind::kSelect && Equal(value->args[2], zero);
-    node.value = guarded ? Select(And(condition, value->args[0]), value->args[1], zero) : Select(condition, value, zero);
+    node.value =
+        guarded ? Select(And(condition, value->args[0]), value->args[1], zero) : Select(condition, value, zero);
   }
   for (Stmt& child : node.body) child = StoresIf(condition, child);
   return std::make_shared<const StmtNode>(std::move(node));
@@ -51,8 +55,15 @@ Stmt StoresIf(const Expr& condition, const Stmt& stmt) {
 class NestBuilder::GroupEmitter {
  public:
   GroupEmitter(NestBuilder& nest, int id, size_t first, int buffer, const Expr& place)
-      : nest_(nest), id_(id), first_(first), buffer_(buffer), place_(place), stage_(nest.state_.stage(id)),
-        bounds_(nest.bounds_.stages[id]), end_(stage_.order.size() - 3), intrinsic_(TensorIntrinsicOf(stage_.tensor)),
+      : nest_(nest),
+        id_(id),
+        first_(first),
+        buffer_(buffer),
+        place_(place),
+        stage_(nest.state_.stage(id)),
+        bounds_(nest.bounds_.stages[id]),
+        end_(stage_.order.size() - 3),
+        intrinsic_(TensorIntrinsicOf(stage_.tensor)),
         depth_(intrinsic_.depth()),
         values_(nest.context_[id].value) {}
 
@@ -69,7 +80,8 @@ class NestBuilder::GroupEmitter {
     const std::vector<int>& parts = lanes.loops[lanes.loops[stage_.lane_n].fused_into].fused;
     if (parts.size() < 3 || nest_.bounds_.stages[stage_.lane_stage].extent[parts[parts.size() - 3]] % 4 != 0)
       return Refusal("four warps in a row");
-    if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) || nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
+    if (nest_.MovesWithLane(id_, columns_.load, parts[parts.size() - 3]) ||
+        nest_.MovesWithLane(id_, columns_.load, stage_.lane_m))
       return Refusal("the same columns in four warps");
     warp_ = parts[parts.size() - 3];
     rows_shared_ = nest_.state_.stage(rows_.load->buffer).core_matrices;
@@ -168,7 +180,8 @@ class NestBuilder::GroupEmitter {
   }
 
   // Whether the row or column behind the first one, and the next k, lie as core matrices say.
-  bool LiesSo(const CoreMatrices& matrices, const Expr& first, const Expr& next_line, const Expr& next_k, const Expr& run_of_k) {
+  bool LiesSo(const CoreMatrices& matrices, const Expr& first, const Expr& next_line, const Expr& next_k,
+              const Expr& run_of_k) {
     return Distance(first, next_line) == matrices.At(1, 0) && Distance(first, next_k) == matrices.At(0, 1) &&
            Distance(first, run_of_k) == matrices.At(0, intrinsic_.row());
   }
@@ -190,7 +203,8 @@ class NestBuilder::GroupEmitter {
     if (!rows_shared_) return absl::OkStatus();
     const Expr row = Row(k);
     row_matrices_ = MatricesOf(rows_.load->buffer, Distance(row, Row(k + 1)));
-    bool so = Begins(row_matrices_, row) && LiesSo(row_matrices_, row, Row(k, 0, 1), Row(k + 1), Row(k + run)) && Distance(row, Row(k, 1)) == row_matrices_.At(8, 0);
+    bool so = Begins(row_matrices_, row) && LiesSo(row_matrices_, row, Row(k, 0, 1), Row(k + 1), Row(k + run)) &&
+              Distance(row, Row(k, 1)) == row_matrices_.At(8, 0);
     for (int64_t warp = 1; warp < 4; ++warp) so &= Distance(row, Row(k, 0, 0, warp)) == row_matrices_.At(16 * warp, 0);
     return so ? absl::OkStatus() : Refusal("64 rows in a row of a copy");
   }
@@ -211,7 +225,8 @@ class NestBuilder::GroupEmitter {
       RowGroup rows;
       RETURN_IF_ERROR(FindMatrices(k_begin));
       if (rows_shared_) rows.first = Row(k_begin);
-      for (int64_t k = k_begin; k < k_end && !rows_shared_; k += depth_) rows.factors.push_back(nest_.FragmentAt(id_, &rows_, k));
+      for (int64_t k = k_begin; k < k_end && !rows_shared_; k += depth_)
+        rows.factors.push_back(nest_.FragmentAt(id_, &rows_, k));
       rows.loads = std::exchange(rows_.loads, {});
       auto group = std::find_if(groups->begin(), groups->end(), [&](const RowGroup& g) { return SameRows(g, rows); });
       if (group == groups->end()) group = groups->insert(group, std::move(rows));
@@ -255,10 +270,12 @@ class NestBuilder::GroupEmitter {
         Select(run.tiles.front());
         std::vector<Expr> operands;
         if (rows_shared_) {
-          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), {Row(k), Column(k, false)}, column_matrices_, row_matrices_));
+          to->push_back(MakeGroupMma(stage_.tensor, buffer_, PlacesOf(run), {Row(k), Column(k, false)},
+                                     column_matrices_, row_matrices_));
           continue;
         }
-        for (int64_t i = 0; i < kTileSums; ++i) operands.push_back(Load(rows_.buffer, intrinsic_.register_type(), {IntImm(at + i)}));
+        for (int64_t i = 0; i < kTileSums; ++i)
+          operands.push_back(Load(rows_.buffer, intrinsic_.register_type(), {IntImm(at + i)}));
         for (int64_t i = 0; i < kTileSums && intrinsic_.parts; ++i) operands.push_back(Register(small_, at + i));
         operands.push_back(Column(k, false));
         if (!intrinsic_.parts) {
@@ -266,8 +283,8 @@ class NestBuilder::GroupEmitter {
           continue;
         }
         operands.push_back(Column(k, true));
-        to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()), std::move(operands),
-                                   column_matrices_, k == k_begin));
+        to->push_back(MakeGroupMma(sums_, IntImm(run.sum), 8 * static_cast<int64_t>(run.tiles.size()),
+                                   std::move(operands), column_matrices_, k == k_begin));
       }
     }
   }
@@ -369,8 +386,8 @@ Stmt NestBuilder::EmitSmallParts(int copy, const Expr& iteration, int64_t slots)
   });
 }
 
-// Those of all copies in core matrices at a loop that have such parts; these copies become visible to products behind the next barrier. Null if
-// there are none.
+// Those of all copies in core matrices at a loop that have such parts; these copies become visible to products behind
+// the next barrier. Null if there are none.
 Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots) {
   if (!OnWarpgroups(id)) return nullptr;
   std::vector<Stmt> all;
@@ -386,13 +403,15 @@ Stmt NestBuilder::AttachedSmallParts(int id, size_t position, const Expr& iterat
   return MakeSeq(all);
 }
 
-// A pipeline as EmitPipeline's, whose steps start the products of iteration t and beside them cut what iteration t + 1 needs in two and
-// start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier a step is enough. `at` binds
-// the loops of an iteration. Where both factors lie in shared memory and there are more than two slots, the products of iteration t - 1 may
-// be under way still when those of t start: the copies that start then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches
-// between the start of products and their wait: ptxas would make them wait for each other (C7514).
-Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step,
-                                    const Expr& fill, const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
+// A pipeline as EmitPipeline's, whose steps start the products of iteration t and beside them cut what iteration t + 1
+// needs in two and start the copies of iteration t + slots - 1. A thread cuts what it has copied itself, so one barrier
+// a step is enough. `at` binds the loops of an iteration. Where both factors lie in shared memory and there are more
+// than two slots, the products of iteration t - 1 may be under way still when those of t start: the copies that start
+// then are of iteration t + slots - 2, into the slot of t - 2. Nothing branches between the start of products and their
+// wait: ptxas would make them wait for each other (C7514).
+Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations,
+                                    const Expr& step, const Expr& fill, const Expr& use,
+                                    const std::function<Stmt(const Expr&, Stmt)>& at,
                                     const std::function<Stmt()>& inner) {
   bool once = true;  // a step makes products once
   for (size_t p = last + 1; p < end; ++p) once &= bounds_.stages[id].extent[state_.stage(id).order[p]] == 1;
@@ -406,7 +425,9 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
     return MakeLet(fill, analyzer_.Simplify(FloorMod(iteration, slots)), body);
   };
   auto small = [&](const Expr& iteration) { return AttachedSmallParts(id, last, iteration, slots); };
-  auto before = [&](const Expr& iteration, Stmt body) { return MakeIf(analyzer_.Simplify(Lt(iteration, IntImm(iterations))), body); };
+  auto before = [&](const Expr& iteration, Stmt body) {
+    return MakeIf(analyzer_.Simplify(Lt(iteration, IntImm(iterations))), body);
+  };
 
   const Stmt first = MakeFor(ForKind::kSerial, ahead, distance, MakeSeq({copies(ahead), MakeCommit()}), 1);
   std::vector<Stmt> body{MakeBarrier()};
@@ -425,8 +446,10 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
   const Stmt start_copies = MakeSeq({before(later, copies(later)), MakeCommit()});
   if (flying) {
     const Stmt copies_if = StoresIf(analyzer_.Simplify(Lt(later, IntImm(iterations))), copies(later));
-    body.insert(body.end(), {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
-    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
+    body.insert(body.end(),
+                {copies_if, MakeCommit(), MakeWait(slots - 3), small(next), MakeGroupSync(GroupSync::kWait, 1)});
+    return MakeSeq({first, MakeWait(slots - 3), small(IntImm(0)),
+                    MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1), sums});
   }
   if (slots > 2) {
     body.insert(body.end(), {MakeWait(slots - 3), before(next, small(next)), start_copies});
@@ -434,7 +457,8 @@ Stmt NestBuilder::EmitGroupPipeline(int id, size_t last, size_t end, int64_t slo
     body.insert(body.end(), {start_copies, MakeWait(0), before(next, small(next))});
   }
   body.push_back(sums ? in_use(sums) : nullptr);
-  return MakeSeq({first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
+  return MakeSeq(
+      {first, MakeWait(slots - 2), small(IntImm(0)), MakeFor(ForKind::kSerial, step, iterations, MakeSeq(body), 1)});
 }
 
 }  // namespace diapason

@@ -42,8 +42,8 @@ absl::Status TooMany(const StageState& stage, const char* what, double number, d
       absl::StrCat("stage ", stage.op.name, " has ", number, " ", what, ", the most are ", limit));
 }
 
-// Iterations that are written out: of unrolled loops and of vectors, and of the innermost serial ones up to the stage's own
-// limit (as NestBuilder::MarkUnrolled).
+// Iterations that are written out: of unrolled loops and of vectors, and of the innermost serial ones up to the stage's
+// own limit (as NestBuilder::MarkUnrolled).
 double Unrolled(const StageState& stage, const StageBounds& bounds) {
   const double limit = static_cast<double>(stage.unroll.Eval({}));
   double written = 1, product = 1;
@@ -131,8 +131,9 @@ bool IsTensorizable(const State& state, int id) {
 bool IsImage(const State& state, int id) {
   const StageState& stage = state.stage(id);
   const StageState& copy = state.stage(stage.image_of);
-  return stage.prologue && stage.attach == StageState::Attach::kRoot && stage.layout_factors.empty() && !stage.core_matrices &&
-         !stage.op.reduces() && copy.bulk && IsAttached(copy) && copy.op.body && copy.op.body->kind == ExprKind::kLoad && copy.op.body->buffer == id &&
+  return stage.prologue && stage.attach == StageState::Attach::kRoot && stage.layout_factors.empty() &&
+         !stage.core_matrices && !stage.op.reduces() && copy.bulk && IsAttached(copy) && copy.op.body &&
+         copy.op.body->kind == ExprKind::kLoad && copy.op.body->buffer == id &&
          state.Consumers(id) == std::vector<int>{stage.image_of};
 }
 
@@ -151,7 +152,8 @@ absl::Status CheckStructure(const State& state) {
     // What a call fuses is part of the call, though the body still reads it.
     for (int read : stage.library != nullptr ? stage.library_operands : state.Producers(id)) {
       const StageState& producer = state.stage(read);
-      if (producer.attach == StageState::Attach::kInlined) return Wrong(stage, absl::StrCat("reads ", producer.op.name, ", which is inlined"));
+      if (producer.attach == StageState::Attach::kInlined)
+        return Wrong(stage, absl::StrCat("reads ", producer.op.name, ", which is inlined"));
       if (IsAttached(producer) && !IsInside(state, id, read))
         return Wrong(stage, absl::StrCat("reads ", producer.op.name, " outside of the loop at which it is computed"));
     }
@@ -159,7 +161,8 @@ absl::Status CheckStructure(const State& state) {
       return Wrong(stage, "has a product on tensor cores that is not innermost, or not inside the loops of its lanes");
     if (stage.core_matrices && (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces()))
       return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
-    if (stage.bulk && !IsBulkCopy(state, id)) return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
+    if (stage.bulk && !IsBulkCopy(state, id))
+      return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
     if (stage.image_of >= 0 && !IsImage(state, id)) return Wrong(stage, "holds tiles that nobody copies");
     if (!IsAttached(stage)) continue;
     const StageState& target = state.stage(stage.attach_stage);
@@ -177,7 +180,8 @@ absl::Status CheckNumbers(const std::vector<Step>& steps) {
   for (size_t s = 0; s < steps.size(); ++s) {
     const Step& step = steps[s];
     const auto refuse = [&](int64_t number) {
-      return absl::InvalidArgumentError(absl::StrCat("schedule step ", s, " (", ToString(step), "): ", number, " is out of range"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("schedule step ", s, " (", ToString(step), "): ", number, " is out of range"));
     };
     const Range range = RangeOf(step.kind);
     for (const Factor& factor : step.factors) {

@@ -18,10 +18,12 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
   if (!target.is_gpu()) return absl::OkStatus();
   if (kernel.threads > facts.max_threads_per_block)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.threads,
-                                                      " threads a block, the device has ", facts.max_threads_per_block));
+                                                      " threads a block, the device has ",
+                                                      facts.max_threads_per_block));
   if (kernel.blocks > kMaxGridBlocks)
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs ", kernel.blocks,
-                                                      " blocks, a GPU launches at most ", kMaxGridBlocks, "; choose larger tiles"));
+                                                      " blocks, a GPU launches at most ", kMaxGridBlocks,
+                                                      "; choose larger tiles"));
   if (kernel.cluster > std::max(1, facts.max_cluster))
     return absl::FailedPreconditionError(absl::StrCat("kernel ", kernel.name, " needs a cluster of ", kernel.cluster,
                                                       " blocks, the device has ", std::max(1, facts.max_cluster)));
@@ -33,15 +35,16 @@ absl::Status CheckLimits(const KernelFunc& kernel, const Target& target, const D
 }
 
 // Roles and sizes of all buffers that live outside kernels; stage ids are those of the task's own dag.
-void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const Bounds& bounds, const OutputPlace& place,
-                     LoweredProgram* program) {
+void DescribeBuffers(const ComputeDag& task, const ComputeDag& view, const State& state, const Bounds& bounds,
+                     const OutputPlace& place, LoweredProgram* program) {
   const std::vector<int> task_inputs = task.inputs(), view_inputs = view.inputs();
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
     const bool root = stage.op.placeholder || (stage.computes() && stage.attach == StageState::Attach::kRoot);
     if (!root) continue;
     LoweredProgram::Buffer buffer;
-    buffer.decl = {id, stage.op.name, stage.op.dtype, Scope::kGlobal, StoredElements(state, bounds, id), !stage.op.placeholder, 0};
+    buffer.decl = {
+        id, stage.op.name, stage.op.dtype, Scope::kGlobal, StoredElements(state, bounds, id), !stage.op.placeholder, 0};
     buffer.valid_min = stage.op.valid_min;
     buffer.valid_max = stage.op.valid_max;
     BufferRole role = stage.prologue ? BufferRole::kPrepared : BufferRole::kWorkspace;
@@ -96,8 +99,8 @@ absl::Status CheckPlace(const State& state, const OutputPlace& place) {
     return absl::InvalidArgumentError(absl::StrCat("stage ", output.op.name, " of ", output.op.elements(),
                                                    " elements has no room in ", place.ToString()));
   if (output.library != nullptr)
-    return absl::InvalidArgumentError(absl::StrCat("stage ", output.op.name,
-                                                   ": a library writes whole tensors, not a part of a larger one"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", output.op.name, ": a library writes whole tensors, not a part of a larger one"));
   return absl::OkStatus();
 }
 

@@ -11,11 +11,12 @@
 namespace diapason {
 
 // Applies the schedule's view and steps to the task's dag and lowers the result: bounds from consumers to producers,
-// storage scopes, barriers, predicates for what tiles leave over. InvalidArgument if a step does not apply (names the step),
-// FailedPrecondition if a limit of the device is exceeded (names the limit and both numbers).
+// storage scopes, barriers, predicates for what tiles leave over. InvalidArgument if a step does not apply (names the
+// step), FailedPrecondition if a limit of the device is exceeded (names the limit and both numbers).
 //
-// With a `place` the output's buffer is that of the larger tensor, and what else lies there is left alone: the schedule and
-// the workload are those of the task on its own. InvalidArgument if the place does not hold the output, or a library writes it.
+// With a `place` the output's buffer is that of the larger tensor, and what else lies there is left alone: the schedule
+// and the workload are those of the task on its own. InvalidArgument if the place does not hold the output, or a
+// library writes it.
 absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& schedule, const Target& target,
                                      const DeviceFacts& facts, const OutputPlace& place = {});
 

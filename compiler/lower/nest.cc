@@ -16,7 +16,9 @@ struct SharedBytes {
   void Add(const Stmt& stmt) {
     if (!stmt) return;
     if (stmt->kind == StmtKind::kAlloc && stmt->decl.scope == Scope::kShared)
-      (stmt->decl.apart ? apart : stmt->decl.overlay ? overlay : plain) += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
+      (stmt->decl.apart     ? apart
+       : stmt->decl.overlay ? overlay
+                            : plain) += (stmt->decl.elements * BytesOf(stmt->decl.dtype) + 15) / 16 * 16;
     for (const Stmt& child : stmt->body) Add(child);
   }
   int64_t all() const { return std::max(plain, overlay) + apart; }
@@ -25,8 +27,17 @@ struct SharedBytes {
 }  // namespace
 
 NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const Target& target, const OutputPlace& place)
-    : skeleton_(skeleton), state_(skeleton.state()), bounds_(bounds), target_(target), place_(place), context_(state_.size()),
-      unrolled_(state_.size()), access_of_(state_.size()), arrivals_(state_.size(), -1), small_parts_(state_.size(), -1), write_slot_(state_.size()),
+    : skeleton_(skeleton),
+      state_(skeleton.state()),
+      bounds_(bounds),
+      target_(target),
+      place_(place),
+      context_(state_.size()),
+      unrolled_(state_.size()),
+      access_of_(state_.size()),
+      arrivals_(state_.size(), -1),
+      small_parts_(state_.size(), -1),
+      write_slot_(state_.size()),
       read_slot_(state_.size()) {}
 
 ForKind NestBuilder::KindOf(int id, size_t position) const {
@@ -46,7 +57,8 @@ ForKind NestBuilder::KindOf(int id, size_t position) const {
   return ForKind::kSerial;
 }
 
-// True for the innermost of the leading parallel, block and thread loops, or the outermost of them at which a stage is computed.
+// True for the innermost of the leading parallel, block and thread loops, or the outermost of them at which a stage is
+// computed.
 bool NestBuilder::EndsOuter(int id, size_t position) const {
   auto outer = [&](size_t p) {
     const ForKind kind = KindOf(id, p);
@@ -79,11 +91,12 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
   const Expr& var = context_[id].leaf[position];
   if (!body || kind == ForKind::kCluster) return body;  // the block runs for its rank alone, a thread for its set
   if (kind == ForKind::kBlockX && split_.blocks > 1) body = MakeFor(ForKind::kCluster, rank_, split_.blocks, body);
-  if (kind == ForKind::kThreadX && id == split_.tile && split_.thread_sets > 1) return OverThreadSets(var, extent, body);
+  if (kind == ForKind::kThreadX && id == split_.tile && split_.thread_sets > 1)
+    return OverThreadSets(var, extent, body);
   if (kind == ForKind::kThreadX) {
     if (extent > threads_) {
-      status_ = absl::FailedPreconditionError(absl::StrCat("stage ", stage.op.name, " needs ", extent,
-                                                           " threads in a block of ", threads_));
+      status_ = absl::FailedPreconditionError(
+          absl::StrCat("stage ", stage.op.name, " needs ", extent, " threads in a block of ", threads_));
     }
     if (extent < threads_) body = MakeIf(Lt(var, IntImm(extent)), body);
   }
@@ -96,20 +109,25 @@ Stmt NestBuilder::Loop(int id, size_t position, Stmt body) {
 // The threads of a block as sets of `extent`, one behind the other: `var` is a thread's number in its set.
 Stmt NestBuilder::OverThreadSets(const Expr& var, int64_t extent, Stmt body) {
   if (extent * split_.thread_sets != threads_) {
-    status_ = absl::InvalidArgumentError(absl::StrCat("stage ", state_.stage(split_.tile).op.name, ": ", split_.thread_sets,
-                                                      " sets of ", extent, " threads are not the ", threads_, " of the block"));
+    status_ = absl::InvalidArgumentError(absl::StrCat("stage ", state_.stage(split_.tile).op.name, ": ",
+                                                      split_.thread_sets, " sets of ", extent, " threads are not the ",
+                                                      threads_, " of the block"));
     return nullptr;
   }
   const Expr thread = MakeVar("thread");
   analyzer_.Bind(thread, threads_);
-  body = MakeLet(var, analyzer_.Simplify(FloorMod(thread, extent)), MakeLet(thread_set_, FloorDiv(thread, extent), body));
+  body =
+      MakeLet(var, analyzer_.Simplify(FloorMod(thread, extent)), MakeLet(thread_set_, FloorDiv(thread, extent), body));
   return MakeFor(ForKind::kThreadX, thread, threads_, body);
 }
 
-// Whether a thread keeps elements of a tensor until it computes with each of them once: a conversion before that would wait for them.
+// Whether a thread keeps elements of a tensor until it computes with each of them once: a conversion before that would
+// wait for them.
 bool NestBuilder::IsReadAhead(int id) const {
   const StageState& stage = state_.stage(id);
-  if (stage.memory != Memory::kLocal || stage.op.dtype != DType::kFloat16 || stage.op.reduces() || stage.op.body->kind != ExprKind::kLoad) return false;
+  if (stage.memory != Memory::kLocal || stage.op.dtype != DType::kFloat16 || stage.op.reduces() ||
+      stage.op.body->kind != ExprKind::kLoad)
+    return false;
   const std::vector<int> readers = state_.Consumers(id);
   return std::none_of(readers.begin(), readers.end(), [&](int reader) { return state_.stage(reader).op.reduces(); });
 }
@@ -141,8 +159,8 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
   std::vector<Stmt> all;
   if (Stmt shared = MakeSeq({AttachedBulkOnce(id, position, false), AttachedAt(id, position, true)})) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
-    const bool tile = split_.blocks > 1 && id == root_ &&
-                      bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
+    const bool tile =
+        split_.blocks > 1 && id == root_ && bounds_.stages[split_.tile].attach_position == static_cast<int>(position);
     all.push_back(shared);
     all.push_back(AttachedSmallParts(id, position, IntImm(0), 1));
     if (tile) all.push_back(SumOfThreadSets());
@@ -158,7 +176,8 @@ std::vector<int> NestBuilder::StagesAt(int id, size_t position) const {
   std::vector<int> stages;
   for (int child : state_.topological()) {
     const StageState& stage = state_.stage(child);
-    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id || stage.bulk) continue;
+    if (!stage.computes() || stage.attach != StageState::Attach::kAt || stage.attach_stage != id || stage.bulk)
+      continue;
     if (bounds_.stages[child].attach_position == static_cast<int>(position)) stages.push_back(child);
   }
   return stages;
@@ -167,11 +186,12 @@ std::vector<int> NestBuilder::StagesAt(int id, size_t position) const {
 // Whether a stage reads one of these stages that is in shared memory, or that each thread has for itself.
 bool NestBuilder::ReadsAny(int id, const std::vector<int>& stages) const {
   const std::vector<int> producers = state_.Producers(id);
-  return std::any_of(producers.begin(), producers.end(), [&](int producer) { return std::count(stages.begin(), stages.end(), producer) > 0; });
+  return std::any_of(producers.begin(), producers.end(),
+                     [&](int producer) { return std::count(stages.begin(), stages.end(), producer) > 0; });
 }
 
-// Stages computed at one loop in their order, where one in shared memory needs others that are computed there: a barrier in front of the first that reads what
-// other threads wrote since the last one.
+// Stages computed at one loop in their order, where one in shared memory needs others that are computed there: a
+// barrier in front of the first that reads what other threads wrote since the last one.
 Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
   std::vector<Stmt> all;
   std::vector<int> written;
@@ -189,7 +209,8 @@ Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
   return MakeSeq(all);
 }
 
-// Slots of the shared copies whose pipeline starts at a loop, 1 if none does; `last` is the loop at which they are computed.
+// Slots of the shared copies whose pipeline starts at a loop, 1 if none does; `last` is the loop at which they are
+// computed.
 int64_t NestBuilder::PipelineSlots(int id, size_t position, size_t* last) const {
   for (int child : skeleton_.backwards()) {
     const StageState& stage = state_.stage(child);
@@ -225,9 +246,9 @@ void NestBuilder::NameSlots(int id) {
   }
 }
 
-// The loops [first, last] as one loop of iterations + slots - 1 steps: step t starts the copies of iteration t, into the slot
-// that iteration t - slots has left, and multiplies those of iteration t - slots + 1. One barrier a step: behind it the copies that are
-// waited for are visible, and nobody reads the slot that is filled next any more.
+// The loops [first, last] as one loop of iterations + slots - 1 steps: step t starts the copies of iteration t, into
+// the slot that iteration t - slots has left, and multiplies those of iteration t - slots + 1. One barrier a step:
+// behind it the copies that are waited for are visible, and nobody reads the slot that is filled next any more.
 Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots,
                                const std::function<Stmt()>& inner) {
   const StageState& stage = state_.stage(id);
@@ -289,8 +310,8 @@ Stmt NestBuilder::EmitLoops(int id, size_t position, size_t end, const std::func
   if (const int64_t slots = PipelineSlots(id, position, &last); slots > 1 && last < end)
     return EmitPipeline(id, position, last, end, slots, inner);
   const ForKind kind = KindOf(id, position);
-  const bool serial = (kind == ForKind::kSerial || kind == ForKind::kUnroll) &&
-                      bounds_.stages[id].extent[stage.order[position]] > 1;
+  const bool serial =
+      (kind == ForKind::kSerial || kind == ForKind::kUnroll) && bounds_.stages[id].extent[stage.order[position]] > 1;
   serial_depth_ += serial;
   Stmt attached = EmitAttached(id, position);
   // The tile takes the place of the operands: all threads must have read them.
@@ -410,13 +431,14 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
       if (s.bulk) RETURN_IF_ERROR(CheckBulkCopy(id));
       if (s.bulk && target_.kind == TargetKind::kCuda) {
         arrivals_[id] = (*next_buffer_)++;
-        temporaries_.push_back({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope, bounds_.stages[id].slots, true, 16,
-                                false, true});
+        temporaries_.push_back({arrivals_[id], Identifier(s.op.name) + "_arrival", DType::kInt64, scope,
+                                bounds_.stages[id].slots, true, 16, false, true});
       }
       if (state_.has_small_parts(id) && target_.kind == TargetKind::kCuda) {
         const StageBounds& b = bounds_.stages[id];
         small_parts_[id] = (*next_buffer_)++;
-        temporaries_.push_back({small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});
+        temporaries_.push_back(
+            {small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});
       }
     }
   }
@@ -427,8 +449,8 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
   if (!status_.ok()) return status_;
   for (int id : globals) {
     const StageState& s = state_.stage(id);
-    kernel.params.push_back(
-        {id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal, IsPlaced(id) ? place_.elements : StoredElements(state_, bounds_, id), id == root, 0});
+    kernel.params.push_back({id, Identifier(s.op.name), s.op.dtype, Scope::kGlobal,
+                             IsPlaced(id) ? place_.elements : StoredElements(state_, bounds_, id), id == root, 0});
   }
   kernel.blocks = blocks_ * split_.blocks;
   kernel.cluster = split_.blocks;

@@ -33,7 +33,8 @@ class NestBuilder {
     std::vector<Expr> leaf;     // loop variable by position
     std::vector<Expr> axis;     // real coordinate by axis
     std::vector<Expr> compact;  // own coordinate in the buffer by spatial axis
-    std::vector<std::pair<Expr, Expr>> blocks;  // row and column of a loop over blocks in groups: variables and what they are
+    std::vector<std::pair<Expr, Expr>>
+        blocks;  // row and column of a loop over blocks in groups: variables and what they are
   };
   // What must hold where a stage's statement runs.
   struct Guards {
@@ -73,7 +74,8 @@ class NestBuilder {
     Stmt start;   // before the loop over steps
     Stmt refill;  // behind the barrier of a step
   };
-  BulkPipeline EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations, const Expr& step, const AtIteration& at);
+  BulkPipeline EmitBulkPipeline(int id, size_t last, int64_t slots, int64_t iterations, const Expr& step,
+                                const AtIteration& at);
   Stmt HoldBulk(int id, size_t last, const Expr& iteration, Stmt work);
   Stmt EmitReduction(int id);
   Stmt EmitCrossThread(int id);
@@ -91,8 +93,9 @@ class NestBuilder {
   Stmt EmitGroupProducts(int id, size_t first, int buffer, const Expr& place);
   Stmt EmitSmallParts(int copy, const Expr& iteration, int64_t slots);
   Stmt AttachedSmallParts(int id, size_t position, const Expr& iteration, int64_t slots);
-  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step, const Expr& fill, const Expr& use,
-                         const std::function<Stmt(const Expr&, Stmt)>& at, const std::function<Stmt()>& inner);
+  Stmt EmitGroupPipeline(int id, size_t last, size_t end, int64_t slots, int64_t iterations, const Expr& step,
+                         const Expr& fill, const Expr& use, const std::function<Stmt(const Expr&, Stmt)>& at,
+                         const std::function<Stmt()>& inner);
   // Copies a tile at a time, in bulk_copies.cc.
   std::vector<int> BulkCopiesAt(int id, size_t position) const;
   absl::Status CheckBulkCopy(int copy);
@@ -130,12 +133,15 @@ class NestBuilder {
   Expr rank_;        // of the block in its cluster
   Expr thread_set_;  // of the thread: its number
   int serial_depth_ = 0;
-  std::vector<int> arrivals_;     // by stage: barriers where its tiles arrive (bulk copies on cuda); -1 where there are none
-  std::vector<int> small_parts_;  // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
-  Expr group_iteration_;          // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
-  bool defer_group_ = false;      // the next EmitGroupProducts leaves its end to the pipeline
+  std::vector<int>
+      arrivals_;  // by stage: barriers where its tiles arrive (bulk copies on cuda); -1 where there are none
+  std::vector<int>
+      small_parts_;       // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
+  Expr group_iteration_;  // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
+  bool defer_group_ = false;  // the next EmitGroupProducts leaves its end to the pipeline
   Stmt group_end_;
-  std::vector<Expr> write_slot_, read_slot_;  // by stage: which of a pipelined copy's buffers is filled, is read; else null
+  std::vector<Expr> write_slot_,
+      read_slot_;                 // by stage: which of a pipelined copy's buffers is filled, is read; else null
   std::vector<Expr> conditions_;  // of the branches around the expression that is lowered
   absl::Status status_;
 };

@@ -1,11 +1,11 @@
-// Expressions of a nest: what loops say of axes, where elements lie, what is loaded, and what must hold where a statement runs.
-#include "compiler/lower/nest.h"
-
+// Expressions of a nest: what loops say of axes, where elements lie, what is loaded, and what must hold where a
+// statement runs.
 #include <algorithm>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/lower/nest.h"
 
 namespace diapason {
 namespace {
@@ -31,13 +31,12 @@ Expr Slack(const Expr& comparison) {
 
 Expr NestBuilder::AtomSum(const Terms& terms, int64_t divisor) const {
   Expr sum = IntImm(0);
-  for (const Term& t : terms)
-    sum = Add(sum, Mul(context_[t.stage].value[t.loop], IntImm(t.coefficient / divisor)));
+  for (const Term& t : terms) sum = Add(sum, Mul(context_[t.stage].value[t.loop], IntImm(t.coefficient / divisor)));
   return sum;
 }
 
-// Row and column of the last two loops that a loop over blocks was made of, `group` rows at a time. Where there are fewer left
-// a column of the group is shorter.
+// Row and column of the last two loops that a loop over blocks was made of, `group` rows at a time. Where there are
+// fewer left a column of the group is shorter.
 void NestBuilder::GroupBlocks(int id, const struct Loop& loop, const Expr& block) {
   StageContext& c = context_[id];
   const int row_loop = loop.fused[loop.fused.size() - 2], column_loop = loop.fused.back();
@@ -69,14 +68,18 @@ void NestBuilder::PrepareValues(int id) {
   for (size_t p = 0; p < stage.order.size(); ++p) {
     const int loop = stage.order[p];
     c.leaf[p] = MakeVar(Identifier(absl::StrCat(stage.op.name, "_", stage.loops[loop].name)));
-    if (stage.loops[loop].annotation == Annotation::kCluster) c.leaf[p] = rank_;
-    else if (stage.loops[loop].annotation == Annotation::kThreadSet) c.leaf[p] = thread_set_;
-    else analyzer_.Bind(c.leaf[p], b.extent[loop]);
+    if (stage.loops[loop].annotation == Annotation::kCluster)
+      c.leaf[p] = rank_;
+    else if (stage.loops[loop].annotation == Annotation::kThreadSet)
+      c.leaf[p] = thread_set_;
+    else
+      analyzer_.Bind(c.leaf[p], b.extent[loop]);
     c.value[loop] = b.extent[loop] == 1 ? IntImm(0) : c.leaf[p];
   }
   for (size_t l = stage.loops.size(); l-- > 0;) {
     const struct Loop& loop = stage.loops[l];
-    if (loop.annotation == Annotation::kBlockX && loop.is_leaf() && loop.group.Eval({}) > 1) GroupBlocks(id, loop, c.value[l]);
+    if (loop.annotation == Annotation::kBlockX && loop.is_leaf() && loop.group.Eval({}) > 1)
+      GroupBlocks(id, loop, c.value[l]);
     if (!loop.pieces.empty()) {
       Expr value = IntImm(0);
       int64_t stride = 1;
@@ -125,8 +128,8 @@ void NestBuilder::PrepareValues(int id) {
   MarkUnrolled(id);
 }
 
-// The element of the larger tensor: dimensions inside a row count as they do in the part, those outside by the distance of
-// rows, and one that goes across is cut.
+// The element of the larger tensor: dimensions inside a row count as they do in the part, those outside by the distance
+// of rows, and one that goes across is cut.
 Expr NestBuilder::PlacedIndex(int id, const std::vector<Expr>& indices) const {
   const StageState& stage = state_.stage(id);
   Expr place = IntImm(place_.offset), flat = IntImm(0);
@@ -149,7 +152,8 @@ Expr NestBuilder::PlacedIndex(int id, const std::vector<Expr>& indices) const {
     }
   }
   if (even) return place;
-  return Add(IntImm(place_.offset), Add(Mul(FloorDiv(flat, place_.row), IntImm(place_.stride)), FloorMod(flat, place_.row)));
+  return Add(IntImm(place_.offset),
+             Add(Mul(FloorDiv(flat, place_.row), IntImm(place_.stride)), FloorMod(flat, place_.row)));
 }
 
 Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
@@ -185,7 +189,8 @@ Expr NestBuilder::FlatIndex(int id, const std::vector<Expr>& indices) const {
     const int64_t factor = std::max<int64_t>(1, stage.layout_factors[piece / 2].Eval({}));
     const int64_t outer = (stage.op.axes[piece / 2].extent + factor - 1) / factor;
     const Expr& index = indices[piece / 2];
-    flat = Add(Mul(flat, IntImm(piece % 2 ? factor : outer)), piece % 2 ? FloorMod(index, factor) : FloorDiv(index, factor));
+    flat = Add(Mul(flat, IntImm(piece % 2 ? factor : outer)),
+               piece % 2 ? FloorMod(index, factor) : FloorDiv(index, factor));
   }
   return flat;
 }
@@ -208,8 +213,8 @@ Expr NestBuilder::CompactIndex(int id, const Access& access, int dim, const Expr
   return sum;
 }
 
-// True if a comparison follows from the ranges of variables, or from one comparison among the conditions of the branches
-// around the expression that is lowered: both as "difference >= 0", the one wanted no smaller.
+// True if a comparison follows from the ranges of variables, or from one comparison among the conditions of the
+// branches around the expression that is lowered: both as "difference >= 0", the one wanted no smaller.
 bool NestBuilder::Holds(const Expr& comparison) {
   if (analyzer_.Proves(comparison)) return true;
   const Expr wanted = Slack(comparison);
@@ -283,8 +288,8 @@ Expr NestBuilder::StoreIndex(int id) {
   return analyzer_.Simplify(flat);
 }
 
-// A sum of products in which every factor comes from memory that is zero where an axis runs past its end: iterations there
-// add nothing. Holds if each reduce axis that is padded indexes, alone, a dimension of an attached copy.
+// A sum of products in which every factor comes from memory that is zero where an axis runs past its end: iterations
+// there add nothing. Holds if each reduce axis that is padded indexes, alone, a dimension of an attached copy.
 bool NestBuilder::PaddingIsHarmless(int id) const {
   const StageState& stage = state_.stage(id);
   if (stage.op.combiner != Combiner::kSum || !IsProductOfLoads(stage.op.body)) return false;

@@ -1,10 +1,9 @@
 // Reductions: into registers, across the threads of a block, on tensor cores.
-#include "compiler/lower/nest.h"
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/lower/nest.h"
 
 namespace diapason {
 // Other targets run the loops as they stand.
@@ -16,7 +15,8 @@ bool NestBuilder::OnWarpgroups(int id) const {
   return OnTensorCores(id) && TensorIntrinsicOf(state_.stage(id).tensor).groups;
 }
 
-// Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in registers.
+// Position from which on all loops are reduce loops or unrolled: the elements that are updated there can stay in
+// registers.
 size_t NestBuilder::RegisterPosition(int id, size_t first) const {
   const StageState& stage = state_.stage(id);
   size_t position = stage.order.size();
@@ -143,8 +143,9 @@ bool NestBuilder::HasReduction(int id, size_t from) const {
   return false;
 }
 
-// Of the blocks of a cluster, or of the sets of threads where there is none. Each block begins with its own share, so that no two ask
-// the same block at once: the order of the sum is that of the ranks, from a start that depends on the element alone.
+// Of the blocks of a cluster, or of the sets of threads where there is none. Each block begins with its own share, so
+// that no two ask the same block at once: the order of the sum is that of the ranks, from a start that depends on the
+// element alone.
 Expr NestBuilder::SumOfParts(int buffer, DType dtype, const Expr& index) {
   Expr sum;
   const auto add = [&](std::vector<Expr> place) {
@@ -158,7 +159,8 @@ Expr NestBuilder::SumOfParts(int buffer, DType dtype, const Expr& index) {
   return sum;
 }
 
-// Before other blocks read a tile: the results of the block's sets of threads become one, in the place of the first, by vectors.
+// Before other blocks read a tile: the results of the block's sets of threads become one, in the place of the first, by
+// vectors.
 Stmt NestBuilder::SumOfThreadSets() {
   if (split_.thread_sets == 1) return nullptr;
   constexpr int64_t kLanes = 4;
@@ -166,7 +168,8 @@ Stmt NestBuilder::SumOfThreadSets() {
   const int64_t stride = bounds_.stages[split_.tile].slot_stride(), vectors = stride / kLanes;
   const int64_t rounds = (vectors + threads_ - 1) / threads_;
   const Expr thread = MakeVar("thread"), round = MakeVar("round"), lane = MakeVar("lane");
-  for (const auto& [var, extent] : {std::pair(thread, threads_), {round, rounds}, {lane, kLanes}}) analyzer_.Bind(var, extent);
+  for (const auto& [var, extent] : {std::pair(thread, threads_), {round, rounds}, {lane, kLanes}})
+    analyzer_.Bind(var, extent);
   const Expr vector = Add(Mul(round, IntImm(threads_)), thread);
   const Expr index = analyzer_.Simplify(Add(Mul(vector, IntImm(kLanes)), lane));
   const Combiner combiner = state_.stage(split_.reduction).op.combiner;
@@ -192,8 +195,9 @@ Stmt NestBuilder::EmitCrossThread(int id) {
   for (size_t p = first; p <= last; ++p) {
     const bool thread = stage.loops[stage.order[p]].annotation == Annotation::kThreadX;
     if (!stage.loops[stage.order[p]].reduce || thread != (p == last)) {
-      status_ = absl::InvalidArgumentError(absl::StrCat(
-          "stage ", stage.op.name, ": a cross-thread reduction has its spatial loops outside and its thread loop innermost"));
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("stage ", stage.op.name,
+                       ": a cross-thread reduction has its spatial loops outside and its thread loop innermost"));
       return nullptr;
     }
   }
@@ -221,7 +225,8 @@ Stmt NestBuilder::EmitCrossThread(int id) {
   for (; half >= 1 && width > 1; half /= 2) {
     Expr mine = Load(tree, dtype, {thread}), other = Load(tree, dtype, {Add(thread, IntImm(half))});
     std::vector<Expr> active{Lt(thread, IntImm(half))};
-    if (!analyzer_.Proves(Lt(IntImm(2 * half - 1), IntImm(width)))) active.push_back(Lt(Add(thread, IntImm(half)), IntImm(width)));
+    if (!analyzer_.Proves(Lt(IntImm(2 * half - 1), IntImm(width))))
+      active.push_back(Lt(Add(thread, IntImm(half)), IntImm(width)));
     meet.push_back(MakeBarrier());
     meet.push_back(MakeFor(ForKind::kThreadX, thread, width,
                            MakeIf(And(active), MakeStore(tree, thread, Combine(stage.op.combiner, mine, other)))));
@@ -248,8 +253,8 @@ Stmt NestBuilder::EmitCrossThread(int id) {
   return EmitLoops(id, 0, first, [&] { return inner; });
 }
 
-// Each lane of a vector reduces its share, the shares meet by halves. REQUIRES: all spatial loops are outside all reduce loops, the vector is
-// the innermost.
+// Each lane of a vector reduces its share, the shares meet by halves. REQUIRES: all spatial loops are outside all
+// reduce loops, the vector is the innermost.
 Stmt NestBuilder::EmitCrossLane(int id) {
   const StageState& stage = state_.stage(id);
   size_t first = 0;
@@ -257,8 +262,8 @@ Stmt NestBuilder::EmitCrossLane(int id) {
   const size_t last = stage.order.size() - 1;
   for (size_t p = first; p <= last; ++p) {
     if (stage.loops[stage.order[p]].reduce) continue;
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat("stage ", stage.op.name, ": a reduction across the lanes of a vector has its spatial loops outside"));
+    status_ = absl::InvalidArgumentError(absl::StrCat(
+        "stage ", stage.op.name, ": a reduction across the lanes of a vector has its spatial loops outside"));
     return nullptr;
   }
   const int64_t width = bounds_.stages[id].extent[stage.order[last]];
@@ -279,11 +284,13 @@ Stmt NestBuilder::EmitCrossLane(int id) {
     return MakeFor(ForKind::kVectorize, lane, lanes, make(lane));
   };
   const Expr lane = context_[id].leaf[last];
-  Stmt share = MakeIf(And(conditions), MakeStore(part, lane, Combine(stage.op.combiner, Load(part, dtype, {lane}), value)));
+  Stmt share =
+      MakeIf(And(conditions), MakeStore(part, lane, Combine(stage.op.combiner, Load(part, dtype, {lane}), value)));
   share = MakeFor(ForKind::kVectorize, lane, width, share);
   for (size_t p = last; p-- > first;) share = Loop(id, p, share);
-  std::vector<Stmt> steps{over(width, [&](const Expr& l) { return MakeStore(part, l, IdentityOf(stage.op.combiner, dtype)); }), share,
-                          over(width, [&](const Expr& l) { return MakeStore(tree, l, Load(part, dtype, {l})); })};
+  std::vector<Stmt> steps{
+      over(width, [&](const Expr& l) { return MakeStore(part, l, IdentityOf(stage.op.combiner, dtype)); }), share,
+      over(width, [&](const Expr& l) { return MakeStore(tree, l, Load(part, dtype, {l})); })};
   for (int64_t left = width; left > 1; left -= left / 2) {
     const Expr far = IntImm(left - left / 2);
     steps.push_back(over(left / 2, [&](const Expr& l) {

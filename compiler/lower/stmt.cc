@@ -71,7 +71,11 @@ Stmt MakeAlloc(BufferDecl decl, Stmt body) {
 
 Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero) {
   DIAPASON_CHECK(operands.size() == 10);
-  return Make({.kind = StmtKind::kMma, .buffer = buffer, .operands = std::move(operands), .tensor = tensor, .from_zero = from_zero});
+  return Make({.kind = StmtKind::kMma,
+               .buffer = buffer,
+               .operands = std::move(operands),
+               .tensor = tensor,
+               .from_zero = from_zero});
 }
 
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed) {
@@ -95,10 +99,15 @@ Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second) {
 
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value) {
   DIAPASON_CHECK(value->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kSmallParts, .extent = elements, .buffer = buffer, .index = std::move(index), .value = std::move(value)});
+  return Make({.kind = StmtKind::kSmallParts,
+               .extent = elements,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value)});
 }
 
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices, bool from_zero) {
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,
+                  bool from_zero) {
   DIAPASON_CHECK(operands.size() == 10 && columns % 8 == 0 && columns >= 8 && columns <= 256);
   return Make({.kind = StmtKind::kGroupMma,
                .extent = columns,
@@ -110,7 +119,8 @@ Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> ope
                .columns = matrices});
 }
 
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, CoreMatrices matrices, CoreMatrices rows) {
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands,
+                  CoreMatrices matrices, CoreMatrices rows) {
   const auto columns = static_cast<int64_t>(2 * sums.size());
   DIAPASON_CHECK(operands.size() == (rows.stride > 0 ? 2 : 5) && columns % 8 == 0 && columns >= 8 && columns <= 256);
   return Make({.kind = StmtKind::kGroupMma,
@@ -128,7 +138,11 @@ Stmt MakeGroupSync(GroupSync sync, int64_t unfinished) {
 }
 
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums) {
-  return Make({.kind = StmtKind::kGroupSync, .extent = unfinished, .buffer = buffer, .sums = std::move(sums), .sync = GroupSync::kWait});
+  return Make({.kind = StmtKind::kGroupSync,
+               .extent = unfinished,
+               .buffer = buffer,
+               .sums = std::move(sums),
+               .sync = GroupSync::kWait});
 }
 
 Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arrival) {
@@ -145,12 +159,16 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
 
 Stmt MakeBulkInit(Expr first, int64_t barriers) {
   DIAPASON_CHECK(first->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kBulkSync, .extent = barriers, .operands = {std::move(first)}, .bulk_sync = BulkSync::kInit});
+  return Make(
+      {.kind = StmtKind::kBulkSync, .extent = barriers, .operands = {std::move(first)}, .bulk_sync = BulkSync::kInit});
 }
 
 Stmt MakeBulkWait(Expr barrier, Expr parity) {
   DIAPASON_CHECK(barrier->kind == ExprKind::kLoad);
-  return Make({.kind = StmtKind::kBulkSync, .value = std::move(parity), .operands = {std::move(barrier)}, .bulk_sync = BulkSync::kWait});
+  return Make({.kind = StmtKind::kBulkSync,
+               .value = std::move(parity),
+               .operands = {std::move(barrier)},
+               .bulk_sync = BulkSync::kWait});
 }
 
 Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
@@ -173,57 +191,45 @@ namespace {
 
 const char* NameOf(ForKind kind) {
   switch (kind) {
-    case ForKind::kSerial:
-      return "for";
-    case ForKind::kParallel:
-      return "parallel";
-    case ForKind::kUnroll:
-      return "unroll";
-    case ForKind::kVectorize:
-      return "vectorize";
-    case ForKind::kBlockX:
-      return "blockIdx.x";
-    case ForKind::kThreadX:
-      return "threadIdx.x";
-    case ForKind::kCluster:
-      return "cluster rank";
+    case ForKind::kSerial: return "for";
+    case ForKind::kParallel: return "parallel";
+    case ForKind::kUnroll: return "unroll";
+    case ForKind::kVectorize: return "vectorize";
+    case ForKind::kBlockX: return "blockIdx.x";
+    case ForKind::kThreadX: return "threadIdx.x";
+    case ForKind::kCluster: return "cluster rank";
   }
   return "?";
 }
 
 const char* NameOf(Scope scope) {
   switch (scope) {
-    case Scope::kGlobal:
-      return "global";
-    case Scope::kShared:
-      return "shared";
-    case Scope::kLocal:
-      return "local";
+    case Scope::kGlobal: return "global";
+    case Scope::kShared: return "shared";
+    case Scope::kLocal: return "local";
   }
   return "?";
 }
 
 std::string TextOf(const CoreMatrices& matrices) {
-  return (matrices.along_k ? " runs of " : " runs across k of ") + std::to_string(matrices.width) + ", stride " + std::to_string(matrices.stride);
+  return (matrices.along_k ? " runs of " : " runs across k of ") + std::to_string(matrices.width) + ", stride " +
+         std::to_string(matrices.stride);
 }
 
 std::string NameOf(GroupSync sync) {
   switch (sync) {
-    case GroupSync::kBegin:
-      return "group begin";
-    case GroupSync::kCommit:
-      return "group commit";
-    case GroupSync::kWait:
-      return "group wait";
-    case GroupSync::kPublish:
-      return "group publish";
+    case GroupSync::kBegin: return "group begin";
+    case GroupSync::kCommit: return "group commit";
+    case GroupSync::kWait: return "group wait";
+    case GroupSync::kPublish: return "group publish";
   }
   return "?";
 }
 
 std::string ToString(const BufferDecl& decl) {
   return std::string(NameOf(decl.scope)) + " " + NameOf(decl.dtype) + " " + decl.name + "[" +
-         std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "") + (decl.apart ? " apart" : "");
+         std::to_string(decl.elements) + "]" + (decl.overlay ? " in place of the others" : "") +
+         (decl.apart ? " apart" : "");
 }
 
 // Loops as indented text; buffers by the names of their declarations.
@@ -242,59 +248,58 @@ class Printer {
         for (const Stmt& child : stmt->body) Print(child, depth);
         return;
       case StmtKind::kStore:
-        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + (stmt->async ? "] = async " : "] = ") + Text(stmt->value));
-      case StmtKind::kIf:
-        Line(depth, "if " + Text(stmt->condition) + ":");
-        return Print(stmt->body[0], depth + 1);
+        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + (stmt->async ? "] = async " : "] = ") +
+                               Text(stmt->value));
+      case StmtKind::kIf: Line(depth, "if " + Text(stmt->condition) + ":"); return Print(stmt->body[0], depth + 1);
       case StmtKind::kAlloc:
         Declare(stmt->decl);
         Line(depth, ToString(stmt->decl));
         return Print(stmt->body[0], depth);
-      case StmtKind::kBarrier:
-        return Line(depth, "barrier");
-      case StmtKind::kClusterBarrier:
-        return Line(depth, "cluster barrier");
+      case StmtKind::kBarrier: return Line(depth, "barrier");
+      case StmtKind::kClusterBarrier: return Line(depth, "cluster barrier");
       case StmtKind::kLet:
         Line(depth, "let " + stmt->var->name + " = " + Text(stmt->value));
         return Print(stmt->body[0], depth);
-      case StmtKind::kComment:
-        return Line(depth, "# " + stmt->text);
+      case StmtKind::kComment: return Line(depth, "# " + stmt->text);
       case StmtKind::kMma: {
         std::string text = (stmt->from_zero ? "first mma " : "mma ") + Name(stmt->buffer);
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
         return Line(depth, text);
       }
       case StmtKind::kLoadMatrix:
-        return Line(depth, std::string(stmt->transposed ? "load transposed matrices " : "load matrices ") + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
-                               std::to_string(stmt->extent) + " from " + Text(stmt->value));
-      case StmtKind::kPackPair:
-        return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Text(stmt->operands[0]) + ", " +
-                               Text(stmt->operands[1]));
-      case StmtKind::kSmallParts:
-        return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
+        return Line(depth, std::string(stmt->transposed ? "load transposed matrices " : "load matrices ") +
+                               Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
                                " from " + Text(stmt->value));
+      case StmtKind::kPackPair:
+        return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Text(stmt->operands[0]) +
+                               ", " + Text(stmt->operands[1]));
+      case StmtKind::kSmallParts:
+        return Line(depth, "small parts " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+                               std::to_string(stmt->extent) + " from " + Text(stmt->value));
       case StmtKind::kGroupMma: {
         const std::string place = stmt->sums.empty() ? Text(stmt->index) : Texts(stmt->sums);
-        std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place + "] of " +
-                           std::to_string(stmt->extent) + " columns";
+        std::string text = (stmt->from_zero ? "first group mma " : "group mma ") + Name(stmt->buffer) + "[" + place +
+                           "] of " + std::to_string(stmt->extent) + " columns";
         for (const Expr& operand : stmt->operands) text += ", " + Text(operand);
         if (stmt->rows.stride > 0) text += ", rows'" + TextOf(stmt->rows);
         return Line(depth, text + "," + TextOf(stmt->columns));
       }
       case StmtKind::kGroupSync:
-        return Line(depth, NameOf(stmt->sync) + (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : "") +
-                               (stmt->sums.empty() ? "" : ", " + Name(stmt->buffer) + "[" + Texts(stmt->sums) + "]"));
+        return Line(
+            depth,
+            NameOf(stmt->sync) +
+                (stmt->sync == GroupSync::kWait ? " until " + std::to_string(stmt->extent) + " unfinished" : "") +
+                (stmt->sums.empty() ? "" : ", " + Name(stmt->buffer) + "[" + Texts(stmt->sums) + "]"));
       case StmtKind::kBulkCopy:
-        return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) + " from " +
-                               Text(stmt->value) + (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
+        return Line(depth, "bulk copy " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " +
+                               std::to_string(stmt->extent) + " from " + Text(stmt->value) +
+                               (stmt->operands.empty() ? "" : ", arrives at " + Text(stmt->operands[0])));
       case StmtKind::kBulkSync:
         if (stmt->bulk_sync == BulkSync::kInit)
           return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent));
         return Line(depth, "bulk wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
-      case StmtKind::kCommit:
-        return Line(depth, "commit");
-      case StmtKind::kWait:
-        return Line(depth, "wait until " + std::to_string(stmt->extent) + " unfinished");
+      case StmtKind::kCommit: return Line(depth, "commit");
+      case StmtKind::kWait: return Line(depth, "wait until " + std::to_string(stmt->extent) + " unfinished");
     }
   }
 

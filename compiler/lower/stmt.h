@@ -1,8 +1,8 @@
 // The loop nest: one statement tree for all targets, printed by compiler/codegen.
 //
-// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer, or two: the
-// offset in a shared buffer and the rank of the block of the cluster whose buffer it is. Buffers
-// are known by id (KernelFunc::buffers). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
+// Expressions are those of compiler/tensor; a kLoad here has ONE index, the flat element offset in its buffer, or two:
+// the offset in a shared buffer and the rank of the block of the cluster whose buffer it is. Buffers are known by id
+// (KernelFunc::buffers). Loop variables are int64 kVar nodes, printed as 32-bit where sizes allow.
 #pragma once
 
 #include <cstdint>
@@ -44,10 +44,12 @@ struct BufferDecl {
   int alignment = 0;     // bytes that the start is aligned to (0: element size); parameters are at least 64
   bool overlay = false;  // shared: in the place of the kernel's other shared buffers, which are dead where it is used
   bool apart = false;    // shared: those in place of others leave it alone
-  bool packed = false;    // local, of float16: kept in two bytes and converted where it is read
-  bool constant = false;  // global: made before a run begins; neither this kernel nor another one writes it during a run
-  // Shared, on cuda: 16 bytes of place p lie at place p ^ (p / 8 % (swizzle / 16)), so that rows of `swizzle` bytes (32, 64, 128) and columns of 16
-  // both are in different banks (PTX, "Shared memory matrix layout"); 0: they do not. Indices count as if they did not.
+  bool packed = false;   // local, of float16: kept in two bytes and converted where it is read
+  // global: made before a run begins; neither this kernel nor another one writes it during a run
+  bool constant = false;
+  // Shared, on cuda: 16 bytes of place p lie at place p ^ (p / 8 % (swizzle / 16)), so that rows of `swizzle` bytes
+  // (32, 64, 128) and columns of 16 both are in different banks (PTX, "Shared memory matrix layout"); 0: they do not.
+  // Indices count as if they did not.
   int swizzle = 0;
 };
 
@@ -55,56 +57,62 @@ struct StmtNode;
 using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only what they change
 
 enum class StmtKind : uint8_t {
-  kFor,      // var in [0, extent): body[0]
-  kSeq,      // body in order
-  kStore,    // buffer[index] = value
-  kIf,       // if (condition) body[0]
-  kAlloc,    // decl lives during body[0]
-  kBarrier,  // all threads of the block; shared memory is visible after it
+  kFor,             // var in [0, extent): body[0]
+  kSeq,             // body in order
+  kStore,           // buffer[index] = value
+  kIf,              // if (condition) body[0]
+  kAlloc,           // decl lives during body[0]
+  kBarrier,         // all threads of the block; shared memory is visible after it
   kClusterBarrier,  // all threads of all blocks of the cluster; their shared memory is visible to each other after it
-  kLet,      // var = value (int64) during body[0]
-  kComment,  // text for people, printed on its own line
-  kCommit,   // the asynchronous stores of this thread since the last commit are one group
-  kWait,     // until at most `extent` of this thread's groups are unfinished
-  // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`, then its 4 and 2
-  // registers of factors. Factors of 16 bits lie in pairs in int32 elements, the first one in the low half.
+  kLet,             // var = value (int64) during body[0]
+  kComment,         // text for people, printed on its own line
+  kCommit,          // the asynchronous stores of this thread since the last commit are one group
+  kWait,            // until at most `extent` of this thread's groups are unfinished
+  // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`,
+  // then its 4 and 2 registers of factors. Factors of 16 bits lie in pairs in int32 elements, the first one in the low
+  // half.
   kMma,
-  // buffer[index, index + extent) = this lane's registers of `extent` matrices of 8 rows of 16 bytes in shared memory, loaded by the warp:
-  // `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane l gets word l % 4 of row l / 4
-  // of each; `transposed`: elements 2 * (l % 4) and the next of column l / 4 (16 bits).
+  // buffer[index, index + extent) = this lane's registers of `extent` matrices of 8 rows of 16 bytes in shared memory,
+  // loaded by the warp: `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane
+  // l gets word l % 4 of row l / 4 of each; `transposed`: elements 2 * (l % 4) and the next of column l / 4 (16 bits).
   kLoadMatrix,
   kPackPair,    // buffer[index] = the two float16 values of operands, the first one in the low half
-  kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load, and those behind it
-  // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this lane's extent / 2 sums,
-  // buffer[index, ...) or at `sums`: as kMma does for each 8 columns in turn. operands = its 4 registers of factors of the rows, [their small
-  // parts,] loads of the first column's first factor and [of its small part] in shared memory, those in brackets where the intrinsic has parts.
-  // Columns lie there as `columns` says; with rows.stride > 0 the 64 rows lie in shared memory too, and in place of registers stands a load of the
-  // first row's first factor.
+  kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load,
+                // and those behind it
+  // A product of 64 x extent x depth by a warpgroup, four warps that all have the same columns, added later to this
+  // lane's extent / 2 sums, buffer[index, ...) or at `sums`: as kMma does for each 8 columns in turn. operands = its 4
+  // registers of factors of the rows, [their small parts,] loads of the first column's first factor and [of its small
+  // part] in shared memory, those in brackets where the intrinsic has parts. Columns lie there as `columns` says; with
+  // rows.stride > 0 the 64 rows lie in shared memory too, and in place of registers stands a load of the first row's
+  // first factor.
   kGroupMma,
   kGroupSync,  // orders kGroupMma and other accesses: `sync`
-  // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it. operands: none, then all
-  // threads of the block copy together, and see it behind the next barrier; or a load of the barrier in shared memory at which the
-  // copy arrives: the thread that runs this asks for it, and any thread sees it behind its kBulkSync::kWait.
+  // shared buffer[index, index + extent) = the elements of `value`, a load of global memory, and those behind it.
+  // operands: none, then all threads of the block copy together, and see it behind the next barrier; or a load of the
+  // barrier in shared memory at which the copy arrives: the thread that runs this asks for it, and any thread sees it
+  // behind its kBulkSync::kWait.
   kBulkCopy,
   kBulkSync,  // at barriers where bulk copies arrive: `bulk_sync`
 };
 
 enum class BulkSync : uint8_t {
   kInit,  // by one thread, before all else: `extent` barriers from the one that operands[0] loads on
-  kWait,  // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value. One copy at a time is under way to each
+  kWait,  // until the copy has arrived that was the n-th at the barrier of operands[0], where n % 2 == value. One copy
+          // at a time is under way to each
 };
 
 enum class GroupSync : uint8_t {
   kBegin,    // the sums and factors in registers are ready
   kCommit,   // the products since the last commit are one group
-  kWait,     // until at most `extent` groups are unfinished: their sums (all of `sums`) may be read, their factors overwritten
+  kWait,     // until at most `extent` groups are unfinished: their sums (all of `sums`) may be read, their factors
+             // overwritten
   kPublish,  // what this thread has stored to shared memory is visible to products behind the next barrier
 };
 
-// How the rows or columns of a factor lie in shared memory for products by warpgroups: runs of `width` elements one after the other, the 8 of a
-// core matrix first. Along k, a run is of k, the next run that of the next row, and the next k of the same row are `stride` elements on; else a
-// run is of rows, the next one of the same rows at the next k, and the next rows are `stride` elements on. Runs of more than 16 bytes lie in a
-// swizzled buffer.
+// How the rows or columns of a factor lie in shared memory for products by warpgroups: runs of `width` elements one
+// after the other, the 8 of a core matrix first. Along k, a run is of k, the next run that of the next row, and the
+// next k of the same row are `stride` elements on; else a run is of rows, the next one of the same rows at the next k,
+// and the next rows are `stride` elements on. Runs of more than 16 bytes lie in a swizzled buffer.
 struct CoreMatrices {
   int64_t width = 0;
   int64_t stride = 0;
@@ -126,16 +134,16 @@ struct StmtNode {
   Expr value{};        // kStore, kLet, kLoadMatrix, kSmallParts, kBulkCopy, kBulkSync
   bool async = false;  // kStore to shared memory: may finish later, at a wait and the barrier behind it
   Expr condition{};    // kIf
-  std::vector<Expr> operands{};  // kMma, kPackPair, kGroupMma, kBulkCopy, kBulkSync
+  std::vector<Expr> operands{};           // kMma, kPackPair, kGroupMma, kBulkCopy, kBulkSync
   std::vector<Expr> sums{};               // kGroupMma, kGroupSync (kWait): elements of `buffer`
   TensorMode tensor = TensorMode::kNone;  // kMma, kLoadMatrix, kGroupMma
   bool transposed = false;                // kLoadMatrix
-  bool from_zero = false;        // kMma, kGroupMma: the sums are the product alone
-  CoreMatrices columns{}, rows{};  // kGroupMma
-  GroupSync sync = GroupSync::kBegin;  // kGroupSync
-  BulkSync bulk_sync = BulkSync::kInit;  // kBulkSync
-  BufferDecl decl{};   // kAlloc
-  std::string text{};  // kComment
+  bool from_zero = false;                 // kMma, kGroupMma: the sums are the product alone
+  CoreMatrices columns{}, rows{};         // kGroupMma
+  GroupSync sync = GroupSync::kBegin;     // kGroupSync
+  BulkSync bulk_sync = BulkSync::kInit;   // kBulkSync
+  BufferDecl decl{};                      // kAlloc
+  std::string text{};                     // kComment
   std::vector<Stmt> body{};
 };
 
@@ -155,9 +163,10 @@ Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool fro
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
 Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
-Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices, bool from_zero);
-Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands, CoreMatrices matrices,
-                  CoreMatrices rows = {});
+Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,
+                  bool from_zero);
+Stmt MakeGroupMma(TensorMode tensor, int buffer, std::vector<Expr> sums, std::vector<Expr> operands,
+                  CoreMatrices matrices, CoreMatrices rows = {});
 Stmt MakeGroupSync(GroupSync sync, int64_t unfinished = 0);
 Stmt MakeGroupWait(int64_t unfinished, int buffer, std::vector<Expr> sums);
 // `arrival` may be null: no barrier.
@@ -167,8 +176,8 @@ Stmt MakeBulkWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
 Stmt MakeWait(int64_t unfinished);
 
-// One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the one
-// threadIdx.x (a loop of smaller extent than `threads` is guarded by the lowering already).
+// One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the
+// one threadIdx.x (a loop of smaller extent than `threads` is guarded by the lowering already).
 struct KernelFunc {
   std::string name;
   std::vector<BufferDecl> params;  // global buffers, in order of the parameters
@@ -177,8 +186,8 @@ struct KernelFunc {
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
-  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended; codegen puts the wait for that one
-  // where every thread passes, before the first access to a parameter that is not constant.
+  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended; codegen puts the
+  // wait for that one where every thread passes, before the first access to a parameter that is not constant.
   bool overlap = false;
   // Not null: no loops but a call of a library on `params`, in order of its operands; `body` is null.
   std::shared_ptr<const LibraryCall> library;

@@ -1,7 +1,7 @@
-// Products on tensor cores by warps (mma.sync): lane 4 * g + q brings words q and q + 4 along k of rows g and g + 8 of one operand and of
-// column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1 (tensor_intrinsic.h). Operands in shared
-// memory with k innermost come as whole matrices of 8 rows of 16 bytes (ldmatrix), those of 16 bits with rows or columns innermost as well
-// (transposed), others element by element.
+// Products on tensor cores by warps (mma.sync): lane 4 * g + q brings words q and q + 4 along k of rows g and g + 8 of
+// one operand and of column g of the other, and holds the sums of rows g and g + 8 and columns 2q and 2q + 1
+// (tensor_intrinsic.h). Operands in shared memory with k innermost come as whole matrices of 8 rows of 16 bytes
+// (ldmatrix), those of 16 bits with rows or columns innermost as well (transposed), others element by element.
 #include <algorithm>
 #include <string>
 
@@ -38,8 +38,8 @@ bool NestBuilder::MovesWithLane(int id, const Expr& load, int lane) {
   return found;
 }
 
-// The load of an operand with element k of its tile, by a lane that stands for row or column `line` of it (columns of rows: half 0
-// or 1 and lane; of columns: lane and pair).
+// The load of an operand with element k of its tile, by a lane that stands for row or column `line` of it (columns of
+// rows: half 0 or 1 and lane; of columns: lane and pair).
 Expr NestBuilder::OperandLoad(int id, const Fragments& operand, const Expr& k, const Expr& line, const Expr& half) {
   const StageState& stage = state_.stage(id);
   std::vector<Expr>& mine = context_[id].value;
@@ -83,10 +83,13 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   // Lane l gives the address of row l % 8 of matrix l / 8.
   const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
   const Expr quarter = operand->rows ? FloorDiv(g, 4) : FloorMod(eighth, 2);
-  const Expr row = OperandLoad(id, *operand, Add(Mul(quarter, IntImm(row_elements)), IntImm(k)), line, FloorMod(eighth, 2));
-  const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)), next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
+  const Expr row =
+      OperandLoad(id, *operand, Add(Mul(quarter, IntImm(row_elements)), IntImm(k)), line, FloorMod(eighth, 2));
+  const Expr start = OperandLoad(id, *operand, IntImm(k), g, IntImm(0)),
+             next = OperandLoad(id, *operand, IntImm(k + 1), g, IntImm(0));
   const auto are_rows = [&](const Expr& load) {
-    return load->kind == ExprKind::kLoad && load->args.size() == 1 && state_.stage(load->buffer).memory == Memory::kShared &&
+    return load->kind == ExprKind::kLoad && load->args.size() == 1 &&
+           state_.stage(load->buffer).memory == Memory::kShared &&
            analyzer_.KnownDivisor(load->args[0]) % row_elements == 0;
   };
   const int64_t count = operand->rows ? 4 : 2;
@@ -99,15 +102,17 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
     const Expr depth = Add(Add(Mul(quarter, IntImm(row_elements)), line), IntImm(k));
     const Expr across = OperandLoad(id, *operand, depth, IntImm(0), FloorMod(eighth, 2));
     if (are_rows(across)) {
-      operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, across, /*transposed=*/true));
+      operand->loads.push_back(
+          MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, across, /*transposed=*/true));
       return at;
     }
   }
   for (int64_t i = 0; i < count; ++i) {
     const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * row_elements;
     const Expr value = element(half, offset);
-    operand->loads.push_back(pair == 1 ? MakeStore(operand->buffer, IntImm(at + i), value)
-                                       : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
+    operand->loads.push_back(pair == 1
+                                 ? MakeStore(operand->buffer, IntImm(at + i), value)
+                                 : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
   }
   return at;
 }
@@ -124,7 +129,8 @@ bool NestBuilder::LinesAreNeighbours(int id, const Fragments& operand, int64_t k
   return true;
 }
 
-// What the layout of the instruction takes for granted, of a stage with tensor cores whose tiles' loops begin at position `first`.
+// What the layout of the instruction takes for granted, of a stage with tensor cores whose tiles' loops begin at
+// position `first`.
 absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   const StageState& stage = state_.stage(id);
   const StageState& lanes = state_.stage(stage.lane_stage);
@@ -133,12 +139,13 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   };
   const Expr& body = stage.op.body;
   const TensorIntrinsic& intrinsic = TensorIntrinsicOf(stage.tensor);
-  if (stage.op.combiner != Combiner::kSum || body->kind != ExprKind::kMul || LoadOfFactor(body->args[0])->kind != ExprKind::kLoad ||
-      LoadOfFactor(body->args[1])->kind != ExprKind::kLoad)
+  if (stage.op.combiner != Combiner::kSum || body->kind != ExprKind::kMul ||
+      LoadOfFactor(body->args[0])->kind != ExprKind::kLoad || LoadOfFactor(body->args[1])->kind != ExprKind::kLoad)
     return refuse("a sum of products of two copies");
   for (const Expr& factor : body->args) {
     const Expr& load = LoadOfFactor(factor);
-    if (factor->dtype != DType::kFloat32 || load->dtype != intrinsic.factor || state_.stage(load->buffer).op.dtype != intrinsic.factor)
+    if (factor->dtype != DType::kFloat32 || load->dtype != intrinsic.factor ||
+        state_.stage(load->buffer).op.dtype != intrinsic.factor)
       return refuse(absl::StrCat(NameOf(intrinsic.factor), " factors"));
   }
   if (stage.op.dtype != DType::kFloat32) return refuse("float32 sums");
@@ -154,10 +161,11 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
       lanes.loops[fused].annotation != Annotation::kThreadX)
     return refuse("lanes that are the innermost parts of the thread loop");
   double written = static_cast<double>(bounds_.stages[id].extent[stage.tensor_k] / intrinsic.depth());
-  for (size_t p = first; p < stage.order.size() - 3; ++p) written *= static_cast<double>(bounds_.stages[id].extent[stage.order[p]]);
+  for (size_t p = first; p < stage.order.size() - 3; ++p)
+    written *= static_cast<double>(bounds_.stages[id].extent[stage.order[p]]);
   if (written > kMostProducts)
-    return absl::FailedPreconditionError(
-        absl::StrCat("stage ", stage.op.name, " has ", written, " products on tensor cores, the most are ", kMostProducts));
+    return absl::FailedPreconditionError(absl::StrCat("stage ", stage.op.name, " has ", written,
+                                                      " products on tensor cores, the most are ", kMostProducts));
   for (int child : skeleton_.backwards())
     if (state_.stage(child).attach == StageState::Attach::kAt && state_.stage(child).attach_stage == id &&
         bounds_.stages[child].attach_position >= static_cast<int>(first))
@@ -165,9 +173,9 @@ absl::Status NestBuilder::CheckProducts(int id, size_t first) {
   return absl::OkStatus();
 }
 
-// Products of all tiles of a warp: loops of the stage from position `first` on, written out. Of factors in parts the tensor cores, which cut
-// sums off, sum up to four products in a row along k where registers allow for those sums beside the stage's own, else float32 adds each;
-// of others, whose own rounding is coarser, all.
+// Products of all tiles of a warp: loops of the stage from position `first` on, written out. Of factors in parts the
+// tensor cores, which cut sums off, sum up to four products in a row along k where registers allow for those sums
+// beside the stage's own, else float32 adds each; of others, whose own rounding is coarser, all.
 Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& place) {
   const StageState& stage = state_.stage(id);
   const StageBounds& b = bounds_.stages[id];
@@ -183,8 +191,8 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
   const bool swapped = !MovesWithLane(id, LoadOfFactor(body->args[0]), stage.lane_m);
   if (swapped != MovesWithLane(id, LoadOfFactor(body->args[1]), stage.lane_m)) {
     if (status_.ok())
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "stage ", stage.op.name, ": tensor cores take one operand with the rows and one with the columns"));
     return nullptr;
   }
   Fragments operands[2];
@@ -218,13 +226,16 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
         return analyzer_.Simplify(Substitute(place, values));
       };
       std::vector<Expr> parts;
-      for (int64_t i = 0; i < kTileSums; ++i) parts.push_back(intrinsic.parts ? IntImm(number * kTileSums + i) : place_of(i));
+      for (int64_t i = 0; i < kTileSums; ++i)
+        parts.push_back(intrinsic.parts ? IntImm(number * kTileSums + i) : place_of(i));
       for (Fragments& operand : operands) {
         const int64_t at = FragmentAt(id, &operand, k);
-        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i) parts.push_back(Load(operand.buffer, intrinsic.register_type(), {IntImm(at + i)}));
+        for (int64_t i = 0; i < (operand.rows ? 4 : 2); ++i)
+          parts.push_back(Load(operand.buffer, intrinsic.register_type(), {IntImm(at + i)}));
       }
       const int64_t run = together ? kLongestRunOfK : depth;
-      products.push_back(MakeMma(stage.tensor, intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
+      products.push_back(
+          MakeMma(stage.tensor, intrinsic.parts ? sums : buffer, std::move(parts), intrinsic.parts && k % run == 0));
       const bool whole = intrinsic.parts && ((k + depth) % run == 0 || k + depth == extent);
       for (int64_t i = 0; i < kTileSums && whole; ++i) {
         const Expr at = place_of(i);

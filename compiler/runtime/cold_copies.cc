@@ -29,7 +29,8 @@ int64_t CodeCopies(Executable& executable) {
   for (const ProgramBuffer& buffer : executable.program().buffers)
     if (IsConstant(buffer)) bytes += buffer.bytes();
   int64_t wanted = kCodeBytes / std::max<int64_t>(1, static_cast<int64_t>(executable.program().binary.size()));
-  if (bytes >= kLeastConstantBytes) wanted = std::max(wanted, 3 * executable.device().facts().l2_bytes / (2 * bytes) + 1);
+  if (bytes >= kLeastConstantBytes)
+    wanted = std::max(wanted, 3 * executable.device().facts().l2_bytes / (2 * bytes) + 1);
   return std::clamp<int64_t>(wanted, 1, kMaxCodeCopies);
 }
 
@@ -51,7 +52,8 @@ absl::StatusOr<ColdCopies> ColdCopies::Create(Executable& executable) {
       if (!IsConstant(buffers[b])) copy->Bind(static_cast<int>(b), executable.buffer(static_cast<int>(b)));
     RETURN_IF_ERROR(copy->AllocateRest());
     for (size_t b = 0; b < buffers.size(); ++b)
-      if (IsConstant(buffers[b])) RETURN_IF_ERROR(copy->device().Fill(*copy->buffer(static_cast<int>(b)), kSmallNumber));
+      if (IsConstant(buffers[b]))
+        RETURN_IF_ERROR(copy->device().Fill(*copy->buffer(static_cast<int>(b)), kSmallNumber));
     copies.others_.push_back(std::move(copy));
   }
   return copies;

@@ -1,6 +1,6 @@
 // Copies of a program that take turns, so that each run finds the caches as it would in a network. There no kernel runs
-// twice in a row: its code, and weights of some megabytes, come from farther away each time. Runs of one copy back to back
-// would hide that.
+// twice in a row: its code, and weights of some megabytes, come from farther away each time. Runs of one copy back to
+// back would hide that.
 #pragma once
 
 #include <memory>
@@ -27,13 +27,13 @@ class ColdCopies {
   std::vector<std::unique_ptr<Executable>> others_;
 };
 
-// cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from one
-// run of the network to the next, it keeps here too.
+// cpu: copies of the constants that together are as large as those of a network. What of them a cache would keep from
+// one run of the network to the next, it keeps here too.
 class ConstantsInTurns {
  public:
   ConstantsInTurns() = default;  // no copies
-  // A plan for each copy; none when the constants are so small that caches hold them beside everything else. `executable`
-  // outlives them. ResourceExhausted when memory is out.
+  // A plan for each copy; none when the constants are so small that caches hold them beside everything else.
+  // `executable` outlives them. ResourceExhausted when memory is out.
   static absl::StatusOr<ConstantsInTurns> Create(Executable& executable);
 
   const std::vector<std::unique_ptr<Plan>>& plans() const { return plans_; }

@@ -134,8 +134,10 @@ class CpuPlan : public Plan {
  private:
   absl::Status RunOnce() {
     for (BoundCall& call : calls_) {
-      if (call.library != nullptr) RETURN_IF_ERROR(call.library->Enqueue(call.args, call.workspace.data()));
-      else pool_.Run(call.body, call.args.data(), call.count);
+      if (call.library != nullptr)
+        RETURN_IF_ERROR(call.library->Enqueue(call.args, call.workspace.data()));
+      else
+        pool_.Run(call.body, call.args.data(), call.count);
     }
     return absl::OkStatus();
   }
@@ -178,7 +180,7 @@ class CpuDevice : public Device {
   const DeviceFacts facts_;
   ThreadPool pool_;
   const std::unique_ptr<LibraryCalls> libraries_;  // null: none
-  std::unique_ptr<DeviceBuffer> flush_scratch_;  // made at the first FlushCache
+  std::unique_ptr<DeviceBuffer> flush_scratch_;    // made at the first FlushCache
 };
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> CpuDevice::Allocate(int64_t bytes) {

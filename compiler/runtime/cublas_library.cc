@@ -37,12 +37,11 @@ class Gemm : public PreparedCall {
     const auto narrow = [](int64_t value) { return static_cast<int>(value); };
     const int in = g.in == DType::kFloat16 ? kHalf : kFloat;
     // cuBLAS reads memory by columns, so it sees every matrix of ours transposed, and is asked for c' = b' * a'.
-    return api_.ToStatus(
-        api_.Gemm(handle_, g.transpose_b ? kTransposed : kPlain, g.transpose_a ? kTransposed : kPlain, narrow(g.n),
-                  narrow(g.m), narrow(g.k), &one, operands[1], in, narrow(g.ldb), g.stride_b, operands[0], in,
-                  narrow(g.lda), g.stride_a, &zero, operands[2], kFloat, narrow(g.ldc), g.stride_c, narrow(g.batch),
-                  kCompute32F, kOwnChoice),
-        "calling cublasGemmStridedBatchedEx");
+    return api_.ToStatus(api_.Gemm(handle_, g.transpose_b ? kTransposed : kPlain, g.transpose_a ? kTransposed : kPlain,
+                                   narrow(g.n), narrow(g.m), narrow(g.k), &one, operands[1], in, narrow(g.ldb),
+                                   g.stride_b, operands[0], in, narrow(g.lda), g.stride_a, &zero, operands[2], kFloat,
+                                   narrow(g.ldc), g.stride_c, narrow(g.batch), kCompute32F, kOwnChoice),
+                         "calling cublasGemmStridedBatchedEx");
   }
 
  private:

@@ -1,5 +1,5 @@
-// cuBLAS's functions, found at run time, and products made by them. Declarations are our own: what cublas_api.h of versions
-// 12 and 13 says of the functions used, with handles as void* and enums as int.
+// cuBLAS's functions, found at run time, and products made by them. Declarations are our own: what cublas_api.h of
+// versions 12 and 13 says of the functions used, with handles as void* and enums as int.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace diapason {
 
-#define DIAPASON_CUBLAS_FUNCTIONS(F)                                                                                     \
-  F(const char*, GetStatusString, "cublasGetStatusString", int)                                                          \
-  F(int, Create, "cublasCreate_v2", void**)                                                                              \
-  F(int, Destroy, "cublasDestroy_v2", void*)                                                                             \
-  F(int, SetStream, "cublasSetStream_v2", void*, void*)                                                                  \
-  F(int, SetWorkspace, "cublasSetWorkspace_v2", void*, void*, size_t)                                                    \
-  F(int, SetMathMode, "cublasSetMathMode", void*, int)                                                                   \
-  F(int, Gemm, "cublasGemmStridedBatchedEx", void*, int, int, int, int, int, const void*, const void*, int, int,         \
+#define DIAPASON_CUBLAS_FUNCTIONS(F)                                                                             \
+  F(const char*, GetStatusString, "cublasGetStatusString", int)                                                  \
+  F(int, Create, "cublasCreate_v2", void**)                                                                      \
+  F(int, Destroy, "cublasDestroy_v2", void*)                                                                     \
+  F(int, SetStream, "cublasSetStream_v2", void*, void*)                                                          \
+  F(int, SetWorkspace, "cublasSetWorkspace_v2", void*, void*, size_t)                                            \
+  F(int, SetMathMode, "cublasSetMathMode", void*, int)                                                           \
+  F(int, Gemm, "cublasGemmStridedBatchedEx", void*, int, int, int, int, int, const void*, const void*, int, int, \
     long long, const void*, int, int, long long, const void*, void*, int, int, long long, int, int, int)
 
 struct CublasApi {

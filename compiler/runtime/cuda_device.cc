@@ -160,9 +160,10 @@ class CudaPlan : public Plan {
   CudaPlan(const CudaLibrary& cuda, CUcontext context, CUstream stream)
       : cuda_(cuda), context_(context), stream_(stream) {}
   ~CudaPlan() override;
-  // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of libraries, all
-  // of them in turn; null without such calls.
-  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths);
+  // Captures the launches into a graph and instantiates it. To be called once. `workspace` is for the calls of
+  // libraries, all of them in turn; null without such calls.
+  absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
+                       const LaunchPaths& paths);
   absl::Status Run() override;
   absl::Status Enqueue(void* stream) override;
   absl::StatusOr<double> Time(int64_t times) override;
@@ -259,7 +260,9 @@ absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPa
     events_.push_back(*event);
     return Check(cuda_.EventRecord(*event, stream), "recording an event");
   };
-  const auto wait = [&](CUstream stream, CUevent event) { return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event"); };
+  const auto wait = [&](CUstream stream, CUevent event) {
+    return Check(cuda_.StreamWaitEvent(stream, event, 0), "waiting for an event");
+  };
   std::vector<bool> waited_for(launches.size(), false), joined(paths.count, false);
   for (const PathStep& step : paths.steps)
     for (int launch : step.waits) waited_for[launch] = true;
@@ -282,7 +285,8 @@ absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPa
   return absl::OkStatus();
 }
 
-absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace, const LaunchPaths& paths) {
+absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
+                               const LaunchPaths& paths) {
   workspace_ = std::move(workspace);
   RETURN_IF_ERROR(MakeStreams(std::max(paths.count, 1) - 1));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
@@ -342,7 +346,9 @@ class CudaDevice : public Device {
   std::unique_ptr<DeviceBuffer> Wrap(void* address, int64_t bytes) override;
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override { return MakePlanOn(launches, 1); }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
+    return MakePlanOn(launches, 1);
+  }
   absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) override {
     return MakePlanOn(launches, kMostPaths);
   }
@@ -354,8 +360,8 @@ class CudaDevice : public Device {
   absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlanOn(const std::vector<Launch>& launches, int most_paths);
   absl::StatusOr<Prepared> Prepare(const Launch& launch);
-  // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels then,
-  // which must not happen while a graph is captured. What it computes goes to memory of its own.
+  // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels
+  // then, which must not happen while a graph is captured. What it computes goes to memory of its own.
   absl::Status PrepareLibrary(const LibraryCall& call, Prepared* prepared);
   // Memory for the calls of a plan, which come one after the other; null when none asks for any.
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> WorkspaceFor(const std::vector<Prepared>& launches);
@@ -418,7 +424,8 @@ absl::Status CudaDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t byt
   DIAPASON_CHECK(bytes >= 0 && bytes <= from.bytes());
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, GpuAddressOf(from), bytes, stream_), "copying from the GPU"));
+  RETURN_IF_ERROR(
+      cuda_.ToStatus(cuda_.MemcpyDtoHAsync(to, GpuAddressOf(from), bytes, stream_), "copying from the GPU"));
   return Wait("copying from the GPU");
 }
 
@@ -426,7 +433,8 @@ absl::Status CudaDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_
   DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, stream_), "copying on the GPU"));
+  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, stream_),
+                                 "copying on the GPU"));
   return Wait("copying on the GPU");
 }
 
@@ -435,7 +443,8 @@ absl::Status CudaDevice::CopyOn(void* stream, DeviceBuffer& to, const DeviceBuff
   if (bytes == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
   return cuda_.ToStatus(
-      cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, static_cast<CUstream>(stream)), "copying on the GPU");
+      cuda_.MemcpyDtoDAsync(GpuAddressOf(to), GpuAddressOf(from), bytes, static_cast<CUstream>(stream)),
+      "copying on the GPU");
 }
 
 void* CudaDevice::AddressOf(const DeviceBuffer& buffer) const {
@@ -443,13 +452,15 @@ void* CudaDevice::AddressOf(const DeviceBuffer& buffer) const {
 }
 
 std::unique_ptr<DeviceBuffer> CudaDevice::Wrap(void* address, int64_t bytes) {
-  return std::make_unique<CudaBuffer>(nullptr, context_, static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(address)), bytes);
+  return std::make_unique<CudaBuffer>(nullptr, context_, static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(address)),
+                                      bytes);
 }
 
 absl::Status CudaDevice::Fill(DeviceBuffer& to, uint8_t value) {
   if (to.bytes() == 0) return absl::OkStatus();
   RETURN_IF_ERROR(Select());
-  RETURN_IF_ERROR(cuda_.ToStatus(cuda_.MemsetD8Async(GpuAddressOf(to), value, to.bytes(), stream_), "filling a buffer"));
+  RETURN_IF_ERROR(
+      cuda_.ToStatus(cuda_.MemsetD8Async(GpuAddressOf(to), value, to.bytes(), stream_), "filling a buffer"));
   return Wait("filling a buffer");
 }
 
@@ -549,7 +560,8 @@ std::vector<MemoryRange> MemoryOf(const Launch& launch) {
   std::vector<MemoryRange> memory;
   for (size_t i = 0; i < launch.args.size(); ++i) {
     const CUdeviceptr begin = GpuAddressOf(*launch.args[i]);
-    memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()), launch.writes.empty() || launch.writes[i],
+    memory.push_back({begin, begin + static_cast<uint64_t>(launch.args[i]->bytes()),
+                      launch.writes.empty() || launch.writes[i],
                       launch.parts.empty() ? WrittenPart{} : launch.parts[i]});
   }
   return memory;
@@ -557,7 +569,8 @@ std::vector<MemoryRange> MemoryOf(const Launch& launch) {
 
 LaunchPaths PathsOf(const std::vector<Launch>& launches, int most) {
   // Calls of libraries have one stream and one workspace.
-  const bool calls = std::any_of(launches.begin(), launches.end(), [](const Launch& l) { return l.kernel.library != nullptr; });
+  const bool calls =
+      std::any_of(launches.begin(), launches.end(), [](const Launch& l) { return l.kernel.library != nullptr; });
   if (most == 1 || calls) return InOrder(launches.size());
   std::vector<std::vector<MemoryRange>> memory;
   for (const Launch& launch : launches) memory.push_back(MemoryOf(launch));

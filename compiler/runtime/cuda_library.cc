@@ -56,19 +56,16 @@ absl::Status CudaLibrary::ToStatus(CUresult result, const std::string& doing) co
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const std::string text = absl::StrCat(doing, ": ", ErrorText(result));
   switch (result) {
-    case CUDA_ERROR_OUT_OF_MEMORY:
-      return absl::ResourceExhaustedError(text);
+    case CUDA_ERROR_OUT_OF_MEMORY: return absl::ResourceExhaustedError(text);
     case CUDA_ERROR_INVALID_VALUE:
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
     case CUDA_ERROR_INVALID_CLUSTER_SIZE:
-    case CUDA_ERROR_NOT_SUPPORTED:
-      return absl::FailedPreconditionError(text);
+    case CUDA_ERROR_NOT_SUPPORTED: return absl::FailedPreconditionError(text);
     case CUDA_ERROR_INVALID_IMAGE:
     case CUDA_ERROR_INVALID_SOURCE:
-    case CUDA_ERROR_INVALID_PTX:
-      return absl::InvalidArgumentError(text);
+    case CUDA_ERROR_INVALID_PTX: return absl::InvalidArgumentError(text);
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_MISALIGNED_ADDRESS:
     case CUDA_ERROR_ILLEGAL_INSTRUCTION:
@@ -77,8 +74,7 @@ absl::Status CudaLibrary::ToStatus(CUresult result, const std::string& doing) co
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-      return absl::AbortedError(text);
+    case CUDA_ERROR_ASSERT: return absl::AbortedError(text);
     // Not what a kernel does: memory and links that fail, a driver that was reset.
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
@@ -86,8 +82,7 @@ absl::Status CudaLibrary::ToStatus(CUresult result, const std::string& doing) co
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
     case CUDA_ERROR_EXTERNAL_DEVICE:
     case CUDA_ERROR_MPS_RPC_FAILURE:
-    case CUDA_ERROR_UNKNOWN:
-      return absl::UnknownError(text);
+    case CUDA_ERROR_UNKNOWN: return absl::UnknownError(text);
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
     case CUDA_ERROR_DEINITIALIZED:
@@ -95,10 +90,8 @@ absl::Status CudaLibrary::ToStatus(CUresult result, const std::string& doing) co
     case CUDA_ERROR_SYSTEM_NOT_READY:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
     case CUDA_ERROR_MPS_CONNECTION_FAILED:
-    case CUDA_ERROR_MPS_SERVER_NOT_READY:
-      return absl::UnavailableError(text);
-    default:
-      return absl::InternalError(text);
+    case CUDA_ERROR_MPS_SERVER_NOT_READY: return absl::UnavailableError(text);
+    default: return absl::InternalError(text);
   }
 }
 

@@ -55,7 +55,8 @@ class Convolution : public PreparedCall {
   void* const handle_;
   const ConvolutionCall call_;
   const int algorithm_;
-  void *x_ = nullptr, *y_ = nullptr, *bias_ = nullptr, *filter_ = nullptr, *convolution_ = nullptr, *activation_ = nullptr;
+  void *x_ = nullptr, *y_ = nullptr, *bias_ = nullptr, *filter_ = nullptr, *convolution_ = nullptr,
+       *activation_ = nullptr;
   size_t workspace_ = 0;
 };
 
@@ -70,9 +71,9 @@ absl::Status Convolution::MakeConvolution() {
   const auto narrow = [](int64_t value) { return static_cast<int>(value); };
   RETURN_IF_ERROR(Check(api_.CreateConvolution(&convolution_), "describing a convolution"));
   // Sums in float32 for float16 too.
-  RETURN_IF_ERROR(Check(api_.SetConvolution(convolution_, narrow(call_.pad_h), narrow(call_.pad_w), narrow(call_.stride_h),
-                                            narrow(call_.stride_w), narrow(call_.dilation_h), narrow(call_.dilation_w),
-                                            kCrossCorrelation, kFloat),
+  RETURN_IF_ERROR(Check(api_.SetConvolution(convolution_, narrow(call_.pad_h), narrow(call_.pad_w),
+                                            narrow(call_.stride_h), narrow(call_.stride_w), narrow(call_.dilation_h),
+                                            narrow(call_.dilation_w), kCrossCorrelation, kFloat),
                         "describing a convolution"));
   RETURN_IF_ERROR(Check(api_.SetGroups(convolution_, narrow(call_.groups)), "setting the groups of a convolution"));
   // The default would round float32 operands to TF32 on tensor cores.
@@ -85,7 +86,7 @@ absl::Status Convolution::MakeEpilogue() {
   RETURN_IF_ERROR(MakeTensor(&bias_, 1, call_.filters, 1, 1));
   RETURN_IF_ERROR(Check(api_.CreateActivation(&activation_), "describing an activation"));
   return Check(api_.SetActivation(activation_, call_.relu ? kRelu : kIdentity, kNotPropagateNan,
-                                 std::numeric_limits<double>::max()),
+                                  std::numeric_limits<double>::max()),
                "describing an activation");
 }
 
@@ -94,17 +95,18 @@ absl::Status Convolution::SetUp() {
   RETURN_IF_ERROR(MakeTensor(&x_, call_.batch, call_.channels, call_.height, call_.width));
   RETURN_IF_ERROR(MakeTensor(&y_, call_.batch, call_.filters, call_.out_h, call_.out_w));
   RETURN_IF_ERROR(Check(api_.CreateFilter(&filter_), "describing filters"));
-  RETURN_IF_ERROR(Check(api_.SetFilter(filter_, data_type(), format(), narrow(call_.filters),
-                                       narrow(call_.channels / call_.groups), narrow(call_.kernel_h), narrow(call_.kernel_w)),
-                        "describing filters"));
+  RETURN_IF_ERROR(
+      Check(api_.SetFilter(filter_, data_type(), format(), narrow(call_.filters), narrow(call_.channels / call_.groups),
+                           narrow(call_.kernel_h), narrow(call_.kernel_w)),
+            "describing filters"));
   RETURN_IF_ERROR(MakeConvolution());
   RETURN_IF_ERROR(MakeEpilogue());
   RETURN_IF_ERROR(Check(api_.GetWorkspaceSize(handle_, x_, filter_, convolution_, y_, algorithm_, &workspace_),
                         "asking for the workspace of a convolution"));
   if (workspace_ > kMaxWorkspace)
-    return absl::FailedPreconditionError(absl::StrCat("cuDNN: the algorithm ", AlgorithmName(Library::kCudnn, algorithm_),
-                                                      " wants ", workspace_, " bytes of workspace, more than the ",
-                                                      kMaxWorkspace, " that a call may have"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuDNN: the algorithm ", AlgorithmName(Library::kCudnn, algorithm_), " wants ", workspace_,
+                     " bytes of workspace, more than the ", kMaxWorkspace, " that a call may have"));
   return absl::OkStatus();
 }
 
@@ -114,14 +116,15 @@ absl::Status Convolution::Enqueue(absl::Span<void* const> operands, void* worksp
   void* const w = operands[1];
   void* const y = operands.back();
   if (!call_.bias) {
-    return Check(api_.Forward(handle_, &one, x_, x, filter_, w, convolution_, algorithm_, workspace, workspace_, &zero, y_, y),
-                 "calling cudnnConvolutionForward");
+    return Check(
+        api_.Forward(handle_, &one, x_, x, filter_, w, convolution_, algorithm_, workspace, workspace_, &zero, y_, y),
+        "calling cudnnConvolutionForward");
   }
   // A residual is always named; times 0 it is not read.
   void* const residual = call_.residual ? operands[3] : y;
   const float* const factor = call_.residual ? &one : &zero;
-  return Check(api_.BiasActivationForward(handle_, &one, x_, x, filter_, w, convolution_, algorithm_, workspace, workspace_,
-                                          factor, y_, residual, bias_, operands[2], activation_, y_, y),
+  return Check(api_.BiasActivationForward(handle_, &one, x_, x, filter_, w, convolution_, algorithm_, workspace,
+                                          workspace_, factor, y_, residual, bias_, operands[2], activation_, y_, y),
                "calling cudnnConvolutionBiasActivationForward");
 }
 

@@ -1,5 +1,5 @@
-// cuDNN's functions, found at run time, and convolutions made by them. Declarations are our own: what cudnn.h of version 9
-// says of the functions used, with handles as void* and enums as int.
+// cuDNN's functions, found at run time, and convolutions made by them. Declarations are our own: what cudnn.h of
+// version 9 says of the functions used, with handles as void* and enums as int.
 #pragma once
 
 #include <cstddef>
@@ -12,31 +12,32 @@
 
 namespace diapason {
 
-#define DIAPASON_CUDNN_FUNCTIONS(F)                                                                                      \
-  F(size_t, GetVersion, "cudnnGetVersion")                                                                               \
-  F(const char*, GetErrorString, "cudnnGetErrorString", int)                                                             \
-  F(int, Create, "cudnnCreate", void**)                                                                                  \
-  F(int, Destroy, "cudnnDestroy", void*)                                                                                 \
-  F(int, SetStream, "cudnnSetStream", void*, void*)                                                                      \
-  F(int, CreateTensor, "cudnnCreateTensorDescriptor", void**)                                                            \
-  F(int, SetTensor, "cudnnSetTensor4dDescriptor", void*, int, int, int, int, int, int)                                   \
-  F(int, DestroyTensor, "cudnnDestroyTensorDescriptor", void*)                                                           \
-  F(int, CreateFilter, "cudnnCreateFilterDescriptor", void**)                                                            \
-  F(int, SetFilter, "cudnnSetFilter4dDescriptor", void*, int, int, int, int, int, int)                                   \
-  F(int, DestroyFilter, "cudnnDestroyFilterDescriptor", void*)                                                           \
-  F(int, CreateConvolution, "cudnnCreateConvolutionDescriptor", void**)                                                  \
-  F(int, SetConvolution, "cudnnSetConvolution2dDescriptor", void*, int, int, int, int, int, int, int, int)               \
-  F(int, SetGroups, "cudnnSetConvolutionGroupCount", void*, int)                                                         \
-  F(int, SetMathType, "cudnnSetConvolutionMathType", void*, int)                                                         \
-  F(int, DestroyConvolution, "cudnnDestroyConvolutionDescriptor", void*)                                                 \
-  F(int, CreateActivation, "cudnnCreateActivationDescriptor", void**)                                                    \
-  F(int, SetActivation, "cudnnSetActivationDescriptor", void*, int, int, double)                                         \
-  F(int, DestroyActivation, "cudnnDestroyActivationDescriptor", void*)                                                   \
-  F(int, GetWorkspaceSize, "cudnnGetConvolutionForwardWorkspaceSize", void*, void*, void*, void*, void*, int, size_t*)   \
-  F(int, Forward, "cudnnConvolutionForward", void*, const void*, void*, const void*, void*, const void*, void*, int,     \
-    void*, size_t, const void*, void*, void*)                                                                            \
-  F(int, BiasActivationForward, "cudnnConvolutionBiasActivationForward", void*, const void*, void*, const void*, void*,  \
-    const void*, void*, int, void*, size_t, const void*, void*, const void*, void*, const void*, void*, void*, void*)
+#define DIAPASON_CUDNN_FUNCTIONS(F)                                                                                    \
+  F(size_t, GetVersion, "cudnnGetVersion")                                                                             \
+  F(const char*, GetErrorString, "cudnnGetErrorString", int)                                                           \
+  F(int, Create, "cudnnCreate", void**)                                                                                \
+  F(int, Destroy, "cudnnDestroy", void*)                                                                               \
+  F(int, SetStream, "cudnnSetStream", void*, void*)                                                                    \
+  F(int, CreateTensor, "cudnnCreateTensorDescriptor", void**)                                                          \
+  F(int, SetTensor, "cudnnSetTensor4dDescriptor", void*, int, int, int, int, int, int)                                 \
+  F(int, DestroyTensor, "cudnnDestroyTensorDescriptor", void*)                                                         \
+  F(int, CreateFilter, "cudnnCreateFilterDescriptor", void**)                                                          \
+  F(int, SetFilter, "cudnnSetFilter4dDescriptor", void*, int, int, int, int, int, int)                                 \
+  F(int, DestroyFilter, "cudnnDestroyFilterDescriptor", void*)                                                         \
+  F(int, CreateConvolution, "cudnnCreateConvolutionDescriptor", void**)                                                \
+  F(int, SetConvolution, "cudnnSetConvolution2dDescriptor", void*, int, int, int, int, int, int, int, int)             \
+  F(int, SetGroups, "cudnnSetConvolutionGroupCount", void*, int)                                                       \
+  F(int, SetMathType, "cudnnSetConvolutionMathType", void*, int)                                                       \
+  F(int, DestroyConvolution, "cudnnDestroyConvolutionDescriptor", void*)                                               \
+  F(int, CreateActivation, "cudnnCreateActivationDescriptor", void**)                                                  \
+  F(int, SetActivation, "cudnnSetActivationDescriptor", void*, int, int, double)                                       \
+  F(int, DestroyActivation, "cudnnDestroyActivationDescriptor", void*)                                                 \
+  F(int, GetWorkspaceSize, "cudnnGetConvolutionForwardWorkspaceSize", void*, void*, void*, void*, void*, int, size_t*) \
+  F(int, Forward, "cudnnConvolutionForward", void*, const void*, void*, const void*, void*, const void*, void*, int,   \
+    void*, size_t, const void*, void*, void*)                                                                          \
+  F(int, BiasActivationForward, "cudnnConvolutionBiasActivationForward", void*, const void*, void*, const void*,       \
+    void*, const void*, void*, int, void*, size_t, const void*, void*, const void*, void*, const void*, void*, void*,  \
+    void*)
 
 struct CudnnApi {
 #define DIAPASON_DECLARE(result, member, symbol, ...) result (*member)(__VA_ARGS__) = nullptr;

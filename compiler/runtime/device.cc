@@ -12,12 +12,9 @@ namespace {
 
 absl::StatusOr<DeviceFacts> FactsHere(const Target& target) {
   switch (target.kind) {
-    case TargetKind::kCpu:
-      return CpuFacts(target);
-    case TargetKind::kOpenCl:
-      return OpenClFacts(target);
-    case TargetKind::kCuda:
-      return CudaFacts(target);
+    case TargetKind::kCpu: return CpuFacts(target);
+    case TargetKind::kOpenCl: return OpenClFacts(target);
+    case TargetKind::kCuda: return CudaFacts(target);
   }
   return absl::InvalidArgumentError("a target of unknown kind");
 }
@@ -44,12 +41,9 @@ absl::Status Device::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t by
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const Target& target) {
   switch (target.kind) {
-    case TargetKind::kCpu:
-      return OpenCpuDevice(target);
-    case TargetKind::kOpenCl:
-      return OpenOpenClDevice(target);
-    case TargetKind::kCuda:
-      return OpenCudaDevice(target);
+    case TargetKind::kCpu: return OpenCpuDevice(target);
+    case TargetKind::kOpenCl: return OpenOpenClDevice(target);
+    case TargetKind::kCuda: return OpenCudaDevice(target);
   }
   return absl::InvalidArgumentError("a target of unknown kind has no device");
 }

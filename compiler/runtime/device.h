@@ -29,8 +29,8 @@ class Module {
 };
 
 // One kernel launch with its arguments bound.
-// The part of a tensor that a kernel writes where others write the rest: parts of one tensor (not 0) with other offsets have no
-// element in common, though the addresses between their first and last may overlap.
+// The part of a tensor that a kernel writes where others write the rest: parts of one tensor (not 0) with other offsets
+// have no element in common, though the addresses between their first and last may overlap.
 struct WrittenPart {
   int tensor = 0;
   int64_t offset = 0;
@@ -42,8 +42,8 @@ struct WrittenPart {
 struct Launch {
   const Module* module = nullptr;
   Kernel kernel;
-  std::vector<DeviceBuffer*> args;  // in order of the kernel's parameters
-  std::vector<bool> writes{};       // by argument: the kernel may write it. Empty: it may write all of them
+  std::vector<DeviceBuffer*> args;   // in order of the kernel's parameters
+  std::vector<bool> writes{};        // by argument: the kernel may write it. Empty: it may write all of them
   std::vector<WrittenPart> parts{};  // by argument: of what it writes. Empty: whole buffers
 };
 
@@ -57,8 +57,8 @@ class Plan {
   // Runs `times` times back to back and returns the seconds between start and end, by events on cuda, a steady clock on
   // cpu and opencl (with the queue finished).
   virtual absl::StatusOr<double> Time(int64_t times) = 0;
-  // Runs once behind what `stream` holds: on cuda a stream (CUstream) of the GPU's primary context, and returns without waiting; other devices
-  // have no streams, and run as Run does.
+  // Runs once behind what `stream` holds: on cuda a stream (CUstream) of the GPU's primary context, and returns without
+  // waiting; other devices have no streams, and run as Run does.
   virtual absl::Status Enqueue(void* stream) { return Run(); }
   // Paths on which launches may run side by side; 1: all run in order.
   virtual int paths() const { return 1; }
@@ -72,8 +72,9 @@ class Device {
   // ResourceExhausted when memory is out. Start aligned to 256 bytes; padded by 64 readable bytes at the end. Contents
   // undefined.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) = 0;
-  // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512 bytes. Views at
-  // offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's affair.
+  // Part of a buffer as a buffer of its own; `of` must outlive it and be no view itself. `offset` is a multiple of 512
+  // bytes. Views at offset 0 may overlap each other, others where views_may_overlap: order of use is then the caller's
+  // affair.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) = 0;
   virtual bool views_may_overlap() const { return true; }
   virtual absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) = 0;
@@ -81,10 +82,13 @@ class Device {
   // Between two buffers of the device; by way of the host, unless a device knows better.
   virtual absl::Status Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes);
   // The same behind what `stream` holds, without waiting for it, as Plan::Enqueue.
-  virtual absl::Status CopyOn(void* stream, DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) { return Copy(to, from, bytes); }
+  virtual absl::Status CopyOn(void* stream, DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
+    return Copy(to, from, bytes);
+  }
   // Where the buffer lies: an address of the host (cpu) or of the GPU (cuda); null where buffers have none (opencl).
   virtual void* AddressOf(const DeviceBuffer& buffer) const { return nullptr; }
-  // Memory of somebody else's as a buffer, to copy from and to; it must outlive the buffer. Null where AddressOf gives none.
+  // Memory of somebody else's as a buffer, to copy from and to; it must outlive the buffer. Null where AddressOf gives
+  // none.
   virtual std::unique_ptr<DeviceBuffer> Wrap(void* address, int64_t bytes) { return nullptr; }
   // Every byte set to `value` (0xff makes NaNs: poisoned outputs).
   virtual absl::Status Fill(DeviceBuffer& to, uint8_t value) = 0;
@@ -94,8 +98,8 @@ class Device {
   // InvalidArgument when a kernel is not in its module; FailedPrecondition when the driver refuses a launch (threads,
   // registers, shared memory, grid). opencl refuses when the plan first runs.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) = 0;
-  // The same, but launches that neither write what the other uses may run side by side (cuda: parallel paths of the graph). In order on
-  // the other devices, and where libraries are called.
+  // The same, but launches that neither write what the other uses may run side by side (cuda: parallel paths of the
+  // graph). In order on the other devices, and where libraries are called.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) {
     return MakePlan(std::move(launches));
   }

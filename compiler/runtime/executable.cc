@@ -46,7 +46,11 @@ absl::Status Validate(const Program& program) {
 }  // namespace
 
 Executable::Executable(Device& device, Program program, std::shared_ptr<const Module> module)
-    : device_(device), program_(std::move(program)), module_(std::move(module)), buffers_(program_.buffers.size()), kept_(program_.buffers.size()) {}
+    : device_(device),
+      program_(std::move(program)),
+      module_(std::move(module)),
+      buffers_(program_.buffers.size()),
+      kept_(program_.buffers.size()) {}
 
 absl::StatusOr<std::unique_ptr<Executable>> Executable::Create(Device& device, Program program,
                                                                std::shared_ptr<const Module> module) {

@@ -29,7 +29,8 @@ class Executable {
   void Bind(int index, DeviceBuffer* buffer);
   // The same of a buffer that is kept as long as this is.
   void Share(int index, std::shared_ptr<DeviceBuffer> buffer);
-  // Allocates every buffer not bound; without `for_prologue`, those that kernels of a run use. ResourceExhausted when memory is out.
+  // Allocates every buffer not bound; without `for_prologue`, those that kernels of a run use. ResourceExhausted when
+  // memory is out.
   absl::Status AllocateRest(bool for_prologue = true);
   // Null for a buffer that is neither bound nor allocated.
   DeviceBuffer* buffer(int index) const { return buffers_[index]; }

@@ -15,8 +15,9 @@ namespace diapason {
 // in [valid_min, valid_max]; booleans 0 or 1. The same seed gives the same values on every machine.
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min = 0, int64_t valid_max = 0);
 
-// Contents of a placeholder for checking a result, equal for equal (dag, stage, seed) on every machine. Floats are drawn from
-// RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the stage's valid range.
+// Contents of a placeholder for checking a result, equal for equal (dag, stage, seed) on every machine. Floats are
+// drawn from RangeOfInput (compiler/tensor/compare.h), whose magnitudes stay away from zero; integers lie in the
+// stage's valid range.
 Array RandomInput(const ComputeDag& dag, int stage, uint64_t seed);
 
 // Fresh random contents for every input and constant of the executable, and 0xff bytes, which are NaN for floats, in

@@ -1,5 +1,5 @@
-// Which launches of a plan may run side by side, and on which paths (streams): from the memory that each reads and writes, in the order
-// in which they are given. No device is needed.
+// Which launches of a plan may run side by side, and on which paths (streams): from the memory that each reads and
+// writes, in the order in which they are given. No device is needed.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ struct MemoryRange {
 
 // Where a launch runs.
 struct PathStep {
-  int path = 0;             // it runs after the launch before it on that path
-  std::vector<int> waits;   // launches of other paths that must have ended before
-  bool alone = false;       // it depends on the launch before it on its path and on no other
+  int path = 0;            // it runs after the launch before it on that path
+  std::vector<int> waits;  // launches of other paths that must have ended before
+  bool alone = false;      // it depends on the launch before it on its path and on no other
 };
 
 struct LaunchPaths {
@@ -32,15 +32,15 @@ struct LaunchPaths {
   std::vector<int> last;        // by path: its last launch
 };
 
-// For each launch the earlier ones that it has to wait for: those that write what it uses, or use what it writes. Left out are those for
-// which another of them waits.
+// For each launch the earlier ones that it has to wait for: those that write what it uses, or use what it writes. Left
+// out are those for which another of them waits.
 std::vector<std::vector<int>> DependenciesOf(const std::vector<std::vector<MemoryRange>>& launches);
 
 // All of them on one path.
 LaunchPaths InOrder(size_t launches);
 
-// A launch goes on the path of one that it waits for, where nothing came behind that one; else on a path whose last launch
-// has ended anyway, or a new one, at most `most` in all. Launch 0 is on path 0. REQUIRES: most > 0.
+// A launch goes on the path of one that it waits for, where nothing came behind that one; else on a path whose last
+// launch has ended anyway, or a new one, at most `most` in all. Launch 0 is on path 0. REQUIRES: most > 0.
 LaunchPaths PlacePaths(const std::vector<std::vector<int>>& dependencies, int most);
 
 }  // namespace diapason

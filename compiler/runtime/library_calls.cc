@@ -25,9 +25,10 @@ std::vector<std::string> FilesOf(Library library) {
 }
 
 std::string MendFor(Library library) {
-  return library == Library::kCudnn ? "install cuDNN 9 (`pip install nvidia-cudnn-cu13`), or add its folder to LD_LIBRARY_PATH"
-                                    : "install the CUDA toolkit's cuBLAS (`pip install nvidia-cublas`), or add its folder to "
-                                      "LD_LIBRARY_PATH";
+  return library == Library::kCudnn
+             ? "install cuDNN 9 (`pip install nvidia-cudnn-cu13`), or add its folder to LD_LIBRARY_PATH"
+             : "install the CUDA toolkit's cuBLAS (`pip install nvidia-cublas`), or add its folder to "
+               "LD_LIBRARY_PATH";
 }
 
 std::string FilesText(Library library) { return absl::StrJoin(FilesOf(library), " or "); }
@@ -41,7 +42,8 @@ bool Exists(const std::string& path) {
 
 void AddMatching(const std::string& pattern, std::vector<std::string>* paths) {
   glob_t found{};
-  if (glob(pattern.c_str(), 0, nullptr, &found) == 0) paths->insert(paths->end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    paths->insert(paths->end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
   globfree(&found);
 }
 
@@ -91,7 +93,8 @@ absl::Status CheckLibrary(Library library) {
 std::vector<Library> LibrariesOf(const Target& target) {
   std::vector<Library> libraries;
   for (Library library : AllLibraries())
-    if (std::find(target.libs.begin(), target.libs.end(), NameOf(library)) != target.libs.end()) libraries.push_back(library);
+    if (std::find(target.libs.begin(), target.libs.end(), NameOf(library)) != target.libs.end())
+      libraries.push_back(library);
   return libraries;
 }
 
@@ -133,8 +136,8 @@ OpenedLibrary OpenLibraryFile(Library library) {
       if (path != name && broken.empty()) broken = why;
     }
   }
-  opened.problem = broken.empty() ? absl::StrCat(TitleOf(library), " (", FilesText(library), ") is not on this machine; ",
-                                                 MendFor(library))
+  opened.problem = broken.empty() ? absl::StrCat(TitleOf(library), " (", FilesText(library),
+                                                 ") is not on this machine; ", MendFor(library))
                                   : absl::StrCat(TitleOf(library), " does not open (", broken, "); ", MendFor(library));
   return opened;
 }

@@ -1,5 +1,5 @@
-// Calls of vendors' libraries as a device makes them. The libraries are opened with dlopen when the first call of them is
-// prepared; no header of theirs is needed to build.
+// Calls of vendors' libraries as a device makes them. The libraries are opened with dlopen when the first call of them
+// is prepared; no header of theirs is needed to build.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ class PreparedCall {
 class LibraryCalls {
  public:
   virtual ~LibraryCalls() = default;
-  // Unavailable without the library (what is missing, and the mend); FailedPrecondition when the library does not do what
-  // the call asks for, the algorithm for instance; ResourceExhausted when memory is out.
+  // Unavailable without the library (what is missing, and the mend); FailedPrecondition when the library does not do
+  // what the call asks for, the algorithm for instance; ResourceExhausted when memory is out.
   virtual absl::StatusOr<std::shared_ptr<PreparedCall>> Prepare(const LibraryCall& call) = 0;
 };
 
-// Makes calls by cuDNN and cuBLAS on a CUDA stream. Prepared calls are kept: a second Prepare of an equal call gives the
-// same one.
+// Makes calls by cuDNN and cuBLAS on a CUDA stream. Prepared calls are kept: a second Prepare of an equal call gives
+// the same one.
 std::unique_ptr<LibraryCalls> MakeCudaLibraryCalls(void* stream);
 
 // Whether the library can be opened here: Unavailable says what is missing and the mend. Opens it and keeps it open.
@@ -47,9 +47,9 @@ absl::Status CheckLibrary(Library library);
 std::vector<Library> LibrariesOf(const Target& target);
 
 // Where a library file may lie, in the order in which it is looked for: wherever the loader finds it (LD_LIBRARY_PATH,
-// ldconfig); lib64 and lib of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda; the folders nvidia/*/lib of Python packages under
-// $VIRTUAL_ENV, $CONDA_PREFIX, $HOME/.local, /usr/local and /usr. `variable` gives the value of an environment variable, or
-// null. Folders are looked at: only files that exist are returned, beside the bare name.
+// ldconfig); lib64 and lib of $CUDA_HOME, $CUDA_PATH and /usr/local/cuda; the folders nvidia/*/lib of Python packages
+// under $VIRTUAL_ENV, $CONDA_PREFIX, $HOME/.local, /usr/local and /usr. `variable` gives the value of an environment
+// variable, or null. Folders are looked at: only files that exist are returned, beside the bare name.
 std::vector<std::string> LibraryPaths(const std::string& file, const char* (*variable)(const char* name));
 
 }  // namespace diapason

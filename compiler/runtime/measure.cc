@@ -29,8 +29,8 @@ constexpr double kRaceFactor = 1.15;
 // Then one longer sample: a candidate that is not as fast as the best, noise allowed for, is no contender.
 constexpr double kSecondRaceSecondsCuda = 5e-3, kSecondRaceSecondsHost = 20e-3;
 constexpr double kSecondRaceFactorCuda = 1.015, kSecondRaceFactorHost = 1.04;
-// The first full sample decides whether the others are taken: not of what is slower than the best, noise allowed for, nor, on
-// cuda, whose noise of 20 ms is below this, of what is faster by as much.
+// The first full sample decides whether the others are taken: not of what is slower than the best, noise allowed for,
+// nor, on cuda, whose noise of 20 ms is below this, of what is faster by as much.
 constexpr double kFullSampleFactorCuda = 1.005, kFullSampleFactorHost = kSecondRaceFactorHost;
 // A single first run this much slower ends the race at once.
 constexpr double kHopelessFactor = 10;
@@ -190,14 +190,16 @@ struct GraphOfRuns {
 absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double estimate,
                                             double max_seconds) {
   GraphOfRuns graph;
-  graph.runs = std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate + make_plan.extra, 1e-7)), 1, kMaxCopies);
+  graph.runs =
+      std::clamp<int64_t>(static_cast<int64_t>(seconds / std::max(estimate + make_plan.extra, 1e-7)), 1, kMaxCopies);
   ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
   ASSIGN_OR_RETURN(graph.estimate, Estimate(*graph.plan, max_seconds));
   graph.estimate = graph.estimate / static_cast<double>(graph.runs) - make_plan.extra;
   return graph;
 }
 
-// Without an estimate: that of a single run still holds the start of a graph, a first, short plan tells the kernel's own time.
+// Without an estimate: that of a single run still holds the start of a graph, a first, short plan tells the kernel's
+// own time.
 absl::StatusOr<GraphOfRuns> MakeGraphOfRuns(const PlanMaker& make_plan, double seconds, double max_seconds) {
   GraphOfRuns graph;
   ASSIGN_OR_RETURN(graph.plan, make_plan.make(graph.runs));
@@ -226,8 +228,8 @@ absl::StatusOr<double> SecondsOf(Device& device, const std::vector<Launch>& laun
   return std::max(0.0, seconds - kGraphStart) / static_cast<double>(kMaxCopies);
 }
 
-// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture (some 15 ms).
-// single: seconds of one run, the start of a graph included.
+// cuda. What is too slow with warm caches cannot win with cold ones, and is spared the copies and the long capture
+// (some 15 ms). single: seconds of one run, the start of a graph included.
 absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, const TimingOptions& options,
                                        const Stopwatch& watch) {
   PlanMaker maker{[&](int64_t runs) { return executable.MakePlan(runs); }};
@@ -238,7 +240,8 @@ absl::StatusOr<Timing> MeasureInGraphs(Executable& executable, double single, co
     const double least = std::max(single - kGraphStart, kShortPlanSeconds / kFirstRuns);
     ASSIGN_OR_RETURN(graph, MakeGraphOfRuns(maker, kShortPlanSeconds, least, options.max_seconds));
     const double start = kGraphStart / static_cast<double>(graph->runs);
-    if (graph->estimate > kFewRunsFactor * options.race_seconds + start) return Lost(graph->estimate, graph->runs, watch);
+    if (graph->estimate > kFewRunsFactor * options.race_seconds + start)
+      return Lost(graph->estimate, graph->runs, watch);
     if (graph->estimate > kRaceFactor * options.race_seconds + start) {
       Timing timing;
       RETURN_IF_ERROR(Measurer(device, {graph->plan.get()}, graph->runs, options).Race(timing, graph->estimate));
@@ -290,7 +293,8 @@ absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOpt
   const bool few_runs_tell = cuda && options.race_seconds > 0 && !options.flush_cache;
   if (few_runs_tell && options.has_run) {
     ASSIGN_OR_RETURN(const double first, plan->Time(1));
-    if (first > std::max(kTellingRun, kOneRunFactor * options.race_seconds + kOneRunSlack)) return Lost(first, 1, watch);
+    if (first > std::max(kTellingRun, kOneRunFactor * options.race_seconds + kOneRunSlack))
+      return Lost(first, 1, watch);
   }
   ASSIGN_OR_RETURN(double estimate, Estimate(*plan, options.max_seconds, options.has_run));
   const double factor = estimate > kRaceSampleSeconds ? kLongRunFactor : kFewRunsFactor;

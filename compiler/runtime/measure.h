@@ -14,34 +14,37 @@ struct TimingOptions {
   int repeat = 3;             // samples
   double min_repeat_ms = 20;  // least length of a sample
   // The best time known for the task, in seconds; 0: no race. A candidate whose median is above 1.15 times this after
-  // the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times in one of
-  // 20 ms), is stopped there, with those samples and raced_out set: it cannot win, and its time is still a label good enough for the cost model.
-  // (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured in full and took 174 of 181 s.) What
-  // is that slow already with warm caches is not timed with cold ones, see `cold`. On cuda a single run of 150 us or more tells
-  // what takes twice as long, and the least of three what takes 1.3 times as long (of milliseconds, a second one what takes 1.1 times as
-  // long): most candidates of a large batch. What is above 1.005 times (hosts: 1.04 times) after the first full sample gets no more,
-  // nor, on cuda, does what is below by as much: one sample tells apart what differs.
+  // the first few milliseconds, or above 1.015 times in a sample of 5 ms (on hosts, which are noisier, 1.04 times in
+  // one of 20 ms), is stopped there, with those samples and raced_out set: it cannot win, and its time is still a label
+  // good enough for the cost model. (At 1.3 and no second look, 552 of 993 trials of ResNet-18 on an H200 were measured
+  // in full and took 174 of 181 s.) What is that slow already with warm caches is not timed with cold ones, see `cold`.
+  // On cuda a single run of 150 us or more tells what takes twice as long, and the least of three what takes 1.3 times
+  // as long (of milliseconds, a second one what takes 1.1 times as long): most candidates of a large batch. What is
+  // above 1.005 times (hosts: 1.04 times) after the first full sample gets no more, nor, on cuda, does what is below by
+  // as much: one sample tells apart what differs.
   double race_seconds = 0;
   // The executable ran before: no run to warm up.
   bool has_run = false;
   // Start every run with a cold last-level cache. Each run is then timed alone, launch included: for kernels of more
   // than some ten microseconds.
   bool flush_cache = false;
-  // Runs take turns among copies, so that each finds the caches as in a network (compiler/runtime/cold_copies.h): on cuda of
-  // the code and of constants of a megabyte or more, on cpu of constants of 64 KiB or more. Without it the tasks' times add up
-  // to 13% less than ResNet-18 takes end to end on an H200, and to 25 to 36% less on two cores.
+  // Runs take turns among copies, so that each finds the caches as in a network (compiler/runtime/cold_copies.h): on
+  // cuda of the code and of constants of a megabyte or more, on cpu of constants of 64 KiB or more. Without it the
+  // tasks' times add up to 13% less than ResNet-18 takes end to end on an H200, and to 25 to 36% less on two cores.
   bool cold = true;
-  // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes behind these
-  // launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured apart, is taken off.
+  // cuda, programs whose kernels start early (Kernel::overlap), where runs are repeated inside one plan: each run comes
+  // behind these launches, as it comes behind the kernel that writes its inputs in a network. Their own time, measured
+  // apart, is taken off.
   std::vector<Launch> before;
   // Measuring ends with the samples that there are (at least one) once it has taken this long. A kernel that hangs is
   // not stopped by this: the process that supervises has that deadline.
   double max_seconds = 10;
 };
 
-// Runs once to warm up, unless it has run, then measures. Kernels shorter than a launch are repeated inside one plan (on cuda: one graph),
-// so that what is timed is the device and not the host that feeds it. Timing::number is the runs of a sample;
-// build_seconds stays 0. Errors: those of Device::MakePlan and Plan. REQUIRES: buffers filled and prologue run.
+// Runs once to warm up, unless it has run, then measures. Kernels shorter than a launch are repeated inside one plan
+// (on cuda: one graph), so that what is timed is the device and not the host that feeds it. Timing::number is the runs
+// of a sample; build_seconds stays 0. Errors: those of Device::MakePlan and Plan. REQUIRES: buffers filled and prologue
+// run.
 absl::StatusOr<Timing> MeasureExecutable(Executable& executable, const TimingOptions& options);
 
 // The same for a plan that exists, run as it is (a whole network): samples are seconds of one Plan::Run.

@@ -42,10 +42,10 @@ absl::StatusOr<cl_device_id> FindDevice(const OpenClLibrary& cl, const Target& t
         "target 'opencl': no OpenCL device on this machine; install a driver (Debian: pocl-opencl-icd, or the GPU "
         "vendor's)");
   if (target.device < 0 || target.device >= static_cast<int>(devices.size()))
-    return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "': there ",
-                                               devices.size() == 1 ? "is 1 OpenCL device"
-                                                                   : absl::StrCat("are ", devices.size(), " OpenCL devices"),
-                                               " here; give a -device from 0 to ", devices.size() - 1));
+    return absl::UnavailableError(absl::StrCat(
+        "target '", target.ToString(), "': there ",
+        devices.size() == 1 ? "is 1 OpenCL device" : absl::StrCat("are ", devices.size(), " OpenCL devices"),
+        " here; give a -device from 0 to ", devices.size() - 1));
   return devices[target.device];
 }
 
@@ -102,10 +102,10 @@ class ClModule : public Module {
   const std::shared_ptr<const ClProgram> program_;
 };
 
-// PoCL makes loops over a group's work items out of a kernel that the compiler has optimized already, and then optimizes those.
-// Version 3.1 computes wrong sums from some kernels whose loops were unrolled or cut before: in pipelines of shared copies
-// with its default work-group method, in cross-lane conditions with "loops". Without the first pass both are right; the second
-// does all that the first would have done.
+// PoCL makes loops over a group's work items out of a kernel that the compiler has optimized already, and then
+// optimizes those. Version 3.1 computes wrong sums from some kernels whose loops were unrolled or cut before: in
+// pipelines of shared copies with its default work-group method, in cross-lane conditions with "loops". Without the
+// first pass both are right; the second does all that the first would have done.
 const char* BuildOptions(const DeviceFacts& facts) {
   const bool pocl = absl::StrContains(absl::AsciiStrToLower(facts.driver), "pocl");
   return pocl ? "-cl-std=CL1.2 -cl-opt-disable" : "-cl-std=CL1.2";
@@ -189,8 +189,8 @@ class ClDevice : public Device {
   TargetKind kind() const override { return TargetKind::kOpenCl; }
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override;
-  // OpenCL 1.2, 5.2.1: concurrent use of sub-buffers that overlap is undefined, and at least one driver (NVIDIA 580) crashes when those of a
-  // network are released.
+  // OpenCL 1.2, 5.2.1: concurrent use of sub-buffers that overlap is undefined, and at least one driver (NVIDIA 580)
+  // crashes when those of a network are released.
   bool views_may_overlap() const override { return false; }
   absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override;
   absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override;
@@ -233,7 +233,8 @@ absl::StatusOr<std::unique_ptr<DeviceBuffer>> ClDevice::Allocate(int64_t bytes) 
   cl_int error = CL_SUCCESS;
   cl_mem memory = nullptr;
   // Some drivers make a buffer of any size, and fail when it is used.
-  if (bytes > INT64_MAX - kPadding || static_cast<uint64_t>(bytes) > InfoOf<cl_ulong>(cl_, device_, CL_DEVICE_GLOBAL_MEM_SIZE))
+  if (bytes > INT64_MAX - kPadding ||
+      static_cast<uint64_t>(bytes) > InfoOf<cl_ulong>(cl_, device_, CL_DEVICE_GLOBAL_MEM_SIZE))
     error = CL_MEM_OBJECT_ALLOCATION_FAILURE;
   else
     memory = cl_.clCreateBuffer(context_, CL_MEM_READ_WRITE, bytes + kPadding, nullptr, &error);
@@ -272,8 +273,9 @@ absl::Status ClDevice::CopyOut(void* to, const DeviceBuffer& from, int64_t bytes
 absl::Status ClDevice::Copy(DeviceBuffer& to, const DeviceBuffer& from, int64_t bytes) {
   DIAPASON_CHECK(bytes >= 0 && bytes <= to.bytes() && bytes <= from.bytes());
   if (bytes == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(OpenClStatus(
-      cl_.clEnqueueCopyBuffer(queue_, MemoryOf(from), MemoryOf(to), 0, 0, bytes, 0, nullptr, nullptr), "copying on the device"));
+  RETURN_IF_ERROR(
+      OpenClStatus(cl_.clEnqueueCopyBuffer(queue_, MemoryOf(from), MemoryOf(to), 0, 0, bytes, 0, nullptr, nullptr),
+                   "copying on the device"));
   return OpenClStatus(cl_.clFinish(queue_), "copying on the device");
 }
 
@@ -322,7 +324,8 @@ absl::StatusOr<std::unique_ptr<Plan>> ClDevice::MakePlan(std::vector<Launch> lau
   for (const Launch& launch : launches) {
     if (launch.kernel.library != nullptr)
       return absl::InvalidArgumentError(absl::StrCat("an opencl device makes no calls of ",
-                                                     TitleOf(launch.kernel.library->library()), "; build for target 'cuda'"));
+                                                     TitleOf(launch.kernel.library->library()),
+                                                     "; build for target 'cuda'"));
     RETURN_IF_ERROR(plan->Add(launch));
   }
   return plan;

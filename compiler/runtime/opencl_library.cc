@@ -62,8 +62,7 @@ std::vector<cl_device_id> OpenClLibrary::Devices() const {
 std::string OpenClErrorName(cl_int error) {
   switch (error) {
 #define DIAPASON_NAME(name) \
-  case name:                \
-    return #name;
+  case name: return #name;
     DIAPASON_NAME(CL_DEVICE_NOT_FOUND)
     DIAPASON_NAME(CL_DEVICE_NOT_AVAILABLE)
     DIAPASON_NAME(CL_COMPILER_NOT_AVAILABLE)
@@ -86,8 +85,7 @@ std::string OpenClErrorName(cl_int error) {
     DIAPASON_NAME(CL_INVALID_GLOBAL_WORK_SIZE)
     DIAPASON_NAME(CL_INVALID_EVENT)
 #undef DIAPASON_NAME
-    default:
-      return absl::StrCat("OpenCL error ", error);
+    default: return absl::StrCat("OpenCL error ", error);
   }
 }
 
@@ -97,8 +95,7 @@ absl::Status OpenClStatus(cl_int error, const std::string& doing) {
   switch (error) {
     case CL_MEM_OBJECT_ALLOCATION_FAILURE:
     case CL_OUT_OF_HOST_MEMORY:
-    case CL_INVALID_BUFFER_SIZE:
-      return absl::ResourceExhaustedError(text);
+    case CL_INVALID_BUFFER_SIZE: return absl::ResourceExhaustedError(text);
     case CL_OUT_OF_RESOURCES:  // at a launch: too many registers or too much local memory
     case CL_INVALID_KERNEL_ARGS:
     case CL_INVALID_ARG_INDEX:
@@ -106,12 +103,9 @@ absl::Status OpenClStatus(cl_int error, const std::string& doing) {
     case CL_INVALID_WORK_DIMENSION:
     case CL_INVALID_WORK_GROUP_SIZE:
     case CL_INVALID_WORK_ITEM_SIZE:
-    case CL_INVALID_GLOBAL_WORK_SIZE:
-      return absl::FailedPreconditionError(text);
-    case CL_DEVICE_NOT_AVAILABLE:
-      return absl::UnknownError(text);
-    default:
-      return absl::AbortedError(text);
+    case CL_INVALID_GLOBAL_WORK_SIZE: return absl::FailedPreconditionError(text);
+    case CL_DEVICE_NOT_AVAILABLE: return absl::UnknownError(text);
+    default: return absl::AbortedError(text);
   }
 }
 

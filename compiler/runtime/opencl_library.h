@@ -15,13 +15,33 @@
 namespace diapason {
 
 // Every function that the device uses, named once.
-#define DIAPASON_OPENCL_FUNCTIONS(F)                                                                                  \
-  F(clGetPlatformIDs)                                                                                                 \
-  F(clGetDeviceIDs) F(clGetDeviceInfo) F(clCreateContext) F(clReleaseContext) F(clCreateCommandQueue)                 \
-      F(clReleaseCommandQueue) F(clCreateBuffer) F(clCreateSubBuffer) F(clReleaseMemObject) F(clRetainMemObject)                           \
-          F(clCreateProgramWithSource) F(clBuildProgram) F(clGetProgramBuildInfo) F(clReleaseProgram)                 \
-              F(clCreateKernel) F(clReleaseKernel) F(clSetKernelArg) F(clEnqueueNDRangeKernel) F(clEnqueueReadBuffer) \
-                  F(clEnqueueWriteBuffer) F(clEnqueueCopyBuffer) F(clEnqueueFillBuffer) F(clFinish)
+// clang-format off
+#define DIAPASON_OPENCL_FUNCTIONS(F) \
+  F(clGetPlatformIDs) \
+  F(clGetDeviceIDs) \
+  F(clGetDeviceInfo) \
+  F(clCreateContext) \
+  F(clReleaseContext) \
+  F(clCreateCommandQueue) \
+  F(clReleaseCommandQueue) \
+  F(clCreateBuffer) \
+  F(clCreateSubBuffer) \
+  F(clReleaseMemObject) \
+  F(clRetainMemObject) \
+  F(clCreateProgramWithSource) \
+  F(clBuildProgram) \
+  F(clGetProgramBuildInfo) \
+  F(clReleaseProgram) \
+  F(clCreateKernel) \
+  F(clReleaseKernel) \
+  F(clSetKernelArg) \
+  F(clEnqueueNDRangeKernel) \
+  F(clEnqueueReadBuffer) \
+  F(clEnqueueWriteBuffer) \
+  F(clEnqueueCopyBuffer) \
+  F(clEnqueueFillBuffer) \
+  F(clFinish)
+// clang-format on
 
 struct OpenClLibrary {
 #define DIAPASON_DECLARE(name) decltype(&::name) name = nullptr;
@@ -36,8 +56,8 @@ struct OpenClLibrary {
 
 // "CL_INVALID_WORK_GROUP_SIZE"; "OpenCL error -1234" for one without a name here.
 std::string OpenClErrorName(cl_int error);
-// Memory errors are ResourceExhausted, refused launches FailedPrecondition, a lost device Unknown, the rest Aborted; the
-// text is "<doing>: <error name>".
+// Memory errors are ResourceExhausted, refused launches FailedPrecondition, a lost device Unknown, the rest Aborted;
+// the text is "<doing>: <error name>".
 absl::Status OpenClStatus(cl_int error, const std::string& doing);
 
 }  // namespace diapason

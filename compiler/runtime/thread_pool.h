@@ -33,8 +33,8 @@ class ThreadPool {
   // One call at a time.
   void Run(Body body, void* const* args, int64_t count);
 
-  // Whether the calling thread is where CallerPin would keep it. A thread that was kept there stays, as a rule, so that one run after the
-  // other need not pay for pinning: some microseconds each.
+  // Whether the calling thread is where CallerPin would keep it. A thread that was kept there stays, as a rule, so that
+  // one run after the other need not pay for pinning: some microseconds each.
   bool CallerIsInPlace() const;
 
   // Keeps the calling thread on its own processor while it lives, as the workers are on theirs. Does nothing for a pool

@@ -52,7 +52,8 @@ Terms ByCoefficient(const Terms& terms) {
   return sorted;
 }
 
-// Appends the level of `extent` steps of `unit`, merging with the outermost level so far. Units come in ascending order.
+// Appends the level of `extent` steps of `unit`, merging with the outermost level so far. Units come in ascending
+// order.
 void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
   if (extent <= 1) return;
   if (levels->empty()) {
@@ -72,7 +73,8 @@ void AddLevel(ShortList<Level, 6>* levels, int64_t unit, int64_t extent) {
   }
 }
 
-// Coordinates of whole tiles, as regions that a copy asks for, from 0 on: up to the end of a dimension and of the loops over it.
+// Coordinates of whole tiles, as regions that a copy asks for, from 0 on: up to the end of a dimension and of the loops
+// over it.
 int64_t ReachOf(const Region& tile, int64_t extent, const Bounds& all) {
   int64_t last = tile.full ? 0 : tile.constant_min;
   if (!tile.full)
@@ -261,15 +263,16 @@ bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds)
   return false;
 }
 
-// A fused loop that was split again may move partly outside and partly inside the attach point: its parts are then no sum over
-// loops inside. Harmless if the pieces inside have one iteration.
+// A fused loop that was split again may move partly outside and partly inside the attach point: its parts are then no
+// sum over loops inside. Harmless if the pieces inside have one iteration.
 bool Skeleton::CutByAttachPoint(const Term& term, int producer, const Bounds& all) const {
   const StageState& stage = state_.stage(term.stage);
   if (position_[term.stage][term.loop] >= 0 || state_.stage(producer).attach_stage != term.stage) return false;
   if (outermost_[term.stage][term.loop] > all.stages[producer].attach_position) return false;
   const std::vector<int>& pieces = stage.loops[stage.loops[term.loop].fused_into].pieces;
   for (int piece : pieces) {
-    const bool inside = position_[term.stage][piece] > all.stages[producer].attach_position || position_[term.stage][piece] < 0;
+    const bool inside =
+        position_[term.stage][piece] > all.stages[producer].attach_position || position_[term.stage][piece] < 0;
     if (inside && all.stages[term.stage].extent[piece] > 1) return true;
   }
   return false;
@@ -368,11 +371,13 @@ void Skeleton::FinishRegion(int id, Bounds* all) const {
     } else {
       const int64_t spread = region.constant_max - region.constant_min;
       if (spread > 0) {
-        // Several loads at different constants: the window of constants is one more level of unit 1, so all become one hull.
+        // Several loads at different constants: the window of constants is one more level of unit 1, so all become one
+        // hull.
         region.extent = region.hull_extent;
         region.levels.push_back({1, region.extent});
       } else {
-        for (const Term& t : ByCoefficient(region.inner)) AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
+        for (const Term& t : ByCoefficient(region.inner))
+          AddLevel(&region.levels, t.coefficient, all->stages[t.stage].extent[t.loop]);
         if (region.levels.empty()) region.levels.push_back({1, 1});
         region.extent = 1;
         for (const Level& level : region.levels) region.extent *= level.extent;
@@ -402,12 +407,15 @@ int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bou
   const int first = wanted > 1 ? PipelineStart(parent, b.attach_position) : -1;
   if (first < 0) return 1;
   int64_t iterations = 1;
-  for (int p = first; p <= b.attach_position; ++p) iterations *= all.stages[parent].extent[state_.stage(parent).order[p]];
+  for (int p = first; p <= b.attach_position; ++p)
+    iterations *= all.stages[parent].extent[state_.stage(parent).order[p]];
   if (state_.stage(id).bulk) return std::min(std::max(wanted, state_.stage(id).bulk_tiles.Eval(decisions)), iterations);
   return std::min(wanted, iterations);
 }
 
-void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const { InferStages(backwards_, decisions, all); }
+void Skeleton::Infer(absl::Span<const int32_t> decisions, Bounds* all) const {
+  InferStages(backwards_, decisions, all);
+}
 
 void Skeleton::InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* all) const {
   InferStages(kernel_backwards_[root], decisions, all);
@@ -431,7 +439,8 @@ void Skeleton::InferStages(const std::vector<int>& stages, absl::Span<const int3
     b.thread_sets = std::max<int64_t>(1, thread_sets_[id].Eval(decisions));
     if (stage.attach == StageState::Attach::kAt) {
       const int64_t choice = stage.attach_choice.Eval(decisions);
-      b.attach_loop = stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
+      b.attach_loop =
+          stage.attach_loops[std::clamp<int64_t>(choice, 0, static_cast<int64_t>(stage.attach_loops.size()) - 1)];
       b.attach_position = position_[stage.attach_stage][b.attach_loop];
       b.region.resize(rank);
       for (Region& region : b.region) {

@@ -4,9 +4,9 @@
 //
 // Regions. A stage computed at a loop of its consumer holds, for each dimension, the coordinates
 //     offset + sum over levels of unit_l * i_l,   0 <= i_l < extent_l
-// that the iteration of that loop needs, stored compactly (levels side by side, without the gaps of strided tiles): virtual
-// threads and strided convolutions need no more memory than the elements they touch. Neighbouring levels that touch are merged;
-// overlapping ones (sliding windows) become their hull.
+// that the iteration of that loop needs, stored compactly (levels side by side, without the gaps of strided tiles):
+// virtual threads and strided convolutions need no more memory than the elements they touch. Neighbouring levels that
+// touch are merged; overlapping ones (sliding windows) become their hull.
 #pragma once
 
 #include <cstdint>
@@ -44,45 +44,49 @@ struct Level {
 };
 
 struct Region {
-  bool full = false;           // the whole dimension (unknown or unlike accesses)
+  bool full = false;  // the whole dimension (unknown or unlike accesses)
   bool seen = false;
-  Terms outer;                 // offset: loops outside the attach point
-  Terms inner;                 // loops inside it, of the first access
-  bool hull = false;           // accesses differ: one level of unit 1
+  Terms outer;        // offset: loops outside the attach point
+  Terms inner;        // loops inside it, of the first access
+  bool hull = false;  // accesses differ: one level of unit 1
   int64_t constant_min = 0, constant_max = 0, hull_extent = 0;
   ShortList<Level, 6> levels;  // from the innermost
   int64_t extent = 1;          // compact: product of the levels' extents
 };
 
 struct StageBounds {
-  std::vector<int64_t> extent;            // by loop id
-  std::vector<Terms> axis_terms;          // by axis: its value as a sum over atoms that move (plus axis_constant)
+  std::vector<int64_t> extent;    // by loop id
+  std::vector<Terms> axis_terms;  // by axis: its value as a sum over atoms that move (plus axis_constant)
   std::vector<int64_t> axis_constant;
-  std::vector<uint8_t> axis_affine;       // 0: tiles cut across region levels; only expressions can say the value
-  std::vector<Region> region;             // by dimension, attached stages
+  std::vector<uint8_t> axis_affine;  // 0: tiles cut across region levels; only expressions can say the value
+  std::vector<Region> region;        // by dimension, attached stages
   int attach_loop = -1, attach_position = -1;
-  std::vector<int64_t> buffer;            // compact extents by dimension (root: the shape)
+  std::vector<int64_t> buffer;  // compact extents by dimension (root: the shape)
   int64_t row_padding = 0;
-  int64_t row_alignment = 1;              // of the region along the last dimension
-  // StepKind::kCoreMatrices: elements of a run, 16 bytes, or 32, 64 or 128 in a swizzled buffer; 0: none. Then there is no row_padding.
+  int64_t row_alignment = 1;  // of the region along the last dimension
+  // StepKind::kCoreMatrices: elements of a run, 16 bytes, or 32, 64 or 128 in a swizzled buffer; 0: none. Then there is
+  // no row_padding.
   int64_t core_row = 0;
   bool swizzled = false;
-  bool bulk = false;                      // StepKind::kBulkCopy: all of a slot is copied
-  int64_t slots = 1;                      // buffers in turn (pipelined copies); each is slot_stride() elements after the other
-  int64_t thread_sets = 1;                // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
+  bool bulk = false;  // StepKind::kBulkCopy: all of a slot is copied
+  int64_t slots = 1;  // buffers in turn (pipelined copies); each is slot_stride() elements after the other
+  // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
+  int64_t thread_sets = 1;
 
-  int64_t elements() const;               // of one buffer, padding included
+  int64_t elements() const;  // of one buffer, padding included
   // Core matrices: elements from core_row of the last dimension to as many more. REQUIRES: core_row > 0.
   int64_t core_stride() const { return (buffer[buffer.size() - 2] + (swizzled ? 0 : 1)) * core_row; }
-  // Elements from one slot, or the results of one set of threads, to the next: rounded up so that each starts as aligned as the first.
+  // Elements from one slot, or the results of one set of threads, to the next: rounded up so that each starts as
+  // aligned as the first.
   int64_t slot_stride() const { return (elements() + 15) / 16 * 16; }
-  // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the pipeline.
+  // Elements that the small parts of a copy in core matrices take on cuda: two slots in turn, however long the
+  // pipeline.
   int64_t small_parts() const { return slots > 1 ? 2 * slot_stride() : elements(); }
   int64_t stored() const { return slots * thread_sets > 1 || bulk ? slots * thread_sets * slot_stride() : elements(); }
 };
 
 struct Bounds {
-  std::vector<StageBounds> stages;        // by stage id; kept between calls to spare allocations
+  std::vector<StageBounds> stages;  // by stage id; kept between calls to spare allocations
 };
 
 // A State prepared for fast evaluation. Immutable.
@@ -102,14 +106,15 @@ class Skeleton {
   int root_of(int stage) const { return root_[stage]; }
 
   void Infer(absl::Span<const int32_t> decisions, Bounds* bounds) const;
-  // The same for the stages of one kernel alone. Stages of different kernels do not depend on each other; bounds of others stay
-  // as they are.
+  // The same for the stages of one kernel alone. Stages of different kernels do not depend on each other; bounds of
+  // others stay as they are.
   void InferKernel(int root, absl::Span<const int32_t> decisions, Bounds* bounds) const;
-  // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it, down to
-  // `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
+  // The first loop of the pipeline of a stage with shared copies at its loop `position`: that and the loops behind it,
+  // down to `position`, are serial reduce loops. -1: the loops do not allow a pipeline.
   int PipelineStart(int stage, int position) const;
 
-  // Terms of one index of an access, split by the producer's attach point. REQUIRES: dims[d].affine and the reader's axes are affine.
+  // Terms of one index of an access, split by the producer's attach point. REQUIRES: dims[d].affine and the reader's
+  // axes are affine.
   bool IndexTerms(const Bounds& bounds, const Access& access, int dim, Terms* outer, Terms* inner,
                   int64_t* constant) const;
 
@@ -128,7 +133,8 @@ class Skeleton {
   std::vector<std::vector<Access>> accesses_;
   std::vector<Factor> thread_sets_;  // by stage: of the threads of a reduction that is computed in it
   std::vector<std::vector<int>> position_;
-  // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and split again.
+  // Position of the outermost leaf that an atom takes part in: that of position_, save for loops that were fused and
+  // split again.
   std::vector<std::vector<int>> outermost_;
   std::vector<int> backwards_;
   std::vector<std::vector<int>> kernel_backwards_;  // by root

@@ -16,8 +16,8 @@ absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl
 // Where the dimensions of an image and of weights stand.
 struct Layout {
   bool nhwc;
-  int n, c, h, w;                        // of the image
-  int out, in, kernel_h, kernel_w;       // of the weights
+  int n, c, h, w;                   // of the image
+  int out, in, kernel_h, kernel_w;  // of the weights
 };
 constexpr Layout kNchw{false, 0, 1, 2, 3, 0, 1, 2, 3};
 constexpr Layout kNhwc{true, 0, 3, 1, 2, 3, 2, 0, 1};
@@ -35,7 +35,8 @@ class ConvolutionMatcher {
     const Stage& anchor = parts_.stage(parts_.anchor());
     if (anchor.axes.size() != 4) return No("the result has no 4 dimensions");
     if (parts_.a()->args.size() != 4 || parts_.b()->args.size() != 4) return No("an operand has no 4 dimensions");
-    if (parts_.a()->dtype != parts_.b()->dtype || (parts_.a()->dtype != DType::kFloat32 && parts_.a()->dtype != DType::kFloat16))
+    if (parts_.a()->dtype != parts_.b()->dtype ||
+        (parts_.a()->dtype != DType::kFloat32 && parts_.a()->dtype != DType::kFloat16))
       return No("the operands are not both in float32 or float16");
     call_.dtype = parts_.a()->dtype;
     call_.nhwc = layout_.nhwc;
@@ -109,9 +110,12 @@ class ConvolutionMatcher {
     if (affine.constant != 0) return No("the window starts outside the image");
     for (const auto& [term, coefficient] : affine.terms) {
       if (coefficient < 1) return No("the window runs backwards");
-      if (term == axis.var) slide->stride = coefficient;
-      else if (window != nullptr && term == window->var) slide->dilation = coefficient;
-      else return No("the window moves in another way than along its dimension");
+      if (term == axis.var)
+        slide->stride = coefficient;
+      else if (window != nullptr && term == window->var)
+        slide->dilation = coefficient;
+      else
+        return No("the window moves in another way than along its dimension");
     }
     if (axis.extent > 1 && affine.CoefficientOf(axis.var.get()) == 0) return No("the window stands still");
     if (window != nullptr && window->extent > 1 && affine.CoefficientOf(window->var.get()) == 0)
@@ -217,7 +221,8 @@ class ConvolutionMatcher {
 
   const LibraryParts parts_;
   const Layout& layout_;
-  const Axis *ky_ = nullptr, *kx_ = nullptr, *channel_ = nullptr;  // of the anchor's reduction; null: extent 1, left out
+  const Axis *ky_ = nullptr, *kx_ = nullptr,
+             *channel_ = nullptr;  // of the anchor's reduction; null: extent 1, left out
   Slide down_, across_;
   ConvolutionCall call_;
   LibraryMatch match_;
@@ -256,7 +261,15 @@ std::vector<int> AlgorithmsOf(const LibraryCall& call) {
   const auto* c = std::get_if<ConvolutionCall>(&call.what);
   if (c == nullptr) return {0};
   // Numbers of cudnnConvolutionFwdAlgo_t.
-  enum { kImplicitGemm = 0, kImplicitPrecompGemm = 1, kGemm = 2, kFft = 4, kFftTiling = 5, kWinograd = 6, kNonfused = 7 };
+  enum {
+    kImplicitGemm = 0,
+    kImplicitPrecompGemm = 1,
+    kGemm = 2,
+    kFft = 4,
+    kFftTiling = 5,
+    kWinograd = 6,
+    kNonfused = 7
+  };
   std::vector<int> algorithms = {kImplicitPrecompGemm, kImplicitGemm};
   const bool unit = c->stride_h == 1 && c->stride_w == 1 && c->dilation_h == 1 && c->dilation_w == 1;
   const bool three = c->kernel_h == 3 && c->kernel_w == 3, five = c->kernel_h == 5 && c->kernel_w == 5;

@@ -15,7 +15,8 @@ absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl
 enum Tensor { kA = 0, kB = 1, kC = 2 };
 enum AxisClass { kBatch = 0, kM = 1, kN = 2, kK = 3 };
 
-// An axis, or several that move through memory as one: its extent and its distance in elements in each tensor (0: not there).
+// An axis, or several that move through memory as one: its extent and its distance in elements in each tensor (0: not
+// there).
 struct Span {
   int64_t extent = 1;
   std::array<int64_t, 3> stride{};
@@ -60,8 +61,8 @@ class GemmMatcher {
     std::vector<Expr> point;
     for (const Axis& axis : anchor_.axes) point.push_back(axis.var);
     const Expr result = Load(parts_.anchor(), anchor_.dtype, point);
-    const std::optional<Affine> place[3] = {parts_.FlatIndex(*parts_.a(), anchor_), parts_.FlatIndex(*parts_.b(), anchor_),
-                                            parts_.FlatIndex(*result, anchor_)};
+    const std::optional<Affine> place[3] = {parts_.FlatIndex(*parts_.a(), anchor_),
+                                            parts_.FlatIndex(*parts_.b(), anchor_), parts_.FlatIndex(*result, anchor_)};
     for (const auto& one : place)
       if (!one || one->constant != 0) return No("an operand is not read at equal distances");
     const auto add = [&](const Axis& axis, bool reduce) -> absl::Status {

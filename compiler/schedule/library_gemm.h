@@ -7,8 +7,8 @@
 
 namespace diapason {
 
-// InvalidArgument, saying why, where the anchor's tensors are no matrices: elements of each at equal distances along rows,
-// columns, the reduction and a batch, one of the two inner distances being 1.
+// InvalidArgument, saying why, where the anchor's tensors are no matrices: elements of each at equal distances along
+// rows, columns, the reduction and a batch, one of the two inner distances being 1.
 absl::StatusOr<LibraryMatch> MatchGemm(const LibraryParts& parts);
 
 }  // namespace diapason

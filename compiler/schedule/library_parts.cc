@@ -30,9 +30,12 @@ class Box {
     if (slack.terms.size() != 1) return false;
     for (size_t d = 0; d < axes_.size(); ++d) {
       if (slack.terms[0].first != axes_[d].var) continue;
-      if (slack.terms[0].second == 1) low_[d] = std::max(low_[d], -slack.constant);
-      else if (slack.terms[0].second == -1) high_[d] = std::min(high_[d], slack.constant + 1);
-      else return false;
+      if (slack.terms[0].second == 1)
+        low_[d] = std::max(low_[d], -slack.constant);
+      else if (slack.terms[0].second == -1)
+        high_[d] = std::min(high_[d], slack.constant + 1);
+      else
+        return false;
       return true;
     }
     return false;
@@ -47,7 +50,8 @@ class Box {
 
 }  // namespace
 
-absl::StatusOr<LibraryParts> LibraryParts::Create(absl::Span<const Stage* const> stages, const std::vector<int>& outputs) {
+absl::StatusOr<LibraryParts> LibraryParts::Create(absl::Span<const Stage* const> stages,
+                                                  const std::vector<int>& outputs) {
   LibraryParts parts;
   parts.stages_.assign(stages.begin(), stages.end());
   parts.outputs_ = outputs;
@@ -131,7 +135,8 @@ std::optional<LibraryParts::Padding> LibraryParts::PaddingOf(int id) const {
   padding.source = inside->buffer;
   for (size_t d = 0; d < padded.axes.size(); ++d) {
     const Affine index = ToAffine(inside->args[d]);
-    const bool moved = index.terms.size() == 1 && index.terms[0].first == padded.axes[d].var && index.terms[0].second == 1;
+    const bool moved =
+        index.terms.size() == 1 && index.terms[0].first == padded.axes[d].var && index.terms[0].second == 1;
     const bool only = index.terms.empty() && padded.axes[d].extent == 1;
     const int64_t before = -index.constant;
     if ((!moved && !only) || before < 0) return std::nullopt;
@@ -194,9 +199,10 @@ bool LibraryParts::AddsAlong(int id, int added, int dimension) const {
   Visit(s.body, [&](const ExprNode& e) {
     if (e.kind != ExprKind::kLoad || e.buffer != added) return;
     const std::optional<Affine> place = FlatIndex(e, s);
-    along &= place && place->constant == 0 && (axis.extent == 1 ? place->terms.empty()
-                                               : place->terms.size() == 1 && place->terms[0].first == axis.var &&
-                                                     place->terms[0].second == 1);
+    along &= place && place->constant == 0 &&
+             (axis.extent == 1
+                  ? place->terms.empty()
+                  : place->terms.size() == 1 && place->terms[0].first == axis.var && place->terms[0].second == 1);
   });
   return along;
 }
@@ -214,7 +220,8 @@ bool LibraryParts::AddsPointwise(int id, int added) const {
     for (size_t d = s.axes.size(); d-- > 0; stride *= s.axes[d].extent)
       if (s.axes[d].extent > 1) wanted.terms.insert(wanted.terms.begin(), {s.axes[d].var, stride});
     pointwise &= place && place->constant == 0 && place->terms.size() == wanted.terms.size();
-    for (const auto& [term, coefficient] : wanted.terms) pointwise &= place && place->CoefficientOf(term.get()) == coefficient;
+    for (const auto& [term, coefficient] : wanted.terms)
+      pointwise &= place && place->CoefficientOf(term.get()) == coefficient;
   });
   return pointwise;
 }

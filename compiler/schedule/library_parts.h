@@ -30,7 +30,8 @@ class LibraryParts {
 
   // The index is the axis' variable, or 0 along an axis of extent 1.
   bool IsAxis(const Expr& index, const Axis& axis) const;
-  // Place of the element in its tensor as a sum over variables; nothing if it is no such sum. Axes of extent 1 are left out.
+  // Place of the element in its tensor as a sum over variables; nothing if it is no such sum. Axes of extent 1 are left
+  // out.
   std::optional<Affine> FlatIndex(const ExprNode& load, const Stage& reader) const;
 
   // Zeros around a tensor.

@@ -32,9 +32,8 @@ std::vector<Expr> VarsOf(const std::vector<Axis>& axes) {
 }
 
 Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Expr&)>& replacement) {
-  return Rewrite(body, [&](const Expr& e) {
-    return e->kind == ExprKind::kLoad && e->buffer == from ? replacement(e) : e;
-  });
+  return Rewrite(body,
+                 [&](const Expr& e) { return e->kind == ExprKind::kLoad && e->buffer == from ? replacement(e) : e; });
 }
 
 // The kinds of memory that a step can name; its number may come from a peer.
@@ -150,9 +149,8 @@ absl::Status State::Apply(const Step& step) {
     return absl::InvalidArgumentError(absl::StrCat("there is no stage ", step.stage));
   StageState& stage = stages_[step.stage];
   for (int loop : step.loops) {
-    const StageState& owner = step.kind == StepKind::kComputeAt && step.target >= 0 && step.target < size()
-                                  ? stages_[step.target]
-                                  : stage;
+    const StageState& owner =
+        step.kind == StepKind::kComputeAt && step.target >= 0 && step.target < size() ? stages_[step.target] : stage;
     if (loop < 0 || loop >= static_cast<int>(owner.loops.size()))
       return Bad(owner, absl::StrCat("there is no loop ", loop));
   }
@@ -277,7 +275,8 @@ absl::Status State::Fuse(const Step& step) {
 
 absl::Status State::GroupBlocks(const Step& step) {
   StageState& stage = stages_[step.stage];
-  if (step.loops.size() != 1 || step.factors.size() != 1) return Bad(stage, "a group of blocks takes one loop and a number of rows");
+  if (step.loops.size() != 1 || step.factors.size() != 1)
+    return Bad(stage, "a group of blocks takes one loop and a number of rows");
   Loop& loop = stage.loops[step.loops[0]];
   if (!loop.is_leaf() || loop.origin != Loop::Origin::kFuse || loop.annotation != Annotation::kBlockX)
     return Bad(stage, "blocks in groups are a loop over blocks that was made of several");
@@ -300,7 +299,8 @@ absl::Status State::ComputeAt(const Step& step) {
   if (step.target < 0 || step.target >= size() || step.target == step.stage)
     return Bad(stage, absl::StrCat("there is no stage ", step.target, " to be computed at"));
   if (step.loops.empty() || step.factors.size() != 1) return Bad(stage, "loops to be computed at are missing");
-  if (stage.op.placeholder || is_output(step.stage)) return Bad(stage, "an input or output cannot be computed at a loop");
+  if (stage.op.placeholder || is_output(step.stage))
+    return Bad(stage, "an input or output cannot be computed at a loop");
   for (int up = step.target; up >= 0; up = stages_[up].attach_stage) {
     if (up == step.stage) return Bad(stage, "it would be computed inside itself");
     if (!stages_[up].computes()) return Bad(stage, "its target is not computed");
@@ -399,7 +399,8 @@ absl::Status State::Rfactor(const Step& step) {
   if (split.origin != Loop::Origin::kAxis || split.pieces.size() != 2)
     return Bad(stages_[step.stage], "rfactor takes a reduce axis that is split in two");
   const Factor inner = stages_[step.stage].loops[split.pieces[1]].factor;
-  if (!inner.is_constant() || inner.value < 1) return Bad(stages_[step.stage], "the factor of rfactor must be a number");
+  if (!inner.is_constant() || inner.value < 1)
+    return Bad(stages_[step.stage], "the factor of rfactor must be a number");
   const int reduce_index = split.axis - static_cast<int>(op.axes.size());
   const int64_t extent = op.reduce_axes[reduce_index].extent;
   const int64_t inner_extent = inner.value, outer_extent = (extent + inner_extent - 1) / inner_extent;
@@ -461,9 +462,9 @@ absl::Status State::Pack(const Step& step) {
 absl::Status State::BulkCopy(const Step& step) {
   const StageState& copy = stages_[step.stage];
   const Expr& body = copy.op.body;
-  bool plain = body && body->kind == ExprKind::kLoad && copy.attach == StageState::Attach::kAt && copy.memory == Memory::kShared &&
-               !copy.bulk && stages_[body->buffer].prologue && stages_[body->buffer].attach == StageState::Attach::kRoot &&
-               body->args.size() == copy.op.axes.size();
+  bool plain = body && body->kind == ExprKind::kLoad && copy.attach == StageState::Attach::kAt &&
+               copy.memory == Memory::kShared && !copy.bulk && stages_[body->buffer].prologue &&
+               stages_[body->buffer].attach == StageState::Attach::kRoot && body->args.size() == copy.op.axes.size();
   for (size_t d = 0; plain && d < body->args.size(); ++d) plain = body->args[d] == copy.op.axes[d].var;
   if (!plain) return Bad(copy, "only a plain copy of a constant in shared memory is made a tile at a time");
   if (step.factors.size() != 1) return Bad(copy, "one number is needed");
@@ -490,7 +491,8 @@ absl::Status State::CallLibrary(const Step& step) {
   taken.push_back(match.last);
   for (int id : taken) {
     const bool fresh = static_cast<int>(stages_[id].loops.size()) == stages_[id].axis_count();
-    if (!fresh || stages_[id].attach != StageState::Attach::kRoot || stages_[id].prologue || stages_[id].library != nullptr)
+    if (!fresh || stages_[id].attach != StageState::Attach::kRoot || stages_[id].prologue ||
+        stages_[id].library != nullptr)
       return Bad(stages_[id], "it is scheduled already, so no library can compute it");
   }
   std::vector<int> operands = match.operands;
@@ -576,7 +578,8 @@ absl::StatusOr<State> Replay(const ComputeDag& dag, const std::vector<Step>& ste
   for (size_t i = 0; i < steps.size(); ++i) {
     absl::Status status = state.Apply(steps[i]);
     if (!status.ok())
-      return absl::InvalidArgumentError(absl::StrCat("schedule step ", i, " (", ToString(steps[i]), "): ", status.message()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("schedule step ", i, " (", ToString(steps[i]), "): ", status.message()));
   }
   return state;
 }

@@ -20,24 +20,24 @@ struct Loop {
   std::string name;
   bool reduce = false;
   Origin origin = Origin::kAxis;
-  int axis = -1;              // kAxis: spatial axes first, then reduce axes
-  int parent = -1;            // kSplit: the loop that was split
-  int level = 0;              // kSplit: 0 is the outermost piece
-  Factor factor;              // kSplit: extent of a piece of level >= 1
-  std::vector<int> fused;     // kFuse: the loops it was made of, outer to inner
-  std::vector<int> pieces;    // if split: its pieces, outer to inner
-  int fused_into = -1;        // if fused: the loop it went into
+  int axis = -1;            // kAxis: spatial axes first, then reduce axes
+  int parent = -1;          // kSplit: the loop that was split
+  int level = 0;            // kSplit: 0 is the outermost piece
+  Factor factor;            // kSplit: extent of a piece of level >= 1
+  std::vector<int> fused;   // kFuse: the loops it was made of, outer to inner
+  std::vector<int> pieces;  // if split: its pieces, outer to inner
+  int fused_into = -1;      // if fused: the loop it went into
   Annotation annotation = Annotation::kNone;
-  Factor group{1};            // kGroupBlocks
+  Factor group{1};  // kGroupBlocks
 
   bool is_leaf() const { return pieces.empty() && fused_into < 0; }
 };
 
 struct StageState {
   enum class Attach : uint8_t { kRoot, kInlined, kAt };
-  Stage op;                   // body over the ids of this State
-  std::vector<Loop> loops;    // by loop id
-  std::vector<int> order;     // leaf loops, outer to inner
+  Stage op;                 // body over the ids of this State
+  std::vector<Loop> loops;  // by loop id
+  std::vector<int> order;   // leaf loops, outer to inner
   Attach attach = Attach::kRoot;
   int attach_stage = -1;
   std::vector<int> attach_loops;  // candidates
@@ -47,13 +47,13 @@ struct StageState {
   Factor align_rows{1};
   Factor unroll{0};
   TensorMode tensor = TensorMode::kNone;
-  int tensor_k = -1, tensor_m = -1, tensor_n = -1;              // loops of this stage
-  int lane_stage = -1, lane_m = -1, lane_n = -1;  // the stage with the thread loops, its lane loops
-  bool core_matrices = false;  // kCoreMatrices
-  Factor core_width;           // a multiple of the elements of its runs
-  bool bulk = false;           // kBulkCopy
+  int tensor_k = -1, tensor_m = -1, tensor_n = -1;  // loops of this stage
+  int lane_stage = -1, lane_m = -1, lane_n = -1;    // the stage with the thread loops, its lane loops
+  bool core_matrices = false;                       // kCoreMatrices
+  Factor core_width;                                // a multiple of the elements of its runs
+  bool bulk = false;                                // kBulkCopy
   Factor bulk_tiles{1};
-  int image_of = -1;           // kBulkCopy: the copy whose tiles this stage holds
+  int image_of = -1;   // kBulkCopy: the copy whose tiles this stage holds
   Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
   // Physical layout (kPack): split factor of each dimension and order of the pieces; empty: row-major.
   std::vector<Factor> layout_factors;
@@ -67,9 +67,7 @@ struct StageState {
 
   bool is_spatial_axis(int axis) const { return axis < static_cast<int>(op.axes.size()); }
   int axis_count() const { return static_cast<int>(op.axes.size() + op.reduce_axes.size()); }
-  const Axis& axis(int i) const {
-    return is_spatial_axis(i) ? op.axes[i] : op.reduce_axes[i - op.axes.size()];
-  }
+  const Axis& axis(int i) const { return is_spatial_axis(i) ? op.axes[i] : op.reduce_axes[i - op.axes.size()]; }
   bool computes() const { return !op.placeholder && attach != Attach::kInlined; }
 };
 
@@ -77,8 +75,8 @@ class State {
  public:
   explicit State(const ComputeDag& dag);
 
-  // Applies one step. InvalidArgument says which rule of the step does not hold; the state is then unchanged in meaning but
-  // must not be used further.
+  // Applies one step. InvalidArgument says which rule of the step does not hold; the state is then unchanged in meaning
+  // but must not be used further.
   absl::Status Apply(const Step& step);
 
   const std::vector<StageState>& stages() const { return stages_; }
@@ -90,7 +88,8 @@ class State {
   // Kernels may start before those that they depend on have ended.
   Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
-  // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts lies beside it.
+  // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
+  // lies beside it.
   bool has_small_parts(int copy) const;
   // True if all that a stage reads are copies in core matrices.
   bool reads_core_matrices(int products) const;

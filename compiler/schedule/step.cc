@@ -74,10 +74,10 @@ std::string ToString(const Step& step) {
   if (step.target >= 0) absl::StrAppend(&text, " target ", step.target);
   if (!step.factors.empty()) {
     absl::StrAppend(&text, " factors ", absl::StrJoin(step.factors, ",", [](std::string* out, const Factor& f) {
-                      absl::StrAppend(out, f.value);
-                      for (int16_t hole : f.holes)
-                        if (hole >= 0) absl::StrAppend(out, "*h", hole);
-                    }));
+      absl::StrAppend(out, f.value);
+      for (int16_t hole : f.holes)
+        if (hole >= 0) absl::StrAppend(out, "*h", hole);
+    }));
   }
   if (!step.ints.empty()) absl::StrAppend(&text, " ints ", absl::StrJoin(step.ints, ","));
   return text;
@@ -109,8 +109,9 @@ absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes) {
   v1::Schedule proto;
   if (!proto.ParseFromString(bytes)) return absl::DataLossError("the schedule is damaged: it does not parse");
   if (proto.version() != kScheduleVersion)
-    return absl::FailedPreconditionError(absl::StrCat("the schedule has version ", proto.version(), ", this program reads ",
-                                                      kScheduleVersion, "; use the program that wrote it"));
+    return absl::FailedPreconditionError(absl::StrCat("the schedule has version ", proto.version(),
+                                                      ", this program reads ", kScheduleVersion,
+                                                      "; use the program that wrote it"));
   Schedule schedule;
   schedule.view.name = proto.view().name();
   schedule.view.params.assign(proto.view().params().begin(), proto.view().params().end());

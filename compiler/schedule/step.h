@@ -1,9 +1,9 @@
 // Schedules as lists of steps (Ansor's transform steps), over a view of a task's dag.
 //
-// A step's numbers may be holes: products of decisions that a search fills in. A sketch is a list of steps with holes, a
-// candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the view's
-// dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are stable too:
-// each stage numbers its loops as they are made (its axes first, spatial then reduce).
+// A step's numbers may be holes: products of decisions that a search fills in. A sketch is a list of steps with holes,
+// a candidate a sketch and one integer a hole; the schedule of a record has no holes left. Stage ids are those of the
+// view's dag; stages made by steps (caches, rfactor) take the next free ids in order of their steps. Loop ids are
+// stable too: each stage numbers its loops as they are made (its axes first, spatial then reduce).
 #pragma once
 
 #include <array>
@@ -23,7 +23,11 @@ struct Factor {
   std::array<int16_t, 6> holes{-1, -1, -1, -1, -1, -1};
 
   static Factor Of(int32_t value) { return Factor{value}; }
-  static Factor Hole(int hole) { Factor f; f.holes[0] = static_cast<int16_t>(hole); return f; }
+  static Factor Hole(int hole) {
+    Factor f;
+    f.holes[0] = static_cast<int16_t>(hole);
+    return f;
+  }
   Factor operator*(const Factor& other) const;
   bool is_constant() const { return holes[0] < 0; }
   int64_t Eval(absl::Span<const int32_t> decisions) const {
@@ -38,7 +42,8 @@ struct Factor {
 
 // The numbers are stored in records: never renumber, never change what one means.
 enum class StepKind : uint8_t {
-  // loops = {loop}; factors f1..fn: the loop becomes n+1 loops; the inner ones have extents f1..fn (outer to inner), the
+  // loops = {loop}; factors f1..fn: the loop becomes n+1 loops; the inner ones have extents f1..fn (outer to inner),
+  // the
   // outermost ceil(extent / product). The product need not divide: what lies outside is predicated.
   kSplit = 1,
   // loops = adjacent leaf loops, outer to inner; they become one.
@@ -55,48 +60,68 @@ enum class StepKind : uint8_t {
   kCacheWrite = 7,
   // ints = {Scope, reader stages...}: a new stage copies `stage`; those readers read the copy.
   kCacheRead = 8,
-  // loops = {reduce loop, a piece of a split reduce axis}: a new stage has that loop as its first spatial axis (partial results);
+  // loops = {reduce loop, a piece of a split reduce axis}: a new stage has that loop as its first spatial axis (partial
+  // results);
   // `stage` reduces over it.
   kRfactor = 9,
-  // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused elements.
+  // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused
+  // elements.
   kPadRows = 10,
   // factors = {steps}: serial inner loops of the stage whose product of extents is at most this are unrolled.
   kUnroll = 11,
-  // target = a constant placeholder read by `stage`; ints = dimension order after splitting; factors = one a dimension of
-  // the placeholder: dimension d is split in [ceil(n/f), f] (f = 1: not split). A new prologue stage holds the constant in that layout:
-  // `ints` lists the pieces outer to inner, piece 2*d the outer and 2*d+1 the inner part of dimension d. All readers use it.
+  // target = a constant placeholder read by `stage`; ints = dimension order after splitting; factors = one a dimension
+  // of
+  // the placeholder: dimension d is split in [ceil(n/f), f] (f = 1: not split). A new prologue stage holds the constant
+  // in that layout:
+  // `ints` lists the pieces outer to inner, piece 2*d the outer and 2*d+1 the inner part of dimension d. All readers
+  // use it.
   kPack = 12,
   // ints = {Scope}: the memory in which the stage's result is kept (attached stages).
   kSetScope = 13,
-  // factors = {stages}: the reduce loops of the stage down to the one at which its operands are copied into shared memory run as a
+  // factors = {stages}: the reduce loops of the stage down to the one at which its operands are copied into shared
+  // memory run as a
   // software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are started stages - 1
   // iterations ahead (asynchronously on cuda). 1: no pipeline.
   kPipeline = 14,
-  // A sum of products on tensor cores (tensor_intrinsic.h). loops = {k, m, n} of the stage: its innermost loops, k a reduce
-  // loop whose extent is a multiple of the product's depth, m and n of extent 2; target = the stage that has the thread loops; ints = {TensorMode, lane loop of m,
+  // A sum of products on tensor cores (tensor_intrinsic.h). loops = {k, m, n} of the stage: its innermost loops, k a
+  // reduce
+  // loop whose extent is a multiple of the product's depth, m and n of extent 2; target = the stage that has the thread
+  // loops; ints = {TensorMode, lane loop of m,
   // lane loop of n}: loops of the target, of extents 8 and 4, fused innermost into its threads. The lanes of a
-  // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the same; targets
+  // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the
+  // same; targets
   // without tensor cores run them so.
   kTensorize = 15,
-  // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended, and waits
+  // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended,
+  // and waits
   // itself (programmatic dependent launch). `stage` is any.
   kOverlap = 16,
-  // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many elements on and
+  // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many
+  // elements on and
   // for a multiple of so many, where its readers need one run of neighbours: whole vectors can be copied.
   kAlignRows = 17,
-  // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in runs of 16 bytes, c elements, is outermost:
-  // [k / c][r][k % c], rows of c one after the other and c unused elements behind each k / c. Targets without wgmma lay it out so as well.
+  // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in runs of 16 bytes, c
+  // elements, is outermost:
+  // [k / c][r][k % c], rows of c one after the other and c unused elements behind each k / c. Targets without wgmma lay
+  // it out so as well.
   kCoreMatrices = 18,
-  // factors = {tiles}: the stage, a plain copy of a constant in shared memory, is made a whole tile at a time (bulk copies on
-  // cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no more than there are. A new prologue
-  // stage between the two holds the image of the copy's buffer for each tile, in order of the dimensions, one behind the other.
+  // factors = {tiles}: the stage, a plain copy of a constant in shared memory, is made a whole tile at a time (bulk
+  // copies on
+  // cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no more than
+  // there are. A new prologue
+  // stage between the two holds the image of the copy's buffer for each tile, in order of the dimensions, one behind
+  // the other.
   kBulkCopy = 19,
-  // loops = {the loop over blocks, made of several}; factors = {rows}: of the last two loops that it was made of, rows and columns of
-  // tiles, so many rows are walked together, down each column before the next, instead of one row after the other: blocks
+  // loops = {the loop over blocks, made of several}; factors = {rows}: of the last two loops that it was made of, rows
+  // and columns of
+  // tiles, so many rows are walked together, down each column before the next, instead of one row after the other:
+  // blocks
   // that run at the same time read less that is not the same. The last rows may be fewer.
   kGroupBlocks = 20,
-  // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs to the
-  // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage that
+  // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
+  // to the
+  // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage
+  // that
   // holds them so. Comes before all other steps of these stages.
   kLibrary = 32,
 };
@@ -104,17 +129,19 @@ enum class StepKind : uint8_t {
 enum class Annotation : uint8_t {
   kNone = 0,
   kUnroll = 1,
-  kVectorize = 2,  // on a reduce loop, innermost with all reduce loops inside the spatial ones: reduction across the lanes of a vector
+  kVectorize = 2,  // on a reduce loop, innermost with all reduce loops inside the spatial ones: reduction across the
+                   // lanes of a vector
   kParallel = 3,
   kBlockX = 4,
   kThreadX = 5,  // on a reduce loop: cross-thread reduction
-  // The rank of a block in its thread-block cluster. On a reduce loop: each block accumulates the iterations of its rank, and
-  // a stage in shared memory that holds them is read as the sum over the cluster. On a loop of the kernel's root: the share of
-  // the block in what all write together.
+  // The rank of a block in its thread-block cluster. On a reduce loop: each block accumulates the iterations of its
+  // rank, and a stage in shared memory that holds them is read as the sum over the cluster. On a loop of the kernel's
+  // root: the share of the block in what all write together.
   kCluster = 6,
-  // On a reduce loop, an inner piece of a split inside all loops at which shared copies are computed: a block's threads are as many
-  // sets, one behind the other; each accumulates the iterations of its number. The stage in shared memory that holds the
-  // results, computed by the threads of one set, is read as the sum over the sets (and over the cluster).
+  // On a reduce loop, an inner piece of a split inside all loops at which shared copies are computed: a block's threads
+  // are as many sets, one behind the other; each accumulates the iterations of its number. The stage in shared memory
+  // that holds the results, computed by the threads of one set, is read as the sum over the sets (and over the
+  // cluster).
   kThreadSet = 7,
 };
 
@@ -129,17 +156,17 @@ struct Step {
 
 // Which rewriting of the task's dag the steps apply to (compiler/schedule/view.h).
 struct View {
-  std::string name = "direct";  // direct, gemm, gemm_k, winograd, winograd_k, rows, strassen, attention, library
-  std::vector<int64_t> params;  // winograd, winograd_k: {m}; strassen: {levels}
+  std::string name = "direct";   // direct, gemm, gemm_k, winograd, winograd_k, rows, strassen, attention, library
+  std::vector<int64_t> params;   // winograd, winograd_k: {m}; strassen: {levels}
   std::string ToString() const;  // "winograd(4)"
   bool operator==(const View&) const = default;
 };
 
 struct Schedule {
   View view;
-  std::string sketch;               // name of the sketch it came from, for people
-  std::vector<Step> steps;          // no holes
-  std::vector<int32_t> decisions;   // what filled the sketch's holes: for hashing, features, mutation
+  std::string sketch;              // name of the sketch it came from, for people
+  std::vector<Step> steps;         // no holes
+  std::vector<int32_t> decisions;  // what filled the sketch's holes: for hashing, features, mutation
 };
 
 // Fills the holes of sketch steps.
@@ -147,7 +174,8 @@ std::vector<Step> Instantiate(const std::vector<Step>& steps, absl::Span<const i
 // One line a step, for people.
 std::string ToString(const Step& step);
 
-// As bytes (proto/diapason/v1/program.proto). REQUIRES: no holes. Parse is total: DataLoss on bytes that are no schedule.
+// As bytes (proto/diapason/v1/program.proto). REQUIRES: no holes. Parse is total: DataLoss on bytes that are no
+// schedule.
 std::string SerializeSchedule(const Schedule& schedule);
 absl::StatusOr<Schedule> ParseSchedule(const std::string& bytes);
 

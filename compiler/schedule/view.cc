@@ -38,9 +38,10 @@ absl::StatusOr<ComputeDag> ApplyView(const ComputeDag& dag, const View& view) {
   if (view.name == "attention" && view.params.empty()) return AttentionView(dag);
   if (view.name == "strassen" && view.params.size() == 1) return StrassenView(dag, view.params[0]);
   if (view.name == "winograd_k" && view.params.size() == 1) return WinogradView(dag, view.params[0], true);
-  return absl::InvalidArgumentError(absl::StrCat("there is no view ", view.ToString(),
-                                                 ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
-                                                 "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no view ", view.ToString(),
+                   ": known are direct, gemm, gemm_k, winograd(2), winograd(4), "
+                   "winograd_k(2), winograd_k(4), rows, strassen(1), strassen(2), attention and library"));
 }
 
 }  // namespace diapason

@@ -19,12 +19,14 @@ const Expr& Unconverted(const Expr& factor) { return factor->kind == ExprKind::k
 
 // True for a sum over one axis of products of two loads.
 bool IsProduct(const Stage& stage) {
-  return !stage.placeholder && stage.reduce_axes.size() == 1 && stage.combiner == Combiner::kSum && stage.body->kind == ExprKind::kMul &&
-         Unconverted(stage.body->args[0])->kind == ExprKind::kLoad && Unconverted(stage.body->args[1])->kind == ExprKind::kLoad;
+  return !stage.placeholder && stage.reduce_axes.size() == 1 && stage.combiner == Combiner::kSum &&
+         stage.body->kind == ExprKind::kMul && Unconverted(stage.body->args[0])->kind == ExprKind::kLoad &&
+         Unconverted(stage.body->args[1])->kind == ExprKind::kLoad;
 }
 
 bool IsReadBy(const Expr& load, const Axis& axis) {
-  return std::any_of(load->args.begin(), load->args.end(), [&](const Expr& index) { return UsesVar(index, axis.var.get()); });
+  return std::any_of(load->args.begin(), load->args.end(),
+                     [&](const Expr& index) { return UsesVar(index, axis.var.get()); });
 }
 
 class AttentionRewriter {
@@ -34,8 +36,10 @@ class AttentionRewriter {
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindProducts());
     for (int id = 0; id < dag_.size(); ++id) {
-      if (id == scores_ || id == values_) EmitProduct(id);
-      else Copy(id);
+      if (id == scores_ || id == values_)
+        EmitProduct(id);
+      else
+        Copy(id);
     }
     return Rewritten(dag_, std::move(stages_), new_id_);
   }
@@ -44,7 +48,8 @@ class AttentionRewriter {
   absl::Status FindProducts() {
     for (int id = 0; id < dag_.size(); ++id) {
       const Stage& stage = dag_.stage(id);
-      for (int producer : dag_.producers(id)) reduced_[id] = reduced_[id] || reduced_[producer] || dag_.stage(producer).reduces();
+      for (int producer : dag_.producers(id))
+        reduced_[id] = reduced_[id] || reduced_[producer] || dag_.stage(producer).reduces();
       if (!IsProduct(stage)) continue;
       int computed = 0;  // operands that another reduction is behind
       for (const Expr& factor : stage.body->args) computed += Behind(Unconverted(factor));
@@ -55,7 +60,8 @@ class AttentionRewriter {
     if (scores_ < 0 || values_ < 0) return No("there are no two products, one of what the other gives");
     const std::vector<Expr>& factors = dag_.stage(values_).body->args;
     weights_ = Unconverted(factors[Behind(Unconverted(factors[0])) ? 0 : 1])->buffer;
-    if (dag_.stage(weights_).reduces() || dag_.consumers(weights_) != std::vector<int>{values_} || dag_.is_output(weights_))
+    if (dag_.stage(weights_).reduces() || dag_.consumers(weights_) != std::vector<int>{values_} ||
+        dag_.is_output(weights_))
       return No("its weights are read elsewhere");
     return absl::OkStatus();
   }
@@ -79,7 +85,8 @@ class AttentionRewriter {
     new_id_[id] = AddStage(std::move(stage));
   }
 
-  // The operand by axes that it shares with the other one, its own, and the product's: of scores the reduced one is innermost, of values it is not.
+  // The operand by axes that it shares with the other one, its own, and the product's: of scores the reduced one is
+  // innermost, of values it is not.
   Expr Operand(const Stage& product, const Expr& load, const Expr& other) {
     std::vector<const Axis*> order, own;
     for (const Axis& axis : product.axes)
@@ -123,7 +130,8 @@ class AttentionRewriter {
     std::string name = wanted;
     const auto taken = [&] {
       const auto same = [&](const Stage& stage) { return stage.name == name; };
-      return std::any_of(stages_.begin(), stages_.end(), same) || std::any_of(dag_.stages().begin(), dag_.stages().end(), same);
+      return std::any_of(stages_.begin(), stages_.end(), same) ||
+             std::any_of(dag_.stages().begin(), dag_.stages().end(), same);
     };
     for (int i = 1; taken(); ++i) name = absl::StrCat(wanted, i);
     return name;

@@ -6,13 +6,15 @@
 
 namespace diapason {
 
-// Two sums of products over one axis each, of which the second reads what is computed from the first (weights w) and an operand that is not:
+// Two sums of products over one axis each, of which the second reads what is computed from the first (weights w) and an
+// operand that is not:
 //
 //     S[b, i, j] = sum over d of q[..] * k[..],    Y[b, i, e] = sum over j of w[b, i, j] * v[..]
 //
-// Each of q, k and v becomes a stage of its own, indexed by [b, i, d], [b, j, d] and [b, j, e] (axes that an operand is not read by are left out), which
-// stands for all that only moves it, so that a copy of it in shared memory has the order that tensor cores read. Weights of another type than v are
-// rounded to v's: of float16 networks they are float16, as where the three kernels of an attention are apart.
+// Each of q, k and v becomes a stage of its own, indexed by [b, i, d], [b, j, d] and [b, j, e] (axes that an operand is
+// not read by are left out), which stands for all that only moves it, so that a copy of it in shared memory has the
+// order that tensor cores read. Weights of another type than v are rounded to v's: of float16 networks they are
+// float16, as where the three kernels of an attention are apart.
 //
 // InvalidArgument where the dag has another form.
 absl::StatusOr<ComputeDag> AttentionView(const ComputeDag& dag);

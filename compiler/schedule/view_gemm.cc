@@ -25,7 +25,8 @@ const ExprNode* LoadUnderCasts(const Expr& e) {
 
 class GemmRewriter {
  public:
-  GemmRewriter(const ComputeDag& dag, bool k_innermost) : dag_(dag), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
+  GemmRewriter(const ComputeDag& dag, bool k_innermost)
+      : dag_(dag), k_innermost_(k_innermost), new_id_(dag.size(), -1) {}
 
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindAnchor());
@@ -168,8 +169,8 @@ class GemmRewriter {
     return static_cast<int>(stages_.size()) - 1;
   }
 
-  // If the flat index of a load equals the flat index over `axes`, and nobody has asked for another shape, the placeholder
-  // gets that shape.
+  // If the flat index of a load equals the flat index over `axes`, and nobody has asked for another shape, the
+  // placeholder gets that shape.
   bool Reshape(int old_id, const std::vector<Expr>& indices, const std::vector<Axis>& axes) {
     const Stage& old = dag_.stage(old_id);
     if (!old.placeholder || dag_.is_output(old_id) || dag_.consumers(old_id).size() != 1) return false;
@@ -190,8 +191,8 @@ class GemmRewriter {
     return true;
   }
 
-  // The operand as a matrix [b,] rows, columns (of B: [b,] columns, k where k is to be innermost): the placeholder itself reshaped,
-  // or a stage of its own.
+  // The operand as a matrix [b,] rows, columns (of B: [b,] columns, k where k is to be innermost): the placeholder
+  // itself reshaped, or a stage of its own.
   int EmitOperand(int side) {
     const int first = side == 0 ? kM : k_innermost_ ? kN : kK, second = side == 0 || k_innermost_ ? kK : kN;
     static constexpr std::array<const char*, 4> kNames{"b", "m", "n", "k"};
@@ -257,9 +258,8 @@ class GemmRewriter {
     column.insert(column.end(), {k_innermost_ ? n : k, k_innermost_ ? k : n});
     // Casts around the factors stay.
     auto factor = [&](int side, int id, const std::vector<Expr>& indices) {
-      return Rewrite(operand_[side], [&](const Expr& e) {
-        return e->kind == ExprKind::kLoad ? Load(id, e->dtype, indices) : e;
-      });
+      return Rewrite(operand_[side],
+                     [&](const Expr& e) { return e->kind == ExprKind::kLoad ? Load(id, e->dtype, indices) : e; });
     };
     stage.body = Mul(factor(0, a, row), factor(1, b, column));
     new_id_[anchor_] = Add(std::move(stage));

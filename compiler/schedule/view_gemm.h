@@ -1,4 +1,5 @@
-// The gemm view (compiler/schedule/view.h): one kind of thing of convolutions of any rank, dense layers and batched products.
+// The gemm view (compiler/schedule/view.h): one kind of thing of convolutions of any rank, dense layers and batched
+// products.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,8 +7,8 @@
 
 namespace diapason {
 
-// InvalidArgument, saying why, where the dag is no product of two operands reused along each other's axes. `k_innermost`: of
-// constant columns, B'[b, n, k]; InvalidArgument too where they are not constant.
+// InvalidArgument, saying why, where the dag is no product of two operands reused along each other's axes.
+// `k_innermost`: of constant columns, B'[b, n, k]; InvalidArgument too where they are not constant.
 absl::StatusOr<ComputeDag> GemmView(const ComputeDag& dag, bool k_innermost = false);
 
 }  // namespace diapason

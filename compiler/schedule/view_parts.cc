@@ -8,9 +8,8 @@
 namespace diapason {
 
 Expr Renumbered(const Expr& body, const std::vector<int>& new_id) {
-  return Rewrite(body, [&](const Expr& e) {
-    return e->kind == ExprKind::kLoad ? Load(new_id[e->buffer], e->dtype, e->args) : e;
-  });
+  return Rewrite(
+      body, [&](const Expr& e) { return e->kind == ExprKind::kLoad ? Load(new_id[e->buffer], e->dtype, e->args) : e; });
 }
 
 absl::StatusOr<ComputeDag> Rewritten(const ComputeDag& dag, std::vector<Stage> stages, const std::vector<int>& new_id) {
@@ -19,7 +18,8 @@ absl::StatusOr<ComputeDag> Rewritten(const ComputeDag& dag, std::vector<Stage> s
   return ComputeDag::Create(std::move(stages), outputs);
 }
 
-Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id, const std::vector<bool>& alike) {
+Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id,
+               const std::vector<bool>& alike) {
   std::vector<Expr> point;
   Analyzer analyzer;
   for (const Axis& axis : axes) {

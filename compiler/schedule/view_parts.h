@@ -17,12 +17,13 @@ Expr Renumbered(const Expr& body, const std::vector<int>& new_id);
 // The dag of the stages, with the outputs of `dag` by their new ids.
 absl::StatusOr<ComputeDag> Rewritten(const ComputeDag& dag, std::vector<Stage> stages, const std::vector<int>& new_id);
 
-// The stage over other axes: `map` gives its own by these. Loads are by new ids; of stages that have these axes too (`alike`, by old id) they
-// are of the same point.
-Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id, const std::vector<bool>& alike);
+// The stage over other axes: `map` gives its own by these. Loads are by new ids; of stages that have these axes too
+// (`alike`, by old id) they are of the same point.
+Stage OverAxes(Stage stage, const std::vector<Axis>& axes, const VarMap& map, const std::vector<int>& new_id,
+               const std::vector<bool>& alike);
 
-// Null if the load, of the weights of a 2-D convolution [n, h, w, co] over three reduce axes, is indexed by each of these and co alone, in any
-// order; else what is wrong.
+// Null if the load, of the weights of a 2-D convolution [n, h, w, co] over three reduce axes, is indexed by each of
+// these and co alone, in any order; else what is wrong.
 const char* WrongWithWeights(const ExprNode& weights, const Stage& convolution);
 
 Axis MakeAxis(const char* name, int64_t extent);
@@ -30,11 +31,12 @@ Axis MakeAxis(const char* name, int64_t extent);
 // A float32 stage that sums `body` over one axis.
 Stage SumOver(std::string name, std::vector<Axis> axes, Axis reduce, Expr body);
 
-// The small constant matrices of fast algorithms. Loops over their rows and columns are unrolled whole (Stage::unroll_axes),
-// so that every choice below is decided and what is zero vanishes.
+// The small constant matrices of fast algorithms. Loops over their rows and columns are unrolled whole
+// (Stage::unroll_axes), so that every choice below is decided and what is zero vanishes.
 using Matrix = std::vector<std::vector<double>>;
 
-// What an absent term of a sum is: x + -0.0 is x for every x, so compilers drop it (x + 0.0 they may not, for x = -0.0).
+// What an absent term of a sum is: x + -0.0 is x for every x, so compilers drop it (x + 0.0 they may not, for x =
+// -0.0).
 Expr AbsentTerm();
 
 // matrix[row][column] * value where the row is known when loops are unrolled: one choice a row with a non-zero entry.

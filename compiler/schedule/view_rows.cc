@@ -12,8 +12,8 @@
 namespace diapason {
 namespace {
 
-constexpr int64_t kVector = 4;        // elements of a copy of 16 bytes
-constexpr int64_t kFewChannels = 7;   // more channels, or 4, are vectors by themselves
+constexpr int64_t kVector = 4;       // elements of a copy of 16 bytes
+constexpr int64_t kFewChannels = 7;  // more channels, or 4, are vectors by themselves
 
 absl::Status No(const std::string& why) { return absl::InvalidArgumentError(absl::StrCat("no rows view: ", why)); }
 
@@ -49,7 +49,8 @@ class RowsRewriter {
       if (!MatchInput(*parts)) return No("it is no convolution in NHWC without dilation along its rows");
     }
     weights_ = parts->b();
-    if (input_->dtype != DType::kFloat32 || weights_->dtype != DType::kFloat32) return No("its factors are not float32");
+    if (input_->dtype != DType::kFloat32 || weights_->dtype != DType::kFloat32)
+      return No("its factors are not float32");
     if (const char* wrong = WrongWithWeights(*weights_, conv())) return No(wrong);
     if (channels() > kFewChannels || channels() % kVector == 0 || column_->extent == 1)
       return No("a row of its window is no run of a few channels");
@@ -81,8 +82,9 @@ class RowsRewriter {
     if (!row_ || !column_ || !channel_ || row_ == column_ || row_ == channel_ || column_ == channel_) return false;
     stride_ = x.CoefficientOf(conv().axes[2].var.get());
     start_ = x.constant;
-    return y.terms.size() == 2 && y.CoefficientOf(conv().axes[1].var.get()) > 0 && y.constant >= 0 && x.terms.size() == 2 &&
-           stride_ > 0 && start_ >= 0 && channel_->extent == dag_.stage(input_->buffer).axes[3].extent;
+    return y.terms.size() == 2 && y.CoefficientOf(conv().axes[1].var.get()) > 0 && y.constant >= 0 &&
+           x.terms.size() == 2 && stride_ > 0 && start_ >= 0 &&
+           channel_->extent == dag_.stage(input_->buffer).axes[3].extent;
   }
 
   // ---- Where elements lie -----------------------------------------------------------------------------------------
@@ -118,7 +120,8 @@ class RowsRewriter {
   // The weights lie in memory in the order of the sum.
   bool KeepsOrder() const {
     const std::vector<Expr>& indices = weights_->args;
-    return CanReshape(weights_->buffer) && indices[0] == row_->var && indices[1] == column_->var && indices[2] == channel_->var;
+    return CanReshape(weights_->buffer) && indices[0] == row_->var && indices[1] == column_->var &&
+           indices[2] == channel_->var;
   }
 
   void EmitConvolution() {
@@ -177,19 +180,19 @@ class RowsRewriter {
 
   const ComputeDag& dag_;
   int conv_ = -1;
-  const ExprNode* input_ = nullptr;    // loads of the convolution's body
+  const ExprNode* input_ = nullptr;  // loads of the convolution's body
   const ExprNode* weights_ = nullptr;
-  const Axis* row_ = nullptr;          // its reduce axes
+  const Axis* row_ = nullptr;  // its reduce axes
   const Axis* column_ = nullptr;
   const Axis* channel_ = nullptr;
-  int64_t stride_ = 1, start_ = 0;     // of the window, in columns
-  int source_ = -1;                    // the input without its padding
-  int padded_ = -1;                    // the stage that pads it, which goes; -1: none does
-  int64_t above_ = 0, left_ = 0;       // rows and columns of padding in front
-  bool own_stage_ = false;             // X' is not the source itself
-  int64_t lead_ = 0;                   // elements of a row of X' in front of the source's
-  int64_t first_ = 0;                  // of the window of the first column, in a row of X'
-  int64_t width_ = 0;                  // elements of a row of X'
+  int64_t stride_ = 1, start_ = 0;  // of the window, in columns
+  int source_ = -1;                 // the input without its padding
+  int padded_ = -1;                 // the stage that pads it, which goes; -1: none does
+  int64_t above_ = 0, left_ = 0;    // rows and columns of padding in front
+  bool own_stage_ = false;          // X' is not the source itself
+  int64_t lead_ = 0;                // elements of a row of X' in front of the source's
+  int64_t first_ = 0;               // of the window of the first column, in a row of X'
+  int64_t width_ = 0;               // elements of a row of X'
   std::vector<int> new_id_;
   std::vector<Stage> stages_;
 };

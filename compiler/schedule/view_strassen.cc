@@ -11,21 +11,21 @@ namespace {
 
 // Rows are products, columns the blocks 11, 12, 21, 22 of an operand.
 const Matrix& LeftSums() {
-  static const auto& matrix = *new Matrix{{1, 0, 0, 1},  {0, 0, 1, 1},  {1, 0, 0, 0}, {0, 0, 0, 1},
-                                          {1, 1, 0, 0},  {-1, 0, 1, 0}, {0, 1, 0, -1}};
+  static const auto& matrix =
+      *new Matrix{{1, 0, 0, 1}, {0, 0, 1, 1}, {1, 0, 0, 0}, {0, 0, 0, 1}, {1, 1, 0, 0}, {-1, 0, 1, 0}, {0, 1, 0, -1}};
   return matrix;
 }
 
 const Matrix& RightSums() {
-  static const auto& matrix = *new Matrix{{1, 0, 0, 1}, {1, 0, 0, 0}, {0, 1, 0, -1}, {-1, 0, 1, 0},
-                                          {0, 0, 0, 1}, {1, 1, 0, 0}, {0, 0, 1, 1}};
+  static const auto& matrix =
+      *new Matrix{{1, 0, 0, 1}, {1, 0, 0, 0}, {0, 1, 0, -1}, {-1, 0, 1, 0}, {0, 0, 0, 1}, {1, 1, 0, 0}, {0, 0, 1, 1}};
   return matrix;
 }
 
 // Rows are the blocks of the result, columns products.
 const Matrix& ResultSums() {
-  static const auto& matrix = *new Matrix{
-      {1, 0, 0, 1, -1, 0, 1}, {0, 0, 1, 0, 1, 0, 0}, {0, 1, 0, 1, 0, 0, 0}, {1, -1, 1, 0, 0, 1, 0}};
+  static const auto& matrix =
+      *new Matrix{{1, 0, 0, 1, -1, 0, 1}, {0, 0, 1, 0, 1, 0, 0}, {0, 1, 0, 1, 0, 0, 0}, {1, -1, 1, 0, 0, 1, 0}};
   return matrix;
 }
 
@@ -102,7 +102,8 @@ class StrassenRewriter {
   // An operand that is computed (im2col) is computed where blocks are gathered.
   bool IsInlined(int id) const {
     const Stage& stage = dag_.stage(id);
-    return !stage.placeholder && !stage.reduces() && !dag_.is_output(id) && dag_.consumers(id) == std::vector<int>{product_};
+    return !stage.placeholder && !stage.reduces() && !dag_.is_output(id) &&
+           dag_.consumers(id) == std::vector<int>{product_};
   }
 
   Expr OperandAt(int id, const std::vector<Expr>& indices, Analyzer* analyzer) const {
@@ -117,8 +118,10 @@ class StrassenRewriter {
     return analyzer->Simplify(Renumbered(Substitute(operand.body, map), new_id_));
   }
 
-  // sum over blocks of matrix[p][block] * block, for all products p: [P, rows, columns] of an operand of 2^levels times that shape.
-  int EmitSums(int id, const Matrix& matrix, std::pair<const char*, int64_t> row, std::pair<const char*, int64_t> column) {
+  // sum over blocks of matrix[p][block] * block, for all products p: [P, rows, columns] of an operand of 2^levels times
+  // that shape.
+  int EmitSums(int id, const Matrix& matrix, std::pair<const char*, int64_t> row,
+               std::pair<const char*, int64_t> column) {
     const Axis p = MakeAxis("p", products()), q = MakeAxis("q", kBlocks);
     const Axis y = MakeAxis(row.first, row.second), x = MakeAxis(column.first, column.second);
     // Constants' sums are made once: what they cost does not matter.
@@ -129,18 +132,21 @@ class StrassenRewriter {
       const Block at = BlockAt(by_level);
       if (blocks >= 0)
         return Load(blocks, DType::kFloat32, {analyzer.Simplify(at.row), analyzer.Simplify(at.column), y.var, x.var});
-      return OperandAt(id, {Add(Mul(at.row, IntImm(y.extent)), y.var), Add(Mul(at.column, IntImm(x.extent)), x.var)}, &analyzer);
+      return OperandAt(id, {Add(Mul(at.row, IntImm(y.extent)), y.var), Add(Mul(at.column, IntImm(x.extent)), x.var)},
+                       &analyzer);
     };
     Stage stage = SumOver(dag_.stage(id).name + ".strassen", {p, y, x}, q,
                           levels_ == 1 ? TimesEntry(matrix, p.var, q.var, block_at({q.var}))
-                                       : TimesEntry(matrix, FloorMod(p.var, kProducts), q.var, OuterSum(matrix, p.var, [&](int64_t outer) {
+                                       : TimesEntry(matrix, FloorMod(p.var, kProducts), q.var,
+                                                    OuterSum(matrix, p.var, [&](int64_t outer) {
                                                       return block_at({IntImm(outer), q.var});
                                                     })));
     stage.unroll_axes = {p.var->name, q.var->name};
     return AddStage(std::move(stage));
   }
 
-  // The sum of the outer level, written out: it is the same for all products of the inner one, and compilers compute it once.
+  // The sum of the outer level, written out: it is the same for all products of the inner one, and compilers compute it
+  // once.
   template <typename BlockOf>
   static Expr OuterSum(const Matrix& matrix, const Expr& p, const BlockOf& block) {
     Expr sum = AbsentTerm();
@@ -154,7 +160,9 @@ class StrassenRewriter {
                               MakeAxis(column.first, column.second)};
     Analyzer analyzer;
     for (const Axis& axis : axes) analyzer.Bind(axis.var, axis.extent);
-    auto index = [&](int block, int within) { return Add(Mul(axes[block].var, IntImm(axes[within].extent)), axes[within].var); };
+    auto index = [&](int block, int within) {
+      return Add(Mul(axes[block].var, IntImm(axes[within].extent)), axes[within].var);
+    };
     Stage stage;
     stage.name = dag_.stage(id).name + ".blocks";
     stage.body = OperandAt(id, {index(0, 2), index(1, 3)}, &analyzer);
@@ -167,10 +175,11 @@ class StrassenRewriter {
     // The gemm view writes rows times columns.
     const int left = EmitSums(body->args[0]->buffer, LeftSums(), {"m", rows()}, {"k", terms()});
     const int right = EmitSums(body->args[1]->buffer, RightSums(), {"k", terms()}, {"n", columns()});
-    const Axis p = MakeAxis("p", products()), m = MakeAxis("m", rows()), n = MakeAxis("n", columns()), k = MakeAxis("k", terms());
-    const int products = AddStage(SumOver(product().name, {p, m, n}, k,
-                                          Mul(Load(left, DType::kFloat32, {p.var, m.var, k.var}),
-                                              Load(right, DType::kFloat32, {p.var, k.var, n.var}))));
+    const Axis p = MakeAxis("p", products()), m = MakeAxis("m", rows()), n = MakeAxis("n", columns()),
+               k = MakeAxis("k", terms());
+    const int products = AddStage(SumOver(
+        product().name, {p, m, n}, k,
+        Mul(Load(left, DType::kFloat32, {p.var, m.var, k.var}), Load(right, DType::kFloat32, {p.var, k.var, n.var}))));
     new_id_[product_] = EmitCombined(products);
   }
 

@@ -170,7 +170,8 @@ class WinogradRewriter {
   }
 
   int EmitWeights() {
-    const Axis t = MakeAxis("t", tile() * tile()), ci = MakeAxis("ci", channels_in()), co = MakeAxis("co", channels_out());
+    const Axis t = MakeAxis("t", tile() * tile()), ci = MakeAxis("ci", channels_in()),
+               co = MakeAxis("co", channels_out());
     const Axis column = MakeAxis("rw", 3);
     const Matrix& g = TransformsOf(m_).g;
     Expr sum = AbsentTerm();
@@ -185,8 +186,8 @@ class WinogradRewriter {
                                 Load(new_id_[weights_->buffer], DType::kFloat32, std::move(indices))));
     }
     Stage stage = SumOver(dag_.stage(weights_->buffer).name + ".winograd",
-                            k_innermost_ ? std::vector<Axis>{t, co, ci} : std::vector<Axis>{t, ci, co}, column,
-                            TimesEntry(g, FloorMod(t.var, tile()), column.var, sum));
+                          k_innermost_ ? std::vector<Axis>{t, co, ci} : std::vector<Axis>{t, ci, co}, column,
+                          TimesEntry(g, FloorMod(t.var, tile()), column.var, sum));
     stage.unroll_axes = {t.var->name, column.var->name};
     return AddStage(std::move(stage));
   }
@@ -206,8 +207,8 @@ class WinogradRewriter {
     stage.name = source.name + ".tiles";
     stage.axes = {p, y, x, ci};
     // The last tiles may reach beyond the (padded) input.
-    const Expr inside = And(Lt(indices[1], IntImm(conv().axes[1].extent + 2)),
-                            Lt(indices[2], IntImm(conv().axes[2].extent + 2)));
+    const Expr inside =
+        And(Lt(indices[1], IntImm(conv().axes[1].extent + 2)), Lt(indices[2], IntImm(conv().axes[2].extent + 2)));
     stage.body = analyzer.Simplify(Select(inside, InputAt(indices), FloatImm(0)));
     return AddStage(std::move(stage));
   }
@@ -230,7 +231,7 @@ class WinogradRewriter {
       sum = Add(sum, TimesEntry(bt, FloorDiv(t.var, tile()), static_cast<size_t>(y),
                                 Load(tiles_id, DType::kFloat32, {p.var, IntImm(y), x.var, ci.var})));
     Stage stage = SumOver(dag_.stage(input_->buffer).name + ".winograd", {t, p, ci}, x,
-                            TimesEntry(bt, FloorMod(t.var, tile()), x.var, sum));
+                          TimesEntry(bt, FloorMod(t.var, tile()), x.var, sum));
     stage.unroll_axes = {t.var->name, x.var->name};
     return AddStage(std::move(stage));
   }
@@ -238,10 +239,10 @@ class WinogradRewriter {
   int EmitProduct(int input, int weights) {
     const Axis t = MakeAxis("t", tile() * tile()), p = MakeAxis("p", tiles()), co = MakeAxis("co", channels_out());
     const Axis ci = MakeAxis("ci", channels_in());
-    return AddStage(SumOver(conv().name, {t, p, co}, ci,
-                              Mul(Load(input, DType::kFloat32, {t.var, p.var, ci.var}),
-                                  Load(weights, DType::kFloat32,
-                                       {t.var, k_innermost_ ? co.var : ci.var, k_innermost_ ? ci.var : co.var}))));
+    return AddStage(SumOver(
+        conv().name, {t, p, co}, ci,
+        Mul(Load(input, DType::kFloat32, {t.var, p.var, ci.var}),
+            Load(weights, DType::kFloat32, {t.var, k_innermost_ ? co.var : ci.var, k_innermost_ ? ci.var : co.var}))));
   }
 
   // Axes of a stage over the output cut into tiles, and the original axes as functions of them.
@@ -267,11 +268,10 @@ class WinogradRewriter {
     const Matrix& at = TransformsOf(m_).at;
     Expr sum = AbsentTerm();
     for (int64_t y = 0; y < tile(); ++y)
-      sum = Add(sum, TimesEntry(at, axes[first + 1].var, static_cast<size_t>(y),
-                                Load(product, DType::kFloat32,
-                                     {Add(x.var, IntImm(y * tile())), p, axes[first + 4].var})));
-    Stage stage =
-        SumOver(conv().name + ".inverse", axes, x, TimesEntry(at, axes[first + 3].var, x.var, sum));
+      sum = Add(sum,
+                TimesEntry(at, axes[first + 1].var, static_cast<size_t>(y),
+                           Load(product, DType::kFloat32, {Add(x.var, IntImm(y * tile())), p, axes[first + 4].var})));
+    Stage stage = SumOver(conv().name + ".inverse", axes, x, TimesEntry(at, axes[first + 3].var, x.var, sum));
     stage.unroll_axes = {axes[first + 1].var->name, axes[first + 3].var->name, x.var->name};
     return AddStage(std::move(stage));
   }
@@ -315,9 +315,9 @@ class WinogradRewriter {
   const int64_t m_;
   const bool k_innermost_;  // of the transformed weights
   int conv_ = -1;
-  const ExprNode* input_ = nullptr;    // loads of the convolution's body
+  const ExprNode* input_ = nullptr;  // loads of the convolution's body
   const ExprNode* weights_ = nullptr;
-  const Axis* row_ = nullptr;          // its reduce axes
+  const Axis* row_ = nullptr;  // its reduce axes
   const Axis* column_ = nullptr;
   const Axis* channel_ = nullptr;
   std::vector<bool> after_;  // by old id: the convolution and what depends on it

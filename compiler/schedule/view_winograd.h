@@ -1,5 +1,6 @@
-// The Winograd view (compiler/schedule/view.h): F(m x m, 3 x 3) after Lavin and Gray, "Fast Algorithms for Convolutional
-// Neural Networks" (2016). Each m x m tile of the output costs (m+2)^2 products a pair of channels instead of 9 m^2.
+// The Winograd view (compiler/schedule/view.h): F(m x m, 3 x 3) after Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks" (2016). Each m x m tile of the output costs (m+2)^2 products a pair of channels
+// instead of 9 m^2.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace diapason {
 //   inverse Y[n, h/m, m, w/m, m, co]
 // followed by the epilogue, over Y's shape where m divides h and w (the same memory), else over the original one.
 //
-// InvalidArgument, saying why, unless the dag is one dense 3x3 convolution of stride and dilation 1 in float32, NHWC, with
-// constant weights, followed by element-wise stages, and m is 2 or 4.
+// InvalidArgument, saying why, unless the dag is one dense 3x3 convolution of stride and dilation 1 in float32, NHWC,
+// with constant weights, followed by element-wise stages, and m is 2 or 4.
 absl::StatusOr<ComputeDag> WinogradView(const ComputeDag& dag, int64_t m, bool k_innermost = false);
 
 }  // namespace diapason

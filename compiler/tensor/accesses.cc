@@ -22,8 +22,8 @@ using Point = std::unordered_map<const ExprNode*, int64_t>;
 
 int64_t FloorDivOf(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 
-// The value of an integer expression at a point; nothing for one that is not of variables, literals and integer operations
-// alone, or overflows.
+// The value of an integer expression at a point; nothing for one that is not of variables, literals and integer
+// operations alone, or overflows.
 std::optional<int64_t> ValueAt(const Expr& e, const Point& point) {
   if (e->kind == ExprKind::kIntImm) return e->value;
   if (e->kind == ExprKind::kVar) {
@@ -35,7 +35,8 @@ std::optional<int64_t> ValueAt(const Expr& e, const Point& point) {
   if (!a) return std::nullopt;
   if (e->kind == ExprKind::kSelect) return ValueAt(e->args[*a != 0 ? 1 : 2], point);
   if (e->kind == ExprKind::kNot) return *a == 0;
-  if (e->kind == ExprKind::kCast) return IsFloat(e->args[0]->dtype) ? std::nullopt : std::optional(IntImm(*a, e->dtype)->value);
+  if (e->kind == ExprKind::kCast)
+    return IsFloat(e->args[0]->dtype) ? std::nullopt : std::optional(IntImm(*a, e->dtype)->value);
   if (e->args.size() != 2) return std::nullopt;
   const std::optional<int64_t> b = ValueAt(e->args[1], point);
   if (!b) return std::nullopt;
@@ -74,7 +75,9 @@ std::optional<Interval> ClampOf(const Expr& e) {
 
 bool HasCastOfFloat(const Expr& e) {
   bool found = false;
-  Visit(e, [&](const ExprNode& node) { found |= node.kind == ExprKind::kCast && !IsFloat(node.dtype) && IsFloat(node.args[0]->dtype); });
+  Visit(e, [&](const ExprNode& node) {
+    found |= node.kind == ExprKind::kCast && !IsFloat(node.dtype) && IsFloat(node.args[0]->dtype);
+  });
   return found;
 }
 
@@ -94,7 +97,8 @@ class StageAccesses {
     if (IsFloat(stage_.dtype)) return std::nullopt;
     const Expr body = WithoutLoads(stage_.body);
     const std::optional<Interval> terms = CannotWrap(body) ? analyzer_.Bounds(body) : std::nullopt;
-    if (!terms || !stage_.reduces() || stage_.combiner == Combiner::kMax || stage_.combiner == Combiner::kMin) return terms;
+    if (!terms || !stage_.reduces() || stage_.combiner == Combiner::kMax || stage_.combiner == Combiner::kMin)
+      return terms;
     Interval sum{0, 0};
     if (stage_.combiner != Combiner::kSum || __builtin_mul_overflow(terms->min, stage_.terms(), &sum.min) ||
         __builtin_mul_overflow(terms->max, stage_.terms(), &sum.max) || !Fits(sum, stage_.dtype))
@@ -132,9 +136,9 @@ class StageAccesses {
     const Stage& tensor = dag_.stage(load->buffer);
     for (size_t d = 0; d < load->args.size(); ++d) {
       if (Proves(WithoutLoads(load->args[d]), tensor.axes[d].extent)) continue;
-      return absl::InvalidArgumentError(absl::StrCat("stage '", stage_.name, "' reads '", tensor.name, "' at index ", d,
-                                                     " = ", ToString(load->args[d]).substr(0, 200),
-                                                     ", which is not proven to be from 0 to ", tensor.axes[d].extent - 1));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "stage '", stage_.name, "' reads '", tensor.name, "' at index ", d, " = ",
+          ToString(load->args[d]).substr(0, 200), ", which is not proven to be from 0 to ", tensor.axes[d].extent - 1));
     }
     return absl::OkStatus();
   }
@@ -148,7 +152,8 @@ class StageAccesses {
         Bind(kept_.back(), *clamp);
         return kept_.back();
       }
-      if (node->kind != ExprKind::kLoad || !values_[node->buffer].has_value() || node->dtype == DType::kBool) return node;
+      if (node->kind != ExprKind::kLoad || !values_[node->buffer].has_value() || node->dtype == DType::kBool)
+        return node;
       const auto [it, fresh] = loaded_.try_emplace(node.get(), nullptr);
       if (fresh) {
         kept_.push_back(node);  // an address is not used again
@@ -194,8 +199,8 @@ class StageAccesses {
     if (!Narrow(narrowed)) return true;  // the conditions hold nowhere together
     if (Within(narrowed.Bounds(e), extent)) return true;
     if (e->kind == ExprKind::kSelect) return ProvesSelect(e, extent);
-    if (int64_t most = 0; e->kind == ExprKind::kFloorDiv && !__builtin_mul_overflow(extent, IntValue(e->args[1]), &most) &&
-                          Proves(e->args[0], most))
+    if (int64_t most = 0; e->kind == ExprKind::kFloorDiv &&
+                          !__builtin_mul_overflow(extent, IntValue(e->args[1]), &most) && Proves(e->args[0], most))
       return true;
     const bool above = NotPositive(Sub(IntImm(0), e)), below = NotPositive(Sub(e, IntImm(extent - 1)));
     return (above && below) || TriesAll(e, extent);
@@ -262,7 +267,8 @@ class StageAccesses {
   bool TriesAll(const Expr& e, int64_t extent) {
     std::vector<const ExprNode*> vars;
     const auto collect = [&vars](const ExprNode& node) {
-      if (node.kind == ExprKind::kVar && std::find(vars.begin(), vars.end(), &node) == vars.end()) vars.push_back(&node);
+      if (node.kind == ExprKind::kVar && std::find(vars.begin(), vars.end(), &node) == vars.end())
+        vars.push_back(&node);
     };
     Visit(e, collect);
     int64_t points = 1;

@@ -25,9 +25,13 @@ struct Array {
   int64_t int_at(int64_t i) const;
   void set_int(int64_t i, int64_t value);
   template <typename T>
-  T* as() { return reinterpret_cast<T*>(data.data()); }
+  T* as() {
+    return reinterpret_cast<T*>(data.data());
+  }
   template <typename T>
-  const T* as() const { return reinterpret_cast<const T*>(data.data()); }
+  const T* as() const {
+    return reinterpret_cast<const T*>(data.data());
+  }
 };
 
 float HalfToFloat(uint16_t half);

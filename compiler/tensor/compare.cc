@@ -27,7 +27,8 @@ bool Calls(const ComputeDag& dag, const Names& names) {
   bool found = false;
   for (const Stage& stage : dag.stages())
     if (stage.body != nullptr)
-      Visit(stage.body, [&](const ExprNode& node) { found |= node.kind == ExprKind::kCall && names.contains(node.name); });
+      Visit(stage.body,
+            [&](const ExprNode& node) { found |= node.kind == ExprKind::kCall && names.contains(node.name); });
   return found;
 }
 
@@ -71,7 +72,8 @@ int64_t TermsAsSecondFactor(const ComputeDag& dag, int placeholder) {
   for (const Stage& stage : dag.stages()) {
     if (!SumsProducts(stage)) continue;
     Visit(stage.body, [&](const ExprNode& node) {
-      if (node.kind == ExprKind::kMul && OperandOf(*node.args[1]) == placeholder) terms = std::max(terms, stage.terms());
+      if (node.kind == ExprKind::kMul && OperandOf(*node.args[1]) == placeholder)
+        terms = std::max(terms, stage.terms());
     });
   }
   return terms;
@@ -91,7 +93,9 @@ bool SumsWindows(const Stage& stage) {
 // Unit roundoffs that a sum may be off by, relative to its magnitude, by any algorithm that may compute it.
 double RoundingsOf(const Stage& stage) {
   const double n = static_cast<double>(stage.terms()), plain = kSumGrowth * std::sqrt(n);
-  const double growth = SumsWindows(stage) ? kWinograd * plain + kWinogradTransforms : SumsProducts(stage) ? kStrassen * plain : plain;
+  const double growth = SumsWindows(stage)    ? kWinograd * plain + kWinogradTransforms
+                        : SumsProducts(stage) ? kStrassen * plain
+                                              : plain;
   return growth + kTruncation * n;
 }
 
@@ -121,10 +125,13 @@ class ErrorModel {
  private:
   Estimate OfPlaceholder(int id, const std::map<int, InputError>& inputs) const {
     const Stage& stage = dag_.stage(id);
-    if (!IsFloat(stage.dtype)) return {std::max(1.0, std::fabs(static_cast<double>(stage.valid_max))), 0, stage.valid_min >= 0};
-    if (const auto known = inputs.find(id); known != inputs.end()) return {known->second.magnitude, known->second.error, false};
+    if (!IsFloat(stage.dtype))
+      return {std::max(1.0, std::fabs(static_cast<double>(stage.valid_max))), 0, stage.valid_min >= 0};
+    if (const auto known = inputs.find(id); known != inputs.end())
+      return {known->second.magnitude, known->second.error, false};
     const InputRange range = RangeOfInput(dag_, id);
-    return {std::sqrt((range.low * range.low + range.low * range.high + range.high * range.high) / 3), 0, !range.both_signs};
+    return {std::sqrt((range.low * range.low + range.low * range.high + range.high * range.high) / 3), 0,
+            !range.both_signs};
   }
 
   Estimate OfStage(const Stage& stage) {
@@ -140,13 +147,13 @@ class ErrorModel {
     const double n = static_cast<double>(stage.terms()), root = std::sqrt(n);
     switch (stage.combiner) {
       case Combiner::kMax:
-      case Combiner::kMin:
-        return term;
+      case Combiner::kMin: return term;
       case Combiner::kProd:
         return {std::pow(term.magnitude, n), root * std::pow(term.magnitude, n - 1) * term.error, term.nonnegative};
       default: {
         const double sum = (term.nonnegative ? n : root) * term.magnitude;
-        return {sum, std::hypot((term.nonnegative ? n : root) * term.error, u_ * sum * RoundingsOf(stage)), term.nonnegative};
+        return {sum, std::hypot((term.nonnegative ? n : root) * term.error, u_ * sum * RoundingsOf(stage)),
+                term.nonnegative};
       }
     }
   }
@@ -154,30 +161,19 @@ class ErrorModel {
   Estimate Of(const Expr& expr) const {
     const ExprNode& e = *expr;
     switch (e.kind) {
-      case ExprKind::kIntImm:
-        return {std::fabs(static_cast<double>(e.value)), 0, e.value >= 0};
-      case ExprKind::kFloatImm:
-        return {StandsForInfinity(e.fvalue) ? 0 : std::fabs(e.fvalue), 0, e.fvalue >= 0};
-      case ExprKind::kLoad:
-        return stages_[e.buffer];
+      case ExprKind::kIntImm: return {std::fabs(static_cast<double>(e.value)), 0, e.value >= 0};
+      case ExprKind::kFloatImm: return {StandsForInfinity(e.fvalue) ? 0 : std::fabs(e.fvalue), 0, e.fvalue >= 0};
+      case ExprKind::kLoad: return stages_[e.buffer];
       case ExprKind::kAdd:
-      case ExprKind::kSub:
-        return OfSum(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kAdd);
-      case ExprKind::kMul:
-        return OfProduct(Of(e.args[0]), Of(e.args[1]));
-      case ExprKind::kDiv:
-        return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])));
+      case ExprKind::kSub: return OfSum(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kAdd);
+      case ExprKind::kMul: return OfProduct(Of(e.args[0]), Of(e.args[1]));
+      case ExprKind::kDiv: return OfProduct(Of(e.args[0]), Inverse(Of(e.args[1])));
       case ExprKind::kMin:
-      case ExprKind::kMax:
-        return Larger(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kMax);
-      case ExprKind::kSelect:
-        return Larger(Of(e.args[1]), Of(e.args[2]), false);
-      case ExprKind::kCast:
-        return OfCast(e);
-      case ExprKind::kCall:
-        return OfCall(e);
-      default:
-        return {1, 0, true};  // comparisons and index arithmetic
+      case ExprKind::kMax: return Larger(Of(e.args[0]), Of(e.args[1]), e.kind == ExprKind::kMax);
+      case ExprKind::kSelect: return Larger(Of(e.args[1]), Of(e.args[2]), false);
+      case ExprKind::kCast: return OfCast(e);
+      case ExprKind::kCall: return OfCall(e);
+      default: return {1, 0, true};  // comparisons and index arithmetic
     }
   }
 
@@ -188,7 +184,8 @@ class ErrorModel {
   }
   Estimate OfProduct(const Estimate& a, const Estimate& b) const {
     const double magnitude = a.magnitude * b.magnitude;
-    return {magnitude, std::hypot(a.error * b.magnitude, b.error * a.magnitude, u_ * magnitude), a.nonnegative && b.nonnegative};
+    return {magnitude, std::hypot(a.error * b.magnitude, b.error * a.magnitude, u_ * magnitude),
+            a.nonnegative && b.nonnegative};
   }
   static Estimate Inverse(const Estimate& a) {
     const double b = std::max(a.magnitude, 1e-30);
@@ -219,7 +216,8 @@ class ErrorModel {
     if (e.name == "rsqrt") return with(1 / std::sqrt(m), 0.5 / (m * std::sqrt(m)), true);
     if (e.name == "log") return with(std::max(1.0, std::fabs(std::log(m))), 1 / m, false);
     // The exponential of a difference from a maximum is 1 at most: a relative error counts.
-    if (e.name == "exp") return with(std::exp(std::min(x.magnitude, 20.0)), std::exp(std::min(x.magnitude, 20.0)), true);
+    if (e.name == "exp")
+      return with(std::exp(std::min(x.magnitude, 20.0)), std::exp(std::min(x.magnitude, 20.0)), true);
     if (e.name == "pow") {
       const double power = std::fabs(Of(e.args[1]).magnitude), result = std::pow(m, power);
       return with(result, std::max(1.0, power) * result / m, x.nonnegative);
@@ -239,8 +237,8 @@ double ElementError(double got, double reference) {
   return same ? 0 : std::numeric_limits<double>::infinity();
 }
 
-// Elements that are looked at together: most blocks have no larger error than those before, which a loop that the compiler
-// vectorizes tells. Outputs of a large batch have 10 million elements.
+// Elements that are looked at together: most blocks have no larger error than those before, which a loop that the
+// compiler vectorizes tells. Outputs of a large batch have 10 million elements.
 constexpr int64_t kBlock = 4096;
 
 // At least the largest error, when all numbers are finite.
@@ -310,7 +308,8 @@ bool HasLargeElements(const Array& array) {
 double MaskOf(const Array& array) {
   double mask = kInfinite;
   if (!HasLargeElements(array)) return mask;
-  for (double largest = GroupOf(array, 0, mask).largest; largest >= kLeastMask; largest = GroupOf(array, 0, mask).largest) {
+  for (double largest = GroupOf(array, 0, mask).largest; largest >= kLeastMask;
+       largest = GroupOf(array, 0, mask).largest) {
     const Group upper = GroupOf(array, largest / kMaskSpread, mask), lower = GroupOf(array, 0, largest / kMaskSpread);
     const bool apart = lower.count > 0 ? kMaskGap * lower.largest <= upper.least : upper.least == upper.largest;
     if (!upper.negative || upper.least < kLeastMask || !apart) break;

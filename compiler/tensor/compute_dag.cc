@@ -12,7 +12,8 @@
 namespace diapason {
 namespace {
 
-// Of a stage, over its axes and reduce axes together: indices are walked by recursion. Tensors of models have no more than 8.
+// Of a stage, over its axes and reduce axes together: indices are walked by recursion. Tensors of models have no more
+// than 8.
 constexpr size_t kMaxAxes = 64;
 
 absl::Status Invalid(const Stage& stage, const std::string& why) {
@@ -37,8 +38,8 @@ class StageChecker {
       return Invalid(stage_, "a stage has a combiner if and only if it has reduce axes");
     if (stage_.body == nullptr) return Invalid(stage_, "it has no body");
     if (stage_.body->dtype != stage_.dtype)
-      return Invalid(stage_, absl::StrCat("it is ", NameOf(stage_.dtype), " but its body is ",
-                                          NameOf(stage_.body->dtype)));
+      return Invalid(stage_,
+                     absl::StrCat("it is ", NameOf(stage_.dtype), " but its body is ", NameOf(stage_.body->dtype)));
     return CheckExpr(*stage_.body);
   }
 
@@ -58,8 +59,7 @@ class StageChecker {
         return Invalid(stage_, "an axis is no int64 variable");
       if (!seen_vars_.insert(axis.var.get()).second)
         return Invalid(stage_, absl::StrCat("the variable ", axis.var->name, " is the axis of two loops"));
-      if (axis.extent < 1)
-        return Invalid(stage_, absl::StrCat("axis ", axis.var->name, " has extent ", axis.extent));
+      if (axis.extent < 1) return Invalid(stage_, absl::StrCat("axis ", axis.var->name, " has extent ", axis.extent));
       own_vars_.insert(axis.var.get());
     }
     return absl::OkStatus();
@@ -131,8 +131,8 @@ class StageChecker {
         return same(0, 2) && args[0]->dtype == e.dtype && IsFloat(e.dtype) ? nullptr : "a division is not of floats";
       case ExprKind::kFloorDiv:
       case ExprKind::kFloorMod:
-        return same(0, 2) && args[0]->dtype == e.dtype && !IsFloat(e.dtype) &&
-                       args[1]->kind == ExprKind::kIntImm && args[1]->value > 0
+        return same(0, 2) && args[0]->dtype == e.dtype && !IsFloat(e.dtype) && args[1]->kind == ExprKind::kIntImm &&
+                       args[1]->value > 0
                    ? nullptr
                    : "floordiv and floormod take an integer and a positive literal";
       case ExprKind::kLt:
@@ -143,10 +143,10 @@ class StageChecker {
       case ExprKind::kAnd:
       case ExprKind::kOr:
         return same(0, 2) && args[0]->dtype == DType::kBool && e.dtype == DType::kBool ? nullptr
-                                                                                        : "logic is not of bools";
+                                                                                       : "logic is not of bools";
       case ExprKind::kNot:
         return same(0, 1) && args[0]->dtype == DType::kBool && e.dtype == DType::kBool ? nullptr
-                                                                                        : "logic is not of bools";
+                                                                                       : "logic is not of bools";
       case ExprKind::kSelect:
         return args.size() == 3 && args[0]->dtype == DType::kBool && same(1, 3) && args[1]->dtype == e.dtype
                    ? nullptr
@@ -164,9 +164,8 @@ class StageChecker {
   static size_t CallArity(const std::string& function) {
     if (function == "pow") return 2;
     for (const char* name :
-         {"exp",   "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",  "abs",   "floor", "ceil",  "round",
-          "sin",   "cos", "tan",  "asin",  "acos", "atan",    "sinh", "cosh",  "asinh", "acosh", "atanh",
-          "bfloat16"})
+         {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf",  "abs",   "floor", "ceil",  "round",   "sin",
+          "cos", "tan", "asin", "acos",  "atan", "sinh",    "cosh", "asinh", "acosh", "atanh", "bfloat16"})
       if (function == name) return 1;
     return 0;
   }

@@ -3,8 +3,8 @@
 // A stage is a placeholder (an input) or computes one tensor: for each point of `axes`,
 //     out[axes] = body                                 when there are no reduce axes
 //     out[axes] = combine over reduce_axes of body     otherwise (sum, max, min, prod, from the combiner's identity)
-// What follows a reduction (bias, activation) is a stage of its own. Stages refer to each other by id in kLoad; the id of
-// a stage is its position in `stages`, which is a topological order. Shapes are static. Immutable once built.
+// What follows a reduction (bias, activation) is a stage of its own. Stages refer to each other by id in kLoad; the id
+// of a stage is its position in `stages`, which is a topological order. Shapes are static. Immutable once built.
 #pragma once
 
 #include <cstdint>
@@ -65,15 +65,16 @@ class ComputeDag {
   const std::vector<int>& consumers(int id) const { return consumers_[id]; }
   // Stages read by `id`, each once, in order of first load.
   std::vector<int> producers(int id) const;
-  // True if the stage depends on constant placeholders alone (such placeholders included): evaluated at build time. Not an
-  // output: its memory may serve others between two runs, so each run writes it.
+  // True if the stage depends on constant placeholders alone (such placeholders included): evaluated at build time. Not
+  // an output: its memory may serve others between two runs, so each run writes it.
   bool is_prologue(int id) const { return prologue_[id]; }
 
   // Floating point operations of one evaluation, index arithmetic and prologue stages not counted (Ansor's estimate): a
   // multiply-add is 2.
   double flops() const;
-  // Canonical key: equal for dags that differ in names and in order of import only. "conv2d-" like prefix is not part of
-  // it: 32 hexadecimal digits of a hash of the canonical form, plus the output shape for people: "3f...e1_1x56x56x64".
+  // Canonical key: equal for dags that differ in names and in order of import only. "conv2d-" like prefix is not part
+  // of it: 32 hexadecimal digits of a hash of the canonical form, plus the output shape for people:
+  // "3f...e1_1x56x56x64".
   std::string workload_key() const;
   // Readable text of all stages.
   std::string ToString() const;

@@ -27,9 +27,7 @@ const DTypeInfo& InfoOf(DType dtype) {
 
 int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 
-bool IsFloat(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kFloat64;
-}
+bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kFloat64; }
 
 const char* NameOf(DType dtype) { return InfoOf(dtype).name; }
 

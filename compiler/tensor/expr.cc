@@ -40,8 +40,8 @@ Expr Bool(bool value) {
 }
 
 void CheckSameType(const Expr& a, const Expr& b) {
-  DIAPASON_CHECK_MSG(a->dtype == b->dtype, ToString(a) + " is " + NameOf(a->dtype) + ", " + ToString(b) + " is " +
-                                               NameOf(b->dtype));
+  DIAPASON_CHECK_MSG(a->dtype == b->dtype,
+                     ToString(a) + " is " + NameOf(a->dtype) + ", " + ToString(b) + " is " + NameOf(b->dtype));
 }
 
 void CheckInteger(const Expr& a) { DIAPASON_CHECK_MSG(!IsFloat(a->dtype), ToString(a)); }
@@ -75,9 +75,7 @@ Expr FoldComparison(const Expr& a, const Expr& b, Op op) {
 bool IsFloatValue(const Expr& e, double value) { return IsFloatLiteral(e) && e->fvalue == value; }
 
 // x of (x op literal), if e has that shape with an integer literal.
-bool HasLiteral(const Expr& e, ExprKind kind) {
-  return e->kind == kind && IsIntLiteral(e->args[1]);
-}
+bool HasLiteral(const Expr& e, ExprKind kind) { return e->kind == kind && IsIntLiteral(e->args[1]); }
 
 }  // namespace
 

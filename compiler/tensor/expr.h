@@ -38,8 +38,8 @@ enum class ExprKind : uint8_t {
   kNot = 18,
   kSelect = 19,  // condition, then, else: only the chosen branch's loads are performed
   kCast = 20,
-  kCall = 21,    // name: one of exp log sqrt rsqrt tanh sigmoid erf pow abs floor ceil round (half to even); of floats
-  kLoad = 22,    // element of buffer `buffer` at the given indices
+  kCall = 21,  // name: one of exp log sqrt rsqrt tanh sigmoid erf pow abs floor ceil round (half to even); of floats
+  kLoad = 22,  // element of buffer `buffer` at the given indices
 };
 
 struct ExprNode;
@@ -88,15 +88,16 @@ inline bool IsInt(const Expr& e, int64_t value) { return e->kind == ExprKind::kI
 // The value of an integer literal. REQUIRES: e->kind == kIntImm.
 int64_t IntValue(const Expr& e);
 
-// A node like `e` with other arguments, through the constructors above: constants fold. `e` itself when nothing changes.
-// REQUIRES: as many arguments as e has, of the same types.
+// A node like `e` with other arguments, through the constructors above: constants fold. `e` itself when nothing
+// changes. REQUIRES: as many arguments as e has, of the same types.
 Expr Rebuild(const Expr& e, std::vector<Expr> args);
 
 using VarMap = std::unordered_map<const ExprNode*, Expr>;
 
 // Replaces variables; shares what does not change.
 Expr Substitute(const Expr& e, const VarMap& map);
-// Rebuilds bottom-up: `fn` sees each node after its children were rebuilt and returns the replacement (or its argument).
+// Rebuilds bottom-up: `fn` sees each node after its children were rebuilt and returns the replacement (or its
+// argument).
 Expr Rewrite(const Expr& e, const std::function<Expr(const Expr&)>& fn);
 // Calls fn for each node, parents first.
 void Visit(const Expr& e, const std::function<void(const ExprNode&)>& fn);

@@ -19,19 +19,42 @@ struct Value {
 };
 
 enum class Function {
-  kExp, kLog, kSqrt, kRsqrt, kTanh, kSigmoid, kErf, kPow, kAbs, kFloor, kCeil, kRound,
-  kSin, kCos, kTan, kAsin, kAcos, kAtan, kSinh, kCosh, kAsinh, kAcosh, kAtanh, kBfloat16
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kTanh,
+  kSigmoid,
+  kErf,
+  kPow,
+  kAbs,
+  kFloor,
+  kCeil,
+  kRound,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kBfloat16
 };
 
 Function FunctionOf(const std::string& name) {
   static const auto& functions = *new std::unordered_map<std::string, Function>{
-      {"exp", Function::kExp},         {"log", Function::kLog}, {"sqrt", Function::kSqrt},   {"rsqrt", Function::kRsqrt},
-      {"tanh", Function::kTanh},       {"erf", Function::kErf}, {"pow", Function::kPow},     {"abs", Function::kAbs},
-      {"sigmoid", Function::kSigmoid}, {"ceil", Function::kCeil}, {"floor", Function::kFloor}, {"round", Function::kRound},
-      {"sin", Function::kSin},         {"cos", Function::kCos},   {"tan", Function::kTan},     {"asin", Function::kAsin},
-      {"acos", Function::kAcos},       {"atan", Function::kAtan}, {"sinh", Function::kSinh},   {"cosh", Function::kCosh},
-      {"asinh", Function::kAsinh},     {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh},
-      {"bfloat16", Function::kBfloat16}};
+      {"exp", Function::kExp},     {"log", Function::kLog},     {"sqrt", Function::kSqrt},
+      {"rsqrt", Function::kRsqrt}, {"tanh", Function::kTanh},   {"erf", Function::kErf},
+      {"pow", Function::kPow},     {"abs", Function::kAbs},     {"sigmoid", Function::kSigmoid},
+      {"ceil", Function::kCeil},   {"floor", Function::kFloor}, {"round", Function::kRound},
+      {"sin", Function::kSin},     {"cos", Function::kCos},     {"tan", Function::kTan},
+      {"asin", Function::kAsin},   {"acos", Function::kAcos},   {"atan", Function::kAtan},
+      {"sinh", Function::kSinh},   {"cosh", Function::kCosh},   {"asinh", Function::kAsinh},
+      {"acosh", Function::kAcosh}, {"atanh", Function::kAtanh}, {"bfloat16", Function::kBfloat16}};
   return functions.at(name);
 }
 
@@ -103,11 +126,11 @@ struct Node {
   DType dtype;
   bool float_args = false;  // type of the first argument
   DType arg_dtype = DType::kInt64;
-  Value value;                    // literals
-  int slot = 0;                   // kVar: place in the loop counters
-  Function function{};            // kCall
-  const Array* array = nullptr;   // kLoad
-  std::vector<int> args;          // positions in the body's nodes
+  Value value;                   // literals
+  int slot = 0;                  // kVar: place in the loop counters
+  Function function{};           // kCall
+  const Array* array = nullptr;  // kLoad
+  std::vector<int> args;         // positions in the body's nodes
 };
 
 class Body {
@@ -159,8 +182,7 @@ class Body {
       default: {
         const Value a = Eval(node.args[0], counters);
         const Value b = Eval(node.args[1], counters);
-        return node.float_args ? FloatOp(node.kind, a.f, b.f)
-                               : Value{0, Wrap(node.dtype, IntOp(node.kind, a.i, b.i))};
+        return node.float_args ? FloatOp(node.kind, a.f, b.f) : Value{0, Wrap(node.dtype, IntOp(node.kind, a.i, b.i))};
       }
     }
   }
@@ -240,8 +262,8 @@ class StageRunner {
     for (int64_t i = 0; i < out.elements(); ++i) {
       const Value value = stage_.reduces() ? Reduced(counters) : body_.Run(counters);
       if (body_.out_of_bounds())
-        return absl::OutOfRangeError(absl::StrCat("stage '", stage_.name, "' reads outside a tensor at [",
-                                                  absl::StrJoin(counters, ", "), "]"));
+        return absl::OutOfRangeError(
+            absl::StrCat("stage '", stage_.name, "' reads outside a tensor at [", absl::StrJoin(counters, ", "), "]"));
       if (IsFloat(stage_.dtype)) {
         out.set(i, value.f);
       } else {
@@ -293,9 +315,9 @@ absl::Status CheckInput(const Stage& stage, const std::map<int, Array>& inputs, 
     return absl::InvalidArgumentError(absl::StrCat("no values are given for the input '", stage.name, "'"));
   const Array& array = it->second;
   if (array.dtype != stage.dtype || array.shape != stage.shape())
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the input '", stage.name, "' is ", NameOf(stage.dtype), "[", absl::StrJoin(stage.shape(), ", "),
-        "], but its values are ", NameOf(array.dtype), "[", absl::StrJoin(array.shape, ", "), "]"));
+    return absl::InvalidArgumentError(absl::StrCat("the input '", stage.name, "' is ", NameOf(stage.dtype), "[",
+                                                   absl::StrJoin(stage.shape(), ", "), "], but its values are ",
+                                                   NameOf(array.dtype), "[", absl::StrJoin(array.shape, ", "), "]"));
   DIAPASON_CHECK(static_cast<int64_t>(array.data.size()) == array.elements() * BytesOf(array.dtype));
   return absl::OkStatus();
 }

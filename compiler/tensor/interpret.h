@@ -11,8 +11,8 @@
 
 namespace diapason {
 
-// inputs: stage id of each placeholder -> its values. Returns the arrays of the outputs, in order. Arithmetic on float16
-// and float32 is done in double and rounded to the stage's type when stored; integers are exact.
+// inputs: stage id of each placeholder -> its values. Returns the arrays of the outputs, in order. Arithmetic on
+// float16 and float32 is done in double and rounded to the stage's type when stored; integers are exact.
 absl::StatusOr<std::vector<Array>> Interpret(const ComputeDag& dag, const std::map<int, Array>& inputs);
 
 }  // namespace diapason

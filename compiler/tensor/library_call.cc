@@ -13,8 +13,8 @@ constexpr int64_t kIntMax = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 
 // As cudnn.h numbers them.
-constexpr const char* kConvolutionAlgorithms[] = {"implicit_gemm", "implicit_precomp_gemm", "gemm", "direct", "fft",
-                                                  "fft_tiling",    "winograd",              "winograd_nonfused"};
+constexpr const char* kConvolutionAlgorithms[] = {
+    "implicit_gemm", "implicit_precomp_gemm", "gemm", "direct", "fft", "fft_tiling", "winograd", "winograd_nonfused"};
 
 bool IsPlainFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16; }
 
@@ -95,9 +95,9 @@ absl::Status CheckCall(const ConvolutionCall& c) {
   if (output(c.height, c.pad_h, c.kernel_h, c.dilation_h, c.stride_h) != c.out_h ||
       output(c.width, c.pad_w, c.kernel_w, c.dilation_w, c.stride_w) != c.out_w)
     return Bad("has an output that its window does not make");
-  for (int64_t elements : {Elements({c.batch, c.channels, c.height, c.width}),
-                           Elements({c.batch, c.filters, c.out_h, c.out_w}),
-                           Elements({c.filters, c.channels / c.groups, c.kernel_h, c.kernel_w})})
+  for (int64_t elements :
+       {Elements({c.batch, c.channels, c.height, c.width}), Elements({c.batch, c.filters, c.out_h, c.out_w}),
+        Elements({c.filters, c.channels / c.groups, c.kernel_h, c.kernel_w})})
     if (elements < 0) return Bad("has a tensor too large for any device");
   return absl::OkStatus();
 }
@@ -114,7 +114,8 @@ absl::Status CheckCall(const GemmCall& g) {
   if (g.lda < (g.transpose_a ? g.m : g.k) || g.ldb < (g.transpose_b ? g.k : g.n) || g.ldc < g.n)
     return Bad("has rows that overlap");
   for (int64_t stride : {g.stride_a, g.stride_b, g.stride_c})
-    if (stride < 0 || (g.batch > 1 && stride > kMaxElements / g.batch)) return Bad("has batches that lie too far apart");
+    if (stride < 0 || (g.batch > 1 && stride > kMaxElements / g.batch))
+      return Bad("has batches that lie too far apart");
   if (g.batch > 1 && g.stride_c < MatrixElements(1, 0, g.m, g.n, g.ldc)) return Bad("has results that overlap");
   return absl::OkStatus();
 }
@@ -122,10 +123,10 @@ absl::Status CheckCall(const GemmCall& g) {
 std::string TextOf(const ConvolutionCall& c) {
   const std::string image = c.nhwc ? absl::StrCat("NHWC ", c.batch, "x", c.height, "x", c.width, "x", c.channels)
                                    : absl::StrCat("NCHW ", c.batch, "x", c.channels, "x", c.height, "x", c.width);
-  std::string text = absl::StrCat("convolution ", NameOf(c.dtype), " ", image, " with ", c.filters, " filters ", c.kernel_h,
-                                  "x", c.kernel_w, " to ", c.out_h, "x", c.out_w, ", stride ", c.stride_h, "x", c.stride_w,
-                                  ", padding ", c.pad_h, "x", c.pad_w, ", dilation ", c.dilation_h, "x", c.dilation_w,
-                                  ", groups ", c.groups);
+  std::string text =
+      absl::StrCat("convolution ", NameOf(c.dtype), " ", image, " with ", c.filters, " filters ", c.kernel_h, "x",
+                   c.kernel_w, " to ", c.out_h, "x", c.out_w, ", stride ", c.stride_h, "x", c.stride_w, ", padding ",
+                   c.pad_h, "x", c.pad_w, ", dilation ", c.dilation_h, "x", c.dilation_w, ", groups ", c.groups);
   if (c.bias) text += ", bias";
   if (c.residual) text += ", residual";
   if (c.relu) text += ", relu";
@@ -133,8 +134,8 @@ std::string TextOf(const ConvolutionCall& c) {
 }
 
 std::string TextOf(const GemmCall& g) {
-  std::string text = absl::StrCat("product ", NameOf(g.in), " ", g.m, "x", g.k, g.transpose_a ? " (transposed)" : "", " by ",
-                                  g.k, "x", g.n, g.transpose_b ? " (transposed)" : "", " to ", NameOf(g.out),
+  std::string text = absl::StrCat("product ", NameOf(g.in), " ", g.m, "x", g.k, g.transpose_a ? " (transposed)" : "",
+                                  " by ", g.k, "x", g.n, g.transpose_b ? " (transposed)" : "", " to ", NameOf(g.out),
                                   ", leading dimensions ", g.lda, " ", g.ldb, " ", g.ldc);
   if (g.batch > 1)
     absl::StrAppend(&text, ", ", g.batch, " of them ", g.stride_a, " ", g.stride_b, " ", g.stride_c, " apart");
@@ -159,8 +160,10 @@ std::string AlgorithmName(Library library, int64_t algorithm) {
 
 std::vector<LibraryCall::Operand> LibraryCall::Operands() const {
   if (const auto* g = std::get_if<GemmCall>(&what)) {
-    return {{"a", g->in, MatrixElements(g->batch, g->stride_a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda)},
-            {"b", g->in, MatrixElements(g->batch, g->stride_b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb)},
+    return {{"a", g->in,
+             MatrixElements(g->batch, g->stride_a, g->transpose_a ? g->k : g->m, g->transpose_a ? g->m : g->k, g->lda)},
+            {"b", g->in,
+             MatrixElements(g->batch, g->stride_b, g->transpose_b ? g->n : g->k, g->transpose_b ? g->k : g->n, g->ldb)},
             {"c", g->out, MatrixElements(g->batch, g->stride_c, g->m, g->n, g->ldc)}};
   }
   const ConvolutionCall& c = std::get<ConvolutionCall>(what);
@@ -185,9 +188,11 @@ std::string LibraryCall::ToString() const {
 
 std::vector<int64_t> LibraryCall::ToNumbers() const {
   std::vector<int64_t> numbers = {static_cast<int64_t>(library()), algorithm};
-  std::visit([&](const auto& call) {
-    VisitFields(call, [&](const auto& field) { numbers.push_back(static_cast<int64_t>(field)); });
-  }, what);
+  std::visit(
+      [&](const auto& call) {
+        VisitFields(call, [&](const auto& field) { numbers.push_back(static_cast<int64_t>(field)); });
+      },
+      what);
   return numbers;
 }
 

@@ -1,5 +1,5 @@
-// A call of a vendor's library (cuDNN, cuBLAS) that stands in a program where a kernel would: plain numbers, so that it is
-// recorded, sent and replayed like everything else. compiler/runtime makes the call.
+// A call of a vendor's library (cuDNN, cuBLAS) that stands in a program where a kernel would: plain numbers, so that it
+// is recorded, sent and replayed like everything else. compiler/runtime makes the call.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ const char* TitleOf(Library library);  // "cuDNN", for people
 // All there are, in order of their numbers.
 const std::vector<Library>& AllLibraries();
 
-// y = activation(convolution(x, w) + bias + residual), in two dimensions, a cross-correlation as networks mean it. Sums in
-// float32. Tensors are dense: x, y and the residual in the layout, w as [filters, channels / groups, kernel_h, kernel_w]
-// for NCHW and [filters, kernel_h, kernel_w, channels / groups] for NHWC, the bias as [filters].
+// y = activation(convolution(x, w) + bias + residual), in two dimensions, a cross-correlation as networks mean it. Sums
+// in float32. Tensors are dense: x, y and the residual in the layout, w as [filters, channels / groups, kernel_h,
+// kernel_w] for NCHW and [filters, kernel_h, kernel_w, channels / groups] for NHWC, the bias as [filters].
 struct ConvolutionCall {
   DType dtype = DType::kFloat32;  // of all tensors: float32 or float16
   bool nhwc = false;
@@ -36,8 +36,8 @@ struct ConvolutionCall {
   bool operator==(const ConvolutionCall&) const = default;
 };
 
-// c[i, j] = sum over l of a[i, l] * b[l, j], row-major: element (i, j) of a matrix is at i * ld + j, or at j * ld + i of one
-// that is transposed; `batch` products, each so many elements behind the one before. Sums in float32.
+// c[i, j] = sum over l of a[i, l] * b[l, j], row-major: element (i, j) of a matrix is at i * ld + j, or at j * ld + i
+// of one that is transposed; `batch` products, each so many elements behind the one before. Sums in float32.
 struct GemmCall {
   DType in = DType::kFloat32, out = DType::kFloat32;  // float32 or float16 of a and b; float32 of c
   int64_t batch = 1, m = 1, n = 1, k = 1;

@@ -24,8 +24,8 @@ struct OutputPlace {
   auto operator<=>(const OutputPlace&) const = default;
 };
 
-// The place in the largest tensor of a part, of so many elements, of a part: `inner` in a tensor that lies at `outer`. Nothing
-// where that is not rows at equal distances.
+// The place in the largest tensor of a part, of so many elements, of a part: `inner` in a tensor that lies at `outer`.
+// Nothing where that is not rows at equal distances.
 std::optional<OutputPlace> Compose(const OutputPlace& outer, const OutputPlace& inner, int64_t part_elements);
 
 }  // namespace diapason

@@ -119,8 +119,10 @@ Kernel ReadKernel(Reader& in, size_t buffers) {
   kernel.overlap = in.Number<uint8_t>() != 0;
   if (const std::vector<int64_t> numbers = in.Numbers<int64_t>(); !numbers.empty()) {
     absl::StatusOr<LibraryCall> call = LibraryCall::FromNumbers(numbers);
-    if (call.ok()) kernel.library = std::make_shared<const LibraryCall>(*std::move(call));
-    else in.Fail();
+    if (call.ok())
+      kernel.library = std::make_shared<const LibraryCall>(*std::move(call));
+    else
+      in.Fail();
   }
   for (int arg : kernel.args)
     if (arg < 0 || static_cast<size_t>(arg) >= buffers) in.Fail();
@@ -207,7 +209,9 @@ absl::StatusOr<Program> ParsePayload(Reader& in) {
 std::vector<Library> Program::Libraries() const {
   std::vector<Library> called;
   for (Library library : AllLibraries()) {
-    const auto calls = [&](const Kernel& kernel) { return kernel.library != nullptr && kernel.library->library() == library; };
+    const auto calls = [&](const Kernel& kernel) {
+      return kernel.library != nullptr && kernel.library->library() == library;
+    };
     if (std::any_of(prologue.begin(), prologue.end(), calls) || std::any_of(kernels.begin(), kernels.end(), calls))
       called.push_back(library);
   }
@@ -217,8 +221,8 @@ std::vector<Library> Program::Libraries() const {
 absl::Status CheckLaunch(const Kernel& kernel) {
   const auto check = [&](int64_t number, const char* what) {
     if (number >= 1 && number <= kMaxGridBlocks) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("kernel '", kernel.name, "' has ", number, " ", what, " along an axis; a GPU launches 1 to ", kMaxGridBlocks));
+    return absl::FailedPreconditionError(absl::StrCat("kernel '", kernel.name, "' has ", number, " ", what,
+                                                      " along an axis; a GPU launches 1 to ", kMaxGridBlocks));
   };
   for (int64_t blocks : kernel.grid) RETURN_IF_ERROR(check(blocks, "blocks"));
   for (int64_t threads : kernel.block) RETURN_IF_ERROR(check(threads, "threads of a block"));

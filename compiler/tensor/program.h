@@ -16,9 +16,10 @@
 namespace diapason {
 
 enum class BufferRole : uint8_t {
-  kInput = 1,      // bound by the caller at each run
-  kConstant = 2,   // weights: bound once
-  kPrepared = 3,   // made from constants by the prologue kernels, once; may be kept instead of the constants it came from
+  kInput = 1,     // bound by the caller at each run
+  kConstant = 2,  // weights: bound once
+  // made from constants by the prologue kernels, once; may be kept instead of the constants it came from
+  kPrepared = 3,
   kWorkspace = 4,  // scratch between the kernels of one run
   kOutput = 5,
 };
@@ -41,27 +42,30 @@ inline constexpr int64_t kMaxStaticSharedBytes = 48 << 10;
 inline constexpr int64_t kMaxGridBlocks = (int64_t{1} << 31) - 1;
 
 struct Kernel {
-  std::string name;                     // symbol in the binary
-  std::vector<int> args;                // indices into Program::buffers, in order of the parameters
+  std::string name;                       // symbol in the binary
+  std::vector<int> args;                  // indices into Program::buffers, in order of the parameters
   std::array<int64_t, 3> grid{1, 1, 1};   // blocks; cpu: grid[0] iterations of the parallel loop, split over threads
   std::array<int64_t, 3> block{1, 1, 1};  // threads of a block; cpu: 1
-  int64_t shared_bytes = 0;             // static and dynamic together (kMaxStaticSharedBytes)
-  bool overlap = false;                 // cuda: may start before the kernel in front has ended; every thread of it waits for that itself
-  int cluster = 1;                      // blocks of a thread-block cluster along x (cuda)
-  // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the other
-  // fields are then of no meaning. Shared: kernels are copied into every launch.
+  int64_t shared_bytes = 0;               // static and dynamic together (kMaxStaticSharedBytes)
+  // cuda: may start before the kernel in front has ended; every thread of it waits for that itself
+  bool overlap = false;
+  int cluster = 1;  // blocks of a thread-block cluster along x (cuda)
+  // Not null: no function of the binary but a call of a library, with `args` in order of LibraryCall::Operands; the
+  // other fields are then of no meaning. Shared: kernels are copied into every launch.
   std::shared_ptr<const LibraryCall> library;
 };
 
-// Whether a launch on a GPU can hold the kernel's grid and block; the driver knows the device's own limits. FailedPrecondition names the
-// kernel and the number.
+// Whether a launch on a GPU can hold the kernel's grid and block; the driver knows the device's own limits.
+// FailedPrecondition names the kernel and the number.
 absl::Status CheckLaunch(const Kernel& kernel);
 
 // Calling convention of the kernels:
-//   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0]; safe
+//   cpu     extern "C" void name(void* const* args, int64_t begin, int64_t end): iterations [begin, end) of grid[0];
+//   safe
 //           to call from several threads on disjoint ranges.
 //   opencl  __kernel void name(__global T* arg0, ...), work-group size `block`, global size grid * block.
-//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic, `shared_bytes` of it.
+//   cuda    extern "C" __global__ void name(T* arg0, ...); shared memory above kMaxStaticSharedBytes is dynamic,
+//   `shared_bytes` of it.
 struct Program {
   Target target;
   std::vector<ProgramBuffer> buffers;

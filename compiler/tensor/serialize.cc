@@ -105,8 +105,8 @@ class DagReader {
   }
 
  private:
-  // Nodes are made as they are stored, without the folding of the constructors: what was written comes back. Their types
-  // are checked by ComputeDag::Create.
+  // Nodes are made as they are stored, without the folding of the constructors: what was written comes back. Their
+  // types are checked by ComputeDag::Create.
   absl::Status ReadNode(const v1::Expr& in) {
     const uint32_t kind = in.kind();
     if (kind < static_cast<uint32_t>(ExprKind::kIntImm) || kind > static_cast<uint32_t>(ExprKind::kLoad))

@@ -18,14 +18,15 @@ struct Interval {
 // What is known of variables. Not safe for concurrent use while ranges are added.
 class Analyzer {
  public:
-  // The variable runs over [0, extent). A variable of extent 1 is replaced by 0. The variable must outlive the analyzer.
+  // The variable runs over [0, extent). A variable of extent 1 is replaced by 0. The variable must outlive the
+  // analyzer.
   void Bind(const Expr& var, int64_t extent);
   void Bind(const Expr& var, Interval range);
   // Nothing is known of the variable any more.
   void Forget(const Expr& var) { ranges_.erase(var.get()); }
 
-  // An equal expression, usually simpler: sums collected, floordiv and floormod cancelled where ranges allow, comparisons
-  // decided where intervals decide them. Works inside loads, selects and calls too.
+  // An equal expression, usually simpler: sums collected, floordiv and floormod cancelled where ranges allow,
+  // comparisons decided where intervals decide them. Works inside loads, selects and calls too.
   Expr Simplify(const Expr& e);
   // Bounds of an integer expression; nothing if a variable in it has no range or it loads memory.
   std::optional<Interval> Bounds(const Expr& e);
@@ -38,8 +39,8 @@ class Analyzer {
   std::unordered_map<const ExprNode*, Interval> ranges_;
 };
 
-// e = constant + sum of coefficient * term, where a term is a variable or an opaque subexpression (floordiv, load, ...).
-// Terms are in order of first occurrence; none has coefficient 0.
+// e = constant + sum of coefficient * term, where a term is a variable or an opaque subexpression (floordiv, load,
+// ...). Terms are in order of first occurrence; none has coefficient 0.
 struct Affine {
   int64_t constant = 0;
   std::vector<std::pair<Expr, int64_t>> terms;

@@ -88,13 +88,13 @@ class TargetParser {
     if (name == "-libs" && !Knows(name))
       return Invalid(text_, "only cuda has libraries to call: leave -libs out, or use cuda");
     if (!Knows(name))
-      return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", DidYouMean(name, KnownAttributes()), NameOf(target_.kind),
-                                         " takes ", AttributesOf(target_.kind)));
+      return Invalid(text_, absl::StrCat("unknown attribute '", name, "': ", DidYouMean(name, KnownAttributes()),
+                                         NameOf(target_.kind), " takes ", AttributesOf(target_.kind)));
     if (name == "-strict-fp32" && equals != std::string::npos)
       return Invalid(text_, "the attribute '-strict-fp32' takes no value: write it alone");
     if (value.empty() && name != "-strict-fp32")
-      return Invalid(text_, absl::StrCat("the attribute '", name, "' has no value: write it as in ",
-                                         AttributesOf(target_.kind)));
+      return Invalid(
+          text_, absl::StrCat("the attribute '", name, "' has no value: write it as in ", AttributesOf(target_.kind)));
     if (std::count(seen_.begin(), seen_.end(), name) > 0)
       return Invalid(text_, absl::StrCat("the attribute '", name, "' is given twice: give it once"));
     seen_.push_back(name);
@@ -119,8 +119,7 @@ class TargetParser {
     switch (target_.kind) {
       case TargetKind::kCpu: return name == "-mcpu" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
-      case TargetKind::kCuda:
-        return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-device";
+      case TargetKind::kCuda: return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-device";
     }
     return false;
   }
@@ -151,8 +150,8 @@ class TargetParser {
 
   absl::Status ReadNumber(const std::string& name, const std::string& value, int min, int max, int* out) {
     if (!absl::SimpleAtoi(value, out) || *out < min || *out > max)
-      return Invalid(text_, absl::StrCat("the attribute '", name, "' is '", value, "': give a number from ", min,
-                                         " to ", max));
+      return Invalid(
+          text_, absl::StrCat("the attribute '", name, "' is '", value, "': give a number from ", min, " to ", max));
     return absl::OkStatus();
   }
 

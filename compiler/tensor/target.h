@@ -34,9 +34,9 @@ struct DeviceFacts {
   std::string uuid;
   int num_cores = 1;  // CPU threads, or streaming multiprocessors
   int max_threads_per_block = 1;
-  int64_t max_shared_bytes = 0;         // per block, opt-in maximum
-  int64_t shared_bytes_per_core = 0;    // per multiprocessor
-  int registers_per_core = 65536;       // 32-bit, per multiprocessor
+  int64_t max_shared_bytes = 0;       // per block, opt-in maximum
+  int64_t shared_bytes_per_core = 0;  // per multiprocessor
+  int registers_per_core = 65536;     // 32-bit, per multiprocessor
   int max_registers_per_thread = 255;
   int max_threads_per_core = 2048;
   int warp_size = 1;
@@ -49,8 +49,8 @@ struct DeviceFacts {
   double bandwidth = 2e10;  // device memory, bytes a second
   double l2_bandwidth = 1e11;
   double launch_seconds = 1e-6;  // what an empty kernel costs
-  std::string arch;     // "sm_90", "x86-64"
-  std::string driver;   // driver or runtime version, for records
+  std::string arch;              // "sm_90", "x86-64"
+  std::string driver;            // driver or runtime version, for records
 };
 
 // Facts without asking a device: of this machine for cpu; of the architecture for cuda (sm_70 to sm_120; an H200 for

@@ -1,5 +1,6 @@
-// Matrix products on tensor cores, as data. Rules ask it what fits a product, lowering for its depth and the types of its factors, the
-// metrics for its rates; what an instruction looks like is up to the printers. A new instruction is a row of the table and its text there.
+// Matrix products on tensor cores, as data. Rules ask it what fits a product, lowering for its depth and the types of
+// its factors, the metrics for its rates; what an instruction looks like is up to the printers. A new instruction is a
+// row of the table and its text there.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,15 @@
 
 namespace diapason {
 
-// How products are made on tensor cores. The numbers are stored in records: never renumber, never change what one means.
+// How products are made on tensor cores. The numbers are stored in records: never renumber, never change what one
+// means.
 enum class TensorMode : uint8_t {
   kNone = 0,
   // float32 from three products of TensorFloat-32 parts: each operand is the sum of two of them, the product of the two
   // small ones is left out (3xTF32).
   kThreeTf32 = 1,
-  // The same by warpgroups of four warps (wgmma): n runs along a shared copy in core matrices (kCoreMatrices), which the four have in
-  // common; m comes from registers.
+  // The same by warpgroups of four warps (wgmma): n runs along a shared copy in core matrices (kCoreMatrices), which
+  // the four have in common; m comes from registers.
   kGroupThreeTf32 = 2,
   // float16 factors, float32 sums.
   kHalf = 3,
@@ -24,15 +26,16 @@ enum class TensorMode : uint8_t {
   kGroupHalf = 4,
 };
 
-// A product over depth() elements of k, with float32 sums. Lane 4 * g + q of a warp holds words q and q + 4 (of 4 bytes, along k) of rows g
-// and g + 8 of one operand and of column g of the other, and the sums of rows g and g + 8 and columns 2q and 2q + 1 (PTX, "Matrix
-// fragments for mma.m16n8k8" and "m16n8k16"): in bytes the layout is the same for all types.
+// A product over depth() elements of k, with float32 sums. Lane 4 * g + q of a warp holds words q and q + 4 (of 4
+// bytes, along k) of rows g and g + 8 of one operand and of column g of the other, and the sums of rows g and g + 8 and
+// columns 2q and 2q + 1 (PTX, "Matrix fragments for mma.m16n8k8" and "m16n8k16"): in bytes the layout is the same for
+// all types.
 struct TensorIntrinsic {
   TensorMode mode;
-  bool groups;       // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
-  bool parts;        // three products of the large and the small part of each factor
-  DType factor;      // of both operands
-  int first_arch;    // of NVIDIA's, as in sm_80
+  bool groups;     // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
+  bool parts;      // three products of the large and the small part of each factor
+  DType factor;    // of both operands
+  int first_arch;  // of NVIDIA's, as in sm_80
   // For the analytic estimate, relative to the same multiply-adds in float32: time, issue slots, loads of operands.
   double fma, issue, loads;
   // Warpgroups: wavefronts of shared memory for the columns, per multiply-add.
@@ -40,7 +43,8 @@ struct TensorIntrinsic {
 
   // Elements of k in one product.
   int64_t depth() const { return 32 / BytesOf(factor); }
-  // Elements in one row of a core matrix (8 rows of 16 bytes), the unit that ldmatrix and wgmma read from shared memory.
+  // Elements in one row of a core matrix (8 rows of 16 bytes), the unit that ldmatrix and wgmma read from shared
+  // memory.
   int64_t row() const { return depth() / 2; }
   int64_t factors_per_register() const { return 4 / BytesOf(factor); }
   // Element type of buffers that hold factors in registers: narrow factors are packed into 32-bit words.

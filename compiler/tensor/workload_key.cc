@@ -47,8 +47,8 @@ uint64_t BitsOf(double value) {
   return bits;
 }
 
-// Numbers stages in the order in which they are met from the outputs, and variables by their place in the stage: neither
-// names nor the order of `stages` show.
+// Numbers stages in the order in which they are met from the outputs, and variables by their place in the stage:
+// neither names nor the order of `stages` show.
 class Canonicaliser {
  public:
   explicit Canonicaliser(const ComputeDag& dag) : dag_(dag), number_of_(dag.size(), -1) {}

@@ -31,8 +31,8 @@ struct ModelInput {
 struct Task {
   int id = 0;  // from 1, as TuneOptions::tasks takes it
   std::string name;
-  int64_t weight = 0;  // occurrences in the network; 0: of another way to cut it
-  double flops = 0;    // of one occurrence
+  int64_t weight = 0;    // occurrences in the network; 0: of another way to cut it
+  double flops = 0;      // of one occurrence
   std::string workload;  // the key under which records are kept
   std::vector<std::string> sketches;
   int64_t kernels = 0;      // that the default schedule launches
@@ -54,8 +54,8 @@ struct TaskList {
   std::vector<Task> tasks;       // of all plans, each once
 };
 
-// The tasks that Tune knows, in its order. `target`: "cpu", "cuda -arch=sm_90". InvalidArgument, NotFound: the model or the target;
-// Cancelled: by hooks.stop, while the model is read.
+// The tasks that Tune knows, in its order. `target`: "cpu", "cuda -arch=sm_90". InvalidArgument, NotFound: the model or
+// the target; Cancelled: by hooks.stop, while the model is read.
 absl::StatusOr<TaskList> Tasks(const Model& model, const std::string& target, const Hooks& hooks = {});
 
 // ---- Checks of the whole network ----
@@ -71,9 +71,9 @@ struct NetworkCheck {
   };
   std::map<std::string, int64_t> sizes;  // of the plan; empty: there is one
   bool ok = false;
-  double max_rel_error = 0;  // may be infinite
-  double seconds = 0;        // that the check took
-  std::string text;          // why not, when not ok
+  double max_rel_error = 0;                // may be infinite
+  double seconds = 0;                      // that the check took
+  std::string text;                        // why not, when not ok
   std::optional<double> latency_us;        // of the network when it is ok and was measured
   std::vector<WrongRecord> wrong_records;  // marked in the history and replaced
   std::string summary;                     // for people
@@ -87,8 +87,9 @@ struct BuildOptions {
   std::string out;      // folder to make; a package there is replaced
   std::string history;  // file with the records; empty, or no such file: default schedules, with a warning
   double build_timeout_seconds = 120;  // to compile a task
-  bool check = true;    // where the device is here: compare the network with the naive evaluation
-  bool measure = true;  // where the device is here and the history has all tasks: time the package, and keep that in the history
+  bool check = true;                   // where the device is here: compare the network with the naive evaluation
+  // where the device is here and the history has all tasks: time the package, and keep that in the history
+  bool measure = true;
   bool list_defaults = false;  // warn of each task without a verified record, instead of how many these are
   Hooks hooks;
 };
@@ -111,14 +112,14 @@ struct OtherWay {
 
 struct BuiltPlan {
   std::map<std::string, int64_t> sizes;
-  std::vector<BuiltTask> tasks;    // what is compiled: a task that writes to several places is there for each
-  int task_count = 0;              // tasks, each once
-  int default_count = 0;           // of these, with the default schedule
+  std::vector<BuiltTask> tasks;  // what is compiled: a task that writes to several places is there for each
+  int task_count = 0;            // tasks, each once
+  int default_count = 0;         // of these, with the default schedule
   std::vector<OtherWay> other_ways;
   std::optional<double> tasks_us;      // the sum of the tasks' times
   std::optional<double> estimated_us;  // of the network
   std::optional<double> measured_us;
-  std::optional<NetworkCheck> check;   // nothing: there was none
+  std::optional<NetworkCheck> check;  // nothing: there was none
   std::map<std::string, Padding> padding;
 };
 
@@ -127,14 +128,14 @@ struct BuildReport {
   struct Library {
     std::string name, title;  // "cudnn", "cuDNN"
   };
-  std::vector<Library> libraries;         // that the package needs where it runs
-  std::vector<BuiltPlan> plans;           // at least one
+  std::vector<Library> libraries;                // that the package needs where it runs
+  std::vector<BuiltPlan> plans;                  // at least one
   int64_t kernels_used = 0, kernels_stored = 0;  // of all plans; equal ones are stored once
 };
 
-// Makes a package. No device is needed; where there is none, it is not checked. DataLoss: the network is wrong, and no package was made.
-// Cancelled: by hooks.stop, between two steps; the package may be there then or not, but is whole. Other errors are of the model, the target, the
-// history or the disk.
+// Makes a package. No device is needed; where there is none, it is not checked. DataLoss: the network is wrong, and no
+// package was made. Cancelled: by hooks.stop, between two steps; the package may be there then or not, but is whole.
+// Other errors are of the model, the target, the history or the disk.
 absl::StatusOr<BuildReport> Build(const BuildOptions& options);
 
 }  // namespace diapason::api

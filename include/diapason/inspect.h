@@ -24,41 +24,41 @@ struct PortInfo {
 };
 
 struct ModelInfo {
-  std::string name;      // of its graph
-  int64_t opset = 0;     // of ONNX's operators; 0: a built-in network
+  std::string name;   // of its graph
+  int64_t opset = 0;  // of ONNX's operators; 0: a built-in network
   std::vector<PortInfo> inputs, outputs;
   std::map<std::string, int64_t> operators;   // how many nodes of each, in the terms of the model
   int64_t parameters = 0, weights_bytes = 0;  // of constants
 };
 
-// What the model declares, in a process of its own as all models are read. Where `model` gives sizes, all shapes are fixed by them. Errors as Tasks
-// (compiler.h), of what is read here.
+// What the model declares, in a process of its own as all models are read. Where `model` gives sizes, all shapes are
+// fixed by them. Errors as Tasks (compiler.h), of what is read here.
 absl::StatusOr<ModelInfo> InspectModel(const Model& model, const Hooks& hooks = {});
 
 struct PackageTaskInfo {
   std::string name;
   std::string workload;
-  int64_t count = 0;    // runs of it in one run of the plan
-  int64_t kernels = 0;  // that each of these launches
-  std::optional<int64_t> record;  // of the history that it was built from; nothing: the default schedule
-  std::string schedule;           // for people
+  int64_t count = 0;                   // runs of it in one run of the plan
+  int64_t kernels = 0;                 // that each of these launches
+  std::optional<int64_t> record;       // of the history that it was built from; nothing: the default schedule
+  std::string schedule;                // for people
   std::optional<double> estimated_us;  // of one run
 };
 
 // A combination of sizes of symbolic dimensions.
 struct PackagePlanInfo {
-  std::map<std::string, int64_t> sizes;    // empty: all shapes are fixed
-  std::map<std::string, int64_t> padded;   // by symbol, where smaller inputs are padded: the least size that is
+  std::map<std::string, int64_t> sizes;   // empty: all shapes are fixed
+  std::map<std::string, int64_t> padded;  // by symbol, where smaller inputs are padded: the least size that is
   std::vector<PackageTaskInfo> tasks;
-  int64_t kernels = 0;       // launches of one run
-  int64_t arena_bytes = 0;   // of intermediate tensors
+  int64_t kernels = 0;                 // launches of one run
+  int64_t arena_bytes = 0;             // of intermediate tensors
   std::optional<double> estimated_us;  // of one run
 };
 
 struct PackageInfo {
   std::string path, network, target;
-  std::string device;  // that it was built on or for: "AMD EPYC, AVX-512"; may be empty
-  std::string arch;    // of a GPU
+  std::string device;                  // that it was built on or for: "AMD EPYC, AVX-512"; may be empty
+  std::string arch;                    // of a GPU
   std::vector<std::string> libraries;  // "cudnn": that must be where it runs
   int64_t weights_bytes = 0;
   int64_t programs = 0;  // different compiled tasks
@@ -67,7 +67,8 @@ struct PackageInfo {
   std::vector<PackagePlanInfo> plans;  // at least one
 };
 
-// Reads a package, and runs nothing of it. NotFound: there is none at `path`; DataLoss: it is damaged; FailedPrecondition: of another version.
+// Reads a package, and runs nothing of it. NotFound: there is none at `path`; DataLoss: it is damaged;
+// FailedPrecondition: of another version.
 absl::StatusOr<PackageInfo> InspectPackage(const std::string& path);
 
 }  // namespace diapason::api

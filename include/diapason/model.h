@@ -1,5 +1,6 @@
-// libdiapason: tuning and building as a library. model.h says what is tuned and built; compiler.h lists tasks and builds packages, tuner.h
-// tunes, history.h reads what was measured. Running packages is a library of its own (runtime.h).
+// libdiapason: tuning and building as a library. model.h says what is tuned and built; compiler.h lists tasks and
+// builds packages, tuner.h tunes, history.h reads what was measured. Running packages is a library of its own
+// (runtime.h).
 //
 //   diapason::api::BuildOptions options;
 //   options.model.source = "resnet-18";
@@ -7,12 +8,12 @@
 //   options.out = "package";
 //   absl::StatusOr<diapason::api::BuildReport> built = diapason::api::Build(options);
 //
-// These headers need C++20 and abseil (Debian's libabsl-dev) and nothing else. Errors are absl::Status with one sentence that says what is wrong
-// and how to fix it; it names options as the command line does (`--dim`). Nothing throws. The library is static: its interface is that of the
-// source, without an ABI that is kept between versions.
+// These headers need C++20 and abseil (Debian's libabsl-dev) and nothing else. Errors are absl::Status with one
+// sentence that says what is wrong and how to fix it; it names options as the command line does (`--dim`). Nothing
+// throws. The library is static: its interface is that of the source, without an ABI that is kept between versions.
 //
-// Models are read, and candidates built and measured, by processes of their own: the `diapason` program of the same build, which is started for
-// them (SetProgram).
+// Models are read, and candidates built and measured, by processes of their own: the `diapason` program of the same
+// build, which is started for them (SetProgram).
 #pragma once
 
 #include <atomic>
@@ -26,27 +27,29 @@ namespace diapason::api {
 
 // A network, and how it is read.
 struct Model {
-  std::string source;               // an .onnx file, or a built-in network ("resnet-18", `diapason networks`)
-  int64_t batch = 0;                // first extent of every input; 0: the model's, 1 where it is open
-  std::string layout = "NHWC";      // of images inside the network; or "NCHW"
-  std::string dtype = "float32";    // or "float16" for weights and activations
+  std::string source;             // an .onnx file, or a built-in network ("resnet-18", `diapason networks`)
+  int64_t batch = 0;              // first extent of every input; 0: the model's, 1 where it is open
+  std::string layout = "NHWC";    // of images inside the network; or "NCHW"
+  std::string dtype = "float32";  // or "float16" for weights and activations
   std::map<std::string, std::vector<int64_t>> input_shapes;  // by input, where they differ from the model's
-  std::vector<std::string> dims;    // sizes of symbolic dimensions: "batch=1,4", "seq=16..128"; each combination is a plan
-  std::string mask;                 // input that is 1 where a sequence is real and 0 where it is padding
-  bool strict = false;              // refuse tensors of type float64 instead of computing them in float32 with a warning
+  std::vector<std::string>
+      dims;             // sizes of symbolic dimensions: "batch=1,4", "seq=16..128"; each combination is a plan
+  std::string mask;     // input that is 1 where a sequence is real and 0 where it is padding
+  bool strict = false;  // refuse tensors of type float64 instead of computing them in float32 with a warning
   std::map<std::string, std::string> options;  // of built-in networks: {"image", "64"}
-  double import_memory_gib = 0;     // what reading it may take; 0: half of the host's memory
+  double import_memory_gib = 0;                // what reading it may take; 0: half of the host's memory
   double import_seconds = 300;
 };
 
 // What a call that takes long tells, and how it is ended.
 struct Hooks {
-  std::function<void(const std::string&)> warn;  // one sentence; from the thread that called, or that tunes. May be empty
-  const std::atomic<bool>* stop = nullptr;       // the call ends early once this is true
+  std::function<void(const std::string&)>
+      warn;                                 // one sentence; from the thread that called, or that tunes. May be empty
+  const std::atomic<bool>* stop = nullptr;  // the call ends early once this is true
 };
 
-// The path of the `diapason` program of this build, for programs that are not it: processes are started from that file. Before any other call;
-// without it, it is the file of the process itself (/proc/self/exe).
+// The path of the `diapason` program of this build, for programs that are not it: processes are started from that file.
+// Before any other call; without it, it is the file of the process itself (/proc/self/exe).
 void SetProgram(const std::string& path);
 
 // "0.1.0".

@@ -1,4 +1,5 @@
-// Tuning on this host's devices. See model.h. Fleets and services are used by the command line (`diapason tune --tracker`, `submit`).
+// Tuning on this host's devices. See model.h. Fleets and services are used by the command line (`diapason tune
+// --tracker`, `submit`).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct TaskProgress {
   int64_t trials = 0;  // of the history's too
   int64_t failed = 0;
   std::optional<double> best_us, default_us, gflops;
-  bool verified = false;             // the best is
+  bool verified = false;  // the best is
   std::optional<int64_t> best_record;
   std::string sketch;  // of the best
   bool tuned = true;   // in this run
@@ -37,9 +38,9 @@ struct Progress {
   std::optional<int64_t> trial_limit;
   std::optional<double> seconds_limit;
   std::optional<double> seconds_left;
-  std::optional<double> estimated_us;          // of the network; nothing while a task has no time
-  std::optional<double> estimated_default_us;  // with default schedules
-  int64_t candidates = 0;                      // that the search evaluated
+  std::optional<double> estimated_us;                   // of the network; nothing while a task has no time
+  std::optional<double> estimated_default_us;           // with default schedules
+  int64_t candidates = 0;                               // that the search evaluated
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run, by kind
   std::vector<TaskProgress> tasks;
 };
@@ -47,37 +48,39 @@ struct Progress {
 struct TuneOptions {
   Model model;
   std::string target;
-  std::string history;       // made when there is none
-  int64_t trials = 0;        // in all, those in the history included; 0: 1000, or no limit with `seconds`
-  double seconds = 0;        // verification of the best included; 0: no limit. What comes first ends the run
-  std::vector<int> tasks;    // only these, by id; empty: all
-  double early_stop = 0;     // end when little is left to gain: a share such as 0.01, or a number of trials without a gain; 0: never
+  std::string history;     // made when there is none
+  int64_t trials = 0;      // in all, those in the history included; 0: 1000, or no limit with `seconds`
+  double seconds = 0;      // verification of the best included; 0: no limit. What comes first ends the run
+  std::vector<int> tasks;  // only these, by id; empty: all
+  // end when little is left to gain: a share such as 0.01, or a number of trials without a gain; 0: never
+  double early_stop = 0;
   uint64_t seed = 0;
   bool deterministic = false;  // the same proposals for the same seed and measurements; slower
   int repeat = 3;              // samples of a trial
   double min_repeat_ms = -1;   // length of a sample, at least; below 0: 20
   double build_timeout_seconds = 30, run_timeout_seconds = 10;  // of a candidate
-  int builders = 0;               // processes that compile; 0: as the machine allows
-  std::string sandbox = "auto";   // for these processes: "auto", "on", "off"
-  bool check = true;              // compare the assembled network with the naive evaluation at the end
+  int builders = 0;                                             // processes that compile; 0: as the machine allows
+  std::string sandbox = "auto";                                 // for these processes: "auto", "on", "off"
+  bool check = true;  // compare the assembled network with the naive evaluation at the end
   // About ten times a second, from the thread that called Tune: must not take long. May be empty.
   std::function<void(const Progress&)> progress;
   Hooks hooks;
 };
 
 struct TuneResult {
-  Progress progress;    // at the end
-  std::string stopped;  // why it ended
+  Progress progress;       // at the end
+  std::string stopped;     // why it ended
   bool cancelled = false;  // by hooks.stop: what was measured is in the history, the same call goes on from there
   std::vector<OtherWay> other_ways;  // where another way to cut the network was best
   std::vector<NetworkCheck> checks;  // by plan; empty: none was made
-  // OK, or what is wrong with the tuned network (DataLoss), or why it could not be checked. The records are in the history all the same.
+  // OK, or what is wrong with the tuned network (DataLoss), or why it could not be checked. The records are in the
+  // history all the same.
   absl::Status check_status;
 };
 
-// Tunes on a device of this host, and returns at the limits or soon after *hooks.stop has become true. Every measurement is in the history at once.
-// Errors: of the model, the target, an option; Unavailable: there is no such device; of the history (full disk); Cancelled: by hooks.stop while the model
-// was read.
+// Tunes on a device of this host, and returns at the limits or soon after *hooks.stop has become true. Every
+// measurement is in the history at once. Errors: of the model, the target, an option; Unavailable: there is no such
+// device; of the history (full disk); Cancelled: by hooks.stop while the model was read.
 absl::StatusOr<TuneResult> Tune(const TuneOptions& options);
 
 }  // namespace diapason::api

@@ -34,7 +34,8 @@ class Interruptible {
     }
   }
 
-  // Runs `body`, which returns an absl::StatusOr, and returns its value. Needs the interpreter's lock, which it gives up meanwhile.
+  // Runs `body`, which returns an absl::StatusOr, and returns its value. Needs the interpreter's lock, which it gives
+  // up meanwhile.
   template <typename Body>
   auto Run(Body body) {
     using Result = decltype(body());
@@ -49,7 +50,8 @@ class Interruptible {
         done = true;
         changed_.notify_all();
       });
-      for (std::unique_lock<std::mutex> lock(mutex_); !changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });) {
+      for (std::unique_lock<std::mutex> lock(mutex_);
+           !changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return done; });) {
         lock.unlock();
         LookForSignals();
         lock.lock();
@@ -60,7 +62,8 @@ class Interruptible {
       error_->restore();
       nanobind::raise_python_error();
     }
-    if (!result->ok()) Raise(absl::StatusCodeToString(result->status().code()).c_str(), std::string(result->status().message()));
+    if (!result->ok())
+      Raise(absl::StatusCodeToString(result->status().code()).c_str(), std::string(result->status().message()));
     return *std::move(*result);
   }
 

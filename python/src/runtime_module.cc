@@ -21,7 +21,8 @@
 
 namespace nb = nanobind;
 
-// As DLPack 1.x declares it; <diapason/runtime.h> leaves that to <dlpack/dlpack.h>, which Debian 12 has in an older version.
+// As DLPack 1.x declares it; <diapason/runtime.h> leaves that to <dlpack/dlpack.h>, which Debian 12 has in an older
+// version.
 struct DLManagedTensorVersioned {
   uint32_t major, minor;
   void* manager_ctx;
@@ -62,7 +63,8 @@ const char* NameOfType(int32_t dtype) {
   }
 }
 
-// Waits for all that was put into streams of a GPU, which a context must not be freed before. The driver is there when there is such work.
+// Waits for all that was put into streams of a GPU, which a context must not be freed before. The driver is there when
+// there is such work.
 void WaitForGpu(int device) {
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return;
@@ -73,7 +75,8 @@ void WaitForGpu(int device) {
   const auto pop = reinterpret_cast<int (*)(Context*)>(dlsym(driver, "cuCtxPopCurrent_v2"));
   const auto wait = reinterpret_cast<int (*)()>(dlsym(driver, "cuCtxSynchronize"));
   Context context = nullptr;
-  if (retain != nullptr && release != nullptr && push != nullptr && pop != nullptr && wait != nullptr && retain(&context, device) == 0) {
+  if (retain != nullptr && release != nullptr && push != nullptr && pop != nullptr && wait != nullptr &&
+      retain(&context, device) == 0) {
     if (push(context) == 0) {
       wait();
       pop(&context);
@@ -110,8 +113,8 @@ nb::object ArrayOf(DLManagedTensorVersioned* tensor) {
   });
   size_t shape[kMostAxes];
   for (int d = 0; d < made.ndim; ++d) shape[d] = static_cast<size_t>(made.shape[d]);
-  return nb::cast(nb::ndarray<nb::array_api>(made.data, static_cast<size_t>(made.ndim), shape, owner, made.strides, made.dtype,
-                                             made.device.device_type, made.device.device_id));
+  return nb::cast(nb::ndarray<nb::array_api>(made.data, static_cast<size_t>(made.ndim), shape, owner, made.strides,
+                                             made.dtype, made.device.device_type, made.device.device_id));
 }
 
 // name, dtype, shape, symbols
@@ -145,13 +148,15 @@ class Package {
     std::vector<std::vector<int64_t>> plans(diapason_package_plan_count(package_->get()));
     const int32_t symbols = diapason_package_symbol_count(package_->get());
     for (size_t p = 0; p < plans.size(); ++p)
-      for (int32_t s = 0; s < symbols; ++s) plans[p].push_back(diapason_package_plan_size(package_->get(), static_cast<int32_t>(p), s));
+      for (int32_t s = 0; s < symbols; ++s)
+        plans[p].push_back(diapason_package_plan_size(package_->get(), static_cast<int32_t>(p), s));
     return plans;
   }
 
   // The outputs that were made; none where `outputs` is given.
   nb::list Run(const nb::list& inputs, const std::optional<nb::list>& outputs, uintptr_t stream) {
-    const std::vector<nb::ndarray<nb::ro>> in = Arrays<nb::ndarray<nb::ro>>(inputs, package_->inputs(), "input", "no array");
+    const std::vector<nb::ndarray<nb::ro>> in =
+        Arrays<nb::ndarray<nb::ro>>(inputs, package_->inputs(), "input", "no array");
     std::vector<nb::ndarray<>> out;
     if (outputs.has_value()) out = Arrays<nb::ndarray<>>(*outputs, package_->outputs(), "output", "no writable array");
     std::vector<DLManagedTensorVersioned> in_views, out_views;
@@ -190,29 +195,34 @@ class Package {
     for (const runtime::Port& port : ports) {
       nb::list shape, symbols;
       for (int64_t extent : port.shape) shape.append(extent);
-      for (const std::string& symbol : port.symbols) symbols.append(symbol.empty() ? nb::object(nb::none()) : nb::object(nb::str(symbol.c_str())));
+      for (const std::string& symbol : port.symbols)
+        symbols.append(symbol.empty() ? nb::object(nb::none()) : nb::object(nb::str(symbol.c_str())));
       list.append(nb::make_tuple(port.name, NameOfType(port.dtype), nb::tuple(shape), nb::tuple(symbols)));
     }
     return list;
   }
 
   template <typename Array>
-  static std::vector<Array> Arrays(const nb::list& objects, const std::vector<runtime::Port>& ports, const char* what, const char* why) {
+  static std::vector<Array> Arrays(const nb::list& objects, const std::vector<runtime::Port>& ports, const char* what,
+                                   const char* why) {
     std::vector<Array> arrays;
     for (size_t i = 0; i < objects.size(); ++i) {
       Array array;
       if (!nb::try_cast<Array>(objects[i], array, false)) {
         const std::string name = i < ports.size() ? ports[i].name : std::to_string(i);
-        const std::string type = nb::cast<std::string>(nb::handle(Py_TYPE(nb::handle(objects[i]).ptr())).attr("__name__"));
+        const std::string type =
+            nb::cast<std::string>(nb::handle(Py_TYPE(nb::handle(objects[i]).ptr())).attr("__name__"));
         throw nb::type_error((std::string(what) + " '" + name + "' is a " + type + ", which is " + why +
-                              ": give a NumPy array, or a tensor with __dlpack__").c_str());
+                              ": give a NumPy array, or a tensor with __dlpack__")
+                                 .c_str());
       }
       arrays.push_back(std::move(array));
     }
     return arrays;
   }
 
-  void RunIn(const Queue& queue, const std::vector<DLManagedTensorVersioned*>& inputs, std::vector<DLManagedTensorVersioned*>& outputs) {
+  void RunIn(const Queue& queue, const std::vector<DLManagedTensorVersioned*>& inputs,
+             std::vector<DLManagedTensorVersioned*>& outputs) {
     std::unique_ptr<runtime::Context> context = Take(queue);
     // Given back on errors too.
     struct GiveBack {
@@ -257,9 +267,11 @@ NB_MODULE(_runtime, module) {
       .def("target", &Package::target)
       .def("symbols", &Package::symbols)
       .def("plans", &Package::plans, "Sizes of the symbols, by plan.")
-      .def("inputs", &Package::inputs, nb::sig("def inputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"),
+      .def("inputs", &Package::inputs,
+           nb::sig("def inputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"),
            "Name, element type, shape and symbols of each.")
-      .def("outputs", &Package::outputs, nb::sig("def outputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"))
+      .def("outputs", &Package::outputs,
+           nb::sig("def outputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"))
       .def("run", &Package::Run, nb::arg("inputs"), nb::arg("outputs").none(), nb::arg("stream"),
            nb::sig("def run(self, inputs: list, outputs: list | None, stream: int) -> list"),
            "Returns the outputs as objects with __dlpack__; none where outputs are given.");

@@ -1,5 +1,5 @@
-// diapason._tuner: tasks, build, tune and histories, over the public headers of libdiapason. Results are dictionaries, of which
-// python/diapason/compiler.py, tuning.py and history.py make what users see.
+// diapason._tuner: tasks, build, tune and histories, over the public headers of libdiapason. Results are dictionaries,
+// of which python/diapason/compiler.py, tuning.py and history.py make what users see.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -72,8 +72,8 @@ nb::dict ToPython(const api::ModelInput& input) {
 }
 
 nb::dict ToPython(const api::Task& task) {
-  return Dict("id", task.id, "name", task.name, "weight", task.weight, "flops", task.flops, "workload", task.workload, "sketches", task.sketches,
-              "kernels", task.kernels, "moves_data", task.moves_data);
+  return Dict("id", task.id, "name", task.name, "weight", task.weight, "flops", task.flops, "workload", task.workload,
+              "sketches", task.sketches, "kernels", task.kernels, "moves_data", task.moves_data);
 }
 
 nb::dict ToPython(const api::PlanTasks& plan) {
@@ -81,7 +81,8 @@ nb::dict ToPython(const api::PlanTasks& plan) {
 }
 
 nb::dict ToPython(const api::TaskList& list) {
-  return Dict("target", list.target, "inputs", ListOf(list.inputs), "plans", ListOf(list.plans), "tasks", ListOf(list.tasks));
+  return Dict("target", list.target, "inputs", ListOf(list.inputs), "plans", ListOf(list.plans), "tasks",
+              ListOf(list.tasks));
 }
 
 nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong) {
@@ -89,13 +90,13 @@ nb::dict ToPython(const api::NetworkCheck::WrongRecord& wrong) {
 }
 
 nb::dict ToPython(const api::NetworkCheck& check) {
-  return Dict("sizes", check.sizes, "ok", check.ok, "max_rel_error", check.max_rel_error, "seconds", check.seconds, "text", check.text, "latency_us",
-              check.latency_us, "wrong_records", ListOf(check.wrong_records));
+  return Dict("sizes", check.sizes, "ok", check.ok, "max_rel_error", check.max_rel_error, "seconds", check.seconds,
+              "text", check.text, "latency_us", check.latency_us, "wrong_records", ListOf(check.wrong_records));
 }
 
 nb::dict ToPython(const api::BuiltTask& task) {
-  return Dict("id", task.id, "name", task.name, "weight", task.weight, "workload", task.workload, "record", task.record, "schedule", task.schedule,
-              "writes", task.writes, "estimated_us", task.estimated_us);
+  return Dict("id", task.id, "name", task.name, "weight", task.weight, "workload", task.workload, "record", task.record,
+              "schedule", task.schedule, "writes", task.writes, "estimated_us", task.estimated_us);
 }
 
 nb::dict ToPython(const api::OtherWay& way) { return Dict("boundary", way.boundary, "way", way.way); }
@@ -103,43 +104,46 @@ nb::dict ToPython(const api::OtherWay& way) { return Dict("boundary", way.bounda
 nb::dict ToPython(const api::BuiltPlan& plan) {
   nb::object check = nb::none();
   if (plan.check.has_value()) check = ToPython(*plan.check);
-  return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "default_count", plan.default_count, "other_ways",
-              ListOf(plan.other_ways), "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "measured_us", plan.measured_us, "check", check,
-              "padding", PaddingOf(plan.padding));
+  return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "default_count",
+              plan.default_count, "other_ways", ListOf(plan.other_ways), "tasks_us", plan.tasks_us, "estimated_us",
+              plan.estimated_us, "measured_us", plan.measured_us, "check", check, "padding", PaddingOf(plan.padding));
 }
 
 nb::dict ToPython(const api::BuildReport& report) {
   std::vector<std::string> libraries;
   for (const auto& library : report.libraries) libraries.push_back(library.name);
-  return Dict("out", report.out, "target", report.target, "libraries", libraries, "plans", ListOf(report.plans), "kernels_used", report.kernels_used,
-              "kernels_stored", report.kernels_stored);
+  return Dict("out", report.out, "target", report.target, "libraries", libraries, "plans", ListOf(report.plans),
+              "kernels_used", report.kernels_used, "kernels_stored", report.kernels_stored);
 }
 
 nb::dict ToPython(const api::TaskProgress& task) {
-  return Dict("id", task.id, "name", task.name, "workload", task.workload, "weight", task.weight, "trials", task.trials, "failed", task.failed,
-              "best_us", task.best_us, "default_us", task.default_us, "gflops", task.gflops, "verified", task.verified, "best_record", task.best_record,
-              "sketch", task.sketch, "tuned", task.tuned);
+  return Dict("id", task.id, "name", task.name, "workload", task.workload, "weight", task.weight, "trials", task.trials,
+              "failed", task.failed, "best_us", task.best_us, "default_us", task.default_us, "gflops", task.gflops,
+              "verified", task.verified, "best_record", task.best_record, "sketch", task.sketch, "tuned", task.tuned);
 }
 
 nb::dict ToPython(const api::Progress& progress) {
   nb::dict errors;
   for (const auto& [kind, count] : progress.errors) errors[kind.c_str()] = count;
-  return Dict("seconds", progress.seconds, "trials", progress.trials, "measured", progress.measured, "failed", progress.failed, "trial_limit",
-              progress.trial_limit, "seconds_limit", progress.seconds_limit, "seconds_left", progress.seconds_left, "estimated_us",
-              progress.estimated_us, "estimated_default_us", progress.estimated_default_us, "candidates", progress.candidates, "errors", errors, "tasks",
+  return Dict("seconds", progress.seconds, "trials", progress.trials, "measured", progress.measured, "failed",
+              progress.failed, "trial_limit", progress.trial_limit, "seconds_limit", progress.seconds_limit,
+              "seconds_left", progress.seconds_left, "estimated_us", progress.estimated_us, "estimated_default_us",
+              progress.estimated_default_us, "candidates", progress.candidates, "errors", errors, "tasks",
               ListOf(progress.tasks));
 }
 
 nb::dict ToPython(const api::TuneResult& result) {
-  return Dict("progress", ToPython(result.progress), "stopped", result.stopped, "cancelled", result.cancelled, "other_ways", ListOf(result.other_ways),
-              "checks", ListOf(result.checks), "check_code", absl::StatusCodeToString(result.check_status.code()), "check_text",
+  return Dict("progress", ToPython(result.progress), "stopped", result.stopped, "cancelled", result.cancelled,
+              "other_ways", ListOf(result.other_ways), "checks", ListOf(result.checks), "check_code",
+              absl::StatusCodeToString(result.check_status.code()), "check_text",
               std::string(result.check_status.message()));
 }
 
 nb::dict ToPython(const api::Record& record) {
-  return Dict("id", record.id, "uuid", record.uuid, "workload", record.workload, "task", record.task, "target", record.target, "device", record.device,
-              "median_us", record.median_us, "samples_us", record.samples_us, "raced_out", record.raced_out, "trial", record.trial, "verification",
-              record.verification, "view", record.view, "sketch", record.sketch, "seed", record.seed, "created_at", record.created_at);
+  return Dict("id", record.id, "uuid", record.uuid, "workload", record.workload, "task", record.task, "target",
+              record.target, "device", record.device, "median_us", record.median_us, "samples_us", record.samples_us,
+              "raced_out", record.raced_out, "trial", record.trial, "verification", record.verification, "view",
+              record.view, "sketch", record.sketch, "seed", record.seed, "created_at", record.created_at);
 }
 
 // Warnings go to a function of Python's.
@@ -174,16 +178,17 @@ auto Call(Body body) {
     const nb::gil_scoped_release unlocked;
     return body();
   }();
-  if (!result.ok()) Raise(absl::StatusCodeToString(result.status().code()).c_str(), std::string(result.status().message()));
+  if (!result.ok())
+    Raise(absl::StatusCodeToString(result.status().code()).c_str(), std::string(result.status().message()));
   return *std::move(result);
 }
 
 class History {
  public:
-  explicit History(const std::string& path)
-      : history_(Call([&] { return api::History::Open(path); })) {}
+  explicit History(const std::string& path) : history_(Call([&] { return api::History::Open(path); })) {}
 
-  nb::list Query(const std::string& target, const std::string& workload, const std::string& device, const std::string& network, int64_t top) {
+  nb::list Query(const std::string& target, const std::string& workload, const std::string& device,
+                 const std::string& network, int64_t top) {
     return ListOf(Call([&] { return history_->Query({target, workload, device, network}, top); }));
   }
   nb::object Best(const std::string& workload, const std::string& device, const std::string& target) {
@@ -192,8 +197,9 @@ class History {
   }
   nb::dict Summary() {
     const api::HistorySummary summary = Call([&] { return history_->Summary(); });
-    return Dict("path", summary.path, "schema_version", summary.schema_version, "bytes", summary.bytes, "records", summary.records, "failed",
-                summary.failed, "runs", summary.runs, "networks", summary.networks, "devices", summary.devices);
+    return Dict("path", summary.path, "schema_version", summary.schema_version, "bytes", summary.bytes, "records",
+                summary.records, "failed", summary.failed, "runs", summary.runs, "networks", summary.networks,
+                "devices", summary.devices);
   }
 
  private:
@@ -204,7 +210,8 @@ class History {
 
 NB_MODULE(_tuner, module) {
   module.attr("version") = api::Version();
-  module.def("set_program", &api::SetProgram, nb::arg("path"), "The diapason program of this build, which is started for models, builds and measurements.");
+  module.def("set_program", &api::SetProgram, nb::arg("path"),
+             "The diapason program of this build, which is started for models, builds and measurements.");
   nb::class_<api::Model>(module, "Model")
       .def(nb::init<>())
       .def_rw("source", &api::Model::source)
@@ -250,8 +257,10 @@ NB_MODULE(_tuner, module) {
   module.def("tune", &Tune, nb::arg("options"), nb::arg("warn"), nb::arg("progress").none());
   nb::class_<History>(module, "History")
       .def(nb::init<const std::string&>(), nb::arg("path"))
-      .def("query", &History::Query, nb::arg("target"), nb::arg("workload"), nb::arg("device"), nb::arg("network"), nb::arg("top"))
-      .def("best", &History::Best, nb::arg("workload"), nb::arg("device"), nb::arg("target"), nb::sig("def best(self, workload: str, device: str, target: str) -> dict | None"))
+      .def("query", &History::Query, nb::arg("target"), nb::arg("workload"), nb::arg("device"), nb::arg("network"),
+           nb::arg("top"))
+      .def("best", &History::Best, nb::arg("workload"), nb::arg("device"), nb::arg("target"),
+           nb::sig("def best(self, workload: str, device: str, target: str) -> dict | None"))
       .def("summary", &History::Summary);
 }
 

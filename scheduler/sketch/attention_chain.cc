@@ -8,7 +8,9 @@ namespace {
 
 constexpr int kUnread = -1, kElsewhere = -2;
 
-bool IsFree(const Draft& draft, int id) { return draft.IsUnscheduled(id) && draft.state().stage(id).computes() && !draft.state().stage(id).prologue; }
+bool IsFree(const Draft& draft, int id) {
+  return draft.IsUnscheduled(id) && draft.state().stage(id).computes() && !draft.state().stage(id).prologue;
+}
 
 // The axis of a stage that an index is, counted through spatial and reduce axes; -1 if it is none.
 int AxisOf(const Stage& op, const Expr& index) {
@@ -40,10 +42,12 @@ class AttentionFinder {
     return loads;
   }
 
-  // The only reduction that the output reads if through element-wise stages, each of its elements for one of the output; axes may be in another order.
+  // The only reduction that the output reads if through element-wise stages, each of its elements for one of the
+  // output; axes may be in another order.
   bool FindProduct() {
     std::map<int, std::vector<int>> places;  // by stage: axes of the root by which its dimensions are read
-    for (int axis = 0; axis < static_cast<int>(op(chain_.root).axes.size()); ++axis) places[chain_.root].push_back(axis);
+    for (int axis = 0; axis < static_cast<int>(op(chain_.root).axes.size()); ++axis)
+      places[chain_.root].push_back(axis);
     for (int id = chain_.root; id == chain_.root || !op(id).reduces(); id = chain_.product) {
       chain_.product = -1;
       for (const ExprNode* load : LoadsOf(id)) {
@@ -64,13 +68,15 @@ class AttentionFinder {
     root_axis_ = places.at(chain_.product);
     std::vector<bool> read(op(chain_.root).axes.size(), false);
     for (size_t a = 0; a < root_axis_.size(); ++a) {
-      if (root_axis_[a] >= 0) read[root_axis_[a]] = true;
-      else if (op(chain_.product).axes[a].extent > 1) return false;
+      if (root_axis_[a] >= 0)
+        read[root_axis_[a]] = true;
+      else if (op(chain_.product).axes[a].extent > 1)
+        return false;
     }
     for (size_t a = 0; a < read.size(); ++a)
       if (!read[a] && op(chain_.root).axes[a].extent > 1) return false;
-    return op(chain_.product).elements() == op(chain_.root).elements() && op(chain_.product).combiner == Combiner::kSum &&
-           op(chain_.product).reduce_axes.size() == 1;
+    return op(chain_.product).elements() == op(chain_.root).elements() &&
+           op(chain_.product).combiner == Combiner::kSum && op(chain_.product).reduce_axes.size() == 1;
   }
 
   // The operand that is computed: element-wise, and by rows of what is summed over.
@@ -80,7 +86,8 @@ class AttentionFinder {
     const ExprNode* load = nullptr;
     for (const ExprNode* l : LoadsOf(chain_.product)) {
       if (!IsFree(draft_, l->buffer) || op(l->buffer).reduces()) continue;
-      const bool by_key = std::any_of(l->args.begin(), l->args.end(), [&](const Expr& i) { return AxisOf(product, i) == key; });
+      const bool by_key =
+          std::any_of(l->args.begin(), l->args.end(), [&](const Expr& i) { return AxisOf(product, i) == key; });
       if (!by_key || !ReadsReductions(l->buffer)) continue;
       if (load != nullptr && load->buffer != l->buffer) return false;
       load = l;
@@ -118,7 +125,8 @@ class AttentionFinder {
       if (op(id).reduces()) {
         if (IsRowReduction(id)) {
           chain_.reductions.push_back(id);
-        } else if (IsWhole(id) && op(id).combiner == Combiner::kSum && op(id).reduce_axes.size() == 1 && chain_.scores < 0) {
+        } else if (IsWhole(id) && op(id).combiner == Combiner::kSum && op(id).reduce_axes.size() == 1 &&
+                   chain_.scores < 0) {
           chain_.scores = id;
           continue;
         } else {
@@ -142,8 +150,10 @@ class AttentionFinder {
       if (op(load.buffer).axes[d].extent == 1) continue;
       const int axis = AxisOf(op(reader), load.args[d]);
       int place = kElsewhere;
-      if (axis >= spatial) place = chain_.key_of_weights;
-      else if (axis >= 0) place = places_.at(reader)[axis];
+      if (axis >= spatial)
+        place = chain_.key_of_weights;
+      else if (axis >= 0)
+        place = places_.at(reader)[axis];
       places[d] = places[d] == kUnread || places[d] == place ? place : kElsewhere;
     }
   }
@@ -176,7 +186,9 @@ class AttentionFinder {
     chain_.seen = chain_.scores;
     while (true) {
       const std::vector<int> consumers = state_.Consumers(chain_.seen);
-      if (consumers.size() != 1 || op(consumers[0]).reduces() || consumers[0] == chain_.weights || !IsWhole(consumers[0])) break;
+      if (consumers.size() != 1 || op(consumers[0]).reduces() || consumers[0] == chain_.weights ||
+          !IsWhole(consumers[0]))
+        break;
       chain_.seen = consumers[0];
     }
     std::erase(chain_.between, chain_.seen);
@@ -230,7 +242,8 @@ class AttentionFinder {
     const int key = AxisAt(chain_.scores, chain_.key_of_weights);
     std::vector<int> operands;
     for (const ExprNode* load : LoadsOf(chain_.scores)) {
-      const bool by_key = std::any_of(load->args.begin(), load->args.end(), [&](const Expr& i) { return UsesVar(i, scores.axes[key].var.get()); });
+      const bool by_key = std::any_of(load->args.begin(), load->args.end(),
+                                      [&](const Expr& i) { return UsesVar(i, scores.axes[key].var.get()); });
       (by_key ? chain_.keys_read : chain_.queries_read) = load->buffer;
       operands.push_back(load->buffer);
     }
@@ -251,7 +264,8 @@ class AttentionFinder {
 
 std::optional<AttentionChain> FindAttention(const Draft& draft, int root) {
   const StageState& s = draft.state().stage(root);
-  if (!IsFree(draft, root) || s.op.reduces() || s.op.axes.empty() || draft.state().outputs() != std::vector<int>{root}) return std::nullopt;
+  if (!IsFree(draft, root) || s.op.reduces() || s.op.axes.empty() || draft.state().outputs() != std::vector<int>{root})
+    return std::nullopt;
   return AttentionFinder(draft, root).Run();
 }
 

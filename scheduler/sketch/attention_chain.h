@@ -1,9 +1,10 @@
 // Attention: a product by the weights that a softmax makes of another product.
 //
-//     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e],   w = softmax over j of f(sum over d of q[b, i, d] * k[b, j, d])
+//     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e],   w = softmax over j of f(sum over d of q[b, i, d] * k[b, j,
+//     d])
 //
-// with f any element-wise function (a scale, a mask, a bias). All scores of some rows i fit on chip, so that one kernel computes the whole and the
-// matrix of scores is never in memory (rules/attention.cc).
+// with f any element-wise function (a scale, a mask, a bias). All scores of some rows i fit on chip, so that one kernel
+// computes the whole and the matrix of scores is never in memory (rules/attention.cc).
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ struct AttentionChain {
   int query_of_seen = -1, key_of_seen = -1;
   int query_of_scores = -1, key_of_scores = -1;
   int query_of_weights = -1, key_of_weights = -1;
-  std::vector<int> query_of_reductions;  // as `reductions`
+  std::vector<int> query_of_reductions;                 // as `reductions`
   int64_t queries = 1, keys = 1, values = 1, size = 1;  // extents; `size`: terms of a score
-  int keys_read = -1;           // the operand of `scores` that is read by key; -1 if the other one is the same tensor
-  int queries_read = -1;        // the other one
-  int values_read = -1;         // the operand of `product` that is not `weights`
+  int keys_read = -1;     // the operand of `scores` that is read by key; -1 if the other one is the same tensor
+  int queries_read = -1;  // the other one
+  int values_read = -1;   // the operand of `product` that is not `weights`
 };
 
 // The attention that the dag's only output is, if it is one and nothing of it is scheduled yet. `root` is element-wise.

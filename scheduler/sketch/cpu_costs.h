@@ -3,11 +3,12 @@
 
 namespace diapason {
 
-// bench/fit_estimate says how well these fit what a history holds, and which would fit better; docs/lab-notes.md has how the first two were
-// chosen.
+// bench/fit_estimate says how well these fit what a history holds, and which would fit better; docs/lab-notes.md has
+// how the first two were chosen.
 struct CpuCosts {
-  double core_overlap = 0.1;      // share of the shorter of arithmetic and loads of a stage that is not hidden behind the longer one
-  double memory_overlap = 0.1;    // the same of what caches take to bring operands, beside these two
+  // share of the shorter of arithmetic and loads of a stage that is not hidden behind the longer one
+  double core_overlap = 0.1;
+  double memory_overlap = 0.1;   // the same of what caches take to bring operands, beside these two
   double l1_bytes = 24;          // that come into the first cache in a cycle
   double l2_bytes = 10;          // that come into the second
   double pass_cycles = 2;        // of a loop around an unrolled body, each time

@@ -38,7 +38,8 @@ Factor Draft::TileHole(const std::string& name, int64_t extent, int32_t limit, i
 }
 
 Factor Draft::OptionHole(const std::string& name, std::vector<int32_t> values, int32_t preferred) {
-  if (values.empty() && status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("decision ", name, " has no value"));
+  if (values.empty() && status_.ok())
+    status_ = absl::InvalidArgumentError(absl::StrCat("decision ", name, " has no value"));
   if (values.empty()) return Factor::Of(1);
   if (values.size() == 1) return Factor::Of(values[0]);
   holes_.push_back({name, Hole::Kind::kOption, std::move(values), preferred, std::nullopt});
@@ -49,7 +50,8 @@ void Draft::AtLeast(const Factor& factor, int32_t least) {
   if (factor.holes[0] < 0) return;
   Hole& hole = holes_[factor.holes[0]];
   if (hole.values.back() < least) {
-    if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat("decision ", hole.name, " has no value of ", least));
+    if (status_.ok())
+      status_ = absl::InvalidArgumentError(absl::StrCat("decision ", hole.name, " has no value of ", least));
     return;
   }
   std::erase_if(hole.values, [&](int32_t value) { return value < least; });
@@ -180,8 +182,8 @@ bool Draft::IsBound(int stage) const {
 
 bool Draft::IsUnscheduled(int id) const {
   const StageState& s = state_.stage(id);
-  return s.attach == StageState::Attach::kRoot && static_cast<int>(s.loops.size()) == s.axis_count() && !IsBound(id) && s.library == nullptr &&
-         s.op.unroll_axes.empty() && TileOf(id) == nullptr;
+  return s.attach == StageState::Attach::kRoot && static_cast<int>(s.loops.size()) == s.axis_count() && !IsBound(id) &&
+         s.library == nullptr && s.op.unroll_axes.empty() && TileOf(id) == nullptr;
 }
 
 bool Draft::NeedsTiling(int id) const {
@@ -270,8 +272,8 @@ int BindGpu(Draft* draft, int stage, const std::string& prefix, bool hosts) {
   for (int32_t threads : {32, 64, 128, 256, 512})
     if (threads <= draft->context().facts.max_threads_per_block && (threads == 32 || threads < 2 * elements))
       widths.push_back(threads);
-  Factor threads = draft->state().stage(stage).prologue ? Factor::Of(128)
-                                                         : draft->OptionHole(prefix + ".threads", widths, 128);
+  Factor threads =
+      draft->state().stage(stage).prologue ? Factor::Of(128) : draft->OptionHole(prefix + ".threads", widths, 128);
   // What each thread does: one element, or a few neighbours as a vector.
   const int64_t row = draft->state().stage(stage).op.axes.back().extent;
   std::vector<int32_t> lanes{1};
@@ -294,7 +296,8 @@ int BindCpu(Draft* draft, int stage, const std::string& prefix) {
   const int32_t preferred = static_cast<int32_t>(std::min<int64_t>(widest, row));
   std::vector<int32_t> widths{1};
   for (int32_t w = 2; w <= 2 * widest && w < 2 * row; w *= 2) widths.push_back(w);
-  Factor width = draft->state().stage(stage).prologue ? Factor::Of(1) : draft->OptionHole(prefix + ".vector", widths, preferred);
+  Factor width =
+      draft->state().stage(stage).prologue ? Factor::Of(1) : draft->OptionHole(prefix + ".vector", widths, preferred);
   const std::vector<int> pieces = draft->Split(stage, axes.back(), {width});
   // Rows over threads; the pieces of a row stay together unless there are no rows.
   int attach = -1;

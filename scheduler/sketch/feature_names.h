@@ -1,5 +1,6 @@
-// The places of the features that MetricsModel::Evaluate fills, and what they are called. One table a kind of target; the
-// lists of values in metrics.cc, metrics_gpu.cc and metrics_cpu.cc have the same order and are checked against these for their length.
+// The places of the features that MetricsModel::Evaluate fills, and what they are called. One table a kind of target;
+// the lists of values in metrics.cc, metrics_gpu.cc and metrics_cpu.cc have the same order and are checked against
+// these for their length.
 //
 //   [0, 28)   the slowest kernel of the candidate
 //   [28, 56)  the second slowest
@@ -25,33 +26,33 @@ inline constexpr int kDecisionFeatures = kNumFeatures - kDecisionFeaturesAt;
 
 // Of a kernel on a GPU.
 inline constexpr const char* kGpuFeatureNames[] = {
-    "blocks log2",           // of the grid
-    "threads log2",          // of a block
-    "shared bytes log2",     // of a block
-    "local elements log2",   // of a thread
-    "resident blocks",       // that a multiprocessor holds at once
-    "waves",                 // blocks over those resident on the whole device
-    "imbalance",             // of the last wave: 1 is none
-    "active warps",          // of a multiprocessor
-    "fma cycles log2",       //
-    "issue cycles log2",     //
-    "shared cycles log2",    //
-    "latency cycles log2",   // of the reduction's steps one after the other
-    "latency exposed",       // what too few warps and too little parallelism cost, as a factor
-    "global bytes log2",     // read, repeated reads included
-    "unique bytes log2",     // read at least once
-    "loads per operation",   //
-    "parallelism log2",      // independent operations of a thread
-    "bank conflict",         // of the worst access to shared memory
-    "copy rounds log2",      // of a thread at each step
-    "steps log2",            // of the reduction
-    "contiguous elements",   // of a copy
-    "copy lanes",            //
-    "operations log2",       //
-    "body log2",             // iterations of one pass over the unrolled body
-    "operations per byte",   //
-    "unrolled log2",         //
-    "nanoseconds log2",      // the analytic estimate
+    "blocks log2",          // of the grid
+    "threads log2",         // of a block
+    "shared bytes log2",    // of a block
+    "local elements log2",  // of a thread
+    "resident blocks",      // that a multiprocessor holds at once
+    "waves",                // blocks over those resident on the whole device
+    "imbalance",            // of the last wave: 1 is none
+    "active warps",         // of a multiprocessor
+    "fma cycles log2",      //
+    "issue cycles log2",    //
+    "shared cycles log2",   //
+    "latency cycles log2",  // of the reduction's steps one after the other
+    "latency exposed",      // what too few warps and too little parallelism cost, as a factor
+    "global bytes log2",    // read, repeated reads included
+    "unique bytes log2",    // read at least once
+    "loads per operation",  //
+    "parallelism log2",     // independent operations of a thread
+    "bank conflict",        // of the worst access to shared memory
+    "copy rounds log2",     // of a thread at each step
+    "steps log2",           // of the reduction
+    "contiguous elements",  // of a copy
+    "copy lanes",           //
+    "operations log2",      //
+    "body log2",            // iterations of one pass over the unrolled body
+    "operations per byte",  //
+    "unrolled log2",        //
+    "nanoseconds log2",     // the analytic estimate
     "memory nanoseconds log2",
 };
 
@@ -81,9 +82,7 @@ inline constexpr const char* kCpuFeatureNames[] = {
 };
 
 inline constexpr const char* kTotalFeatureNames[] = {
-    "kernels",
-    "nanoseconds log2",
-    "second over slowest",
+    "kernels", "nanoseconds log2", "second over slowest",
     "blocks a cluster",  // that share a reduction; 0: none do
 };
 
@@ -91,8 +90,8 @@ static_assert(std::size(kGpuFeatureNames) <= kKernelFeatures && std::size(kCpuFe
 static_assert(kTotalFeaturesAt + std::size(kTotalFeatureNames) <= kDecisionFeaturesAt);
 static_assert(kDecisionFeatures > 0 && kDecisionFeaturesAt + kDecisionFeatures == kNumFeatures);
 
-// A name for each of the kNumFeatures places, "slowest: threads log2", "decision 3"; empty for one that is not used on this
-// kind of target. Names differ from each other.
+// A name for each of the kNumFeatures places, "slowest: threads log2", "decision 3"; empty for one that is not used on
+// this kind of target. Names differ from each other.
 std::vector<std::string> FeatureNames(const Target& target);
 
 }  // namespace diapason

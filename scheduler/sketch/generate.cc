@@ -29,7 +29,9 @@ void BindRoots(Draft* draft) {
 // Whether kernels start before those that they depend on have ended is measured like any decision, from Hopper on.
 void MayOverlap(Draft* draft) {
   const std::string& arch = draft->context().facts.arch;
-  if (draft->context().target.kind != TargetKind::kCuda || arch.rfind("sm_", 0) != 0 || std::atoi(arch.c_str() + 3) < 90) return;
+  if (draft->context().target.kind != TargetKind::kCuda || arch.rfind("sm_", 0) != 0 ||
+      std::atoi(arch.c_str() + 3) < 90)
+    return;
   const Factor overlap = draft->OptionHole("overlap", {0, 1}, 0);
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }

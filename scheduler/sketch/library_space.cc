@@ -12,7 +12,8 @@
 namespace diapason {
 namespace {
 
-// Share of the peak rate that a library is expected to reach: only ranks the library among the spaces before it is measured.
+// Share of the peak rate that a library is expected to reach: only ranks the library among the spaces before it is
+// measured.
 constexpr double kExpectedShare = 0.4;
 
 bool Names(const Target& target, Library library) {
@@ -61,7 +62,8 @@ std::unique_ptr<Space> SpaceFor(const ComputeDag& dag, const SketchContext& cont
 }  // namespace
 
 LibrarySpace::LibrarySpace(std::string name, const Draft& draft, const LibraryMatch& match)
-    : SketchSpace(std::move(name), View{"library", {}}, draft), algorithms_(AlgorithmsOf(match.call)),
+    : SketchSpace(std::move(name), View{"library", {}}, draft),
+      algorithms_(AlgorithmsOf(match.call)),
       chooses_(algorithms_.size() > 1) {
   const DeviceFacts& facts = draft.context().facts;
   const State& state = draft.state();
@@ -79,7 +81,8 @@ LibrarySpace::LibrarySpace(std::string name, const Draft& draft, const LibraryMa
     if (!kernel) continue;
     ++kernels_;
     // What it reads and writes comes from the second-level cache, mostly.
-    seconds_ += facts.launch_seconds + 2.0 * static_cast<double>(stage.op.elements() * BytesOf(stage.op.dtype)) / facts.l2_bandwidth;
+    seconds_ += facts.launch_seconds +
+                2.0 * static_cast<double>(stage.op.elements() * BytesOf(stage.op.dtype)) / facts.l2_bandwidth;
   }
 }
 

@@ -1,5 +1,5 @@
-// Spaces in which a library computes a task's convolution or product (the view "library"): its algorithms, and the binding of
-// the element-wise kernels around the call.
+// Spaces in which a library computes a task's convolution or product (the view "library"): its algorithms, and the
+// binding of the element-wise kernels around the call.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,16 @@
 
 namespace diapason {
 
-// "library/cudnn", "library/cudnn.fused", "library/cublas". Its first hole is the algorithm where the library leaves a choice.
+// "library/cudnn", "library/cudnn.fused", "library/cublas". Its first hole is the algorithm where the library leaves a
+// choice.
 class LibrarySpace : public SketchSpace {
  public:
   LibrarySpace(std::string name, const Draft& draft, const LibraryMatch& match);
 
   bool external() const override { return true; }
   std::vector<std::vector<int32_t>> Priors() const override;
-  // Rates of the device alone: what an algorithm is worth is the library's secret, and measured. All features but the number
-  // of kernels, the estimate and the decisions are 0, which no generated kernel has.
+  // Rates of the device alone: what an algorithm is worth is the library's secret, and measured. All features but the
+  // number of kernels, the estimate and the decisions are 0, which no generated kernel has.
   void Evaluate(absl::Span<const int32_t> decisions, Metrics* metrics) const override;
 
  private:

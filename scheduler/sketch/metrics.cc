@@ -30,7 +30,11 @@ double OperationsOf(const StageState& stage) {
   Visit(stage.op.body, [&](const ExprNode& e) {
     if (!IsFloat(e.dtype) || IsConstantTable(e)) return;
     switch (e.kind) {
-      case ExprKind::kAdd: case ExprKind::kSub: case ExprKind::kMul: case ExprKind::kMin: case ExprKind::kMax:
+      case ExprKind::kAdd:
+      case ExprKind::kSub:
+      case ExprKind::kMul:
+      case ExprKind::kMin:
+      case ExprKind::kMax:
       case ExprKind::kSelect: count += 1; break;
       case ExprKind::kDiv: count += 4; break;
       case ExprKind::kCall: count += 16; break;
@@ -40,7 +44,8 @@ double OperationsOf(const StageState& stage) {
   return count + (stage.op.reduces() ? 1 : 0);
 }
 
-// Accesses of a body, each kind once: a choice between multiples of an element has it written once a multiple, and compilers load it once.
+// Accesses of a body, each kind once: a choice between multiples of an element has it written once a multiple, and
+// compilers load it once.
 std::vector<int> DistinctAccesses(const std::vector<Access>& accesses) {
   auto same = [](const Access& a, const Access& b) {
     if (a.producer != b.producer) return false;
@@ -77,7 +82,8 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
     if (!stage.computes()) continue;
     for (int loop : stage.order) {
       const Annotation a = stage.loops[loop].annotation;
-      if ((a == Annotation::kCluster || a == Annotation::kThreadSet) && stage.loops[loop].reduce && stage.attach_stage >= 0)
+      if ((a == Annotation::kCluster || a == Annotation::kThreadSet) && stage.loops[loop].reduce &&
+          stage.attach_stage >= 0)
         summed_[stage.attach_stage] = id;
     }
     operations_[id] = OperationsOf(stage);
@@ -138,10 +144,11 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     } else {
       k.local_elements += b.elements();
       // Sums of a run of k beside those of all, and factors of the rows with their small parts; or these factors alone.
-      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone && TensorIntrinsicOf(stage.tensor).groups &&
-          !state.reads_core_matrices(id))
-        k.local_elements += TensorIntrinsicOf(stage.tensor).parts ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
-                                                                  : b.extent[stage.tensor_k] / 4;
+      if (target_.kind == TargetKind::kCuda && stage.tensor != TensorMode::kNone &&
+          TensorIntrinsicOf(stage.tensor).groups && !state.reads_core_matrices(id))
+        k.local_elements += TensorIntrinsicOf(stage.tensor).parts
+                                ? b.elements() + std::min<int64_t>(32, b.extent[stage.tensor_k])
+                                : b.extent[stage.tensor_k] / 4;
       k.local_bytes += bytes;
     }
   }
@@ -156,8 +163,8 @@ void MetricsModel::ResourcesOf(const Bounds& bounds, std::vector<Resources>* ker
 }
 
 bool MetricsModel::WithinLimits(const Resources& k) const {
-  // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row. A row of a 7x7 window over 3 channels
-  // for 4 pixels by 8 channels is 672.
+  // Compile time grows with the body: NVRTC takes a second for 500 multiply-adds in a row. A row of a 7x7 window over 3
+  // channels for 4 pixels by 8 channels is 672.
   if (k.unrolled > (target_.is_gpu() ? 768 : 1024)) return false;
   // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
   if (!target_.is_gpu()) return k.local_bytes <= (256 << 10);
@@ -169,7 +176,8 @@ bool MetricsModel::WithinLimits(const Resources& k) const {
   return k.blocks <= (int64_t{1} << 31) - 1;
 }
 
-// Partial results of an element that a stage holds, one of each block of the cluster and set of threads; 1 for all other stages.
+// Partial results of an element that a stage holds, one of each block of the cluster and set of threads; 1 for all
+// other stages.
 int64_t MetricsModel::PartsOf(const Bounds& bounds, int id) const {
   if (summed_[id] < 0) return 1;
   const StageState& reduction = skeleton_->state().stage(summed_[id]);
@@ -208,7 +216,8 @@ double MetricsModel::Footprint(const Bounds& bounds, const Access& access, int f
   const StageState& producer = state.stage(access.producer);
   const StageState& stage = state.stage(access.reader);
   double iterations = 1, product = 1;
-  for (size_t p = std::max(from, 0); p < stage.order.size(); ++p) iterations *= static_cast<double>(reader.extent[stage.order[p]]);
+  for (size_t p = std::max(from, 0); p < stage.order.size(); ++p)
+    iterations *= static_cast<double>(reader.extent[stage.order[p]]);
   for (size_t d = 0; d < access.dims.size(); ++d) {
     const double whole = static_cast<double>(producer.op.axes[d].extent);
     const Access::Dim& dim = access.dims[d];
@@ -246,9 +255,9 @@ double MetricsModel::LanesOfLoad(const Bounds& bounds, const Access& access, int
   return 1;
 }
 
-// Of tensor cores, whose lanes are not those of the loops: eight rows of 16 bytes where k is innermost and rows are aligned (ldmatrix; of
-// 16 bits also where it is not), else elements k = lane % 4 and column or row lane / 4. Over what a window slides, rows begin a step of it apart and
-// overlap.
+// Of tensor cores, whose lanes are not those of the loops: eight rows of 16 bytes where k is innermost and rows are
+// aligned (ldmatrix; of 16 bits also where it is not), else elements k = lane % 4 and column or row lane / 4. Over what
+// a window slides, rows begin a step of it apart and overlap.
 MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const Access& access) const {
   const StageBounds& producer = bounds.stages[access.producer];
   const StageState& stage = skeleton_->state().stage(access.reader);
@@ -273,7 +282,8 @@ MetricsModel::WarpLoad MetricsModel::LoadOfFragment(const Bounds& bounds, const 
   return {static_cast<double>(worst), 32};
 }
 
-// What a warp's lanes ask for at once: the greatest number of different addresses in one bank, and different addresses in all.
+// What a warp's lanes ask for at once: the greatest number of different addresses in one bank, and different addresses
+// in all.
 MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Access& access) const {
   const State& state = skeleton_->state();
   const StageBounds& producer = bounds.stages[access.producer];
@@ -282,11 +292,14 @@ MetricsModel::WarpLoad MetricsModel::LoadOfWarp(const Bounds& bounds, const Acce
   Terms outer, inner;
   int64_t constant;
   // Address coefficients of each thread loop's parts.
-  struct Part { int64_t extent, address; };
+  struct Part {
+    int64_t extent, address;
+  };
   absl::InlinedVector<Part, 8> parts;
   int64_t stride = 1;
   for (size_t d = access.dims.size(); d-- > 0;) {
-    if (!producer.region[d].full && skeleton_->IndexTerms(bounds, access, static_cast<int>(d), &outer, &inner, &constant)) {
+    if (!producer.region[d].full &&
+        skeleton_->IndexTerms(bounds, access, static_cast<int>(d), &outer, &inner, &constant)) {
       for (const Term& t : inner) {
         if (!skeleton_->is_thread(t.stage, t.loop)) continue;
         int64_t compact = 0;
@@ -372,8 +385,10 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
       for (const auto& [axis, coefficient] : access.dims[d].axes)
         for (const Term& t : b.axis_terms[axis])
           if (t.stage == id && t.loop == vector_loop) {
-            if (d + 1 == access.dims.size() && coefficient * t.coefficient == 1) last_unit = true;
-            else other = true;
+            if (d + 1 == access.dims.size() && coefficient * t.coefficient == 1)
+              last_unit = true;
+            else
+              other = true;
           }
     }
     if (last_unit && !other) work->vector_loads += touched / work->lanes;
@@ -382,8 +397,8 @@ void MetricsModel::StageWork(const Bounds& bounds, int id, Work* work) const {
   if (!stage.op.axes.empty()) work->contiguous = static_cast<double>(b.buffer.back());
 }
 
-void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions, const std::vector<Resources>& kernels,
-                            Metrics* metrics) const {
+void MetricsModel::Evaluate(const Bounds& bounds, absl::Span<const int32_t> decisions,
+                            const std::vector<Resources>& kernels, Metrics* metrics) const {
   std::memset(metrics->features, 0, sizeof(metrics->features));
   metrics->legal = std::all_of(kernels.begin(), kernels.end(), [this](const Resources& k) { return WithinLimits(k); });
   metrics->seconds = 0;

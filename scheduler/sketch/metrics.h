@@ -1,5 +1,5 @@
-// What a candidate's numbers say of it: legality, work, traffic, parallelism, an analytic time and the features of the cost
-// model (docs/architecture.md, decision 11). Everything comes from Bounds; no IR is built.
+// What a candidate's numbers say of it: legality, work, traffic, parallelism, an analytic time and the features of the
+// cost model (docs/architecture.md, decision 11). Everything comes from Bounds; no IR is built.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,12 @@ class MetricsModel {
   struct Resources {
     int root = -1;
     int64_t blocks = 1, threads = 1;
-    int64_t cluster = 1;            // blocks of a cluster that share a reduction
-    int64_t thread_sets = 1;        // sets of a block's threads that share it
+    int64_t cluster = 1;      // blocks of a cluster that share a reduction
+    int64_t thread_sets = 1;  // sets of a block's threads that share it
     int64_t shared_bytes = 0;
-    int64_t local_elements = 0;     // accumulators and other private buffers of a thread
+    int64_t local_elements = 0;  // accumulators and other private buffers of a thread
     int64_t local_bytes = 0;
-    int64_t unrolled = 1;           // largest product of unrolled loops of one statement
+    int64_t unrolled = 1;  // largest product of unrolled loops of one statement
   };
   // The roots of the kernels, those of the prologue left out.
   const std::vector<int>& roots() const { return roots_; }
@@ -49,21 +49,21 @@ class MetricsModel {
   // Position from which on all loops are unrolled or vectorised: the body that runs without a branch.
   static int BodyPosition(const StageState& stage);
   struct Work {
-    double executions = 0;          // of the statement
-    double warp_executions = 0;     // gpu: by the warps of one block, less what is folded away
-    double operations = 0;          // arithmetic operations of one execution
-    double body = 1;                // executions of one pass over the unrolled body
-    double operand_loads = 0;       // distinct elements that one pass over the body reads
-    double vector_loads = 0;        // cpu: of them, loads of vectors (the others are broadcasts)
-    double lanes = 1;               // vector lanes
-    double vector_ok = 1;           // 0: an access strides across lanes
-    double conflict = 1;            // shared memory bank conflicts, worst access
-    double shared_loads = 0;        // instructions of one pass over the body that read shared memory
-    double wavefronts = 0;          // of shared memory, that they take
-    double other_loads = 0;         // elements of operands elsewhere that one pass over the body reads
-    double bytes = 0;               // from global memory, over the kernel
-    double unique_bytes = 0;        // distinct bytes of those
-    double contiguous = 1;          // elements in a row of a copy
+    double executions = 0;       // of the statement
+    double warp_executions = 0;  // gpu: by the warps of one block, less what is folded away
+    double operations = 0;       // arithmetic operations of one execution
+    double body = 1;             // executions of one pass over the unrolled body
+    double operand_loads = 0;    // distinct elements that one pass over the body reads
+    double vector_loads = 0;     // cpu: of them, loads of vectors (the others are broadcasts)
+    double lanes = 1;            // vector lanes
+    double vector_ok = 1;        // 0: an access strides across lanes
+    double conflict = 1;         // shared memory bank conflicts, worst access
+    double shared_loads = 0;     // instructions of one pass over the body that read shared memory
+    double wavefronts = 0;       // of shared memory, that they take
+    double other_loads = 0;      // elements of operands elsewhere that one pass over the body reads
+    double bytes = 0;            // from global memory, over the kernel
+    double unique_bytes = 0;     // distinct bytes of those
+    double contiguous = 1;       // elements in a row of a copy
     double barriers = 0;
   };
   void StageWork(const Bounds& bounds, int stage, Work* work) const;
@@ -92,13 +92,15 @@ class MetricsModel {
   const Skeleton* skeleton_;
   Target target_;
   DeviceFacts facts_;
-  std::vector<int> roots_;                     // of kernels, prologue left out
-  std::vector<std::vector<int>> members_;      // stages computed in each kernel, by index into roots_
-  std::vector<std::vector<int>> distinct_;     // by stage: its accesses without those that read the same elements as an earlier one
-  std::vector<double> operations_;             // arithmetic of a stage's body, by stage
-  std::vector<int> summed_;                    // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none
-  std::vector<uint8_t> held_;                  // by stage: a copy of shared memory in registers
-  std::vector<double> share_;                  // of its iterations that are left after constants are folded, by stage
+  std::vector<int> roots_;                 // of kernels, prologue left out
+  std::vector<std::vector<int>> members_;  // stages computed in each kernel, by index into roots_
+  std::vector<std::vector<int>>
+      distinct_;  // by stage: its accesses without those that read the same elements as an earlier one
+  std::vector<double> operations_;  // arithmetic of a stage's body, by stage
+  std::vector<int>
+      summed_;  // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none
+  std::vector<uint8_t> held_;  // by stage: a copy of shared memory in registers
+  std::vector<double> share_;  // of its iterations that are left after constants are folded, by stage
 };
 
 }  // namespace diapason

@@ -13,9 +13,9 @@ struct MetricsModel::GpuWork {
   double blocks, threads, warps;  // of the kernel; threads and warps of a block
   double fma = 0, issue = 0, shared_time = 0;
   double bytes = 0, unique = 0, operations = 0;
-  double depth = 0;               // of a step of products by warpgroups; 0: there are none
-  double slots = 1, rounds = 1;   // of copies of shared memory: buffers each, steps
-  double copy_rounds = 0;         // most vectors that a thread copies in a step
+  double depth = 0;              // of a step of products by warpgroups; 0: there are none
+  double slots = 1, rounds = 1;  // of copies of shared memory: buffers each, steps
+  double copy_rounds = 0;        // most vectors that a thread copies in a step
   double loads_per_op = 0, ilp = 1, conflict = 1, contiguous = 1, lanes = 1, body = 1;
 };
 
@@ -28,14 +28,15 @@ void MetricsModel::AddBulkCopy(const Bounds& bounds, int id, const Work& w, GpuW
   sum->rounds = std::max(sum->rounds, steps);
 }
 
-void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, int id, const Work& w, GpuWork* sum) const {
+void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, int id, const Work& w,
+                                GpuWork* sum) const {
   const StageState& stage = skeleton_->state().stage(id);
   const bool tensor = stage.tensor != TensorMode::kNone && target_.kind == TargetKind::kCuda;
   const TensorIntrinsic* const intrinsic = tensor ? &TensorIntrinsicOf(stage.tensor) : nullptr;
   const double arithmetic = w.warp_executions * std::max(1.0, w.operations / 2);
   if (tensor && intrinsic->groups) {
-    // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to the sums. Rows that are not
-    // loaded are read by the products.
+    // Two thirds of that time, from shared memory; only rows are loaded and cut, for all columns at once, and added to
+    // the sums. Rows that are not loaded are read by the products.
     const double columns = 4 * static_cast<double>(bounds.stages[id].extent[stage.loops[stage.tensor_n].parent]);
     sum->depth = static_cast<double>(bounds.stages[id].extent[stage.tensor_k]);
     sum->fma += arithmetic * intrinsic->fma;
@@ -50,7 +51,8 @@ void MetricsModel::AddReduction(const Bounds& bounds, const Resources& kernel, i
   const double loads = bodies * w.operand_loads * (tensor ? intrinsic->loads : 1);
   // Of shared memory each instruction and wavefront is counted; of others neighbours come together, half of them, say.
   const bool counted = w.wavefronts > 0 && !tensor;
-  sum->issue += arithmetic * (tensor ? intrinsic->issue : 1) + (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
+  sum->issue += arithmetic * (tensor ? intrinsic->issue : 1) +
+                (counted ? bodies * (w.shared_loads + w.other_loads * 0.6) : loads * 0.6);
   sum->shared_time += counted ? bodies * w.wavefronts : loads * 0.6 * w.conflict;
   sum->loads_per_op = std::max(sum->loads_per_op, w.operand_loads / w.body);
   sum->body = std::max(sum->body, w.body);
@@ -128,7 +130,8 @@ double MetricsModel::ResidentBlocks(const Resources& kernel) const {
   const double registers = 32 + static_cast<double>(kernel.local_elements) * 1.15;
   const double by_threads = std::floor(static_cast<double>(facts_.max_threads_per_core) / threads);
   const double by_registers = std::floor(facts_.registers_per_core / (registers * threads));
-  const double by_shared = std::floor(static_cast<double>(facts_.shared_bytes_per_core) / (static_cast<double>(kernel.shared_bytes) + 1024));
+  const double by_shared =
+      std::floor(static_cast<double>(facts_.shared_bytes_per_core) / (static_cast<double>(kernel.shared_bytes) + 1024));
   return std::max(1.0, std::min({32.0, by_threads, by_registers, by_shared}));
 }
 
@@ -137,30 +140,57 @@ double MetricsModel::GpuSeconds(const Bounds& bounds, const Resources& kernel, f
   const double resident = ResidentBlocks(kernel);
   const double per_core = std::ceil(w.blocks / facts_.num_cores);
   const double active_warps = std::min(resident, per_core) * w.warps;
-  const double cycles_fma = per_core * w.fma / 4, cycles_issue = per_core * w.issue / 4, cycles_shared = per_core * w.shared_time;
+  const double cycles_fma = per_core * w.fma / 4, cycles_issue = per_core * w.issue / 4,
+               cycles_shared = per_core * w.shared_time;
   // One outer reduce step: copies come from L2, everyone waits, then the products; other resident blocks fill the gap.
   const double step = w.rounds > 1 || w.copy_rounds > 0 ? 700.0 + 30 * w.copy_rounds : 400.0;
   const double hide = std::max(1.0, std::min(active_warps / 4, 16.0));
   const double waves = std::ceil(per_core / resident);
   // With several slots the copies of a step were started some steps before.
   double latency = waves * (w.rounds * std::max(step / w.slots, 150.0) + 1200);
-  // Two barriers and reading from each block in turn: 1.1 to 1.4 us with 8 blocks, 3 us with 16, in hand-written kernels on an H200.
+  // Two barriers and reading from each block in turn: 1.1 to 1.4 us with 8 blocks, 3 us with 16, in hand-written
+  // kernels on an H200.
   if (kernel.cluster > 1) latency += 600 + 200.0 * static_cast<double>(kernel.cluster);
-  // Warpgroups wait for their sums at the end of each step, where others may go on; with two slots for the next step's copies too.
+  // Warpgroups wait for their sums at the end of each step, where others may go on; with two slots for the next step's
+  // copies too.
   const double groups = std::max(1.0, active_warps / 4);
   const double exposed = w.depth > 0 ? 1.2 + 0.4 / groups * std::max(1.0, 32 / w.depth) + (w.slots < 3 ? 0.4 : 0)
                                      : std::max(1.0, 8.0 / (groups * std::min(w.ilp, 16.0) / 4));
-  // Of what hardware could do at once little is: kernels of microseconds have too few warps for it. The shares were fitted to 26,000 trials of nine
-  // histories of an H200 (docs/lab-notes.md, "What the model and the warm start are worth"): against the longest of these they put more pairs in order in each.
-  const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) + 1.2 * cycles_shared + 0.36 * latency;
+  // Of what hardware could do at once little is: kernels of microseconds have too few warps for it. The shares were
+  // fitted to 26,000 trials of nine histories of an H200 (docs/lab-notes.md, "What the model and the warm start are
+  // worth"): against the longest of these they put more pairs in order in each.
+  const double cycles = 0.85 * cycles_fma + 0.126 * cycles_issue * std::pow(std::max(1.0, 4 / hide), 1.2) +
+                        1.2 * cycles_shared + 0.36 * latency;
   const double memory = std::max(w.bytes / facts_.l2_bandwidth, w.unique / facts_.bandwidth);
   const double seconds = facts_.launch_seconds + std::max(memory, cycles / facts_.clock_hz + 0.425 * memory);
-  const double values[] = {Log2(w.blocks), Log2(kernel.threads), Log2(kernel.shared_bytes), Log2(kernel.local_elements), resident,
-                       w.blocks / (facts_.num_cores * resident), per_core * facts_.num_cores / w.blocks, active_warps,
-                       Log2(cycles_fma), Log2(cycles_issue), Log2(cycles_shared), Log2(latency), exposed, Log2(w.bytes),
-                       Log2(w.unique), w.loads_per_op, Log2(w.ilp), w.conflict, Log2(w.copy_rounds), Log2(w.rounds), w.contiguous, w.lanes,
-                       Log2(w.operations), Log2(w.body), w.operations / std::max(1.0, w.bytes), Log2(kernel.unrolled),
-                       Log2(seconds * 1e9), Log2(memory * 1e9)};
+  const double values[] = {Log2(w.blocks),
+                           Log2(kernel.threads),
+                           Log2(kernel.shared_bytes),
+                           Log2(kernel.local_elements),
+                           resident,
+                           w.blocks / (facts_.num_cores * resident),
+                           per_core * facts_.num_cores / w.blocks,
+                           active_warps,
+                           Log2(cycles_fma),
+                           Log2(cycles_issue),
+                           Log2(cycles_shared),
+                           Log2(latency),
+                           exposed,
+                           Log2(w.bytes),
+                           Log2(w.unique),
+                           w.loads_per_op,
+                           Log2(w.ilp),
+                           w.conflict,
+                           Log2(w.copy_rounds),
+                           Log2(w.rounds),
+                           w.contiguous,
+                           w.lanes,
+                           Log2(w.operations),
+                           Log2(w.body),
+                           w.operations / std::max(1.0, w.bytes),
+                           Log2(kernel.unrolled),
+                           Log2(seconds * 1e9),
+                           Log2(memory * 1e9)};
   static_assert(std::size(values) == std::size(kGpuFeatureNames));
   std::copy(std::begin(values), std::end(values), f);
   return seconds;

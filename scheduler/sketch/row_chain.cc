@@ -32,8 +32,10 @@ class Finder {
       const StageState& stage = state_.stage(id);
       if (places_.count(id) == 0 || !stage.computes() || stage.prologue) continue;
       if (!draft_.IsUnscheduled(id) || (state_.is_output(id) && id != root_)) return false;
-      if (stage.op.reduces()) chain_.reductions.push_back(id);
-      else if (id != root_) chain_.between.push_back(id);
+      if (stage.op.reduces())
+        chain_.reductions.push_back(id);
+      else if (id != root_)
+        chain_.between.push_back(id);
       Visit(stage.op.body, [&](const ExprNode& e) {
         if (e.kind == ExprKind::kLoad) Place(id, e);
       });
@@ -65,17 +67,19 @@ class Finder {
       if (state_.stage(reduction).op.terms() != terms) return false;
     }
     for (size_t a = 0; a < op.axes.size(); ++a) {
-      const bool column = op.axes[a].extent > 1 && std::find(rows.begin(), rows.end(), static_cast<int>(a)) == rows.end();
+      const bool column =
+          op.axes[a].extent > 1 && std::find(rows.begin(), rows.end(), static_cast<int>(a)) == rows.end();
       (column ? chain_.column_axes : chain_.row_axes).push_back(static_cast<int>(a));
       if (column) chain_.columns *= op.axes[a].extent;
     }
     if (!chain_.column_axes.empty()) return chain_.columns == terms;
     chain_.columns = terms;
-    return chain_.reductions.size() > 1 &&
-           std::none_of(chain_.reductions.begin(), chain_.reductions.end(), [this](int id) { return draft_.NeedsTiling(id); });
+    return chain_.reductions.size() > 1 && std::none_of(chain_.reductions.begin(), chain_.reductions.end(),
+                                                        [this](int id) { return draft_.NeedsTiling(id); });
   }
 
-  // Axes of the root by which a reduction's results are told apart, ascending; a dimension that is read otherwise is kMoved.
+  // Axes of the root by which a reduction's results are told apart, ascending; a dimension that is read otherwise is
+  // kMoved.
   std::vector<int> RowsOf(int reduction) const {
     std::vector<int> rows;
     const Stage& op = state_.stage(reduction).op;
@@ -97,7 +101,8 @@ class Finder {
 
 std::optional<RowChain> FindRowChain(const Draft& draft, int root) {
   const StageState& s = draft.state().stage(root);
-  if (!s.computes() || s.prologue || s.op.reduces() || s.op.axes.empty() || draft.state().outputs() != std::vector<int>{root})
+  if (!s.computes() || s.prologue || s.op.reduces() || s.op.axes.empty() ||
+      draft.state().outputs() != std::vector<int>{root})
     return std::nullopt;
   return Finder(draft, root).Run();
 }

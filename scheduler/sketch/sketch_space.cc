@@ -27,7 +27,8 @@ void AddHoles(const Factor& factor, std::vector<uint8_t>* marked) {
     if (hole >= 0) (*marked)[hole] = 1;
 }
 
-// True if what a tile covers beyond the whole loop is held by a producer or unrolled: the outermost piece runs inside it.
+// True if what a tile covers beyond the whole loop is held by a producer or unrolled: the outermost piece runs inside
+// it.
 bool PaddingTakesRoom(const Skeleton& skeleton, int id, const Loop& loop) {
   const StageState& stage = skeleton.state().stage(id);
   const int outermost = loop.pieces[0];
@@ -38,7 +39,8 @@ bool PaddingTakesRoom(const Skeleton& skeleton, int id, const Loop& loop) {
     if (producer.attach != StageState::Attach::kAt) continue;
     if (producer.attach_stage != id) return true;
     for (int at : producer.attach_loops)
-      if (skeleton.position(id, outermost) < 0 || skeleton.position(id, outermost) > skeleton.position(id, at)) return true;
+      if (skeleton.position(id, outermost) < 0 || skeleton.position(id, outermost) > skeleton.position(id, at))
+        return true;
   }
   return false;
 }
@@ -50,8 +52,9 @@ int64_t LeastOf(const Factor& factor, const std::vector<Hole>& holes) {
   return least;
 }
 
-// Holes whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3 covers 4,
-// 3 of 3 covers 3), steps of a pipeline of two at least (one step needs one buffer), and places of computation.
+// Holes whose larger values may need less than smaller ones: tiles of whole loops whose padding takes room (2 of 3
+// covers 4, 3 of 3 covers 3), steps of a pipeline of two at least (one step needs one buffer), and places of
+// computation.
 std::vector<uint8_t> UnevenHoles(const Skeleton& skeleton, const std::vector<Hole>& holes) {
   std::vector<uint8_t> uneven(holes.size(), 0);
   for (int id : skeleton.backwards()) {
@@ -83,7 +86,8 @@ std::vector<uint8_t> LimitingHoles(const Skeleton& skeleton, int root, size_t ho
   for (int id : skeleton.backwards()) {
     if (skeleton.root_of(id) != root) continue;
     const StageState& stage = skeleton.state().stage(id);
-    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles}) AddHoles(*factor, &limiting);
+    for (const Factor* factor : {&stage.attach_choice, &stage.pad_rows, &stage.pipeline, &stage.bulk_tiles})
+      AddHoles(*factor, &limiting);
     if (!LoopsMatter(skeleton, id)) continue;
     for (const Loop& loop : stage.loops) AddHoles(loop.factor, &limiting);
   }
@@ -99,8 +103,12 @@ int32_t AtMost(const std::vector<int32_t>& values, int32_t wanted) {
 }  // namespace
 
 SketchSpace::SketchSpace(std::string name, View view, const Draft& draft)
-    : name_(std::move(name)), view_(std::move(view)), steps_(draft.steps()), holes_(draft.holes()),
-      tilings_(draft.tilings()), skeleton_(std::make_unique<Skeleton>(draft.state())),
+    : name_(std::move(name)),
+      view_(std::move(view)),
+      steps_(draft.steps()),
+      holes_(draft.holes()),
+      tilings_(draft.tilings()),
+      skeleton_(std::make_unique<Skeleton>(draft.state())),
       model_(std::make_unique<MetricsModel>(skeleton_.get(), draft.context().target, draft.context().facts)) {
   const std::vector<int>& roots = model_->roots();
   DIAPASON_CHECK(roots.size() <= 64);
@@ -168,14 +176,17 @@ void SketchSpace::Domain(int hole, absl::Span<const int32_t> decisions, std::vec
   while (low < high) {
     const size_t middle = (low + high + 1) / 2;
     trial[hole] = (*values)[middle - 1];
-    if (Satisfiable(trial, kernels)) low = middle;
-    else high = middle - 1;
+    if (Satisfiable(trial, kernels))
+      low = middle;
+    else
+      high = middle - 1;
   }
   values->resize(low);
 }
 
-// Sets holes of `trial` from `first` on, which are at their least values, to those of `decisions` as far as these are in their
-// domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are halved.
+// Sets holes of `trial` from `first` on, which are at their least values, to those of `decisions` as far as these are
+// in their domains; returns the first that is not. Limits are monotone but for uneven holes: runs of even ones are
+// halved.
 int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::Span<int32_t> trial) const {
   int kept = first;
   while (kept < size()) {
@@ -200,8 +211,10 @@ int SketchSpace::KeepMost(int first, absl::Span<const int32_t> decisions, absl::
     int low = kept, high = end;
     for (int middle = end; low < high; middle = (low + high + 1) / 2) {
       for (int h = low; h < end; ++h) trial[h] = h < middle ? decisions[h] : LeastOf(holes_[h]);
-      if (kernels == 0 || Satisfiable(trial, kernels)) low = middle;
-      else high = middle - 1;
+      if (kernels == 0 || Satisfiable(trial, kernels))
+        low = middle;
+      else
+        high = middle - 1;
     }
     for (int h = kept; h < end; ++h) trial[h] = h < low ? decisions[h] : LeastOf(holes_[h]);
     kept = low;
@@ -248,8 +261,8 @@ Schedule SketchSpace::Instantiate(absl::Span<const int32_t> decisions) const {
   return schedule;
 }
 
-// The prior, if a rule declared one; else the preferred values, clamped, and from there a short climb on the analytic estimate.
-// Deterministic.
+// The prior, if a rule declared one; else the preferred values, clamped, and from there a short climb on the analytic
+// estimate. Deterministic.
 std::vector<int32_t> SketchSpace::Default() const {
   std::vector<int32_t> best = Start();
   if (has_prior()) return best;
@@ -277,7 +290,8 @@ std::vector<int32_t> SketchSpace::Default() const {
 // The prior's values, where it says any, and else the preferred ones, moved into their domains.
 std::vector<int32_t> SketchSpace::Start() const {
   std::vector<int32_t> decisions(size());
-  for (int h = 0; h < size(); ++h) decisions[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
+  for (int h = 0; h < size(); ++h)
+    decisions[h] = holes_[h].prior.value_or(AtMost(holes_[h].values, holes_[h].preferred));
   Clamp(0, absl::MakeSpan(decisions));
   return decisions;
 }

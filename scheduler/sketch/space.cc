@@ -26,8 +26,9 @@ bool OnTensorCores(const Draft& draft) { return Has(draft, StepKind::kTensorize)
 bool ReadsAlongK(const Draft& draft) { return OnTensorCores(draft) && !Has(draft, StepKind::kRfactor); }
 
 // The sketches of a view, or those that `wanted` takes, as far as the device has any candidate.
-absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context, const SketchRules& rules,
-                         const std::function<bool(const Draft&)>& wanted, std::vector<std::unique_ptr<Space>>* spaces) {
+absl::Status AddSketches(const ComputeDag& dag, const View& view, const SketchContext& context,
+                         const SketchRules& rules, const std::function<bool(const Draft&)>& wanted,
+                         std::vector<std::unique_ptr<Space>>* spaces) {
   ASSIGN_OR_RETURN(const ComputeDag viewed, ApplyView(dag, view));
   ASSIGN_OR_RETURN(const std::vector<Draft> drafts, GenerateSketches(viewed, context, rules));
   for (const Draft& draft : drafts) {
@@ -48,7 +49,8 @@ absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::Create(const ComputeDag& d
   return CreateWithout(dag, target, facts, {});
 }
 
-absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const ComputeDag& dag, const Target& target, const DeviceFacts& facts,
+absl::StatusOr<std::unique_ptr<TaskSpace>> TaskSpace::CreateWithout(const ComputeDag& dag, const Target& target,
+                                                                    const DeviceFacts& facts,
                                                                     const std::vector<std::string>& without) {
   std::vector<std::unique_ptr<Space>> spaces;
   const SketchRules rules = RulesFor(target);
@@ -81,8 +83,9 @@ Schedule TaskSpace::DefaultSchedule() const {
   int best = -1;
   double seconds = 0;
   std::vector<int32_t> decisions;
-  // Strassen's sums mix rows: those that are exactly 0, as padding is, become as large as rounding errors of the others, and a network
-  // that divides rows by their norms (Swin v2) makes numbers of them. A check of the network finds that out for what was tuned.
+  // Strassen's sums mix rows: those that are exactly 0, as padding is, become as large as rounding errors of the
+  // others, and a network that divides rows by their norms (Swin v2) makes numbers of them. A check of the network
+  // finds that out for what was tuned.
   const auto mixes_rows = [&](int i) { return space(i).view().name == "strassen"; };
   for (int i = 0; i < size(); ++i) {
     if (space(i).external()) continue;

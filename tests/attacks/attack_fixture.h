@@ -44,22 +44,29 @@ class AttackTest : public FleetCli {
     return std::make_unique<Process>(args, Path("service" + std::to_string(++services_)), in_child);
   }
 
-  // Makes Path("certs"): certificates of all peers, certs/tokens for --tokens and certs/ROLE.token (deploy/make-certs.sh).
+  // Makes Path("certs"): certificates of all peers, certs/tokens for --tokens and certs/ROLE.token
+  // (deploy/make-certs.sh).
   void MakeCertificates(const std::string& more = "") {
-    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " " + more + " >/dev/null").c_str()), 0);
+    ASSERT_EQ(
+        std::system(
+            ("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " " + more + " >/dev/null").c_str()),
+        0);
   }
   // --tls-cert, --tls-key and --tls-ca of `peer`: "tracker", "service", "worker", "client".
   std::vector<std::string> Tls(const std::string& peer) const {
-    return {"--tls-cert", Path("certs/" + peer + ".crt"), "--tls-key", Path("certs/" + peer + ".key"),
+    return {"--tls-cert", Path("certs/" + peer + ".crt"),
+            "--tls-key",  Path("certs/" + peer + ".key"),
             "--tls-ca",   Path("certs/ca.crt")};
   }
-  // A file with tokens for --tokens: "reader-token-0001", "submitter-token-0001", "worker-token-0001", "admin-token-0001".
-  // Loopback needs no certificates for them.
+  // A file with tokens for --tokens: "reader-token-0001", "submitter-token-0001", "worker-token-0001",
+  // "admin-token-0001". Loopback needs no certificates for them.
   std::string Tokens() const {
     std::ofstream file(Path("tokens"));
-    for (const char* role : {"reader", "submitter", "worker", "admin"}) file << role << " " << Token(role) << " " << role << "\n";
+    for (const char* role : {"reader", "submitter", "worker", "admin"})
+      file << role << " " << Token(role) << " " << role << "\n";
     file.close();
-    std::filesystem::permissions(Path("tokens"), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::filesystem::permissions(Path("tokens"),
+                                 std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     return Path("tokens");
   }
   static std::string Token(const std::string& role) { return role + "-token-0001"; }
@@ -72,11 +79,12 @@ class AttackTest : public FleetCli {
   }
 
   // A unary call with these bytes for a message, as no program of ours would send them.
-  static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method, const grpc::ByteBuffer& message,
-                           grpc::ByteBuffer* answer = nullptr, double seconds = 30) {
+  static grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                           const grpc::ByteBuffer& message, grpc::ByteBuffer* answer = nullptr, double seconds = 30) {
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
     grpc::CompletionQueue queue;
     grpc::ByteBuffer unused;
     grpc::Status status;
@@ -137,12 +145,14 @@ class AttackTest : public FleetCli {
     };
   }
 
-  // A TCP connection to "127.X.Y.Z:PORT", of this address of loopback where it is given; -1 when it is refused. The caller
-  // closes it.
+  // A TCP connection to "127.X.Y.Z:PORT", of this address of loopback where it is given; -1 when it is refused. The
+  // caller closes it.
   static int Connect(const std::string& address, const std::string& from = "") {
     sockaddr_in to = SocketAddress(address), own = SocketAddress(from.empty() ? "0.0.0.0:0" : from + ":0");
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0 && connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
+    if (fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own) == 0 &&
+        connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0)
+      return fd;
     if (fd >= 0) close(fd);
     return -1;
   }
@@ -185,7 +195,8 @@ class AttackTest : public FleetCli {
   static bool AnswersHealthCheck(const std::string& address) {
     grpc::ByteBuffer answer;
     const grpc::Slice empty;
-    const grpc::Status status = Call(Dial(address), "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &answer, 1);
+    const grpc::Status status =
+        Call(Dial(address), "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &answer, 1);
     grpc::Slice slice;
     if (!status.ok() || !answer.DumpToSingleSlice(&slice).ok()) return false;
     return std::string(reinterpret_cast<const char*>(slice.begin()), slice.size()) == "\x08\x01";

@@ -85,7 +85,8 @@ TEST_F(ConnectionsAttack, HalfOpenConnectionsAreClosed) {
     char byte = 0;
     // The server may greet first; then it closes.
     do {
-      ASSERT_EQ(poll(&ready, 1, 20000), 1) << "still open after " << (std::chrono::steady_clock::now() - began).count() / 1e9 << " s";
+      ASSERT_EQ(poll(&ready, 1, 20000), 1)
+          << "still open after " << (std::chrono::steady_clock::now() - began).count() / 1e9 << " s";
     } while (recv(fd, &byte, 1, MSG_DONTWAIT) == 1);
   }
   EXPECT_TRUE(WaitFor([&] { return OpenFiles(service->pid()) <= files + 4; }, 5)) << OpenFiles(service->pid());

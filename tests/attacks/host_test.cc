@@ -129,8 +129,8 @@ TEST_F(HostAttack, TuneHasNothingThatAnotherUserCouldConnectTo) {
   ExpectEachOnce(4);
 }
 
-// What any user of the host can try with the processes of a tuner and what they keep on disk, again and again until the tuner
-// ends; says in the end what worked, and what was there to be tried.
+// What any user of the host can try with the processes of a tuner and what they keep on disk, again and again until the
+// tuner ends; says in the end what worked, and what was there to be tried.
 constexpr char kOtherUser[] = R"(
 import ctypes, glob, os, socket, stat, sys, time
 root, folder = int(sys.argv[1]), sys.argv[2]
@@ -207,8 +207,9 @@ print('tried:', len(tried['processes']), len(tried['files']))
 // What the programs say that was tried by user and group `id`.
 struct OtherUser {
   OtherUser(int id, pid_t tune, const std::string& folder) {
-    const std::string user = std::to_string(id), command = "PATH=/usr/bin:/bin exec setpriv --reuid=" + user + " --regid=" + user +
-                             " --clear-groups python3 -c \"$1\" \"$2\" \"$3\"";
+    const std::string user = std::to_string(id), command = "PATH=/usr/bin:/bin exec setpriv --reuid=" + user +
+                                                           " --regid=" + user +
+                                                           " --clear-groups python3 -c \"$1\" \"$2\" \"$3\"";
     ChildOptions options;
     options.program = "/bin/sh";
     options.args = {"sh", "-c", command, "sh", kOtherUser, std::to_string(tune), folder};
@@ -307,8 +308,10 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
   std::vector<pid_t> processes;
   ASSERT_TRUE(WaitFor([&] {
     processes = Descendants(worker->pid());
-    std::erase_if(processes, [](pid_t pid) { return ReadText(Proc(pid, "cmdline")).find("internal-") == std::string::npos; });
-    return processes.size() == 2;  // a builder and a runner; a compiler that is being started looks like its builder for a moment
+    std::erase_if(processes,
+                  [](pid_t pid) { return ReadText(Proc(pid, "cmdline")).find("internal-") == std::string::npos; });
+    // a builder and a runner; a compiler that is being started looks like its builder for a moment
+    return processes.size() == 2;
   })) << processes.size();
   for (pid_t pid : processes) {
     const std::string environment = ReadText(Proc(pid, "environ"));
@@ -316,13 +319,15 @@ TEST_F(HostAttack, ProcessesOfAWorkerGetNoSecretAndNoFileOfIts) {
     EXPECT_THAT(environment, HasSubstr("WANTED=wanted"));
     EXPECT_THAT(environment, Not(HasSubstr("secret-of-the-environment")));
     EXPECT_THAT(environment, Not(HasSubstr("LD_PRELOAD")));
-#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // which reserve terabytes of addresses
+#if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && \
+    !defined(ABSL_HAVE_THREAD_SANITIZER)  // which reserve terabytes of addresses
     // Half of the host's memory, a limit that a process puts on itself when it begins.
     std::string limits;
     EXPECT_TRUE(WaitFor([&] {
       limits = ReadText(Proc(pid, "limits"));
       const std::string space = "Max address space";
-      return std::atoll(limits.c_str() + limits.find(space) + space.size()) == std::max(int64_t{4} << 30, HostMemoryBytes() / 2);
+      return std::atoll(limits.c_str() + limits.find(space) + space.size()) ==
+             std::max(int64_t{4} << 30, HostMemoryBytes() / 2);
     })) << limits;
 #endif
     // Its input, its output twice, and the socket to the worker: no connection to the tracker, no lock.

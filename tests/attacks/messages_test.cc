@@ -27,7 +27,8 @@ TEST_F(MessagesAttack, WithoutATokenNoMessageIsTaken) {
   ASSERT_TRUE(IsHealthy(address)) << service->err();
   const int64_t before = ResidentBytes(service->pid());
   const grpc::ByteBuffer message = EmptySubmessages(2, 31 * kMiB);
-  for (const char* method : {"/diapason.v1.Measure/Submit", "/diapason.v1.Tracker/Report", "/diapason.v1.Tuning/Submit"}) {
+  for (const char* method :
+       {"/diapason.v1.Measure/Submit", "/diapason.v1.Tracker/Report", "/diapason.v1.Tuning/Submit"}) {
     for (const grpc::Status& status : CallAtOnce(4, address, "", method, message)) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method << status.error_message();
       EXPECT_EQ(status.error_message(), "no token came with the call: give one with --token-file");

@@ -55,7 +55,8 @@ class ModelAttack : public AttackTest {
     ToProto(spec, message);
     return message;
   }
-  static grpc::Status SubmitJob(const std::string& service, const std::string& key, const v1::TuneSpec& spec, int64_t* id) {
+  static grpc::Status SubmitJob(const std::string& service, const std::string& key, const v1::TuneSpec& spec,
+                                int64_t* id) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     v1::SubmitJobRequest request;
@@ -85,7 +86,8 @@ TEST_F(ModelAttack, ATensorOfThousandsOfDimensions) {
   const std::string why = "cannot import '" + path + "': input 'x' has 3000 dimensions, and 24 are supported";
   ExpectError(Tasks(path), why);
   auto service = Serve();
-  ExpectError(Submit(path, service->Address()), "cannot import 'rank.onnx': input 'x' has 3000 dimensions, and 24 are supported");
+  ExpectError(Submit(path, service->Address()),
+              "cannot import 'rank.onnx': input 'x' has 3000 dimensions, and 24 are supported");
   // The same of a weight, and of a result.
   ModelBuilder weight(13);
   weight.Input("x", {int64_t{1}}).Initializer("w", Array(DType::kFloat32, std::vector<int64_t>(3000, 1)));
@@ -96,7 +98,8 @@ TEST_F(ModelAttack, ATensorOfThousandsOfDimensions) {
 }
 
 // `add` appends node n, from one name to the next.
-ModelBuilder Chain(int nodes, const std::function<void(ModelBuilder&, int n, const std::string& from, const std::string& to)>& add) {
+ModelBuilder Chain(
+    int nodes, const std::function<void(ModelBuilder&, int n, const std::string& from, const std::string& to)>& add) {
   ModelBuilder model(13);
   model.Input("x", {int64_t{8}});
   std::string last = "x";
@@ -110,15 +113,17 @@ ModelBuilder Chain(int nodes, const std::function<void(ModelBuilder&, int n, con
 }
 
 TEST_F(ModelAttack, AChainOfTwentyThousandNodes) {
-  ExpectTaken(Write("chain.onnx", Chain(20000, [](ModelBuilder& model, int n, const std::string& from, const std::string& to) {
-                      model.Node(n % 2 == 0 ? "Exp" : "Neg", {from}, {to});
-                    })));
+  ExpectTaken(
+      Write("chain.onnx", Chain(20000, [](ModelBuilder& model, int n, const std::string& from, const std::string& to) {
+              model.Node(n % 2 == 0 ? "Exp" : "Neg", {from}, {to});
+            })));
 }
 
 TEST_F(ModelAttack, SquaresOfSquares) {
-  ExpectTaken(Write("squares.onnx", Chain(60, [](ModelBuilder& model, int, const std::string& from, const std::string& to) {
-                      model.Node("Mul", {from, from}, {to});
-                    })));
+  ExpectTaken(
+      Write("squares.onnx", Chain(60, [](ModelBuilder& model, int, const std::string& from, const std::string& to) {
+              model.Node("Mul", {from, from}, {to});
+            })));
 }
 
 #if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // they reserve more than any limit
@@ -135,7 +140,8 @@ TEST_F(ModelAttack, AFewBytesThatAskForAllMemory) {
   }
   model.Output(last);
   const std::string path = Write("ones.onnx", model);
-  const std::string why = "' cannot be used: reading it took more than 0.4 GiB of memory; allow more with --import-memory";
+  const std::string why =
+      "' cannot be used: reading it took more than 0.4 GiB of memory; allow more with --import-memory";
   ExpectError(Tasks(path, {"--import-memory", "0.4"}), "the model '" + path + why);
   ExpectError(Cli({"build", path, "--target", "cpu", "--out", Path("package"), "--import-memory", "0.4"}),
               "the model '" + path + why);
@@ -150,11 +156,13 @@ TEST_F(ModelAttack, AFewBytesThatAskForAllMemory) {
 #endif
 
 TEST_F(ModelAttack, AModelThatTakesForEver) {
-  ExpectError(Cli({"tasks", "resnet-50", "--target", "cpu", "--import-seconds", "0.01"}),
-              "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds");
+  ExpectError(
+      Cli({"tasks", "resnet-50", "--target", "cpu", "--import-seconds", "0.01"}),
+      "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds");
   auto service = Serve({"--import-seconds", "0.01"});
-  ExpectError(Submit("resnet-50", service->Address()),
-              "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds");
+  ExpectError(
+      Submit("resnet-50", service->Address()),
+      "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds");
   ExpectUnharmed(*service);
 }
 
@@ -217,10 +225,10 @@ TEST_F(ModelAttack, DevicesThatCannotBe) {
     std::function<void(v1::DeviceFacts&)> change;
     const char* message;
   };
-  const Case cases[] = {{[](auto& f) { f.set_vector_bytes(0); }, "vector_bytes is 0 and must be a power of two from 4 to 1024"},
-                        {[](auto& f) { f.set_vector_bytes(3); }, "vector_bytes is 3 and must be a power of two from 4 to 1024"},
-                        {[](auto& f) { f.set_max_threads_per_block(0); },
-                         "max_threads_per_block is 0 and must be from 1 to 65536"}};
+  const Case cases[] = {
+      {[](auto& f) { f.set_vector_bytes(0); }, "vector_bytes is 0 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.set_vector_bytes(3); }, "vector_bytes is 3 and must be a power of two from 4 to 1024"},
+      {[](auto& f) { f.set_max_threads_per_block(0); }, "max_threads_per_block is 0 and must be from 1 to 65536"}};
   for (const Case& c : cases) {
     v1::RegisterRequest worker = EvilWorker();
     v1::DeviceDescription& device = *worker.mutable_devices(0);
@@ -231,8 +239,8 @@ TEST_F(ModelAttack, DevicesThatCannotBe) {
     v1::RegisterResponse response;
     const grpc::Status status = stub->Register(&context, worker, &response);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-    EXPECT_EQ(status.error_message(), std::string("device 'cpu:0' of worker 'evil' cannot be as it says: ") + c.message +
-                                          "; install the tracker's version of diapason there");
+    EXPECT_EQ(status.error_message(), std::string("device 'cpu:0' of worker 'evil' cannot be as it says: ") +
+                                          c.message + "; install the tracker's version of diapason there");
   }
   // What no field of the kind may be is refused before it is looked at as a device.
   v1::RegisterRequest worker = EvilWorker();
@@ -268,7 +276,8 @@ TEST_F(ModelAttack, UploadsThatAreCutOffOrTooLarge) {
   };
   const auto files = [&] {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(Path("h.db.models"))) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(Path("h.db.models")))
+      names.push_back(entry.path().filename());
     return names;
   };
   std::filesystem::create_directory(Path("h.db.models"));
@@ -295,9 +304,10 @@ TEST_F(ModelAttack, WeightsThatAreAFileOfTheService) {
     model.External("w", location);
     const std::string path = Write("outside.onnx", model);
     auto service = Serve();
-    ExpectError(Submit(path, service->Address()),
-                "cannot import 'outside.onnx': tensor 'w' has its data in another file, which a service does not have: save "
-                "the model as one file");
+    ExpectError(
+        Submit(path, service->Address()),
+        "cannot import 'outside.onnx': tensor 'w' has its data in another file, which a service does not have: save "
+        "the model as one file");
   }
   // For `tasks`, that of the folder that the model names, but through no link.
   std::filesystem::create_symlink("/etc/passwd", Path("link.bin"));
@@ -306,8 +316,8 @@ TEST_F(ModelAttack, WeightsThatAreAFileOfTheService) {
   model.Node("Add", {"x", "w"}, {"y"}).Output("y");
   model.External("w", "link.bin");
   const std::string path = Write("link.onnx", model);
-  ExpectError(Tasks(path), "cannot import '" + path +
-                               "': tensor 'w' has external data in 'link.bin', which is a symbolic link");
+  ExpectError(Tasks(path),
+              "cannot import '" + path + "': tensor 'w' has external data in 'link.bin', which is a symbolic link");
 }
 
 }  // namespace

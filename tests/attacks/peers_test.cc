@@ -1,4 +1,5 @@
-// What peers send: fields without end, requests that come and go, workers that lie or never answer, tokens that take all.
+// What peers send: fields without end, requests that come and go, workers that lie or never answer, tokens that take
+// all.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -88,7 +89,8 @@ class PeerAttack : public AttackTest {
   static v1::TuneSpec Gemm() {
     v1::TuneSpec spec;
     spec.set_model("gemm");
-    for (const auto& [key, value] : {std::pair{"m", "32"}, {"n", "48"}, {"k", "64"}}) (*spec.mutable_extra())[key] = value;
+    for (const auto& [key, value] : {std::pair{"m", "32"}, {"n", "48"}, {"k", "64"}})
+      (*spec.mutable_extra())[key] = value;
     spec.set_batch(1);
     spec.set_layout("NHWC");
     spec.set_dtype("float32");
@@ -108,7 +110,7 @@ class PeerAttack : public AttackTest {
     v1::ListWorkersResponse fleet;
     EXPECT_EQ(Call(stub, &Workers::ListWorkers, v1::ListWorkersRequest(), fleet), absl::OkStatus());
     return fleet.workers_size() > 0 && fleet.workers(0).devices_size() > 0 ? fleet.workers(0).devices(0).facts()
-                                                                          : v1::DeviceFacts();
+                                                                           : v1::DeviceFacts();
   }
 
   CliResult FleetStatus(const std::string& tracker) { return Cli({"fleet", "status", "--tracker", tracker, "--json"}); }
@@ -119,7 +121,8 @@ class PeerAttack : public AttackTest {
 class FalseWorker {
  public:
   using Answer = std::function<std::optional<v1::MeasureResult>(const v1::LeaseGrant&)>;
-  FalseWorker(const std::shared_ptr<grpc::Channel>& channel, const v1::DeviceFacts& facts, std::string name, Answer answer)
+  FalseWorker(const std::shared_ptr<grpc::Channel>& channel, const v1::DeviceFacts& facts, std::string name,
+              Answer answer)
       : stub_(v1::Tracker::NewStub(channel)),
         facts_(facts),
         name_(std::move(name)),
@@ -312,14 +315,16 @@ TEST_F(PeerAttack, OneTokenCannotTakeAllQueues) {
     if (status.ok()) ++queues;
   }
   EXPECT_EQ(queues, 256);
-  EXPECT_EQ(status, absl::ResourceExhaustedError("the token of 'alice' has 256 queues and may open no more; close some"));
+  EXPECT_EQ(status,
+            absl::ResourceExhaustedError("the token of 'alice' has 256 queues and may open no more; close some"));
   EXPECT_EQ(Call(*bob, &Measure::Open, Opening(), opened), absl::OkStatus());
 }
 
 // As somebody who runs the tracker, or a service with one of its own, says what that is.
 TEST_F(PeerAttack, QuotasOfATokenAreOptions) {
-  const std::vector<std::string> quotas = {"--tokens", Tokens(), "--max-queues-per-token", "2", "--max-pending-per-token", "3",
-                                           "--max-stored-mib-per-token", "1"};
+  const std::vector<std::string> quotas = {
+      "--tokens", Tokens(), "--max-queues-per-token", "2", "--max-pending-per-token", "3", "--max-stored-mib-per-token",
+      "1"};
   for (const bool service : {false, true}) {
     auto process = service ? Serve(quotas) : Tracker(OwnLoopback(), quotas);
     ASSERT_NE(process->Address(), "") << process->err();
@@ -342,7 +347,8 @@ TEST_F(PeerAttack, QuotasOfATokenAreOptions) {
   }
 }
 
-// Whatever calls and ways it tries, one token's jobs leave the service's places to others; a restart forgets none of them.
+// Whatever calls and ways it tries, one token's jobs leave the service's places to others; a restart forgets none of
+// them.
 TEST_F(PeerAttack, OneTokenCannotTakeAllJobs) {
   std::ofstream(Path("two_tokens")) << "submitter alices-token-00001 alice\nsubmitter bobs-token-0000001 bob\n";
   std::filesystem::permissions(Path("two_tokens"),
@@ -393,13 +399,16 @@ TEST_F(PeerAttack, OneTokenCannotTakeAllJobs) {
     submit.set_key("one more");
     EXPECT_EQ(Call(*alice, &Jobs::Submit, submit, submitted), full);
     std::ofstream(Path("token")) << "bobs-token-0000001\n";
-    std::filesystem::permissions(Path("token"), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::filesystem::permissions(Path("token"),
+                                 std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     std::map<std::string, int> unfinished;
-    const auto list = Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token"), "--json"}).json();
+    const auto list =
+        Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token"), "--json"}).json();
     for (const auto& job : list["jobs"])
       if (job["state"] == "queued" || job["state"] == "running") ++unfinished[job["owner"]];
     EXPECT_EQ(unfinished, (std::map<std::string, int>{{"alice", 3}}));
-    EXPECT_THAT(Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token")}).out, HasSubstr("  alice\n"));
+    EXPECT_THAT(Cli({"jobs", "list", "--service", service->Address(), "--token-file", Path("token")}).out,
+                HasSubstr("  alice\n"));
     if (!restarted) service->Kill();
   }
 }
@@ -453,9 +462,12 @@ TEST_F(PeerAttack, AProgramThatReadsBeyondItsTensorsIsNotRun) {
   auto tracker = Tracker();
   ASSERT_NE(tracker->Address(), "") << tracker->err();
   const auto worker = Worker(tracker->Address(), "worker", {"--metrics", "127.0.0.1:0"});
-  const auto runs = [&] { return Number(Fetch(MetricsAddress(*worker)), "diapason_worker_runs_total{device=\"cpu:0\"}"); };
+  const auto runs = [&] {
+    return Number(Fetch(MetricsAddress(*worker)), "diapason_worker_runs_total{device=\"cpu:0\"}");
+  };
   ASSERT_TRUE(worker->Says("worker measures on"));
-  ASSERT_TRUE(WaitFor([&] { return runs() == 1; })) << worker->err();  // of the reference kernel, the next follows in minutes
+  ASSERT_TRUE(WaitFor([&] { return runs() == 1; }))
+      << worker->err();  // of the reference kernel, the next follows in minutes
   const auto measure = v1::Measure::NewStub(Dial(tracker->Address()));
   const std::string queue = Open(*measure);
   for (uint64_t id = 1; id <= 2; ++id) {

@@ -9,10 +9,12 @@ class PlainTextAttack : public AttackTest {};
 TEST_F(PlainTextAttack, ANameThatBeginsLikeALoopbackAddressIsRefused) {
   auto sentence = [](const std::string& what) {
     return what +
-           " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add --insecure if every "
+           " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add --insecure if "
+           "every "
            "host that can reach it is trusted";
   };
-  for (const std::string host : {"127.evil.com", "127.0.0.1.evil.com", "127.0.0", "localhost.evil.com", "[::1%lo]", "[::2]"}) {
+  for (const std::string host :
+       {"127.evil.com", "127.0.0.1.evil.com", "127.0.0", "localhost.evil.com", "[::1%lo]", "[::2]"}) {
     ExpectError(Cli({"fleet", "status", "--tracker", host + ":9190"}), sentence("--tracker " + host + ":9190"));
     ExpectError(Cli({"jobs", "list", "--service", host + ":9191"}), sentence("--service " + host + ":9191"));
     ExpectError(Cli({"tracker", "--listen", host + ":0"}), sentence("--listen " + host + ":0"));

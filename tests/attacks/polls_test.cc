@@ -16,8 +16,9 @@ TEST_F(PollsAttack, ThoseOfAReaderAreLimitedAndHoldUpNobody) {
   const std::string address = service->Address();
   std::ofstream(Path("submitter")) << Token("submitter");
   std::filesystem::permissions(Path("submitter"), std::filesystem::perms::owner_read);
-  const CliResult submitted = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
-                                   "--trials", "6", "--service", address, "--token-file", Path("submitter")});
+  const CliResult submitted =
+      Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--trials", "6",
+           "--service", address, "--token-file", Path("submitter")});
   ASSERT_EQ(submitted.code, 0) << submitted.err << service->err();
 
   constexpr int kPolls = 256, kConnections = 4, kAllowed = 128;

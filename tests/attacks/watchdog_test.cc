@@ -72,10 +72,13 @@ TEST_F(WatchdogAttack, DoesNotHearOfAProcessThatIsDeaf) {
       for (int i = 0; i < 60; ++i)
         if (const int fd = Connect(address, from); fd >= 0) flood.push_back(fd);
   };
-  ASSERT_TRUE(WaitFor([&] {
-    more();
-    return service->err().find("self_check_failed") != std::string::npos;
-  }, 20)) << service->err();
+  ASSERT_TRUE(WaitFor(
+      [&] {
+        more();
+        return service->err().find("self_check_failed") != std::string::npos;
+      },
+      20))
+      << service->err();
   Forget();
   EXPECT_EQ(Next(1.5), "") << service->err();  // systemd would start it again
   for (const int fd : flood) close(fd);
@@ -85,11 +88,12 @@ TEST_F(WatchdogAttack, DoesNotHearOfAProcessThatIsDeaf) {
 // Without a certificate for clients it cannot ask itself: it says so, and is not taken for deaf.
 TEST_F(WatchdogAttack, AProcessThatCannotAskItselfSaysSo) {
   MakeCertificates();
-  const std::string command = "cd " + Path("certs") +
-                              " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout x.key -out "
-                              "x.csr && printf 'extendedKeyUsage=serverAuth\\nsubjectAltName=IP:127.0.0.1,URI:urn:diapason:role:"
-                              "tracker\\n' >x.ext && openssl x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile x.ext "
-                              "-set_serial 7 -out x.crt";
+  const std::string command =
+      "cd " + Path("certs") +
+      " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout x.key -out "
+      "x.csr && printf 'extendedKeyUsage=serverAuth\\nsubjectAltName=IP:127.0.0.1,URI:urn:diapason:role:"
+      "tracker\\n' >x.ext && openssl x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile x.ext "
+      "-set_serial 7 -out x.crt";
   ASSERT_EQ(std::system(("(" + command + ") >/dev/null 2>&1").c_str()), 0);
   auto tracker = Tracker(OwnLoopback(), Tls("x"));
   EXPECT_EQ(Next(), "READY=1") << tracker->err();

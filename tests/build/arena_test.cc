@@ -35,8 +35,12 @@ class MemoryDevice : public Device {
     return cpu_->View(of, offset, bytes);
   }
   bool views_may_overlap() const override { return overlap_; }
-  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override { return cpu_->CopyIn(to, from, bytes); }
-  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override { return cpu_->CopyOut(to, from, bytes); }
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    return cpu_->CopyIn(to, from, bytes);
+  }
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override {
+    return cpu_->CopyOut(to, from, bytes);
+  }
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override { return cpu_->Fill(to, value); }
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override { return cpu_->Load(program); }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {

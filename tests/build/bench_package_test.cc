@@ -46,7 +46,8 @@ class BenchPackageTest : public FolderTest {
 TEST_F(BenchPackageTest, MeasuresRunsOneByOneAndBackToBack) {
   const std::unique_ptr<PackageRunner> runner = Loaded();
   ASSERT_NE(runner, nullptr);
-  const auto bench = BenchPackage(*runner, {.warm_up_seconds = 0.001, .seconds = 0.05, .least_runs = 2, .repeat = 3, .min_repeat_ms = 2});
+  const auto bench = BenchPackage(
+      *runner, {.warm_up_seconds = 0.001, .seconds = 0.05, .least_runs = 2, .repeat = 3, .min_repeat_ms = 2});
   ASSERT_TRUE(bench.ok()) << bench.status();
   EXPECT_GT(bench->runs.size(), 2u);
   ASSERT_EQ(bench->back_to_back.samples.size(), 3u);
@@ -57,7 +58,8 @@ TEST_F(BenchPackageTest, MeasuresRunsOneByOneAndBackToBack) {
 TEST_F(BenchPackageTest, RunsTheLeastNumberWhateverTheTime) {
   const std::unique_ptr<PackageRunner> runner = Loaded();
   ASSERT_NE(runner, nullptr);
-  const auto bench = BenchPackage(*runner, {.warm_up_seconds = 1e-9, .seconds = 1e-9, .least_runs = 50, .repeat = 1, .min_repeat_ms = 0.01});
+  const auto bench = BenchPackage(
+      *runner, {.warm_up_seconds = 1e-9, .seconds = 1e-9, .least_runs = 50, .repeat = 1, .min_repeat_ms = 0.01});
   ASSERT_TRUE(bench.ok()) << bench.status();
   EXPECT_EQ(bench->runs.size(), 50u);
 }

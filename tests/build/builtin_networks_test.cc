@@ -81,13 +81,14 @@ class BuiltinPackages : public FolderTest {
   }
 };
 
-// Exponentials and quotients of a transformer's layers make bounds of errors useless; what is allowed instead must see a real fault, and
-// let what is right pass.
+// Exponentials and quotients of a transformer's layers make bounds of errors useless; what is allowed instead must see
+// a real fault, and let what is right pass.
 TEST_F(BuiltinPackages, TolerancesOfTransformersAreOfUse) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
     ModelOptions options;
     options.dtype = dtype;
-    options.extra = {{"layers", "2"}, {"hidden", "32"}, {"heads", "2"}, {"intermediate", "64"}, {"seq", "9"}, {"vocab", "31"}};
+    options.extra = {{"layers", "2"},        {"hidden", "32"}, {"heads", "2"},
+                     {"intermediate", "64"}, {"seq", "9"},     {"vocab", "31"}};
     const absl::StatusOr<Network> network = LoadOptimized("bert-base", options);
     ASSERT_TRUE(network.ok()) << network.status();
     BuildByDefault(*network, TestTarget(TargetKind::kCpu));
@@ -112,34 +113,35 @@ TEST_F(BuiltinPackages, BertIsRight) {
 }
 
 TEST_F(BuiltinPackages, BertIsRightOnOpencl) {
-  ExpectRight({"bert-base",
-               {{"layers", "1"}, {"hidden", "24"}, {"heads", "3"}, {"intermediate", "40"}, {"seq", "9"}, {"vocab", "31"}},
-               31},
-              TargetKind::kOpenCl);
+  ExpectRight(
+      {"bert-base",
+       {{"layers", "1"}, {"hidden", "24"}, {"heads", "3"}, {"intermediate", "40"}, {"seq", "9"}, {"vocab", "31"}},
+       31},
+      TargetKind::kOpenCl);
 }
 
 TEST_F(BuiltinPackages, AStepOfGpt2IsRight) {
   ExpectRight({"gpt2",
-                    {{"layers", "1"},
-                     {"hidden", "24"},
-                     {"heads", "3"},
-                     {"intermediate", "40"},
-                     {"seq", "9"},
-                     {"vocab", "31"},
-                     {"decode", "1"}},
-                    31});
+               {{"layers", "1"},
+                {"hidden", "24"},
+                {"heads", "3"},
+                {"intermediate", "40"},
+                {"seq", "9"},
+                {"vocab", "31"},
+                {"decode", "1"}},
+               31});
 }
 
 TEST_F(BuiltinPackages, LlamaIsRight) {
   ExpectRight({"llama-tiny",
-                    {{"layers", "1"},
-                     {"hidden", "32"},
-                     {"heads", "4"},
-                     {"kv_heads", "2"},
-                     {"intermediate", "40"},
-                     {"seq", "9"},
-                     {"vocab", "31"}},
-                    31});
+               {{"layers", "1"},
+                {"hidden", "32"},
+                {"heads", "4"},
+                {"kv_heads", "2"},
+                {"intermediate", "40"},
+                {"seq", "9"},
+                {"vocab", "31"}},
+               31});
 }
 
 }  // namespace

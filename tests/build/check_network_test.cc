@@ -32,7 +32,11 @@ PackageRequest AddByHand(const Network& network, const Partition& partition, con
                      FloatBuffer("w", 100, BufferRole::kConstant, inputs[first_is_constant ? 0 : 1]),
                      FloatBuffer("y", 100, BufferRole::kOutput, dag.outputs()[0])};
   program.kernels = {KernelOf("add", {0, 1, 2}, 1)};
-  return {network, partition, TestTarget(TargetKind::kCpu), ResolveFacts(TestTarget(TargetKind::kCpu)), {{program, "by hand", 1, 0}}};
+  return {network,
+          partition,
+          TestTarget(TargetKind::kCpu),
+          ResolveFacts(TestTarget(TargetKind::kCpu)),
+          {{program, "by hand", 1, 0}}};
 }
 
 class CheckNetworkTest : public ::testing::Test {
@@ -79,7 +83,8 @@ TEST_F(CheckNetworkTest, ALaterRunThatDiffersInOneBitIsTold) {
 
 // What an input of the run before leaves behind: shows since the inputs change.
 TEST_F(CheckNetworkTest, WhatIsReadFromTheRunBeforeShows) {
-  const NetworkVerdict verdict = Check("static float old[100]; y[i] = (run > 1 && i == 99 ? old[i] : x[i]) + w[i]; old[i] = x[i];");
+  const NetworkVerdict verdict =
+      Check("static float old[100]; y[i] = (run > 1 && i == 99 ? old[i] : x[i]) + w[i]; old[i] = x[i];");
   EXPECT_FALSE(verdict.ok);
   EXPECT_EQ(verdict.runs, 2);
 }
@@ -90,7 +95,8 @@ TEST_F(CheckNetworkTest, ANumberThatIsNotFiniteIsAnInfiniteError) {
   EXPECT_EQ(verdict.max_abs_error, std::numeric_limits<double>::infinity());
 }
 
-// A cpu device that pretends to have paths: a plan with paths is slower by its own account, and runs its launches in `order`.
+// A cpu device that pretends to have paths: a plan with paths is slower by its own account, and runs its launches in
+// `order`.
 class PathsDevice : public Device {
  public:
   PathsDevice() : cpu_(OpenDevice(TestTarget(TargetKind::kCpu)).value()) {}
@@ -102,8 +108,12 @@ class PathsDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override {
     return cpu_->View(of, offset, bytes);
   }
-  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override { return cpu_->CopyIn(to, from, bytes); }
-  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override { return cpu_->CopyOut(to, from, bytes); }
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    return cpu_->CopyIn(to, from, bytes);
+  }
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override {
+    return cpu_->CopyOut(to, from, bytes);
+  }
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override { return cpu_->Fill(to, value); }
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override { return cpu_->Load(program); }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override {
@@ -137,8 +147,8 @@ class PathsDevice : public Device {
 };
 
 // Which of two plans a load takes is decided by measuring: the one that was not taken today must be right too.
-// Rows of padding, divided by their norms: a build that made numbers of them would be off by as much as the outputs are, which a tolerance must not
-// allow.
+// Rows of padding, divided by their norms: a build that made numbers of them would be off by as much as the outputs
+// are, which a tolerance must not allow.
 TEST_F(CheckNetworkTest, RowsThatAreZeroDoNotMakeTheCheckBlind) {
   NetworkMaker m;
   const int x = m.Op("pad", {m.In("x", {4, 32})}, {{"pads", Shape{0, 0, 4, 0}}});
@@ -148,8 +158,9 @@ TEST_F(CheckNetworkTest, RowsThatAreZeroDoNotMakeTheCheckBlind) {
   const Network network = m.Out({m.Op("matmul", {m.Op("div", {y, norm}), m.Const("v", {24, 16})}, {}, "z")});
   const Partition partition = PartitionNetwork(network).value();
   const Target target = TestTarget(TargetKind::kCpu);
-  const Package package =
-      Package::InMemory("test", std::make_shared<const PackageContents>(AssemblePackage(NaiveRequest(network, partition, target)).value()));
+  const Package package = Package::InMemory(
+      "test",
+      std::make_shared<const PackageContents>(AssemblePackage(NaiveRequest(network, partition, target)).value()));
   const std::unique_ptr<Device> device = OpenDevice(target).value();
   Array input(DType::kFloat32, {4, 32});
   FillRandom(input, 3);
@@ -258,7 +269,8 @@ TEST(NetworkPlanTest, APlanThatContradictsItselfIsRefused) {
       {"a step runs no program", [](v1::NetworkPlan& p) { p.mutable_steps(0)->set_program(99); }},
       {"a step does not fit its task", [](v1::NetworkPlan& p) { p.mutable_steps(0)->set_inputs(0, 99); }},
       {"a step does not fit its task", [](v1::NetworkPlan& p) { p.mutable_steps(0)->add_inputs(0); }},
-      {"a step reads what none before it makes", [](v1::NetworkPlan& p) { p.mutable_steps()->SwapElements(0, p.steps_size() - 1); }},
+      {"a step reads what none before it makes",
+       [](v1::NetworkPlan& p) { p.mutable_steps()->SwapElements(0, p.steps_size() - 1); }},
       {"an output is no tensor", [](v1::NetworkPlan& p) { p.set_outputs(0, 99); }},
       {"an input is no tensor of its own", [](v1::NetworkPlan& p) { p.set_inputs(0, 99); }},
       {"nothing makes tensor", [](v1::NetworkPlan& p) { p.mutable_steps()->RemoveLast(); }},
@@ -267,7 +279,11 @@ TEST(NetworkPlanTest, APlanThatContradictsItselfIsRefused) {
       {"a tensor is the same as none", [](v1::NetworkPlan& p) { p.mutable_tensors(0)->set_same_as(77); }},
       {"need more memory", [](v1::NetworkPlan& p) { p.mutable_tensors(0)->set_shape(0, int64_t{1} << 60); }},
       {"of version 2", [](v1::NetworkPlan& p) { p.set_version(2); }},
-      {"does not hold", [](v1::NetworkPlan& p) { *p.mutable_programs(0)->mutable_place() = {}; p.mutable_programs(0)->mutable_place()->set_row(3); }},
+      {"does not hold",
+       [](v1::NetworkPlan& p) {
+         *p.mutable_programs(0)->mutable_place() = {};
+         p.mutable_programs(0)->mutable_place()->set_row(3);
+       }},
   };
   for (const Case& c : cases) {
     v1::NetworkPlan plan = good;

@@ -33,7 +33,8 @@ TEST(SecondsOnPaths, BranchesThatNearlyFillTheDeviceShareIt) {
 
 // An inception block: four branches between two concatenations (in place: no kernel), of 1, 2, 2 and 2 kernels.
 TEST(SecondsOnPaths, AnInceptionBlockTakesItsLongestBranch) {
-  const std::vector<ModelledLaunch> block{{2, 1}, {1, 0.2}, {1, 0.2}, {4, 0.2}, {1, 0.2}, {2, 0.2}, {2, 0.2}, {1, 0.2}, {3, 1}};
+  const std::vector<ModelledLaunch> block{{2, 1},   {1, 0.2}, {1, 0.2}, {4, 0.2}, {1, 0.2},
+                                          {2, 0.2}, {2, 0.2}, {1, 0.2}, {3, 1}};
   const std::vector<std::vector<int>> dependencies{{}, {0}, {0}, {2}, {0}, {4}, {0}, {6}, {1, 3, 5, 7}};
   EXPECT_DOUBLE_EQ(SecondsInOrder(block), 17);
   EXPECT_DOUBLE_EQ(OnPaths(block, dependencies), 2 + 5 + 3);

@@ -35,7 +35,8 @@ Network Classifier() {
 }
 
 // Every task by the last of its library spaces where it has some.
-PackageRequest LibraryRequest(const Network& network, const Partition& partition, const std::vector<std::string>& libs) {
+PackageRequest LibraryRequest(const Network& network, const Partition& partition,
+                              const std::vector<std::string>& libs) {
   const Target target = TestTarget(TargetKind::kCpu);
   Target with_libraries = target;
   with_libraries.libs = libs;
@@ -95,10 +96,12 @@ TEST_F(LibraryPackage, AMissingLibraryIsNamedWithTheMend) {
   Build({"cudnn", "cublas"});
   const Package package = Package::Open(Path("p")).value();
   const auto only_cudnn = [](Library library) {
-    return library == Library::kCudnn ? absl::OkStatus() : absl::UnavailableError("cuBLAS is not on this machine; install it");
+    return library == Library::kCudnn ? absl::OkStatus()
+                                      : absl::UnavailableError("cuBLAS is not on this machine; install it");
   };
   EXPECT_EQ(CheckPackageLibraries(package, only_cudnn).ToString(),
-            absl::StrCat("UNAVAILABLE: package '", Path("p"), "' calls a library: cuBLAS is not on this machine; install it, or "
+            absl::StrCat("UNAVAILABLE: package '", Path("p"),
+                         "' calls a library: cuBLAS is not on this machine; install it, or "
                          "build the package for a target without -libs=cublas"));
   EXPECT_TRUE(CheckPackageLibraries(package, [](Library) { return absl::OkStatus(); }).ok());
 }

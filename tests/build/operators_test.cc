@@ -54,15 +54,19 @@ Array Spread(const OperandSpec& spec, int64_t seed) {
 }
 
 OperandSpec F(Shape shape, double low = -2, double high = 2) { return {std::move(shape), DType::kFloat32, low, high}; }
-OperandSpec I(Shape shape, double low, double high, DType dtype = DType::kInt64) { return {std::move(shape), dtype, low, high}; }
+OperandSpec I(Shape shape, double low, double high, DType dtype = DType::kInt64) {
+  return {std::move(shape), dtype, low, high};
+}
 
 constexpr DType kI32 = DType::kInt32, kU8 = DType::kUint8, kBool = DType::kBool;
 
 std::vector<OperatorCase> UnaryCases() {
   std::vector<OperatorCase> cases;
-  for (const char* op : {"relu", "sigmoid", "tanh", "exp", "erf", "abs", "neg", "floor", "ceil", "round", "leaky_relu", "elu", "hard_sigmoid",
-                         "hard_swish", "gelu", "softplus", "sin", "cos", "atan", "sinh", "cosh", "asinh", "sign", "is_nan", "is_inf", "celu",
-                         "selu", "thresholded_relu", "shrink", "softsign", "swish", "gelu_tanh", "mish"})
+  for (const char* op : {"relu",   "sigmoid",  "tanh",   "exp",        "erf",  "abs",          "neg",
+                         "floor",  "ceil",     "round",  "leaky_relu", "elu",  "hard_sigmoid", "hard_swish",
+                         "gelu",   "softplus", "sin",    "cos",        "atan", "sinh",         "cosh",
+                         "asinh",  "sign",     "is_nan", "is_inf",     "celu", "selu",         "thresholded_relu",
+                         "shrink", "softsign", "swish",  "gelu_tanh",  "mish"})
     cases.push_back({op, {F({37})}});
   for (const char* op : {"log", "sqrt", "rsqrt", "reciprocal"}) cases.push_back({op, {F({37}, 0.1, 3)}});
   for (const char* op : {"asin", "acos", "atanh", "tan"}) cases.push_back({op, {F({37}, -0.9, 0.9)}});
@@ -90,7 +94,8 @@ std::vector<OperatorCase> BinaryCases() {
     cases.push_back({op, {I({3, 5}, -100, 100, kI32), I({5}, -100, 100, kI32)}});
     cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 255, kU8)}});
   }
-  for (const char* op : {"shift_left", "shift_right"}) cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 9, kU8)}});
+  for (const char* op : {"shift_left", "shift_right"})
+    cases.push_back({op, {I({3, 5}, 0, 255, kU8), I({5}, 0, 9, kU8)}});
   cases.push_back({"where", {I({3, 5}, 0, 1, kBool), F({5}), F({3, 1})}});
   return cases;
 }
@@ -133,26 +138,40 @@ std::vector<OperatorCase> WindowCases() {
   std::vector<OperatorCase> cases;
   const Attributes image{{"kernel", Shape{3, 2}}, {"strides", Shape{2, 1}}, {"pads", Shape{1, 1, 1, 0}}};
   const Attributes volume{{"kernel", Shape{2, 2, 2}}, {"strides", Shape{2, 1, 2}}, {"pads", Shape{1, 0, 0, 0, 1, 1}}};
-  for (const char* op : {"max_pool", "avg_pool", "sum_pool", "max_pool_indices"}) cases.push_back({op, {F({1, 2, 6, 5})}, image});
-  for (const char* op : {"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"}) cases.push_back({op, {F({1, 2, 4, 3, 4})}, volume});
-  cases.push_back({"conv2d", {F({1, 4, 6, 6}), F({4, 2, 3, 3}), F({4})}, {{"pads", Shape{1, 1, 1, 1}}, {"group", int64_t{2}}}});
+  for (const char* op : {"max_pool", "avg_pool", "sum_pool", "max_pool_indices"})
+    cases.push_back({op, {F({1, 2, 6, 5})}, image});
+  for (const char* op : {"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"})
+    cases.push_back({op, {F({1, 2, 4, 3, 4})}, volume});
+  cases.push_back(
+      {"conv2d", {F({1, 4, 6, 6}), F({4, 2, 3, 3}), F({4})}, {{"pads", Shape{1, 1, 1, 1}}, {"group", int64_t{2}}}});
   cases.push_back({"conv3d", {F({1, 2, 3, 4, 4}), F({3, 2, 2, 2, 2}), F({3})}, {{"strides", Shape{1, 2, 1}}}});
-  cases.push_back({"conv_transpose", {F({1, 2, 4, 4}), F({2, 3, 3, 3})}, {{"strides", Shape{2, 2}}, {"pads", Shape{1, 1, 1, 1}}}});
+  cases.push_back(
+      {"conv_transpose", {F({1, 2, 4, 4}), F({2, 3, 3, 3})}, {{"strides", Shape{2, 2}}, {"pads", Shape{1, 1, 1, 1}}}});
   cases.push_back({"gemm", {F({4, 5}), F({5, 3}), F({3})}, {{"alpha", 0.5}}});
   cases.push_back({"matmul", {F({2, 3, 5}), F({5, 4})}});
   cases.push_back({"fold", {F({1, 8, 12})}, {{"image", Shape{4, 5}}, {"kernel", Shape{2, 2}}}});
   for (const char* mode : {"nearest", "linear", "cubic"}) {
     for (const char* padding : {"zeros", "border", "reflection"}) {
       // Places between points, so that a rounding decides nothing.
-      cases.push_back({"grid_sample", {F({1, 2, 5, 4}), F({1, 3, 3, 2}, -1.6, 1.7)},
-                       {{"mode", std::string(mode)}, {"padding", std::string(padding)}, {"align_corners", int64_t{mode[0] == 'l'}}}, 1e-4});
+      cases.push_back(
+          {"grid_sample",
+           {F({1, 2, 5, 4}), F({1, 3, 3, 2}, -1.6, 1.7)},
+           {{"mode", std::string(mode)}, {"padding", std::string(padding)}, {"align_corners", int64_t{mode[0] == 'l'}}},
+           1e-4});
     }
   }
-  cases.push_back({"grid_sample", {F({1, 2, 3, 3, 3}), F({1, 2, 2, 2, 3}, -1.2, 1.3)}, {{"align_corners", int64_t{1}}}, 1e-4});
-  cases.push_back({"deform_conv", {F({1, 2, 5, 5}), F({2, 2, 3, 3}), F({1, 18, 3, 3}, -1, 1), F({1, 9, 3, 3}, 0, 1), F({2})}, {}, 1e-4});
+  cases.push_back(
+      {"grid_sample", {F({1, 2, 3, 3, 3}), F({1, 2, 2, 2, 3}, -1.2, 1.3)}, {{"align_corners", int64_t{1}}}, 1e-4});
+  cases.push_back({"deform_conv",
+                   {F({1, 2, 5, 5}), F({2, 2, 3, 3}), F({1, 18, 3, 3}, -1, 1), F({1, 9, 3, 3}, 0, 1), F({2})},
+                   {},
+                   1e-4});
   for (const char* mode : {"avg", "max"})
-    cases.push_back({"roi_align", {F({2, 2, 6, 6}), F({3, 4}, 0, 6), I({3}, 0, 1)},
-                     {{"size", Shape{2, 2}}, {"samples", int64_t{2}}, {"mode", std::string(mode)}, {"half_pixel", int64_t{0}}}, 1e-4});
+    cases.push_back(
+        {"roi_align",
+         {F({2, 2, 6, 6}), F({3, 4}, 0, 6), I({3}, 0, 1)},
+         {{"size", Shape{2, 2}}, {"samples", int64_t{2}}, {"mode", std::string(mode)}, {"half_pixel", int64_t{0}}},
+         1e-4});
   return cases;
 }
 
@@ -161,20 +180,27 @@ std::vector<OperatorCase> QuantisedCases() {
   const OperandSpec bytes = I({5, 40}, 0, 255, kU8), weights = I({40, 24}, -128, 127, DType::kInt8);
   return {{"dequantize", {I({3, 37}, 0, 255, kU8), F({37}, 0.01, 0.1), I({37}, 0, 255, kU8)}},
           {"dequantize", {I({3, 37}, -100000, 100000, kI32), F({}, 0.01, 0.1), I({}, 7, 7, kI32)}},
-          {"quantize", {F({3, 37}), F({37}, 0.01, 0.02), I({37}, 100, 130, kU8)}, {{"to", std::string("uint8")}, {"min", 0.0}, {"max", 255.0}}},
+          {"quantize",
+           {F({3, 37}), F({37}, 0.01, 0.02), I({37}, 100, 130, kU8)},
+           {{"to", std::string("uint8")}, {"min", 0.0}, {"max", 255.0}}},
           {"quantize", {F({3, 37}), F({}, 0.01, 0.02)}, {{"to", std::string("int8")}, {"min", -128.0}, {"max", 127.0}}},
           {"matmul", {bytes, weights}, {}, 0},
           {"gemm", {bytes, weights, I({24}, -1000, 1000, kI32)}, {}, 0},
           {"matmul", {I({5, 40}, -255, 255, kI32), weights}, {}, 0},
-          {"conv2d", {I({1, 6, 6, 8}, 0, 255, kU8), I({3, 3, 8, 16}, -128, 127, DType::kInt8), I({16}, -1000, 1000, kI32)},
-           {{"pads", Shape{1, 1, 1, 1}}, {"layout", std::string("NHWC")}}, 0},
-          {"conv2d", {I({1, 6, 6, 8}, -255, 255, kI32), I({3, 3, 1, 8}, -128, 127, DType::kInt8)},
-           {{"group", int64_t{8}}, {"layout", std::string("NHWC")}}, 0}};
+          {"conv2d",
+           {I({1, 6, 6, 8}, 0, 255, kU8), I({3, 3, 8, 16}, -128, 127, DType::kInt8), I({16}, -1000, 1000, kI32)},
+           {{"pads", Shape{1, 1, 1, 1}}, {"layout", std::string("NHWC")}},
+           0},
+          {"conv2d",
+           {I({1, 6, 6, 8}, -255, 255, kI32), I({3, 3, 1, 8}, -128, 127, DType::kInt8)},
+           {{"group", int64_t{8}}, {"layout", std::string("NHWC")}},
+           0}};
 }
 
 std::vector<OperatorCase> AllCases() {
   std::vector<OperatorCase> all;
-  for (const auto& list : {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases(), QuantisedCases()})
+  for (const auto& list :
+       {UnaryCases(), BinaryCases(), MovementCases(), ReductionCases(), WindowCases(), QuantisedCases()})
     all.insert(all.end(), list.begin(), list.end());
   return all;
 }
@@ -269,9 +295,12 @@ TEST_P(OperatorsOnDevice, ComputeWhatTheInterpreterDoes) {
   EXPECT_EQ(compared, AllCases().size());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OperatorsOnDevice, ::testing::Values(TargetKind::kCpu, TargetKind::kOpenCl, TargetKind::kCuda),
+INSTANTIATE_TEST_SUITE_P(All, OperatorsOnDevice,
+                         ::testing::Values(TargetKind::kCpu, TargetKind::kOpenCl, TargetKind::kCuda),
                          [](const auto& info) -> std::string {
-                           return info.param == TargetKind::kCpu ? "cpu" : info.param == TargetKind::kOpenCl ? "opencl" : "cuda";
+                           return info.param == TargetKind::kCpu      ? "cpu"
+                                  : info.param == TargetKind::kOpenCl ? "opencl"
+                                                                      : "cuda";
                          });
 
 TEST(OperatorTable, HasACaseOfEachOperator) {
@@ -289,7 +318,8 @@ TEST(OperatorTable, ReadsNothingOutside) {
   }
 }
 
-// Without a device: NVRTC takes a third of a second each, so that this is for a machine with time (DIAPASON_ALL_OPERATORS=1).
+// Without a device: NVRTC takes a third of a second each, so that this is for a machine with time
+// (DIAPASON_ALL_OPERATORS=1).
 TEST(OperatorTable, CompilesForCuda) {
   if (std::getenv("DIAPASON_ALL_OPERATORS") == nullptr) GTEST_SKIP() << "DIAPASON_ALL_OPERATORS is not set";
   Target target = TestTarget(TargetKind::kCuda);

@@ -85,16 +85,27 @@ TEST(PackageFormat, PlansThatContradictTheirSizesAreRefused) {
   };
   const auto damaged = [](const std::string& why) { return "m is damaged: " + why + "; build the package again"; };
   EXPECT_EQ(refusal([](Json& j) { j["plans"] = Json::array(); }), damaged("it has no valid list of plans"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"] = Json::array(); while (j["plans"].size() < 65) j["plans"].push_back(1); }),
+  EXPECT_EQ(refusal([](Json& j) {
+              j["plans"] = Json::array();
+              while (j["plans"].size() < 65) j["plans"].push_back(1);
+            }),
             damaged("it has no valid list of plans"));
   EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"] = Json::object(); }), damaged("a plan has no sizes"));
   EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"]["seq"] = 0; }), damaged("'seq' has no valid size"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"]["batch"] = 3; }), damaged("input 'x' does not have the plan's sizes"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["padding"]["batch"]["least"] = 9; }), damaged("'batch' has no valid padding"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["padding"]["b"] = {{"least", 1}}; }), damaged("'b' is no symbol of its plan"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["inputs"][0]["symbols"] = {"batch"}; }), damaged("input 'x' has no symbols"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["axis"] = 1; }), damaged("output 'y' does not have the plan's sizes"));
-  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["block"] = 2; }), damaged("output 'y' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["sizes"]["batch"] = 3; }),
+            damaged("input 'x' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["padding"]["batch"]["least"] = 9; }),
+            damaged("'batch' has no valid padding"));
+  EXPECT_EQ(refusal([](Json& j) {
+              j["plans"][0]["padding"]["b"] = {{"least", 1}};
+            }),
+            damaged("'b' is no symbol of its plan"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["inputs"][0]["symbols"] = {"batch"}; }),
+            damaged("input 'x' has no symbols"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["axis"] = 1; }),
+            damaged("output 'y' does not have the plan's sizes"));
+  EXPECT_EQ(refusal([](Json& j) { j["plans"][0]["outputs"][0]["grows"][0]["block"] = 2; }),
+            damaged("output 'y' does not have the plan's sizes"));
   EXPECT_EQ(refusal([](Json& j) { j["plans"][1] = j["plans"][0]; }), damaged("it has two plans for batch=2 seq=3"));
   EXPECT_EQ(refusal([](Json& j) { j["plans"][1]["inputs"][0]["name"] = "z"; }),
             damaged("its plans have other inputs, outputs or symbols than the first"));
@@ -194,24 +205,26 @@ TEST(PackageFormat, NumbersThatPointNowhereAreRefused) {
     Json value;
     const char* text;
   };
-  for (const Case& c : {Case{"/steps/0/inputs/1", 3, "m is damaged: tensor 3 does not exist; build the package again"},
-                        Case{"/steps/0/task", -1, "m is damaged: task -1 does not exist; build the package again"},
-                        Case{"/tensors/1/offset", 1024,
-                             "m is damaged: constant 'w' lies outside its memory; build the "
-                             "package again"},
-                        Case{"/tensors/2/offset", 100,
-                             "m is damaged: tensor 'y' lies outside its memory; build the "
-                             "package again"},
-                        Case{"/outputs/0/shape/0", 7,
-                             "m is damaged: 'y' does not fit its tensor; build the package "
-                             "again"},
-                        Case{"/steps/0/task", int64_t{1} << 32, "m is damaged: 4294967296 is no integer that fits its place; build the package again"},
-                        Case{"/arena_bytes", 1e30, "m is damaged: 1e+30 is no integer that fits its place; build the package again"},
-                        Case{"/outputs/0/shape", 7, "m is damaged: 7 stands in place of a list; build the package again"},
-                        Case{"/inputs/0/tensor", 9, "m is damaged: tensor 9 does not exist; build the package again"},
-                        Case{"/tasks/0/file", "../../x",
-                             "m is damaged: '../../x' is no file name; build the package "
-                             "again"}}) {
+  for (const Case& c :
+       {Case{"/steps/0/inputs/1", 3, "m is damaged: tensor 3 does not exist; build the package again"},
+        Case{"/steps/0/task", -1, "m is damaged: task -1 does not exist; build the package again"},
+        Case{"/tensors/1/offset", 1024,
+             "m is damaged: constant 'w' lies outside its memory; build the "
+             "package again"},
+        Case{"/tensors/2/offset", 100,
+             "m is damaged: tensor 'y' lies outside its memory; build the "
+             "package again"},
+        Case{"/outputs/0/shape/0", 7,
+             "m is damaged: 'y' does not fit its tensor; build the package "
+             "again"},
+        Case{"/steps/0/task", int64_t{1} << 32,
+             "m is damaged: 4294967296 is no integer that fits its place; build the package again"},
+        Case{"/arena_bytes", 1e30, "m is damaged: 1e+30 is no integer that fits its place; build the package again"},
+        Case{"/outputs/0/shape", 7, "m is damaged: 7 stands in place of a list; build the package again"},
+        Case{"/inputs/0/tensor", 9, "m is damaged: tensor 9 does not exist; build the package again"},
+        Case{"/tasks/0/file", "../../x",
+             "m is damaged: '../../x' is no file name; build the package "
+             "again"}}) {
     Json json = Json::parse(ManifestToJson(Example()));
     json[Json::json_pointer(c.pointer)] = c.value;
     const absl::Status status = ManifestFromJson(json.dump(), "m").status();

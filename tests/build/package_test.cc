@@ -81,7 +81,8 @@ TEST_F(PackageTest, RunsOnOpenCl) {
   ExpectRight(TinyClassifier(), TargetKind::kOpenCl);
 }
 
-// Parts by convolutions, of which the network gives one out, by a sigmoid, and an input; two of them are the network's outputs.
+// Parts by convolutions, of which the network gives one out, by a sigmoid, and an input; two of them are the network's
+// outputs.
 Network Concatenations(int64_t axis) {
   NetworkMaker m;
   const int x = m.In("x", {2, 4, 4, 4});
@@ -90,7 +91,8 @@ Network Concatenations(int64_t axis) {
   };
   const int a = conv(x, 3), b = m.Op("relu", {conv(x, 1)});
   const int first = m.Op("concat", {a, b, m.Op("sigmoid", {x})}, {{"axis", axis}});
-  const int half = m.Op("slice", {first}, {{"starts", Shape{0}}, {"ends", Shape{axis == 0 ? 2 : 4}}, {"axes", Shape{axis}}});
+  const int half =
+      m.Op("slice", {first}, {{"starts", Shape{0}}, {"ends", Shape{axis == 0 ? 2 : 4}}, {"axes", Shape{axis}}});
   const int c = conv(half, 3);
   const int second = m.Op("concat", {c, x}, {{"axis", axis}}, "second");
   const int d = conv(half, 1);
@@ -334,10 +336,12 @@ TEST_F(PackageTest, PackagesOfOlderBuildsAreOpenedWithTheirDags) {
   nlohmann::ordered_json manifest = nlohmann::ordered_json::parse(ReadText(Path("p/manifest.json")));
   for (auto& task : manifest["tasks"]) EXPECT_EQ(task.erase("stages"), 1u);
   WriteText(Path("p/manifest.json"), manifest.dump());
-  EXPECT_EQ(PackageRunner::Load(Path("p")).status(),
-            absl::FailedPreconditionError("package '" + Path("p") +
-                                          "' was built by an older diapason, which did not write what its steps bind; run it with 'diapason run', "
-                                          "or build it again"));
+  EXPECT_EQ(
+      PackageRunner::Load(Path("p")).status(),
+      absl::FailedPreconditionError(
+          "package '" + Path("p") +
+          "' was built by an older diapason, which did not write what its steps bind; run it with 'diapason run', "
+          "or build it again"));
   const absl::StatusOr<Package> opened = OpenPackage(Path("p"));
   ASSERT_TRUE(opened.ok()) << opened.status();
   for (size_t t = 0; t < fresh.manifest().tasks.size(); ++t) {
@@ -385,7 +389,9 @@ TEST_F(PackageTest, ConstantsThatAreInputsAreRefused) {
   for (size_t at; (at = manifest.find("\"constant\"")) != std::string::npos;) manifest.replace(at, 10, "\"input\"");
   WriteText(Path("p/manifest.json"), manifest);
   EXPECT_THAT(std::string(PackageRunner::Load(Path("p")).status().message()),
-              ::testing::MatchesRegex(Path("p/manifest.json") + " is damaged: tensor '.*' changes, and buffer '.*' is a constant; build the package again"));
+              ::testing::MatchesRegex(
+                  Path("p/manifest.json") +
+                  " is damaged: tensor '.*' changes, and buffer '.*' is a constant; build the package again"));
 }
 
 TEST_F(PackageTest, DevicesThatCannotRunItAreRefused) {
@@ -446,8 +452,9 @@ TEST_F(PackageTest, RunsOnCuda) {
 TEST(CompareOutputs, TakesTheOutputThatExceedsItsToleranceMost) {
   const std::vector<PackagePort> ports = {{"x", DType::kFloat32, {2}, 0, 0, 0}, {"y", DType::kFloat32, {3}, 0, 0, 0}};
   const auto compare = [&](std::vector<float> x, std::vector<float> y) {
-    return CompareOutputs(ports, {Array::FromFloats({2}, x), Array::FromFloats({3}, y)},
-                          {{Array::FromFloats({2}, {100, 100}), Array::FromFloats({3}, {1, 2, 4})}, {{1e-2, 100}, {1e-4, 2}}});
+    return CompareOutputs(
+        ports, {Array::FromFloats({2}, x), Array::FromFloats({3}, y)},
+        {{Array::FromFloats({2}, {100, 100}), Array::FromFloats({3}, {1, 2, 4})}, {{1e-2, 100}, {1e-4, 2}}});
   };
   const CheckResult right = compare({100.5f, 100}, {1, 2, 4});
   EXPECT_TRUE(right.ok);

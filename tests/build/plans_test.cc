@@ -20,7 +20,8 @@ using ::testing::ElementsAre;
 Network Encoder(int64_t batch, int64_t sequence) {
   NetworkMaker m;
   const int ids = m.In("ids", {batch, sequence}, DType::kInt64), mask = m.In("mask", {batch, sequence});
-  Array table(DType::kFloat32, {11, 8}), weight(DType::kFloat32, {8, 8}), low(DType::kFloat32, {}), one(DType::kFloat32, {});
+  Array table(DType::kFloat32, {11, 8}), weight(DType::kFloat32, {8, 8}), low(DType::kFloat32, {}),
+      one(DType::kFloat32, {});
   FillRandom(table, 1);
   FillRandom(weight, 2);
   low.set(0, -1e9);
@@ -75,18 +76,22 @@ class PlansTest : public FolderTest {
         symbols.sizes = {{"batch", batch}, {"seq", sequence}};
         symbols.inputs = {{"batch", "seq"}, {"batch", "seq"}};
         symbols.mask = mask;
-        if (batch > 1) symbols.padding["batch"] = Padding("batch", batch, b == 0 ? 1 : sizes.batch[b - 1] + 1, Encoder(batch, sequence), Encoder(batch - 1, sequence), batch - 1, mask);
-        symbols.padding["seq"] = Padding("seq", sequence, s == 0 ? 1 : sizes.sequence[s - 1] + 1, Encoder(batch, sequence), Encoder(batch, sequence - 1), sequence - 1, mask);
+        if (batch > 1)
+          symbols.padding["batch"] = Padding("batch", batch, b == 0 ? 1 : sizes.batch[b - 1] + 1,
+                                             Encoder(batch, sequence), Encoder(batch - 1, sequence), batch - 1, mask);
+        symbols.padding["seq"] = Padding("seq", sequence, s == 0 ? 1 : sizes.sequence[s - 1] + 1,
+                                         Encoder(batch, sequence), Encoder(batch, sequence - 1), sequence - 1, mask);
       }
     }
     const absl::Status built = BuildPackage(Path("p"), requests);
     ASSERT_TRUE(built.ok()) << built;
   }
 
-  static SymbolPadding Padding(const std::string& symbol, int64_t size, int64_t least, const Network& network, const Network& other, int64_t other_size,
-                               const std::string& mask) {
+  static SymbolPadding Padding(const std::string& symbol, int64_t size, int64_t least, const Network& network,
+                               const Network& other, int64_t other_size, const std::string& mask) {
     const auto proof = ProvePadding({symbol, network, size, other, other_size, least, mask});
-    return proof.ok() ? SymbolPadding{least, "", proof->outputs, proof->needs_first} : SymbolPadding{least, std::string(proof.status().message()), {}};
+    return proof.ok() ? SymbolPadding{least, "", proof->outputs, proof->needs_first}
+                      : SymbolPadding{least, std::string(proof.status().message()), {}};
   }
 
   static void ExpectRight(PlanRunner& runner, int64_t batch, int64_t sequence) {
@@ -99,7 +104,8 @@ class PlansTest : public FolderTest {
     ASSERT_EQ(got->size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_EQ((*got)[i].shape, want[i].shape);
-      for (int64_t e = 0; e < want[i].elements(); ++e) ASSERT_NEAR((*got)[i].at(e), want[i].at(e), 1e-5 * (1 + std::abs(want[i].at(e))));
+      for (int64_t e = 0; e < want[i].elements(); ++e)
+        ASSERT_NEAR((*got)[i].at(e), want[i].at(e), 1e-5 * (1 + std::abs(want[i].at(e))));
     }
   }
 
@@ -119,7 +125,8 @@ TEST_F(PlansTest, EachPlanAndSizesBetweenThemAreRight) {
       for (int64_t sequence : {1, 3, 4, 5, 8}) ExpectRight(**runner, batch, sequence);
     for (int plan : {0, 3}) {
       PackageRunner& one = **(*runner)->Runner(plan);
-      const absl::StatusOr<CheckResult> check = CheckPackage(one, RandomInputs(one.manifest(), one.manifest().sizes, 3));
+      const absl::StatusOr<CheckResult> check =
+          CheckPackage(one, RandomInputs(one.manifest(), one.manifest().sizes, 3));
       ASSERT_TRUE(check.ok()) << check.status();
       EXPECT_TRUE(check->ok) << check->worst;
     }
@@ -153,7 +160,8 @@ TEST_F(PlansTest, ConstantsAreOnTheDeviceOnce) {
   const std::unique_ptr<Device> device = OpenDevice(TestTarget(TargetKind::kCpu)).value();
   DeviceConstants constants;
   const std::string weights(1024, 'x');
-  auto first = constants.Get(*device, weights, 512, 64), again = constants.Get(*device, weights, 512, 64), other = constants.Get(*device, weights, 0, 64);
+  auto first = constants.Get(*device, weights, 512, 64), again = constants.Get(*device, weights, 512, 64),
+       other = constants.Get(*device, weights, 0, 64);
   ASSERT_TRUE(first.ok() && again.ok() && other.ok());
   EXPECT_EQ(*first, *again);
   EXPECT_NE(*first, *other);
@@ -167,17 +175,22 @@ TEST_F(PlansTest, SizesBeyondThePlansAreRefused) {
     return RandomInputs((*runner)->package().manifest(), {{"batch", batch}, {"seq", sequence}}, 1);
   };
   EXPECT_EQ(Refusal(**runner, inputs(1, 9)),
-            "the inputs have batch=1 seq=9, and the package has plans up to seq=8 (batch=1,4 seq=4,8): give smaller inputs, or build it again with --dim seq=9");
+            "the inputs have batch=1 seq=9, and the package has plans up to seq=8 (batch=1,4 seq=4,8): give smaller "
+            "inputs, or build it again with --dim seq=9");
   std::map<std::string, Array> contradicting = inputs(2, 4);
   contradicting["mask"] = inputs(3, 4)["mask"];
-  EXPECT_EQ(Refusal(**runner, contradicting), "input 'ids' has batch=2, and input 'mask' has batch=3: give both the same size");
+  EXPECT_EQ(Refusal(**runner, contradicting),
+            "input 'ids' has batch=2, and input 'mask' has batch=3: give both the same size");
   std::map<std::string, Array> flat = inputs(2, 4);
   flat["ids"] = Array(DType::kInt64, {8});
   EXPECT_EQ(Refusal(**runner, flat), "input 'ids' is int64 8; the package wants int64 batchxseq");
   EXPECT_EQ(Refusal(**runner, {}),
-            "the size of 'batch' is not known: give it with --dim batch=1, or an input that has it; the package has plans for batch=1,4 seq=4,8");
-  EXPECT_EQ(Refusal(**runner, {{"ids", inputs(1, 4)["ids"]}}), "input 'mask' (float32 1x4) is missing; give it a value");
-  EXPECT_EQ(Refusal(**runner, {{"x", Array(DType::kFloat32, {1})}}), "the package has no input 'x'; its inputs are: 'ids', 'mask'");
+            "the size of 'batch' is not known: give it with --dim batch=1, or an input that has it; the package has "
+            "plans for batch=1,4 seq=4,8");
+  EXPECT_EQ(Refusal(**runner, {{"ids", inputs(1, 4)["ids"]}}),
+            "input 'mask' (float32 1x4) is missing; give it a value");
+  EXPECT_EQ(Refusal(**runner, {{"x", Array(DType::kFloat32, {1})}}),
+            "the package has no input 'x'; its inputs are: 'ids', 'mask'");
   EXPECT_EQ(ChoosePlan((*runner)->package(), {{"length", 3}}).status().message(),
             "the package has no symbolic dimension 'length': it has 'batch', 'seq'");
 }
@@ -187,16 +200,20 @@ TEST_F(PlansTest, WithoutAMaskSequencesAreNotPadded) {
   auto runner = PlanRunner::Load(Path("p"));
   ASSERT_TRUE(runner.ok()) << runner.status();
   ExpectRight(**runner, 3, 8);
-  const std::map<std::string, Array> inputs = RandomInputs((*runner)->package().manifest(), {{"batch", 1}, {"seq", 5}}, 1);
+  const std::map<std::string, Array> inputs =
+      RandomInputs((*runner)->package().manifest(), {{"batch", 1}, {"seq", 5}}, 1);
   EXPECT_EQ(Refusal(**runner, inputs),
-            "the inputs have batch=1 seq=5, and the package has plans for batch=1,4 seq=4,8; padding along 'seq' is not known to be harmless (node "
-            "'softmax_8' (softmax) combines values along 'seq', those of padding included): give inputs of these sizes, or build it again with --dim seq=5");
+            "the inputs have batch=1 seq=5, and the package has plans for batch=1,4 seq=4,8; padding along 'seq' is "
+            "not known to be harmless (node "
+            "'softmax_8' (softmax) combines values along 'seq', those of padding included): give inputs of these "
+            "sizes, or build it again with --dim seq=5");
 }
 
 TEST_F(PlansTest, MasksArePaddedWithZerosAndOthersWithTheirLastRow) {
   PackageManifest plan;
   plan.mask = "mask";
-  plan.inputs = {{"x", DType::kInt64, {2, 3}, 0, 0, 0, {"batch", "seq"}, {}}, {"mask", DType::kInt64, {2, 3}, 1, 0, 0, {"batch", "seq"}, {}}};
+  plan.inputs = {{"x", DType::kInt64, {2, 3}, 0, 0, 0, {"batch", "seq"}, {}},
+                 {"mask", DType::kInt64, {2, 3}, 1, 0, 0, {"batch", "seq"}, {}}};
   plan.outputs = {{"y", DType::kInt64, {4, 3}, 2, 0, 0, {}, {{"batch", 0, 2}, {"seq", 1, 1}}}};
   const auto list = [](std::vector<int64_t> shape, const std::vector<int64_t>& values) {
     Array array(DType::kInt64, std::move(shape));
@@ -212,7 +229,8 @@ TEST_F(PlansTest, MasksArePaddedWithZerosAndOthersWithTheirLastRow) {
   ASSERT_TRUE(padded.ok()) << padded.status();
   EXPECT_THAT(values(padded->at("x")), ElementsAre(7, 8, 8, 7, 8, 8));
   EXPECT_THAT(values(padded->at("mask")), ElementsAre(1, 1, 0, 0, 0, 0));
-  const std::vector<Array> cut = CutOutputs(plan, {{"batch", 1}, {"seq", 2}}, {list({4, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})});
+  const std::vector<Array> cut =
+      CutOutputs(plan, {{"batch", 1}, {"seq", 2}}, {list({4, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})});
   EXPECT_THAT(cut[0].shape, ElementsAre(2, 2));
   EXPECT_THAT(values(cut[0]), ElementsAre(0, 1, 3, 4));
 }
@@ -227,7 +245,8 @@ TEST_F(PlansTest, SequencesThatBeginWithAMaskedPositionAreNotPadded) {
   std::map<std::string, Array> inputs = RandomInputs(plan, {{"batch", 4}, {"seq", 5}}, 1);
   inputs.at("mask").set(5, 0);
   EXPECT_EQ(Refusal(**runner, inputs),
-            "the mask 'mask' begins with 0 along 'seq', so padding from seq=5 to 8 could change results: let each sequence begin with a real position, or "
+            "the mask 'mask' begins with 0 along 'seq', so padding from seq=5 to 8 could change results: let each "
+            "sequence begin with a real position, or "
             "build the package again with --dim seq=5");
   inputs.at("mask").set(5, 1);
   inputs.at("mask").set(6, 0);

@@ -43,15 +43,15 @@ TEST_F(BadInput, NumbersOutOfRange) {
 
 TEST_F(BadInput, WhatIsMissing) {
   ExpectError(Cli({"tune"}), "MODEL is missing; `diapason tune --help` shows what to give", kUsage);
-  ExpectError(Cli({"tune", "gemm", "--history", "h.db"}), "--target is missing; `diapason tune --help` shows what to give",
-              kUsage);
-  ExpectError(Cli({"tune", "gemm", "--target", "cpu"}), "--history is missing; `diapason tune --help` shows what to give",
-              kUsage);
+  ExpectError(Cli({"tune", "gemm", "--history", "h.db"}),
+              "--target is missing; `diapason tune --help` shows what to give", kUsage);
+  ExpectError(Cli({"tune", "gemm", "--target", "cpu"}),
+              "--history is missing; `diapason tune --help` shows what to give", kUsage);
   ExpectError(Cli({"build", "gemm", "--target", "cpu"}), "--out is missing; `diapason build --help` shows what to give",
               kUsage);
   ExpectError(Cli({"run"}), "DIR is missing; `diapason run --help` shows what to give", kUsage);
-  ExpectError(Cli({"explain", "--history", "h.db"}), "--record is missing; `diapason explain --help` shows what to give",
-              kUsage);
+  ExpectError(Cli({"explain", "--history", "h.db"}),
+              "--record is missing; `diapason explain --help` shows what to give", kUsage);
 }
 
 TEST_F(BadInput, UnknownNetworks) {
@@ -62,16 +62,19 @@ TEST_F(BadInput, UnknownNetworks) {
               "swin-tiny, vit-b16, resnet3d-18, unet-small, yolo-small, bert-base, gpt2, llama-tiny, "
               "t5-encoder, whisper-encoder, lstm-tagger, conv2d, depthwise, gemm");
   ExpectError(Tune({"--k", "0"}), "option 'k' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576");
-  ExpectError(Tune({"--set", "q=3"}), "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed");
+  ExpectError(Tune({"--set", "q=3"}),
+              "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed");
   ExpectError(Tune({"--set", "q"}), "--set q: write NAME=VALUE, with a name of `diapason networks`", kUsage);
   ExpectError(Tune({"--input-shape", "a"}), "--input-shape a is not understood; write it as NAME=1x3x224x224");
   ExpectError(Tune({"--input-shape", "a=1x-3"}), "the shape 1x-3 is not understood; write it as 1x3x224x224");
 }
 
 TEST_F(BadInput, UnknownTargets) {
-  ExpectError(Tune({}, "gemm", "gpu"), "target \"gpu\": unknown kind 'gpu': did you mean 'cuda'? use cpu, opencl or cuda");
+  ExpectError(Tune({}, "gemm", "gpu"),
+              "target \"gpu\": unknown kind 'gpu': did you mean 'cuda'? use cpu, opencl or cuda");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--without", "strassen,direct"}),
-              "--without has 'direct', which is no algorithm that can be left out; name one or more of attention,gemm,rows,strassen,winograd");
+              "--without has 'direct', which is no algorithm that can be left out; name one or more of "
+              "attention,gemm,rows,strassen,winograd");
   ExpectError(Tune({}, "gemm", "cpu -foo=1"),
               "target \"cpu -foo=1\": unknown attribute '-foo': cpu takes -mcpu=native and -num-cores=2");
 }
@@ -81,18 +84,21 @@ TEST_F(BadInput, NoDeviceToMeasureOn) {
     dlclose(driver);
     GTEST_SKIP() << "the driver is here";
   }
-  ExpectError(Tune({}, "gemm", "cuda"),
-              "target 'cuda' needs the NVIDIA driver, and its library libcuda.so.1 is not on this machine; install the driver, "
-              "or choose target 'cpu' or 'opencl'");
+  ExpectError(
+      Tune({}, "gemm", "cuda"),
+      "target 'cuda' needs the NVIDIA driver, and its library libcuda.so.1 is not on this machine; install the driver, "
+      "or choose target 'cpu' or 'opencl'");
   EXPECT_EQ(Cli({"tasks", "gemm", "--target", "cuda"}).code, 0);
 }
 
 TEST_F(BadInput, ModelsThatAreNone) {
-  ExpectError(Tune({}, Path("none.onnx")), "cannot read the model '" + Path("none.onnx") +
-                                               "': No such file or directory; give an .onnx file or the name of a built-in network");
+  ExpectError(Tune({}, Path("none.onnx")),
+              "cannot read the model '" + Path("none.onnx") +
+                  "': No such file or directory; give an .onnx file or the name of a built-in network");
   std::ofstream(Path("text.onnx")) << "this is no protobuf at all";
-  ExpectError(Tune({}, Path("text.onnx")),
-              "cannot import '" + Path("text.onnx") + "': it is no ONNX model, or it was cut off: export or download it again");
+  ExpectError(
+      Tune({}, Path("text.onnx")),
+      "cannot import '" + Path("text.onnx") + "': it is no ONNX model, or it was cut off: export or download it again");
 }
 
 TEST_F(BadInput, TasksAndObjectivesThatAreNone) {
@@ -102,9 +108,10 @@ TEST_F(BadInput, TasksAndObjectivesThatAreNone) {
   ExpectError(Tune({"--objective", "targets:gemm=5parsec"}),
               "the objective 'targets:gemm=5parsec' has '5parsec', which is no time in s, ms or us: write sum, or "
               "targets:NETWORK=TIME,... as in targets:resnet-18=5ms");
-  ExpectError(Tune({"--tasks", "1,9"}),
-              "--tasks 1,9 does not name tasks of this network; give ids from 1 to 1 as `diapason tasks` shows them, for "
-              "example --tasks 1,4");
+  ExpectError(
+      Tune({"--tasks", "1,9"}),
+      "--tasks 1,9 does not name tasks of this network; give ids from 1 to 1 as `diapason tasks` shows them, for "
+      "example --tasks 1,4");
   ExpectError(Tune({"--objective", "fast"}),
               "the objective 'fast' is not known: write sum, or targets:NETWORK=TIME,... as in targets:resnet-18=5ms");
 }
@@ -122,12 +129,14 @@ TEST_F(BadInput, PackagesThatAreNone) {
               "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
   std::filesystem::create_directory(Path("full"));
   std::ofstream(Path("full/file")) << "mine";
-  const CliResult result = Cli({"build", "gemm", "--m", "8", "--n", "8", "--k", "8", "--target", "cpu", "--out", Path("full")});
+  const CliResult result =
+      Cli({"build", "gemm", "--m", "8", "--n", "8", "--k", "8", "--target", "cpu", "--out", Path("full")});
   EXPECT_EQ(result.code, 1);
-  EXPECT_NE(result.err.find("error: '" + Path("full") +
-                            "' holds files that are no part of a package; give --out a new or empty folder, or a package to "
-                            "replace\n"),
-            std::string::npos)
+  EXPECT_NE(
+      result.err.find("error: '" + Path("full") +
+                      "' holds files that are no part of a package; give --out a new or empty folder, or a package to "
+                      "replace\n"),
+      std::string::npos)
       << result.err;
   EXPECT_TRUE(std::filesystem::exists(Path("full/file")));
 }

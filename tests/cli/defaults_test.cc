@@ -26,7 +26,8 @@ class DefaultsTest : public CliTest {
 };
 
 TEST_F(DefaultsTest, AFileIsReadWithItsSectionsAndLines) {
-  const auto file = ReadConfigFile(Write("tracker = \"host:1\"\n\n[tune]\nseconds = 600\n[fleet.status]\nwait = 2.5\n"));
+  const auto file =
+      ReadConfigFile(Write("tracker = \"host:1\"\n\n[tune]\nseconds = 600\n[fleet.status]\nwait = 2.5\n"));
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->entries.size(), 3u);
   EXPECT_EQ(file->entries[0].key, "tracker");
@@ -42,8 +43,10 @@ TEST_F(DefaultsTest, AFileIsReadWithItsSectionsAndLines) {
 TEST_F(DefaultsTest, WhatIsTypedWinsOverTheEnvironmentAndThatOverTheFile) {
   const std::string config = Write("history = \"file.db\"\n");
   EXPECT_EQ(Query({"--config", config}).err, NoHistory(Path("file.db"))) << "relative to the file's folder";
-  EXPECT_EQ(Query({"--config=" + config}, {{"DIAPASON_HISTORY", Path("variable.db")}}).err, NoHistory(Path("variable.db")));
-  EXPECT_EQ(Query({"--config", config, "--history", Path("typed.db")}, {{"DIAPASON_HISTORY", Path("variable.db")}}).err, NoHistory(Path("typed.db")));
+  EXPECT_EQ(Query({"--config=" + config}, {{"DIAPASON_HISTORY", Path("variable.db")}}).err,
+            NoHistory(Path("variable.db")));
+  EXPECT_EQ(Query({"--config", config, "--history", Path("typed.db")}, {{"DIAPASON_HISTORY", Path("variable.db")}}).err,
+            NoHistory(Path("typed.db")));
   EXPECT_EQ(Cli({"--config", config, "query"}).err, NoHistory(Path("file.db"))) << "in front of the command as well";
 }
 
@@ -59,27 +62,34 @@ TEST_F(DefaultsTest, TheFileIsFoundInTheFolderOfConfigurations) {
 }
 
 TEST_F(DefaultsTest, ASectionHasTheFlagsOfItsCommand) {
-  const std::string config = Write("history = \"/nowhere/all.db\"\n[query]\nhistory = \"/nowhere/query.db\"\ntop = 3\n");
+  const std::string config =
+      Write("history = \"/nowhere/all.db\"\n[query]\nhistory = \"/nowhere/query.db\"\ntop = 3\n");
   EXPECT_EQ(Query({"--config", config}).err, NoHistory("/nowhere/query.db"));
-  EXPECT_EQ(Cli({"explain", "--record", "1", "--config", config}).err, Cli({"explain", "--record", "1", "--history", "/nowhere/all.db"}).err);
+  EXPECT_EQ(Cli({"explain", "--record", "1", "--config", config}).err,
+            Cli({"explain", "--record", "1", "--history", "/nowhere/all.db"}).err);
 }
 
 TEST_F(DefaultsTest, RequiredFlagsAndTargetsMayComeFromTheEnvironment) {
   const CliResult tasks = Cli({"tasks", "gemm", "--json"}, "", {{"DIAPASON_TARGET", "cpu -num-cores=1"}});
   EXPECT_EQ(tasks.code, 0) << tasks.err;
   EXPECT_EQ(tasks.json()["target"], "cpu -num-cores=1");
-  ExpectError(Cli({"tasks", "gemm"}), "--target is missing; `diapason tasks --help` shows what to give", kWrongArguments);
+  ExpectError(Cli({"tasks", "gemm"}), "--target is missing; `diapason tasks --help` shows what to give",
+              kWrongArguments);
   ExpectError(Cli({"fleet", "status"}, "", {{"DIAPASON_TRACKER", "nonsense"}}),
               "--tracker nonsense is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
   const std::vector<std::string> list = {"jobs", "list", "--service", "127.0.0.1:1", "--token-file", Path("no.token")};
-  EXPECT_EQ(Cli({"jobs", "list"}, "", {{"DIAPASON_SERVICE", "127.0.0.1:1"}, {"DIAPASON_TOKEN_FILE", Path("no.token")}}).err, Cli(list).err);
+  EXPECT_EQ(
+      Cli({"jobs", "list"}, "", {{"DIAPASON_SERVICE", "127.0.0.1:1"}, {"DIAPASON_TOKEN_FILE", Path("no.token")}}).err,
+      Cli(list).err);
   EXPECT_NE(Cli(list).err.find(Path("no.token")), std::string::npos) << Cli(list).err;
 }
 
 TEST_F(DefaultsTest, OfAHistoryAndAServiceTheTypedOneCounts) {
-  const std::map<std::string, std::string> both = {{"DIAPASON_HISTORY", "/nowhere/h.db"}, {"DIAPASON_SERVICE", "nonsense"}};
+  const std::map<std::string, std::string> both = {{"DIAPASON_HISTORY", "/nowhere/h.db"},
+                                                   {"DIAPASON_SERVICE", "nonsense"}};
   EXPECT_EQ(Query({"--history", "/nowhere/typed.db"}, both).err, NoHistory("/nowhere/typed.db"));
-  ExpectError(Query({"--service", "typed"}, both), "--service typed is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
+  ExpectError(Query({"--service", "typed"}, both),
+              "--service typed is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
   ExpectError(Query({}, both), "a query reads one history; give either --history or --service");
 }
 
@@ -89,10 +99,13 @@ TEST_F(DefaultsTest, ErrorsNameTheFileTheLineAndTheMend) {
     ExpectError(Query({"--config", config}), config + ", line " + sentence, kWrongArguments);
   };
   expect("trakcer = \"host:1\"\n",
-         "1: unknown key 'trakcer': did you mean 'tracker'? those of all commands are tracker, service, history, target, token-file, tokens, tls-cert, "
+         "1: unknown key 'trakcer': did you mean 'tracker'? those of all commands are tracker, service, history, "
+         "target, token-file, tokens, tls-cert, "
          "tls-key, tls-ca; flags of one command stand in its section, as in [tune]");
-  expect("\n[tuen]\nseconds = 3\n", "3: there is no command 'tuen' for the section [tuen]; did you mean 'tune'? `diapason --help` lists them");
-  expect("[tune]\nsecond = 3\n", "2: `diapason tune` has no flag --second that takes a value; did you mean 'seconds'? its --help lists them");
+  expect("\n[tuen]\nseconds = 3\n",
+         "3: there is no command 'tuen' for the section [tuen]; did you mean 'tune'? `diapason --help` lists them");
+  expect("[tune]\nsecond = 3\n",
+         "2: `diapason tune` has no flag --second that takes a value; did you mean 'seconds'? its --help lists them");
   expect("[tune]\nseconds = 0\n", "2: --seconds: 0: give a number above 0");
   expect("[tune]\nseconds = [1, 2]\n", "2: the value of 'seconds' is neither text in quotes nor a number");
   expect("[tune]\njson = true\n", "2: the value of 'json' is neither text in quotes nor a number");
@@ -101,7 +114,9 @@ TEST_F(DefaultsTest, ErrorsNameTheFileTheLineAndTheMend) {
   EXPECT_EQ(no_toml.code, kWrongArguments);
   EXPECT_EQ(no_toml.err.rfind("error: " + broken + ", line 1: this is no TOML (", 0), 0u) << no_toml.err;
   ExpectError(Query({"--config", Path("none.toml")}),
-              "the configuration file " + Path("none.toml") + " cannot be read (No such file or directory); name another with --config", kWrongArguments);
+              "the configuration file " + Path("none.toml") +
+                  " cannot be read (No such file or directory); name another with --config",
+              kWrongArguments);
   EXPECT_EQ(Cli({"query", "--help", "--config", broken}).code, 0) << "the help is there all the same";
 }
 

@@ -14,7 +14,8 @@ TEST(Systemd, UnitsUseFlagsThatThereAre) {
   for (const auto& entry : std::filesystem::directory_iterator(TEST_PATH(DIAPASON_DEPLOY) + "/systemd")) {
     const std::string text = ReadText(entry.path());
     std::smatch command;
-    ASSERT_TRUE(std::regex_search(text, command, std::regex(R"(ExecStart=/opt/diapason/bin/diapason (\w+) )"))) << entry.path();
+    ASSERT_TRUE(std::regex_search(text, command, std::regex(R"(ExecStart=/opt/diapason/bin/diapason (\w+) )")))
+        << entry.path();
     const CliResult help = Cli({command[1], "--help"});
     ASSERT_EQ(help.code, 0) << command[1];
     const std::regex flag(R"(\s"?(--[a-z-]+))");
@@ -31,7 +32,8 @@ TEST(Systemd, UnitsUseFlagsThatThereAre) {
 TEST(Systemd, WhatListensHasAWatchdog) {
   for (const char* unit : {"tracker", "service"}) {
     const std::string text = ReadText(TEST_PATH(DIAPASON_DEPLOY) + "/systemd/diapason-" + unit + ".service");
-    for (const char* line : {"\nType=notify\n", "\nNotifyAccess=main\n", "\nWatchdogSec=60\n", "\nTimeoutStartSec=10min\n", "\nRestart=always\n"})
+    for (const char* line : {"\nType=notify\n", "\nNotifyAccess=main\n", "\nWatchdogSec=60\n",
+                             "\nTimeoutStartSec=10min\n", "\nRestart=always\n"})
       EXPECT_NE(text.find(line), std::string::npos) << unit << " has no line" << line;
   }
 }
@@ -41,8 +43,9 @@ TEST(Kubernetes, ProbesAskTheHealthService) {
   for (const char* file : {"tracker", "service"}) {
     const std::string text = ReadText(TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/" + file + ".yaml");
     for (const char* probe : {"readinessProbe", "livenessProbe", "startupProbe"}) {
-      const std::regex asks(std::string(probe) +
-                            R"(:\n +exec:\n +command:\n +- /opt/diapason/bin/diapason\n +- fleet\n +- health\n((?: +- --[a-z-]+=\S+\n)+))");
+      const std::regex asks(
+          std::string(probe) +
+          R"(:\n +exec:\n +command:\n +- /opt/diapason/bin/diapason\n +- fleet\n +- health\n((?: +- --[a-z-]+=\S+\n)+))");
       std::smatch found;
       ASSERT_TRUE(std::regex_search(text, found, asks)) << file << " " << probe;
       const std::string given = found[1];
@@ -59,7 +62,8 @@ TEST(Kubernetes, ProbesAskTheHealthService) {
 TEST(SlurmScript, BecomesAWorker) {
   const std::string script = TEST_PATH(DIAPASON_DEPLOY) + "/slurm/worker.sbatch";
   auto run = [&](const std::string& environment, const std::string& flags) {
-    FILE* pipe = popen(("env -i PATH=/usr/bin:/bin " + environment + " bash " + script + " " + flags + " 2>&1").c_str(), "r");
+    FILE* pipe =
+        popen(("env -i PATH=/usr/bin:/bin " + environment + " bash " + script + " " + flags + " 2>&1").c_str(), "r");
     std::string out;
     for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) out += static_cast<char>(c);
     pclose(pipe);

@@ -1,4 +1,5 @@
-// Models with symbolic dimensions through the commands: their symbols, a package of several plans, inputs between the sizes, and a job.
+// Models with symbolic dimensions through the commands: their symbols, a package of several plans, inputs between the
+// sizes, and a job.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -20,24 +21,35 @@ Array Random(std::vector<int64_t> shape, uint64_t seed) {
   return array;
 }
 
-// Attention over embedded tokens with a mask, as exporters write it: the shape of the heads is computed from that of the input.
+// Attention over embedded tokens with a mask, as exporters write it: the shape of the heads is computed from that of
+// the input.
 std::string Encoder() {
   ModelBuilder m(17);
   m.Input("ids", {"batch", "seq"}, DType::kInt64).Input("mask", {"batch", "seq"});
   m.Initializer("table", Random({11, 8}, 1)).Initializer("weight", Random({8, 8}, 2));
   m.Initializer("one", Array::FromFloats({}, {1})).Initializer("low", Array::FromFloats({}, {-1e9f}));
-  m.Initializer("heads", IntList({2, 4})).Initializer("flat", IntList({8})).Initializer("middle", IntList({1, 2})).Initializer("zero", IntList({0}));
+  m.Initializer("heads", IntList({2, 4}))
+      .Initializer("flat", IntList({8}))
+      .Initializer("middle", IntList({1, 2}))
+      .Initializer("zero", IntList({0}));
   m.Node("Gather", {"table", "ids"}, {"x"}).Node("Shape", {"ids"}, {"sizes"});
-  m.Node("Concat", {"sizes", "heads"}, {"split"}, {{"axis", int64_t{0}}}).Node("Concat", {"sizes", "flat"}, {"joined"}, {{"axis", int64_t{0}}});
+  m.Node("Concat", {"sizes", "heads"}, {"split"}, {{"axis", int64_t{0}}})
+      .Node("Concat", {"sizes", "flat"}, {"joined"}, {{"axis", int64_t{0}}});
   m.Node("MatMul", {"x", "weight"}, {"projected"}).Node("Reshape", {"projected", "split"}, {"by_head"});
   m.Node("Transpose", {"by_head"}, {"q"}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   m.Node("Transpose", {"by_head"}, {"k"}, {{"perm", std::vector<int64_t>{0, 2, 3, 1}}});
-  m.Node("MatMul", {"q", "k"}, {"scores"}).Node("Sub", {"one", "mask"}, {"hidden"}).Node("Mul", {"hidden", "low"}, {"penalty"});
+  m.Node("MatMul", {"q", "k"}, {"scores"})
+      .Node("Sub", {"one", "mask"}, {"hidden"})
+      .Node("Mul", {"hidden", "low"}, {"penalty"});
   m.Node("Unsqueeze", {"penalty", "middle"}, {"spread"}).Node("Add", {"scores", "spread"}, {"masked"});
   m.Node("Softmax", {"masked"}, {"weights"}, {{"axis", int64_t{-1}}}).Node("MatMul", {"weights", "q"}, {"mixed"});
-  m.Node("Transpose", {"mixed"}, {"back"}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}).Node("Reshape", {"back", "joined"}, {"together"});
-  m.Node("Add", {"x", "together"}, {"hidden_states"}).Node("Gather", {"hidden_states", "zero"}, {"first"}, {{"axis", int64_t{1}}});
-  m.Node("Tanh", {"first"}, {"pooled"}).Node("MatMul", {"pooled", "weight"}, {"dense"}).Node("MatMul", {"dense", "weight"}, {"logits"});
+  m.Node("Transpose", {"mixed"}, {"back"}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}})
+      .Node("Reshape", {"back", "joined"}, {"together"});
+  m.Node("Add", {"x", "together"}, {"hidden_states"})
+      .Node("Gather", {"hidden_states", "zero"}, {"first"}, {{"axis", int64_t{1}}});
+  m.Node("Tanh", {"first"}, {"pooled"})
+      .Node("MatMul", {"pooled", "weight"}, {"dense"})
+      .Node("MatMul", {"dense", "weight"}, {"logits"});
   m.Output("hidden_states").Output("logits");
   return m.Bytes();
 }
@@ -46,7 +58,9 @@ std::string Encoder() {
 std::string Centred() {
   ModelBuilder m(17);
   m.Input("x", {"batch", 4});
-  m.Node("ReduceMean", {"x"}, {"mean"}, {{"axes", std::vector<int64_t>{0}}}).Node("Sub", {"x", "mean"}, {"y"}).Output("y");
+  m.Node("ReduceMean", {"x"}, {"mean"}, {{"axes", std::vector<int64_t>{0}}})
+      .Node("Sub", {"x", "mean"}, {"y"})
+      .Output("y");
   return m.Bytes();
 }
 
@@ -58,7 +72,8 @@ class Dims : public FleetCli {
     std::ofstream(Path("centred.onnx"), std::ios::binary) << Centred();
   }
 
-  std::vector<std::string> With(const std::string& command, const std::string& model, std::vector<std::string> more) const {
+  std::vector<std::string> With(const std::string& command, const std::string& model,
+                                std::vector<std::string> more) const {
     std::vector<std::string> args = {command, Path(model), "--target", kTarget};
     args.insert(args.end(), more.begin(), more.end());
     return args;
@@ -88,12 +103,15 @@ TEST_F(Dims, TasksShowsSymbolsPlansAndPadding) {
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out.rfind("input ids: int64 batchxseq\ninput mask: float32 batchxseq\nid  task", 0), 0u) << text.out;
   EXPECT_NE(text.out.find("\nplan batch=4 seq=4: "), std::string::npos) << text.out;
-  EXPECT_NE(text.out.find(" GFLOP\n  inputs from batch=1 on are padded\n  inputs from seq=5 on are padded\n"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(" GFLOP\n  inputs from batch=1 on are padded\n  inputs from seq=5 on are padded\n"),
+            std::string::npos)
+      << text.out;
 
   EXPECT_NE(text.out.find(" kernels only move data\n"), std::string::npos) << text.out;  // transpositions
 
   const auto one = Cli(With("tasks", "encoder.onnx", {"--dim", "seq=4", "--json"})).json();
-  const auto moved = std::count_if(one["tasks"].begin(), one["tasks"].end(), [](const auto& task) { return task["moves_data"] == true; });
+  const auto moved = std::count_if(one["tasks"].begin(), one["tasks"].end(),
+                                   [](const auto& task) { return task["moves_data"] == true; });
   EXPECT_GT(moved, 0);
   EXPECT_LT(moved, static_cast<int64_t>(one["tasks"].size()));
   EXPECT_EQ(one["inputs"][0], (nlohmann::json{{"name", "ids"}, {"dtype", "int64"}, {"shape", {"batch", "seq"}}}));
@@ -109,7 +127,8 @@ TEST_F(Dims, TasksShowsSymbolsPlansAndPadding) {
 }
 
 TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
-  const CliResult built = Build("encoder.onnx", "p", {"--dim", "seq=4,8", "--dim", "batch=1,4", "--mask", "mask", "--json"});
+  const CliResult built =
+      Build("encoder.onnx", "p", {"--dim", "seq=4,8", "--dim", "batch=1,4", "--mask", "mask", "--json"});
   ASSERT_EQ(built.code, 0) << built.err;
   const auto report = built.json();
   ASSERT_EQ(report["plans"].size(), 4u);
@@ -129,7 +148,8 @@ TEST_F(Dims, APackageOfSeveralPlansRunsSizesBetweenThem) {
   const CliResult padded = Run("p", args);
   ASSERT_EQ(padded.code, 0) << padded.err;
   EXPECT_EQ(padded.out,
-            "plan batch=4 seq=8 for inputs with batch=3 seq=6, padded\noutput hidden_states: float32 3x6x8\noutput logits: float32 3x1x8\n");
+            "plan batch=4 seq=8 for inputs with batch=3 seq=6, padded\noutput hidden_states: float32 3x6x8\noutput "
+            "logits: float32 3x1x8\n");
   // The same from a package of exactly this size.
   ASSERT_EQ(Build("encoder.onnx", "exact", {"--dim", "seq=6", "--dim", "batch=3"}).code, 0);
   args.back() = Path("want");
@@ -150,10 +170,12 @@ TEST_F(Dims, RunChoosesPlansByDimAndRefusesWhatThereIsNot) {
   EXPECT_EQ(two.out.rfind("plan batch=1 seq=4 for inputs with batch=1 seq=3, padded\n", 0), 0u) << two.out;
   EXPECT_NE(two.out.find("\nplan batch=1 seq=8\noutput hidden_states: float32 1x8x8\n"), std::string::npos) << two.out;
   ExpectError(Run("p", {"--dim", "seq=9"}),
-              "the inputs have batch=1 seq=9, and the package has plans up to seq=8 (batch=1 seq=4,8): give smaller inputs, or build it again with "
+              "the inputs have batch=1 seq=9, and the package has plans up to seq=8 (batch=1 seq=4,8): give smaller "
+              "inputs, or build it again with "
               "--dim seq=9");
   ExpectError(Run("p", {"--dim", "batch=2", "--dim", "seq=4"}),
-              "the inputs have batch=2 seq=4, and the package has plans up to batch=1 (batch=1 seq=4,8): give smaller inputs, or build it again with "
+              "the inputs have batch=2 seq=4, and the package has plans up to batch=1 (batch=1 seq=4,8): give smaller "
+              "inputs, or build it again with "
               "--dim batch=2");
   ExpectError(Run("p", {"--dim", "length=9"}), "the package has no symbolic dimension 'length': it has 'batch', 'seq'");
   ExpectError(Run("p", {"--output-dir", Path("out")}),
@@ -166,47 +188,59 @@ TEST_F(Dims, RunChoosesPlansByDimAndRefusesWhatThereIsNot) {
 TEST_F(Dims, PaddingThatChangesResultsIsRefused) {
   const CliResult built = Build("centred.onnx", "p", {"--dim", "batch=1,4"});
   ASSERT_EQ(built.code, 0) << built.err;
-  EXPECT_NE(built.out.find("\ninputs between the sizes of batch are refused, since padding is not known to be harmless: node 'node_mean' (reduce_mean) "
+  EXPECT_NE(built.out.find("\ninputs between the sizes of batch are refused, since padding is not known to be "
+                           "harmless: node 'node_mean' (reduce_mean) "
                            "combines values along 'batch', those of padding included\n"),
             std::string::npos)
       << built.out;
   EXPECT_EQ(Run("p", {"--check", "--dim", "batch=4"}).code, 0);
   ExpectError(Run("p", {"--dim", "batch=3"}),
-              "the inputs have batch=3, and the package has plans for batch=1,4; padding along 'batch' is not known to be harmless (node 'node_mean' "
-              "(reduce_mean) combines values along 'batch', those of padding included): give inputs of these sizes, or build it again with --dim batch=3");
+              "the inputs have batch=3, and the package has plans for batch=1,4; padding along 'batch' is not known to "
+              "be harmless (node 'node_mean' "
+              "(reduce_mean) combines values along 'batch', those of padding included): give inputs of these sizes, or "
+              "build it again with --dim batch=3");
 }
 
 TEST_F(Dims, FlagsThatMakeNoSenseAreRefused) {
   const auto tasks = [&](std::vector<std::string> more) { return Cli(With("tasks", "encoder.onnx", more)); };
   const std::string import = "cannot import '" + Path("encoder.onnx") + "': ";
-  ExpectError(tasks({}), import + "the size of 'seq' is open (input 'ids' is batchxseq, input 'mask' is batchxseq): give it with --dim seq=128");
+  ExpectError(tasks({}), import +
+                             "the size of 'seq' is open (input 'ids' is batchxseq, input 'mask' is batchxseq): give it "
+                             "with --dim seq=128");
   ExpectError(tasks({"--dim", "length=4"}), import + "it has no symbolic dimension 'length': it has 'batch', 'seq'");
   ExpectError(tasks({"--dim", "seq=4", "--dim", "batch=2", "--batch", "3"}),
               import + "'batch' cannot be 2 (--dim batch=2) and 3 (--batch 3) at once: leave one of them out");
-  ExpectError(tasks({"--dim", "seq"}), "--dim seq is not understood; write it as SYMBOL=SIZES, for example seq=16,64,128 or seq=1..512");
+  ExpectError(tasks({"--dim", "seq"}),
+              "--dim seq is not understood; write it as SYMBOL=SIZES, for example seq=16,64,128 or seq=1..512");
   ExpectError(tasks({"--dim", "seq=0"}), "'seq' cannot have the size 0: give a number from 1 to 16777216");
-  ExpectError(tasks({"--dim", "seq=1..100000", "--dim", "batch=1,2"}),
-              "--dim asks for more than 64 combinations of sizes (batch=1,2 seq=1,2,3,4,6,8,12,16,24,32,48,64,96,128,192,256,384,512,768,1024,1536,2048,"
-              "3072,4096,6144,8192,12288,16384,24576,32768,49152,65536,98304,100000), which is the limit: give fewer sizes");
+  ExpectError(
+      tasks({"--dim", "seq=1..100000", "--dim", "batch=1,2"}),
+      "--dim asks for more than 64 combinations of sizes (batch=1,2 "
+      "seq=1,2,3,4,6,8,12,16,24,32,48,64,96,128,192,256,384,512,768,1024,1536,2048,"
+      "3072,4096,6144,8192,12288,16384,24576,32768,49152,65536,98304,100000), which is the limit: give fewer sizes");
   ExpectError(tasks({"--dim", "seq=4", "--mask", "attention_mask"}),
               "the model has no input 'attention_mask' for --mask: its inputs are 'ids', 'mask'");
-  ExpectError(tasks({"--mask", "mask"}), "--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
+  ExpectError(tasks({"--mask", "mask"}),
+              "--mask says what is padding between sizes; give these with --dim, for example --dim seq=16,64,128");
   const auto tune = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--history", Path("h.db")});
     return Cli(With("tune", "encoder.onnx", more));
   };
   ExpectError(tune({"--dim", "seq=4", "--weight", "heavy"}),
               "--weight heavy is not understood; give a number above 0, or SYMBOL=SIZE:WEIGHT, for example seq=128:5");
-  ExpectError(tune({"--dim", "seq=4", "--weight", "seq=8:2"}), "--weight names seq=8, which --dim does not ask for: its sizes are seq=4");
+  ExpectError(tune({"--dim", "seq=4", "--weight", "seq=8:2"}),
+              "--weight names seq=8, which --dim does not ask for: its sizes are seq=4");
   ExpectError(tune({"--dim", "seq=4", "--weight", "seq=4:2", "--objective", "targets:encoder=5ms"}),
               "--weight of sizes goes with --objective sum, not with 'targets:encoder=5ms': leave one of them out");
 }
 
 // Of a network of one task for each size: half of the trials go to each, or most to the one that counts.
 TEST_F(Dims, TuningSpendsTrialsByWeight) {
-  const std::vector<std::string> conv = {"tune", "conv2d", "--h", "8", "--w", "8", "--ci", "8", "--co", "8", "--target", kTarget, "--dim", "batch=1,2"};
+  const std::vector<std::string> conv = {"tune", "conv2d", "--h", "8",        "--w",   "8",     "--ci",
+                                         "8",    "--co",   "8",   "--target", kTarget, "--dim", "batch=1,2"};
   std::vector<std::string> args = conv;
-  args.insert(args.end(), {"--weight", "batch=2:50", "--history", Path("h.db"), "--trials", "12", "--trials-per-round", "2", "--min-repeat-ms", "1", "--json"});
+  args.insert(args.end(), {"--weight", "batch=2:50", "--history", Path("h.db"), "--trials", "12", "--trials-per-round",
+                           "2", "--min-repeat-ms", "1", "--json"});
   const CliResult tuned = Cli(args);
   ASSERT_EQ(tuned.code, 0) << tuned.err;
   const auto report = tuned.json();
@@ -218,8 +252,8 @@ TEST_F(Dims, TuningSpendsTrialsByWeight) {
   EXPECT_EQ(report["checks"][1]["sizes"], (nlohmann::json{{"batch", 2}}));
   EXPECT_EQ(report["checks"][1]["ok"], true);
   // Both plans are built of the records.
-  const CliResult built = Cli({"build", "conv2d", "--h", "8", "--w", "8", "--ci", "8", "--co", "8", "--target", kTarget, "--dim", "batch=1,2", "--history",
-                               Path("h.db"), "--out", Path("p"), "--json"});
+  const CliResult built = Cli({"build", "conv2d", "--h", "8", "--w", "8", "--ci", "8", "--co", "8", "--target", kTarget,
+                               "--dim", "batch=1,2", "--history", Path("h.db"), "--out", Path("p"), "--json"});
   ASSERT_EQ(built.code, 0) << built.err;
   EXPECT_EQ(built.err, "");
   const nlohmann::json plans = built.json()["plans"];
@@ -235,8 +269,10 @@ TEST_F(Dims, AJobTunesAllSizes) {
   const std::string address = service.Address();
   ASSERT_NE(address, "") << service.err();
   auto worker = Worker(address, "worker");
-  const CliResult job = Cli(With("submit", "encoder.onnx", {"--dim", "seq=4,8", "--weight", "seq=8:3", "--weight", "2", "--trials", "8", "--trials-per-round",
-                                                           "2", "--min-repeat-ms", "1", "--service", address, "--wait", "--json"}));
+  const CliResult job =
+      Cli(With("submit", "encoder.onnx",
+               {"--dim", "seq=4,8", "--weight", "seq=8:3", "--weight", "2", "--trials", "8", "--trials-per-round", "2",
+                "--min-repeat-ms", "1", "--service", address, "--wait", "--json"}));
   ASSERT_EQ(job.code, 0) << job.err << service.err();
   EXPECT_EQ(job.json()["state"], "done");
   EXPECT_EQ(job.json()["weight"], 2);

@@ -101,8 +101,8 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   EXPECT_LT(ran["check"]["max_rel_error"], 1e-4);
 }
 
-// What the package took when it was built corrects what later builds and runs of the tuner expect. (That the check at the end of tuning does so
-// as well: NetworkCheckCli.TuneEndsWithTheCheckUnlessToldOtherwise.)
+// What the package took when it was built corrects what later builds and runs of the tuner expect. (That the check at
+// the end of tuning does so as well: NetworkCheckCli.TuneEndsWithTheCheckUnlessToldOtherwise.)
 TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
   ASSERT_EQ(Tune("4", {"--no-check"}).code, 0);
   const auto build = [&](std::vector<std::string> flags) {
@@ -129,8 +129,9 @@ TEST_F(EndToEnd, EstimatesLearnFromTheMeasuredLatency) {
   EXPECT_NEAR(ran["tasks_us"], tasks, 1e-6 * tasks);
 
   // The same network with other options is another one.
-  const auto other = Cli({"tune", "gemm", "--m", "16", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--history", Path("h.db"),
-                          "--trials", "3", "--min-repeat-ms", "1", "--json"}).json();
+  const auto other = Cli({"tune", "gemm", "--m", "16", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
+                          "--history", Path("h.db"), "--trials", "3", "--min-repeat-ms", "1", "--json"})
+                         .json();
   EXPECT_EQ(other["estimated_us"], other["tasks_us"]);
 }
 
@@ -141,20 +142,24 @@ TEST_F(EndToEnd, BuildWithoutRecordsWarnsOnceForEachTask) {
   EXPECT_EQ(built.code, 0);
   EXPECT_EQ(built.err, "warning: there is no record of workload " + workload + " (" + name +
                            ") on target cpu -num-cores=1; the default schedule is used, which may be slow\n");
-  const std::string said = "built " + Path("package") + ": 1 task, 0 with the best record, 1 with the default schedule\n";
+  const std::string said =
+      "built " + Path("package") + ": 1 task, 0 with the best record, 1 with the default schedule\n";
   EXPECT_EQ(built.out.rfind(said + "network check ok: largest relative error ", 0), 0u) << built.out;
   EXPECT_EQ(Cli(Args("build", {"--no-check", "--out", Path("package")})).out, said);
   EXPECT_EQ(Cli({"run", Path("package"), "--check"}).code, 0);
 }
 
 TEST_F(EndToEnd, BuildWithoutRecordsSaysHowManyTasksLackOne) {
-  const std::vector<std::string> build = {"build", "resnet-18", "--set", "image=32", "--target", "cpu -num-cores=2", "--no-check", "--out", Path("p")};
+  const std::vector<std::string> build = {
+      "build", "resnet-18", "--set", "image=32", "--target", "cpu -num-cores=2", "--no-check", "--out", Path("p")};
   const CliResult built = Cli(build);
   EXPECT_EQ(built.code, 0);
   const size_t of = built.err.find(" of ");
   const std::string tasks = built.err.substr(9, of == std::string::npos ? 0 : of - 9);
-  EXPECT_EQ(built.err, "warning: " + tasks + " of " + tasks + " tasks have no verified record on target cpu -num-cores=2; their default schedules are used, "
-                           "which may be slow (--verbose lists them)\n");
+  EXPECT_EQ(built.err,
+            "warning: " + tasks + " of " + tasks +
+                " tasks have no verified record on target cpu -num-cores=2; their default schedules are used, "
+                "which may be slow (--verbose lists them)\n");
   std::vector<std::string> verbose = build;
   verbose.push_back("--verbose");
   const CliResult listed = Cli(verbose);
@@ -182,7 +187,8 @@ TEST_F(EndToEnd, RunReadsAndWritesArrays) {
   for (int64_t k = 0; k < 64; ++k) expected += a.at(3 * 64 + k) * b.at(k * 48 + 5);
   EXPECT_NEAR(c->at(3 * 48 + 5), expected, 1e-3);
 
-  ExpectError(Cli({"run", Path("package"), "--input", first}), "--input " + first + " is not understood; write it as NAME=FILE");
+  ExpectError(Cli({"run", Path("package"), "--input", first}),
+              "--input " + first + " is not understood; write it as NAME=FILE");
   ExpectError(Cli({"run", Path("package"), "--input", first + "=" + Path("none.npy")}),
               Path("none.npy") + " cannot be read (No such file or directory); name a .npy or .pb file");
   ExpectError(Cli({"run", Path("package"), "--input", first + "=" + Path("b.npy")}),
@@ -191,12 +197,17 @@ TEST_F(EndToEnd, RunReadsAndWritesArrays) {
               "the package has no input 'nothing'; its inputs are: '" + first + "', '" + second + "'");
   std::ofstream(Path("cut.npy"), std::ios::binary) << SerializeNpy(a).substr(0, 1000);
   ExpectError(Cli({"run", Path("package"), "--input", first + "=" + Path("cut.npy")}),
-              Path("cut.npy") + " is no whole .npy file (it has 872 bytes of data where its shape needs 8192); write it again with numpy.save");
+              Path("cut.npy") +
+                  " is no whole .npy file (it has 872 bytes of data where its shape needs 8192); write it again with "
+                  "numpy.save");
 }
 
 // A TensorProto as ONNX's test data has it: dims (field 1), data_type (field 2) float, raw_data (field 9).
 TEST_F(EndToEnd, RunReadsOnnxTensors) {
-  ASSERT_EQ(Cli({"build", "gemm", "--m", "2", "--n", "2", "--k", "2", "--set", "constant=0", "--target", "cpu", "--out", Path("package")}).code, 0);
+  ASSERT_EQ(Cli({"build", "gemm", "--m", "2", "--n", "2", "--k", "2", "--set", "constant=0", "--target", "cpu", "--out",
+                 Path("package")})
+                .code,
+            0);
   const float values[] = {1, 2, 3, 4};
   std::string bytes("\x08\x02\x08\x02\x10\x01\x4a\x10", 8);
   bytes.append(reinterpret_cast<const char*>(values), sizeof values);
@@ -210,7 +221,8 @@ TEST_F(EndToEnd, RunReadsOnnxTensors) {
 
   std::ofstream(Path("bad.pb")) << "not a tensor";
   ExpectError(Cli({"run", Path("package"), "--input", "a=" + Path("bad.pb")}),
-              "'" + Path("bad.pb") + "' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file");
+              "'" + Path("bad.pb") +
+                  "' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file");
   ExpectError(Cli({"run", Path("package"), "--input", "a=" + Path("none.pb")}),
               "cannot read '" + Path("none.pb") + "': No such file or directory; name a tensor's file, as .npy or .pb");
 }
@@ -227,7 +239,8 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   EXPECT_EQ(reached["stopped"], "all targets are reached");
   EXPECT_LT(reached["measured"], 100);
 
-  const auto impatient = tune("b.db", {"--trials", "100000", "--early-stop", "3", "--builders", "1", "--trials-per-round", "8"});
+  const auto impatient =
+      tune("b.db", {"--trials", "100000", "--early-stop", "3", "--builders", "1", "--trials-per-round", "8"});
   EXPECT_EQ(impatient["stopped"], "no gain in 3 trials");
   EXPECT_EQ(impatient["tasks"][0]["verified"], true);
   EXPECT_EQ(impatient["stages"]["workers"]["builders"], 1);

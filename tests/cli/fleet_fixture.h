@@ -38,7 +38,8 @@ inline std::string MetricsAddress(const Process& process) {
   const std::string before = "metrics_served address=";
   const std::string log = process.err();
   const size_t found = log.find(before);
-  return found == std::string::npos ? "" : log.substr(found + before.size(), log.find('\n', found) - found - before.size());
+  return found == std::string::npos ? ""
+                                    : log.substr(found + before.size(), log.find('\n', found) - found - before.size());
 }
 
 // The value of a metric, whose labels are part of its name.

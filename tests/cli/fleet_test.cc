@@ -89,15 +89,17 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   b->Kill();
   ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; }));
   tracker->Kill();
-  ExpectError(Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"}),
-              "the tracker at '" + address +
-                  "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
-                  "network");
+  ExpectError(
+      Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"}),
+      "the tracker at '" + address +
+          "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
+          "network");
 }
 
 TEST_F(FleetCli, ServesMetrics) {
   const std::vector<std::string> metrics = {"--metrics", "127.0.0.1:0"};
-  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--metrics", "127.0.0.1:0"}, Path("serve"));
+  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--metrics", "127.0.0.1:0"},
+                  Path("serve"));
   const std::string address = service.Address();
   auto worker = Worker(address, "worker", metrics);
   const CliResult done = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
@@ -105,8 +107,9 @@ TEST_F(FleetCli, ServesMetrics) {
   ASSERT_EQ(done.code, 0) << done.err << service.err();
   const std::string text = Fetch(MetricsAddress(service));
   for (const std::string line :
-       {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0", "diapason_build_info{version=\"0.1.0\"} 1",
-        "diapason_tracker_oldest_request_seconds 0", "diapason_connections_refused_total 0", "diapason_service_jobs{state=\"done\"} 1",
+       {"diapason_tracker_workers 1", "diapason_tracker_leases_expired_total 0",
+        "diapason_build_info{version=\"0.1.0\"} 1", "diapason_tracker_oldest_request_seconds 0",
+        "diapason_connections_refused_total 0", "diapason_service_jobs{state=\"done\"} 1",
         "diapason_service_trials_total 5", "diapason_tracker_requests_pending 0",
         "# TYPE diapason_tracker_stage_seconds histogram"}) {
     EXPECT_NE(text.find("\n" + line + "\n"), std::string::npos) << line << " is not in\n" << text;
@@ -148,18 +151,20 @@ TEST_F(FleetCli, ServesMetrics) {
   EXPECT_NE(of_worker.find("\ndiapason_worker_registered 1\n"), std::string::npos) << of_worker;
   EXPECT_NE(of_worker.find("\ndiapason_worker_device_ready{device=\"cpu:0\"} 1\n"), std::string::npos) << of_worker;
   ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", MetricsAddress(*worker)}),
-              "cannot serve --metrics on '" + MetricsAddress(*worker) + "': the port is in use or the address is not of this host");
-  ExpectError(Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"}),
-              "--metrics 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach "
-              "it is trusted, or let something on this host fetch them");
+              "cannot serve --metrics on '" + MetricsAddress(*worker) +
+                  "': the port is in use or the address is not of this host");
+  ExpectError(
+      Cli({"tracker", "--listen", "127.0.0.1:0", "--metrics", "0.0.0.0:0"}),
+      "--metrics 0.0.0.0:0 would speak plain text beyond this host; add --insecure if every host that can reach "
+      "it is trusted, or let something on this host fetch them");
 }
 
 // Workers that the tuner launches: lost ones are replaced, and all end with it.
 TEST_F(FleetCli, LaunchesItsWorkers) {
   auto tracker = Tracker();
   const std::string address = tracker->Address();
-  const std::vector<std::string> launch = {"--launch", "local", "--workers", "2", "--worker-args",
-                                           "--devices=cpu --builders 1 --scratch " + Path("")};
+  const std::vector<std::string> launch = {
+      "--launch", "local", "--workers", "2", "--worker-args", "--devices=cpu --builders 1 --scratch " + Path("")};
   Process tune(Tune(address, "24", launch), Path("tune"));
   auto workers = [&] {
     std::set<std::string> names;
@@ -173,7 +178,8 @@ TEST_F(FleetCli, LaunchesItsWorkers) {
   EXPECT_EQ(name.rfind("local-", 0), 0u) << name;
   EXPECT_EQ(name.back(), '1') << name;
   for (pid_t pid : Descendants(tune.pid())) {
-    if (ReadText("/proc/" + std::to_string(pid) + "/cmdline").find(name + '\0') != std::string::npos) kill(pid, SIGKILL);
+    if (ReadText("/proc/" + std::to_string(pid) + "/cmdline").find(name + '\0') != std::string::npos)
+      kill(pid, SIGKILL);
   }
   ASSERT_EQ(tune.Wait(), 0) << tune.err();
   EXPECT_NE(tune.err().find(" warning workers_lost workers=1\n"), std::string::npos) << tune.err();
@@ -194,12 +200,14 @@ TEST_F(FleetCli, NamelessWorkersAreToldApart) {
     for (const auto& device : status["devices"]) names.insert(device["worker"]);
     return status["devices"].size() == 2;
   })) << tracker->err();
-  EXPECT_EQ(names, (std::set<std::string>{absl::StrCat(ThisHost(), "-", one.pid()), absl::StrCat(ThisHost(), "-", two.pid())}));
+  EXPECT_EQ(names, (std::set<std::string>{absl::StrCat(ThisHost(), "-", one.pid()),
+                                          absl::StrCat(ThisHost(), "-", two.pid())}));
 }
 
 // Who looks for a trial finds it by its job and number in the logs of all that had to do with it.
 TEST_F(FleetCli, ATrialIsFollowedThroughTheLogs) {
-  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--log-level", "debug"}, Path("serve"));
+  Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--log-level", "debug"},
+                  Path("serve"));
   auto worker = Worker(service.Address(), "worker", {"--log-level", "debug"});
   const CliResult done = Cli({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1",
                               "--trials", "4", "--min-repeat-ms", "1", "--service", service.Address(), "--wait"});
@@ -214,7 +222,7 @@ TEST_F(FleetCli, ATrialIsFollowedThroughTheLogs) {
     const std::string trial = found[1], lease = found[2];
     EXPECT_TRUE(trials.insert(trial).second) << line;
     for (const std::string& event : {"trial_begins " + trial + " " + lease + " device=cpu:0\n",
-                                    "trial_ends " + trial + " " + lease + " outcome="}) {
+                                     "trial_ends " + trial + " " + lease + " outcome="}) {
       EXPECT_NE(worker->err().find(" debug " + event), std::string::npos) << event << worker->err();
     }
     EXPECT_NE(service.err().find(" debug trial_ends " + trial + " queue="), std::string::npos) << service.err();
@@ -242,10 +250,11 @@ TEST_F(FleetCli, AWorkersAgentKeepsOffItsDevices) {
 // Commands give up after a time that can be said, and at once when they are interrupted.
 TEST_F(FleetCli, TuneSaysThatThereIsNoTracker) {
   const std::string address = Tracker()->Address();
-  ExpectError(Cli(Tune(address, "8", {"--wait", "0.3"})),
-              "the tracker at '" + address +
-                  "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
-                  "network");
+  ExpectError(
+      Cli(Tune(address, "8", {"--wait", "0.3"})),
+      "the tracker at '" + address +
+          "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
+          "network");
   Process waits(Tune(address, "8"), Path("waits"));
   std::this_thread::sleep_for(std::chrono::seconds(2));
   EXPECT_FALSE(waits.Poll().has_value());
@@ -259,15 +268,16 @@ TEST_F(FleetCli, AWorkerWaitsForItsTracker) {
   const std::string address = Tracker()->Address();
   auto worker = Worker(address, "early");
   ASSERT_TRUE(WaitFor([&] {
-    return worker->err().find("worker_not_registered tracker=" + address +
-                              " worker=early why=\"the tracker at '" + address +
+    return worker->err().find("worker_not_registered tracker=" + address + " worker=early why=\"the tracker at '" +
+                              address +
                               "' does not answer (Connection refused): start it with 'diapason tracker', or check the "
                               "address and the network\"\n") != std::string::npos;
   })) << worker->err();
   auto tracker = Tracker(address);
   ASSERT_TRUE(WaitFor([&] {
     return worker->err().find(" info worker_registered tracker=" + address + " worker=early\n") != std::string::npos;
-  })) << worker->err() << tracker->err();
+  })) << worker->err()
+      << tracker->err();
 }
 
 // A worker that was started again while the one before still hangs takes its place.
@@ -345,7 +355,8 @@ TEST_F(FleetCli, WorkersRefuseWhatIsPastTheirLimits) {
 #if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)  // they reserve more than any limit
 TEST_F(FleetCli, AWorkerWhoseRunnerHasTooLittleMemoryDoesNotStart) {
   auto tracker = Tracker();
-  const CliResult poor = Cli({"worker", "--tracker", tracker->Address(), "--devices", "cpu", "--max-process-gib", "0.001"});
+  const CliResult poor =
+      Cli({"worker", "--tracker", tracker->Address(), "--devices", "cpu", "--max-process-gib", "0.001"});
   EXPECT_EQ(poor.code, 1);
   EXPECT_EQ(poor.err.rfind("error: the runner of 'cpu' does not start: ", 0), 0u) << poor.err;
 }
@@ -363,15 +374,18 @@ TEST_F(FleetCli, DevicesThatDoNotExist) {
       "target 'opencl -device=63': there (is 1 OpenCL device|are [0-9]+ OpenCL devices) here; give a -device from 0 to "
       "[0-9]+";
   const std::string no_cuda_library =
-      "target 'cuda' needs the NVIDIA driver, and its library libcuda\\.so\\.1 is not on this machine; install the driver, or "
+      "target 'cuda' needs the NVIDIA driver, and its library libcuda\\.so\\.1 is not on this machine; install the "
+      "driver, or "
       "choose target 'cpu' or 'opencl'";
   const std::string no_cuda_built =
-      "target 'cuda' is not part of this build, which had no cuda\\.h; install the CUDA headers and build again, or choose "
+      "target 'cuda' is not part of this build, which had no cuda\\.h; install the CUDA headers and build again, or "
+      "choose "
       "target 'cpu' or 'opencl'";
   const std::string no_cuda_start =
       "target 'cuda': the NVIDIA driver does not start: .*; check that nvidia-smi lists a GPU";
   const std::string no_cuda =
-      "target 'cuda': the NVIDIA driver lists no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose target 'cpu'";
+      "target 'cuda': the NVIDIA driver lists no GPU; check nvidia-smi and CUDA_VISIBLE_DEVICES, or choose target "
+      "'cpu'";
   const std::string few_cuda =
       "target 'cuda -device=63': there (is 1 GPU|are [0-9]+ GPUs) here; give a -device from 0 to [0-9]+";
   const auto expect = [&](const std::string& kind, const std::vector<std::string>& sentences) {
@@ -438,8 +452,7 @@ TEST_F(FleetCli, BadInput) {
               "--builders is for this host's own processes; with --tracker the workers say how many they have");
   ExpectError(Cli({"tune", "gemm", "--target", "cpu", "--history", Path("h.db"), "--launch", "local"}),
               "--launch starts workers of a fleet; name its tracker with --tracker");
-  ExpectError(Cli(Tune(address, "8", {"--launch", "local"})),
-              "--launch needs the number of workers; give --workers");
+  ExpectError(Cli(Tune(address, "8", {"--launch", "local"})), "--launch needs the number of workers; give --workers");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2", "--min-workers", "3"})),
               "--min-workers 3 is more than --workers 2");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "5", "--max-workers", "4"})),
@@ -448,8 +461,8 @@ TEST_F(FleetCli, BadInput) {
               "--min-workers 5 is more than --max-workers 4");
   ExpectError(Cli(Tune(address, "8", {"--launch", "local", "--workers", "2"})),
               "--worker-args is to name the devices to measure on, for example --worker-args \"--devices cuda:*\"");
-  const std::vector<std::string> launch = {"--launch", "local", "--workers", "1", "--worker-args",
-                                           "--devices cpu --token-file F"};
+  const std::vector<std::string> launch = {"--launch", "local",         "--workers",
+                                           "1",        "--worker-args", "--devices cpu --token-file F"};
   const auto with = [&](const std::string& flag, const std::string& file) {
     std::vector<std::string> more = launch;
     more.insert(more.end(), {flag, Path(file)});
@@ -459,9 +472,9 @@ TEST_F(FleetCli, BadInput) {
               "cannot read --worker-token-file '" + Path("none") + "' (No such file or directory)");
   std::ofstream(Path("token")) << "q3Zf0nYwK1bXc8aRt5sVu2eJ\n";
   std::filesystem::permissions(Path("token"), std::filesystem::perms(0644));
-  ExpectError(Cli(with("--worker-token-file", "token")), "--worker-token-file '" + Path("token") +
-                                                             "' may be read by others than its owner: chmod 600 " +
-                                                             Path("token"));
+  ExpectError(
+      Cli(with("--worker-token-file", "token")),
+      "--worker-token-file '" + Path("token") + "' may be read by others than its owner: chmod 600 " + Path("token"));
   std::filesystem::permissions(Path("token"), std::filesystem::perms(0600));
   ExpectError(Cli(with("--worker-token-file", "token")),
               "--worker-args names --token-file, which --worker-token-file gives already; leave one out");

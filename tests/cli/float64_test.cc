@@ -11,9 +11,11 @@ namespace {
 
 const std::string kTarget = "cpu -num-cores=1";
 const std::string kWarning =
-    "warning: the model has 3 tensors of type float64 (the first is 'x'), computed in float32; float32 is also the type of its input 'x' and output 'y'\n";
+    "warning: the model has 3 tensors of type float64 (the first is 'x'), computed in float32; float32 is also the "
+    "type of its input 'x' and output 'y'\n";
 const std::string kRefusal =
-    "the model has 3 tensors of type float64 (the first is 'x'), which --strict refuses: leave it out to compute in float32, or export the model in "
+    "the model has 3 tensors of type float64 (the first is 'x'), which --strict refuses: leave it out to compute in "
+    "float32, or export the model in "
     "float32";
 
 Array Doubles(std::vector<int64_t> shape, const std::vector<double>& values) {
@@ -48,7 +50,8 @@ TEST_F(Float64Cli, IsComputedInFloat32WithOneWarning) {
   EXPECT_EQ(built.err.rfind(kWarning, 0), 0u) << built.err;
 
   ASSERT_TRUE(WriteNpyFile(Path("x.npy"), Doubles({2, 2}, {1, 0, 0.5, 1})).ok());
-  const CliResult run = Cli({"run", Path("p"), "--input", "x=" + Path("x.npy"), "--check", "--output-dir", Path("out")});
+  const CliResult run =
+      Cli({"run", Path("p"), "--input", "x=" + Path("x.npy"), "--check", "--output-dir", Path("out")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_NE(run.out.find("\noutput y: float32 2x2\ncheck ok"), std::string::npos) << run.out;
   const Array y = ReadTensorFile(Path("out") + "/y.npy").value();
@@ -72,7 +75,8 @@ TEST_F(Float64Cli, AJobWarnsAndRefusesToo) {
   const CliResult strict = With("submit", {"--strict", "--service", address, "--trials", "1"});
   ExpectError(strict, kRefusal);
   auto worker = Worker(address, "w");
-  const CliResult job = With("submit", {"--service", address, "--trials", "1", "--min-repeat-ms", "1", "--wait", "--json"});
+  const CliResult job =
+      With("submit", {"--service", address, "--trials", "1", "--min-repeat-ms", "1", "--wait", "--json"});
   ASSERT_EQ(job.code, 0) << job.err;
   EXPECT_NE(job.err.find(kWarning), std::string::npos) << job.err;
   EXPECT_EQ(job.json()["warnings"][0], kWarning.substr(9, kWarning.size() - 10));

@@ -11,17 +11,26 @@ namespace {
 
 const std::string kOneCore = "cpu -num-cores=1";
 
-// Boxes of one image that overlap none with a better score. Where the scores are sorted again, rows that were not found could come first.
+// Boxes of one image that overlap none with a better score. Where the scores are sorted again, rows that were not found
+// could come first.
 std::string Detector(bool sorts) {
   ModelBuilder m(13);
   m.Input("boxes", {1, 6, 4}).Input("scores", {1, 1, 6});
-  m.Initializer("most", IntList({4})).Initializer("overlap", Array::FromFloats({1}, {0.5F})).Initializer("least", Array::FromFloats({1}, {0.1F}));
-  m.Initializer("which", IntList({2})).Initializer("first", IntList({0})).Initializer("k", IntList({2})).Initializer("flat", IntList({-1}));
+  m.Initializer("most", IntList({4}))
+      .Initializer("overlap", Array::FromFloats({1}, {0.5F}))
+      .Initializer("least", Array::FromFloats({1}, {0.1F}));
+  m.Initializer("which", IntList({2}))
+      .Initializer("first", IntList({0}))
+      .Initializer("k", IntList({2}))
+      .Initializer("flat", IntList({-1}));
   m.Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"found"});
-  m.Node("Gather", {"found", "which"}, {"column"}, {{"axis", int64_t{1}}}).Node("Reshape", {"column", "flat"}, {"index"});
+  m.Node("Gather", {"found", "which"}, {"column"}, {{"axis", int64_t{1}}})
+      .Node("Reshape", {"column", "flat"}, {"index"});
   m.Node("Squeeze", {"boxes", "first"}, {"all"}).Node("Gather", {"all", "index"}, {"kept"}).Output("kept");
   if (!sorts) return m.Bytes();
-  m.Node("Reshape", {"scores", "flat"}, {"list"}).Node("Gather", {"list", "index"}, {"of_kept"}).Node("TopK", {"of_kept", "k"}, {"best", "order"});
+  m.Node("Reshape", {"scores", "flat"}, {"list"})
+      .Node("Gather", {"list", "index"}, {"of_kept"})
+      .Node("TopK", {"of_kept", "k"}, {"best", "order"});
   return m.Output("best").Bytes();
 }
 
@@ -42,14 +51,20 @@ class FoundRows : public FleetCli {
 TEST_F(FoundRows, APackageGivesWhatWasFoundAndHowMuch) {
   const CliResult built = Build("detector.onnx", {"--dim", "found.rows=5"});
   ASSERT_EQ(built.code, 0) << built.err;
-  EXPECT_NE((built.out + built.err).find("output 'kept' has room for 5 rows; as many as the output 'found.rows' says are results, the first ones"),
-            std::string::npos)
+  EXPECT_NE(
+      (built.out + built.err)
+          .find(
+              "output 'kept' has room for 5 rows; as many as the output 'found.rows' says are results, the first ones"),
+      std::string::npos)
       << built.out << built.err;
   // 0 and 1 overlap by more than a half, 4 has no score to speak of.
-  const std::vector<float> boxes = {0, 0, 4, 4, 0, 0, 4, 3.8F, 10, 10, 12, 12, 20, 20, 22, 23, 30, 30, 31, 31, 0, 0, 4, 1};
+  const std::vector<float> boxes = {0,  0,  4,  4,  0,  0,  4,  3.8F, 10, 10, 12, 12,
+                                    20, 20, 22, 23, 30, 30, 31, 31,   0,  0,  4,  1};
   ASSERT_TRUE(WriteNpyFile(Path("boxes.npy"), Array::FromFloats({1, 6, 4}, boxes)).ok());
-  ASSERT_TRUE(WriteNpyFile(Path("scores.npy"), Array::FromFloats({1, 1, 6}, {0.5F, 0.6F, 0.3F, 0.9F, 0.05F, 0.2F})).ok());
-  const CliResult run = Cli({"run", Path("p"), "--input", "boxes=" + Path("boxes.npy"), "--input", "scores=" + Path("scores.npy"), "--output-dir", Path("got")});
+  ASSERT_TRUE(
+      WriteNpyFile(Path("scores.npy"), Array::FromFloats({1, 1, 6}, {0.5F, 0.6F, 0.3F, 0.9F, 0.05F, 0.2F})).ok());
+  const CliResult run = Cli({"run", Path("p"), "--input", "boxes=" + Path("boxes.npy"), "--input",
+                             "scores=" + Path("scores.npy"), "--output-dir", Path("got")});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(run.out.rfind("output kept: float32 5x4\noutput found.rows: int64 1\n", 0), 0u) << run.out;
   const auto count = ReadTensorFile(Path("got/found.rows.npy")), kept = ReadTensorFile(Path("got/kept.npy"));
@@ -61,18 +76,22 @@ TEST_F(FoundRows, APackageGivesWhatWasFoundAndHowMuch) {
 }
 
 TEST_F(FoundRows, WhatMixesRowsIsRefused) {
-  EXPECT_EQ(Build("detector.onnx", {}).err,
-            "error: cannot import '" + Path("detector.onnx") +
-                "': node 'node_found' (NonMaxSuppression of opset 13): how many boxes it finds is known only when the network runs: say how many its result "
-                "has room for with --dim found.rows=128\n");
+  EXPECT_EQ(Build("detector.onnx", {}).err, "error: cannot import '" + Path("detector.onnx") +
+                                                "': node 'node_found' (NonMaxSuppression of opset 13): how many boxes "
+                                                "it finds is known only when the network runs: say how many its result "
+                                                "has room for with --dim found.rows=128\n");
   EXPECT_EQ(Build("sorter.onnx", {"--dim", "found.rows=5"}).err,
             "error: cannot import '" + Path("sorter.onnx") +
-                "': rows behind those found, for which 'found.rows' has room, are not known to be harmless (node 'node_best' (top_k_indices) combines "
-                "values along 'found.rows', those of padding included): export the model without what follows, and do that behind the network\n");
-  EXPECT_EQ(Build("detector.onnx", {"--dim", "found.rows=1"}).err,
-            "error: cannot import '" + Path("detector.onnx") + "': 'found.rows' must have room for 2 or more, not for 1\n");
+                "': rows behind those found, for which 'found.rows' has room, are not known to be harmless (node "
+                "'node_best' (top_k_indices) combines "
+                "values along 'found.rows', those of padding included): export the model without what follows, and do "
+                "that behind the network\n");
+  EXPECT_EQ(
+      Build("detector.onnx", {"--dim", "found.rows=1"}).err,
+      "error: cannot import '" + Path("detector.onnx") + "': 'found.rows' must have room for 2 or more, not for 1\n");
   EXPECT_EQ(Build("detector.onnx", {"--dim", "found.rows=5,9"}).err,
-            "error: 'found.rows' says how many rows a result has room for, which must be one number, not 2 (found.rows=5,9): give the largest\n");
+            "error: 'found.rows' says how many rows a result has room for, which must be one number, not 2 "
+            "(found.rows=5,9): give the largest\n");
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
+#include "db/history.h"
+
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/serialize.h"
-#include "compiler/schedule/step.h"
-#include "db/history.h"
 #include "scheduler/candidate.h"
 #include "tests/cli/testing.h"
 
@@ -14,7 +15,8 @@ namespace {
 ComputeDag Doubled(int64_t n) {
   DagBuilder builder;
   const int x = builder.Placeholder("x", {n});
-  const int y = builder.Compute("y", {n}, [&](const auto& i) { return Add(builder.At(x, {i[0]}), builder.At(x, {i[0]})); });
+  const int y =
+      builder.Compute("y", {n}, [&](const auto& i) { return Add(builder.At(x, {i[0]}), builder.At(x, {i[0]})); });
   return builder.Build({y}).value();
 }
 
@@ -48,7 +50,8 @@ class HistoryCommands : public CliTest {
     ASSERT_TRUE(history.ok()) << history.status();
     const auto ids = (*history)->Append({Record(8, 0, 3e-6), Record(8, 1, 2e-6), Record(8, 2, 0), Record(16, 0, 5e-6)});
     ASSERT_TRUE(ids.ok()) << ids.status();
-    ASSERT_TRUE((*history)->LinkNetwork({{"tiny", Doubled(8).workload_key(), SerializeDag(Doubled(8)), "double", 2}}).ok());
+    ASSERT_TRUE(
+        (*history)->LinkNetwork({{"tiny", Doubled(8).workload_key(), SerializeDag(Doubled(8)), "double", 2}}).ok());
   }
 };
 
@@ -90,11 +93,13 @@ TEST_F(HistoryCommands, CheckReplaysSchedulesAndHashesDecisions) {
     EXPECT_EQ(std::string(problems[i]).rfind("record " + std::to_string(5 + i) + ": ", 0), 0u) << problems[i];
   }
   EXPECT_NE(std::string(problems[1]).find("stage 99"), std::string::npos) << problems[1];
-  EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its decisions is ", absl::Hex(other_hash.decision_hash - 1, absl::kZeroPad16),
-                                      ", not ", absl::Hex(other_hash.decision_hash, absl::kZeroPad16)));
+  EXPECT_EQ(problems[2], absl::StrCat("record 7: the hash of its decisions is ",
+                                      absl::Hex(other_hash.decision_hash - 1, absl::kZeroPad16), ", not ",
+                                      absl::Hex(other_hash.decision_hash, absl::kZeroPad16)));
   EXPECT_EQ(problems[3], "record 8: its schedule was made by other decisions than those that it stores");
-  EXPECT_EQ(result.err, "error: " + Path("h.db") + " has 4 problems; save what is whole with `diapason history export " +
-                            Path("h.db") + " --skip-damaged --out good.jsonl` and import that into a new file\n");
+  EXPECT_EQ(result.err, "error: " + Path("h.db") +
+                            " has 4 problems; save what is whole with `diapason history export " + Path("h.db") +
+                            " --skip-damaged --out good.jsonl` and import that into a new file\n");
 }
 
 TEST_F(HistoryCommands, ExportAndImportLoseNothing) {
@@ -137,7 +142,8 @@ TEST_F(HistoryCommands, QueryShowsTheBestFirst) {
   EXPECT_EQ(best["trial"], 1);
   EXPECT_EQ(best["verified"], false);
   EXPECT_EQ(best["share"], 1) << "the only task";
-  EXPECT_TRUE(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"][0]["share"].is_null()) << "of which network?";
+  EXPECT_TRUE(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"][0]["share"].is_null())
+      << "of which network?";
   EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--json"}).json()["records"].size(), 2u);
   EXPECT_EQ(Cli({"query", "--history", Path("h.db"), "--target", "cuda", "--json"}).json()["records"].size(), 0u);
 }
@@ -145,8 +151,10 @@ TEST_F(HistoryCommands, QueryShowsTheBestFirst) {
 TEST_F(HistoryCommands, ErrorsNameTheFileAndTheMend) {
   ExpectError(Cli({"query", "--history", Path("h.db"), "--model", "big"}),
               Path("h.db") + " knows no network big; `diapason history info " + Path("h.db") + "` lists those it has");
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
-           {"query", "--history", Path("none.db")}, {"history", "info", Path("none.db")}, {"history", "check", Path("none.db")}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"query", "--history", Path("none.db")},
+                                             {"history", "info", Path("none.db")},
+                                             {"history", "check", Path("none.db")}}) {
     const CliResult result = Cli(command);
     EXPECT_EQ(result.code, 1);
     EXPECT_NE(result.err.find(Path("none.db")), std::string::npos) << result.err;

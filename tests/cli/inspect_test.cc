@@ -13,8 +13,14 @@ class Inspect : public CliTest {
   // Rows of four, twice as large; the output's shape is declared.
   std::string Doubled() {
     ModelBuilder m(17);
-    m.Input("x", {"batch", 4}).Input("mask", {"batch", "?"}, DType::kInt64).Initializer("two", Array::FromFloats({4}, {2, 2, 2, 2}));
-    m.Node("Mul", {"x", "two"}, {"scaled"}).Node("Relu", {"scaled"}, {"y"}).Node("Relu", {"x"}, {"z"}).Output("y").Output("z");
+    m.Input("x", {"batch", 4})
+        .Input("mask", {"batch", "?"}, DType::kInt64)
+        .Initializer("two", Array::FromFloats({4}, {2, 2, 2, 2}));
+    m.Node("Mul", {"x", "two"}, {"scaled"})
+        .Node("Relu", {"scaled"}, {"y"})
+        .Node("Relu", {"x"}, {"z"})
+        .Output("y")
+        .Output("z");
     auto& shape = *m.proto().mutable_graph()->mutable_output(0)->mutable_type()->mutable_tensor_type()->mutable_shape();
     shape.add_dim()->set_dim_param("batch");
     shape.add_dim()->set_dim_value(4);
@@ -48,7 +54,10 @@ TEST_F(Inspect, ShowsTheShapesThatSizesGive) {
   const std::string path = Doubled();
   const CliResult text = Cli({"inspect", path, "--dim", "batch=3", "--dim", "mask.1=2"});
   EXPECT_EQ(text.err, "");
-  EXPECT_NE(text.out.find("input x: float32 3x4\ninput mask: int64 3x2\noutput y: float32 3x4\noutput z: float32 3x4\n"), std::string::npos) << text.out;
+  EXPECT_NE(
+      text.out.find("input x: float32 3x4\ninput mask: int64 3x2\noutput y: float32 3x4\noutput z: float32 3x4\n"),
+      std::string::npos)
+      << text.out;
   ExpectError(Cli({"inspect", path, "--dim", "batch=3,4"}),
               "a model is shown with one size for each symbolic dimension; give one, or none to see the symbols");
 }
@@ -59,11 +68,13 @@ TEST_F(Inspect, ShowsABuiltInNetwork) {
   EXPECT_EQ(text.out.rfind("model resnet-18: built-in network, ", 0), 0u) << text.out;
   EXPECT_NE(text.out.find("\ninput data: float32 batchx64x64x3\n"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("\noutput output: float32 1x1000\n"), std::string::npos) << text.out;
-  EXPECT_NE(Cli({"inspect", "resnet-18", "--batch", "2"}).out.find("\ninput data: float32 2x224x224x3\n"), std::string::npos);
+  EXPECT_NE(Cli({"inspect", "resnet-18", "--batch", "2"}).out.find("\ninput data: float32 2x224x224x3\n"),
+            std::string::npos);
 }
 
 TEST_F(Inspect, ShowsAPackage) {
-  const CliResult built = Cli({"build", Doubled(), "--target", "cpu -num-cores=1", "--dim", "mask.1=1", "--no-check", "--no-measure", "--out", Path("package")});
+  const CliResult built = Cli({"build", Doubled(), "--target", "cpu -num-cores=1", "--dim", "mask.1=1", "--no-check",
+                               "--no-measure", "--out", Path("package")});
   ASSERT_EQ(built.code, 0) << built.err;
   const auto json = Cli({"inspect", Path("package"), "--json"}).json();
   EXPECT_EQ(json["kind"], "package");
@@ -84,22 +95,29 @@ TEST_F(Inspect, ShowsAPackage) {
 }
 
 TEST_F(Inspect, ShowsThePackageOfFixedShapesWithItsTasks) {
-  ASSERT_EQ(Cli({"build", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "cpu -num-cores=1", "--no-check", "--no-measure", "--out", Path("p")}).code, 0);
+  ASSERT_EQ(Cli({"build", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "cpu -num-cores=1", "--no-check",
+                 "--no-measure", "--out", Path("p")})
+                .code,
+            0);
   const CliResult text = Cli({"inspect", Path("p")});
   EXPECT_EQ(text.err, "");
   EXPECT_EQ(text.out.rfind("package " + Path("p") + ": gemm for cpu -num-cores=1, built for ", 0), 0u) << text.out;
   EXPECT_NE(text.out.find("\ninput a: float32 4x4\n"), std::string::npos) << text.out;
-  EXPECT_NE(text.out.find("\ntask        count  kernels  estimated us  record  schedule\ngemm_4x4x4      1"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("\ntask        count  kernels  estimated us  record  schedule\ngemm_4x4x4      1"),
+            std::string::npos)
+      << text.out;
   ExpectError(Cli({"inspect", Path("p"), "--batch", "2"}),
               Path("p") + " is a folder, and so a package, which has its sizes: leave out the options of models");
 }
 
 TEST_F(Inspect, SaysWhatCannotBeRead) {
-  ExpectError(Cli({"inspect", Path("none.onnx")}), "cannot read the model '" + Path("none.onnx") +
-                                                       "': No such file or directory; give an .onnx file or the name of a built-in network");
+  ExpectError(Cli({"inspect", Path("none.onnx")}),
+              "cannot read the model '" + Path("none.onnx") +
+                  "': No such file or directory; give an .onnx file or the name of a built-in network");
   std::ofstream(Path("bad.onnx")) << "no model";
-  ExpectError(Cli({"inspect", Path("bad.onnx")}),
-              "cannot read '" + Path("bad.onnx") + "': it is no ONNX model, or it was cut off: export or download it again");
+  ExpectError(
+      Cli({"inspect", Path("bad.onnx")}),
+      "cannot read '" + Path("bad.onnx") + "': it is no ONNX model, or it was cut off: export or download it again");
   std::filesystem::create_directory(Path("folder"));
   const CliResult folder = Cli({"inspect", Path("folder")});
   EXPECT_EQ(folder.code, 1);

@@ -50,7 +50,8 @@ class LaunchCli : public FleetCli {
     return info.code == 0 ? static_cast<int64_t>(info.json()["records"]) : 0;
   }
   std::vector<std::string> Launch(const std::string& engine, const std::string& workers) const {
-    return {"--launch", engine, "--workers", workers, "--worker-args", "--devices cpu --builders 1 --scratch " + Path("")};
+    return {"--launch", engine,          "--workers",
+            workers,    "--worker-args", "--devices cpu --builders 1 --scratch " + Path("")};
   }
   std::string path_;
 };
@@ -77,11 +78,25 @@ TEST_F(LaunchCli, SlurmJobsOfAKilledTunerAreFoundAgain) {
 TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
   Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db")}, Path("serve"));
   const std::string address = service.Address();
-  std::vector<std::string> args = {"submit",   "gemm", "--m",       "32",    "--n",  "48",    "--k",
-                                   "64",       "--target", "cpu -num-cores=1", "--trials", "48",
-                                   "--min-repeat-ms", "20", "--service", address};  // a queue that lasts
+  std::vector<std::string> args = {"submit",
+                                   "gemm",
+                                   "--m",
+                                   "32",
+                                   "--n",
+                                   "48",
+                                   "--k",
+                                   "64",
+                                   "--target",
+                                   "cpu -num-cores=1",
+                                   "--trials",
+                                   "48",
+                                   "--min-repeat-ms",
+                                   "20",
+                                   "--service",
+                                   address};  // a queue that lasts
   std::vector<std::string> launch = Launch("kubernetes", "1");
-  launch.insert(launch.end(), {"--max-workers", "2", "--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"});
+  launch.insert(launch.end(),
+                {"--max-workers", "2", "--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"});
   args.insert(args.end(), launch.begin(), launch.end());
   ExpectError(Cli(args), "--launch starts workers that end with this command; add --wait");
   args.push_back("--wait");
@@ -133,8 +148,9 @@ TEST_F(LaunchCli, WhatThisHostCanTellIsAnErrorAtTheStart) {
     }
   }
   all(launch("local", {"--worker-program", Path("none")}),
-      "the workers' program '" + Path("none") + "' cannot be run (No such file or directory); name another with "
-      "--worker-program");
+      "the workers' program '" + Path("none") +
+          "' cannot be run (No such file or directory); name another with "
+          "--worker-program");
   all(launch("kubernetes", {"--kube-template", Path("none")}),
       "cannot read --kube-template '" + Path("none") + "' (No such file or directory)");
   all(launch("kubernetes", {"--kube-template", Path("token")}),
@@ -150,8 +166,9 @@ TEST_F(LaunchCli, WhatThisHostCanTellIsAnErrorAtTheStart) {
 
 // A service has some while it waits, more with its queue, and replaces what is lost.
 TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
-  std::vector<std::string> args = {"serve",         "--listen", "127.0.0.1:0",    "--history",     Path("h.db"),
-                                   "--min-workers", "1",        "--shrink-after", "2", "--max-workers", "3"};
+  std::vector<std::string> args = {
+      "serve", "--listen",       "127.0.0.1:0", "--history",     Path("h.db"), "--min-workers",
+      "1",     "--shrink-after", "2",           "--max-workers", "3"};
   const std::vector<std::string> launch = Launch("slurm", "1");
   args.insert(args.end(), launch.begin(), launch.end());
   Process service(args, Path("serve"));
@@ -171,15 +188,18 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   ExpectEachOnce(64);
 }
 
-// Workers that cannot start: the tuner ends when no more are replaced, not after the hour that it waits for a first one.
+// Workers that cannot start: the tuner ends when no more are replaced, not after the hour that it waits for a first
+// one.
 TEST_F(LaunchCli, ATunerWithoutWorkersSaysSoAndCanGoOn) {
   auto tracker = Tracker();
   const std::string address = tracker->Address();
-  std::vector<std::string> args = {"--launch", "local", "--workers", "1", "--max-replaced", "1", "--worker-args",
-                                   "--devices nothing"};
+  std::vector<std::string> args = {"--launch",       "local", "--workers",     "1",
+                                   "--max-replaced", "1",     "--worker-args", "--devices nothing"};
   const std::string no_worker_left =
-      "error: no worker is left: all that were launched are lost, and --max-replaced 1 allows no more; see in their output "
-      "what ends them, all trials are in " + Path("h.db") + ", the same command goes on from there\n";
+      "error: no worker is left: all that were launched are lost, and --max-replaced 1 allows no more; see in their "
+      "output "
+      "what ends them, all trials are in " +
+      Path("h.db") + ", the same command goes on from there\n";
   Process early(Tune(address, "24", args), Path("early"));
   EXPECT_EQ(early.Wait(30), 1);
   EXPECT_NE(early.err().find(no_worker_left), std::string::npos) << early.err();
@@ -211,24 +231,30 @@ class LaunchSecrets : public LaunchCli, public testing::WithParamInterface<const
  protected:
   void SetUp() override {
     LaunchCli::SetUp();
-    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " tracker worker client >/dev/null").c_str()), 0);
+    ASSERT_EQ(std::system(
+                  ("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path("certs") + " tracker worker client >/dev/null")
+                      .c_str()),
+              0);
     std::filesystem::create_directories(Base());
   }
   bool InPods() const { return std::string(GetParam()) == "kubernetes"; }
   std::string Base() const { return Path(InPods() ? "engine/secrets" : "shared"); }
   // Of workers or, with another `prefix`, of the command itself.
   std::vector<std::string> Tls(const std::string& peer, const std::string& prefix) const {
-    return {prefix + "cert", Path("certs/" + peer + ".crt"), prefix + "key", Path("certs/" + peer + ".key"),
+    return {prefix + "cert", Path("certs/" + peer + ".crt"),
+            prefix + "key",  Path("certs/" + peer + ".key"),
             prefix + "ca",   Path("certs/ca.crt")};
   }
   std::vector<std::string> TuneArgs(const std::string& tracker) {
     std::vector<std::string> more = Launch(GetParam(), "1");
     for (const auto& args : {Tls("client", "--tls-"), Tls("worker", "--worker-tls-")})
       more.insert(more.end(), args.begin(), args.end());
-    more.insert(more.end(), {"--token-file", Path("certs/submitter.token"), "--worker-token-file", Path("certs/worker.token")});
-    const std::vector<std::string> where = InPods()
-        ? std::vector<std::string>{"--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"}
-        : std::vector<std::string>{"--worker-secrets", Base()};
+    more.insert(more.end(),
+                {"--token-file", Path("certs/submitter.token"), "--worker-token-file", Path("certs/worker.token")});
+    const std::vector<std::string> where =
+        InPods()
+            ? std::vector<std::string>{"--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"}
+            : std::vector<std::string>{"--worker-secrets", Base()};
     more.insert(more.end(), where.begin(), where.end());
     return Tune(tracker, "32", more);
   }

@@ -1,9 +1,10 @@
 // Libraries of a target in the commands. No GPU is asked: records are made by hand, and NVRTC compiles without one.
+#include "compiler/schedule/library.h"
+
 #include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/graph/model.h"
 #include "compiler/graph/partition.h"
-#include "compiler/schedule/library.h"
 #include "compiler/tensor/serialize.h"
 #include "db/history.h"
 #include "gmock/gmock.h"
@@ -32,13 +33,18 @@ TEST(Targets, LoseTheLibrariesThatAreMissing) {
   const Target target = Target::Parse(kTarget).value();
   std::vector<std::string> warnings;
   const auto no_cudnn = [](Library library) {
-    return library == Library::kCudnn ? absl::UnavailableError("cuDNN is not on this machine; install it") : absl::OkStatus();
+    return library == Library::kCudnn ? absl::UnavailableError("cuDNN is not on this machine; install it")
+                                      : absl::OkStatus();
   };
   EXPECT_EQ(WithoutMissingLibraries(target, no_cudnn, &warnings).ToString(), "cuda -arch=sm_90 -libs=cublas");
-  EXPECT_THAT(warnings, ElementsAre("target 'cuda -arch=sm_90 -libs=cublas,cudnn' names a library that cannot compete: cuDNN is "
-                                    "not on this machine; install it; tuning goes on without it"));
+  EXPECT_THAT(warnings,
+              ElementsAre("target 'cuda -arch=sm_90 -libs=cublas,cudnn' names a library that cannot compete: cuDNN is "
+                          "not on this machine; install it; tuning goes on without it"));
   warnings.clear();
-  EXPECT_EQ(WithoutMissingLibraries(target, [](Library) { return absl::OkStatus(); }, &warnings).ToString(), kTarget);
+  EXPECT_EQ(WithoutMissingLibraries(
+                target, [](Library) { return absl::OkStatus(); }, &warnings)
+                .ToString(),
+            kTarget);
   EXPECT_TRUE(warnings.empty());
 }
 
@@ -80,7 +86,8 @@ class LibraryCommands : public CliTest {
 TEST_F(LibraryCommands, TasksListTheLibrarysSketches) {
   const auto names = Cli(Args("tasks", {"--target", kTarget, "--json"})).json()["tasks"][0]["sketch_names"];
   EXPECT_NE(std::find(names.begin(), names.end(), "library/cudnn"), names.end()) << names;
-  const auto without = Cli(Args("tasks", {"--target", "cuda -arch=sm_90", "--json"})).json()["tasks"][0]["sketch_names"];
+  const auto without =
+      Cli(Args("tasks", {"--target", "cuda -arch=sm_90", "--json"})).json()["tasks"][0]["sketch_names"];
   EXPECT_EQ(std::find(without.begin(), without.end(), "library/cudnn"), without.end()) << without;
 }
 
@@ -104,7 +111,8 @@ TEST_F(LibraryCommands, RecordsAreQueriedCheckedAndExplained) {
 
 TEST_F(LibraryCommands, BuildsApplyThemAndSayWhatIsNeeded) {
   AddRecord("library/cudnn");
-  const CliResult built = Cli(Args("build", {"--target", kTarget, "--history", Path("h.db"), "--out", Path("p"), "--json"}));
+  const CliResult built =
+      Cli(Args("build", {"--target", kTarget, "--history", Path("h.db"), "--out", Path("p"), "--json"}));
   if (built.err.find("no CUDA compiler") != std::string::npos) GTEST_SKIP() << built.err;
   ASSERT_EQ(built.code, 0) << built.err;
   EXPECT_EQ(built.err, "");

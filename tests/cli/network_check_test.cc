@@ -1,4 +1,5 @@
-// The check of the whole network that ends `tune`, a job and `build`, with a compiler that makes a wrong program of the source of one record.
+// The check of the whole network that ends `tune`, a job and `build`, with a compiler that makes a wrong program of the
+// source of one record.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -57,21 +58,24 @@ class NetworkCheckCli : public FleetCli {
         EXPECT_TRUE(alone->SetVerified(other.id, other.id == record, other.id == record ? 0 : 1, "").ok());
     }
     const std::string package = absl::StrCat("alone", record);
-    const CliResult built = Cli(Args("build", {"--history", Path("alone.db"), "--out", Path(package), "--no-check", "--no-measure", "--json"}));
+    const CliResult built = Cli(
+        Args("build", {"--history", Path("alone.db"), "--out", Path(package), "--no-check", "--no-measure", "--json"}));
     EXPECT_EQ(built.code, 0) << built.err;
     EXPECT_EQ(built.json()["tasks"][0]["record"], record);
     return KernelOf(package);
   }
 
-  // A history of ten trials of which two may be used: the best one, which is verified, and a second one, whose kernels differ from each other
-  // and from that of the default schedule. From here on the compiler breaks the best one's program: its loop leaves out what it should do first.
+  // A history of ten trials of which two may be used: the best one, which is verified, and a second one, whose kernels
+  // differ from each other and from that of the default schedule. From here on the compiler breaks the best one's
+  // program: its loop leaves out what it should do first.
   void PrepareWrongRecord(Verified second) {
     const CliResult tuned = Tune({"--no-check"});
     ASSERT_EQ(tuned.code, 0) << tuned.err;
     ASSERT_EQ(Cli(Args("build", {"--out", Path("default")})).code, 0);
     std::set<std::string> kernels{KernelOf("default")};
     std::vector<int64_t> usable, others;
-    const std::vector<TuningRecord> records = History::Open(Path("h.db"), HistoryMode::kReadOnly).value()->TopK({}, 100).value();
+    const std::vector<TuningRecord> records =
+        History::Open(Path("h.db"), HistoryMode::kReadOnly).value()->TopK({}, 100).value();
     for (const TuningRecord& record : records) {
       const bool use = usable.size() < 2 && kernels.insert(KernelOf(record.id)).second;
       (use ? usable : others).push_back(record.id);
@@ -90,16 +94,17 @@ class NetworkCheckCli : public FleetCli {
     ASSERT_EQ(built.json()["tasks"][0]["record"], best_);
     ASSERT_EQ(built.json()["check"]["ok"], true);
     Break("good");
-    std::ofstream(Path("cc")) << "#!/bin/bash\n"
-                                 "bad=$1; shift; args=(\"$@\")\n"
-                                 "for arg in \"${args[@]}\"; do\n"
-                                 "  [[ $arg == *.c ]] || continue\n"
-                                 "  kernel=$(awk '/^void /{p=1} p' \"$arg\")\n"
-                                 "  for f in \"$bad\"/*.c; do\n"
-                                 "    [[ $kernel == \"$(< \"$f\")\" ]] && sed -i 's/= begin;/= begin + 1;/' \"$arg\" && break\n"
-                                 "  done\n"
-                                 "done\n"
-                                 "exec cc \"${args[@]}\"\n";
+    std::ofstream(Path("cc"))
+        << "#!/bin/bash\n"
+           "bad=$1; shift; args=(\"$@\")\n"
+           "for arg in \"${args[@]}\"; do\n"
+           "  [[ $arg == *.c ]] || continue\n"
+           "  kernel=$(awk '/^void /{p=1} p' \"$arg\")\n"
+           "  for f in \"$bad\"/*.c; do\n"
+           "    [[ $kernel == \"$(< \"$f\")\" ]] && sed -i 's/= begin;/= begin + 1;/' \"$arg\" && break\n"
+           "  done\n"
+           "done\n"
+           "exec cc \"${args[@]}\"\n";
     std::filesystem::permissions(Path("cc"), std::filesystem::perms::owner_all);
     setenv("CC", (Path("cc") + " " + Path("bad")).c_str(), 1);
   }
@@ -110,7 +115,8 @@ class NetworkCheckCli : public FleetCli {
   }
   // How the sentence about the wrong record begins.
   std::string Sentence() const {
-    return "record " + std::to_string(best_) + " of gemm_32x48x64 is right alone but makes the network compute a wrong result, and is not used: output '";
+    return "record " + std::to_string(best_) +
+           " of gemm_32x48x64 is right alone but makes the network compute a wrong result, and is not used: output '";
   }
   void ExpectMarked(Verified second) {
     const std::unique_ptr<History> history = History::Open(Path("h.db"), HistoryMode::kReadOnly).value();
@@ -156,7 +162,8 @@ TEST_F(NetworkCheckCli, ABuildMarksTheRecordThatMakesTheNetworkWrongAndTakesTheN
   const CliResult built = Build("p", {"--json"});
   ASSERT_EQ(built.code, 0) << built.err;
   EXPECT_EQ(built.err.rfind("warning: " + Sentence(), 0), 0u) << built.err;
-  EXPECT_NE(built.err.find("; record " + std::to_string(second_) + " takes its place\n"), std::string::npos) << built.err;
+  EXPECT_NE(built.err.find("; record " + std::to_string(second_) + " takes its place\n"), std::string::npos)
+      << built.err;
   ExpectReplaced(built.json()["check"]);
   EXPECT_EQ(built.json()["tasks"][0]["record"], second_);
   ExpectMarked(Verified::kOk);
@@ -174,9 +181,14 @@ TEST_F(NetworkCheckCli, ABuildThatIsWrongWithDefaultSchedulesMakesNoPackageAndBl
   Break("default");
   const CliResult built = Build("p");
   EXPECT_EQ(built.code, 1);
-  EXPECT_EQ(built.err.rfind("error: the network computes a wrong result with default schedules alone, so that no record is to blame (output '", 0), 0u)
+  EXPECT_EQ(built.err.rfind("error: the network computes a wrong result with default schedules alone, so that no "
+                            "record is to blame (output '",
+                            0),
+            0u)
       << built.err;
-  EXPECT_NE(built.err.find("; report a bug; no package was made, --no-check makes one all the same\n"), std::string::npos) << built.err;
+  EXPECT_NE(built.err.find("; report a bug; no package was made, --no-check makes one all the same\n"),
+            std::string::npos)
+      << built.err;
   EXPECT_FALSE(std::filesystem::exists(Path("p")));
   EXPECT_EQ(History::Open(Path("h.db"), HistoryMode::kReadOnly).value()->Get(best_).value().verified, Verified::kOk);
   EXPECT_EQ(Build("p", {"--no-check"}).code, 0);

@@ -54,7 +54,8 @@ inline std::vector<pid_t> Descendants(pid_t root) {
     const size_t name_ends = stat.rfind(')');
     char state = 0;
     pid_t parent = 0;
-    if (name_ends == std::string::npos || sscanf(stat.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2) continue;
+    if (name_ends == std::string::npos || sscanf(stat.c_str() + name_ends + 1, " %c %d", &state, &parent) != 2)
+      continue;
     children[parent].push_back(pid);
   }
   closedir(proc);
@@ -69,8 +70,8 @@ inline std::vector<pid_t> Descendants(pid_t root) {
   return all;
 }
 
-// Where to listen, at a port of the system's choice, on an address of this process alone: what starts again where it listened
-// before finds its port free, though other tests took any that were free on 127.0.0.1 meanwhile.
+// Where to listen, at a port of the system's choice, on an address of this process alone: what starts again where it
+// listened before finds its port free, though other tests took any that were free on 127.0.0.1 meanwhile.
 inline std::string OwnLoopback() {
   const pid_t pid = getpid();
   std::ostringstream address;

@@ -68,9 +68,22 @@ class ProgramTest : public CliTest {
   }
 
   std::vector<std::string> TuneArgs(int64_t trials) const {
-    return {"tune",      "gemm",           "--m",      "32",         "--n",       "48",
-            "--k",       "64",             "--target", "cpu -num-cores=1",        "--history",
-            Path("h.db"), "--min-repeat-ms", "1",       "--trials",   absl::StrCat(trials)};
+    return {"tune",
+            "gemm",
+            "--m",
+            "32",
+            "--n",
+            "48",
+            "--k",
+            "64",
+            "--target",
+            "cpu -num-cores=1",
+            "--history",
+            Path("h.db"),
+            "--min-repeat-ms",
+            "1",
+            "--trials",
+            absl::StrCat(trials)};
   }
 
   // Waits until the history holds so many records; fails the test after a minute.
@@ -124,7 +137,8 @@ TEST_F(ProgramTest, AKilledTuneLosesNothingAndGoesOn) {
   const int64_t kept = CheckedRecords();
   EXPECT_GE(kept, 5);
   // Builders and runners do not outlive it.
-  for (int i = 0; i < 100 && ProcessesOf(Path("tmp")) > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (int i = 0; i < 100 && ProcessesOf(Path("tmp")) > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(ProcessesOf(Path("tmp")), 0);
 
   std::vector<std::string> again = TuneArgs(kept + 6);
@@ -196,7 +210,8 @@ TEST_F(ProgramTest, AnImportWithoutRoomAddsNothing) {
                           "'; free space on its disk and try again: everything reported before is kept\n");
   EXPECT_EQ(full.out, "");
   EXPECT_EQ(CheckedRecords(), 3);
-  EXPECT_EQ(Run({"history", "import", Path("h.db"), Path("many.jsonl")}).out, "imported 2000 records; 0 were there already\n");
+  EXPECT_EQ(Run({"history", "import", Path("h.db"), Path("many.jsonl")}).out,
+            "imported 2000 records; 0 were there already\n");
   EXPECT_EQ(CheckedRecords(), 2003);
 }
 
@@ -211,7 +226,8 @@ TEST_F(ProgramTest, ASecondCtrlCStopsAtOnce) {
   kill(pid, SIGCONT);
   EXPECT_EQ(Wait(pid), 130);
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
-  EXPECT_EQ(ReadAll(Path("err")), "\nerror: stopped at once by a second Ctrl-C; what was measured until then is kept\n");
+  EXPECT_EQ(ReadAll(Path("err")),
+            "\nerror: stopped at once by a second Ctrl-C; what was measured until then is kept\n");
   EXPECT_GE(CheckedRecords(), 1);
 }
 
@@ -227,8 +243,8 @@ TEST_F(ProgramTest, AReportThatDoesNotGetThroughIsAFailure) {
 
 TEST_F(ProgramTest, APipeWhoseReaderWentAwayEndsItSilently) {
   for (const char* args : {"networks", "--help", "networks --json"}) {
-    const std::string command =
-        absl::StrCat("{ sleep 0.2; '", TEST_PATH(DIAPASON_PROGRAM), "' ", args, "; echo code $? >&2; } 2>'", Path("err"), "' | true");
+    const std::string command = absl::StrCat("{ sleep 0.2; '", TEST_PATH(DIAPASON_PROGRAM), "' ", args,
+                                             "; echo code $? >&2; } 2>'", Path("err"), "' | true");
     ASSERT_EQ(std::system(command.c_str()), 0);
     EXPECT_EQ(ReadAll(Path("err")), "code 141\n") << args;
   }

@@ -56,11 +56,12 @@ TEST(ProgressView, PrintsWholeLinesWithRatesWhenPiped) {
   s.built = 30;
   s.run = 20;
   view.Update(s);
-  EXPECT_EQ(out.str(),
-            "[0:10] 40/100 trials (3 failed), search -, builds -, runs -, estimate 400.0 us, errors: run_timeout 2, compile "
-            "1, left 0:15\n"
-            "[0:20] 40/100 trials (3 failed), search 5000/s, builds 3.000/s, runs 2.000/s, estimate 400.0 us, errors: "
-            "run_timeout 2, compile 1, left 0:30\n");
+  EXPECT_EQ(
+      out.str(),
+      "[0:10] 40/100 trials (3 failed), search -, builds -, runs -, estimate 400.0 us, errors: run_timeout 2, compile "
+      "1, left 0:15\n"
+      "[0:20] 40/100 trials (3 failed), search 5000/s, builds 3.000/s, runs 2.000/s, estimate 400.0 us, errors: "
+      "run_timeout 2, compile 1, left 0:30\n");
 }
 
 TEST(ProgressView, DrawsTheTableOfTasksOnATerminal) {
@@ -70,9 +71,12 @@ TEST(ProgressView, DrawsTheTableOfTasksOnATerminal) {
   const std::string text = out.str();
   EXPECT_NE(text.find("40/100 trials (3 failed)  elapsed 0:20  left 0:30"), std::string::npos) << text;
   EXPECT_EQ(text.rfind("tuning gemm for cpu\x1b[K\n", 0), 0u) << text;
-  EXPECT_NE(text.find("   id  task        count  fallback us  best us  speed-up  trials  share"), std::string::npos) << text;
-  EXPECT_NE(text.find("    1  conv2d_3x3      3        150.0    100.0     1.50x      30  75.0%"), std::string::npos) << text;
-  EXPECT_NE(text.find(">   2  dense           1        100.0    100.0     1.00x      10  25.0%"), std::string::npos) << text;
+  EXPECT_NE(text.find("   id  task        count  fallback us  best us  speed-up  trials  share"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("    1  conv2d_3x3      3        150.0    100.0     1.50x      30  75.0%"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find(">   2  dense           1        100.0    100.0     1.00x      10  25.0%"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("estimated latency 400.0 us"), std::string::npos) << text;
   EXPECT_NE(text.find("errors run_timeout 2, compile 1"), std::string::npos) << text;
   EXPECT_EQ(text.find("\x1b[1m"), std::string::npos) << "nobody asked for colour";
@@ -137,8 +141,13 @@ TEST(ProgressView, EstimatesWhatIsNotTimedYet) {
 TEST(ProgressView, FitsATerminalOfEightyByTwentyFour) {
   ProgressSnapshot s = TwoTasks();
   s.tasks[0].name = "conv2d_3x3_s1_56x56x64_64_bias_add_relu_and_something_that_is_very_long";
-  for (int i = 3; i < 60; ++i) s.tasks.push_back({i, "conv2d_3x3_s1_56x56x64_64_bias_add_relu", 12, 1000, 1.2345e-2, 1.2345e-1, 1e-6});
-  s.errors = {{"compile_timeout", 1000}, {"run_timeout", 2000}, {"illegal_access", 3000}, {"wrong_result", 4000}, {"infrastructure", 10}};
+  for (int i = 3; i < 60; ++i)
+    s.tasks.push_back({i, "conv2d_3x3_s1_56x56x64_64_bias_add_relu", 12, 1000, 1.2345e-2, 1.2345e-1, 1e-6});
+  s.errors = {{"compile_timeout", 1000},
+              {"run_timeout", 2000},
+              {"illegal_access", 3000},
+              {"wrong_result", 4000},
+              {"infrastructure", 10}};
   std::ostringstream out;
   ProgressView view(out, Live(80, 24));
   view.Update(s);
@@ -166,10 +175,11 @@ TEST(TableOfTasks, HasMeasuredTasksFirstAndTheSlowestOfThem) {
   ProgressSnapshot s = OneUntimed();
   s.tasks.push_back({3, "softmax", 2, 5, 2e-4, 3e-4, 2e-4});
   const ProgressTable table = TableOfTasks(s.tasks, 2, 0, 10);
-  EXPECT_EQ(table.lines, (std::vector<std::string>{"   id  task        count  fallback us  best us  speed-up  trials   share",
-                                                   "    3  softmax         2        300.0    200.0     1.50x       5   64.5%",
-                                                   ">   2  dense           1        100.0    100.0     1.00x      10   16.1%",
-                                                   "    1  conv2d_3x3      3       ~40.00                          0  ~19.4%"}));
+  EXPECT_EQ(table.lines,
+            (std::vector<std::string>{"   id  task        count  fallback us  best us  speed-up  trials   share",
+                                      "    3  softmax         2        300.0    200.0     1.50x       5   64.5%",
+                                      ">   2  dense           1        100.0    100.0     1.00x      10   16.1%",
+                                      "    1  conv2d_3x3      3       ~40.00                          0  ~19.4%"}));
   EXPECT_EQ(table.marked, 2);
   EXPECT_EQ(table.measured, (std::vector<bool>{true, true, true, false}));
   const ProgressTable cut = TableOfTasks(s.tasks, 0, 0, 1);

@@ -24,7 +24,8 @@ class ChangedWorkers final : public v1::Tracker::Service {
     server_ = builder.BuildAndStart();
     address_ = "127.0.0.1:" + std::to_string(port);
   }
-  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request, v1::RegisterResponse* response) override {
+  grpc::Status Register(grpc::ServerContext*, const v1::RegisterRequest* request,
+                        v1::RegisterResponse* response) override {
     v1::RegisterRequest changed = *request;
     change_(changed);
     grpc::ClientContext context;
@@ -50,8 +51,8 @@ TEST_F(FleetCli, AWorkerOfAnotherVersionEndsWithTheReason) {
   EXPECT_EQ(worker->Wait(30), 1);
   const std::string why =
       "this tracker speaks protocol 1 and the caller 7 to 9: install the same version of diapason on both";
-  EXPECT_NE(worker->err().find(" warning worker_not_registered tracker=" + proxy.address() + " worker=newer why=\"" + why +
-                               "\"\n"),
+  EXPECT_NE(worker->err().find(" warning worker_not_registered tracker=" + proxy.address() + " worker=newer why=\"" +
+                               why + "\"\n"),
             std::string::npos)
       << worker->err();
   EXPECT_NE(worker->err().find("\nerror: " + why + "\n"), std::string::npos) << worker->err();
@@ -75,9 +76,10 @@ TEST_F(FleetCli, ADeviceThatAnotherWorkerHasIsNamedAndWaitedFor) {
   ASSERT_TRUE(WaitFor([&] { return registered(*first, "first"); })) << first->err();
   auto second = Worker(proxy.address(), "second");
   ASSERT_TRUE(WaitFor([&] {
-    return second->err().find(" warning worker_not_registered tracker=" + proxy.address() +
-                              " worker=second why=\"device 'cpu:0' (GPU-6e3f) of worker 'second' is registered by worker "
-                              "'first' already: stop one of them, or give them different devices\"\n") != std::string::npos;
+    return second->err().find(
+               " warning worker_not_registered tracker=" + proxy.address() +
+               " worker=second why=\"device 'cpu:0' (GPU-6e3f) of worker 'second' is registered by worker "
+               "'first' already: stop one of them, or give them different devices\"\n") != std::string::npos;
   })) << second->err();
   EXPECT_FALSE(second->Poll().has_value());
   first->Kill();

@@ -17,9 +17,26 @@ using Trial = std::tuple<std::string, std::string, std::vector<int32_t>>;  // wo
 class ResumeCli : public CliTest {
  protected:
   std::vector<std::string> Tune() const {
-    return {"tune",     "gemm", "--m", "32",     "--n", "48",  "--k",              "64",
-            "--target", "cpu -num-cores=1", "--history", Path("h.db"), "--trials", "96", "--trials-per-round",
-            "16",       "--min-repeat-ms",  "1",         "--builders", "1"};
+    return {"tune",
+            "gemm",
+            "--m",
+            "32",
+            "--n",
+            "48",
+            "--k",
+            "64",
+            "--target",
+            "cpu -num-cores=1",
+            "--history",
+            Path("h.db"),
+            "--trials",
+            "96",
+            "--trials-per-round",
+            "16",
+            "--min-repeat-ms",
+            "1",
+            "--builders",
+            "1"};
   }
   // Of the history; each trial is there once.
   std::set<Trial> Recorded() {
@@ -58,7 +75,8 @@ TEST_F(ResumeCli, WhatWasProposedIsMeasuredOnceWheneverTheTunerIsKilled) {
     Process tune(Tune(), Path("tune" + std::to_string(life)));
     std::this_thread::sleep_for(std::chrono::milliseconds(200 + random() % 1500));
     // Some are killed at any moment, also early; the others while something is measured, however slow the machine is.
-    for (int i = 0; life % 2 == 1 && i < 200 && !UnderWay(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    for (int i = 0; life % 2 == 1 && i < 200 && !UnderWay(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
     tune.Kill();
     for (const Trial& trial : Proposed()) proposed.insert(trial);
     const std::set<Trial> recorded = Recorded();

@@ -13,7 +13,8 @@ class RunCommand : public CliTest {
  protected:
   void SetUp() override {
     CliTest::SetUp();
-    const CliResult built = Cli({"build", "gemm", "--m", "2", "--n", "2", "--k", "2", "--set", "constant=0", "--target", "cpu", "--no-check", "--out", Path("package")});
+    const CliResult built = Cli({"build", "gemm", "--m", "2", "--n", "2", "--k", "2", "--set", "constant=0", "--target",
+                                 "cpu", "--no-check", "--out", Path("package")});
     ASSERT_EQ(built.code, 0) << built.err;
     Write("a.npy", {1, 2, 3, 4});
     Write("ab.npy", {7, 10, 15, 22});
@@ -23,13 +24,15 @@ class RunCommand : public CliTest {
   }
   // a * a, compared.
   CliResult Run(std::vector<std::string> more) {
-    more.insert(more.begin(), {"run", Path("package"), "--input", "a=" + Path("a.npy"), "--input", "b=" + Path("a.npy")});
+    more.insert(more.begin(),
+                {"run", Path("package"), "--input", "a=" + Path("a.npy"), "--input", "b=" + Path("a.npy")});
     return Cli(more);
   }
 };
 
 TEST_F(RunCommand, MeasuresPercentilesAndThroughput) {
-  const std::vector<std::string> flags = {"--duration", "0.02", "--warm-up-ms", "1", "--repeat", "3", "--min-repeat-ms", "2"};
+  const std::vector<std::string> flags = {"--duration", "0.02", "--warm-up-ms",    "1",
+                                          "--repeat",   "3",    "--min-repeat-ms", "2"};
   const CliResult text = Run(flags);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_NE(text.out.find("\nlatency p50 "), std::string::npos) << text.out;
@@ -57,14 +60,16 @@ TEST_F(RunCommand, MeasuresPercentilesAndThroughput) {
 }
 
 TEST_F(RunCommand, RunsAsOftenAsIterationsSays) {
-  const auto json = Run({"--duration", "0.000001", "--iterations", "25", "--repeat", "1", "--min-repeat-ms", "0.1", "--json"}).json();
+  const auto json =
+      Run({"--duration", "0.000001", "--iterations", "25", "--repeat", "1", "--min-repeat-ms", "0.1", "--json"}).json();
   EXPECT_EQ(json["latency_us"]["runs"], 25);
 }
 
 TEST_F(RunCommand, ComparesAnOutputWithAFile) {
   const CliResult equal = Run({"--compare", "output=" + Path("ab.npy")});
   EXPECT_EQ(equal.code, 0);
-  EXPECT_EQ(equal.out, "output output: float32 2x2\ncompare output ok: 4 elements are all equal to " + Path("ab.npy") + "\n");
+  EXPECT_EQ(equal.out,
+            "output output: float32 2x2\ncompare output ok: 4 elements are all equal to " + Path("ab.npy") + "\n");
 
   Write("near.npy", {7, 10, 15, 22.01f});
   const CliResult near = Run({"--compare", "output=" + Path("near.npy")});
@@ -75,10 +80,13 @@ TEST_F(RunCommand, ComparesAnOutputWithAFile) {
   Write("far.npy", {7, 10, 15, 23});
   const CliResult far = Run({"--compare", "output=" + Path("far.npy")});
   EXPECT_EQ(far.code, 1);
-  EXPECT_EQ(far.out, "output output: float32 2x2\ncompare output FAILED: 1 of 4 elements differ from " + Path("far.npy") +
-                         ", largest error 1, 0.0435 of the magnitude (allowed: 0.001); element [1,1] is 22 where the file has 23\n");
+  EXPECT_EQ(
+      far.out,
+      "output output: float32 2x2\ncompare output FAILED: 1 of 4 elements differ from " + Path("far.npy") +
+          ", largest error 1, 0.0435 of the magnitude (allowed: 0.001); element [1,1] is 22 where the file has 23\n");
   EXPECT_EQ(far.err, "error: output 'output' differs from " + Path("far.npy") +
-                         " in 1 of 4 elements (element [1,1] is 22 where the file has 23); --check compares with the network itself, --tolerance "
+                         " in 1 of 4 elements (element [1,1] is 22 where the file has 23); --check compares with the "
+                         "network itself, --tolerance "
                          "allows more\n");
   EXPECT_EQ(Run({"--compare", "output=" + Path("far.npy"), "--tolerance", "0.05"}).code, 0);
 
@@ -97,20 +105,24 @@ TEST_F(RunCommand, ComparesFloatsOfAnyWidthAndNonFiniteOnes) {
   Write("nan.npy", {7, 10, 15, std::numeric_limits<float>::quiet_NaN()});
   const CliResult nan = Run({"--compare", "output=" + Path("nan.npy")});
   EXPECT_EQ(nan.code, 1);
-  EXPECT_NE(nan.err.find("in 1 of 4 elements (element [1,1] is 22 where the file has nan)"), std::string::npos) << nan.err;
+  EXPECT_NE(nan.err.find("in 1 of 4 elements (element [1,1] is 22 where the file has nan)"), std::string::npos)
+      << nan.err;
 }
 
 TEST_F(RunCommand, SaysWhatIsWrongWithAComparison) {
   ExpectError(Run({"--compare", "output"}), "--compare output is not understood; write it as OUTPUT=FILE");
-  ExpectError(Run({"--compare", "output=a.npy", "--compare", "output=b.npy"}), "--compare names the output 'output' twice; give it once");
+  ExpectError(Run({"--compare", "output=a.npy", "--compare", "output=b.npy"}),
+              "--compare names the output 'output' twice; give it once");
   ExpectError(Run({"--compare", "scores=" + Path("ab.npy")}),
               "--compare scores=" + Path("ab.npy") + ": the package has no output 'scores'; its outputs are: 'output'");
   ASSERT_TRUE(WriteNpyFile(Path("flat.npy"), Array(DType::kFloat32, {4})).ok());
-  ExpectError(Run({"--compare", "output=" + Path("flat.npy")}),
-              Path("flat.npy") + " is float32 4, and output 'output' is float32 2x2; give a file of that type and shape");
+  ExpectError(
+      Run({"--compare", "output=" + Path("flat.npy")}),
+      Path("flat.npy") + " is float32 4, and output 'output' is float32 2x2; give a file of that type and shape");
   ExpectError(Run({"--compare", "output=" + Path("none.npy")}),
               Path("none.npy") + " cannot be read (No such file or directory); name a .npy or .pb file");
-  ExpectError(Run({"--compare", "output=" + Path("ab.npy"), "--tolerance", "no"}), "--tolerance no: give a number above 0", 2);
+  ExpectError(Run({"--compare", "output=" + Path("ab.npy"), "--tolerance", "no"}),
+              "--tolerance no: give a number above 0", 2);
 }
 
 }  // namespace

@@ -13,11 +13,14 @@ class SecurityCli : public FleetCli {
  protected:
   // What deploy/make-certs.sh makes: Path(name).
   void Certificates(const std::string& name, const std::string& more = "") {
-    ASSERT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path(name) + " " + more + " >/dev/null").c_str()), 0);
+    ASSERT_EQ(
+        std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + Path(name) + " " + more + " >/dev/null").c_str()),
+        0);
   }
   std::vector<std::string> Tls(const std::string& peer, const std::string& own = "certs",
                                const std::string& ca = "certs") const {
-    return {"--tls-cert", Path(own + "/" + peer + ".crt"), "--tls-key", Path(own + "/" + peer + ".key"),
+    return {"--tls-cert", Path(own + "/" + peer + ".crt"),
+            "--tls-key",  Path(own + "/" + peer + ".key"),
             "--tls-ca",   Path(ca + "/ca.crt")};
   }
   std::vector<std::string> With(std::vector<std::string> args, const std::string& role) const {
@@ -49,14 +52,29 @@ TEST_F(SecurityCli, AFleetMeasuresBehindCertificatesAndTokens) {
   auto worker = Worker(address, "worker", With(Tls("worker"), "worker"));
 
   // A service over the same tracker, which asks for the same.
-  std::vector<std::string> serve = {"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tracker", address,
-                                    "--tokens", Path("certs/tokens")};
+  std::vector<std::string> serve = {"serve",     "--listen", "127.0.0.1:0", "--history",         Path("h.db"),
+                                    "--tracker", address,    "--tokens",    Path("certs/tokens")};
   for (const std::string& arg : With(Tls("service"), "submitter")) serve.push_back(arg);
   Process service(serve, Path("service"));
   const std::string at = service.Address();
-  std::vector<std::string> submit = {"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target",
-                                     "cpu -num-cores=1", "--trials", "6", "--min-repeat-ms", "1", "--service", at,
-                                     "--json", "--wait"};
+  std::vector<std::string> submit = {"submit",
+                                     "gemm",
+                                     "--m",
+                                     "32",
+                                     "--n",
+                                     "48",
+                                     "--k",
+                                     "64",
+                                     "--target",
+                                     "cpu -num-cores=1",
+                                     "--trials",
+                                     "6",
+                                     "--min-repeat-ms",
+                                     "1",
+                                     "--service",
+                                     at,
+                                     "--json",
+                                     "--wait"};
   for (const std::string& arg : With(Tls("client"), "submitter")) submit.push_back(arg);
   const CliResult done = Cli(submit);
   ASSERT_EQ(done.code, 0) << done.err << service.err() << tracker->err() << worker->err();
@@ -69,9 +87,10 @@ TEST_F(SecurityCli, AFleetMeasuresBehindCertificatesAndTokens) {
   ExpectError(Cli(submit),
               "the token of 'reader' has the role reader, and this call is for the role submitter: ask for a token of "
               "that role");
-  ExpectError(Status(address, With(Tls("client"), "worker")),
-              "the token of 'worker' has the role worker, and this call is for the role reader: ask for a token of that "
-              "role");
+  ExpectError(
+      Status(address, With(Tls("client"), "worker")),
+      "the token of 'worker' has the role worker, and this call is for the role reader: ask for a token of that "
+      "role");
   ExpectError(Status(address, Tls("client")), "no token came with the call: give one with --token-file");
   // A token of another fleet: the worker gives up, since asking again will not help.
   Certificates("other");
@@ -95,15 +114,30 @@ TEST_F(SecurityCli, AFleetMeasuresBehindCertificatesAndTokens) {
 
 TEST_F(SecurityCli, AServiceWithATrackerOfItsOwnNeedsNoTokenForItself) {
   Certificates("certs", "service worker client");
-  std::vector<std::string> serve = {"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tokens",
-                                    Path("certs/tokens")};
+  std::vector<std::string> serve = {"serve",      "--listen", "127.0.0.1:0",       "--history",
+                                    Path("h.db"), "--tokens", Path("certs/tokens")};
   for (const std::string& arg : Tls("service")) serve.push_back(arg);
   Process service(serve, Path("service"));
   const std::string at = service.Address();
   auto worker = Worker(at, "worker", With(Tls("worker"), "worker"));
-  std::vector<std::string> submit = {"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target",
-                                     "cpu -num-cores=1", "--trials", "4", "--min-repeat-ms", "1", "--service", at,
-                                     "--json", "--wait"};
+  std::vector<std::string> submit = {"submit",
+                                     "gemm",
+                                     "--m",
+                                     "32",
+                                     "--n",
+                                     "48",
+                                     "--k",
+                                     "64",
+                                     "--target",
+                                     "cpu -num-cores=1",
+                                     "--trials",
+                                     "4",
+                                     "--min-repeat-ms",
+                                     "1",
+                                     "--service",
+                                     at,
+                                     "--json",
+                                     "--wait"};
   for (const std::string& arg : With(Tls("client"), "submitter")) submit.push_back(arg);
   const CliResult done = Cli(submit);
   EXPECT_EQ(done.code, 0) << done.err << service.err() << worker->err();
@@ -112,8 +146,8 @@ TEST_F(SecurityCli, AServiceWithATrackerOfItsOwnNeedsNoTokenForItself) {
 // Who dials first is heard when the other is there, certificates or not.
 TEST_F(SecurityCli, WhoDialsTooEarlyGetsThrough) {
   Certificates("certs", "service client");
-  std::vector<std::string> serve = {"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tokens",
-                                    Path("certs/tokens")};
+  std::vector<std::string> serve = {"serve",      "--listen", "127.0.0.1:0",       "--history",
+                                    Path("h.db"), "--tokens", Path("certs/tokens")};
   for (const std::string& arg : Tls("service")) serve.push_back(arg);
   serve[2] = Process(serve, Path("first")).Address();
   std::vector<std::string> list = {"jobs", "list", "--service", serve[2], "--give-up", "12"};
@@ -135,13 +169,11 @@ TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
   const std::string at = "the tracker at '" + address + "' ";
   ExpectError(Status(address, {}), at + "speaks TLS: give --tls-cert, --tls-key and --tls-ca");
   ExpectError(Status(address, Tls("client", "certs", "other")),
-              at +
-                  "shows a certificate that the authority in --tls-ca did not sign: give the certificate of the "
-                  "authority that did");
+              at + "shows a certificate that the authority in --tls-ca did not sign: give the certificate of the "
+                   "authority that did");
   ExpectError(Status(address, Tls("client", "other", "certs")),
-              at +
-                  "does not accept the certificate given with --tls-cert: give one that the authority in "
-                  "its --tls-ca signed");
+              at + "does not accept the certificate given with --tls-cert: give one that the authority in "
+                   "its --tls-ca signed");
   const std::string expired = "the certificate '" + Path("certs/late.crt") + "' has expired, on " +
                               LastDay(Path("certs/late.crt")) +
                               ": make a new one, for example with deploy/make-certs.sh";
@@ -154,9 +186,10 @@ TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
   // A worker keeps trying, and says why it has to.
   auto worker = Worker(address, "worker", Tls("client", "certs", "other"));
   ASSERT_TRUE(WaitFor([&] {
-    return worker->err().find("worker_not_registered tracker=" + address + " worker=worker why=\"" + at +
-                              "shows a certificate that the authority in --tls-ca did not sign: give the certificate of "
-                              "the authority that did\"\n") != std::string::npos;
+    return worker->err().find(
+               "worker_not_registered tracker=" + address + " worker=worker why=\"" + at +
+               "shows a certificate that the authority in --tls-ca did not sign: give the certificate of "
+               "the authority that did\"\n") != std::string::npos;
   })) << worker->err();
   EXPECT_FALSE(worker->Poll().has_value());
 
@@ -171,11 +204,12 @@ TEST_F(SecurityCli, CertificatesThatDoNotFitAreNamed) {
 TEST_F(SecurityCli, ACertificateIsForItsNames) {
   Certificates("certs", "tracker client");
   // One that an authority made for another host.
-  const std::string elsewhere =
-      "cd " + Path("certs") +
-      " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout x.key -out x.csr && printf "
-      "'subjectAltName=DNS:elsewhere,URI:urn:diapason:role:tracker\\n' >x.ext && openssl x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile "
-      "x.ext -set_serial 7 -out x.crt";
+  const std::string elsewhere = "cd " + Path("certs") +
+                                " && openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x "
+                                "-keyout x.key -out x.csr && printf "
+                                "'subjectAltName=DNS:elsewhere,URI:urn:diapason:role:tracker\\n' >x.ext && openssl "
+                                "x509 -req -in x.csr -CA ca.crt -CAkey ca.key -days 1 -extfile "
+                                "x.ext -set_serial 7 -out x.crt";
   ASSERT_EQ(std::system(("(" + elsewhere + ") >/dev/null 2>&1").c_str()), 0);
   auto tracker = Tracker("127.0.0.1:0", Tls("x"));
   const std::string address = tracker->Address();

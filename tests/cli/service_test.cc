@@ -20,9 +20,23 @@ class ServiceCli : public FleetCli {
   }
   std::vector<std::string> Submit(const std::string& service, const std::string& trials, const std::string& m = "32",
                                   std::vector<std::string> more = {}) {
-    std::vector<std::string> args = {"submit", "gemm",     "--m",  "32",       "--n",     "48",
-                                     "--k",    "64",       "--target", "cpu -num-cores=1", "--trials", trials,
-                                     "--min-repeat-ms", "1", "--service", service, "--json"};
+    std::vector<std::string> args = {"submit",
+                                     "gemm",
+                                     "--m",
+                                     "32",
+                                     "--n",
+                                     "48",
+                                     "--k",
+                                     "64",
+                                     "--target",
+                                     "cpu -num-cores=1",
+                                     "--trials",
+                                     trials,
+                                     "--min-repeat-ms",
+                                     "1",
+                                     "--service",
+                                     service,
+                                     "--json"};
     args[3] = m;
     args.insert(args.end(), more.begin(), more.end());
     return args;
@@ -44,20 +58,24 @@ TEST_F(ServiceCli, AWatcherIsToldWhyNothingHappens) {
   const std::string address = service->Address();
   ASSERT_NE(address, "") << service->err();
   Process watcher(Submit(address, "4", "32", {"--wait"}), Path("watcher"));
-  const std::string told = "warning: no cpu device is registered; start one with `diapason worker --tracker " + address + " --devices cpu`\n";
+  const std::string told = "warning: no cpu device is registered; start one with `diapason worker --tracker " +
+                           address + " --devices cpu`\n";
   ASSERT_TRUE(WaitFor([&] { return watcher.err().find(told) != std::string::npos; })) << watcher.err();
   const CliResult shown = Cli({"jobs", "show", "1", "--service", address});
   EXPECT_EQ(shown.code, 0);
-  EXPECT_EQ(shown.out.rfind("job 1 is running\nmodel      gemm for cpu -num-cores=1\nsubmitted  2", 0), 0u) << shown.out;
+  EXPECT_EQ(shown.out.rfind("job 1 is running\nmodel      gemm for cpu -num-cores=1\nsubmitted  2", 0), 0u)
+      << shown.out;
   EXPECT_NE(shown.out.find("\ntrials     0 of 4, 0 failed, "), std::string::npos) << shown.out;
   auto worker = Worker(address, "worker");
   EXPECT_EQ(watcher.Wait(), 0) << watcher.err();
-  EXPECT_EQ(watcher.err().find(told, watcher.err().find(told) + 1), std::string::npos) << "once is enough\n" << watcher.err();
+  EXPECT_EQ(watcher.err().find(told, watcher.err().find(told) + 1), std::string::npos) << "once is enough\n"
+                                                                                       << watcher.err();
   const CliResult done = Cli({"jobs", "show", "1", "--service", address});
   EXPECT_NE(done.out.find("\nstopped    all trials are done\n"), std::string::npos) << done.out;
   EXPECT_NE(done.out.find("\nid  task "), std::string::npos) << done.out;
   EXPECT_EQ(Cli({"jobs", "show", "1", "--service", address, "--json"}).json()["state"], "done");
-  ExpectError(Cli({"jobs", "show", "7", "--service", address}), "there is no job 7; `diapason jobs list` shows those there are");
+  ExpectError(Cli({"jobs", "show", "7", "--service", address}),
+              "there is no job 7; `diapason jobs list` shows those there are");
 }
 
 TEST_F(ServiceCli, TunesBuildsAndAnswersForItsHistory) {
@@ -166,7 +184,8 @@ TEST_F(ServiceCli, AFullDiskHoldsUpAJobAndLosesNothing) {
   ASSERT_TRUE(WaitFor([&] {
     const std::string log = service->err();
     const size_t first = log.find(" job_ends job=1 state=JOB_STATE_QUEUED why=\"" + why);
-    return first != std::string::npos && log.find(" job_ends job=1 state=JOB_STATE_QUEUED", first + 1) != std::string::npos;
+    return first != std::string::npos &&
+           log.find(" job_ends job=1 state=JOB_STATE_QUEUED", first + 1) != std::string::npos;
   })) << service->err();
   EXPECT_GE(Jobs(address)[0]["trials"], records);  // with those that were not stored in time
   EXPECT_EQ(Jobs(address)[0]["state"], "queued");
@@ -180,9 +199,13 @@ TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
   auto service = Serve(OwnLoopback(), {"--running", "1"});
   const std::string address = service->Address();
   auto submit = [&](std::vector<std::string> more) {
-    std::vector<std::string> args = {"submit", TEST_PATH(DIAPASON_ONNX_TESTDATA) + "/node/test_matmul_2d/model.onnx", "--target",
-                                     "cpu -num-cores=1", "--trials", "4", "--min-repeat-ms", "1", "--service", address,
-                                     "--json"};
+    std::vector<std::string> args = {
+        "submit",          TEST_PATH(DIAPASON_ONNX_TESTDATA) + "/node/test_matmul_2d/model.onnx",
+        "--target",        "cpu -num-cores=1",
+        "--trials",        "4",
+        "--min-repeat-ms", "1",
+        "--service",       address,
+        "--json"};
     args.insert(args.end(), more.begin(), more.end());
     return Cli(args);
   };
@@ -233,14 +256,15 @@ TEST_F(ServiceCli, BadInput) {
   EXPECT_EQ(Jobs(address).size(), 0u);
   ExpectError(Cli({"serve", "--listen", address, "--history", Path("other.db")}),
               "cannot listen on '" + address + "': the port is in use or the address is not of this host");
-  ExpectError(Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tracker", "127.0.0.1:1", "--state",
-                   "x"}),
-              "--state is for the service's own tracker; with --tracker there is none");
+  ExpectError(
+      Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tracker", "127.0.0.1:1", "--state", "x"}),
+      "--state is for the service's own tracker; with --tracker there is none");
   ExpectError(Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--tracker", "127.0.0.1:1",
                    "--max-pending-per-token", "10"}),
               "quotas per token are for the service's own tracker; give them to the one of --tracker instead");
-  ExpectError(Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--max-unfinished-jobs-per-token", "0"}),
-              "--max-unfinished-jobs-per-token 0: give a whole number from 1 to 100000", kUsage);
+  ExpectError(
+      Cli({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db"), "--max-unfinished-jobs-per-token", "0"}),
+      "--max-unfinished-jobs-per-token 0: give a whole number from 1 to 100000", kUsage);
   ExpectError(Cli({"build", "gemm", "--target", "cpu", "--history", "a", "--service", address, "--out", Path("p")}),
               "a build reads one history; give either --history or --service");
   Process full({"serve", "--listen", "127.0.0.1:0", "--history", Path("full.db"), "--unfinished", "1"}, Path("full"));
@@ -248,14 +272,15 @@ TEST_F(ServiceCli, BadInput) {
   ExpectError(Cli(Submit(full.Address(), "8", "40")),
               "the service has 1 unfinished jobs and takes no more; cancel some, or wait");
   auto tracker = Tracker();
-  ExpectError(Cli({"jobs", "list", "--service", tracker->Address()}),
-              "'" + tracker->Address() +
-                  "' is not a tuning service: name the address that 'diapason serve' listens on");
+  ExpectError(
+      Cli({"jobs", "list", "--service", tracker->Address()}),
+      "'" + tracker->Address() + "' is not a tuning service: name the address that 'diapason serve' listens on");
   service->Kill();
   const CliResult gone = Cli({"jobs", "list", "--service", address, "--give-up", "0.3"});
-  ExpectError(gone, "the service at '" + address +
-                        "' does not answer (Connection refused): start it with 'diapason serve', or check the address and "
-                        "the network");
+  ExpectError(gone,
+              "the service at '" + address +
+                  "' does not answer (Connection refused): start it with 'diapason serve', or check the address and "
+                  "the network");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Two jobs, or two tuners, that tune the same workload at once: what one asks for and the other has under way, or has just had, is
-// measured once.
+// Two jobs, or two tuners, that tune the same workload at once: what one asks for and the other has under way, or has
+// just had, is measured once.
 #include <map>
 
 #include "tests/cli/fleet_fixture.h"
@@ -11,8 +11,23 @@ class ShareCli : public FleetCli {
  protected:
   // Of one seed and deterministic: both propose the same candidates as long as they get the same results.
   static std::vector<std::string> Gemm(const std::string& command, std::vector<std::string> more) {
-    std::vector<std::string> args = {command,    "gemm", "--m",    "32", "--n",    "48", "--k",           "64", "--target", "cpu -num-cores=1",
-                                     "--trials", "8",    "--seed", "3",  "--min-repeat-ms", "1", "--deterministic"};
+    std::vector<std::string> args = {command,
+                                     "gemm",
+                                     "--m",
+                                     "32",
+                                     "--n",
+                                     "48",
+                                     "--k",
+                                     "64",
+                                     "--target",
+                                     "cpu -num-cores=1",
+                                     "--trials",
+                                     "8",
+                                     "--seed",
+                                     "3",
+                                     "--min-repeat-ms",
+                                     "1",
+                                     "--deterministic"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
@@ -27,12 +42,14 @@ class ShareCli : public FleetCli {
     }
     return timings;
   }
-  // What the worker has measured, by its own log: the eight trials of both, and what verifies the best and the network, each for both.
+  // What the worker has measured, by its own log: the eight trials of both, and what verifies the best and the network,
+  // each for both.
   static void ExpectEachMeasuredOnce(const std::string& tracker, const Process& worker) {
     const std::string log = worker.err(), begins = " trial_begins ";
     int measured = 0;
     for (size_t at = log.find(begins); at != std::string::npos; at = log.find(begins, at + 1)) ++measured;
-    const double leases = Number(tracker, "diapason_tracker_leases_total"), shared = Number(tracker, "diapason_tracker_shared_total");
+    const double leases = Number(tracker, "diapason_tracker_leases_total"),
+                 shared = Number(tracker, "diapason_tracker_shared_total");
     EXPECT_EQ(measured, leases);
     EXPECT_GE(leases, 9);
     EXPECT_LE(leases, 15);
@@ -42,12 +59,14 @@ class ShareCli : public FleetCli {
 };
 
 TEST_F(ShareCli, TwoJobsOfAServiceMeasureEachCandidateOnce) {
-  Process service({"serve", "--listen", OwnLoopback(), "--history", Path("h.db"), "--metrics", "127.0.0.1:0"}, Path("serve"));
+  Process service({"serve", "--listen", OwnLoopback(), "--history", Path("h.db"), "--metrics", "127.0.0.1:0"},
+                  Path("serve"));
   const std::string address = service.Address();
   // The worker comes when both have asked.
   for (const std::string job : {"1", "2"})
     ASSERT_EQ(Cli(Gemm("submit", {"--service", address})).out, "job " + job + "\n") << service.err();
-  ASSERT_TRUE(WaitFor([&] { return Number(Fetch(MetricsAddress(service)), "diapason_tracker_queues") == 2; })) << service.err();
+  ASSERT_TRUE(WaitFor([&] { return Number(Fetch(MetricsAddress(service)), "diapason_tracker_queues") == 2; }))
+      << service.err();
   const auto worker = Worker(address, "worker", {"--log-level", "debug"});
   for (const std::string job : {"1", "2"}) {
     const CliResult watched = Cli({"jobs", "watch", job, "--service", address, "--json"});
@@ -70,7 +89,8 @@ TEST_F(ShareCli, TwoTunersOfATrackerMeasureEachCandidateOnce) {
   const std::string address = tracker->Address();
   Process first(Gemm("tune", {"--history", Path("first.db"), "--tracker", address}), Path("first"));
   Process second(Gemm("tune", {"--history", Path("second.db"), "--tracker", address}), Path("second"));
-  ASSERT_TRUE(WaitFor([&] { return Number(Fetch(MetricsAddress(*tracker)), "diapason_tracker_queues") == 2; })) << first.err();
+  ASSERT_TRUE(WaitFor([&] { return Number(Fetch(MetricsAddress(*tracker)), "diapason_tracker_queues") == 2; }))
+      << first.err();
   const auto worker = Worker(address, "worker", {"--log-level", "debug"});
   EXPECT_EQ(first.Wait(), 0) << first.err();
   EXPECT_EQ(second.Wait(), 0) << second.err();

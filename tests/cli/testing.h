@@ -21,7 +21,8 @@ struct CliResult {
   nlohmann::json json() const { return nlohmann::json::parse(out); }
 };
 
-inline CliResult Cli(const std::vector<std::string>& args, const std::string& input = "", const std::map<std::string, std::string>& variables = {}) {
+inline CliResult Cli(const std::vector<std::string>& args, const std::string& input = "",
+                     const std::map<std::string, std::string>& variables = {}) {
   std::istringstream in(input);
   std::ostringstream out, err;
   CliEnvironment environment;

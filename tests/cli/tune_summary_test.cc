@@ -30,12 +30,15 @@ TuneSpec For(double seconds, int64_t trials) {
 }
 
 TEST(TuneDoubts, AskForMoreTimeWhereTasksWereNotTimed) {
-  EXPECT_THAT(TuneDoubts(ReportOf(30, 20), For(40, 0), 0),
-              ElementsAre("10 of 30 tasks were not timed, and a build uses their default schedules: use --seconds 80 or more"));
-  EXPECT_THAT(TuneDoubts(ReportOf(30, 29), For(40, 0), 0),
-              ElementsAre("1 of 30 tasks was not timed, and a build uses its default schedule: use --seconds 50 or more"));
-  EXPECT_THAT(TuneDoubts(ReportOf(4, 2), For(0, 8), 0),
-              ElementsAre("2 of 4 tasks were not timed, and a build uses their default schedules: use --trials 20 or more"));
+  EXPECT_THAT(
+      TuneDoubts(ReportOf(30, 20), For(40, 0), 0),
+      ElementsAre("10 of 30 tasks were not timed, and a build uses their default schedules: use --seconds 80 or more"));
+  EXPECT_THAT(
+      TuneDoubts(ReportOf(30, 29), For(40, 0), 0),
+      ElementsAre("1 of 30 tasks was not timed, and a build uses its default schedule: use --seconds 50 or more"));
+  EXPECT_THAT(
+      TuneDoubts(ReportOf(4, 2), For(0, 8), 0),
+      ElementsAre("2 of 4 tasks were not timed, and a build uses their default schedules: use --trials 20 or more"));
   EXPECT_THAT(TuneDoubts(ReportOf(30, 30), For(40, 0), 0), IsEmpty());
 }
 
@@ -43,14 +46,16 @@ TEST(TuneDoubts, LeaveOutWhatDoesNotCountAndTellOfWhatFails) {
   TuneReport report = ReportOf(3, 1);
   report.tasks[1].selected = false;
   report.tasks[2].trials = 8;
-  EXPECT_THAT(TuneDoubts(report, For(40, 0), 0), ElementsAre("all trials of 1 of 2 tasks failed; `diapason history info` counts the errors"));
+  EXPECT_THAT(TuneDoubts(report, For(40, 0), 0),
+              ElementsAre("all trials of 1 of 2 tasks failed; `diapason history info` counts the errors"));
   report.tasks[2].weight = 0;
   EXPECT_THAT(TuneDoubts(report, For(40, 0), 0), IsEmpty());
 }
 
 TEST(TuneDoubts, TellOfABusyMachine) {
   EXPECT_THAT(TuneDoubts(ReportOf(1, 1), For(40, 0), 0.34),
-              ElementsAre("the machine was busy: the timings of a typical trial spread by 34%; end other programs and tune again, or measure longer with "
+              ElementsAre("the machine was busy: the timings of a typical trial spread by 34%; end other programs and "
+                          "tune again, or measure longer with "
                           "--min-repeat-ms"));
   EXPECT_THAT(TuneDoubts(ReportOf(1, 1), For(40, 0), 0.2), IsEmpty());
 }
@@ -80,14 +85,17 @@ TEST(BuildCommand, HasWhatWasTuned) {
   flags.model.model = "my model.onnx";
   flags.target = "cuda -arch=sm_90";
   flags.history = "h.db";
-  EXPECT_EQ(BuildCommand(flags), "diapason build 'my model.onnx' --target 'cuda -arch=sm_90' --history h.db --out package");
+  EXPECT_EQ(BuildCommand(flags),
+            "diapason build 'my model.onnx' --target 'cuda -arch=sm_90' --history h.db --out package");
   flags.model.model = "resnet-18";
   flags.model.batch = 4;
   flags.model.dtype = "float16";
   flags.model.dims = {"seq=16..128"};
   flags.model.extra = {{"image", "64"}};
-  EXPECT_EQ(BuildCommand(flags), "diapason build resnet-18 --batch 4 --dtype float16 --dim seq=16..128 --set image=64 --target 'cuda -arch=sm_90' "
-                                 "--history h.db --out package");
+  EXPECT_EQ(
+      BuildCommand(flags),
+      "diapason build resnet-18 --batch 4 --dtype float16 --dim seq=16..128 --set image=64 --target 'cuda -arch=sm_90' "
+      "--history h.db --out package");
 }
 
 }  // namespace

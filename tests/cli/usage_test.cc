@@ -6,22 +6,21 @@ namespace {
 constexpr int kUsage = 2;
 
 TEST(Usage, EveryCommandHasHelp) {
-  for (const std::vector<std::string>& command :
-       std::vector<std::vector<std::string>>{{},
-                                             {"networks"},
-                                             {"devices"},
-                                             {"tasks"},
-                                             {"tune"},
-                                             {"build"},
-                                             {"run"},
-                                             {"explain"},
-                                             {"query"},
-                                             {"history"},
-                                             {"history", "info"},
-                                             {"history", "check"},
-                                             {"history", "export"},
-                                             {"history", "import"},
-                                             {"history", "distill"}}) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{},
+                                                                                       {"networks"},
+                                                                                       {"devices"},
+                                                                                       {"tasks"},
+                                                                                       {"tune"},
+                                                                                       {"build"},
+                                                                                       {"run"},
+                                                                                       {"explain"},
+                                                                                       {"query"},
+                                                                                       {"history"},
+                                                                                       {"history", "info"},
+                                                                                       {"history", "check"},
+                                                                                       {"history", "export"},
+                                                                                       {"history", "import"},
+                                                                                       {"history", "distill"}}) {
     std::vector<std::string> args = command;
     args.push_back("--help");
     const CliResult result = Cli(args);
@@ -38,25 +37,34 @@ TEST(Usage, ErrorsNameWhatIsWrongAndTheMend) {
               "unknown argument --color; `diapason networks --help` lists those that it takes", kUsage);
   ExpectError(Cli({"query"}), "a query reads one history; give either --history or --service");
   ExpectError(Cli({"query", "--history", "h.db", "--top", "0"}), "--top 0: give a whole number of at least 1", kUsage);
-  ExpectError(Cli({"query", "--history", "h.db", "--top", "many"}), "--top many: give a whole number of at least 1", kUsage);
+  ExpectError(Cli({"query", "--history", "h.db", "--top", "many"}), "--top many: give a whole number of at least 1",
+              kUsage);
   ExpectError(Cli({"query", "--history"}), "--history needs a value behind it; see `diapason query --help`", kUsage);
   ExpectError(Cli({"history"}), "no command is given; `diapason history --help` lists them", kUsage);
   ExpectError(Cli({"history", "mend", "h.db"}), "unknown command mend; `diapason history --help` lists them", kUsage);
-  ExpectError(Cli({"history", "check"}), "HISTORY is missing; `diapason history check --help` shows what to give", kUsage);
+  ExpectError(Cli({"history", "check"}), "HISTORY is missing; `diapason history check --help` shows what to give",
+              kUsage);
 }
 
 TEST(Usage, MistypedNamesAreRecognized) {
   ExpectError(Cli({"tunes"}), "unknown command tunes; did you mean 'tune'? `diapason --help` lists them", kUsage);
-  ExpectError(Cli({"history", "chekc"}), "unknown command chekc; did you mean 'check'? `diapason history --help` lists them", kUsage);
+  ExpectError(Cli({"history", "chekc"}),
+              "unknown command chekc; did you mean 'check'? `diapason history --help` lists them", kUsage);
   ExpectError(Cli({"build", "resnet-18", "--taget", "cpu", "--out", "p"}),
-              "unknown argument --taget; did you mean '--target'? `diapason build --help` lists those that it takes", kUsage);
-  ExpectError(Cli({"build", "resnet-18", "--target", "cpu", "--out", "p", "--hsitory=h.db"}),
-              "unknown argument --hsitory=h.db; did you mean '--history'? `diapason build --help` lists those that it takes", kUsage);
+              "unknown argument --taget; did you mean '--target'? `diapason build --help` lists those that it takes",
+              kUsage);
+  ExpectError(
+      Cli({"build", "resnet-18", "--target", "cpu", "--out", "p", "--hsitory=h.db"}),
+      "unknown argument --hsitory=h.db; did you mean '--history'? `diapason build --help` lists those that it takes",
+      kUsage);
   ExpectError(Cli({"tasks", "resnet-18", "--target", "cpu", "--imge", "64"}),
-              "unknown argument --imge; did you mean '--image'? `diapason tasks --help` lists those that it takes", kUsage);
+              "unknown argument --imge; did you mean '--image'? `diapason tasks --help` lists those that it takes",
+              kUsage);
   ExpectError(Cli({"tasks", "resnet-18", "--target", "cpu", "--set", "imag=64"}),
-              "network 'resnet-18' has no option 'imag': did you mean 'image'? its options are image, classes, width, softmax, seed");
-  ExpectError(Cli({"tasks", "resnet-18", "--target", "cdua"}), "target \"cdua\": unknown kind 'cdua': did you mean 'cuda'? use cpu, opencl or cuda");
+              "network 'resnet-18' has no option 'imag': did you mean 'image'? its options are image, classes, width, "
+              "softmax, seed");
+  ExpectError(Cli({"tasks", "resnet-18", "--target", "cdua"}),
+              "target \"cdua\": unknown kind 'cdua': did you mean 'cuda'? use cpu, opencl or cuda");
 }
 
 TEST(Usage, VersionIsPrinted) {
@@ -83,12 +91,15 @@ TEST(Networks, AreListedWithTheirOptions) {
 TEST(Networks, ShowTheOptionsOfOne) {
   const CliResult text = Cli({"networks", "resnet-18"});
   EXPECT_EQ(text.code, 0);
-  for (const char* word : {"resnet-18: ", "\nimage        224  ", "\nseed           0  "}) EXPECT_NE(text.out.find(word), std::string::npos) << text.out;
+  for (const char* word : {"resnet-18: ", "\nimage        224  ", "\nseed           0  "})
+    EXPECT_NE(text.out.find(word), std::string::npos) << text.out;
   const auto json = Cli({"networks", "resnet-18", "--json"}).json();
   ASSERT_EQ(json["networks"].size(), 1u);
   EXPECT_EQ(json["networks"][0]["options"][0]["name"], "image");
-  EXPECT_EQ(Cli({"tune", "--help"}).out.find("--image"), std::string::npos) << "the options of networks would be most of the help";
-  ExpectError(Cli({"networks", "resnet"}), "unknown network 'resnet': did you mean 'resnet-18'? `diapason networks` lists them");
+  EXPECT_EQ(Cli({"tune", "--help"}).out.find("--image"), std::string::npos)
+      << "the options of networks would be most of the help";
+  ExpectError(Cli({"networks", "resnet"}),
+              "unknown network 'resnet': did you mean 'resnet-18'? `diapason networks` lists them");
 }
 
 TEST(Devices, BeginWithTheProcessor) {

@@ -35,9 +35,11 @@ TEST(WhyWaiting, SaysWhichDeviceIsMissingAndHowToStartIt) {
   job.target = "cpu";
   job.labels = {{"rack", "a"}, {"room", "2"}};
   EXPECT_EQ(WhyWaiting(job, FleetOf({})),
-            "no cpu device is registered; start one with `diapason worker --tracker host:9190 --devices cpu --labels rack=a,room=2`");
+            "no cpu device is registered; start one with `diapason worker --tracker host:9190 --devices cpu --labels "
+            "rack=a,room=2`");
   EXPECT_EQ(WhyWaiting(job, FleetOf({DeviceOf("cpu", "AMD EPYC")})),
-            "no cpu device of a worker with the labels rack=a,room=2 is registered; start one with `diapason worker --tracker host:9190 --devices cpu "
+            "no cpu device of a worker with the labels rack=a,room=2 is registered; start one with `diapason worker "
+            "--tracker host:9190 --devices cpu "
             "--labels rack=a,room=2`");
 }
 
@@ -52,12 +54,14 @@ TEST(WhyWaiting, SaysWhyADeviceDoesNotMeasure) {
   WaitingJob job = CudaJob();
   FleetStatus fleet = FleetOf({DeviceOf("cuda", "NVIDIA H200", "quarantined")});
   fleet.devices[0].why = "it failed 5 times";
-  EXPECT_EQ(WhyWaiting(job, fleet), "cuda of worker w1 is quarantined (it failed 5 times); see `diapason fleet status`");
+  EXPECT_EQ(WhyWaiting(job, fleet),
+            "cuda of worker w1 is quarantined (it failed 5 times); see `diapason fleet status`");
   fleet.devices[0].state = "ready";
   fleet.devices[0].excluded = true;
   fleet.devices[0].drift = 1.5;
   EXPECT_EQ(WhyWaiting(job, fleet),
-            "cuda of worker w1 is excluded, since its reference kernel takes 1.500 times as long as its peers'; see `diapason fleet status`");
+            "cuda of worker w1 is excluded, since its reference kernel takes 1.500 times as long as its peers'; see "
+            "`diapason fleet status`");
   fleet.devices.push_back(DeviceOf("cuda", "NVIDIA H200"));
   EXPECT_EQ(WhyWaiting(job, fleet), std::nullopt) << "one is enough";
 }
@@ -66,7 +70,8 @@ TEST(WhyWaiting, SaysBehindWhomAJobIsQueued) {
   WaitingJob job = CudaJob();
   job.queued = true;
   job.running_jobs = 4;
-  EXPECT_EQ(WhyWaiting(job, std::nullopt), "the job waits for its turn behind 4 jobs that run; `diapason jobs list` shows them");
+  EXPECT_EQ(WhyWaiting(job, std::nullopt),
+            "the job waits for its turn behind 4 jobs that run; `diapason jobs list` shows them");
   job.running_jobs = 0;
   EXPECT_EQ(WhyWaiting(job, std::nullopt), std::nullopt) << "nothing is known";
 }

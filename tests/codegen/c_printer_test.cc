@@ -158,13 +158,17 @@ TEST(CPrinter, AccumulatorsAreVariablesNotArrays) {
   EXPECT_NE(source.find("acc_432 = (acc_432 + (v_"), std::string::npos) << source;
 }
 
-// Y = X + Y, twice, around a store to Y: neither the second statement nor the next iteration may take the sum of before.
+// Y = X + Y, twice, around a store to Y: neither the second statement nor the next iteration may take the sum of
+// before.
 TEST(CPrinter, ValuesAreComputedAgainOnceTheirBuffersAreWritten) {
   const Expr p = MakeVar("p"), l = MakeVar("l");
   const Expr sum = Add(At(0, l), At(1, l));
-  const Stmt body = Serial(p, 3, MakeSeq({Vectorize(l, 16, MakeStore(2, l, Add(sum, At(2, l)))), Vectorize(l, 16, MakeStore(1, l, Mul(sum, F(0.5)))),
-                                          Vectorize(l, 16, MakeStore(2, l, Sub(Mul(sum, sum), At(2, l))))}));
-  const KernelFunc kernel = KernelOf("again", {Global(0, "X", 16), Global(1, "Y", 16, true), Global(2, "Z", 16, true)}, body);
+  const Stmt body = Serial(p, 3,
+                           MakeSeq({Vectorize(l, 16, MakeStore(2, l, Add(sum, At(2, l)))),
+                                    Vectorize(l, 16, MakeStore(1, l, Mul(sum, F(0.5)))),
+                                    Vectorize(l, 16, MakeStore(2, l, Sub(Mul(sum, sum), At(2, l))))}));
+  const KernelFunc kernel =
+      KernelOf("again", {Global(0, "X", 16), Global(1, "Y", 16, true), Global(2, "Z", 16, true)}, body);
   ExpectSameAsReference(kernel);
   const std::string source = SourceOf(kernel, 64);
   EXPECT_EQ(Occurrences(source, "(X)"), 1) << source;
@@ -175,36 +179,48 @@ TEST(CPrinter, ValuesAreComputedAgainOnceTheirBuffersAreWritten) {
 TEST(CPrinter, ValuesInBranchesAreNotComputedOutside) {
   const Expr p = MakeVar("p"), l = MakeVar("l");
   const Expr inside = Select(Lt(p, I(2)), At(0, Mad(p, 16, l)), F(3));  // X has two rows
-  const Stmt body = Serial(p, 1000, MakeSeq({Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), Add(At(2, l), At(2, l)))),
-                                             MakeIf(Lt(p, I(2)), Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), At(0, Mad(p, 16, l))))),
-                                             Vectorize(l, 16, MakeStore(3, Mad(p, 16, l), Add(inside, Mul(inside, F(2)))))}));
-  ExpectSameAsReference(
-      KernelOf("branches", {Global(0, "X", 32), Global(1, "Y", 16000, true), Global(2, "Z", 16), Global(3, "U", 16000, true)}, body));
+  const Stmt body =
+      Serial(p, 1000,
+             MakeSeq({Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), Add(At(2, l), At(2, l)))),
+                      MakeIf(Lt(p, I(2)), Vectorize(l, 16, MakeStore(1, Mad(p, 16, l), At(0, Mad(p, 16, l))))),
+                      Vectorize(l, 16, MakeStore(3, Mad(p, 16, l), Add(inside, Mul(inside, F(2)))))}));
+  ExpectSameAsReference(KernelOf(
+      "branches", {Global(0, "X", 32), Global(1, "Y", 16000, true), Global(2, "Z", 16), Global(3, "U", 16000, true)},
+      body));
 }
 
 TEST(CPrinter, GuardsOfNeighboursAreOne) {
   const Expr v = MakeVar("v"), i = MakeVar("i"), l = MakeVar("l");
   const Expr at = Add(Mul(v, I(64)), Mad(i, 16, l));
-  const Stmt tile = MakeFor(ForKind::kUnroll, i, 4, Vectorize(l, 16, MakeIf(Lt(v, I(3)), MakeStore(1, at, Add(At(0, at), F(1))))));
-  const KernelFunc kernel = KernelOf("guards", {Global(0, "X", 192), Global(1, "Y", 192, true)}, MakeFor(ForKind::kParallel, v, 4, tile), 4);
+  const Stmt tile =
+      MakeFor(ForKind::kUnroll, i, 4, Vectorize(l, 16, MakeIf(Lt(v, I(3)), MakeStore(1, at, Add(At(0, at), F(1))))));
+  const KernelFunc kernel =
+      KernelOf("guards", {Global(0, "X", 192), Global(1, "Y", 192, true)}, MakeFor(ForKind::kParallel, v, 4, tile), 4);
   EXPECT_EQ(Occurrences(SourceOf(kernel, 64), "if (v < 3)"), 1);
   ExpectSameAsReference(kernel);
 }
 
 // Rows of a tile of `rows` that ends beyond `limit` rows, each a sum of 8 products; the sums are variables.
 KernelFunc UnevenTile(int64_t rows, int64_t limit) {
-  const Expr p = MakeVar("p"), k = MakeVar("k"), row = MakeVar("row"), lane = MakeVar("lane"), out = MakeVar("out"), out_lane = MakeVar("out_lane");
+  const Expr p = MakeVar("p"), k = MakeVar("k"), row = MakeVar("row"), lane = MakeVar("lane"), out = MakeVar("out"),
+             out_lane = MakeVar("out_lane");
   const auto at = [&](const Expr& r) { return Mad(p, rows, r); };
   const auto sum = [&](const Expr& r, const Expr& l) { return Mad(r, 8, l); };
-  const auto over = [&](const Expr& r, const Expr& l, Stmt stmt) { return Unroll(r, rows, Vectorize(l, 8, std::move(stmt))); };
-  const Stmt add = MakeStore(3, sum(row, lane), Add(At(3, sum(row, lane)), Mul(At(0, Mad(at(row), 8, k)), At(1, Mad(k, 8, lane)))));
+  const auto over = [&](const Expr& r, const Expr& l, Stmt stmt) {
+    return Unroll(r, rows, Vectorize(l, 8, std::move(stmt)));
+  };
+  const Stmt add =
+      MakeStore(3, sum(row, lane), Add(At(3, sum(row, lane)), Mul(At(0, Mad(at(row), 8, k)), At(1, Mad(k, 8, lane)))));
   const Expr first = MakeVar("first"), first_lane = MakeVar("first_lane");
-  const Stmt tile = MakeSeq({over(first, first_lane, MakeStore(3, sum(first, first_lane), F(0))),
-                             Serial(k, 8, over(row, lane, MakeIf(Lt(at(row), I(limit)), add))),
-                             over(out, out_lane, MakeIf(Lt(at(out), I(limit)), MakeStore(2, Mad(at(out), 8, out_lane), At(3, sum(out, out_lane)))))});
+  const Stmt tile = MakeSeq(
+      {over(first, first_lane, MakeStore(3, sum(first, first_lane), F(0))),
+       Serial(k, 8, over(row, lane, MakeIf(Lt(at(row), I(limit)), add))),
+       over(out, out_lane,
+            MakeIf(Lt(at(out), I(limit)), MakeStore(2, Mad(at(out), 8, out_lane), At(3, sum(out, out_lane)))))});
   const int64_t tiles = (limit + rows - 1) / rows;
   return KernelOf("uneven", {Global(0, "X", limit * 8), Global(1, "W", 64), Global(2, "Y", limit * 8, true)},
-                  MakeFor(ForKind::kParallel, p, tiles, MakeAlloc(Scoped(3, "sums", rows * 8, Scope::kLocal), tile)), tiles);
+                  MakeFor(ForKind::kParallel, p, tiles, MakeAlloc(Scoped(3, "sums", rows * 8, Scope::kLocal), tile)),
+                  tiles);
 }
 
 TEST(CPrinter, WholeTilesHaveNoConditionsInTheirLoops) {
@@ -213,7 +229,8 @@ TEST(CPrinter, WholeTilesHaveNoConditionsInTheirLoops) {
   const size_t whole = source.find("for (int64 k"), cut = source.find("for (int64 k", whole + 1);
   ASSERT_NE(cut, std::string::npos) << source;
   EXPECT_EQ(source.find("for (int64 k", cut + 1), std::string::npos) << source;
-  EXPECT_EQ(source.substr(whole, cut - whole).find("if ("), source.substr(whole, cut - whole).rfind("if (")) << source;  // that of the other copy
+  EXPECT_EQ(source.substr(whole, cut - whole).find("if ("), source.substr(whole, cut - whole).rfind("if ("))
+      << source;  // that of the other copy
   EXPECT_NE(source.substr(cut).find("if ("), std::string::npos) << source;
   ExpectSameAsReference(kernel);
 }
@@ -507,10 +524,13 @@ TEST(CPrinter, ConditionsAndLetsInVectorLoops) {
 TEST(CPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
   const Expr i = MakeVar("i"), s = MakeVar("s"), k = MakeVar("k");
   const auto at = [&](int64_t first) {
-    return MakeStore(1, Add(k, I(first)), At(0, Mad(Add(FloorDiv(Sub(k, I(1)), 3), I(1)), 16, FloorMod(Sub(k, I(1)), 3))));
+    return MakeStore(1, Add(k, I(first)),
+                     At(0, Mad(Add(FloorDiv(Sub(k, I(1)), 3), I(1)), 16, FloorMod(Sub(k, I(1)), 3))));
   };
-  const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1), steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(16)), 1);
-  ExpectSameAsReference(KernelOf("two_places", {Global(0, "X", 80), Global(1, "Y", 32, true)}, MakeSeq({start, steps})));
+  const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1),
+             steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(16)), 1);
+  ExpectSameAsReference(
+      KernelOf("two_places", {Global(0, "X", 80), Global(1, "Y", 32, true)}, MakeSeq({start, steps})));
 }
 
 TEST(CPrinter, ConditionsThatAllLanesShareCostNothingPerLane) {
@@ -602,20 +622,13 @@ class RandomNest {
   Expr Value(int depth) {
     if (depth == 0) return Pick(0, 3) == 0 ? F(Pick(-4, 4) / 2.0) : At(0, Index());
     switch (Pick(0, 6)) {
-      case 0:
-        return Add(Value(depth - 1), Value(depth - 1));
-      case 1:
-        return Sub(Value(depth - 1), Value(depth - 1));
-      case 2:
-        return Mul(Value(depth - 1), F(Pick(-2, 2)));
-      case 3:
-        return Max(Value(depth - 1), Value(depth - 1));
-      case 4:
-        return Select(Condition(), Value(depth - 1), Value(depth - 1));
-      case 5:
-        return Select(Lt(Value(depth - 1), Value(0)), Value(depth - 1), F(1));
-      default:
-        return Min(Value(depth - 1), F(2));
+      case 0: return Add(Value(depth - 1), Value(depth - 1));
+      case 1: return Sub(Value(depth - 1), Value(depth - 1));
+      case 2: return Mul(Value(depth - 1), F(Pick(-2, 2)));
+      case 3: return Max(Value(depth - 1), Value(depth - 1));
+      case 4: return Select(Condition(), Value(depth - 1), Value(depth - 1));
+      case 5: return Select(Lt(Value(depth - 1), Value(0)), Value(depth - 1), F(1));
+      default: return Min(Value(depth - 1), F(2));
     }
   }
 

@@ -64,7 +64,8 @@ TEST_F(CompileC, AUnitIsCompiledOnce) {
     for (std::string line; std::getline(in, line);) lines += line == text;
     return lines;
   };
-  const std::string a = "int once_a(void) { return 1; }", b = "int once_b(void) { return 2; }", c = "int once_c(void) { return 3; }";
+  const std::string a = "int once_a(void) { return 1; }", b = "int once_b(void) { return 2; }",
+                    c = "int once_c(void) { return 3; }";
   Program first, second;
   ASSERT_EQ(diapason::CompileC(first, {a, b}, 30), absl::OkStatus());
   ASSERT_EQ(diapason::CompileC(second, {b, c}, 30), absl::OkStatus());
@@ -79,10 +80,12 @@ TEST_F(CompileC, AUnitIsCompiledOnce) {
 
 TEST_F(CompileC, ThreadsThatNeedTheSameUnitsAllGetThem) {
   std::vector<std::string> units;
-  for (int i = 0; i < 4; ++i) units.push_back("int shared_" + std::to_string(i) + "(void) { return " + std::to_string(i) + "; }");
+  for (int i = 0; i < 4; ++i)
+    units.push_back("int shared_" + std::to_string(i) + "(void) { return " + std::to_string(i) + "; }");
   std::vector<Program> programs(4);
   std::vector<std::thread> threads;
-  for (Program& program : programs) threads.emplace_back([&] { EXPECT_EQ(diapason::CompileC(program, units, 60), absl::OkStatus()); });
+  for (Program& program : programs)
+    threads.emplace_back([&] { EXPECT_EQ(diapason::CompileC(program, units, 60), absl::OkStatus()); });
   for (std::thread& thread : threads) thread.join();
   for (const Program& program : programs) EXPECT_NE(program.binary.find("shared_3"), std::string::npos);
 }
@@ -162,13 +165,15 @@ TEST_F(CompileC, CompilersThatDieGiveTheirLastWords) {
 
 // Nothing is wrong with the source then.
 TEST_F(CompileC, CompilersWithoutRoomAreUnavailable) {
-  for (const std::string text : {"as: BFD: cannot write kernels.o: No space left on device",
-                                 "cc: internal compiler error: File size limit exceeded signal terminated program as"}) {
+  for (const std::string text :
+       {"as: BFD: cannot write kernels.o: No space left on device",
+        "cc: internal compiler error: File size limit exceeded signal terminated program as"}) {
     UseScript("case \"$*\" in *--version*) echo fake 4.0; exit 0;; esac\necho '" + text + "'; exit 1");
     const absl::Status status = Compile("");
     EXPECT_TRUE(absl::IsUnavailable(status));
-    EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ + "/cc.sh\" had no room to write its output:\n" +
-                                                 text + "\nset TMPDIR to a folder with space");
+    EXPECT_EQ(std::string(status.message()), "the C compiler \"" + folder_ +
+                                                 "/cc.sh\" had no room to write its output:\n" + text +
+                                                 "\nset TMPDIR to a folder with space");
   }
 }
 

@@ -90,7 +90,8 @@ inline KernelFunc ThroughShared(int64_t elements) {
 }
 
 // Elements of ThroughShared with as much shared memory as may be static, and with the least that is dynamic on cuda.
-inline constexpr int64_t kMostStaticElements = kMaxStaticSharedBytes / 4, kLeastDynamicElements = kMostStaticElements + 128;
+inline constexpr int64_t kMostStaticElements = kMaxStaticSharedBytes / 4,
+                         kLeastDynamicElements = kMostStaticElements + 128;
 
 // Y[i] = value for each of 32 threads of 8 blocks, `lanes` at a time.
 inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,

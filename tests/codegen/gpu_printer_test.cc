@@ -50,15 +50,19 @@ extern "C" __global__ void __launch_bounds__(32) row(const float* __restrict__ X
 )");
 }
 
-// Programmatic dependent launch: what the kernel in front may still write has no __restrict__ and is read behind the wait.
+// Programmatic dependent launch: what the kernel in front may still write has no __restrict__ and is read behind the
+// wait.
 TEST(GpuPrinter, OverlappingKernelsWaitBeforeTheyTouchWhatIsNotConstant) {
   KernelFunc kernel = RowKernel();
   kernel.overlap = true;
   kernel.params[2].constant = true;
   const std::string source = SourceOf(kernel, Dialect::kCuda);
-  EXPECT_NE(source.find("row(const float* X, float* Y, const float* __restrict__ bias) {\n  launch_dependents();\n"), std::string::npos)
+  EXPECT_NE(source.find("row(const float* X, float* Y, const float* __restrict__ bias) {\n  launch_dependents();\n"),
+            std::string::npos)
       << source;
-  EXPECT_NE(source.find("      const int t = threadIdx.x;\n      wait_for_previous();\n      {\n        const float4 chunk0 ="), std::string::npos)
+  EXPECT_NE(source.find(
+                "      const int t = threadIdx.x;\n      wait_for_previous();\n      {\n        const float4 chunk0 ="),
+            std::string::npos)
       << source;
   EXPECT_EQ(SourceOf(kernel, Dialect::kOpenCl), SourceOf(RowKernel(), Dialect::kOpenCl));
 }
@@ -73,7 +77,8 @@ int Count(const std::string& source, const std::string& text) {
 TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
   const Expr b = MakeVar("b"), t = MakeVar("t"), i = MakeVar("i");
   const Expr arrival = Load(11, DType::kInt64, {I(0)});
-  const Stmt ask = MakeIf(Eq(t, I(0)), MakeSeq({MakeBulkInit(arrival, 1), MakeBulkCopy(10, I(0), 64, At(2, I(0)), arrival)}));
+  const Stmt ask =
+      MakeIf(Eq(t, I(0)), MakeSeq({MakeBulkInit(arrival, 1), MakeBulkCopy(10, I(0), 64, At(2, I(0)), arrival)}));
   const Stmt add = Serial(i, 2, MakeStore(1, Mad(i, 32, t), Add(At(0, Mad(i, 32, t)), At(10, Mad(i, 32, t)))));
   Stmt body = MakeSeq({ask, MakeBarrier(), MakeBulkWait(arrival, I(0)), add});
   body = MakeAlloc(Scoped(11, "arrival", 1, Scope::kShared, DType::kInt64), body);
@@ -85,7 +90,8 @@ TEST(GpuPrinter, CopiesOfConstantsComeBeforeTheWait) {
   const std::string ahead = SourceOf(kernel, Dialect::kCuda);
   EXPECT_EQ(Count(ahead, "wait_for_previous();"), 1) << ahead;
   EXPECT_LT(ahead.find("bulk_copy(tile"), ahead.rfind("wait_for_previous();")) << ahead;
-  EXPECT_NE(ahead.find("wait_for_previous();\n      for (int i = 0"), std::string::npos) << "outside of the loop:\n" << ahead;
+  EXPECT_NE(ahead.find("wait_for_previous();\n      for (int i = 0"), std::string::npos) << "outside of the loop:\n"
+                                                                                         << ahead;
   // The same copy of what is not constant.
   kernel.params[2].constant = false;
   const std::string behind = SourceOf(kernel, Dialect::kCuda);
@@ -114,13 +120,16 @@ TEST(GpuPrinter, EveryThreadWaitsOnce) {
   EXPECT_EQ(wait_of(nothing), "wait_for_previous();\n}\n");
 }
 
-// The first copies of a pipeline and its later ones give the variables of a step different ranges; where one of them is negative, no division is of
-// unsigned numbers.
+// The first copies of a pipeline and its later ones give the variables of a step different ranges; where one of them is
+// negative, no division is of unsigned numbers.
 TEST(GpuPrinter, AVariableHasTheRangesOfAllPlacesThatBindIt) {
   const Expr b = MakeVar("b"), t = MakeVar("t"), i = MakeVar("i"), s = MakeVar("s"), k = MakeVar("k");
   const auto source_of = [&](bool both) {
-    const auto at = [&](int64_t first) { return MakeStore(1, Mad(k, 4, Add(t, I(first))), At(0, Mad(FloorDiv(Sub(k, I(1)), 3), 4, Add(t, I(4))))); };
-    const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1), steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(64)), 1);
+    const auto at = [&](int64_t first) {
+      return MakeStore(1, Mad(k, 4, Add(t, I(first))), At(0, Mad(FloorDiv(Sub(k, I(1)), 3), 4, Add(t, I(4)))));
+    };
+    const Stmt start = Serial(i, 4, MakeLet(k, i, at(0)), 1),
+               steps = Serial(s, 9, MakeLet(k, Min(Add(s, I(4)), I(8)), at(64)), 1);
     const KernelFunc kernel = KernelOf("two_places", {Global(0, "X", 32), Global(1, "Y", 128, true)},
                                        BlockLoop(b, 1, ThreadLoop(t, 4, both ? MakeSeq({start, steps}) : steps)), 1, 4);
     return SourceOf(kernel, Dialect::kCuda);

@@ -22,8 +22,8 @@ TEST_P(GpuRun, EveryKernelGivesWhatTheReferenceGives) {
       kernels.push_back(ThroughShared(elements));  // static, and dynamic, which the device has to be told
   }
   for (const KernelFunc& kernel : kernels) {
-    const bool half =
-        kernel.params[0].dtype == DType::kFloat16;  // sums in float, where the reference rounds each to half
+    // sums in float, where the reference rounds each to half
+    const bool half = kernel.params[0].dtype == DType::kFloat16;
     ExpectDeviceRunsAsReference(**device, target, kernel, half ? 2e-3 : 1e-5);
     if (HasFatalFailure()) return;
   }

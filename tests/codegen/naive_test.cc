@@ -93,29 +93,20 @@ class RandomDag {
     if (depth == 0) return Pick(0, 4) == 0 ? FloatImm(Pick(-3, 3) / 4.0) : In(Pick(0, 1) ? v : Inside(v));
     const Expr a = Body(v, depth - 1), b = Body(v, depth - 1);
     switch (Pick(0, 9)) {
-      case 0:
-        return Add(a, b);
-      case 1:
-        return Sub(a, b);
-      case 2:
-        return Mul(a, FloatImm(0.5));
-      case 3:
-        return Div(a, Add(FloatImm(2), Call("abs", {b})));
-      case 4:
-        return Max(a, b);
-      case 5:
-        return Min(a, b);
-      case 6:
-        return Select(And(Le(IntImm(1), v[1]), Lt(v[1], IntImm(4))), a, b);
-      case 7:
-        return Select(Or(Lt(a, b), Not(Lt(v[0], IntImm(2)))), a, FloatImm(1));
+      case 0: return Add(a, b);
+      case 1: return Sub(a, b);
+      case 2: return Mul(a, FloatImm(0.5));
+      case 3: return Div(a, Add(FloatImm(2), Call("abs", {b})));
+      case 4: return Max(a, b);
+      case 5: return Min(a, b);
+      case 6: return Select(And(Le(IntImm(1), v[1]), Lt(v[1], IntImm(4))), a, b);
+      case 7: return Select(Or(Lt(a, b), Not(Lt(v[0], IntImm(2)))), a, FloatImm(1));
       case 8: {
         const char* functions[] = {"exp", "tanh", "sigmoid", "erf", "abs", "floor", "ceil", "round"};
         const int64_t which = Pick(0, 4);  // the others jump, where one rounding decides
         return Call(functions[which], {Min(a, FloatImm(3))});
       }
-      default:
-        return Call("sqrt", {Add(Mul(a, a), FloatImm(0.25))});
+      default: return Call("sqrt", {Add(Mul(a, a), FloatImm(0.25))});
     }
   }
   int ElementWise() {

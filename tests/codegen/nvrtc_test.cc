@@ -68,8 +68,8 @@ std::string KernelOf(int values, const std::string& bounds) {
   const std::string count = std::to_string(values);
   return "extern \"C\" __global__ void " + bounds + " large(const float* x, float* y) {\n  float a[" + count +
          "];\n#pragma unroll\n  for (int i = 0; i < " + count + "; ++i) a[i] = x[i * 1024 + threadIdx.x];\n" +
-         "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < " + count + "; ++i) y[i * 1024 + threadIdx.x] = a[" +
-         std::to_string(values - 1) + " - i] * a[i];\n}\n";
+         "  __syncthreads();\n#pragma unroll\n  for (int i = 0; i < " + count +
+         "; ++i) y[i * 1024 + threadIdx.x] = a[" + std::to_string(values - 1) + " - i] * a[i];\n}\n";
 }
 
 // A program for that kernel alone.
@@ -89,9 +89,8 @@ TEST(Nvrtc, SpillsAreReported) {
   program.kernels.resize(2);
   program.kernels[0].name = "small";
   program.kernels[1].name = "large";
-  program.source =
-      "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n" +
-      KernelOf(200, "__launch_bounds__(1024)");
+  program.source = "extern \"C\" __global__ void small(float* y) { y[threadIdx.x] = 1.0f; }\n" +
+                   KernelOf(200, "__launch_bounds__(1024)");
   ASSERT_TRUE(CompileSource(program, 30).ok());
   ASSERT_EQ(program.registers.size(), 2u);
   EXPECT_LT(program.registers[0], 32);

@@ -53,14 +53,13 @@ class ReferenceThread {
   ReferenceArrivals* arrivals = nullptr;
   int64_t threads = 1;
   std::vector<std::map<int, std::vector<double>>>* blocks = nullptr;  // shared buffers of the cluster's blocks
-  std::map<int, std::vector<double>*> memory;  // global and shared buffers
+  std::map<int, std::vector<double>*> memory;                         // global and shared buffers
   std::map<int, BufferDecl> decls;
 
   void Execute(const Stmt& s) {
     if (s == nullptr) return;
     switch (s->kind) {
-      case StmtKind::kFor:
-        return Loop(*s);
+      case StmtKind::kFor: return Loop(*s);
       case StmtKind::kSeq:
         for (const Stmt& child : s->body) Execute(child);
         return;
@@ -77,37 +76,22 @@ class ReferenceThread {
         memory[s->decl.id] = &contents;
         return Execute(s->body[0]);
       }
-      case StmtKind::kLet:
-        vars_[s->var.get()] = Int(s->value);
-        return Execute(s->body[0]);
-      case StmtKind::kBarrier:
-        return barrier();
-      case StmtKind::kClusterBarrier:
-        return cluster_barrier();
-      case StmtKind::kCommit:
-        groups_.emplace_back();
-        return;
-      case StmtKind::kWait:
-        return Finish(s->extent);
-      case StmtKind::kMma:
-        return Multiply(*s);
-      case StmtKind::kLoadMatrix:
-        return LoadMatrix(*s);
+      case StmtKind::kLet: vars_[s->var.get()] = Int(s->value); return Execute(s->body[0]);
+      case StmtKind::kBarrier: return barrier();
+      case StmtKind::kClusterBarrier: return cluster_barrier();
+      case StmtKind::kCommit: groups_.emplace_back(); return;
+      case StmtKind::kWait: return Finish(s->extent);
+      case StmtKind::kMma: return Multiply(*s);
+      case StmtKind::kLoadMatrix: return LoadMatrix(*s);
       case StmtKind::kPackPair:
         memory.at(s->buffer)->at(Int(s->index)) = Pair(Value(s->operands[0]), Value(s->operands[1]));
         return;
-      case StmtKind::kSmallParts:
-        return SmallParts(*s);
-      case StmtKind::kGroupMma:
-        return MultiplyByGroup(*s);
-      case StmtKind::kGroupSync:
-        return SyncGroup(*s);
-      case StmtKind::kBulkCopy:
-        return BulkCopy(*s);
-      case StmtKind::kBulkSync:
-        return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
-      case StmtKind::kComment:
-        return;
+      case StmtKind::kSmallParts: return SmallParts(*s);
+      case StmtKind::kGroupMma: return MultiplyByGroup(*s);
+      case StmtKind::kGroupSync: return SyncGroup(*s);
+      case StmtKind::kBulkCopy: return BulkCopy(*s);
+      case StmtKind::kBulkSync: return s->bulk_sync == BulkSync::kInit ? InitArrivals(*s) : AwaitArrival(*s);
+      case StmtKind::kComment: return;
     }
   }
 
@@ -125,7 +109,8 @@ class ReferenceThread {
   }
 
   static double Pair(double low, double high) {
-    return static_cast<double>(FloatToHalf(static_cast<float>(low)) | uint32_t{FloatToHalf(static_cast<float>(high))} << 16);
+    return static_cast<double>(FloatToHalf(static_cast<float>(low)) | uint32_t{FloatToHalf(static_cast<float>(high))}
+                                                                          << 16);
   }
 
   // A half of a register.
@@ -148,7 +133,8 @@ class ReferenceThread {
       if (intrinsic.factors_per_register() == 1)
         to = from.at(row + word);
       else if (s.transposed)
-        to = Pair(from.at(warp->rows[m * 8 + 2 * word] + lane / 4), from.at(warp->rows[m * 8 + 2 * word + 1] + lane / 4));
+        to = Pair(from.at(warp->rows[m * 8 + 2 * word] + lane / 4),
+                  from.at(warp->rows[m * 8 + 2 * word + 1] + lane / 4));
       else
         to = Pair(from.at(row + 2 * word), from.at(row + 2 * word + 1));
     }
@@ -180,7 +166,8 @@ class ReferenceThread {
     return SmallPart(a) * AsTensorFloat(b) + AsTensorFloat(a) * SmallPart(b) + AsTensorFloat(a) * AsTensorFloat(b);
   }
 
-  // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g; m16n8k16: pairs 2q and 2q + 8.
+  // As PTX lays out mma.m16n8k8: lane 4 * g + q has elements k = q, q + 4 of rows g, g + 8 and of column g; m16n8k16:
+  // pairs 2q and 2q + 8.
   void Multiply(const StmtNode& s) {
     const TensorIntrinsic& intrinsic = TensorIntrinsicOf(s.tensor);
     const int64_t lane = thread % 32;
@@ -190,7 +177,8 @@ class ReferenceThread {
       const int64_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = 0;
       for (int64_t word = 0; word < 8; ++word) {
-        const double a = warp->factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], b = warp->factors[column * 4 + word % 4][4 + word / 4];
+        const double a = warp->factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8],
+                     b = warp->factors[column * 4 + word % 4][4 + word / 4];
         if (intrinsic.parts)
           sum += ThreeProducts(a, b);
         else
@@ -211,18 +199,18 @@ class ReferenceThread {
 
   struct GroupProduct {
     const StmtNode* node;
-    std::vector<int64_t> sums;        // where they lie
-    int64_t rows;                     // where they begin, in shared memory
-    int64_t columns[2];               // where they begin
-    std::vector<const double*> at;    // the lane's factors of the rows
+    std::vector<int64_t> sums;      // where they lie
+    int64_t rows;                   // where they begin, in shared memory
+    int64_t columns[2];             // where they begin
+    std::vector<const double*> at;  // the lane's factors of the rows
     std::vector<double> factors;
     std::vector<double> column_factors;
     std::vector<double> row_factors;  // of rows in shared memory, in place of the lane's
     int parts() const { return TensorIntrinsicOf(node->tensor).parts ? 2 : 1; }
   };
 
-  // Of a warpgroup's 64 rows this warp makes its 16, for which its own lanes have the factors. The product is made when it is waited for,
-  // and what it reads must be there from now on until then.
+  // Of a warpgroup's 64 rows this warp makes its 16, for which its own lanes have the factors. The product is made when
+  // it is waited for, and what it reads must be there from now on until then.
   void MultiplyByGroup(const StmtNode& s) {
     DIAPASON_CHECK_MSG(group_begun_, "a product whose factors are not said to be ready");
     GroupProduct product{};
@@ -236,7 +224,8 @@ class ReferenceThread {
     }
     for (int i = 0; i < product.parts(); ++i) {
       product.columns[i] = Int(ColumnsOf(product, i)->args[0]);
-      DIAPASON_CHECK_MSG(product.columns[i] % TensorIntrinsicOf(s.tensor).row() == 0, "core matrices that are not aligned");
+      DIAPASON_CHECK_MSG(product.columns[i] % TensorIntrinsicOf(s.tensor).row() == 0,
+                         "core matrices that are not aligned");
     }
     product.column_factors = ColumnFactors(product);
     if (s.rows.stride > 0) product.rows = Int(s.operands[0]->args[0]);
@@ -256,7 +245,8 @@ class ReferenceThread {
     const std::vector<double>& copy = *memory.at(product.node->operands[0]->buffer);
     const int64_t first = thread / 32 % 4 * 16;
     for (int64_t row = first; row < first + 16; ++row)
-      for (int64_t k = 0; k < intrinsic.depth(); ++k) all.push_back(copy.at(product.rows + product.node->rows.At(row, k)));
+      for (int64_t k = 0; k < intrinsic.depth(); ++k)
+        all.push_back(copy.at(product.rows + product.node->rows.At(row, k)));
     return all;
   }
 
@@ -267,15 +257,14 @@ class ReferenceThread {
     for (int64_t column = 0; column < product.node->extent; ++column)
       for (int64_t k = 0; k < intrinsic.depth(); ++k)
         for (int i = 0; i < product.parts(); ++i)
-          all.push_back(memory.at(ColumnsOf(product, i)->buffer)->at(product.columns[i] + product.node->columns.At(column, k)));
+          all.push_back(
+              memory.at(ColumnsOf(product, i)->buffer)->at(product.columns[i] + product.node->columns.At(column, k)));
     return all;
   }
 
   void SyncGroup(const StmtNode& s) {
     switch (s.sync) {
-      case GroupSync::kBegin:
-        group_begun_ = true;
-        return;
+      case GroupSync::kBegin: group_begun_ = true; return;
       case GroupSync::kCommit:
         product_groups_.push_back(std::exchange(products_, {}));
         group_begun_ = false;
@@ -288,18 +277,21 @@ class ReferenceThread {
         for (const Expr& sum : s.sums) unfinished_sums_.erase({s.buffer, Int(sum)});
         DIAPASON_CHECK_MSG(unfinished_sums_.empty() || s.extent > 0, "sums that nobody waits for");
         return;
-      case GroupSync::kPublish:
-        return;
+      case GroupSync::kPublish: return;
     }
   }
 
   void FinishProduct(const GroupProduct& product) {
     const StmtNode& s = *product.node;
     const int64_t lane = thread % 32;
-    DIAPASON_CHECK_MSG(SameBits(ColumnFactors(product), product.column_factors), "columns that are overwritten before the product is done");
-    if (s.rows.stride > 0) DIAPASON_CHECK_MSG(SameBits(RowFactors(product), product.row_factors), "rows that are overwritten before the product is done");
+    DIAPASON_CHECK_MSG(SameBits(ColumnFactors(product), product.column_factors),
+                       "columns that are overwritten before the product is done");
+    if (s.rows.stride > 0)
+      DIAPASON_CHECK_MSG(SameBits(RowFactors(product), product.row_factors),
+                         "rows that are overwritten before the product is done");
     for (size_t i = 0; i < product.factors.size(); ++i) {
-      DIAPASON_CHECK_MSG(*product.at[i] == product.factors[i], "a factor that is overwritten before the product is done");
+      DIAPASON_CHECK_MSG(*product.at[i] == product.factors[i],
+                         "a factor that is overwritten before the product is done");
       warp->group_factors[lane][i] = product.factors[i];
     }
     warp->barrier.arrive_and_wait();
@@ -309,14 +301,18 @@ class ReferenceThread {
       double sum = 0;
       for (int64_t k = 0; k < 16 && product.parts() == 1; ++k) {
         const int64_t word = k / 2;
-        if (s.rows.stride > 0) sum += product.row_factors[row * 16 + k] * product.column_factors[column * 16 + k];
-        else sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) * product.column_factors[column * 16 + k];
+        if (s.rows.stride > 0)
+          sum += product.row_factors[row * 16 + k] * product.column_factors[column * 16 + k];
+        else
+          sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) *
+                 product.column_factors[column * 16 + k];
       }
       for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
         const double* row_factors = &warp->group_factors[row % 8 * 4 + k % 4][k / 4 * 2 + row / 8];
         const double* column_factors = &product.column_factors[(column * 8 + k) * 2];
         const double row_large = AsTensorFloat(row_factors[0]), column_large = AsTensorFloat(column_factors[0]);
-        sum += AsTensorFloat(row_factors[4]) * column_large + row_large * AsTensorFloat(column_factors[1]) + row_large * column_large;
+        sum += AsTensorFloat(row_factors[4]) * column_large + row_large * AsTensorFloat(column_factors[1]) +
+               row_large * column_large;
       }
       double& to = sums.at(product.sums[i]);
       to = s.from_zero ? sum : to + sum;
@@ -329,8 +325,10 @@ class ReferenceThread {
     std::vector<double>& to = *memory.at(s.buffer);
     const std::vector<double>& from = *memory.at(s.value->buffer);
     const int64_t first = Int(s.index), source = Int(s.value->args[0]);
-    DIAPASON_CHECK_MSG(first >= 0 && first + s.extent <= static_cast<int64_t>(to.size()), "a bulk copy past the end of its buffer");
-    DIAPASON_CHECK_MSG(source >= 0 && source + s.extent <= static_cast<int64_t>(from.size()), "a bulk copy from past the end of a buffer");
+    DIAPASON_CHECK_MSG(first >= 0 && first + s.extent <= static_cast<int64_t>(to.size()),
+                       "a bulk copy past the end of its buffer");
+    DIAPASON_CHECK_MSG(source >= 0 && source + s.extent <= static_cast<int64_t>(from.size()),
+                       "a bulk copy from past the end of a buffer");
     if (s.operands.empty()) {
       for (int64_t i = thread; i < s.extent; i += threads) to[first + i] = from[source + i];
       return;
@@ -359,7 +357,8 @@ class ReferenceThread {
     DIAPASON_CHECK_MSG(barrier != arrivals->barriers.end(), "a wait at a barrier that is not initialised");
     ReferenceArrivals::Barrier& at = barrier->second;
     const int64_t parity = Int(s.value);
-    const bool came = arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.copy; });
+    const bool came =
+        arrivals->asked.wait_for(lock, std::chrono::seconds(30), [&] { return at.phase % 2 != parity || at.copy; });
     DIAPASON_CHECK_MSG(came, "nobody asks for the bulk copy that is waited for");
     if (at.phase % 2 != parity) return;
     std::exchange(at.copy, nullptr)();
@@ -397,14 +396,11 @@ class ReferenceThread {
 
   static double Rounded(const BufferDecl& decl, double value) {
     switch (decl.dtype) {
-      case DType::kFloat32:
-        return static_cast<float>(value);
+      case DType::kFloat32: return static_cast<float>(value);
       case DType::kFloat16:
         return decl.scope == Scope::kLocal ? value : HalfToFloat(FloatToHalf(static_cast<float>(value)));
-      case DType::kBool:
-        return value != 0;
-      default:
-        return value;
+      case DType::kBool: return value != 0;
+      default: return value;
     }
   }
 
@@ -413,49 +409,29 @@ class ReferenceThread {
   double Value(const Expr& e) {
     auto arg = [&](size_t i) { return Value(e->args[i]); };
     switch (e->kind) {
-      case ExprKind::kIntImm:
-        return static_cast<double>(e->value);
-      case ExprKind::kFloatImm:
-        return e->fvalue;
-      case ExprKind::kVar:
-        return static_cast<double>(vars_.at(e.get()));
-      case ExprKind::kAdd:
-        return arg(0) + arg(1);
-      case ExprKind::kSub:
-        return arg(0) - arg(1);
-      case ExprKind::kMul:
-        return arg(0) * arg(1);
-      case ExprKind::kDiv:
-        return arg(0) / arg(1);
-      case ExprKind::kFloorDiv:
-        return std::floor(arg(0) / arg(1));
-      case ExprKind::kFloorMod:
-        return arg(0) - std::floor(arg(0) / arg(1)) * arg(1);
-      case ExprKind::kMin:
-        return std::min(arg(0), arg(1));
-      case ExprKind::kMax:
-        return std::max(arg(0), arg(1));
-      case ExprKind::kLt:
-        return arg(0) < arg(1);
-      case ExprKind::kLe:
-        return arg(0) <= arg(1);
-      case ExprKind::kEq:
-        return arg(0) == arg(1);
-      case ExprKind::kNe:
-        return arg(0) != arg(1);
-      case ExprKind::kAnd:
-        return arg(0) != 0 && arg(1) != 0;
-      case ExprKind::kOr:
-        return arg(0) != 0 || arg(1) != 0;
-      case ExprKind::kNot:
-        return arg(0) == 0;
-      case ExprKind::kSelect:
-        return arg(0) != 0 ? arg(1) : arg(2);
+      case ExprKind::kIntImm: return static_cast<double>(e->value);
+      case ExprKind::kFloatImm: return e->fvalue;
+      case ExprKind::kVar: return static_cast<double>(vars_.at(e.get()));
+      case ExprKind::kAdd: return arg(0) + arg(1);
+      case ExprKind::kSub: return arg(0) - arg(1);
+      case ExprKind::kMul: return arg(0) * arg(1);
+      case ExprKind::kDiv: return arg(0) / arg(1);
+      case ExprKind::kFloorDiv: return std::floor(arg(0) / arg(1));
+      case ExprKind::kFloorMod: return arg(0) - std::floor(arg(0) / arg(1)) * arg(1);
+      case ExprKind::kMin: return std::min(arg(0), arg(1));
+      case ExprKind::kMax: return std::max(arg(0), arg(1));
+      case ExprKind::kLt: return arg(0) < arg(1);
+      case ExprKind::kLe: return arg(0) <= arg(1);
+      case ExprKind::kEq: return arg(0) == arg(1);
+      case ExprKind::kNe: return arg(0) != arg(1);
+      case ExprKind::kAnd: return arg(0) != 0 && arg(1) != 0;
+      case ExprKind::kOr: return arg(0) != 0 || arg(1) != 0;
+      case ExprKind::kNot: return arg(0) == 0;
+      case ExprKind::kSelect: return arg(0) != 0 ? arg(1) : arg(2);
       case ExprKind::kCast:
         if (e->dtype == DType::kBool) return arg(0) != 0;
         return IsFloat(e->dtype) ? arg(0) : std::trunc(arg(0));
-      case ExprKind::kCall:
-        return Called(e);
+      case ExprKind::kCall: return Called(e);
       case ExprKind::kLoad:
         if (e->args.size() > 1) return blocks->at(Int(e->args[1])).at(e->buffer).at(Int(e->args[0]));
         return memory.at(e->buffer)->at(Int(e->args[0]));
@@ -485,7 +461,7 @@ class ReferenceThread {
   std::deque<std::vector<std::pair<double*, double>>> groups_{1};  // of asynchronous stores
   bool group_begun_ = false;
   std::set<std::pair<int, int64_t>> unfinished_sums_;  // buffer and element, of products whose wait names them
-  std::vector<GroupProduct> products_;  // since the last commit
+  std::vector<GroupProduct> products_;                 // since the last commit
   std::deque<std::vector<GroupProduct>> product_groups_;
 };
 

@@ -1,5 +1,5 @@
-// Tensor cores read the upper 19 bits of a float32 and ignore the low 13: the large part of a factor need not be cut out. In the
-// interpreter of loop nests, which does as they do, and executed where there is a GPU.
+// Tensor cores read the upper 19 bits of a float32 and ignore the low 13: the large part of a factor need not be cut
+// out. In the interpreter of loop nests, which does as they do, and executed where there is a GPU.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -17,8 +17,8 @@ namespace {
 using namespace diapason::testing;
 
 constexpr int64_t kK = 8, kColumns = 8;
-// Of a sum of 8 products of factors below 1 when only the products of the small parts are left out; and less than what it would be off
-// by if the low 13 bits were read, and so counted twice, or rounded.
+// Of a sum of 8 products of factors below 1 when only the products of the small parts are left out; and less than what
+// it would be off by if the low 13 bits were read, and so counted twice, or rounded.
 constexpr double kPrecise = 8.0 / (1 << 18), kTwice = 8.0 / (1 << 16);
 
 uint32_t BitsOf(float value) {
@@ -37,7 +37,8 @@ float FloatOf(uint32_t bits) {
 std::vector<float> Factors(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<float> factors;
-  for (int64_t i = 0; i < count; ++i) factors.push_back(FloatOf(0x3f000000u | (random() & 0x7fe000u) | 0x1800u | (random() & 0x7ffu)));
+  for (int64_t i = 0; i < count; ++i)
+    factors.push_back(FloatOf(0x3f000000u | (random() & 0x7fe000u) | 0x1800u | (random() & 0x7ffu)));
   return factors;
 }
 
@@ -49,9 +50,11 @@ KernelFunc ProductByWarp() {
   for (int i = 0; i < 4; ++i) operands.push_back(At(0, Mad(Add(g, I(i % 2 * 8)), kK, Add(q, I(i / 2 * 4)))));
   for (int i = 0; i < 2; ++i) operands.push_back(At(1, Mad(Add(q, I(4 * i)), kColumns, g)));
   std::vector<Stmt> steps = {MakeMma(TensorMode::kThreeTf32, 10, operands, true)};
-  for (int i = 0; i < 4; ++i) steps.push_back(MakeStore(2, Mad(Add(g, I(i / 2 * 8)), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));
-  return KernelOf("warp_product", {Global(0, "A", 16 * kK), Global(1, "B", kK * kColumns), Global(2, "C", 16 * kColumns, true)},
-                  BlockLoop(b, 1, ThreadLoop(t, 32, MakeAlloc(Scoped(10, "sums", 4, Scope::kLocal), MakeSeq(steps)))), 1, 32);
+  for (int i = 0; i < 4; ++i)
+    steps.push_back(MakeStore(2, Mad(Add(g, I(i / 2 * 8)), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));
+  return KernelOf(
+      "warp_product", {Global(0, "A", 16 * kK), Global(1, "B", kK * kColumns), Global(2, "C", 16 * kColumns, true)},
+      BlockLoop(b, 1, ThreadLoop(t, 32, MakeAlloc(Scoped(10, "sums", 4, Scope::kLocal), MakeSeq(steps)))), 1, 32);
 }
 
 // C[64, 8] = A[64, 8] * B[8, 8] by a warpgroup, B in shared memory as core matrices.
@@ -61,8 +64,8 @@ KernelFunc ProductByWarpgroup() {
   const Expr g = FloorDiv(FloorMod(t, 32), 4), q = FloorMod(t, 4), rows = Mul(FloorDiv(t, 32), I(16));
   const Expr k = FloorDiv(t, kColumns), n = FloorMod(t, kColumns);
   const Expr place = Add(Mul(FloorDiv(k, 4), I(kStride)), Mad(n, 4, FloorMod(k, 4)));
-  std::vector<Stmt> steps = {
-      MakeIf(Lt(t, I(kK * kColumns)), MakeSeq({MakeStore(11, place, At(1, t)), MakeSmallParts(12, place, 1, At(11, place))}))};
+  std::vector<Stmt> steps = {MakeIf(
+      Lt(t, I(kK * kColumns)), MakeSeq({MakeStore(11, place, At(1, t)), MakeSmallParts(12, place, 1, At(11, place))}))};
   std::vector<Expr> operands;
   for (int i = 0; i < 4; ++i) {
     steps.push_back(MakeStore(13, I(i), At(0, Mad(Add(rows, Add(g, I(i % 2 * 8))), kK, Add(q, I(i / 2 * 4))))));
@@ -71,8 +74,9 @@ KernelFunc ProductByWarpgroup() {
   for (int i = 0; i < 4; ++i) operands.push_back(At(14, I(i)));
   operands.push_back(At(11, I(0)));
   operands.push_back(At(12, I(0)));
-  steps.insert(steps.end(), {MakeSmallParts(14, I(0), 4, At(13, I(0))), MakeGroupSync(GroupSync::kPublish), MakeBarrier(),
-                             MakeGroupSync(GroupSync::kBegin), MakeGroupMma(10, I(0), kColumns, operands, {.width = 4, .stride = kStride}, true),
+  steps.insert(steps.end(), {MakeSmallParts(14, I(0), 4, At(13, I(0))), MakeGroupSync(GroupSync::kPublish),
+                             MakeBarrier(), MakeGroupSync(GroupSync::kBegin),
+                             MakeGroupMma(10, I(0), kColumns, operands, {.width = 4, .stride = kStride}, true),
                              MakeGroupSync(GroupSync::kCommit), MakeGroupSync(GroupSync::kWait, 0)});
   for (int i = 0; i < 4; ++i)
     steps.push_back(MakeStore(2, Mad(Add(rows, Add(g, I(i / 2 * 8))), kColumns, Mad(q, 2, I(i % 2))), At(10, I(i))));
@@ -84,7 +88,8 @@ KernelFunc ProductByWarpgroup() {
     decl.alignment = 128;
     body = MakeAlloc(decl, body);
   }
-  return KernelOf("group_product", {Global(0, "A", 64 * kK), Global(1, "B", kK * kColumns), Global(2, "C", 64 * kColumns, true)},
+  return KernelOf("group_product",
+                  {Global(0, "A", 64 * kK), Global(1, "B", kK * kColumns), Global(2, "C", 64 * kColumns, true)},
                   BlockLoop(b, 1, ThreadLoop(t, 128, body)), 1, 128);
 }
 
@@ -106,7 +111,9 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
 class TensorCores : public ::testing::TestWithParam<bool> {
  protected:
   TensorCores()
-      : kernel_(GetParam() ? ProductByWarpgroup() : ProductByWarp()), a_(Factors(kernel_.params[0].elements, 1)), b_(Factors(kK * kColumns, 2)),
+      : kernel_(GetParam() ? ProductByWarpgroup() : ProductByWarp()),
+        a_(Factors(kernel_.params[0].elements, 1)),
+        b_(Factors(kK * kColumns, 2)),
         exact_(Multiply(a_, b_, [](double a, double b) { return a * b; })) {}
 
   // What the device would make if its products read more than 19 bits: small parts are then counted twice.
@@ -116,8 +123,11 @@ class TensorCores : public ::testing::TestWithParam<bool> {
   }
   // Or if it rounded them.
   static double Rounded(double a, double b) {
-    const auto cut = [](double x, uint32_t add) { return FloatOf((BitsOf(static_cast<float>(x)) + add) & 0xffffe000u); };
-    return (a - cut(a, 0)) * cut(b, 0x1000) + cut(a, 0x1000) * (b - cut(b, 0)) + double{cut(a, 0x1000)} * cut(b, 0x1000);
+    const auto cut = [](double x, uint32_t add) {
+      return FloatOf((BitsOf(static_cast<float>(x)) + add) & 0xffffe000u);
+    };
+    return (a - cut(a, 0)) * cut(b, 0x1000) + cut(a, 0x1000) * (b - cut(b, 0)) +
+           double{cut(a, 0x1000)} * cut(b, 0x1000);
   }
 
   const KernelFunc kernel_;
@@ -158,7 +168,8 @@ TEST_P(TensorCores, TheGpuIgnoresTheLowBits) {
   EXPECT_LT(LargestDifference({c.begin(), c.end()}, exact_), kPrecise);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, TensorCores, ::testing::Bool(), [](const auto& info) { return info.param ? "Warpgroup" : "Warp"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, TensorCores, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Warpgroup" : "Warp"; });
 
 // One product of a tensor core, of factors that differ in their low 13 bits alone.
 TEST(TensorCoreProduct, HasTheSameBitsWhateverTheLowBitsOfFactorsAre) {
@@ -177,7 +188,9 @@ extern "C" __global__ void product(const unsigned* a, const unsigned* b, float* 
   add_tf32(sums[0], sums[1], sums[2], sums[3], a[t], a[t + 32], a[t + 64], a[t + 96], b[t], b[t + 32]);
 }
 )";
-  program.buffers = {{.name = "a", .elements = 128}, {.name = "b", .elements = 64}, {.name = "c", .elements = 128, .role = BufferRole::kOutput}};
+  program.buffers = {{.name = "a", .elements = 128},
+                     {.name = "b", .elements = 64},
+                     {.name = "c", .elements = 128, .role = BufferRole::kOutput}};
   Kernel& kernel = program.kernels.emplace_back();
   kernel.name = "product";
   kernel.args = {0, 1, 2};

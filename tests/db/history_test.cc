@@ -146,7 +146,8 @@ TEST_F(HistoryTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
   EXPECT_EQ(history->AddSamples(1, {}).status(),
             absl::InvalidArgumentError("record 1 of history '" + name + "' cannot get these samples: there are none"));
   EXPECT_EQ(history->AddSamples(1, {-1}).status(),
-            absl::InvalidArgumentError("record 1 of history '" + name + "' cannot get these samples: its sample of -1 s is no positive time"));
+            absl::InvalidArgumentError("record 1 of history '" + name +
+                                       "' cannot get these samples: its sample of -1 s is no positive time"));
   EXPECT_TRUE(history->Get(1).value().outcome == read.outcome);
 }
 

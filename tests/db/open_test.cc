@@ -164,7 +164,8 @@ TEST_F(OpenTest, MigratesAVersion4FileAndKeepsItsLatencies) {
   {
     auto history = Open(Path("h.db"), HistoryMode::kReadWrite);
     ASSERT_NE(history, nullptr);
-    EXPECT_EQ(history->Latency("net@1", "cuda", "H200").value(), (NetworkLatency{"net@1", "cuda", "H200", 3e-6, 2e-6, 77}));
+    EXPECT_EQ(history->Latency("net@1", "cuda", "H200").value(),
+              (NetworkLatency{"net@1", "cuda", "H200", 3e-6, 2e-6, 77}));
     EXPECT_EQ(history->Get(7).value().verified, Verified::kOk);
   }
   EXPECT_EQ(AskSql(Path("h.db"), "PRAGMA user_version"), "5|");

@@ -75,7 +75,8 @@ TEST_F(RoundStoreTest, OldRoundsOfATaskAreForgotten) {
 TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
   std::ofstream(path_) << std::string(5000, 'x');
   EXPECT_EQ(RoundStore::Open(path_).status(),
-            absl::FailedPreconditionError("'" + path_ + "' is not a Diapason list of proposals (it is no SQLite database); "
+            absl::FailedPreconditionError("'" + path_ +
+                                          "' is not a Diapason list of proposals (it is no SQLite database); "
                                           "name another file"));
   std::filesystem::remove(path_);
   RunSql(path_, "CREATE TABLE t(a)");
@@ -85,21 +86,25 @@ TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
   ASSERT_TRUE(RoundStore::Open(path_).ok());
   RunSql(path_, "PRAGMA user_version=9");
   EXPECT_EQ(RoundStore::Open(path_).status(),
-            absl::FailedPreconditionError("list of proposals '" + path_ + "' is of version 9 and this program writes version "
+            absl::FailedPreconditionError("list of proposals '" + path_ +
+                                          "' is of version 9 and this program writes version "
                                           "2; run the program that wrote it, or remove the file"));
   RunSql(path_, "PRAGMA user_version=2; INSERT INTO trials VALUES(1,'run','w','t','d',1,'s','[1,\"x\"]',NULL)");
   EXPECT_EQ(RoundStore::Open(path_).value()->Load("run").status(),
-            absl::DataLossError("list of proposals '" + path_ + "' is damaged (decisions are no list of integers); remove "
+            absl::DataLossError("list of proposals '" + path_ +
+                                "' is damaged (decisions are no list of integers); remove "
                                 "the file: what was measured is in the history"));
   RunSql(path_, "INSERT INTO searches VALUES('run','w','t','d','{\"rounds\": 1, \"samples\": [[0]]}')");
   EXPECT_EQ(RoundStore::Open(path_).value()->LoadMemories("run").status(),
-            absl::DataLossError("list of proposals '" + path_ + "' is damaged (what a search remembers does not parse); "
+            absl::DataLossError("list of proposals '" + path_ +
+                                "' is damaged (what a search remembers does not parse); "
                                 "remove the file: what was measured is in the history"));
 }
 
 TEST_F(RoundStoreTest, KeepsWhatSearchesGoOnWith) {
   const BegunSearch begun{"b", "cpu", "device", 16, 40, 33};
-  SearchMemory memory{"b", "cpu", "device", 3, {{"tile2", {1, 4}}, {"tile0", {}}, {"tile2", {-2, 8}}}, {"tile0"}, {"tile2"}, true};
+  SearchMemory memory{"b",       "cpu",     "device", 3, {{"tile2", {1, 4}}, {"tile0", {}}, {"tile2", {-2, 8}}},
+                      {"tile0"}, {"tile2"}, true};
   {
     const auto store = RoundStore::Open(path_).value();
     EXPECT_EQ(store->Began("run", 1000).value(), 1000);

@@ -47,7 +47,12 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
     posts_.push_back({"service", [this] { return StartService(service_); }, nullptr, {}});
     for (int i = 0; i < kWorkers; ++i) {
       const std::string name = absl::StrCat("worker", i);
-      posts_.push_back({name, [this, name] { return Worker(tracker_, name, {"--reference-interval", "5"}); }, nullptr, {}});
+      posts_.push_back({name,
+                        [this, name] {
+                          return Worker(tracker_, name, {"--reference-interval", "5"});
+                        },
+                        nullptr,
+                        {}});
     }
     for (Post& post : posts_) post.process = post.start();
   }
@@ -55,10 +60,9 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
     return Tracker(address, {"--queue-expiry", "3"});
   }
   std::unique_ptr<Process> StartService(const std::string& address) {
-    return std::make_unique<Process>(
-        std::vector<std::string>{"serve", "--listen", address, "--history", Path("h.db"), "--tracker",
-                                 tracker_.empty() ? "127.0.0.1:1" : tracker_},
-        Path("service"));
+    return std::make_unique<Process>(std::vector<std::string>{"serve", "--listen", address, "--history", Path("h.db"),
+                                                              "--tracker", tracker_.empty() ? "127.0.0.1:1" : tracker_},
+                                     Path("service"));
   }
 
   nlohmann::json Jobs(const std::vector<std::string>& args) {
@@ -70,9 +74,26 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
     return result.code == 0 ? result.json() : nlohmann::json();
   }
   void SubmitJob(const std::string& m, std::vector<std::string> more) {
-    std::vector<std::string> args = {"submit", "gemm", "--m", m, "--n", "48", "--k", "64", "--target",
-                                     "cpu -num-cores=1", "--trials", "100000", "--trials-per-round", "8",
-                                     "--min-repeat-ms", "1", "--service", service_, "--give-up", "30"};
+    std::vector<std::string> args = {"submit",
+                                     "gemm",
+                                     "--m",
+                                     m,
+                                     "--n",
+                                     "48",
+                                     "--k",
+                                     "64",
+                                     "--target",
+                                     "cpu -num-cores=1",
+                                     "--trials",
+                                     "100000",
+                                     "--trials-per-round",
+                                     "8",
+                                     "--min-repeat-ms",
+                                     "1",
+                                     "--service",
+                                     service_,
+                                     "--give-up",
+                                     "30"};
     args.insert(args.end(), more.begin(), more.end());
     const CliResult result = Cli(args);
     ASSERT_EQ(result.code, 0) << result.err;

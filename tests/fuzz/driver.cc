@@ -55,7 +55,8 @@ std::string ReadSeed(const fs::path& path) {
   const std::string bytes((std::istreambuf_iterator<char>(file)), {});
   if (path.extension() != ".hex") return bytes;
   std::string digits, decoded;
-  std::copy_if(bytes.begin(), bytes.end(), std::back_inserter(digits), [](unsigned char c) { return std::isxdigit(c); });
+  std::copy_if(bytes.begin(), bytes.end(), std::back_inserter(digits),
+               [](unsigned char c) { return std::isxdigit(c); });
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
     decoded += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   return decoded;
@@ -69,7 +70,8 @@ bool AddSeeds(const fs::path& path, std::vector<std::string>& seeds) {
   } else if (fs::is_regular_file(path)) {
     files.push_back(path);
   }
-  if (files.empty()) std::fprintf(stderr, "there are no seeds in %s: name a file, or a folder with files\n", path.c_str());
+  if (files.empty())
+    std::fprintf(stderr, "there are no seeds in %s: name a file, or a folder with files\n", path.c_str());
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) seeds.push_back(ReadSeed(file));
   return !files.empty();
@@ -100,21 +102,11 @@ class Mutator {
       case 1:
         if (at < bytes.size()) bytes[at] = static_cast<char>(random_());
         break;
-      case 2:
-        bytes.erase(at, length);
-        break;
-      case 3:
-        bytes.insert(at, std::string(Below(8) + 1, static_cast<char>(random_())));
-        break;
-      case 4:
-        bytes.insert(Below(bytes.size() + 1), bytes.substr(at, length));
-        break;
-      case 5:
-        ReplaceNumber(bytes, at);
-        break;
-      case 6:
-        bytes.resize(at);
-        break;
+      case 2: bytes.erase(at, length); break;
+      case 3: bytes.insert(at, std::string(Below(8) + 1, static_cast<char>(random_()))); break;
+      case 4: bytes.insert(Below(bytes.size() + 1), bytes.substr(at, length)); break;
+      case 5: ReplaceNumber(bytes, at); break;
+      case 6: bytes.resize(at); break;
       case 7: {
         const std::string& other = seeds_[Below(seeds_.size())];
         bytes = bytes.substr(0, at) + other.substr(Below(other.size() + 1));
@@ -125,9 +117,10 @@ class Mutator {
 
   // Of the digits at or behind `at`.
   void ReplaceNumber(std::string& bytes, size_t at) {
-    static constexpr const char* kNumbers[] = {"0",  "1",     "-1",         "2",          "3",
-                                               "7",  "64",    "1024",       "2147483647", "-2147483648",
-                                               "4294967296", "9223372036854775807", "1e308", "-0"};
+    static constexpr const char* kNumbers[] = {"0",          "1",           "-1",         "2",
+                                               "3",          "7",           "64",         "1024",
+                                               "2147483647", "-2147483648", "4294967296", "9223372036854775807",
+                                               "1e308",      "-0"};
     const size_t begin = bytes.find_first_of("0123456789", at);
     if (begin == std::string::npos) return;
     const size_t end = std::min(bytes.find_first_not_of("0123456789", begin), bytes.size());
@@ -140,7 +133,8 @@ class Mutator {
 
 int WriteSeeds(const std::string& folder, const std::vector<std::string>& seeds) {
   fs::create_directories(folder);
-  for (size_t i = 0; i < seeds.size(); ++i) std::ofstream(folder + "/seed-" + std::to_string(i), std::ios::binary) << seeds[i];
+  for (size_t i = 0; i < seeds.size(); ++i)
+    std::ofstream(folder + "/seed-" + std::to_string(i), std::ios::binary) << seeds[i];
   std::printf("%zu seeds\n", seeds.size());
   return 0;
 }

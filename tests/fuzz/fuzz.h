@@ -1,5 +1,5 @@
-// A fuzz target: one .cc file with these two functions. It is linked twice: with libFuzzer (-DDIAPASON_FUZZ=ON, run.sh),
-// and with driver.cc, which every build has and CI runs for a few seconds.
+// A fuzz target: one .cc file with these two functions. It is linked twice: with libFuzzer (-DDIAPASON_FUZZ=ON,
+// run.sh), and with driver.cc, which every build has and CI runs for a few seconds.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ namespace diapason {
 std::vector<std::string> FuzzSeeds();
 
 // Ends the process, which is how a target tells that what it checked does not hold.
-#define FUZZ_EXPECT(condition)                                                                   \
-  do {                                                                                           \
-    if (!(condition)) {                                                                          \
-      std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);        \
-      std::abort();                                                                              \
-    }                                                                                            \
+#define FUZZ_EXPECT(condition)                                                            \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
+      std::fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                       \
+    }                                                                                     \
   } while (false)
 
 }  // namespace diapason

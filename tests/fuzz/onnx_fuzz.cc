@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "compiler/graph/builtin.h"
-#include "compiler/graph/onnx/import.h"
 #include "compiler/graph/cuts.h"
+#include "compiler/graph/onnx/import.h"
 #include "compiler/graph/passes.h"
 #include "compiler/tensor/accesses.h"
 #include "diapason/v1/import.pb.h"

@@ -25,7 +25,8 @@ ComputeDag Convolution() {
   DagBuilder b;
   const int x = b.Placeholder("x", {1, 8, 8, 16}), w = b.Constant("w", {3, 3, 16, 16});
   const int p = b.Compute("p", {1, 10, 10, 16}, [&](auto& i) {
-    const Expr inside = And(And(Le(IntImm(1), i[1]), Lt(i[1], IntImm(9))), And(Le(IntImm(1), i[2]), Lt(i[2], IntImm(9))));
+    const Expr inside =
+        And(And(Le(IntImm(1), i[1]), Lt(i[1], IntImm(9))), And(Le(IntImm(1), i[2]), Lt(i[2], IntImm(9))));
     return Select(inside, b.At(x, {i[0], Sub(i[1], IntImm(1)), Sub(i[2], IntImm(1)), i[3]}), FloatImm(0));
   });
   const int c = b.Reduce("c", {1, 8, 8, 16}, {3, 3, 16}, Combiner::kSum, [&](auto& i, auto& r) {

@@ -20,7 +20,8 @@ namespace diapason {
 namespace {
 
 // Small, so that what is let through is lowered quickly.
-constexpr RequestLimits kLimits{.bytes = 1 << 16, .nodes = 2000, .steps = 64, .iterations = 1 << 24, .tensor_bytes = 1 << 26};
+constexpr RequestLimits kLimits{
+    .bytes = 1 << 16, .nodes = 2000, .steps = 64, .iterations = 1 << 24, .tensor_bytes = 1 << 26};
 
 constexpr int64_t kMaxEvaluated = 1 << 12;
 
@@ -85,7 +86,8 @@ void Track(const v1::MeasureRequest& measurement) {
 // What is proven to read only what is there does so, which the sanitizer sees.
 void Evaluate(const ComputeDag& dag) {
   int64_t work = 0;
-  for (const Stage& stage : dag.stages()) work += stage.placeholder ? stage.elements() : stage.elements() * stage.terms();
+  for (const Stage& stage : dag.stages())
+    work += stage.placeholder ? stage.elements() : stage.elements() * stage.terms();
   if (work > kMaxEvaluated) return;
   std::map<int, Array> inputs;
   for (int id : dag.inputs()) {
@@ -151,7 +153,8 @@ std::vector<std::string> FuzzSeeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   google::protobuf::SetLogHandler(nullptr);  // it would tell of each text that is no UTF-8
-  if (diapason::v1::DeviceDescription device; device.ParseFromArray(data, static_cast<int>(size))) diapason::MakeSpaces(device);
+  if (diapason::v1::DeviceDescription device; device.ParseFromArray(data, static_cast<int>(size)))
+    diapason::MakeSpaces(device);
   diapason::v1::MeasureRequest request;
   if (!request.ParseFromArray(data, static_cast<int>(size))) return 0;
   diapason::Track(request);

@@ -41,8 +41,9 @@ Step ReadStep(const std::string& line) {
 
 std::string WriteStep(const Step& step) {
   const auto value = [](std::string* out, const Factor& factor) { absl::StrAppend(out, factor.value); };
-  return absl::StrCat(static_cast<int>(step.kind), " ", step.stage, " ", step.target, ";", absl::StrJoin(step.loops, " "), ";",
-                      absl::StrJoin(step.factors, " ", value), ";", absl::StrJoin(step.ints, " "), "\n");
+  return absl::StrCat(static_cast<int>(step.kind), " ", step.stage, " ", step.target, ";",
+                      absl::StrJoin(step.loops, " "), ";", absl::StrJoin(step.factors, " ", value), ";",
+                      absl::StrJoin(step.ints, " "), "\n");
 }
 
 }  // namespace

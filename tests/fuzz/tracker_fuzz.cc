@@ -21,7 +21,20 @@
 namespace diapason {
 namespace {
 
-enum CallKind : uint8_t { kOpen, kSubmit, kNext, kCancel, kClose, kRegister, kLease, kReport, kLeave, kList, kTick, kCalls };
+enum CallKind : uint8_t {
+  kOpen,
+  kSubmit,
+  kNext,
+  kCancel,
+  kClose,
+  kRegister,
+  kLease,
+  kReport,
+  kLeave,
+  kList,
+  kTick,
+  kCalls
+};
 
 class Peers {
  public:
@@ -87,13 +100,9 @@ class Peers {
         v1::LeaveResponse response;
         return tracker_.Leave(request, response).IgnoreError();
       }
-      case kList:
-        return List();
-      case kTick:
-        now_ += std::chrono::milliseconds(100) * (1 + bytes.size() % 50);
-        return tracker_.Tick();
-      case kCalls:
-        return;
+      case kList: return List();
+      case kTick: now_ += std::chrono::milliseconds(100) * (1 + bytes.size() % 50); return tracker_.Tick();
+      case kCalls: return;
     }
   }
 

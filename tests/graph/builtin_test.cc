@@ -5,8 +5,8 @@
 #include "absl/strings/str_join.h"
 #include "compiler/graph/cuts.h"
 #include "compiler/graph/model.h"
-#include "compiler/graph/passes.h"
 #include "compiler/graph/partition.h"
+#include "compiler/graph/passes.h"
 #include "testing.h"
 
 namespace diapason {
@@ -107,12 +107,14 @@ TEST(Builtin, TasksOfAllNetworksReadWhatIsThere) {
       const Cuts cuts = FindCuts(LoadOptimized(network.name, options).value()).value();
       EXPECT_FALSE(cuts.partition.tasks.empty());
       for (const Task& task : cuts.partition.tasks)
-        EXPECT_EQ(CheckAccesses(ParseDag(SerializeDag(task.dag)).value()), absl::OkStatus()) << network.name << " " << task.name;
+        EXPECT_EQ(CheckAccesses(ParseDag(SerializeDag(task.dag)).value()), absl::OkStatus())
+            << network.name << " " << task.name;
     }
   }
 }
 
-// Products, convolutions and normalisations as the published networks have them; passes may merge some of them afterwards.
+// Products, convolutions and normalisations as the published networks have them; passes may merge some of them
+// afterwards.
 TEST(Builtin, NetworksHaveTheirLayersAndArePartitionedIntoTasksOfThem) {
   struct Case {
     std::string name;

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "compiler/graph/model.h"
-#include "tests/sanitizers.h"
 #include "testing.h"
+#include "tests/sanitizers.h"
 
 namespace diapason {
 namespace {
@@ -29,7 +29,8 @@ Network Blocks() {
   const int first = n.AddNode("add", {conv(x, 2, 4, 3), conv(x, 2, 4, 1)}, {}, "first").value();
   const int second = n.AddNode("add", {conv(first, 4, 4, 3), first}, {}, "second").value();
   const int relu = n.AddNode("relu", {second}).value();
-  n.outputs = {n.AddNode("concat", {conv(relu, 4, 2, 1), conv(relu, 4, 3, 1)}, {{"axis", int64_t{1}}}, "joined").value()};
+  n.outputs = {
+      n.AddNode("concat", {conv(relu, 4, 2, 1), conv(relu, 4, 3, 1)}, {{"axis", int64_t{1}}}, "joined").value()};
   return n;
 }
 
@@ -80,7 +81,8 @@ TEST(Cuts, TheUsualTasksKeepTheirNumbersAndOthersFollow) {
     EXPECT_EQ(task.weight, t < usual.tasks.size() ? usual.tasks[t].weight : 0);
     int in_usual_ways = 0;
     for (const Boundary& boundary : cuts.boundaries)
-      for (const auto& [member, count] : boundary.ways[0].tasks) in_usual_ways += member == static_cast<int>(t) ? count : 0;
+      for (const auto& [member, count] : boundary.ways[0].tasks)
+        in_usual_ways += member == static_cast<int>(t) ? count : 0;
     EXPECT_EQ(cuts.fixed[t] + in_usual_ways, task.weight);
   }
   EXPECT_EQ(cuts.partition.tasks.back().name, "concat_5x4x4") << "of no way that may win";
@@ -115,7 +117,11 @@ TEST(Cuts, AllCombinationsComputeTheSame) {
 TEST(Cuts, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
   Network n;
   const int x = n.AddInput("x", {DType::kFloat32, {1, 2, 4, 4}});
-  const int relu = n.AddNode("relu", {n.AddNode("mul", {x, n.AddConstant("c", RandomArray({DType::kFloat32, {2, 1, 1}}, 1))}).value()}, {}, "r").value();
+  const int relu =
+      n.AddNode("relu",
+                {n.AddNode("mul", {x, n.AddConstant("c", RandomArray({DType::kFloat32, {2, 1, 1}}, 1))}).value()}, {},
+                "r")
+          .value();
   const int w = n.AddConstant("w", RandomArray({DType::kFloat32, {3, 2, 3, 3}}, 2));
   n.outputs = {n.AddNode("conv2d", {relu, w}).value()};
   const Cuts cuts = FindCuts(n).value();
@@ -124,7 +130,8 @@ TEST(Cuts, ElementwiseOperatorsInFrontOfAConvolutionMayStandApart) {
   EXPECT_THAT(TaskNamesOf(cuts, cuts.boundaries[0].ways[1]), ElementsAre("conv2d_3x3_s1_2x4x4_3", "mul_relu_2x4x4"));
 }
 
-// Residual blocks in a row, with what comes in front of a convolution apart from the one before: more forks than are tried at once.
+// Residual blocks in a row, with what comes in front of a convolution apart from the one before: more forks than are
+// tried at once.
 Network ManyBlocks(int blocks) {
   GraphBuilder b;
   int x = b.In({1, 4, 4, 4});

@@ -57,28 +57,34 @@ TEST(Dims, EachCombinationHasTheProductOfItsWeights) {
 
 TEST(Dims, RefusalsSayWhatToWrite) {
   const std::string example = " is not understood; write it as SYMBOL=SIZES, for example seq=16,64,128 or seq=1..512";
-  for (const char* text : {"seq", "=4", "seq=", "seq=a", "seq=1,", "seq=1..2..3", "seq=1...4", "seq=1.5", "seq=99999999999999999999"})
+  for (const char* text :
+       {"seq", "=4", "seq=", "seq=a", "seq=1,", "seq=1..2..3", "seq=1...4", "seq=1.5", "seq=99999999999999999999"})
     EXPECT_EQ(Refusal({text}), "--dim " + std::string(text) + example);
   EXPECT_EQ(Refusal({"seq=0"}), "'seq' cannot have the size 0: give a number from 1 to 16777216");
   EXPECT_EQ(Refusal({"seq=-3"}), "'seq' cannot have the size -3: give a number from 1 to 16777216");
   EXPECT_EQ(Refusal({"seq=16777217"}), "'seq' cannot have the size 16777217: give a number from 1 to 16777216");
   EXPECT_EQ(Refusal({"seq=8..4"}), "--dim seq=8..4 has the range 8..4, which ends before it begins");
-  EXPECT_EQ(Refusal({"seq=1", "seq=2"}), "--dim gives sizes of 'seq' twice: give all of them at once, as in --dim seq=16,64,128");
+  EXPECT_EQ(Refusal({"seq=1", "seq=2"}),
+            "--dim gives sizes of 'seq' twice: give all of them at once, as in --dim seq=16,64,128");
 }
 
 TEST(Dims, TheNumberOfCombinationsIsLimited) {
   EXPECT_EQ(Refusal({"a=1,2,3,4,5,6,7,8", "b=1,2,3,4,5,6,7,8"}), "");
   EXPECT_EQ(Refusal({"a=1,2,3,4,5,6,7,8", "b=1,2,3,4,5,6,7,8,9"}),
-            "--dim asks for more than 64 combinations of sizes (a=1,2,3,4,5,6,7,8 b=1,2,3,4,5,6,7,8,9), which is the limit: give fewer sizes");
+            "--dim asks for more than 64 combinations of sizes (a=1,2,3,4,5,6,7,8 b=1,2,3,4,5,6,7,8,9), which is the "
+            "limit: give fewer sizes");
 }
 
 TEST(Dims, WeightsAreOfSizesThatAreAskedFor) {
   const std::string example = " is not understood; write it as SYMBOL=SIZE:WEIGHT, for example seq=128:5";
   EXPECT_EQ(Refusal({"seq=4"}, {"seq=4"}), "--weight seq=4" + example);
   EXPECT_EQ(Refusal({"seq=4"}, {"seq=4:x"}), "--weight seq=4:x" + example);
-  EXPECT_EQ(Refusal({"seq=4"}, {"seq=4:0"}), "the size 4 of 'seq' cannot have the weight 0: give a number from 1e-06 to 1e+06");
-  EXPECT_EQ(Refusal({"seq=4"}, {"seq=4:nan"}), "the size 4 of 'seq' cannot have the weight nan: give a number from 1e-06 to 1e+06");
-  EXPECT_EQ(Refusal({"seq=4,8"}, {"seq=5:2"}), "--weight names seq=5, which --dim does not ask for: its sizes are seq=4,8");
+  EXPECT_EQ(Refusal({"seq=4"}, {"seq=4:0"}),
+            "the size 4 of 'seq' cannot have the weight 0: give a number from 1e-06 to 1e+06");
+  EXPECT_EQ(Refusal({"seq=4"}, {"seq=4:nan"}),
+            "the size 4 of 'seq' cannot have the weight nan: give a number from 1e-06 to 1e+06");
+  EXPECT_EQ(Refusal({"seq=4,8"}, {"seq=5:2"}),
+            "--weight names seq=5, which --dim does not ask for: its sizes are seq=4,8");
   EXPECT_EQ(Refusal({}, {"seq=5:2"}), "--weight names seq=5, which --dim does not ask for");
 }
 

@@ -28,9 +28,9 @@ TEST(Concatenation, IsWrittenByThoseThatMakeItsParts) {
   int x = b.In({1, 2, 4, 4});
   int joined = b.Concat({b.Op("relu", {b.Conv(x, 2, 3)}), b.Conv(x, 2, 5, 1)}, 1);
   Network n = b.Out({b.Conv(joined, 8, 2)});
-  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_3_relu rows of 48 at 0 of every 128",
-                                                  "conv2d_1x1_s1_2x4x4_5 rows of 80 at 48 of every 128",
-                                                  "conv2d_3x3_s1_8x4x4_2"}));
+  EXPECT_EQ(Kernels(n),
+            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_3_relu rows of 48 at 0 of every 128",
+                                      "conv2d_1x1_s1_2x4x4_5 rows of 80 at 48 of every 128", "conv2d_3x3_s1_8x4x4_2"}));
   ExpectSameResults(n, n);
 }
 
@@ -39,7 +39,8 @@ TEST(Concatenation, HasItsPartsInRowsOnEveryAxis) {
     SCOPED_TRACE(axis);
     GraphBuilder b;
     int x = b.In({2, 3, 4, 5});
-    int parts[] = {b.Op("sigmoid", {x}), b.Op("exp", {b.In({2, 3, 4, 5})}), b.Op("reduce_max", {b.In({2, 3, 4, 5, 6})}, {{"axes", Ints{4}}, {"keepdims", int64_t{0}}})};
+    int parts[] = {b.Op("sigmoid", {x}), b.Op("exp", {b.In({2, 3, 4, 5})}),
+                   b.Op("reduce_max", {b.In({2, 3, 4, 5, 6})}, {{"axes", Ints{4}}, {"keepdims", int64_t{0}}})};
     Network n = b.Out({b.Concat({parts[0], parts[1], parts[2]}, axis), b.Op("tanh", {x})});
     EXPECT_EQ(Kernels(n).size(), 4u);
     ExpectSameResults(n, n);
@@ -92,7 +93,8 @@ TEST(Concatenation, IsAKernelWhereItsReaderNeedsOneAnyway) {
   GraphBuilder b;
   int x = b.In({1, 2, 4, 4});
   Network n = b.Out({b.Op("sigmoid", {b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1)})});
-  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "conv2d_1x1_s1_2x4x4_2", "concat_sigmoid_4x4x4"}));
+  EXPECT_EQ(Kernels(n),
+            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2", "conv2d_1x1_s1_2x4x4_2", "concat_sigmoid_4x4x4"}));
   ExpectSameResults(n, n);
 }
 
@@ -101,9 +103,9 @@ TEST(Concatenation, LeavesCheapReadersToTheConvolutionBehind) {
   int x = b.In({1, 2, 4, 4});
   int joined = b.Concat({b.Conv(x, 2, 2), b.Conv(x, 2, 2, 1)}, 1);
   Network n = b.Out({b.Conv(b.Op("relu", {joined}), 4, 2)});
-  EXPECT_EQ(Kernels(n),
-            (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2 rows of 32 at 0 of every 64",
-                                      "conv2d_1x1_s1_2x4x4_2 rows of 32 at 32 of every 64", "relu_conv2d_3x3_s1_4x4x4_2"}));
+  EXPECT_EQ(Kernels(n), (std::vector<std::string>{"conv2d_3x3_s1_2x4x4_2 rows of 32 at 0 of every 64",
+                                                  "conv2d_1x1_s1_2x4x4_2 rows of 32 at 32 of every 64",
+                                                  "relu_conv2d_3x3_s1_4x4x4_2"}));
   ExpectSameResults(n, n);
 }
 
@@ -190,7 +192,8 @@ TEST(RowGroups, HoldAWholeNormalisationWithItsScaleAndActivation) {
     const int x = b.In({3, 4, 6});
     const int y = b.Op("add", {b.Op("mul", {CentredRows(b, x, axes), b.Const({6})}), b.Const({6})});
     const Network n = b.Out({b.Op("mul", {y, b.Op("sigmoid", {y})})});
-    EXPECT_EQ(Kernels(n), std::vector<std::string>{"reduce_mean_3x4x6_sub_mul_reduce_mean_exp_sqrt_div_mul_add_sigmoid_mul"});
+    EXPECT_EQ(Kernels(n),
+              std::vector<std::string>{"reduce_mean_3x4x6_sub_mul_reduce_mean_exp_sqrt_div_mul_add_sigmoid_mul"});
     ExpectSameResults(n, n);
   }
 }
@@ -220,7 +223,8 @@ TEST(RowGroups, HoldASoftmaxOfItsParts) {
 }
 
 TEST(RowGroups, EndWhereAResultIsReadElsewhereOrRowsDiffer) {
-  const Attributes over{{"axes", Ints{1}}, {"keepdims", int64_t{1}}}, across{{"axes", Ints{0}}, {"keepdims", int64_t{1}}};
+  const Attributes over{{"axes", Ints{1}}, {"keepdims", int64_t{1}}},
+      across{{"axes", Ints{0}}, {"keepdims", int64_t{1}}};
   GraphBuilder b;  // the mean is given out
   int x = b.In({4, 6});
   int mean = b.Op("reduce_mean", {x}, over);
@@ -253,7 +257,9 @@ struct AttentionNodes {
 };
 
 AttentionNodes AddAttention(GraphBuilder& b, const AttentionForm& form) {
-  const auto heads = [&](int64_t tokens, const Ints& perm) { return b.Op("transpose", {b.In({1, tokens, 2, 4})}, {{"perm", perm}}); };
+  const auto heads = [&](int64_t tokens, const Ints& perm) {
+    return b.Op("transpose", {b.In({1, tokens, 2, 4})}, {{"perm", perm}});
+  };
   const int q = heads(5, {0, 2, 1, 3}), k = heads(6, {0, 2, 3, 1}), v = heads(6, {0, 2, 1, 3});
   AttentionNodes a;
   a.scores = b.Op("matmul", {q, k});
@@ -286,7 +292,8 @@ TEST(Attention, IsOneKernelHoweverItIsWritten) {
   EXPECT_EQ(names({}), std::vector<std::string>{"attention_2x5x6_4_mul_add"});
   EXPECT_EQ(names({.mask_first = true}), std::vector<std::string>{"attention_2x5x6_4_add_mul"});
   EXPECT_EQ(names({.masked = false}), std::vector<std::string>{"attention_2x5x6_4_mul"});
-  EXPECT_EQ(names({.masked = false, .decomposed = true}), std::vector<std::string>{"attention_2x5x6_4_mul_sub_exp_div"});
+  EXPECT_EQ(names({.masked = false, .decomposed = true}),
+            std::vector<std::string>{"attention_2x5x6_4_mul_sub_exp_div"});
 }
 
 TEST(Attention, HasWhatFollowsInIt) {

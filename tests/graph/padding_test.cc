@@ -1,5 +1,5 @@
-// Whether padding is shown to be harmless, and that it is: where it is proven, the padded network computes on its real part what the smaller
-// one computes.
+// Whether padding is shown to be harmless, and that it is: where it is proven, the padded network computes on its real
+// part what the smaller one computes.
 #include "compiler/graph/padding.h"
 
 #include <functional>
@@ -39,7 +39,8 @@ void CopyCommon(const Array& from, Array& to) {
   }
 }
 
-// For every size that may be padded: what the network of that size computes is the common part of what the padded one computes.
+// For every size that may be padded: what the network of that size computes is the common part of what the padded one
+// computes.
 void ExpectHarmless(const Make& make, const Case& c = {}) {
   const auto proven = Prove(make, c);
   ASSERT_TRUE(proven.ok()) << proven.status();
@@ -74,7 +75,8 @@ TEST(Padding, RowsOfAClassifierAreApart) {
     const int y = b.Op("relu", {b.Conv(b.Op("avg_pool", {x}, {{"kernel", Ints{2, 2}}}), 3, 4)});
     const int flat = b.Op("flatten", {y});
     const int logits = b.Op("gemm", {flat, b.Const({4 * 5 * 5, 7}), b.Const({7})});
-    return b.Out({b.Op("softmax", {logits}), b.Op("reduce_max", {y}, {{"axes", Ints{2, 3}}, {"keepdims", int64_t{0}}})});
+    return b.Out(
+        {b.Op("softmax", {logits}), b.Op("reduce_max", {y}, {{"axes", Ints{2, 3}}, {"keepdims", int64_t{0}}})});
   };
   ExpectHarmless(make);
   EXPECT_EQ(Prove(make, {})->outputs[0], (std::vector<GrowingAxis>{{0, 1}}));
@@ -85,11 +87,13 @@ TEST(Padding, AnAxisMayBecomeABlockOfALargerOne) {
   const Make make = [](int64_t batch) {
     GraphBuilder b;
     const int x = b.In({batch, 5, 8});
-    const int heads = b.Op("transpose", {b.Op("reshape", {x}, {{"shape", Ints{batch, 5, 2, 4}}})}, {{"perm", Ints{0, 2, 1, 3}}});
+    const int heads =
+        b.Op("transpose", {b.Op("reshape", {x}, {{"shape", Ints{batch, 5, 2, 4}}})}, {{"perm", Ints{0, 2, 1, 3}}});
     const int flat = b.Op("reshape", {heads}, {{"shape", Ints{-1, 5, 4}}});
     const int scores = b.Op("softmax", {b.Op("matmul", {flat, b.Op("transpose", {flat}, {{"perm", Ints{0, 2, 1}}})})});
-    return b.Out({b.Op("matmul", {scores, flat}), b.Op("squeeze", {b.Op("slice", {x}, {{"starts", Ints{0}}, {"ends", Ints{1}}, {"axes", Ints{1}}})},
-                                                       {{"axes", Ints{1}}})});
+    return b.Out({b.Op("matmul", {scores, flat}),
+                  b.Op("squeeze", {b.Op("slice", {x}, {{"starts", Ints{0}}, {"ends", Ints{1}}, {"axes", Ints{1}}})},
+                       {{"axes", Ints{1}}})});
   };
   ExpectHarmless(make);
   EXPECT_EQ(Prove(make, {})->outputs[0], (std::vector<GrowingAxis>{{0, 2}}));
@@ -109,7 +113,8 @@ TEST(Padding, WhatMixesRowsIsRefused) {
             "node 'reduce_mean_0' (reduce_mean) combines values along 'batch', those of padding included");
   EXPECT_EQ(WhyNot(WithOp("reduce_sum", {})),
             "node 'reduce_sum_0' (reduce_sum) combines values along 'batch', those of padding included");
-  EXPECT_EQ(WhyNot(WithOp("arg_max", {})), "node 'arg_max_0' (arg_max) combines values along 'batch', those of padding included");
+  EXPECT_EQ(WhyNot(WithOp("arg_max", {})),
+            "node 'arg_max_0' (arg_max) combines values along 'batch', those of padding included");
   EXPECT_EQ(WhyNot(WithOp("layer_norm", {{"axis", int64_t{0}}})),
             "node 'layer_norm_0' (layer_norm) combines values along 'batch', those of padding included");
   EXPECT_EQ(WhyNot(WithOp("cumulative_sum", {{"axis", int64_t{0}}, {"reverse", int64_t{1}}})),
@@ -141,8 +146,9 @@ TEST(Padding, WhatDependsOnTheSizeItselfIsRefused) {
     const int x = b.In({batch, 4});
     return b.Out({b.Op("mul", {x, b.n.AddConstant("factor", std::move(factor))})});
   };
-  EXPECT_EQ(WhyNot([&](int64_t batch) { return scaled(batch, Array::FromFloats({}, {1.0f / static_cast<float>(batch)})); }),
-            "the constant 'factor' has other values with batch=4");
+  EXPECT_EQ(
+      WhyNot([&](int64_t batch) { return scaled(batch, Array::FromFloats({}, {1.0f / static_cast<float>(batch)})); }),
+      "the constant 'factor' has other values with batch=4");
   EXPECT_EQ(WhyNot([&](int64_t batch) {
               Array rows(DType::kFloat32, {batch, 1});
               for (int64_t i = 0; i < batch; ++i) rows.set(i, static_cast<double>(i) / static_cast<double>(batch));
@@ -150,11 +156,10 @@ TEST(Padding, WhatDependsOnTheSizeItselfIsRefused) {
             }),
             "the constant 'factor' has other values with batch=4");
   ExpectHarmless([&](int64_t batch) { return scaled(batch, Counting({batch, 1})); });
-  EXPECT_EQ(WhyNot(
-                [](int64_t batch) {
-                  GraphBuilder b;
-                  return b.Out({b.Op("clip", {b.In({batch, 4})}, {{"max", static_cast<double>(batch)}})});
-                }),
+  EXPECT_EQ(WhyNot([](int64_t batch) {
+              GraphBuilder b;
+              return b.Out({b.Op("clip", {b.In({batch, 4})}, {{"max", static_cast<double>(batch)}})});
+            }),
             "attribute 'max' of node 'clip_0' (clip) depends on 'batch'");
   EXPECT_EQ(WhyNot([](int64_t batch) {  // multiples of 8, as windows want them
               GraphBuilder b;
@@ -257,9 +262,11 @@ Network MaskedSum(int64_t n, const std::string& how) {
   if (how == "log") y = b.Op("log", {b.Op("add", {b.Op("mul", {x, x}), mask})});
   if (how == "exp") y = b.Op("exp", {x});
   if (how == "normalised") y = b.Op("div", {centred, b.Op("sqrt", {variance})});
-  if (how == "normalised with epsilon") y = b.Op("div", {centred, b.Op("sqrt", {b.Op("add", {variance, constant(1e-5)})})});
+  if (how == "normalised with epsilon")
+    y = b.Op("div", {centred, b.Op("sqrt", {b.Op("add", {variance, constant(1e-5)})})});
   if (how == "bounded") y = b.Op("exp", {b.Op("clip", {x}, {{"max", 10.0}})});
-  if (how == "chosen") y = b.Op("where", {b.Op("less", {constant(0.5), mask}), b.Op("log", {b.Op("abs", {x})}), constant(0)});
+  if (how == "chosen")
+    y = b.Op("where", {b.Op("less", {constant(0.5), mask}), b.Op("log", {b.Op("abs", {x})}), constant(0)});
   if (how == "divided by itself") y = b.Op("div", {x, b.Op("maximum", {b.Op("abs", {x}), constant(1e-6)})});
   const int masked = how == "chosen" ? y : b.Op("mul", {y, mask});
   return b.Out({b.Op("reduce_sum", {masked}, {{"axes", Ints{0}}}), b.Op("matmul", {b.Op("transpose", {mask}), y})});
@@ -271,7 +278,8 @@ TEST(Padding, ZeroTimesInfinityIsNoZero) {
     ExpectHarmless([&](int64_t n) { return MaskedSum(n, how); }, kSequence);
     EXPECT_FALSE(Prove([&](int64_t n) { return MaskedSum(n, how); }, kSequence)->needs_first);
   }
-  for (const auto& [how, sum] : std::map<std::string, std::string>{{"reciprocal", "6"}, {"log", "8"}, {"exp", "6"}, {"normalised", "7"}}) {
+  for (const auto& [how, sum] :
+       std::map<std::string, std::string>{{"reciprocal", "6"}, {"log", "8"}, {"exp", "6"}, {"normalised", "7"}}) {
     SCOPED_TRACE(how);
     EXPECT_EQ(WhyNot([&, how = how](int64_t n) { return MaskedSum(n, how); }, kSequence),
               "node 'reduce_sum_" + sum + "' (reduce_sum) combines values along 'seq', those of padding included");
@@ -296,7 +304,9 @@ TEST(Padding, ProductsOfMatricesWantFiniteFactorsToo) {
 
 // Low values count only beside one that is not, exact -inf always.
 TEST(Padding, LowValuesRestOnARealPosition) {
-  const auto needs = [](const char* how) { return Prove([&](int64_t n) { return Attention(n, how); }, kSequence)->needs_first; };
+  const auto needs = [](const char* how) {
+    return Prove([&](int64_t n) { return Attention(n, how); }, kSequence)->needs_first;
+  };
   EXPECT_TRUE(needs("add"));
   EXPECT_FALSE(needs("where"));
   // A constant mask that leaves a row nothing but low values, before the padding: what lies behind counts as much.
@@ -306,7 +316,8 @@ TEST(Padding, LowValuesRestOnARealPosition) {
     Array mask(DType::kFloat32, {n, n});
     for (int64_t i = 0; i < n * n; ++i) mask.set(i, i % n > i / n || i % n == 0 ? low : 0);
     const int scores = b.Op("matmul", {x, b.Op("transpose", {x}, {{"perm", Ints{0, 2, 1}}})});
-    return b.Out({b.Op("matmul", {b.Op("softmax", {b.Op("add", {scores, b.n.AddConstant("mask", std::move(mask))})}), x})});
+    return b.Out(
+        {b.Op("matmul", {b.Op("softmax", {b.Op("add", {scores, b.n.AddConstant("mask", std::move(mask))})}), x})});
   };
   EXPECT_EQ(WhyNot([&](int64_t n) { return banded(n, -1e9); }, {"seq", "", 6, 4, 3}),
             "node 'softmax_3' (softmax) combines values along 'seq', those of padding included");
@@ -318,7 +329,8 @@ TEST(Padding, FixedPlacesMustBeRealAtEverySize) {
       GraphBuilder b;
       Array index(DType::kInt64, {});
       index.set_int(0, place);
-      return b.Out({b.Op("gather", {b.In({2, n, 4}), b.n.AddConstant("place", std::move(index))}, {{"axis", int64_t{1}}})});
+      return b.Out(
+          {b.Op("gather", {b.In({2, n, 4}), b.n.AddConstant("place", std::move(index))}, {{"axis", int64_t{1}}})});
     };
   };
   ExpectHarmless(take(2), kSequence);

@@ -135,7 +135,8 @@ TEST(Partition, WorkloadsAreEqualWhateverOperatorsTheyAreMadeOf) {
   ExpectSameResults(n, n);
 }
 
-// Every node is in one subgraph, a view or a concatenation whose parts fill it; every input of a subgraph is there before it runs.
+// Every node is in one subgraph, a view or a concatenation whose parts fill it; every input of a subgraph is there
+// before it runs.
 void ExpectComplete(const Network& network, const Partition& partition) {
   std::map<int, int64_t> filled;  // elements of concatenations in place
   std::set<int> covered, ready(network.inputs.begin(), network.inputs.end());

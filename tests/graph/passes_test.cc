@@ -211,7 +211,8 @@ TEST(SinkViews, PutsWhatFollowsAGroupNormIntoItsKernel) {
 TEST(SinkViews, LeavesViewsAloneThatDoNotFit) {
   Builder b;
   const int norm = b.Op("layer_norm", {b.In({2, 3, 4})});
-  const int turned = b.Op("relu", {b.Op("reshape", {norm}, {{"shape", Ints{4, 6}}})});    // no shape that splits 2x3x4 is one that splits 4x6
+  const int turned = b.Op(
+      "relu", {b.Op("reshape", {norm}, {{"shape", Ints{4, 6}}})});  // no shape that splits 2x3x4 is one that splits 4x6
   const int across = b.Op("add", {b.Op("reshape", {norm}, {{"shape", Ints{6, 4}}}), b.In({6, 4})});
   Network before = b.Out({turned, across}), after = before;
   ASSERT_TRUE(SinkViews(after).ok());
@@ -219,7 +220,8 @@ TEST(SinkViews, LeavesViewsAloneThatDoNotFit) {
   ExpectSameResults(before, after);
   for (const Ints& shape : {Ints{4, 6}, Ints{24}, Ints{6, 2, 2}}) {  // one reader each
     Builder c;
-    before = c.Out({c.Op("mul", {c.Op("reshape", {c.Op("rms_norm", {c.In({2, 3, 4})})}, {{"shape", shape}}), c.Const({shape.back()})})});
+    before = c.Out({c.Op(
+        "mul", {c.Op("reshape", {c.Op("rms_norm", {c.In({2, 3, 4})})}, {{"shape", shape}}), c.Const({shape.back()})})});
     after = before;
     ASSERT_TRUE(SinkViews(after).ok());
     ExpectSameResults(before, after);
@@ -274,7 +276,8 @@ TEST(Canonicalize, PutsZeroPaddingIntoConvolutions) {
   ExpectSameResults(before, after);
 }
 
-// How exporters swap the last two axes of a batch of matrices: put the leading axes together, transpose, take them apart.
+// How exporters swap the last two axes of a batch of matrices: put the leading axes together, transpose, take them
+// apart.
 TEST(Canonicalize, ATransposeBetweenReshapesIsOneOfTheWholeAxes) {
   Builder b;
   int x = b.Op("transpose", {b.In({2, 5, 3, 4})}, {{"perm", Ints{0, 2, 1, 3}}});
@@ -305,8 +308,10 @@ TEST(Canonicalize, ViewsOfSlicesAreSlicesOfAView) {
   const int x = b.In({1, 5, 24});
   std::vector<int> parts;
   for (int64_t i : {0, 1, 2}) {
-    const int part = b.Op("slice", {x}, {{"starts", Ints{i == 2 ? -8 : 8 * i}}, {"ends", Ints{8 * (i + 1)}}, {"axes", Ints{-1}}});
-    parts.push_back(b.Op("transpose", {b.Op("reshape", {part}, {{"shape", Ints{1, 5, 2, 4}}})}, {{"perm", Ints{0, 2, 1, 3}}}));
+    const int part =
+        b.Op("slice", {x}, {{"starts", Ints{i == 2 ? -8 : 8 * i}}, {"ends", Ints{8 * (i + 1)}}, {"axes", Ints{-1}}});
+    parts.push_back(
+        b.Op("transpose", {b.Op("reshape", {part}, {{"shape", Ints{1, 5, 2, 4}}})}, {{"perm", Ints{0, 2, 1, 3}}}));
   }
   Network n = b.Out(parts);
   const Network before = n;
@@ -315,7 +320,8 @@ TEST(Canonicalize, ViewsOfSlicesAreSlicesOfAView) {
   ExpectSameResults(before, n);
   std::vector<std::string> ops;
   for (const Node& node : n.nodes) ops.push_back(node.op);
-  EXPECT_EQ(ops, (std::vector<std::string>{"reshape", "slice", "transpose", "slice", "transpose", "slice", "transpose"}));
+  EXPECT_EQ(ops,
+            (std::vector<std::string>{"reshape", "slice", "transpose", "slice", "transpose", "slice", "transpose"}));
 }
 
 TEST(Canonicalize, ViewsOfSlicesThatCutAHeadStay) {
@@ -324,7 +330,9 @@ TEST(Canonicalize, ViewsOfSlicesThatCutAHeadStay) {
     GraphBuilder b;
     const int x = b.In({2, 26});
     const Ints starts{which == 0 ? 2 : 0}, ends{which == 0 ? 10 : 8}, steps{which == 2 ? 3 : 1};
-    const int part = b.Op("slice", {x}, {{"starts", starts}, {"ends", which == 2 ? Ints{24} : ends}, {"axes", Ints{1}}, {"steps", steps}});
+    const int part =
+        b.Op("slice", {x},
+             {{"starts", starts}, {"ends", which == 2 ? Ints{24} : ends}, {"axes", Ints{1}}, {"steps", steps}});
     Network n = b.Out({b.Op("exp", {b.Op("reshape", {part}, {{"shape", Ints{2, 2, 4}}})})});
     const Network before = n;
     ASSERT_TRUE(Canonicalize(n).ok());
@@ -377,8 +385,10 @@ TEST(Canonicalize, WeightsThatHappenToChangeNothingStay) {
 
 TEST(Canonicalize, DropsSlicesOfAllButNotReversals) {
   Builder b;
-  const int all = b.Op("slice", {b.In({3, 4})}, {{"starts", Ints{0, -4}}, {"ends", Ints{100, 4}}, {"axes", Ints{0, 1}}, {"steps", Ints{1, 1}}});
-  const int reversed = b.Op("slice", {all}, {{"starts", Ints{-1}}, {"ends", Ints{-100}}, {"axes", Ints{1}}, {"steps", Ints{-1}}});
+  const int all = b.Op("slice", {b.In({3, 4})},
+                       {{"starts", Ints{0, -4}}, {"ends", Ints{100, 4}}, {"axes", Ints{0, 1}}, {"steps", Ints{1, 1}}});
+  const int reversed =
+      b.Op("slice", {all}, {{"starts", Ints{-1}}, {"ends", Ints{-100}}, {"axes", Ints{1}}, {"steps", Ints{-1}}});
   Network before = b.Out({b.Op("exp", {reversed})});
   Network after = before;
   ASSERT_TRUE(Canonicalize(after).ok());
@@ -389,7 +399,8 @@ TEST(Canonicalize, DropsSlicesOfAllButNotReversals) {
 TEST(Canonicalize, OneElementConstantsAreScalars) {
   Builder b;
   const int x = b.In({2, 1, 1});
-  const int y = b.Op("add", {b.Op("mul", {x, Filled(b.n, {1}, 3)}), Filled(b.n, {1, 1, 1, 1}, 2)});  // which adds an axis
+  // which adds an axis
+  const int y = b.Op("add", {b.Op("mul", {x, Filled(b.n, {1}, 3)}), Filled(b.n, {1, 1, 1, 1}, 2)});
   Network before = b.Out({y});
   Network after = before;
   ASSERT_TRUE(Canonicalize(after).ok());
@@ -454,7 +465,8 @@ TEST(MergeEqual, EqualOutputsStayTwo) {
 TEST(MergeEqual, OperandsOfDifferencesHaveAnOrder) {
   Builder b;
   const int x = b.In({2}), y = b.In({2}, "y");
-  Network before = b.Out({b.Op("mul", {b.Op("sub", {x, y}), b.Op("sub", {y, x})}), b.Op("mul", {b.Op("add", {x, y}), b.Op("add", {y, x})})});
+  Network before = b.Out({b.Op("mul", {b.Op("sub", {x, y}), b.Op("sub", {y, x})}),
+                          b.Op("mul", {b.Op("add", {x, y}), b.Op("add", {y, x})})});
   Network after = before;
   ASSERT_TRUE(MergeEqual(after).ok());
   EXPECT_EQ(CountOps(after, "sub"), 2);
@@ -556,7 +568,8 @@ TEST(ConvertDoubles, MakesInputsConstantsCastsAndResultsFloat32) {
   ASSERT_TRUE(network.Validate().ok()) << network.Validate();
   for (const Tensor& tensor : network.tensors) EXPECT_EQ(tensor.type.dtype, DType::kFloat32) << tensor.name;
   EXPECT_EQ(FindDoubles(network).count, 0);
-  const auto got = EvaluateNetwork(network, {Array::FromFloats({4}, {2, 1, 1, 3}), Array::FromFloats({4}, {1, 1, 1, 1})});
+  const auto got =
+      EvaluateNetwork(network, {Array::FromFloats({4}, {2, 1, 1, 3}), Array::FromFloats({4}, {1, 1, 1, 1})});
   ASSERT_TRUE(got.ok()) << got.status();
   const float most = std::numeric_limits<float>::max();
   for (const Array& array : *got) {  // what no float32 holds is the largest that is one
@@ -595,7 +608,8 @@ TEST(ConvertDoubles, IntegersThatMeetFloatsDoNotStay) {
   Builder b;
   const int x = b.n.AddInput("x", {DType::kInt64, {2}}), y = b.n.AddInput("y", {DType::kFloat64, {2}});
   const int wide = b.Op("cast", {x}, {{"to", std::string("float64")}});
-  Network network = b.Out({b.Op("less", {wide, y}), b.Op("gather", {b.n.AddConstant("table", Doubles({2}, {1, 2})), x})});
+  Network network =
+      b.Out({b.Op("less", {wide, y}), b.Op("gather", {b.n.AddConstant("table", Doubles({2}, {1, 2})), x})});
   EXPECT_EQ(FindDoubles(network).count, 4);
   ASSERT_TRUE(ConvertDoubles(network).ok());
   ASSERT_TRUE(network.Validate().ok()) << network.Validate();
@@ -607,12 +621,15 @@ TEST(Optimize, FoldsInDoublePrecisionAndSaysWhatBecameFloat32) {
   const int x = b.n.AddInput("x", {DType::kFloat64, {2}});
   const int one = b.Op("sub", {b.n.AddConstant("a", Doubles({}, {1e9 + 1})), b.n.AddConstant("b", Doubles({}, {1e9}))});
   const int y = b.Op("add", {x, one});
-  const Network network = b.Out({y, b.Op("sub", {b.n.AddConstant("c", Doubles({2}, {1e9 + 2, 1})), b.n.AddConstant("d", Doubles({}, {1e9}))})});
+  const Network network = b.Out(
+      {y, b.Op("sub", {b.n.AddConstant("c", Doubles({2}, {1e9 + 2, 1})), b.n.AddConstant("d", Doubles({}, {1e9}))})});
   std::vector<std::string> warnings;
   const auto optimized = Optimize(network, {}, &warnings);
   ASSERT_TRUE(optimized.ok()) << optimized.status();
-  EXPECT_EQ(warnings, std::vector<std::string>{"the model has 4 tensors of type float64 (the first is 'x'), computed in float32; float32 is also the "
-                                               "type of its input 'x' and output 'add_1', 'sub_2'"});
+  EXPECT_EQ(warnings,
+            std::vector<std::string>{
+                "the model has 4 tensors of type float64 (the first is 'x'), computed in float32; float32 is also the "
+                "type of its input 'x' and output 'add_1', 'sub_2'"});
   const auto got = EvaluateNetwork(*optimized, {Array::FromFloats({2}, {2, 3})});
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ((*got)[0].at(0), 3);
@@ -621,7 +638,8 @@ TEST(Optimize, FoldsInDoublePrecisionAndSaysWhatBecameFloat32) {
   ModelOptions strict;
   strict.strict = true;
   EXPECT_EQ(Optimize(network, strict).status(),
-            absl::InvalidArgumentError("the model has 4 tensors of type float64 (the first is 'x'), which --strict refuses: leave it out to compute in "
+            absl::InvalidArgumentError("the model has 4 tensors of type float64 (the first is 'x'), which --strict "
+                                       "refuses: leave it out to compute in "
                                        "float32, or export the model in float32"));
   warnings.clear();
   EXPECT_TRUE(Optimize(SmallResidual(), strict, &warnings).ok());

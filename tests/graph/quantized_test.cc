@@ -1,9 +1,11 @@
-// Products between dequantize and quantize become integer arithmetic, and compute what they did within a step of the quantised type.
+// Products between dequantize and quantize become integer arithmetic, and compute what they did within a step of the
+// quantised type.
+#include "compiler/graph/passes/quantized.h"
+
 #include <algorithm>
 #include <functional>
 
 #include "compiler/graph/passes.h"
-#include "compiler/graph/passes/quantized.h"
 #include "tests/graph/testing.h"
 
 namespace diapason {
@@ -12,22 +14,32 @@ namespace {
 Array Integers(const TensorType& type, uint64_t seed, int64_t low, int64_t high) {
   WeightRandom random(seed);
   Array array(type.dtype, type.shape);
-  for (int64_t i = 0, n = array.elements(); i < n; ++i) array.set_int(i, low + static_cast<int64_t>(random.Next() % (high - low + 1)));
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    array.set_int(i, low + static_cast<int64_t>(random.Next() % (high - low + 1)));
   return array;
 }
 
 struct QuantizedBuilder : GraphBuilder {
-  int Bytes(Ints shape, DType dtype = DType::kUint8) { return n.AddInput("q" + std::to_string(n.inputs.size()), {dtype, std::move(shape)}); }
-  int Weights(Ints shape) { return n.AddConstant("w", Integers({DType::kInt8, std::move(shape)}, n.tensors.size(), -127, 127)); }
-  int Scale(std::vector<float> values, Ints shape = {}) { return n.AddConstant("scale", Array::FromFloats(std::move(shape), values)); }
+  int Bytes(Ints shape, DType dtype = DType::kUint8) {
+    return n.AddInput("q" + std::to_string(n.inputs.size()), {dtype, std::move(shape)});
+  }
+  int Weights(Ints shape) {
+    return n.AddConstant("w", Integers({DType::kInt8, std::move(shape)}, n.tensors.size(), -127, 127));
+  }
+  int Scale(std::vector<float> values, Ints shape = {}) {
+    return n.AddConstant("scale", Array::FromFloats(std::move(shape), values));
+  }
   int Zero(int64_t value, DType dtype = DType::kUint8) {
     Array zero(dtype, {});
     zero.set_int(0, value);
     return n.AddConstant("zero", std::move(zero));
   }
-  int Dequantize(int q, int scale, int zero = -1) { return Op("dequantize", zero < 0 ? std::vector{q, scale} : std::vector{q, scale, zero}); }
+  int Dequantize(int q, int scale, int zero = -1) {
+    return Op("dequantize", zero < 0 ? std::vector{q, scale} : std::vector{q, scale, zero});
+  }
   int Quantize(int x, float scale, int64_t zero) {
-    return Op("quantize", {x, Scale({scale}), Zero(zero)}, {{"to", std::string("uint8")}, {"min", 0.0}, {"max", 255.0}});
+    return Op("quantize", {x, Scale({scale}), Zero(zero)},
+              {{"to", std::string("uint8")}, {"min", 0.0}, {"max", 255.0}});
   }
 };
 
@@ -38,18 +50,21 @@ std::vector<Array> RandomBytes(const Network& network) {
     if (IsFloat(type.dtype)) {
       inputs.push_back(RandomArray(type, 5 + id));
     } else {
-      inputs.push_back(Integers(type, 5 + id, type.dtype == DType::kInt8 ? -128 : 0, type.dtype == DType::kInt8 ? 127 : 255));
+      inputs.push_back(
+          Integers(type, 5 + id, type.dtype == DType::kInt8 ? -128 : 0, type.dtype == DType::kInt8 ? 127 : 255));
     }
   }
   return inputs;
 }
 
 int CountNodes(const Network& network, const std::string& op, DType result) {
-  return static_cast<int>(std::count_if(network.nodes.begin(), network.nodes.end(),
-                                        [&](const Node& node) { return node.op == op && network.tensor(node.output).type.dtype == result; }));
+  return static_cast<int>(std::count_if(network.nodes.begin(), network.nodes.end(), [&](const Node& node) {
+    return node.op == op && network.tensor(node.output).type.dtype == result;
+  }));
 }
 int CountNodes(const Network& network, const std::string& op) {
-  return static_cast<int>(std::count_if(network.nodes.begin(), network.nodes.end(), [&](const Node& node) { return node.op == op; }));
+  return static_cast<int>(
+      std::count_if(network.nodes.begin(), network.nodes.end(), [&](const Node& node) { return node.op == op; }));
 }
 
 // The network after the pass, which computes the same: integers but for ties that float32 rounds in another direction.
@@ -87,9 +102,11 @@ Network Fused(const Network& before) {
 TEST(FuseQuantized, AConvolutionIsOneOfIntegersWithItsScaleBehindIt) {
   QuantizedBuilder b;
   const int x = b.Dequantize(b.Bytes({1, 6, 7, 7}), b.Scale({0.02f}), b.Zero(117));
-  const std::vector<float> scales = {0.01f, 0.02f, 0.005f, 0.03f}, products = {0.02f * 0.01f, 0.02f * 0.02f, 0.02f * 0.005f, 0.02f * 0.03f};
+  const std::vector<float> scales = {0.01f, 0.02f, 0.005f, 0.03f},
+                           products = {0.02f * 0.01f, 0.02f * 0.02f, 0.02f * 0.005f, 0.02f * 0.03f};
   const int w = b.Dequantize(b.Weights({4, 6, 3, 3}), b.Scale(scales, {4, 1, 1, 1}), b.Zero(0, DType::kInt8));
-  const int bias = b.Dequantize(b.n.AddConstant("bias", Integers({DType::kInt32, {4}}, 3, -900, 900)), b.Scale(products, {4}));
+  const int bias =
+      b.Dequantize(b.n.AddConstant("bias", Integers({DType::kInt32, {4}}, 3, -900, 900)), b.Scale(products, {4}));
   const int y = b.Op("relu", {b.Op("conv2d", {x, w, bias}, {{"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{2, 2}}})});
   const Network after = Fused(b.Out({b.Quantize(y, 0.0413f, 0)}));
   EXPECT_EQ(CountNodes(after, "conv2d", DType::kInt32), 1);
@@ -111,7 +128,8 @@ TEST(FuseQuantized, AClipThatTheTypeDoesNotDoStays) {
 
 TEST(FuseQuantized, ProductsOfActivationsAndOfTurnedWeights) {
   QuantizedBuilder b;
-  const int x = b.Dequantize(b.Bytes({2, 5, 8}), b.Scale({0.02f}), b.Zero(128)), y = b.Dequantize(b.Bytes({2, 6, 8}, DType::kInt8), b.Scale({0.03f}));
+  const int x = b.Dequantize(b.Bytes({2, 5, 8}), b.Scale({0.02f}), b.Zero(128)),
+            y = b.Dequantize(b.Bytes({2, 6, 8}, DType::kInt8), b.Scale({0.03f}));
   const int scores = b.Quantize(b.Op("matmul", {x, b.Op("transpose", {y}, {{"perm", Ints{0, 2, 1}}})}), 0.0517f, 128);
   const int rows = b.Op("reshape", {b.Dequantize(scores, b.Scale({0.0517f}), b.Zero(128))}, {{"shape", Ints{10, 6}}});
   const int w = b.Dequantize(b.Weights({4, 6}), b.Scale({0.01f, 0.02f, 0.03f, 0.01f}, {4, 1}));
@@ -128,7 +146,8 @@ TEST(FuseQuantized, MovesAndMaximaStayInIntegers) {
   const int x = b.Dequantize(q, b.Scale({0.02f}), b.Zero(9));
   const int pooled = b.Op("max_pool", {x}, {{"kernel", Ints{2, 2}}, {"strides", Ints{2, 2}}});
   const int two = b.Concat({pooled, pooled}, 1);
-  const Network after = Fused(b.Out({b.Quantize(b.Op("transpose", {two}, {{"perm", Ints{0, 2, 3, 1}}}), 0.02f, 9), b.Quantize(x, 0.02f, 9)}));
+  const Network after = Fused(
+      b.Out({b.Quantize(b.Op("transpose", {two}, {{"perm", Ints{0, 2, 3, 1}}}), 0.02f, 9), b.Quantize(x, 0.02f, 9)}));
   EXPECT_EQ(after.nodes.size(), 5u);  // max_pool, concat, transpose, and identities with the names of the outputs
   for (const Node& node : after.nodes) EXPECT_EQ(after.tensor(node.output).type.dtype, DType::kUint8) << node.op;
 }
@@ -146,14 +165,21 @@ TEST(FuseQuantized, WhatIsNotExactStaysFloat) {
   EXPECT_EQ(CountNodes(product(bytes(80000), 80000), "matmul", DType::kFloat32), 1);  // sums beyond int32
   EXPECT_EQ(CountNodes(product([](QuantizedBuilder& b) { return b.In({2, 8}); }, 8), "matmul", DType::kFloat32), 1);
   // A scale for each row of the sum.
-  EXPECT_EQ(CountNodes(product([](QuantizedBuilder& b) { return b.Dequantize(b.Bytes({2, 4}), b.Scale({1, 2, 3, 4}, {4})); }, 4), "matmul",
-                       DType::kFloat32),
+  EXPECT_EQ(CountNodes(product(
+                           [](QuantizedBuilder& b) {
+                             return b.Dequantize(b.Bytes({2, 4}), b.Scale({1, 2, 3, 4}, {4}));
+                           },
+                           4),
+                       "matmul", DType::kFloat32),
             1);
   // A scale that is known at run time only.
-  EXPECT_EQ(CountNodes(product([](QuantizedBuilder& b) {
-              const int q = b.Bytes({2, 4});
-              return b.Dequantize(q, b.Op("reduce_max", {b.In({3})}, {{"keepdims", int64_t{0}}}));
-            }, 4), "matmul", DType::kFloat32),
+  EXPECT_EQ(CountNodes(product(
+                           [](QuantizedBuilder& b) {
+                             const int q = b.Bytes({2, 4});
+                             return b.Dequantize(q, b.Op("reduce_max", {b.In({3})}, {{"keepdims", int64_t{0}}}));
+                           },
+                           4),
+                       "matmul", DType::kFloat32),
             1);
 }
 
@@ -179,7 +205,8 @@ TEST(NarrowFactors, AreReadInEightBits) {
   const int w = b.Dequantize(b.Weights({4, 6, 3, 3}), b.Scale({0.01f}), b.Zero(0, DType::kInt8));
   const auto after = Optimize(b.Out({b.Quantize(b.Op("conv2d", {x, w}, {{"pads", Ints{1, 1, 1, 1}}}), 0.04f, 0)}), {});
   ASSERT_TRUE(after.ok()) << after.status();
-  const auto conv = std::find_if(after->nodes.begin(), after->nodes.end(), [](const Node& node) { return node.op == "conv2d"; });
+  const auto conv =
+      std::find_if(after->nodes.begin(), after->nodes.end(), [](const Node& node) { return node.op == "conv2d"; });
   ASSERT_NE(conv, after->nodes.end());
   EXPECT_EQ(after->tensor(conv->inputs[0]).type.dtype, DType::kUint8);
   EXPECT_EQ(after->tensor(conv->inputs[1]).type.dtype, DType::kInt8);

@@ -97,25 +97,14 @@ class Grower {
     switch (Pick(13)) {
       case 0:
       case 1:
-      case 2:
-        return Conv(x);
-      case 3:
-        Add("relu", {x}, {});
-        return;
-      case 4:
-        Add("mul", {x, Add("sigmoid", {x}, {})}, {});
-        return;
+      case 2: return Conv(x);
+      case 3: Add("relu", {x}, {}); return;
+      case 4: Add("mul", {x, Add("sigmoid", {x}, {})}, {}); return;
       case 5:
-      case 6:
-        return Binary(x);
-      case 7:
-        return Norm(x);
-      case 8:
-        Add("concat", {x, Add("clip", {x}, {{"min", 0.0}})}, {{"axis", channel}});
-        return;
-      case 9:
-        Add("mul", {x, Add("reduce_mean", {x}, {{"axes", image}})}, {});
-        return;
+      case 6: return Binary(x);
+      case 7: return Norm(x);
+      case 8: Add("concat", {x, Add("clip", {x}, {{"min", 0.0}})}, {{"axis", channel}}); return;
+      case 9: Add("mul", {x, Add("reduce_mean", {x}, {{"axes", image}})}, {}); return;
       case 12: {  // rows: along the channels or over the image
         const Attributes over{{"axes", Pick(2) ? Ints{channel} : image}, {"keepdims", int64_t{1}}};
         const int left = Add("sub", {x, Add("reduce_max", {x}, over)}, {});
@@ -126,9 +115,7 @@ class Grower {
         Add(Pick(2) ? "max_pool" : "avg_pool", {x},
             {{"kernel", Ints{2, 2}}, {"pads", Ints{1, 1, 0, 0}}, {"layout", Name()}});
         return;
-      default:
-        Add("pad", {x}, {{"pads", nhwc_ ? Ints{0, 1, 0, 0, 0, 0, 1, 0} : Ints{0, 0, 1, 0, 0, 0, 0, 1}}});
-        return;
+      default: Add("pad", {x}, {{"pads", nhwc_ ? Ints{0, 1, 0, 0, 0, 0, 1, 0} : Ints{0, 0, 1, 0, 0, 0, 0, 1}}}); return;
     }
   }
 

@@ -52,12 +52,18 @@ TEST(LowerLimitsTest, NumbersOutOfRange) {
   ExpectInvalid({Split(kC, 0, {-8})}, "schedule step 0 (split stage 3 loops 0 factors -8): -8 is out of range");
   ExpectInvalid({Split(kC, 0, {1 << 30}), Split(kC, 1, {1 << 30})},
                 "schedule step 1 (split stage 3 loops 1 factors 1073741824): 1073741824 is out of range");
-  ExpectInvalid({Number(StepKind::kPadRows, kC, -1)}, "schedule step 0 (pad_rows stage 3 factors -1): -1 is out of range");
-  ExpectInvalid({Number(StepKind::kAlignRows, kC, 0)}, "schedule step 0 (align_rows stage 3 factors 0): 0 is out of range");
-  ExpectInvalid({Number(StepKind::kUnroll, kC, 65537)}, "schedule step 0 (unroll stage 3 factors 65537): 65537 is out of range");
-  ExpectInvalid({Number(StepKind::kPipeline, kC, 65)}, "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
-  ExpectInvalid({Number(StepKind::kBulkCopy, kC, 0)}, "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
-  ExpectInvalid({ComputeAt(kC, kY, 0, 1)}, "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
+  ExpectInvalid({Number(StepKind::kPadRows, kC, -1)},
+                "schedule step 0 (pad_rows stage 3 factors -1): -1 is out of range");
+  ExpectInvalid({Number(StepKind::kAlignRows, kC, 0)},
+                "schedule step 0 (align_rows stage 3 factors 0): 0 is out of range");
+  ExpectInvalid({Number(StepKind::kUnroll, kC, 65537)},
+                "schedule step 0 (unroll stage 3 factors 65537): 65537 is out of range");
+  ExpectInvalid({Number(StepKind::kPipeline, kC, 65)},
+                "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
+  ExpectInvalid({Number(StepKind::kBulkCopy, kC, 0)},
+                "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
+  ExpectInvalid({ComputeAt(kC, kY, 0, 1)},
+                "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }
 
 TEST(LowerLimitsTest, LoopsThatWouldBeSourceTextWithoutEnd) {
@@ -80,7 +86,8 @@ TEST(LowerLimitsTest, GridsThatNoGpuLaunches) {
     return Lower(b.Build({y}).value(), schedule, target, DefaultFacts(target)).status();
   };
   EXPECT_EQ(lower((int64_t{1} << 32) + 1),
-            absl::FailedPreconditionError("kernel k_y needs 4294967297 blocks, a GPU launches at most 2147483647; choose larger tiles"));
+            absl::FailedPreconditionError(
+                "kernel k_y needs 4294967297 blocks, a GPU launches at most 2147483647; choose larger tiles"));
   EXPECT_EQ(lower(int64_t{1} << 31).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(lower((int64_t{1} << 31) - 1), absl::OkStatus());
 }

@@ -61,7 +61,8 @@ extern "C" __global__ void ranks(float* out) {
 }
 )";
 
-// Programmatic dependent launch: `late` lets the next kernel start and writes a while later, `pass` touches nothing, `copy` reads.
+// Programmatic dependent launch: `late` lets the next kernel start and writes a while later, `pass` touches nothing,
+// `copy` reads.
 constexpr char kEarlySource[] = R"(
 #define START asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #define WAIT asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -210,7 +211,8 @@ TEST_F(CudaDeviceTest, ParallelPathsComputeWhatTheOrderSays) {
   Launch all{module.get(), KernelOf("twice", {0}, 256, 2), {whole.get()}, {true}};
   Launch first{module.get(), KernelOf("twice", {0}, 128, 2), {low.get()}, {true}};
   Launch second{module.get(), KernelOf("twice", {0}, 128, 2), {high.get()}, {true}};
-  auto plan = device_->MakeParallelPlan({twice(x), twice(y), first, second, twice(x), twice(z), all, twice(y), twice(x), second});
+  auto plan = device_->MakeParallelPlan(
+      {twice(x), twice(y), first, second, twice(x), twice(z), all, twice(y), twice(x), second});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT((*plan)->paths(), 1);
   for (int run = 1; run <= 3; ++run) {
@@ -274,7 +276,8 @@ TEST_F(CudaDeviceTest, ClustersOfBlocks) {
 
 // Kernels that start early wait for the one in front alone, which has waited itself: so for all before.
 TEST_F(CudaDeviceTest, TheWaitForTheKernelInFrontIsOneForAllBefore) {
-  if (std::stoi(device_->facts().arch.substr(3)) < 90) GTEST_SKIP() << device_->facts().arch << " starts no kernel early";
+  if (std::stoi(device_->facts().arch.substr(3)) < 90)
+    GTEST_SKIP() << device_->facts().arch << " starts no kernel early";
   auto module = LoadSource(kEarlySource);
   auto x = Floats({0, 0}), y = Floats({0, 0}), z = Floats({0, 0}), other = Floats({0, 0});
   const auto launch = [&](const char* name, std::vector<DeviceBuffer*> args, std::vector<bool> writes) {

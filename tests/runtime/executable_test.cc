@@ -120,7 +120,8 @@ TEST(Executable, RefusesGridsThatNoGpuLaunches) {
   program.kernels[1].grid[0] = int64_t{1} << 32 | 1;
   EXPECT_TRUE(Executable::Create(*device, program).ok()) << "iterations of a loop on cpu";
   EXPECT_EQ(CheckLaunch(program.kernels[1]),
-            absl::FailedPreconditionError("kernel 'second' has 4294967297 blocks along an axis; a GPU launches 1 to 2147483647"));
+            absl::FailedPreconditionError(
+                "kernel 'second' has 4294967297 blocks along an axis; a GPU launches 1 to 2147483647"));
   program.target.kind = TargetKind::kCuda;
   const auto module = std::make_shared<Module>();
   EXPECT_EQ(Executable::Create(*device, program, module).status(), CheckLaunch(program.kernels[1]));

@@ -1,5 +1,5 @@
-// A library on the host: the calls that cuDNN and cuBLAS are asked for as plain loops, so that what a program gives to a
-// library can be run where there is no GPU.
+// A library on the host: the calls that cuDNN and cuBLAS are asked for as plain loops, so that what a program gives to
+// a library can be run where there is no GPU.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,10 @@ class HostLibrary : public LibraryCalls {
       return dtype == DType::kFloat16 ? HalfToFloat(static_cast<uint16_t*>(data)[i]) : static_cast<float*>(data)[i];
     }
     void set(int64_t i, double value) const {
-      if (dtype == DType::kFloat16) static_cast<uint16_t*>(data)[i] = FloatToHalf(static_cast<float>(value));
-      else static_cast<float*>(data)[i] = static_cast<float>(value);
+      if (dtype == DType::kFloat16)
+        static_cast<uint16_t*>(data)[i] = FloatToHalf(static_cast<float>(value));
+      else
+        static_cast<float*>(data)[i] = static_cast<float>(value);
     }
   };
 
@@ -40,8 +42,10 @@ class HostLibrary : public LibraryCalls {
       std::vector<Tensor> tensors;
       const std::vector<LibraryCall::Operand> operands = call_.Operands();
       for (size_t i = 0; i < operands.size(); ++i) tensors.push_back({pointers[i], operands[i].dtype});
-      if (const auto* g = std::get_if<GemmCall>(&call_.what)) Multiply(*g, tensors);
-      else Convolve(std::get<ConvolutionCall>(call_.what), tensors);
+      if (const auto* g = std::get_if<GemmCall>(&call_.what))
+        Multiply(*g, tensors);
+      else
+        Convolve(std::get<ConvolutionCall>(call_.what), tensors);
       return absl::OkStatus();
     }
 
@@ -71,11 +75,13 @@ class HostLibrary : public LibraryCalls {
         double sum = 0;
         for (int64_t r = 0; r < group_in * c.kernel_h * c.kernel_w; ++r) {
           const int64_t s = r % c.kernel_w, q = r / c.kernel_w % c.kernel_h, ci = r / (c.kernel_w * c.kernel_h);
-          const int64_t iy = y * c.stride_h - c.pad_h + q * c.dilation_h, ix = x * c.stride_w - c.pad_w + s * c.dilation_w;
+          const int64_t iy = y * c.stride_h - c.pad_h + q * c.dilation_h,
+                        ix = x * c.stride_w - c.pad_w + s * c.dilation_w;
           if (iy < 0 || iy >= c.height || ix < 0 || ix >= c.width) continue;
           const int64_t weight = c.nhwc ? ((k * c.kernel_h + q) * c.kernel_w + s) * group_in + ci
                                         : ((k * group_in + ci) * c.kernel_h + q) * c.kernel_w + s;
-          sum += t[0].at(image(n, k / group_out * group_in + ci, iy, ix, c.channels, c.height, c.width)) * t[1].at(weight);
+          sum +=
+              t[0].at(image(n, k / group_out * group_in + ci, iy, ix, c.channels, c.height, c.width)) * t[1].at(weight);
         }
         if (c.bias) sum += t[2].at(k);
         if (c.residual) sum += t[3].at(to);

@@ -77,13 +77,14 @@ CudnnApi FakeCudnn() {
   };
   api.Forward = [](void*, const void* alpha, void*, const void* x, void*, const void* w, void*, int algorithm,
                    void* workspace, size_t bytes, const void* beta, void*, void* y) {
-    return Note("forward", Number(alpha), Place(x), Place(w), algorithm, Place(workspace), bytes, Number(beta), Place(y));
+    return Note("forward", Number(alpha), Place(x), Place(w), algorithm, Place(workspace), bytes, Number(beta),
+                Place(y));
   };
-  api.BiasActivationForward = [](void*, const void* alpha, void*, const void* x, void*, const void* w, void*, int algorithm,
-                                 void* workspace, size_t bytes, const void* alpha2, void*, const void* z, void*,
-                                 const void* bias, void*, void*, void* y) {
-    return Note("fused", Number(alpha), Place(x), Place(w), algorithm, Place(workspace), bytes, Number(alpha2), Place(z),
-                Place(bias), Place(y));
+  api.BiasActivationForward = [](void*, const void* alpha, void*, const void* x, void*, const void* w, void*,
+                                 int algorithm, void* workspace, size_t bytes, const void* alpha2, void*, const void* z,
+                                 void*, const void* bias, void*, void*, void* y) {
+    return Note("fused", Number(alpha), Place(x), Place(w), algorithm, Place(workspace), bytes, Number(alpha2),
+                Place(z), Place(bias), Place(y));
   };
   return api;
 }
@@ -96,11 +97,11 @@ CublasApi FakeCublas() {
   api.SetStream = [](void*, void* stream) { return Note("stream", Place(stream)); };
   api.SetMathMode = [](void*, int mode) { return Note("math", mode); };
   api.SetWorkspace = [](void*, void* workspace, size_t bytes) { return Note("workspace", Place(workspace), bytes); };
-  api.Gemm = [](void*, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int at, int lda, long long sa,
-                const void* b, int bt, int ldb, long long sb, const void* beta, void* c, int ct, int ldc, long long sc,
-                int count, int compute, int algorithm) {
-    return Note("gemm", ta, tb, m, n, k, Number(alpha), Place(a), at, lda, sa, Place(b), bt, ldb, sb, Number(beta), Place(c),
-                ct, ldc, sc, count, compute, algorithm);
+  api.Gemm = [](void*, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int at, int lda,
+                long long sa, const void* b, int bt, int ldb, long long sb, const void* beta, void* c, int ct, int ldc,
+                long long sc, int count, int compute, int algorithm) {
+    return Note("gemm", ta, tb, m, n, k, Number(alpha), Place(a), at, lda, sa, Place(b), bt, ldb, sb, Number(beta),
+                Place(c), ct, ldc, sc, count, compute, algorithm);
   };
   return api;
 }
@@ -134,8 +135,9 @@ TEST_F(LibraryCallsTest, ConvolutionsAreDescribedAndCalled) {
   EXPECT_EQ((*call)->workspace_bytes(), 4096);
   ASSERT_TRUE((*call)->Enqueue({kMemory, kMemory + 1, kMemory + 2}, kMemory + 9).ok());
   // NHWC is 1, float 0, cross-correlation 1; math 3 is plain fused multiply-adds, without TF32.
-  EXPECT_THAT(lines_, ElementsAre("stream(m15)", "tensor(1 0 2 8 9 7)", "tensor(1 0 2 16 5 9)", "filter(0 1 16 4 3 1)",
-                                  "convolution(1 1 2 1 1 1 1 0)", "groups(2)", "math(3)", "forward(1 m0 m1 6 m9 4096 0 m2)"));
+  EXPECT_THAT(lines_,
+              ElementsAre("stream(m15)", "tensor(1 0 2 8 9 7)", "tensor(1 0 2 16 5 9)", "filter(0 1 16 4 3 1)",
+                          "convolution(1 1 2 1 1 1 1 0)", "groups(2)", "math(3)", "forward(1 m0 m1 6 m9 4096 0 m2)"));
 }
 
 TEST_F(LibraryCallsTest, FusedConvolutionsTakeBiasResidualAndRelu) {
@@ -167,9 +169,11 @@ TEST_F(LibraryCallsTest, WhatCudnnCannotDoIsSaid) {
             "FAILED_PRECONDITION: cuDNN, asking for the workspace of a convolution: CUDNN_STATUS_NOT_SUPPORTED");
   cudnn_workspace = size_t{3} << 30;
   EXPECT_EQ(cudnn->Prepare({4, Convolution()}).status().ToString(),
-            "FAILED_PRECONDITION: cuDNN: the algorithm fft wants 3221225472 bytes of workspace, more than the 1073741824 that "
+            "FAILED_PRECONDITION: cuDNN: the algorithm fft wants 3221225472 bytes of workspace, more than the "
+            "1073741824 that "
             "a call may have");
-  EXPECT_EQ(cudnn->Prepare({0, GemmCall{}}).status().ToString(), "INVALID_ARGUMENT: cuDNN is not asked for matrix products");
+  EXPECT_EQ(cudnn->Prepare({0, GemmCall{}}).status().ToString(),
+            "INVALID_ARGUMENT: cuDNN is not asked for matrix products");
 }
 
 TEST_F(LibraryCallsTest, ProductsAreTurnedAroundForCublas) {
@@ -184,7 +188,8 @@ TEST_F(LibraryCallsTest, ProductsAreTurnedAroundForCublas) {
   ASSERT_TRUE(call.ok()) << call.status();
   EXPECT_EQ((*call)->workspace_bytes(), 32 << 20);
   ASSERT_TRUE((*call)->Enqueue({kMemory, kMemory + 1, kMemory + 2}, kMemory + 9).ok());
-  // b comes first, transposed (1); half is 2, float 0; computed in float (68) by an algorithm of cuBLAS' own choice (-1).
+  // b comes first, transposed (1); half is 2, float 0; computed in float (68) by an algorithm of cuBLAS' own choice
+  // (-1).
   EXPECT_THAT(lines_, ElementsAre("stream(m15)", "math(0)", "workspace(m9 33554432)",
                                   "gemm(1 0 5 4 6 1 m1 2 8 0 m0 2 6 24 0 m2 0 5 20 3 68 -1)"));
   EXPECT_EQ(cublas->Prepare({2, g}).status().ToString(), "FAILED_PRECONDITION: cuBLAS has no algorithm 2 to choose");
@@ -197,19 +202,21 @@ TEST_F(LibraryCallsTest, ResultsAreStatuses) {
   EXPECT_TRUE(absl::IsInternal(cudnn.ToStatus(5000, "x")));
   const CublasApi cublas = FakeCublas();
   EXPECT_TRUE(cublas.ToStatus(0, "x").ok());
-  EXPECT_EQ(cublas.ToStatus(3, "calling").ToString(), "RESOURCE_EXHAUSTED: cuBLAS, calling: CUBLAS_STATUS_ALLOC_FAILED");
+  EXPECT_EQ(cublas.ToStatus(3, "calling").ToString(),
+            "RESOURCE_EXHAUSTED: cuBLAS, calling: CUBLAS_STATUS_ALLOC_FAILED");
   EXPECT_TRUE(absl::IsFailedPrecondition(cublas.ToStatus(15, "x")));
 }
 
 // Where real libraries are, their functions are all there; nothing is called, so no GPU is needed.
 TEST(CheckLibrary, FindsEveryFunctionOrSaysWhatIsMissing) {
-  const std::pair<Library, const char*> mends[] = {
-      {Library::kCudnn,
-       "cuDNN (libcudnn.so.9) is not on this machine; install cuDNN 9 (`pip install nvidia-cudnn-cu13`), or add its folder to "
-       "LD_LIBRARY_PATH"},
-      {Library::kCublas,
-       "cuBLAS (libcublas.so.13 or libcublas.so.12) is not on this machine; install the CUDA toolkit's cuBLAS (`pip install "
-       "nvidia-cublas`), or add its folder to LD_LIBRARY_PATH"}};
+  const std::pair<Library, const char*> mends[] = {{Library::kCudnn,
+                                                    "cuDNN (libcudnn.so.9) is not on this machine; install cuDNN 9 "
+                                                    "(`pip install nvidia-cudnn-cu13`), or add its folder to "
+                                                    "LD_LIBRARY_PATH"},
+                                                   {Library::kCublas,
+                                                    "cuBLAS (libcublas.so.13 or libcublas.so.12) is not on this "
+                                                    "machine; install the CUDA toolkit's cuBLAS (`pip install "
+                                                    "nvidia-cublas`), or add its folder to LD_LIBRARY_PATH"}};
   for (const auto& [library, missing] : mends) {
     const absl::Status here = CheckLibrary(library);
     EXPECT_TRUE(here.ok() || here.ToString() == absl::StrCat("UNAVAILABLE: ", missing)) << here;
@@ -240,7 +247,8 @@ TEST(LibraryPaths, LooksInKnownFolders) {
 }
 
 TEST(LibrariesOf, AreThoseOfTheTarget) {
-  EXPECT_THAT(LibrariesOf(Target::Parse("cuda -libs=cublas,cudnn").value()), ElementsAre(Library::kCudnn, Library::kCublas));
+  EXPECT_THAT(LibrariesOf(Target::Parse("cuda -libs=cublas,cudnn").value()),
+              ElementsAre(Library::kCudnn, Library::kCublas));
   EXPECT_THAT(LibrariesOf(Target::Parse("cuda -libs=cublas").value()), ElementsAre(Library::kCublas));
   EXPECT_TRUE(LibrariesOf(Target::Parse("cpu").value()).empty());
 }
@@ -269,7 +277,8 @@ TEST(LibraryKernels, AreCheckedAgainstTheirBuffersAndRefusedWithoutLibraries) {
   auto device = OpenCpuDevice(target).value();
   const auto module = std::make_shared<const NoModule>();
   const std::string text =
-      "INVALID_ARGUMENT: the buffers of 'cublas_2' do not fit its call: cublas product float32 4x4 by 4x4 to float32, leading "
+      "INVALID_ARGUMENT: the buffers of 'cublas_2' do not fit its call: cublas product float32 4x4 by 4x4 to float32, "
+      "leading "
       "dimensions 4 4 4, algorithm default";
   EXPECT_EQ(Executable::Create(*device, OneCall({16, 15, 16}), module).status().ToString(), text);
   EXPECT_EQ(Executable::Create(*device, OneCall({16, 16}), module).status().ToString(), text);

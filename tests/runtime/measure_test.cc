@@ -23,10 +23,10 @@ using ::testing::SizeIs;
 struct FakeState {
   TargetKind kind = TargetKind::kCpu;
   double kernel_seconds = 1e-3;
-  double start_seconds = 0;  // what starting a plan costs
+  double start_seconds = 0;   // what starting a plan costs
   double before_seconds = 0;  // what a kernel named "before" takes
   int64_t lone_runs = 0;      // runs that are behind no such kernel, in plans of many
-  double clock = 0;          // seconds of kernels so far
+  double clock = 0;           // seconds of kernels so far
   int64_t kernels = 0, plans_run = 0, plans_made = 0, flushes = 0;
   int64_t fail_at = -1;  // number of the plan run that faults
   bool flushed = false;
@@ -35,7 +35,8 @@ struct FakeState {
 
 class FakePlan : public Plan {
  public:
-  FakePlan(FakeState& state, const std::vector<Launch>& launches) : state_(state), launches_(static_cast<int64_t>(launches.size())) {
+  FakePlan(FakeState& state, const std::vector<Launch>& launches)
+      : state_(state), launches_(static_cast<int64_t>(launches.size())) {
     for (size_t i = 0; i < launches.size(); ++i) {
       const bool before = launches[i].kernel.name == "before";
       seconds_ += before ? state.before_seconds : state.kernel_seconds;
@@ -183,7 +184,8 @@ TEST(Measure, LongCudaKernelsAreToldApartByFewRuns) {
     double seconds, best;
     int64_t runs;
   };
-  for (const Case& c : {Case{0.8e-3, 0.3e-3, 1}, Case{0.45e-3, 0.3e-3, 4}, Case{12e-3, 3e-3, 1}, Case{4.5e-3, 3e-3, 2}, Case{3.4e-3, 3e-3, 2}}) {
+  for (const Case& c : {Case{0.8e-3, 0.3e-3, 1}, Case{0.45e-3, 0.3e-3, 4}, Case{12e-3, 3e-3, 1}, Case{4.5e-3, 3e-3, 2},
+                        Case{3.4e-3, 3e-3, 2}}) {
     FakeState state;
     state.kind = TargetKind::kCuda;
     state.kernel_seconds = c.seconds;
@@ -212,7 +214,8 @@ TEST(Measure, LongCudaContendersAreMeasuredInFull) {
   }
 }
 
-// Of those that come near, most are told by one sample: 445 of 1,637 candidates of ResNet-50 at batch 16 took two thirds of the time.
+// Of those that come near, most are told by one sample: 445 of 1,637 candidates of ResNet-50 at batch 16 took two
+// thirds of the time.
 TEST(Measure, CudaCandidatesBehindTheBestGetOneFullSample) {
   for (double kernel : {40e-6, 0.3e-3, 3e-3}) {
     FakeState state;
@@ -264,7 +267,8 @@ TEST(Measure, ShortCudaKernelsAreTimedWithoutTheirLaunch) {
 // Each run of a kernel that starts early comes behind one that writes its inputs, whose time is not the kernel's.
 TEST(Measure, WhatComesBeforeARunIsNotMeasured) {
   for (double kernel_seconds : {3e-6, 40e-6, 200e-6}) {
-    FakeState state{.kind = TargetKind::kCuda, .kernel_seconds = kernel_seconds, .start_seconds = 10e-6, .before_seconds = 7e-6};
+    FakeState state{
+        .kind = TargetKind::kCuda, .kernel_seconds = kernel_seconds, .start_seconds = 10e-6, .before_seconds = 7e-6};
     TimingOptions options = Options(1, 3, 20);
     options.cold = false;
     options.before.resize(1);
@@ -277,7 +281,8 @@ TEST(Measure, WhatComesBeforeARunIsNotMeasured) {
     EXPECT_EQ(state.lone_runs, 0);
     state.lone_runs = 0;
     options.race_seconds = kernel_seconds;
-    EXPECT_THAT(Measure(state, options).value().samples, Each(DoubleNear(kernel_seconds, 0.02 * (kernel_seconds + 7e-6))));
+    EXPECT_THAT(Measure(state, options).value().samples,
+                Each(DoubleNear(kernel_seconds, 0.02 * (kernel_seconds + 7e-6))));
     options.race_seconds = kernel_seconds / 1.4;
     EXPECT_TRUE(Measure(state, options).value().raced_out);
   }

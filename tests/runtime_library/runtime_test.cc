@@ -22,7 +22,8 @@ Network Classifier() {
   NetworkMaker m;
   const int x = m.In("image", {1, 4, 8, 8}), scale = m.In("scale", {1, 10});
   const int conv = m.Op("conv2d", {x, m.Const("weight", {4, 4, 3, 3})}, {{"pads", Shape{1, 1, 1, 1}}});
-  const int mean = m.Op("reshape", {m.Op("reduce_mean", {m.Op("relu", {conv})}, {{"axes", Shape{2, 3}}})}, {{"shape", Shape{1, 4}}});
+  const int mean =
+      m.Op("reshape", {m.Op("reduce_mean", {m.Op("relu", {conv})}, {{"axes", Shape{2, 3}}})}, {{"shape", Shape{1, 4}}});
   const int logits = m.Op("mul", {m.Op("gemm", {mean, m.Const("fc", {4, 10})}), scale}, {}, "logits");
   return m.Out({m.Op("softmax", {logits}, {}, "probabilities"), logits});
 }
@@ -51,7 +52,9 @@ std::vector<diapason_buffer> BuffersOf(std::vector<Array>& arrays) {
 
 class RuntimeTest : public FolderTest {
  protected:
-  void BuildClassifier() { ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus()); }
+  void BuildClassifier() {
+    ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  }
 
   // With plans for these sizes, and padding between them where `padding`.
   void BuildRows(const std::vector<int64_t>& sizes, bool padding = true) {
@@ -102,14 +105,16 @@ class RuntimeTest : public FolderTest {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) {
       ASSERT_EQ(got[i].shape, want[i].shape);
-      for (int64_t e = 0; e < want[i].elements(); ++e) ASSERT_NEAR(got[i].at(e), want[i].at(e), 1e-5 * (1 + std::abs(want[i].at(e)))) << i << ", " << e;
+      for (int64_t e = 0; e < want[i].elements(); ++e)
+        ASSERT_NEAR(got[i].at(e), want[i].at(e), 1e-5 * (1 + std::abs(want[i].at(e)))) << i << ", " << e;
     }
   }
 
   static void ExpectRight(diapason_context* context, const Network& network, uint64_t seed) {
     std::vector<Array> inputs = InputsOf(network, seed), outputs = OutputsOf(network);
     const std::vector<diapason_buffer> in = BuffersOf(inputs), out = BuffersOf(outputs);
-    ASSERT_EQ(diapason_run(context, in.data(), in.size(), out.data(), out.size()), DIAPASON_OK) << diapason_last_error();
+    ASSERT_EQ(diapason_run(context, in.data(), in.size(), out.data(), out.size()), DIAPASON_OK)
+        << diapason_last_error();
     ExpectClose(outputs, EvaluateNetwork(network, inputs).value());
   }
 
@@ -130,7 +135,8 @@ TEST_F(RuntimeTest, DescribesAPackage) {
   EXPECT_STREQ(port.name, "image");
   EXPECT_EQ(port.dtype, DIAPASON_FLOAT32);
   EXPECT_THAT(std::vector<int64_t>(port.shape, port.shape + port.rank), ElementsAre(1, 4, 8, 8));
-  EXPECT_THAT(std::vector<const char*>(port.symbols, port.symbols + port.rank), ElementsAre(nullptr, nullptr, nullptr, nullptr));
+  EXPECT_THAT(std::vector<const char*>(port.symbols, port.symbols + port.rank),
+              ElementsAre(nullptr, nullptr, nullptr, nullptr));
   ASSERT_EQ(diapason_package_output(package.get(), 1, &port), DIAPASON_OK);
   EXPECT_STREQ(port.name, "logits");
   EXPECT_EQ(diapason_package_find_input(package.get(), "scale"), 1);
@@ -198,7 +204,8 @@ TEST_F(RuntimeTest, AContextInTwoThreadsIsRefused) {
   const auto run = [&] {
     while (!refused && std::chrono::steady_clock::now() < end) {
       if (diapason_run(context.get(), nullptr, 0, nullptr, 0) == DIAPASON_OK) continue;
-      EXPECT_STREQ(diapason_last_error(), "the context is used by another thread: give each thread a context of its own");
+      EXPECT_STREQ(diapason_last_error(),
+                   "the context is used by another thread: give each thread a context of its own");
       refused = true;
     }
   };
@@ -230,7 +237,8 @@ TEST_F(RuntimeTest, SymbolicDimensionsChooseThePlan) {
     ASSERT_EQ(diapason_context_set_size(context.get(), "batch", batch), DIAPASON_OK);
     ASSERT_EQ(diapason_context_output(context.get(), 0, &tensor), DIAPASON_OK);
     EXPECT_THAT(std::vector<int64_t>(tensor.shape, tensor.shape + tensor.rank), ElementsAre(batch, 3));
-    EXPECT_EQ(tensor.data == nullptr, batch == 3 || batch == 2) << "padded inputs and outputs are not where the caller has them";
+    EXPECT_EQ(tensor.data == nullptr, batch == 3 || batch == 2)
+        << "padded inputs and outputs are not where the caller has them";
     ExpectRight(context.get(), Rows(batch), batch);
   }
 }
@@ -245,10 +253,12 @@ TEST_F(RuntimeTest, SizesThatDoNotFitAreRefused) {
   ASSERT_EQ(diapason_context_set_size(context.get(), "batch", 5), DIAPASON_OK);
   EXPECT_EQ(diapason_run(context.get(), nullptr, 0, nullptr, 0), DIAPASON_INVALID_ARGUMENT);
   EXPECT_STREQ(diapason_last_error(),
-               "the inputs have batch=5, and the package has plans up to batch=4 (batch=1,4): give smaller inputs, or build it again with --dim batch=5");
+               "the inputs have batch=5, and the package has plans up to batch=4 (batch=1,4): give smaller inputs, or "
+               "build it again with --dim batch=5");
   ASSERT_EQ(diapason_context_set_size(context.get(), "batch", 3), DIAPASON_OK);
   EXPECT_EQ(diapason_run(context.get(), nullptr, 0, nullptr, 0), DIAPASON_INVALID_ARGUMENT);
-  EXPECT_STREQ(diapason_last_error(), "input 'x' has no memory of the context's own here (its sizes are padded): give a buffer");
+  EXPECT_STREQ(diapason_last_error(),
+               "input 'x' has no memory of the context's own here (its sizes are padded): give a buffer");
   ASSERT_EQ(diapason_context_set_size(context.get(), "batch", 1), DIAPASON_OK);
   ExpectRight(context.get(), Rows(1), 1);
 }
@@ -275,7 +285,9 @@ TEST_F(RuntimeTest, BuffersThatDoNotFitAreRefused) {
     EXPECT_EQ(diapason_run(context.get(), in.data(), count, nullptr, 0), DIAPASON_INVALID_ARGUMENT);
     return std::string(diapason_last_error());
   };
-  EXPECT_EQ(refusal(1), "1 inputs were given, and the package has 2: give all of them in order, or none to use the context's own memory");
+  EXPECT_EQ(
+      refusal(1),
+      "1 inputs were given, and the package has 2: give all of them in order, or none to use the context's own memory");
   in[1].bytes = 12;
   EXPECT_EQ(refusal(2), "input 'scale' is float32 1x10, 40 bytes, and the buffer has 12");
   int stream = 0;
@@ -294,7 +306,8 @@ TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
   EXPECT_EQ(none, nullptr);
   diapason_port port{};
   EXPECT_EQ(diapason_package_input(package.get(), 0, &port), DIAPASON_INVALID_ARGUMENT);
-  EXPECT_EQ(diapason_last_error(), "the struct_size of port is 0: set it to sizeof the structure, " + std::to_string(sizeof port));
+  EXPECT_EQ(diapason_last_error(),
+            "the struct_size of port is 0: set it to sizeof the structure, " + std::to_string(sizeof port));
   port.struct_size = sizeof port;
   EXPECT_EQ(diapason_package_input(package.get(), 2, &port), DIAPASON_INVALID_ARGUMENT);
   EXPECT_STREQ(diapason_last_error(), "there is no input 2: the package has 2");
@@ -316,13 +329,15 @@ TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
 TEST_F(RuntimeTest, PackagesThatCannotBeLoadedAreNamed) {
   diapason_package* package = nullptr;
   EXPECT_EQ(diapason_package_load(Path("none").c_str(), nullptr, &package), DIAPASON_NOT_FOUND);
-  EXPECT_EQ(diapason_last_error(), "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+  EXPECT_EQ(diapason_last_error(),
+            "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
   BuildClassifier();
   std::string weights = ReadText(Path("p/weights.bin"));
   weights[7] = static_cast<char>(weights[7] ^ 1);
   WriteText(Path("p/weights.bin"), weights);
   EXPECT_EQ(diapason_package_load(Path("p").c_str(), nullptr, &package), DIAPASON_DATA_LOSS);
-  EXPECT_EQ(diapason_last_error(), Path("p/weights.bin") + " is damaged: its checksum does not match; build the package again");
+  EXPECT_EQ(diapason_last_error(),
+            Path("p/weights.bin") + " is damaged: its checksum does not match; build the package again");
   std::filesystem::remove(Path("p/weights.bin"));
   EXPECT_EQ(diapason_package_load(Path("p").c_str(), nullptr, &package), DIAPASON_NOT_FOUND);
   EXPECT_EQ(package, nullptr);
@@ -335,7 +350,9 @@ struct Borrowed {
   std::vector<int64_t> strides;
   explicit Borrowed(Array& array) {
     managed.version = {1, 1};
-    managed.dl_tensor = {array.data.data(), {1, 0}, static_cast<int32_t>(array.shape.size()), {2, 32, 1}, array.shape.data(), nullptr, 0};
+    managed.dl_tensor = {
+        array.data.data(), {1, 0}, static_cast<int32_t>(array.shape.size()), {2, 32, 1}, array.shape.data(),
+        nullptr,           0};
   }
 };
 
@@ -402,25 +419,36 @@ TEST_F(RuntimeTest, DlpackTensorsThatDoNotFitAreRefused) {
     EXPECT_EQ(out, nullptr);
     return std::string(diapason_last_error());
   };
-  EXPECT_EQ(refusal([](auto& x) { x.version.major = 2; }), "input 'x' is a DLPack tensor of version 2.1; give one of version 1.x");
-  EXPECT_EQ(refusal([](auto& x) { x.dl_tensor.device = {2, 0}; }), "input 'x' is on DLPack device 2:0; give tensors that are on the host");
+  EXPECT_EQ(refusal([](auto& x) { x.version.major = 2; }),
+            "input 'x' is a DLPack tensor of version 2.1; give one of version 1.x");
+  EXPECT_EQ(refusal([](auto& x) {
+              x.dl_tensor.device = {2, 0};
+            }),
+            "input 'x' is on DLPack device 2:0; give tensors that are on the host");
   EXPECT_EQ(refusal([&](auto& x) { x.dl_tensor.strides = const_cast<int64_t*>(transposed.data()); }),
             "input 'x' is not dense in row-major order: give a contiguous copy");
-  EXPECT_EQ(refusal([](auto& x) { x.dl_tensor.dtype = {4, 16, 1}; }),
+  EXPECT_EQ(refusal([](auto& x) {
+              x.dl_tensor.dtype = {4, 16, 1};
+            }),
             "input 'x' has elements of DLPack type 4 with 16 bits and 1 lane, which no package has");
-  EXPECT_EQ(refusal([](auto& x) { x.dl_tensor.dtype = {0, 32, 1}; }), "input 'x' is int32 2x4; the package wants float32 batchx4");
+  EXPECT_EQ(refusal([](auto& x) {
+              x.dl_tensor.dtype = {0, 32, 1};
+            }),
+            "input 'x' is int32 2x4; the package wants float32 batchx4");
   EXPECT_EQ(refusal([](auto& x) { x.dl_tensor.data = nullptr; }), "input 'x' has no data");
   DLManagedTensorVersioned* none = nullptr;
   EXPECT_EQ(diapason_run_dlpack(context.get(), nullptr, &none, 1, &none, 1), DIAPASON_INVALID_ARGUMENT);
   EXPECT_STREQ(diapason_last_error(), "input 'x' is null");
   EXPECT_EQ(diapason_run_dlpack(context.get(), nullptr, &none, 1, nullptr, 0), DIAPASON_INVALID_ARGUMENT);
-  EXPECT_STREQ(diapason_last_error(), "1 inputs and 0 outputs were given, and the package has 1 and 1: give all of them in order");
+  EXPECT_STREQ(diapason_last_error(),
+               "1 inputs and 0 outputs were given, and the package has 1 and 1: give all of them in order");
 }
 
 // ---- Other devices ----
 
 TEST_F(RuntimeTest, OpenClTakesMemoryOfTheHost) {
-  if (const auto device = OpenDevice(TestTarget(TargetKind::kOpenCl)); !device.ok()) GTEST_SKIP() << device.status().message();
+  if (const auto device = OpenDevice(TestTarget(TargetKind::kOpenCl)); !device.ok())
+    GTEST_SKIP() << device.status().message();
   ASSERT_EQ(BuildNaively(Path("p"), classifier_, TestTarget(TargetKind::kOpenCl)), absl::OkStatus());
   const PackageHandle package = Load();
   const ContextHandle a = Make(package), b = Make(package);
@@ -428,7 +456,8 @@ TEST_F(RuntimeTest, OpenClTakesMemoryOfTheHost) {
   ExpectRight(a.get(), classifier_, 8);
   other.join();
   EXPECT_EQ(diapason_run(a.get(), nullptr, 0, nullptr, 0), DIAPASON_INVALID_ARGUMENT);
-  EXPECT_STREQ(diapason_last_error(), "input 'image' has no memory of the context's own here (OpenCL buffers have no address): give a buffer");
+  EXPECT_STREQ(diapason_last_error(),
+               "input 'image' has no memory of the context's own here (OpenCL buffers have no address): give a buffer");
 }
 
 TEST_F(RuntimeTest, ACudaPackageWithoutAGpuSaysWhatIsMissing) {
@@ -466,9 +495,11 @@ TEST_F(RuntimeTest, RunsOnCuda) {
     return buffers;
   };
   const std::vector<diapason_buffer> in = on_gpu(inputs), out = on_gpu(outputs);
-  ASSERT_EQ(diapason_run_on_stream(context.get(), nullptr, in.data(), 2, out.data(), 2), DIAPASON_OK) << diapason_last_error();
+  ASSERT_EQ(diapason_run_on_stream(context.get(), nullptr, in.data(), 2, out.data(), 2), DIAPASON_OK)
+      << diapason_last_error();
   // A second run in the same stream with the inputs that are in place by now.
-  ASSERT_EQ(diapason_run_on_stream(context.get(), nullptr, nullptr, 0, out.data(), 2), DIAPASON_OK) << diapason_last_error();
+  ASSERT_EQ(diapason_run_on_stream(context.get(), nullptr, nullptr, 0, out.data(), 2), DIAPASON_OK)
+      << diapason_last_error();
   const ContextHandle second = Make(package);
   ExpectRight(second.get(), classifier_, 3);
   std::vector<DLManagedTensorVersioned> tensors(2);
@@ -479,7 +510,8 @@ TEST_F(RuntimeTest, RunsOnCuda) {
     tensors[i].dl_tensor.device = {2, 0};
     given.push_back(&tensors[i]);
   }
-  ASSERT_EQ(diapason_run_dlpack(second.get(), nullptr, given.data(), 2, made.data(), 2), DIAPASON_OK) << diapason_last_error();
+  ASSERT_EQ(diapason_run_dlpack(second.get(), nullptr, given.data(), 2, made.data(), 2), DIAPASON_OK)
+      << diapason_last_error();
   int (*wait)() = nullptr;
   const std::unique_ptr<DynamicLibrary> cuda = DynamicLibrary::Open({"libcuda.so.1"});
   ASSERT_TRUE(cuda != nullptr && cuda->Find("cuCtxSynchronize", wait));

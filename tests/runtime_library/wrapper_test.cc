@@ -1,8 +1,7 @@
-#include "diapason/runtime.hpp"
-
 #include <string>
 #include <vector>
 
+#include "diapason/runtime.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/build/testing.h"
@@ -46,7 +45,8 @@ TEST_F(WrapperTest, ErrorsAreExceptions) {
     FAIL() << "no such package";
   } catch (const runtime::Error& error) {
     EXPECT_EQ(error.status(), DIAPASON_NOT_FOUND);
-    EXPECT_EQ(error.what(), "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+    EXPECT_EQ(error.what(),
+              "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
   }
 }
 

@@ -57,14 +57,21 @@ class OneTask {
 inline ComputeDag DagOf(const ConvolutionCase& c) {
   OneTask task;
   const int64_t in_group = c.in / c.groups;
-  const int x = task.Input("x", c.nhwc ? std::vector<int64_t>{c.batch, c.height, c.width, c.in}
-                                       : std::vector<int64_t>{c.batch, c.in, c.height, c.width}, c.dtype);
-  const int w = task.Constant("w", c.nhwc ? std::vector<int64_t>{c.kernel_h, c.kernel_w, in_group, c.out}
-                                          : std::vector<int64_t>{c.out, in_group, c.kernel_h, c.kernel_w}, c.dtype);
+  const int x = task.Input("x",
+                           c.nhwc ? std::vector<int64_t>{c.batch, c.height, c.width, c.in}
+                                  : std::vector<int64_t>{c.batch, c.in, c.height, c.width},
+                           c.dtype);
+  const int w = task.Constant("w",
+                              c.nhwc ? std::vector<int64_t>{c.kernel_h, c.kernel_w, in_group, c.out}
+                                     : std::vector<int64_t>{c.out, in_group, c.kernel_h, c.kernel_w},
+                              c.dtype);
   std::vector<int> inputs{x, w};
   if (c.bias) inputs.push_back(task.Constant("b", {c.out}, c.dtype));
-  const Attributes attributes{{"layout", std::string(c.nhwc ? "NHWC" : "NCHW")}, {"pads", c.pads}, {"strides", c.strides},
-                              {"dilations", c.dilations}, {"group", c.groups}};
+  const Attributes attributes{{"layout", std::string(c.nhwc ? "NHWC" : "NCHW")},
+                              {"pads", c.pads},
+                              {"strides", c.strides},
+                              {"dilations", c.dilations},
+                              {"group", c.groups}};
   int y = task.Op("conv2d", inputs, attributes);
   const auto extent = [&](int d) {
     const int64_t size = d == 0 ? c.height : c.width, kernel = d == 0 ? c.kernel_h : c.kernel_w;
@@ -94,10 +101,22 @@ inline std::vector<ConvolutionCase> ConvolutionCases() {
       {.name = "hard_swish", .residual = true, .activation = "hard_swish"},
       {.name = "1x1", .kernel_h = 1, .kernel_w = 1, .pads = {0, 0, 0, 0}},
       {.name = "1x1_stride", .kernel_h = 1, .kernel_w = 1, .strides = {2, 2}, .pads = {0, 0, 0, 0}},
-      {.name = "7x7_stride", .in = 3, .height = 17, .width = 15, .kernel_h = 7, .kernel_w = 7, .strides = {2, 2},
+      {.name = "7x7_stride",
+       .in = 3,
+       .height = 17,
+       .width = 15,
+       .kernel_h = 7,
+       .kernel_w = 7,
+       .strides = {2, 2},
        .pads = {3, 3, 3, 3}},
       {.name = "5x5", .kernel_h = 5, .kernel_w = 5, .pads = {2, 2, 2, 2}},
-      {.name = "oblong", .height = 9, .width = 6, .kernel_h = 3, .kernel_w = 1, .strides = {2, 1}, .pads = {1, 0, 1, 0}},
+      {.name = "oblong",
+       .height = 9,
+       .width = 6,
+       .kernel_h = 3,
+       .kernel_w = 1,
+       .strides = {2, 1},
+       .pads = {1, 0, 1, 0}},
       {.name = "lopsided", .strides = {2, 2}, .pads = {0, 0, 1, 1}},
       {.name = "dilated", .height = 12, .width = 12, .pads = {2, 2, 2, 2}, .dilations = {2, 2}},
       {.name = "unpadded", .batch = 3, .pads = {0, 0, 0, 0}},
@@ -142,18 +161,21 @@ inline std::vector<NamedTask> ProductCases() {
         const int b = task.Constant("b", tb ? std::vector<int64_t>{56, 40} : std::vector<int64_t>{40, 56}, dtype);
         const int c = task.Constant("c", {56}, dtype);
         const int y = task.Op("gemm", {a, b, c}, {{"trans_a", int64_t{ta}}, {"trans_b", int64_t{tb}}});
-        cases.push_back({std::string("gemm") + (ta ? "_ta" : "") + (tb ? "_tb" : "") + half, task.Dag(task.Op("relu", {y}))});
+        cases.push_back(
+            {std::string("gemm") + (ta ? "_ta" : "") + (tb ? "_tb" : "") + half, task.Dag(task.Op("relu", {y}))});
       }
     }
     OneTask row;
-    cases.push_back({"row" + half, row.Dag(row.Op("gemm", {row.Input("a", {1, 64}, dtype), row.Constant("b", {64, 16}, dtype)},
-                                                  {{"alpha", 0.5}}))});
+    cases.push_back(
+        {"row" + half, row.Dag(row.Op("gemm", {row.Input("a", {1, 64}, dtype), row.Constant("b", {64, 16}, dtype)},
+                                      {{"alpha", 0.5}}))});
     OneTask batched;
     cases.push_back({"batched" + half, batched.Dag(batched.Op("matmul", {batched.Input("a", {3, 8, 16}, dtype),
                                                                          batched.Input("b", {3, 16, 24}, dtype)}))});
     OneTask shared;
-    cases.push_back({"shared_weights" + half, shared.Dag(shared.Op("matmul", {shared.Input("a", {3, 8, 16}, dtype),
-                                                                              shared.Constant("b", {16, 24}, dtype)}))});
+    cases.push_back({"shared_weights" + half,
+                     shared.Dag(shared.Op(
+                         "matmul", {shared.Input("a", {3, 8, 16}, dtype), shared.Constant("b", {16, 24}, dtype)}))});
     for (bool nhwc : {true, false}) {
       ConvolutionCase pointwise{.name = "", .nhwc = nhwc, .dtype = dtype, .batch = 2, .residual = true};
       pointwise.kernel_h = pointwise.kernel_w = 1;

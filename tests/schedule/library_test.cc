@@ -74,8 +74,8 @@ TEST(MatchLibrary, FusesWhatOneCallTakes) {
     bool residual, relu;
   };
   for (const Want& want : {Want{"3x3", false, true}, Want{"residual", true, true}, Want{"bias_alone", false, false},
-                           Want{"hard_swish", true, false}, Want{"3x3_nchw", false, true}, Want{"residual_half", true, true},
-                           Want{"depthwise_half", false, true}}) {
+                           Want{"hard_swish", true, false}, Want{"3x3_nchw", false, true},
+                           Want{"residual_half", true, true}, Want{"depthwise_half", false, true}}) {
     const ConvolutionCall call = CallOf(want.name, true);
     EXPECT_TRUE(call.bias) << want.name;
     EXPECT_EQ(call.residual, want.residual) << want.name;
@@ -130,11 +130,12 @@ TEST(MatchLibrary, ReadsEveryProduct) {
 TEST(MatchLibrary, RefusesOthersAndSaysWhy) {
   EXPECT_EQ(Refusal(DagOf(CaseNamed("3x3")), Library::kCublas), "no cuBLAS call: the reduction is no single distance");
   testing::OneTask dense;
-  const ComputeDag product = dense.Dag(dense.Op("gemm", {dense.Input("a", {4, 8}, DType::kFloat32),
-                                                         dense.Constant("b", {8, 4}, DType::kFloat32)}));
+  const ComputeDag product = dense.Dag(
+      dense.Op("gemm", {dense.Input("a", {4, 8}, DType::kFloat32), dense.Constant("b", {8, 4}, DType::kFloat32)}));
   EXPECT_EQ(Refusal(product, Library::kCudnn), "no cuDNN call: the result has no 4 dimensions");
   testing::OneTask pool;
-  EXPECT_EQ(Refusal(pool.Dag(pool.Op("max_pool", {pool.Input("x", {1, 4, 8, 8}, DType::kFloat32)}, {{"kernel", std::vector<int64_t>{2, 2}}})),
+  EXPECT_EQ(Refusal(pool.Dag(pool.Op("max_pool", {pool.Input("x", {1, 4, 8, 8}, DType::kFloat32)},
+                                     {{"kernel", std::vector<int64_t>{2, 2}}})),
                     Library::kCudnn),
             "no library call: the reduction is no sum of products in float32");
   testing::OneTask relu;
@@ -145,7 +146,8 @@ TEST(MatchLibrary, RefusesOthersAndSaysWhy) {
             "no library call: more than one stage reduces");
   testing::OneTask doubles;
   EXPECT_EQ(Refusal(doubles.Dag(doubles.Op("gemm", {doubles.Input("a", {4, 8}, DType::kFloat64),
-                                                    doubles.Constant("b", {8, 4}, DType::kFloat64)})), Library::kCublas),
+                                                    doubles.Constant("b", {8, 4}, DType::kFloat64)})),
+                    Library::kCublas),
             "no library call: the reduction is no sum of products in float32");
 }
 
@@ -206,15 +208,18 @@ TEST(LibraryStep, RefusesWhatDoesNotFit) {
   EXPECT_EQ(Replay(dag, {step, step}).status().code(), absl::StatusCode::kInvalidArgument);
   Step other = step;
   other.ints = {3, 1};
-  EXPECT_EQ(error(other), "schedule step 0 (library stage 8 target 3 factors 1 ints 3,1): stage relu: there is no library 3");
+  EXPECT_EQ(error(other),
+            "schedule step 0 (library stage 8 target 3 factors 1 ints 3,1): stage relu: there is no library 3");
   other = step;
   other.target = 0;
-  EXPECT_EQ(error(other), "schedule step 0 (library stage 8 target 0 factors 1 ints 1,1): stage relu: it is not what cuDNN would "
-                          "compute");
+  EXPECT_EQ(error(other),
+            "schedule step 0 (library stage 8 target 0 factors 1 ints 1,1): stage relu: it is not what cuDNN would "
+            "compute");
   other = step;
   other.ints = {1};
-  EXPECT_EQ(error(other), "schedule step 0 (library stage 8 target 3 factors 1 ints 1): stage relu: a library call takes a "
-                          "library, whether it is fused, and an algorithm");
+  EXPECT_EQ(error(other),
+            "schedule step 0 (library stage 8 target 3 factors 1 ints 1): stage relu: a library call takes a "
+            "library, whether it is fused, and an algorithm");
 }
 
 }  // namespace

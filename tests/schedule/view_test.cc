@@ -22,7 +22,8 @@ struct Conv {
 ComputeDag Convolution(const Conv& s) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
-  const int64_t oh = (s.height + 2 * s.pad - s.kernel) / s.stride + 1, ow = (s.width + 2 * s.pad - s.kernel) / s.stride + 1;
+  const int64_t oh = (s.height + 2 * s.pad - s.kernel) / s.stride + 1,
+                ow = (s.width + 2 * s.pad - s.kernel) / s.stride + 1;
   const std::vector<int64_t> shape{s.batch, oh, ow, s.co}, filter{s.kernel, s.kernel, s.ci, s.co};
   const int x = b.Placeholder("x", {s.batch, s.height, s.width, s.ci});
   const int w = s.constant ? b.Constant("w", filter) : b.Placeholder("w", filter);
@@ -104,8 +105,8 @@ TEST(View, ComputesTheSameAsTheDag) {
   const Conv cases[] = {
       {},
       {.height = 6, .width = 10, .residual = true},
-      {.height = 7, .width = 7, .residual = true},          // tiles stick out
-      {.height = 8, .width = 6, .pad = 0},                  // no padding: the tiles read the input
+      {.height = 7, .width = 7, .residual = true},  // tiles stick out
+      {.height = 8, .width = 6, .pad = 0},          // no padding: the tiles read the input
       {.batch = 3, .height = 7, .width = 5, .residual = true},
       {.batch = 2, .height = 4, .width = 8},
       {.epilogue = false},
@@ -153,16 +154,19 @@ TEST(View, OfAttentionComputesTheSame) {
 TEST(View, ListsThoseThatApply) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.residual = true}))),
+            (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows"}));
   // An even number of channels makes whole blocks, four of them blocks of blocks.
-  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 2}))), (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows", "strassen(1)"}));
+  EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 2}))),
+            (Names{"direct", "gemm", "winograd(2)", "winograd(4)", "rows", "strassen(1)"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.stride = 2}))), (Names{"direct", "gemm", "rows"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 1, .pad = 0}))), (Names{"direct", "gemm"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.kernel = 5, .pad = 2}))), (Names{"direct", "gemm", "rows"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.constant = false}))), (Names{"direct", "gemm", "rows"}));
   // Four channels, or many, are vectors without rows.
   for (int64_t ci : {4, 8})
-    EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))), (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
+    EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = ci, .stride = 2}))),
+              (Names{"direct", "gemm", "strassen(1)", "strassen(2)"}));
   EXPECT_EQ(NamesOf(ViewsOf(Convolution({.ci = 9, .stride = 2}))), (Names{"direct", "gemm"}));
   DagBuilder b;
   const int x = b.Placeholder("x", {8});
@@ -194,10 +198,13 @@ TEST(GemmView, FusesPixelsAndWindow) {
   }
 }
 
-// A row of the input and its copy agree modulo 4 elements: what is padded in front is 12 elements, not the 9 of 3 columns.
+// A row of the input and its copy agree modulo 4 elements: what is padded in front is 12 elements, not the 9 of 3
+// columns.
 TEST(RowsView, KeepsTheAlignmentOfRows) {
   const ComputeDag rows =
-      ApplyView(Convolution({.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .epilogue = false}), View{"rows", {}}).value();
+      ApplyView(Convolution({.height = 16, .width = 16, .kernel = 7, .stride = 2, .pad = 3, .epilogue = false}),
+                View{"rows", {}})
+          .value();
   const Stage& conv = rows.stage(rows.outputs()[0]);
   EXPECT_EQ(conv.shape(), (std::vector<int64_t>{1, 8, 8, 4}));
   EXPECT_EQ(conv.reduce_axes[1].extent, 21);
@@ -227,8 +234,9 @@ TEST(GemmView, LaysConstantColumnsOutAlongK) {
 TEST(GemmView, TakesColumnsThatLieAlongKAsTheyAre) {
   DagBuilder b;
   const int x = b.Placeholder("x", {6, 10}), w = b.Constant("w", {8, 10});
-  const int c = b.Reduce("c", {6, 8}, {10}, Combiner::kSum,
-                         [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(w, {i[1], r[0]})); });
+  const int c = b.Reduce("c", {6, 8}, {10}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {i[1], r[0]}));
+  });
   const ComputeDag dag = b.Build({c}).value();
   EXPECT_EQ(ApplyView(dag, View{"gemm_k", {}}).value().size(), 3);
   ExpectSameResults(dag, View{"gemm_k", {}}, 1e-6);
@@ -264,8 +272,9 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool constant, bool epilogue
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}, dtype);
   const int w = constant ? b.Constant("w", {k, n}, dtype) : b.Placeholder("w", {k, n}, dtype);
-  int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum,
-                   [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]})); });
+  int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
   if (!epilogue) return b.Build({c}).value();
   const int other = b.Placeholder("other", {m, n}, dtype), bias = b.Constant("bias", {n}, dtype);
   c = b.Compute("sum", {m, n}, [&](auto& i) { return Add(Add(b.At(c, i), b.At(other, i)), b.At(bias, {i[1]})); });
@@ -276,11 +285,13 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool constant, bool epilogue
 TEST(StrassenView, ComputesTheSameAsTheDag) {
   for (bool constant : {false, true})
     for (bool epilogue : {false, true})
-      for (int64_t levels : {1, 2}) ExpectSameResults(Product(8, 12, 20, constant, epilogue), View{"strassen", {levels}}, 1e-5);
+      for (int64_t levels : {1, 2})
+        ExpectSameResults(Product(8, 12, 20, constant, epilogue), View{"strassen", {levels}}, 1e-5);
   ExpectSameResults(Product(6, 10, 2, false, true), View{"strassen", {1}}, 1e-5);
   // Rows that are computed (im2col), and columns that are made at build time.
   ExpectSameResults(Convolution({.height = 6, .width = 6, .ci = 4, .residual = true}), View{"strassen", {2}}, 1e-5);
-  ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}), View{"strassen", {1}}, 1e-5);
+  ExpectSameResults(Convolution({.batch = 2, .height = 5, .width = 4, .ci = 2, .stride = 2}), View{"strassen", {1}},
+                    1e-5);
 }
 
 TEST(StrassenView, SavesAnEighthOfTheProductsALevel) {
@@ -306,19 +317,28 @@ TEST(StrassenView, MayPayWhereProductsAreLarge) {
 }
 
 TEST(StrassenView, RefusesWhatItCannotCut) {
-  auto why = [](const ComputeDag& dag, std::vector<int64_t> levels) { return ApplyView(dag, View{"strassen", levels}).status().ToString(); };
+  auto why = [](const ComputeDag& dag, std::vector<int64_t> levels) {
+    return ApplyView(dag, View{"strassen", levels}).status().ToString();
+  };
   EXPECT_EQ(why(Product(8, 8, 8, false, false), {3}), "INVALID_ARGUMENT: no strassen view: levels are 1 or 2, not 3");
-  EXPECT_EQ(why(Product(8, 10, 8, false, false), {2}), "INVALID_ARGUMENT: no strassen view: 4 does not divide its n of 10");
-  EXPECT_EQ(why(Product(8, 8, 8, false, false, DType::kFloat64), {1}), "INVALID_ARGUMENT: no strassen view: a factor is not in float32");
+  EXPECT_EQ(why(Product(8, 10, 8, false, false), {2}),
+            "INVALID_ARGUMENT: no strassen view: 4 does not divide its n of 10");
+  EXPECT_EQ(why(Product(8, 8, 8, false, false, DType::kFloat64), {1}),
+            "INVALID_ARGUMENT: no strassen view: a factor is not in float32");
   DagBuilder b;
   const int x = b.Placeholder("x", {2, 4, 4}), w = b.Placeholder("w", {2, 4, 4});
-  const int c = b.Reduce("c", {2, 4, 4}, {4}, Combiner::kSum,
-                         [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], i[1], r[0]}), b.At(w, {i[0], r[0], i[2]})); });
+  const int c = b.Reduce("c", {2, 4, 4}, {4}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], i[1], r[0]}), b.At(w, {i[0], r[0], i[2]}));
+  });
   EXPECT_EQ(why(b.Build({c}).value(), {1}), "INVALID_ARGUMENT: no strassen view: the product has a batch");
   const ComputeDag pool = [] {
     DagBuilder d;
     const int v = d.Placeholder("v", {8, 8});
-    return d.Build({d.Reduce("m", {8}, {8}, Combiner::kMax, [&](auto& i, auto& r) { return d.At(v, {i[0], r[0]}); })}).value();
+    return d.Build({d.Reduce("m", {8}, {8}, Combiner::kMax,
+                             [&](auto& i, auto& r) {
+                               return d.At(v, {i[0], r[0]});
+                             })})
+        .value();
   }();
   EXPECT_EQ(why(pool, {1}), "INVALID_ARGUMENT: no strassen view: no gemm view: the reduction is no sum of products");
 }

@@ -1,8 +1,8 @@
 // A run that was killed, and its files, as they were at that moment, taken up by another one: it proposes what the run
 // would have proposed had it not been killed.
 //
-// Proposals depend on what a search knows when it begins, and that on when results come. Here results come one by one, at
-// moments that the number of results tells: every seventh lets the search end that is under way.
+// Proposals depend on what a search knows when it begins, and that on when results come. Here results come one by one,
+// at moments that the number of results tells: every seventh lets the search end that is under way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,9 +80,9 @@ class PacedMeasurer : public FakeMeasurer, public ProgressListener {
     const MeasureRequest request = std::move(queue_.front());
     queue_.pop_front();
     if (!request.verify) ++results_;
-    MeasureOutcome outcome = request.verify ? Judge(true)
-                                            : Time(network_->Seconds(network_->TaskOf(*request.workload),
-                                                                     *ParseSchedule(request.schedule)));
+    MeasureOutcome outcome =
+        request.verify ? Judge(true)
+                       : Time(network_->Seconds(network_->TaskOf(*request.workload), *ParseSchedule(request.schedule)));
     outcome.id = request.id;
     return std::vector<MeasureOutcome>{outcome};
   }
@@ -196,7 +196,8 @@ class BrokenRunTest : public testing::Test {
     }
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
     Trials trials;
-    for (const TuningRecord& record : all) trials.emplace_back(record.workload_key + " " + record.sketch, record.decisions);
+    for (const TuningRecord& record : all)
+      trials.emplace_back(record.workload_key + " " + record.sketch, record.decisions);
     return trials;
   }
 

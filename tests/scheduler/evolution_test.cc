@@ -90,7 +90,8 @@ TEST(Evolution, SuggestionsAreMeasuredOnceAndTakeHalfOfARoundAtMost) {
   const auto space = SpaceOf({Named("a", 10), Named("b", 4)});
   TaskSearch search(space.get(), 5, Small());
   std::vector<Suggestion> suggested = {{1, {2, 2, 64, 64}}};
-  for (int32_t value : {2, 4, 8, 16, 32, 64, 128}) suggested.push_back({0, {1, value, 128, 1, 1, 128, 1, 128, 1, value}});
+  for (int32_t value : {2, 4, 8, 16, 32, 64, 128})
+    suggested.push_back({0, {1, value, 128, 1, 1, 128, 1, 128, 1, value}});
   const auto suggestions_in = [&](const std::vector<Candidate>& round) {
     std::vector<std::vector<int32_t>> found;
     for (const Candidate& candidate : round)
@@ -212,7 +213,8 @@ TEST(Evolution, ASpaceThatMayStillOvertakeGetsTrialsBesideTheLeaderAndAFarOneHar
     for (int round = 0; round < 12; ++round)
       for (const Candidate& candidate : search.NextRound(nullptr, 16)) {
         if (round >= 4) ++trials[candidate.space];
-        search.AddMeasured(candidate.space, candidate.decisions, Fake(*space, candidate.space).Seconds(candidate.decisions));
+        search.AddMeasured(candidate.space, candidate.decisions,
+                           Fake(*space, candidate.space).Seconds(candidate.decisions));
       }
     return trials;
   };
@@ -358,7 +360,7 @@ TEST(Evolution, PriorsComeFirstAndShareARoundWithTheSearch) {
   ASSERT_GE(priors.size(), 9u);
   priors.resize(9);
   EXPECT_THAT(priors, testing::ElementsAre("library/x 1", "library/y 1", "library/x 2", "library/y 2", "library/x 4",
-                                             "library/y 4", "library/x 8", "library/x 16", "library/x 32"));
+                                           "library/y 4", "library/x 8", "library/x 16", "library/x 32"));
 }
 
 TEST(Evolution, PriorsThatAreKnownAreNotAskedForAgain) {

@@ -301,7 +301,10 @@ Fixture WithAnotherWay(double floor, int64_t trials) {
   options.trials = trials;
   options.round_size = 10;
   options.epsilon = 0;
-  return Fixture({{.weight = 1}, {.weight = 1}, {.weight = 0, .start = 5e-3, .floor = floor}, {.weight = 0, .start = 5e-3, .floor = floor}},
+  return Fixture({{.weight = 1},
+                  {.weight = 1},
+                  {.weight = 0, .start = 5e-3, .floor = floor},
+                  {.weight = 0, .start = 5e-3, .floor = floor}},
                  options, "sum", {{"net", {{{1, 1}}, {{2, 1}, {3, 1}}}}});
 }
 

@@ -115,7 +115,8 @@ TEST_F(TunerTest, FindsNearlyTheBestAndFarBetterThanRandomSearch) {
   EXPECT_EQ(report->stopped, "all trials are done");
 }
 
-// Of the task that was not measured the default schedule is expected, by an estimate that is as far off as that of the other one was.
+// Of the task that was not measured the default schedule is expected, by an estimate that is as far off as that of the
+// other one was.
 TEST_F(TunerTest, ExpectsALatencyWhileTasksAreNotTimed) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
@@ -274,7 +275,8 @@ class ShuffledMeasurer : public FakeMeasurer {
  public:
   ShuffledMeasurer(const FakeNetwork* network, uint64_t seed) : FakeMeasurer(network), random_(seed, 1) {}
   absl::Status Submit(std::vector<MeasureRequest> requests) override {
-    for (size_t i = requests.size(); i > 1; --i) std::swap(requests[i - 1], requests[random_.Below(static_cast<uint32_t>(i))]);
+    for (size_t i = requests.size(); i > 1; --i)
+      std::swap(requests[i - 1], requests[random_.Below(static_cast<uint32_t>(i))]);
     return FakeMeasurer::Submit(std::move(requests));
   }
 
@@ -966,25 +968,25 @@ TEST_F(TunerTest, BestsAreMeasuredAgainAtTheEndAndTheLuckyOnesLoseTheirPlace) {
   int64_t confirmations = 0;
   std::map<int, double> best;  // by task
   std::set<int> lucky;
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request,
-                          const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(true);
-    const double seconds = network.Seconds(task, schedule);
-    MeasureOutcome outcome = FakeMeasurer::Time(seconds);
-    if (request.options.repeat == 5) {
-      EXPECT_FALSE(request.options.race);
-      EXPECT_EQ(request.best_seconds, 0);
-      ++confirmations;
-      std::get<Timing>(outcome.outcome).samples.assign(5, seconds);
-      return outcome;
-    }
-    // One candidate of each task that cannot be the best of it.
-    const auto [it, first] = best.emplace(task, seconds);
-    const bool is_lucky = !first && seconds > 1.2 * it->second && lucky.insert(task).second;
-    it->second = std::min(it->second, seconds);
-    std::get<Timing>(outcome.outcome).samples = {seconds / (is_lucky ? 100 : 1)};
-    return outcome;
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        const double seconds = network.Seconds(task, schedule);
+        MeasureOutcome outcome = FakeMeasurer::Time(seconds);
+        if (request.options.repeat == 5) {
+          EXPECT_FALSE(request.options.race);
+          EXPECT_EQ(request.best_seconds, 0);
+          ++confirmations;
+          std::get<Timing>(outcome.outcome).samples.assign(5, seconds);
+          return outcome;
+        }
+        // One candidate of each task that cannot be the best of it.
+        const auto [it, first] = best.emplace(task, seconds);
+        const bool is_lucky = !first && seconds > 1.2 * it->second && lucky.insert(task).second;
+        it->second = std::min(it->second, seconds);
+        std::get<Timing>(outcome.outcome).samples = {seconds / (is_lucky ? 100 : 1)};
+        return outcome;
+      });
   TunerOptions options = Options(network, 160);
   options.synchronous = false;
   options.confirming_samples = 5;
@@ -1029,11 +1031,12 @@ TEST_F(TunerTest, ABestThatWasMeasuredAgainIsNotMeasuredAThirdTime) {
 TEST_F(TunerTest, AMeasurementAgainThatFailsLeavesTheTimeAsItWas) {
   const FakeNetwork network = TwoTasks();
   FakeMeasurer measurer(&network);
-  measurer.set_script([&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
-    if (request.verify) return FakeMeasurer::Judge(true);
-    if (request.options.repeat == 5) return FakeMeasurer::Error(ErrorKind::kRunTimeout, "slow");
-    return FakeMeasurer::Time(network.Seconds(task, schedule));
-  });
+  measurer.set_script(
+      [&](int64_t, int task, const MeasureRequest& request, const Schedule& schedule) -> std::optional<MeasureOutcome> {
+        if (request.verify) return FakeMeasurer::Judge(true);
+        if (request.options.repeat == 5) return FakeMeasurer::Error(ErrorKind::kRunTimeout, "slow");
+        return FakeMeasurer::Time(network.Seconds(task, schedule));
+      });
   TunerOptions options = Options(network, 40);
   options.synchronous = false;
   options.confirming_samples = 5;

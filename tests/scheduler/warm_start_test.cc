@@ -19,8 +19,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 ComputeDag Product(int64_t m, int64_t n, int64_t k, bool relu = false) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}), y = b.Placeholder("y", {k, n});
-  int last = b.Reduce("product", {m, n}, {k}, Combiner::kSum,
-                      [&](const auto& i, const auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(y, {r[0], i[1]})); });
+  int last = b.Reduce("product", {m, n}, {k}, Combiner::kSum, [&](const auto& i, const auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(y, {r[0], i[1]}));
+  });
   if (relu) last = b.Compute("relu", {m, n}, [&](const auto& i) { return Max(b.At(last, {i[0], i[1]}), FloatImm(0)); });
   return b.Build({last}).value();
 }
@@ -48,7 +49,9 @@ TEST(KindOf, TellsTasksByTheirHeaviestStage) {
   EXPECT_NE(KindOf(Product(8, 8, 8)), KindOf(Product(8, 1, 8)));
   DagBuilder builder;
   const int x = builder.Placeholder("x", {8, 4});
-  builder.Compute("double", {8, 4}, [&](const auto& i) { return Add(builder.At(x, {i[0], i[1]}), builder.At(x, {i[0], i[1]})); });
+  builder.Compute("double", {8, 4}, [&](const auto& i) {
+    return Add(builder.At(x, {i[0], i[1]}), builder.At(x, {i[0], i[1]}));
+  });
   EXPECT_NE(KindOf(builder.Build({1}).value()), KindOf(FakeDag(8)));
 }
 
@@ -64,12 +67,12 @@ TEST(WarmStart, DistanceCountsPowersOfTwoOfTheHeaviestStage) {
 TEST(WarmStart, TakesTheNearestWorkloadsInTurnsAndTheFastestFirst) {
   const TaskShape here{"k", {5, 5}};
   const std::vector<TunedWorkload> tuned = {
-      {{"k", {5, 14}}, {{"gemm/b", {64, 1}}}},                              // too far
-      {{"k", {8, 5}}, {{"gemm/b", {32, 1}}}},                               // the fourth
-      {{"k", {6, 5}}, {{"gemm/b", {1, 2}}, {"direct/a", {4, 4, 8}}}},       // the second
-      {{"other", {5, 5}}, {{"gemm/b", {16, 1}}}},                           // of another kind
-      {{"k", {5, 7}}, {{"gemm/b", {1, 4}}}},                                // the third
-      {{"k", {5, 5}}, {{"direct/a", {2, 2, 2}}, {"gemm/b", {1, 2}}}},       // the nearest
+      {{"k", {5, 14}}, {{"gemm/b", {64, 1}}}},                         // too far
+      {{"k", {8, 5}}, {{"gemm/b", {32, 1}}}},                          // the fourth
+      {{"k", {6, 5}}, {{"gemm/b", {1, 2}}, {"direct/a", {4, 4, 8}}}},  // the second
+      {{"other", {5, 5}}, {{"gemm/b", {16, 1}}}},                      // of another kind
+      {{"k", {5, 7}}, {{"gemm/b", {1, 4}}}},                           // the third
+      {{"k", {5, 5}}, {{"direct/a", {2, 2, 2}}, {"gemm/b", {1, 2}}}},  // the nearest
   };
   EXPECT_THAT(Pairs(Suggest(*Spaces(), here, tuned)),
               ElementsAre(std::pair(0, std::vector<int32_t>{2, 2, 2}), std::pair(1, std::vector<int32_t>{1, 2}),
@@ -81,7 +84,8 @@ TEST(WarmStart, DecisionsArePutIntoTheDomainsOfTheTask) {
   // The first two holes may have a product of 128 at most.
   EXPECT_THAT(Pairs(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {64, 64, 2}}}}})),
               ElementsAre(std::pair(0, std::vector<int32_t>{64, 2, 2})));
-  EXPECT_THAT(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {1, 1}}, {"gone/c", {1, 1}}, {"gemm/b", {}}}}}), IsEmpty());
+  EXPECT_THAT(Suggest(*Spaces(), here, {{{"k", {6}}, {{"direct/a", {1, 1}}, {"gone/c", {1, 1}}, {"gemm/b", {}}}}}),
+              IsEmpty());
   EXPECT_THAT(Suggest(*Spaces(), here, {}), IsEmpty());
 }
 

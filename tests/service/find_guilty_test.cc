@@ -75,7 +75,8 @@ TEST(FindGuiltyTest, OfTwoThatAreWrongTogetherTheLaterOneGoes) {
   EXPECT_EQ(Found(both, 16), (std::vector<int>{5, 11}));
 }
 
-// What shows in nine of ten runs: nearly always the right ones, and never more innocents than a lucky run of "right" allows.
+// What shows in nine of ten runs: nearly always the right ones, and never more innocents than a lucky run of "right"
+// allows.
 TEST(FindGuiltyTest, AFlakyFaultIsFoundAndTheInnocentStay) {
   int exact = 0, missed = 0;
   for (int round = 0; round < 200; ++round) {

@@ -53,7 +53,8 @@ TEST(ImportModel, GivesWhatTheProcessFound) {
   }
   // The choice is the caller's.
   const std::vector<int> last(cuts.boundaries.size(), 1);
-  EXPECT_EQ(PartitionAs(imported->network, imported->cuts, last)->tasks.size(), PartitionAs(network, cuts, last)->tasks.size());
+  EXPECT_EQ(PartitionAs(imported->network, imported->cuts, last)->tasks.size(),
+            PartitionAs(network, cuts, last)->tasks.size());
 }
 
 TEST(ImportModel, TheNetworkComesOnlyWhenAskedFor) {
@@ -74,9 +75,10 @@ TEST(ImportModel, MemoryIsLimited) {
   limits.memory_bytes = int64_t{256} << 20;
   ModelOptions options;
   options.extra = {{"m", "8"}, {"n", "20000"}, {"k", "20000"}, {"constant", "1"}};
-  EXPECT_EQ(ImportModel({"gemm", options, limits, false, nullptr}).status(),
-            absl::InvalidArgumentError("the model 'gemm' cannot be used: reading it took more than 0.25 GiB of memory; allow "
-                                       "more with --import-memory"));
+  EXPECT_EQ(
+      ImportModel({"gemm", options, limits, false, nullptr}).status(),
+      absl::InvalidArgumentError("the model 'gemm' cannot be used: reading it took more than 0.25 GiB of memory; allow "
+                                 "more with --import-memory"));
 }
 #endif
 
@@ -84,8 +86,8 @@ TEST(ImportModel, TimeIsLimited) {
   ImportLimits limits;
   limits.seconds = 0.01;
   EXPECT_EQ(ImportModel({"resnet-50", {}, limits, false, nullptr}).status(),
-            absl::InvalidArgumentError(
-                "the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; allow more with --import-seconds"));
+            absl::InvalidArgumentError("the model 'resnet-50' cannot be used: reading it took longer than 0.01 s; "
+                                       "allow more with --import-seconds"));
 }
 
 TEST(ImportModel, IsStopped) {
@@ -98,8 +100,9 @@ TEST(ImportModel, AProcessThatCannotReadIsAnError) {
   ImportLimits limits;
   limits.program = "/bin/false";
   EXPECT_EQ(ImportModel({"gemm", {}, limits, false, nullptr}).status(),
-            absl::InvalidArgumentError("the model 'gemm' cannot be used: reading it ended its process, which exited with status "
-                                       "1; this is a fault of diapason's, please report it with the model"));
+            absl::InvalidArgumentError(
+                "the model 'gemm' cannot be used: reading it ended its process, which exited with status "
+                "1; this is a fault of diapason's, please report it with the model"));
   limits.program = "/no/such";
   EXPECT_EQ(ImportModel({"gemm", {}, limits, false, nullptr}).status(),
             absl::UnavailableError("cannot start '/no/such': No such file or directory"));

@@ -61,15 +61,22 @@ TEST(ImportPlans, WithoutSizesThereIsOneAsItIs) {
 }
 
 TEST(ImportPlans, ErrorsNameTheSymbolAndTheSizes) {
-  const auto why = [](const DimChoices& dims, const std::function<void(ImportRequest&)>& change = [](ImportRequest&) {}) {
+  const auto why = [](
+                       const DimChoices& dims,
+                       const std::function<void(ImportRequest&)>& change = [](ImportRequest&) {}) {
     ImportRequest request = Convolution();
     change(request);
     return ImportPlans(request, dims).status();
   };
   DimChoices sequence;
   sequence.sizes["seq"] = {4};
-  EXPECT_EQ(why(sequence), absl::InvalidArgumentError("network 'conv2d' has no symbolic dimension 'seq': it has 'batch'"));
-  EXPECT_EQ(why(Batches({2}), [](ImportRequest& r) { r.model = "gemm"; r.options.extra.clear(); }),
+  EXPECT_EQ(why(sequence),
+            absl::InvalidArgumentError("network 'conv2d' has no symbolic dimension 'seq': it has 'batch'"));
+  EXPECT_EQ(why(Batches({2}),
+                [](ImportRequest& r) {
+                  r.model = "gemm";
+                  r.options.extra.clear();
+                }),
             absl::InvalidArgumentError("network 'gemm' has no symbolic dimension 'batch' and no other"));
   EXPECT_EQ(why(Batches({2, 3}), [](ImportRequest& r) { r.options.batch = 2; }),
             absl::InvalidArgumentError("with batch=3: --batch 2 contradicts --dim batch=3: leave one of them out"));

@@ -104,7 +104,8 @@ TEST_F(JobManagerTest, ResumedJobsCountAsSubmittedOnes) {
   EXPECT_EQ((*manager)->Resume(*first, 0).value().state(), v1::JOB_STATE_QUEUED);
 }
 
-// One token's jobs leave room for others': those that wait or run count, whoever submitted or resumed them, also after a restart.
+// One token's jobs leave room for others': those that wait or run count, whoever submitted or resumed them, also after
+// a restart.
 TEST_F(JobManagerTest, UnfinishedJobsCountForTheTokenThatBeganThem) {
   JobManagerOptions options;
   options.history = folder_ + "/h.db";
@@ -116,15 +117,18 @@ TEST_F(JobManagerTest, UnfinishedJobsCountForTheTokenThatBeganThem) {
   {
     auto manager = JobManager::Open(options);
     ASSERT_TRUE(manager.ok()) << manager.status();
-    const auto submit = [&](const std::string& key, const std::string& owner) { return (*manager)->Submit(key, Gemm(), owner); };
+    const auto submit = [&](const std::string& key, const std::string& owner) {
+      return (*manager)->Submit(key, Gemm(), owner);
+    };
     first = submit("a1", "alice").value();
     ASSERT_TRUE(submit("a2", "alice").ok());
     EXPECT_EQ(submit("a3", "alice").status(), full);
     EXPECT_EQ(submit("a1", "alice").value(), first);  // the same call again
     bobs = submit("b1", "bob").value();
     for (const char* key : {"1", "2", "3"}) ASSERT_TRUE(submit(key, "").ok()) << key;  // without tokens: no quota
-    EXPECT_EQ(submit("b2", "bob").status(),
-              absl::ResourceExhaustedError("the service has 6 unfinished jobs and takes no more; cancel some, or wait"));
+    EXPECT_EQ(
+        submit("b2", "bob").status(),
+        absl::ResourceExhaustedError("the service has 6 unfinished jobs and takes no more; cancel some, or wait"));
     ASSERT_TRUE((*manager)->Cancel(bobs).ok());
     // Else she had three, at the cost of bob.
     EXPECT_EQ((*manager)->Resume(bobs, 0, "alice").status(), full);
@@ -151,8 +155,9 @@ TEST_F(JobManagerTest, AQuotaIsCheckedBeforeTheModelIsRead) {
   v1::TuneSpec unreadable = Gemm();
   unreadable.set_tasks("9");  // found out when the network has been partitioned
   EXPECT_TRUE(absl::IsInvalidArgument((*manager)->Submit("b", unreadable, "bob").status()));
-  EXPECT_EQ((*manager)->Submit("c", unreadable, "alice").status(),
-            absl::ResourceExhaustedError("the token of 'alice' has 1 unfinished jobs and may have 1; cancel some, or wait"));
+  EXPECT_EQ(
+      (*manager)->Submit("c", unreadable, "alice").status(),
+      absl::ResourceExhaustedError("the token of 'alice' has 1 unfinished jobs and may have 1; cancel some, or wait"));
 }
 
 TEST_F(JobManagerTest, ACancellationThatCannotBeStoredIsNotReportedAsDone) {
@@ -178,9 +183,10 @@ TEST_F(JobManagerTest, AJobThatTookTheServiceWithItThreeTimesHasFailed) {
   const std::unique_ptr<JobManager> manager = Open();
   const auto job = manager->Get(1, 0, {});
   EXPECT_EQ(job->state(), v1::JOB_STATE_FAILED);
-  EXPECT_EQ(job->text(),
-            "the service died 3 times while it prepared this job (model 'gemm', target cpu): look at its log, and resume "
-            "the job when the cause is found");
+  EXPECT_EQ(
+      job->text(),
+      "the service died 3 times while it prepared this job (model 'gemm', target cpu): look at its log, and resume "
+      "the job when the cause is found");
   EXPECT_EQ(manager->Resume(1, 0)->state(), v1::JOB_STATE_QUEUED);
 }
 

@@ -68,9 +68,11 @@ TEST_F(JobStoreTest, AListFromBeforeJobsHadOwnersIsReadAndWritten) {
     auto db = Database::Open(path, Database::Access::kCreatePrivate, std::chrono::milliseconds(0), "old job list");
     ASSERT_TRUE(db.ok()) << db.status();
     // Field 2 is the key "old", field 4 the state QUEUED.
-    ASSERT_TRUE((*db)->Exec("CREATE TABLE jobs(id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, job BLOB NOT NULL) STRICT;"
-                            "INSERT INTO jobs VALUES(7, 'old', x'12036f6c642001');"
-                            "PRAGMA application_id=1148217954; PRAGMA user_version=1")
+    ASSERT_TRUE((*db)
+                    ->Exec("CREATE TABLE jobs(id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, job BLOB "
+                           "NOT NULL) STRICT;"
+                           "INSERT INTO jobs VALUES(7, 'old', x'12036f6c642001');"
+                           "PRAGMA application_id=1148217954; PRAGMA user_version=1")
                     .ok());
   }
   v1::Job owned;

@@ -76,7 +76,8 @@ class LauncherTest : public testing::Test {
   }
   // A program that writes its arguments, a line each, to NAME.args, its stdin to NAME.in, and then does `more`.
   void Plays(const std::string& name, const std::string& more) {
-    std::ofstream(folder_ + "/" + name) << "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$PLAYED/" << name << ".args\"\n" << more;
+    std::ofstream(folder_ + "/" + name) << "#!/bin/sh\nprintf '%s\\n' \"$@\" >\"$PLAYED/" << name << ".args\"\n"
+                                        << more;
     std::filesystem::permissions(folder_ + "/" + name, std::filesystem::perms::owner_all);
   }
   static std::string ReadFile(const std::string& path) {
@@ -135,13 +136,15 @@ TEST_F(LauncherTest, KubernetesGetsAPodForEachWorker) {
     const std::string key = "      args: ";
     if (line.rfind(key, 0) != 0) continue;
     const auto args = nlohmann::json::parse(line.substr(key.size()));
-    EXPECT_EQ(args, nlohmann::json({"worker", "--tracker", "host0:9190", "--devices", "cuda:*", "--name", names.back()}));
+    EXPECT_EQ(args,
+              nlohmann::json({"worker", "--tracker", "host0:9190", "--devices", "cuda:*", "--name", names.back()}));
   }
   ASSERT_EQ(names.size(), 2u);
   EXPECT_NE(names[0], names[1]);
   EXPECT_EQ(names[0].rfind("diapason-0a1b-", 0), 0u) << names[0];
   EXPECT_NE(applied.find("    diapason-fleet: \"0a1b\"\n"), std::string::npos);
-  std::ofstream(folder_ + "/pods") << "a Running <none>\nb Pending <none>\nc Failed <none>\nd Running 2026-11-21T00:00:00Z\n";
+  std::ofstream(folder_ + "/pods")
+      << "a Running <none>\nb Pending <none>\nc Failed <none>\nd Running 2026-11-21T00:00:00Z\n";
   EXPECT_THAT(launcher->List().value(), ElementsAre("a", "b"));
   ASSERT_TRUE(launcher->Stop({"a"}).ok());
   EXPECT_EQ(Read("kubectl.args"), "delete\npod\n--ignore-not-found\n--wait=false\na\n");
@@ -226,8 +229,9 @@ TEST_F(LauncherTest, SecretsAreNotWrittenToWhatIsNotTheirFolder) {
 TEST_F(LauncherTest, ChecksItsCommandsAndItsFolder) {
   LaunchOptions options = Options("local");
   const auto check = [&] { return MakeLauncher(options).value()->Check(); };
-  EXPECT_EQ(check(), absl::NotFoundError("the workers' program '/opt/my programs/diapason' cannot be run (No such file or "
-                                         "directory); name another with --worker-program"));
+  EXPECT_EQ(check(),
+            absl::NotFoundError("the workers' program '/opt/my programs/diapason' cannot be run (No such file or "
+                                "directory); name another with --worker-program"));
   setenv("PATH", folder_.c_str(), 1);  // the tear-down brings back the other
   options.engine = "slurm";
   for (const char* name : {"sbatch", "squeue", "scancel"}) {
@@ -239,8 +243,9 @@ TEST_F(LauncherTest, ChecksItsCommandsAndItsFolder) {
   options.engine = "kubernetes";
   options.kube_template = PodTemplate();
   std::filesystem::create_directory(folder_ + "/kubectl");
-  EXPECT_EQ(check(), absl::NotFoundError("--launch kubernetes needs the program 'kubectl', which is not on this host; start "
-                                         "the command on one that has it"));
+  EXPECT_EQ(check(),
+            absl::NotFoundError("--launch kubernetes needs the program 'kubectl', which is not on this host; start "
+                                "the command on one that has it"));
   std::filesystem::remove(folder_ + "/kubectl");
   Plays("kubectl", "");
   EXPECT_EQ(check(), absl::OkStatus());
@@ -279,8 +284,9 @@ TEST_F(LauncherTest, ChecksItsCommandsAndItsFolder) {
 
 // One that was told to end drains for a while: nobody counts on it, and it is not lost when it ends.
 TEST_F(LauncherTest, LocalWorkersThatDrainAreNotListed) {
-  Plays("worker", "trap 'touch \"$PLAYED/asked\"; while ! [ -e \"$PLAYED/end\" ]; do sleep 0.01; done; exit' TERM\n"
-                  "touch \"$PLAYED/$$\"\nwhile :; do sleep 0.01; done\n");
+  Plays("worker",
+        "trap 'touch \"$PLAYED/asked\"; while ! [ -e \"$PLAYED/end\" ]; do sleep 0.01; done; exit' TERM\n"
+        "touch \"$PLAYED/$$\"\nwhile :; do sleep 0.01; done\n");
   LaunchOptions options = Options("local");
   options.program = folder_ + "/worker";
   const auto launcher = MakeLauncher(options).value();

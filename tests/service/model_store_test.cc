@@ -86,8 +86,9 @@ TEST_F(ModelStoreTest, WhatUnfinishedJobsNeedStays) {
   ModelStore models(folder_, {.bytes = 10, .models = 3, .grace = std::chrono::seconds(0)});
   ASSERT_TRUE(Put(models, "12345678").ok());
   EXPECT_EQ(Put(models, "abc", {HashOf("12345678")}),
-            absl::ResourceExhaustedError("the service has no room for another model of 3 bytes: it keeps 1 models, at most 3 "
-                                         "and 10 bytes, and unfinished jobs need those; wait for some to end, or cancel some"));
+            absl::ResourceExhaustedError(
+                "the service has no room for another model of 3 bytes: it keeps 1 models, at most 3 "
+                "and 10 bytes, and unfinished jobs need those; wait for some to end, or cancel some"));
   EXPECT_TRUE(models.Has(HashOf("12345678")));
   // An upload that has begun has its room.
   const auto upload = models.Begin(HashOf("ab"), 2, {HashOf("12345678")});

@@ -76,7 +76,7 @@ class FakeShelf : public RecordShelf {
 
 class FakeJudge : public NetworkJudge {
  public:
-  std::set<int64_t> guilty;      // wrong in the network
+  std::set<int64_t> guilty;       // wrong in the network
   std::set<int64_t> wrong_alone;  // refuted by Verify
   bool always_wrong = false, compared = true;
   int wrong_once_at = -1;  // the judgement of this number is wrong whoever is in place
@@ -148,7 +148,8 @@ TEST_F(NetworkCheckTest, TheGuiltyRecordIsMarkedAndTheNextBestTakesItsPlace) {
   EXPECT_TRUE(report.right);
   ASSERT_EQ(report.wrong.size(), 1u);
   EXPECT_EQ(report.wrong[0].Sentence(),
-            "record 301 of task2 is right alone but makes the network compute a wrong result, and is not used: output 'y' because of "
+            "record 301 of task2 is right alone but makes the network compute a wrong result, and is not used: output "
+            "'y' because of "
             "301; record 302 takes its place");
   EXPECT_EQ(report.assembly.records[2]->id, 302);
   EXPECT_EQ(report.assembly.records[1]->id, 201);
@@ -170,7 +171,8 @@ TEST_F(NetworkCheckTest, SeveralGuiltyRecordsAndTheirSuccessorsAreFound) {
   for (const auto& wrong : report.wrong) {
     if (wrong.record.id != 603) continue;
     EXPECT_EQ(wrong.Sentence(),
-              "record 603 of task5 is right alone but makes the network compute a wrong result, and is not used: output 'y' because "
+              "record 603 of task5 is right alone but makes the network compute a wrong result, and is not used: "
+              "output 'y' because "
               "of 603; the default schedule takes its place");
   }
 }
@@ -194,7 +196,8 @@ TEST_F(NetworkCheckTest, ANetworkThatIsWrongWithoutRecordsMarksNone) {
   EXPECT_FALSE(report.right);
   EXPECT_TRUE(report.wrong.empty());
   EXPECT_EQ(report.text,
-            "the network computes a wrong result with default schedules alone, so that no record is to blame (chance); report a bug");
+            "the network computes a wrong result with default schedules alone, so that no record is to blame (chance); "
+            "report a bug");
   EXPECT_EQ(Summary(report), "network check FAILED: " + report.text);
   for (int task = 1; task <= 6; ++task) EXPECT_EQ(shelf_->record(100 * task + 1).verified, Verified::kOk);
 }
@@ -205,7 +208,8 @@ TEST_F(NetworkCheckTest, AWrongResultThatDoesNotComeAgainMarksNoneAndIsNoSuccess
   EXPECT_FALSE(report.right);
   EXPECT_TRUE(report.wrong.empty());
   EXPECT_EQ(report.text,
-            "the network computed a wrong result once and not again (chance), so that no record was marked; run the same command again, and "
+            "the network computed a wrong result once and not again (chance), so that no record was marked; run the "
+            "same command again, and "
             "report a bug");
 }
 

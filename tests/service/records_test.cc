@@ -63,9 +63,8 @@ TEST(Records, ABuildWithoutTheDeviceTakesTheModelWithMostRecords) {
   {
     auto history = History::Open(path, HistoryMode::kCreate);
     ASSERT_TRUE(history.ok()) << history.status();
-    ASSERT_TRUE((*history)
-                    ->Append({Record("w", "H200", 1e-3), Record("w", "H200", 2e-3), Record("w", "H100", 5e-4)})
-                    .ok());
+    ASSERT_TRUE(
+        (*history)->Append({Record("w", "H200", 1e-3), Record("w", "H200", 2e-3), Record("w", "H100", 5e-4)}).ok());
     const std::string target = "cuda -arch=sm_90";
     EXPECT_EQ(*ModelForBuild(**history, target, "H100", true), "H100");
     EXPECT_EQ(*ModelForBuild(**history, target, "B200", true), "H200");

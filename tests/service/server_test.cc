@@ -36,8 +36,8 @@ class ServerTest : public testing::Test {
 TEST_F(ServerTest, ProgramsOfOtherVersionsAreRefused) {
   const auto channel = MakeChannel(server_->address());
   auto of = [](const std::string& what) {
-    return absl::FailedPreconditionError("this " + what +
-                                         " speaks protocol 1 and the caller 7 to 9: install the same version of diapason on both");
+    return absl::FailedPreconditionError(
+        "this " + what + " speaks protocol 1 and the caller 7 to 9: install the same version of diapason on both");
   };
   v1::ProtocolRange newer;
   newer.set_low(7);

@@ -76,7 +76,8 @@ TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
   EXPECT_EQ(refusal([](auto& m) { m.set_model(""); }), "the job names no model");
   EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].set_sizes(0, 0); }),
             "'seq' cannot have the size 0: give a number from 1 to 16777216");
-  EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].add_sizes(64); }), "the sizes of 'seq' are not in ascending order");
+  EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].add_sizes(64); }),
+            "the sizes of 'seq' are not in ascending order");
   EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["a"]; }), "the symbol 'a' is given no sizes");
   EXPECT_EQ(refusal([](auto& m) { m.mutable_dim_weights(0)->set_size(3); }),
             "--weight names batch=3, which --dim does not ask for: its sizes are batch=1,4 seq=128");
@@ -101,9 +102,10 @@ TEST(TuneSpec, WorkHasTasksAndChecksTheirIds) {
   ASSERT_EQ(work->tasks.size(), 1u);
   EXPECT_EQ(work->links[0].network, "gemm");
   spec.tasks = "2";
-  EXPECT_EQ(PrepareWork(spec, "gemm", {}).status(),
-            absl::InvalidArgumentError("--tasks 2 does not name tasks of this network; give ids from 1 to 1 as `diapason "
-                                       "tasks` shows them, for example --tasks 1,4"));
+  EXPECT_EQ(
+      PrepareWork(spec, "gemm", {}).status(),
+      absl::InvalidArgumentError("--tasks 2 does not name tasks of this network; give ids from 1 to 1 as `diapason "
+                                 "tasks` shows them, for example --tasks 1,4"));
 }
 
 TEST(TuneSpec, ALimitOfTrialsIsTheDefaultWithoutOneOfTime) {

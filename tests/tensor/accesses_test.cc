@@ -27,9 +27,8 @@ TEST(Accesses, WithinTheTensorForAllPoints) {
   EXPECT_EQ(CheckRead(7, 8, [](auto& b, int x, auto& i) { return b.At(x, {i[0]}); }),
             absl::InvalidArgumentError("stage 'y' reads 'x' at index 0 = i0, which is not proven to be from 0 to 6"));
   EXPECT_FALSE(CheckRead(8, 8, [](auto& b, int x, auto& i) { return b.At(x, {Sub(i[0], IntImm(1))}); }).ok());
-  EXPECT_FALSE(CheckRead(8, 8, [](auto& b, int x, auto& i) {
-                 return b.At(x, {Mul(i[0], IntImm(int64_t{1} << 62))});
-               }).ok());
+  EXPECT_FALSE(
+      CheckRead(8, 8, [](auto& b, int x, auto& i) { return b.At(x, {Mul(i[0], IntImm(int64_t{1} << 62))}); }).ok());
 }
 
 TEST(Accesses, UnderTheConditionsAround) {
@@ -76,13 +75,22 @@ TEST(Accesses, AtIndicesThatAreRead) {
 // A number may be anything, so that only a clamp behind it makes it an index.
 TEST(Accesses, AtNumbersThatAreClamped) {
   const auto number = [](auto& b, int x, auto& i) { return Cast(DType::kInt64, b.At(x, {i[0]})); };
-  const auto clamped = [](Expr e, int64_t low, int64_t high) { return Min(Max(std::move(e), IntImm(low)), IntImm(high)); };
+  const auto clamped = [](Expr e, int64_t low, int64_t high) {
+    return Min(Max(std::move(e), IntImm(low)), IntImm(high));
+  };
   EXPECT_TRUE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), 0, 7)}); }).ok());
-  EXPECT_TRUE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Add(clamped(number(b, x, i), 0, 6), IntImm(1))}); }).ok());
-  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), 0, 8)}); }).ok());
-  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), -1, 7)}); }).ok());
-  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Min(number(b, x, i), IntImm(7))}); }).ok());
-  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Add(clamped(number(b, x, i), 0, 7), IntImm(1))}); }).ok());
+  EXPECT_TRUE(CheckRead(8, 8, [&](auto& b, int x, auto& i) {
+                return b.At(x, {Add(clamped(number(b, x, i), 0, 6), IntImm(1))});
+              }).ok());
+  EXPECT_FALSE(
+      CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), 0, 8)}); }).ok());
+  EXPECT_FALSE(
+      CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {clamped(number(b, x, i), -1, 7)}); }).ok());
+  EXPECT_FALSE(
+      CheckRead(8, 8, [&](auto& b, int x, auto& i) { return b.At(x, {Min(number(b, x, i), IntImm(7))}); }).ok());
+  EXPECT_FALSE(CheckRead(8, 8, [&](auto& b, int x, auto& i) {
+                 return b.At(x, {Add(clamped(number(b, x, i), 0, 7), IntImm(1))});
+               }).ok());
 }
 
 TEST(Accesses, AtPositionsThatAReductionFound) {

@@ -29,8 +29,9 @@ ComputeDag Activated(int64_t n, int64_t k, const std::string& function, DType dt
   DagBuilder b;
   int x = b.Placeholder("x", {k}, dtype);
   int w = b.Constant("w", {n, k}, dtype);
-  int c = b.Reduce("c", {n}, {k}, Combiner::kSum,
-                   [&](auto& i, auto& r) { return Mul(b.At(x, {r[0]}), b.At(w, {i[0], r[0]})); });
+  int c = b.Reduce("c", {n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {r[0]}), b.At(w, {i[0], r[0]}));
+  });
   int y = b.Compute("y", {n}, [&](const DagBuilder::Vars& i) { return Call(function, {b.At(c, {i[0]})}); });
   return b.Build({y}).value();
 }
@@ -117,7 +118,8 @@ TEST_P(CompareTypes, SumsInAnyOrderAreRight) {
   }
 }
 
-// 3xTF32: high parts of 11 bits, their product and two mixed ones; the accumulator takes 8 products at a time and cuts off.
+// 3xTF32: high parts of 11 bits, their product and two mixed ones; the accumulator takes 8 products at a time and cuts
+// off.
 TEST(CompareTest, ProductsOfThreePartsOnTensorCoresAreRight) {
   for (const int64_t k : kLengths) {
     const Sums sums(ElementsFor(k), k, DType::kFloat32, k + 1);
@@ -138,7 +140,8 @@ TEST(CompareTest, ProductsOfThreePartsOnTensorCoresAreRight) {
   }
 }
 
-// What a missing or a doubled term changes: up to 20,000 terms of float32 and 2,000 of float16 always more than allowed.
+// What a missing or a doubled term changes: up to 20,000 terms of float32 and 2,000 of float16 always more than
+// allowed.
 TEST_P(CompareTypes, OneWrongTermIsFound) {
   const int64_t always = GetParam() == DType::kFloat32 ? 20000 : 2000;
   for (const int64_t k : kLengths) {
@@ -165,7 +168,8 @@ TEST_P(CompareTypes, ATermThatIsMissingEverywhereIsFound) {
     const Sums sums(ElementsFor(k), k, GetParam(), k + 3);
     EXPECT_FALSE(sums.Right(sums.By([&](const double* terms) {
       return static_cast<float>(std::accumulate(terms, terms + k - 1, 0.0));
-    }))) << k << " terms";
+    }))) << k
+         << " terms";
   }
 }
 
@@ -195,7 +199,8 @@ TEST(CompareTest, ProductsOfHighPartsAloneAreFound) {
       for (int64_t i = 0; i < k; ++i)
         sum += terms[i] * (1 + std::uniform_real_distribution<double>(-0x1p-12, 0x1p-12)(random));
       return static_cast<float>(sum);
-    }))) << k << " terms";
+    }))) << k
+         << " terms";
   }
 }
 
@@ -228,10 +233,14 @@ ComputeDag Convolution(int64_t tiles, int64_t channels) {
 
 // F(4x4, 3x3) in float32 throughout, with the usual points 0, 1, -1, 2, -2.
 TEST(CompareTest, WinogradsAlgorithmIsRight) {
-  const Grid bt = {{4, 0, -5, 0, 1, 0}, {0, -4, -4, 1, 1, 0}, {0, 4, -4, -1, 1, 0},
+  const Grid bt = {{4, 0, -5, 0, 1, 0},  {0, -4, -4, 1, 1, 0}, {0, 4, -4, -1, 1, 0},
                    {0, -2, -1, 2, 1, 0}, {0, 2, -1, -2, 1, 0}, {0, 4, 0, -5, 0, 1}};
-  const Grid g = {{0.25f, 0, 0}, {-1.0f / 6, -1.0f / 6, -1.0f / 6}, {-1.0f / 6, 1.0f / 6, -1.0f / 6},
-                  {1.0f / 24, 1.0f / 12, 1.0f / 6}, {1.0f / 24, -1.0f / 12, 1.0f / 6}, {0, 0, 1}};
+  const Grid g = {{0.25f, 0, 0},
+                  {-1.0f / 6, -1.0f / 6, -1.0f / 6},
+                  {-1.0f / 6, 1.0f / 6, -1.0f / 6},
+                  {1.0f / 24, 1.0f / 12, 1.0f / 6},
+                  {1.0f / 24, -1.0f / 12, 1.0f / 6},
+                  {0, 0, 1}};
   const Grid at = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 0}, {0, 1, -1, 8, -8, 1}};
   for (const int64_t channels : {1, 8, 64, 512, 2048}) {
     const int64_t tiles = std::clamp<int64_t>(20000 / channels, 10, 200);
@@ -286,8 +295,10 @@ Grid Strassen(const Grid& a, const Grid& b, int levels) {
   const auto of_b = [&](int i, int j) { return Block(b, i * k, j * n, k, n); };
   const auto product = [&](const Grid& x, const Grid& y) { return Strassen(x, y, levels - 1); };
   const Grid p1 = product(Sum(of_a(0, 0), of_a(1, 1), 1), Sum(of_b(0, 0), of_b(1, 1), 1));
-  const Grid p2 = product(Sum(of_a(1, 0), of_a(1, 1), 1), of_b(0, 0)), p3 = product(of_a(0, 0), Sum(of_b(0, 1), of_b(1, 1), -1));
-  const Grid p4 = product(of_a(1, 1), Sum(of_b(1, 0), of_b(0, 0), -1)), p5 = product(Sum(of_a(0, 0), of_a(0, 1), 1), of_b(1, 1));
+  const Grid p2 = product(Sum(of_a(1, 0), of_a(1, 1), 1), of_b(0, 0)),
+             p3 = product(of_a(0, 0), Sum(of_b(0, 1), of_b(1, 1), -1));
+  const Grid p4 = product(of_a(1, 1), Sum(of_b(1, 0), of_b(0, 0), -1)),
+             p5 = product(Sum(of_a(0, 0), of_a(0, 1), 1), of_b(1, 1));
   const Grid p6 = product(Sum(of_a(1, 0), of_a(0, 0), -1), Sum(of_b(0, 0), of_b(0, 1), 1));
   const Grid p7 = product(Sum(of_a(0, 1), of_a(1, 1), -1), Sum(of_b(1, 0), of_b(1, 1), 1));
   const Grid parts[2][2] = {{Sum(Sum(Sum(p1, p4, 1), p5, -1), p7, 1), Sum(p3, p5, 1)},
@@ -320,7 +331,8 @@ TEST(CompareTest, StrassensAlgorithmIsRight) {
   }
 }
 
-// A missing term of a sum behind a function that saturates shows, since second factors are small where the dag has such a function.
+// A missing term of a sum behind a function that saturates shows, since second factors are small where the dag has such
+// a function.
 TEST_P(CompareTypes, AMissingTermShowsBehindFunctions) {
   for (const std::string function : {"sigmoid", "tanh", "erf"}) {
     for (const int64_t k : {9, 576, 2000}) {
@@ -388,7 +400,8 @@ TEST(CompareTest, TheWorstElementIsFoundAmongMany) {
   }
 }
 
-// Errors of a network's tensors pass through its tasks: in quadrature, so that a hundred layers have ten times the error of one.
+// Errors of a network's tensors pass through its tasks: in quadrature, so that a hundred layers have ten times the
+// error of one.
 TEST(CompareTest, ErrorsOfInputsAddInQuadrature) {
   const ComputeDag dag = Matmul(4, 4, 64);
   const double one = ToleranceOf(dag, 0).relative;

@@ -75,8 +75,7 @@ TEST(ComputeDag, RefusesWhatIsNoDag) {
     const char* message;
   };
   const Case cases[] = {
-      {[](auto& s, auto&) { s[0].name = "a b"; },
-       "stage 'a b': a name consists of letters, digits, '_' and '.'"},
+      {[](auto& s, auto&) { s[0].name = "a b"; }, "stage 'a b': a name consists of letters, digits, '_' and '.'"},
       {[](auto& s, auto&) { s[1].name = "x"; }, "stage 'x': the name is taken by another stage"},
       {[](auto& s, auto&) { s[2].axes[0].extent = 0; }, "stage 'c': axis i0 has extent 0"},
       {[](auto& s, auto&) { s[2].axes[0].extent = int64_t{1} << 60; }, "stage 'c': it is too large"},
@@ -86,11 +85,15 @@ TEST(ComputeDag, RefusesWhatIsNoDag) {
        "stage 'c': a stage has a combiner if and only if it has reduce axes"},
       {[](auto& s, auto&) { s[2].body = nullptr; }, "stage 'c': it has no body"},
       {[](auto& s, auto&) { s[2].dtype = DType::kFloat16; }, "stage 'c': it is float16 but its body is float32"},
-      {[](auto& s, auto&) { s[2].body = Load(2, DType::kFloat32, {IntImm(0), IntImm(0)}); },
+      {[](auto& s, auto&) {
+         s[2].body = Load(2, DType::kFloat32, {IntImm(0), IntImm(0)});
+       },
        "stage 'c': it reads stage 2, which does not come before it"},
       {[](auto& s, auto&) { s[2].body = Load(0, DType::kFloat32, {IntImm(0)}); },
        "stage 'c': it reads 'x' with 1 indices, which has 2 axes"},
-      {[](auto& s, auto&) { s[2].body = Cast(DType::kFloat32, Load(0, DType::kInt8, {IntImm(0), IntImm(0)})); },
+      {[](auto& s, auto&) {
+         s[2].body = Cast(DType::kFloat32, Load(0, DType::kInt8, {IntImm(0), IntImm(0)}));
+       },
        "stage 'c': it reads 'x' as int8, which is float32"},
       {[](auto& s, auto&) { s[2].body = Cast(DType::kFloat32, s[0].axes[0].var); },
        "stage 'c': it uses the variable i0, which is none of its axes"},
@@ -100,7 +103,10 @@ TEST(ComputeDag, RefusesWhatIsNoDag) {
       {[](auto&, auto& outputs) { outputs = {}; }, "a dag has at least one output"},
       {[](auto&, auto& outputs) { outputs = {3}; }, "output 3 is none of the 3 stages"},
       {[](auto&, auto& outputs) { outputs = {0}; }, "stage 'x': a placeholder cannot be an output"},
-      {[](auto&, auto& outputs) { outputs = {2, 2}; }, "stage 'c': it is an output twice"},
+      {[](auto&, auto& outputs) {
+         outputs = {2, 2};
+       },
+       "stage 'c': it is an output twice"},
   };
   for (const Case& c : cases) {
     std::vector<Stage> stages = good.stages();

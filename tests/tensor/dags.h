@@ -9,8 +9,9 @@ inline ComputeDag Matmul(int64_t m, int64_t n, int64_t k, bool constant_weight =
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k});
   const int w = constant_weight ? b.Constant("w", {k, n}) : b.Placeholder("w", {k, n});
-  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum,
-                         [&](auto& i, auto& r) { return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]})); });
+  const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](auto& i, auto& r) {
+    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+  });
   return b.Build({c}).value();
 }
 
@@ -36,8 +37,7 @@ inline ComputeDag ConvBiasRelu(int64_t size, int64_t ci, int64_t co, int64_t ker
   });
   const int biased =
       b.Compute("biased", {1, out, out, co}, [&](auto& i) { return Add(b.At(conv, i), b.At(bias, {i[3]})); });
-  const int relu =
-      b.Compute("relu", {1, out, out, co}, [&](auto& i) { return Max(b.At(biased, i), FloatImm(0)); });
+  const int relu = b.Compute("relu", {1, out, out, co}, [&](auto& i) { return Max(b.At(biased, i), FloatImm(0)); });
   return b.Build({relu}).value();
 }
 

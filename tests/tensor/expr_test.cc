@@ -87,9 +87,8 @@ TEST(Expr, EqualComparesStructureAndAddressesOfVariables) {
 
 TEST(Expr, RewriteSeesChildrenRebuilt) {
   const Expr e = Add(FloorDiv(x, 2), y);
-  const Expr doubled = Rewrite(e, [](const Expr& node) {
-    return node->kind == ExprKind::kFloorDiv ? Mul(node, IntImm(2)) : node;
-  });
+  const Expr doubled =
+      Rewrite(e, [](const Expr& node) { return node->kind == ExprKind::kFloorDiv ? Mul(node, IntImm(2)) : node; });
   EXPECT_EQ(ToString(doubled), "floordiv(x, 2) * 2 + y");
   EXPECT_TRUE(UsesVar(doubled, x.get()));
   EXPECT_FALSE(UsesVar(doubled, MakeVar("z").get()));

@@ -57,9 +57,8 @@ TEST(Interpret, CombinersIntegersAndCalls) {
   const int min = b.Reduce("min", {}, {4}, Combiner::kMin, [&](auto&, auto& r) { return b.At(x, {r[0]}); });
   const int prod = b.Reduce("prod", {}, {4}, Combiner::kProd, [&](auto&, auto& r) { return b.At(x, {r[0]}); });
   const int mod = b.Compute("mod", {4}, [&](auto& i) { return FloorMod(b.At(x, {i[0]}), 5); });
-  const int root = b.Compute("root", {4}, [&](auto& i) {
-    return Call("sqrt", {Call("abs", {Cast(DType::kFloat32, b.At(x, {i[0]}))})});
-  });
+  const int root = b.Compute(
+      "root", {4}, [&](auto& i) { return Call("sqrt", {Call("abs", {Cast(DType::kFloat32, b.At(x, {i[0]}))})}); });
   const ComputeDag dag = b.Build({max, min, prod, mod, root}).value();
   Array values(DType::kInt8, {4});
   for (int i = 0; i < 4; ++i) values.set_int(i, std::vector<int>{-7, 4, 100, 2}[i]);
@@ -74,9 +73,8 @@ TEST(Interpret, CombinersIntegersAndCalls) {
 TEST(Interpret, SelectPerformsTheChosenLoadOnly) {
   DagBuilder b;
   const int x = b.Placeholder("x", {3});
-  const int y = b.Compute("y", {5}, [&](auto& i) {
-    return Select(Lt(i[0], IntImm(3)), b.At(x, {i[0]}), FloatImm(-1));
-  });
+  const int y =
+      b.Compute("y", {5}, [&](auto& i) { return Select(Lt(i[0], IntImm(3)), b.At(x, {i[0]}), FloatImm(-1)); });
   const ComputeDag dag = b.Build({y}).value();
   const auto out = Interpret(dag, {{x, Array::FromFloats({3}, {1, 2, 3})}});
   ASSERT_TRUE(out.ok()) << out.status();

@@ -44,7 +44,8 @@ TEST(LibraryCall, NumbersThatAreNoCallAreDataLoss) {
   for (const LibraryCall& call : {Convolution(), Product()}) {
     const std::vector<int64_t> numbers = call.ToNumbers();
     for (size_t size = 0; size < numbers.size(); ++size)
-      EXPECT_EQ(LibraryCall::FromNumbers(absl::MakeConstSpan(numbers.data(), size)).status().code(), absl::StatusCode::kDataLoss);
+      EXPECT_EQ(LibraryCall::FromNumbers(absl::MakeConstSpan(numbers.data(), size)).status().code(),
+                absl::StatusCode::kDataLoss);
     std::vector<int64_t> longer = numbers;
     longer.push_back(0);
     EXPECT_FALSE(LibraryCall::FromNumbers(longer).ok());
@@ -65,7 +66,8 @@ TEST(LibraryCall, OperandsHaveTheSizesThatAreTouched) {
     return sizes;
   };
   // x, w, bias, residual, y
-  EXPECT_EQ(sizes(Convolution()), (std::vector<int64_t>{2 * 9 * 7 * 8, 16 * 4 * 9, 16, 2 * 5 * 4 * 16, 2 * 5 * 4 * 16}));
+  EXPECT_EQ(sizes(Convolution()),
+            (std::vector<int64_t>{2 * 9 * 7 * 8, 16 * 4 * 9, 16, 2 * 5 * 4 * 16, 2 * 5 * 4 * 16}));
   // b stands still; its last row has no padding behind it.
   EXPECT_EQ(sizes(Product()), (std::vector<int64_t>{72, 4 * 8 + 6, 60}));
 }
@@ -92,9 +94,10 @@ TEST(LibraryCall, ReadsAsALine) {
   EXPECT_EQ(Convolution().ToString(),
             "cudnn convolution float32 NHWC 2x9x7x8 with 16 filters 3x3 to 5x4, stride 2x2, padding 1x1, dilation 1x1, "
             "groups 2, bias, residual, relu, algorithm implicit_precomp_gemm");
-  EXPECT_EQ(Product().ToString(),
-            "cublas product float16 4x6 by 6x5 (transposed) to float32, leading dimensions 6 8 5, 3 of them 24 0 20 apart, "
-            "algorithm default");
+  EXPECT_EQ(
+      Product().ToString(),
+      "cublas product float16 4x6 by 6x5 (transposed) to float32, leading dimensions 6 8 5, 3 of them 24 0 20 apart, "
+      "algorithm default");
 }
 
 }  // namespace

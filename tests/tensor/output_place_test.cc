@@ -31,10 +31,13 @@ TEST(OutputPlace, HoldsWhatHasPlacesInsideTheLargerTensor) {
   EXPECT_FALSE(OutputPlace().Holds(6)) << "no larger tensor";
 }
 
-// Part of a part: wherever Compose finds a place it is that of the one within that of the other, and it finds the usual ones.
+// Part of a part: wherever Compose finds a place it is that of the one within that of the other, and it finds the usual
+// ones.
 TEST(OutputPlace, ComposesToTheSameElements) {
   std::mt19937 random(3);
-  const auto draw = [&](int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random); };
+  const auto draw = [&](int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random);
+  };
   int composed = 0;
   for (int n = 0; n < 3000; ++n) {
     OutputPlace inner, outer;

@@ -103,8 +103,9 @@ TEST(Serialize, RandomBytesNeverCrash) {
 TEST(Serialize, RefusesANewerVersion) {
   v1::ComputeDag message;
   message.set_version(2);
-  EXPECT_EQ(ParseDag(message.SerializeAsString()).status().ToString(),
-            "INVALID_ARGUMENT: the tensor program has format version 2, this program reads up to 1: use a newer diapason");
+  EXPECT_EQ(
+      ParseDag(message.SerializeAsString()).status().ToString(),
+      "INVALID_ARGUMENT: the tensor program has format version 2, this program reads up to 1: use a newer diapason");
 }
 
 TEST(Serialize, RefusesTreesThatAreExponentiallyLarge) {

@@ -241,10 +241,10 @@ TEST(SimplifyProperty, KeepsTheValueOfRandomExpressions) {
     for (int i = 0; i < 40; ++i) {
       const Point point = generator.RandomPoint();
       const int64_t value = Evaluate(e, point);
-      ASSERT_EQ(value, Evaluate(simple, point)) << "seed " << seed << ": " << ToString(e) << "\n -> "
-                                                << ToString(simple);
-      ASSERT_EQ(value, Evaluate(twice, point)) << "seed " << seed << ": " << ToString(simple) << "\n -> "
-                                               << ToString(twice);
+      ASSERT_EQ(value, Evaluate(simple, point))
+          << "seed " << seed << ": " << ToString(e) << "\n -> " << ToString(simple);
+      ASSERT_EQ(value, Evaluate(twice, point))
+          << "seed " << seed << ": " << ToString(simple) << "\n -> " << ToString(twice);
       ASSERT_TRUE(!bounds || (bounds->min <= value && value <= bounds->max)) << "seed " << seed << ": " << ToString(e);
       ASSERT_TRUE(divisor == 0 ? value == 0 : value % divisor == 0) << "seed " << seed << ": " << ToString(e);
     }

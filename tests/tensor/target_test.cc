@@ -31,11 +31,14 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
 TEST(Target, RefusesWithTheWayOut) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "the target is empty: use cpu, opencl or cuda"},
-      {"llvm -mcpu=native", "target \"llvm -mcpu=native\": unknown kind 'llvm': did you mean 'cpu'? use cpu, opencl or cuda"},
+      {"llvm -mcpu=native",
+       "target \"llvm -mcpu=native\": unknown kind 'llvm': did you mean 'cpu'? use cpu, opencl or cuda"},
       {"cdua", "target \"cdua\": unknown kind 'cdua': did you mean 'cuda'? use cpu, opencl or cuda"},
       {"rocm", "target \"rocm\": unknown kind 'rocm': use cpu, opencl or cuda"},
-      {"cpu -num-core=2", "target \"cpu -num-core=2\": unknown attribute '-num-core': did you mean '-num-cores'? cpu takes -mcpu=native and "
-                           "-num-cores=2"},
+      {"cpu -num-core=2",
+       "target \"cpu -num-core=2\": unknown attribute '-num-core': did you mean '-num-cores'? cpu takes -mcpu=native "
+       "and "
+       "-num-cores=2"},
       {"cpu -arch=sm_90",
        "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native and -num-cores=2"},
       {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
@@ -91,7 +94,8 @@ TEST(DeviceFacts, OfTheArchitectureForCuda) {
 }
 
 TEST(DeviceFacts, ThoseOfEveryTargetPassTheCheck) {
-  for (const char* text : {"cpu", "cpu -mcpu=x86-64-v4", "opencl", "cuda -arch=sm_70", "cuda -arch=sm_90", "cuda -arch=sm_120"}) {
+  for (const char* text :
+       {"cpu", "cpu -mcpu=x86-64-v4", "opencl", "cuda -arch=sm_70", "cuda -arch=sm_90", "cuda -arch=sm_120"}) {
     const Target target = Target::Parse(text).value();
     EXPECT_EQ(CheckFacts(DefaultFacts(target), target.kind), absl::OkStatus()) << text;
   }

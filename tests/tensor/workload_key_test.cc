@@ -11,7 +11,8 @@ namespace {
 // the expectation, change the code back.
 TEST(WorkloadKey, IsTheSameForEver) {
   EXPECT_EQ(testing_dags::Matmul(4, 5, 6).workload_key(), "f418b914e590eb60aa17893d8d03727e_4x5");
-  EXPECT_EQ(testing_dags::ConvBiasRelu(56, 64, 64, 3, 1, 1).workload_key(), "e0166df30c0c00c3df68a36555d71c8a_1x56x56x64");
+  EXPECT_EQ(testing_dags::ConvBiasRelu(56, 64, 64, 3, 1, 1).workload_key(),
+            "e0166df30c0c00c3df68a36555d71c8a_1x56x56x64");
 }
 
 TEST(WorkloadKey, DoesNotDependOnNamesNorOnTheOrderOfStages) {

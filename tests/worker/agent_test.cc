@@ -86,8 +86,8 @@ class BlockedLog {
   int before_, pipe_[2] = {-1, -1};
 };
 
-// The agent has taken a lease and is about to begin its work (it writes that to the log, which holds it up) when it hears
-// that the lease is over: the work must not run on.
+// The agent has taken a lease and is about to begin its work (it writes that to the log, which holds it up) when it
+// hears that the lease is over: the work must not run on.
 TEST(AgentTest, ALeaseThatIsOverBeforeItsWorkBeginsDoesNotRun) {
   TemporaryFolder folder;
   CruelTracker tracker;

@@ -108,7 +108,8 @@ TEST(BuildDeadline, EndsNvrtcInsideABuilder) {
   (*pipeline)->Submit(0, simple, box.Taker());
   EXPECT_TRUE(box.Wait(3, 60).has_timing()) << box.Wait(3).DebugString();
   // That was built before, and needs no builder; there is one again all the same.
-  for (int i = 0; i < 200 && (*pipeline)->Statistics().builder_restarts() == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (int i = 0; i < 200 && (*pipeline)->Statistics().builder_restarts() == 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ((*pipeline)->Statistics().builder_restarts(), 1u);
   (*pipeline)->Stop();
 }

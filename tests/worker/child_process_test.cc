@@ -51,8 +51,8 @@ class ChildProcessTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// The child waits in vfork for a process that does not execute its program before the pipe "held" is opened. Were that one stopped,
-// both would stay for ever when the agent dies.
+// The child waits in vfork for a process that does not execute its program before the pipe "held" is opened. Were that
+// one stopped, both would stay for ever when the agent dies.
 TEST_F(ChildProcessTest, DiesWithItsAgentAlsoWhenPausedWhileItStartsAnother) {
   int found[2];
   ASSERT_EQ(pipe(found), 0);

@@ -125,9 +125,9 @@ class FakeToolchain : public Toolchain {
     return MakeProgram(task, target, kernel);
   }
 
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                                  const DeviceFacts& facts, const OutputPlace&, double timeout_seconds,
-                                                  const StageBegins& stage_begins) override {
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
+                                                  const Target& target, const DeviceFacts& facts, const OutputPlace&,
+                                                  double timeout_seconds, const StageBegins& stage_begins) override {
     return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
   }
 
@@ -185,9 +185,9 @@ class StrayingToolchain : public Toolchain {
       return MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string(program.status().message())};
     return *program;
   }
-  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule, const Target& target,
-                                                  const DeviceFacts& facts, const OutputPlace&, double timeout_seconds,
-                                                  const StageBegins& stage_begins) override {
+  std::variant<Program, MeasureError> BuildPlaced(const ComputeDag& task, const Schedule& schedule,
+                                                  const Target& target, const DeviceFacts& facts, const OutputPlace&,
+                                                  double timeout_seconds, const StageBegins& stage_begins) override {
     return Build(task, schedule, target, facts, timeout_seconds, stage_begins);
   }
   absl::StatusOr<Program> BuildNaive(const ComputeDag& task, const Target& target) override {

@@ -220,7 +220,8 @@ TEST_F(FleetTest, AResetDeviceIsNoLabelAndTwoLostOnesAreTheCandidates) {
   auto a = Worker((*tracker)->address(), "a"), b = Worker((*tracker)->address(), "b");
   auto client = MeasureClient::Connect((*tracker)->address());
   ASSERT_TRUE(client.ok()) << client.status();
-  ASSERT_TRUE((*client)->Submit({Fake(1, "kernel=reset_once"), Fake(2, "kernel=reset"), Fake(3, "kernel=suicide")}).ok());
+  ASSERT_TRUE(
+      (*client)->Submit({Fake(1, "kernel=reset_once"), Fake(2, "kernel=reset"), Fake(3, "kernel=suicide")}).ok());
   const auto results = Collect(**client, 3);
   EXPECT_TRUE(std::filesystem::exists(flag));
   EXPECT_TRUE(Timed(results.at(1)));
@@ -348,8 +349,7 @@ TEST_F(FleetTest, TellsItsServicesByReflection) {
     bool ok = false;
     return queue.Next(&tag, &ok) && ok;
   };
-  auto stream =
-      stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  auto stream = stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
   stream->StartCall(nullptr);
   ASSERT_TRUE(done());
   const grpc::Slice list_services("\x3a\x01*");  // field 7, a text of one character

@@ -17,7 +17,8 @@ v1::ProcessMessage StageMessage(const std::string& stage) {
 
 // Cut at every byte: whole messages come out, in order, and never a half one.
 TEST(FrameTest, DecodesAStreamCutAnywhere) {
-  std::string stream = EncodeFrame(StageMessage("compile")) + EncodeFrame(v1::ProcessMessage()) + EncodeFrame(StageMessage("run"));
+  std::string stream =
+      EncodeFrame(StageMessage("compile")) + EncodeFrame(v1::ProcessMessage()) + EncodeFrame(StageMessage("run"));
   for (size_t cut = 0; cut <= stream.size(); ++cut) {
     FrameDecoder decoder;
     std::vector<std::string> messages;

@@ -1,5 +1,5 @@
-// Programs that start early, behind a kernel that writes their inputs. Devices without such starts play them: the host runs kernels that
-// may start early before the one in front of them.
+// Programs that start early, behind a kernel that writes their inputs. Devices without such starts play them: the host
+// runs kernels that may start early before the one in front of them.
 #include "worker/in_place.h"
 
 #include <gmock/gmock.h>
@@ -28,8 +28,10 @@ using ::testing::Not;
 
 // The whole text, but for the number of the element.
 testing::Matcher<std::string> IsDifferent(const std::string& output) {
-  return testing::MatchesRegex(absl::StrCat("element [0-9]+ of output '", output, "'", " is another one when the program starts while the kernel in front still writes its inputs: a kernel "
-                                            "reads or writes before it has waited \\(decision 'overlap'\\)"));
+  return testing::MatchesRegex(absl::StrCat(
+      "element [0-9]+ of output '", output, "'",
+      " is another one when the program starts while the kernel in front still writes its inputs: a kernel "
+      "reads or writes before it has waited \\(decision 'overlap'\\)"));
 }
 
 // Launches in order; those that may start early, in front of the one before them.
@@ -53,7 +55,10 @@ class HastyPlan : public Plan {
 class PlayingDevice : public Device {
  public:
   explicit PlayingDevice(bool hasty, TargetKind kind = TargetKind::kCpu)
-      : device_(OpenDevice(Target::Parse("cpu -num-cores=1").value()).value()), hasty_(hasty), kind_(kind), facts_(device_->facts()) {
+      : device_(OpenDevice(Target::Parse("cpu -num-cores=1").value()).value()),
+        hasty_(hasty),
+        kind_(kind),
+        facts_(device_->facts()) {
     if (kind == TargetKind::kCuda) facts_.arch = "sm_90";
   }
   const DeviceFacts& facts() const override { return facts_; }
@@ -62,8 +67,12 @@ class PlayingDevice : public Device {
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> View(DeviceBuffer& of, int64_t offset, int64_t bytes) override {
     return device_->View(of, offset, bytes);
   }
-  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override { return device_->CopyIn(to, from, bytes); }
-  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override { return device_->CopyOut(to, from, bytes); }
+  absl::Status CopyIn(DeviceBuffer& to, const void* from, int64_t bytes) override {
+    return device_->CopyIn(to, from, bytes);
+  }
+  absl::Status CopyOut(void* to, const DeviceBuffer& from, int64_t bytes) override {
+    return device_->CopyOut(to, from, bytes);
+  }
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override { return device_->Fill(to, value); }
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override {
     if (program.target.kind == TargetKind::kCpu) return device_->Load(program);
@@ -103,8 +112,13 @@ Program HastyProgram(const std::vector<Wanted>& buffers, const std::string& body
   program.source = "static int calls;\nvoid candidate(void* const* args, long long begin, long long end) {\n";
   Kernel& kernel = program.kernels.emplace_back();
   for (size_t i = 0; i < buffers.size(); ++i) {
-    program.buffers.push_back({.name = absl::StrCat("b", i), .dtype = buffers[i].dtype, .elements = buffers[i].elements, .role = buffers[i].role});
-    const char* type = buffers[i].dtype == DType::kInt64 ? "long long" : buffers[i].dtype == DType::kFloat16 ? "unsigned short" : "float";
+    program.buffers.push_back({.name = absl::StrCat("b", i),
+                               .dtype = buffers[i].dtype,
+                               .elements = buffers[i].elements,
+                               .role = buffers[i].role});
+    const char* type = buffers[i].dtype == DType::kInt64     ? "long long"
+                       : buffers[i].dtype == DType::kFloat16 ? "unsigned short"
+                                                             : "float";
     absl::StrAppend(&program.source, "  ", type, "* b", i, " = args[", i, "];\n");
     kernel.args.push_back(static_cast<int>(i));
   }
@@ -115,7 +129,8 @@ Program HastyProgram(const std::vector<Wanted>& buffers, const std::string& body
   return program;
 }
 
-constexpr auto kIn = BufferRole::kInput, kOut = BufferRole::kOutput, kWork = BufferRole::kWorkspace, kConst = BufferRole::kConstant;
+constexpr auto kIn = BufferRole::kInput, kOut = BufferRole::kOutput, kWork = BufferRole::kWorkspace,
+               kConst = BufferRole::kConstant;
 
 class InPlaceTest : public ::testing::Test {
  protected:
@@ -175,8 +190,9 @@ TEST_F(InPlaceTest, StaleInputsAreFound) {
 
 TEST_F(InPlaceTest, StaleInputsOfOneRunInManyAreFound) {
   // Right but for the fifth run: two are made in order, then there are two in each replay.
-  const std::string body = "static float old[8];\nfor (int i = 0; i < 8; ++i) b1[i] = calls == 4 ? old[i] : b0[i];\n"
-                           "for (int i = 0; i < 8; ++i) old[i] = b0[i];\n++calls;";
+  const std::string body =
+      "static float old[8];\nfor (int i = 0; i < 8; ++i) b1[i] = calls == 4 ? old[i] : b0[i];\n"
+      "for (int i = 0; i < 8; ++i) old[i] = b0[i];\n++calls;";
   EXPECT_THAT(Compare(HastyProgram({{kIn, 8}, {kOut, 8}}, body), false), IsDifferent("b1"));
 }
 
@@ -188,9 +204,11 @@ TEST_F(InPlaceTest, WritesBeforeTheWaitAreFound) {
 
 TEST_F(InPlaceTest, StaleWorkspacesAreFound) {
   const auto program = [] {
-    Program two = HastyProgram({{kIn, 16}, {kWork, 16}, {kOut, 16}},
-                               "for (int i = 0; i < 16; ++i) b1[i] = b0[i] + 1;\n}\nvoid second(void* const* args, long long begin, long long end) {\n"
-                               "  float *b1 = args[0], *b2 = args[1];\n  for (int i = 0; i < 16; ++i) b2[i] = 2 * b1[i];");
+    Program two =
+        HastyProgram({{kIn, 16}, {kWork, 16}, {kOut, 16}},
+                     "for (int i = 0; i < 16; ++i) b1[i] = b0[i] + 1;\n}\nvoid second(void* const* args, long long "
+                     "begin, long long end) {\n"
+                     "  float *b1 = args[0], *b2 = args[1];\n  for (int i = 0; i < 16; ++i) b2[i] = 2 * b1[i];");
     two.kernels.push_back(two.kernels[0]);
     two.kernels[0].overlap = false;
     two.kernels[1].name = "second";
@@ -212,10 +230,14 @@ TEST_F(InPlaceTest, EachOfManyInputsIsTheLastThatIsWritten) {
 }
 
 TEST_F(InPlaceTest, InputsOfAllSizesChangeByWholeElements) {
-  for (const Wanted& input : {Wanted{kIn, 2}, Wanted{kIn, 3}, Wanted{kIn, 64}, Wanted{kIn, 3, DType::kInt64}, Wanted{kIn, 5, DType::kFloat16}}) {
-    const std::string body = absl::StrCat("b2[calls++] = b0[0]; for (int i = 0; i < ", input.elements, "; ++i) b1[i] = b0[i];");
+  for (const Wanted& input : {Wanted{kIn, 2}, Wanted{kIn, 3}, Wanted{kIn, 64}, Wanted{kIn, 3, DType::kInt64},
+                              Wanted{kIn, 5, DType::kFloat16}}) {
+    const std::string body =
+        absl::StrCat("b2[calls++] = b0[0]; for (int i = 0; i < ", input.elements, "; ++i) b1[i] = b0[i];");
     // What is called a constant here is where the test sees the first elements.
-    EXPECT_EQ(Compare(HastyProgram({input, {kOut, input.elements, input.dtype}, {kConst, 20, input.dtype}}, body), false), "");
+    EXPECT_EQ(
+        Compare(HastyProgram({input, {kOut, input.elements, input.dtype}, {kConst, 20, input.dtype}}, body), false),
+        "");
     EXPECT_EQ(Contents(0), Contents(1));
     const std::vector<double> first = Contents(2), elements = Contents(0);
     EXPECT_THAT(elements, Contains(first[0])) << "no element is cut in two";
@@ -284,7 +306,8 @@ TEST(InPlaceSources, CompileForCuda) {
 // --- Devices that are what they are: PoCL, and a GPU where there is one.
 
 constexpr char kOpenClSource[] =
-    "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void candidate(__global const float* x, __global float* y) {\n"
+    "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void candidate(__global const float* x, __global float* "
+    "y) {\n"
     "  y[get_global_id(0)] = 2 * x[get_global_id(0)];\n}\n";
 
 // The text has WAIT where the kernel waits: in front of what it reads and writes, between, or behind.
@@ -292,7 +315,8 @@ std::string CudaSource(const std::string& body) {
   return "#define WAIT asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
          "extern \"C\" __global__ void candidate(const float* x, float* y) {\n"
          "  asm volatile(\"griddepcontrol.launch_dependents;\" ::: \"memory\");\n"
-         "  const int i = blockIdx.x * 64 + threadIdx.x;\n  " + body + "\n}\n";
+         "  const int i = blockIdx.x * 64 + threadIdx.x;\n  " +
+         body + "\n}\n";
 }
 
 // What InPlace says of a program y = f(x) of 6,400 elements on a device; the reason in `skipped` where there is none.
@@ -344,7 +368,8 @@ TEST(InPlaceOnDevices, CudaKernelsThatWaitAreRight) {
 
 TEST(InPlaceOnDevices, CudaKernelsThatReadTooEarlyAreFound) {
   std::string skipped;
-  const std::string text = CompareOn("cuda", CudaSource("const float v = *(const volatile float*)(x + i); WAIT y[i] = 2 * v;"), &skipped);
+  const std::string text =
+      CompareOn("cuda", CudaSource("const float v = *(const volatile float*)(x + i); WAIT y[i] = 2 * v;"), &skipped);
   if (!skipped.empty()) GTEST_SKIP() << skipped;
   EXPECT_THAT(text, IsDifferent("y"));
 }

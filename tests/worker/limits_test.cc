@@ -16,8 +16,8 @@ absl::Status Refusal(const std::string& text) { return absl::InvalidArgumentErro
 ComputeDag SquareDag(int64_t n) {
   DagBuilder b;
   int x = b.Placeholder("x", {n});
-  int y = b.Reduce("y", {n}, {n}, Combiner::kSum,
-                   [&](auto& i, auto& r) { return Mul(b.At(x, {i[0]}), b.At(x, {r[0]})); });
+  int y =
+      b.Reduce("y", {n}, {n}, Combiner::kSum, [&](auto& i, auto& r) { return Mul(b.At(x, {i[0]}), b.At(x, {r[0]})); });
   return b.Build({y}).value();
 }
 
@@ -46,26 +46,29 @@ TEST(LimitsTest, TakesWhatIsAtTheLimitAndNoMore) {
   limits = RequestLimits();
   limits.tensor_bytes = int64_t{1} << 30;
   EXPECT_TRUE(CheckDag(DoublingDag(int64_t{1} << 27), limits).ok());
-  EXPECT_EQ(CheckDag(DoublingDag(int64_t{1} << 28), limits),
-            Refusal("the program's tensors need 2 GiB, more than the 1 GiB that this worker takes; start it with a larger "
-                    "--max-tensor-gib"));
+  EXPECT_EQ(
+      CheckDag(DoublingDag(int64_t{1} << 28), limits),
+      Refusal("the program's tensors need 2 GiB, more than the 1 GiB that this worker takes; start it with a larger "
+              "--max-tensor-gib"));
 
   limits.steps = 2;
   Schedule schedule;
   schedule.steps.assign(2, Step{StepKind::kInline, 0, {}, {}, -1, {}});
   EXPECT_TRUE(CheckSchedule(schedule, limits).ok());
   schedule.steps.push_back(schedule.steps[0]);
-  EXPECT_EQ(CheckSchedule(schedule, limits),
-            Refusal("the schedule has 3 steps, more than the 2 that this worker takes; start it with a larger --max-steps"));
+  EXPECT_EQ(
+      CheckSchedule(schedule, limits),
+      Refusal("the schedule has 3 steps, more than the 2 that this worker takes; start it with a larger --max-steps"));
 
   Program program;
   program.buffers.resize(2);
   program.buffers[0].elements = program.buffers[1].elements = int64_t{1} << 27;
   EXPECT_TRUE(CheckProgram(program, limits).ok());
   program.buffers[1].elements <<= 1;
-  EXPECT_EQ(CheckProgram(program, limits),
-            Refusal("the buffers of its kernels need 1.5 GiB, more than the 1 GiB that this worker takes; start it with a "
-                    "larger --max-tensor-gib"));
+  EXPECT_EQ(
+      CheckProgram(program, limits),
+      Refusal("the buffers of its kernels need 1.5 GiB, more than the 1 GiB that this worker takes; start it with a "
+              "larger --max-tensor-gib"));
 }
 
 // Products that do not fit 64 bits are too large as well.
@@ -79,9 +82,10 @@ TEST(LimitsTest, LargeNumbersDoNotOverflow) {
   ASSERT_TRUE(dag.ok()) << dag.status();
   RequestLimits limits;
   limits.iterations = int64_t{1} << 60;
-  EXPECT_EQ(CheckDag(*dag, limits),
-            Refusal("the program's tensors need 3.221e+09 GiB, more than the 64 GiB that this worker takes; start it with a "
-                    "larger --max-tensor-gib"));
+  EXPECT_EQ(
+      CheckDag(*dag, limits),
+      Refusal("the program's tensors need 3.221e+09 GiB, more than the 64 GiB that this worker takes; start it with a "
+              "larger --max-tensor-gib"));
 }
 
 // A request past a limit is an error of its own, told by the worker; its neighbours are measured.
@@ -121,8 +125,9 @@ TEST(LimitsTest, ARefusalCostsAnErrorOnly) {
   schedule.steps.push_back(Step{StepKind::kInline, 0, {}, {}, -1, {}});
   v1::MeasureRequest steps = FakeRequest(0, "");
   steps.set_schedule(SerializeSchedule(schedule));
-  expect_refused(steps, "instantiate",
-                 "the schedule has 1 steps, more than the 0 that this worker takes; start it with a larger --max-steps");
+  expect_refused(
+      steps, "instantiate",
+      "the schedule has 1 steps, more than the 0 that this worker takes; start it with a larger --max-steps");
   (*pipeline)->Stop();
   EXPECT_THAT(Children(), IsEmpty());
 }

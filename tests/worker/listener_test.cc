@@ -87,9 +87,9 @@ TEST_F(ListenerTest, TellsThePortThatWasChosenAndAPortInUse) {
   EXPECT_EQ(Listener::Start({address}, [](int, int) {}).status(),
             absl::UnavailableError("cannot listen on '" + address +
                                    "': the port is in use or the address is not of this host"));
-  EXPECT_EQ(Listener::Start({"192.0.2.1:0"}, [](int, int) {}).status(),
-            absl::UnavailableError(
-                "cannot listen on '192.0.2.1:0': the port is in use or the address is not of this host"));
+  EXPECT_EQ(
+      Listener::Start({"192.0.2.1:0"}, [](int, int) {}).status(),
+      absl::UnavailableError("cannot listen on '192.0.2.1:0': the port is in use or the address is not of this host"));
   // Once stopped, the port is free.
   listener_->Stop();
   EXPECT_TRUE(Listener::Start({address}, [](int, int) {}).ok());

@@ -416,7 +416,8 @@ TEST_F(PipelineTest, BuildersStandStillWhileTheHostsCoresAreTimed) {
   options.run_timeout_seconds = 3;
   auto stopped = [] {
     std::vector<std::string> children = Children();
-    return std::count_if(children.begin(), children.end(), [](const std::string& c) { return c.find(" T ") != std::string::npos; });
+    return std::count_if(children.begin(), children.end(),
+                         [](const std::string& c) { return c.find(" T ") != std::string::npos; });
   };
   for (bool quiet : {true, false}) {
     options.quiet_timing = quiet;

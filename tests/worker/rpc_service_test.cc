@@ -32,7 +32,8 @@ TEST(ParseWithinTest, ReadsWhatIsWithinTheLimits) {
   EXPECT_EQ(ParseWithin(Bytes(request.SerializeAsString()), Rules(1000, 10), read), absl::OkStatus());
   EXPECT_EQ(read.SerializeAsString(), request.SerializeAsString());
   EXPECT_EQ(ParseWithin(Bytes(request.SerializeAsString()), Rules(1000, 9), read),
-            absl::InvalidArgumentError("the message SubmitRequest cannot be read, or has more than 9 parts, which is the limit"));
+            absl::InvalidArgumentError(
+                "the message SubmitRequest cannot be read, or has more than 9 parts, which is the limit"));
   const size_t size = request.ByteSizeLong();
   EXPECT_EQ(ParseWithin(Bytes(request.SerializeAsString()), Rules(size - 1, 10), read),
             absl::ResourceExhaustedError("the message SubmitRequest has " + std::to_string(size) +
@@ -53,11 +54,10 @@ TEST(ParseWithinTest, MalformedMessagesAreRefused) {
   const absl::Status malformed = absl::InvalidArgumentError(
       "the message SubmitRequest cannot be read, or has more than 100 parts, which is the limit");
   v1::SubmitRequest read;
-  for (const std::string& text : {std::string("\x12\x05\x0a", 3),        // shorter than it says
-                                 std::string("\x12\x01\x0a", 3),        // a tag without its value, within a submessage
-                                 std::string("\x12\xff\xff\xff\xff\x7f", 6),
-                                 std::string("\x0b\x0c", 2),            // a group
-                                 std::string("\x07", 1)}) {
+  for (const std::string& text : {std::string("\x12\x05\x0a", 3),  // shorter than it says
+                                  std::string("\x12\x01\x0a", 3),  // a tag without its value, within a submessage
+                                  std::string("\x12\xff\xff\xff\xff\x7f", 6), std::string("\x0b\x0c", 2),  // a group
+                                  std::string("\x07", 1)}) {
     EXPECT_EQ(ParseWithin(Bytes(text), Rules(1000, 100), read), malformed);
   }
 }

@@ -95,8 +95,8 @@ class SandboxTest : public testing::Test {
     options.build_timeout_seconds = options.run_timeout_seconds = 3;
     Start(options);
   }
-  // True when the pipeline runs in a sandbox. Where there can be none, checks that this is said and that all works without, and marks
-  // the case as skipped: the caller returns.
+  // True when the pipeline runs in a sandbox. Where there can be none, checks that this is said and that all works
+  // without, and marks the case as skipped: the caller returns.
   bool StartInside() {
     Start(SandboxMode::kAuto);
     if (pipeline_ == nullptr) return false;

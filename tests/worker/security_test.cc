@@ -27,7 +27,8 @@ class SecurityTest : public testing::Test {
   // What `deploy/make-certs.sh` makes, in a folder of its own.
   std::string Certificates(const std::string& name, const std::string& more = "") {
     const std::string path = folder_.path() + "/" + name;
-    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()), 0);
+    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()),
+              0);
     return path;
   }
   static TlsFiles Files(const std::string& certs, const std::string& peer) {
@@ -52,9 +53,9 @@ TEST_F(SecurityTest, ARoleAllowsItsOwnCallsOnly) {
     std::vector<Role> allowed;
   };
   const std::vector<Role> all = {Role::kReader, Role::kSubmitter, Role::kWorker, Role::kAdmin};
-  for (const Case& one : {Case{"reader-token-0001", {Role::kReader}},
-                          Case{"submitter-token-1", {Role::kReader, Role::kSubmitter}},
-                          Case{"worker-token-0001", {Role::kWorker}}, Case{"admin-token-00001", all}}) {
+  for (const Case& one :
+       {Case{"reader-token-0001", {Role::kReader}}, Case{"submitter-token-1", {Role::kReader, Role::kSubmitter}},
+        Case{"worker-token-0001", {Role::kWorker}}, Case{"admin-token-00001", all}}) {
     for (Role role : all) {
       const bool allowed = std::find(one.allowed.begin(), one.allowed.end(), role) != one.allowed.end();
       EXPECT_EQ((*authority)->Check(one.token, role).ok(), allowed) << one.token << " " << RoleName(role);
@@ -94,7 +95,8 @@ TEST_F(SecurityTest, TokensAreGivenAndTakenBackWhileItRuns) {
 
 TEST_F(SecurityTest, FilesOfTokensThatDoNotFit) {
   const std::string form =
-      ": write ROLE TOKEN [NAME], with one of the roles reader, submitter, worker and admin, and a token of at least 16 "
+      ": write ROLE TOKEN [NAME], with one of the roles reader, submitter, worker and admin, and a token of at least "
+      "16 "
       "letters and digits";
   auto refused = [&](const std::string& text) {
     return std::string(Authority::Load(Write("tokens", text)).status().message());
@@ -158,7 +160,9 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
     std::ifstream file(certs + "/" + name);
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  auto identity = [&](const std::string& peer) { return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt"), {}}; };
+  auto identity = [&](const std::string& peer) {
+    return TlsIdentity{read(peer + ".crt"), read(peer + ".key"), read("ca.crt"), {}};
+  };
   auto what_fails = [&](const std::string& server, const std::string& client) {
     auto tracker = TrackerServer::Start({"127.0.0.1:0", {identity(server), nullptr}});
     EXPECT_TRUE(tracker.ok()) << tracker.status();
@@ -175,12 +179,14 @@ TEST_F(SecurityTest, CertificatesThatExpiredMeanwhileAreNamedOnEitherSide) {
     return text;
   };
   EXPECT_EQ(what_fails("tracker", "worker"), "");
-  EXPECT_EQ(what_fails("late", "worker"),
-            "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' shows a certificate that has expired: make "
-            "it a new one, for example with deploy/make-certs.sh");
-  EXPECT_EQ(what_fails("tracker", "late"),
-            "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' does not accept the certificate given with "
-            "--tls-cert, which has expired: make a new one, for example with deploy/make-certs.sh, and start again with it");
+  EXPECT_EQ(
+      what_fails("late", "worker"),
+      "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' shows a certificate that has expired: make "
+      "it a new one, for example with deploy/make-certs.sh");
+  EXPECT_EQ(
+      what_fails("tracker", "late"),
+      "the tracker at 'IT' has not taken the worker in: the tracker at 'IT' does not accept the certificate given with "
+      "--tls-cert, which has expired: make a new one, for example with deploy/make-certs.sh, and start again with it");
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ class TlsWatchTest : public testing::Test {
   void SetUp() override { certs_ = Certificates("certs", "--days 30 tracker worker"); }
   std::string Certificates(const std::string& name, const std::string& more) {
     const std::string path = folder_.path() + "/" + name;
-    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()), 0);
+    EXPECT_EQ(std::system(("bash " + TEST_PATH(DIAPASON_MAKE_CERTS) + " " + path + " " + more + " >/dev/null").c_str()),
+              0);
     return path;
   }
   TlsFiles Files(const std::string& peer) const {
@@ -38,7 +39,8 @@ class TlsWatchTest : public testing::Test {
   }
   static bool Becomes(const TlsWatch& watch, const std::string& cert) {
     const auto began = std::chrono::steady_clock::now();
-    while (watch.identity().cert != cert && SecondsSince(began) < 20) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (watch.identity().cert != cert && SecondsSince(began) < 20)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return watch.identity().cert == cert;
   }
   // Time for two readings.
@@ -77,7 +79,8 @@ TEST_F(TlsWatchTest, FilesThatAreRefusedChangeNothing) {
   ExpectPublished(watch);
   EXPECT_NEAR(ExpiryInUse(files), static_cast<double>(std::time(nullptr)) + 30 * 86400, 86400);
   // All three of another authority.
-  for (const char* name : {"tracker.key", "tracker.crt", "ca.crt"}) std::filesystem::rename(other + "/" + name, certs_ + "/" + name);
+  for (const char* name : {"tracker.key", "tracker.crt", "ca.crt"})
+    std::filesystem::rename(other + "/" + name, certs_ + "/" + name);
   const std::string second = Read(files.cert);
   EXPECT_TRUE(Becomes(watch, second));
   ExpectPublished(watch);
@@ -89,8 +92,10 @@ TEST_F(TlsWatchTest, ConnectionsShareOneForTheSameFiles) {
   EXPECT_EQ(&watch, &Watch(Files("worker"), /*listens=*/false));
   EXPECT_NE(&watch, &Watch(Files("tracker"), /*listens=*/false));
   // A client's certificate may be a worker's, and later one of another role.
-  std::filesystem::copy_file(certs_ + "/tracker.key", certs_ + "/worker.key", std::filesystem::copy_options::overwrite_existing);
-  std::filesystem::copy_file(certs_ + "/tracker.crt", certs_ + "/worker.crt", std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(certs_ + "/tracker.key", certs_ + "/worker.key",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy_file(certs_ + "/tracker.crt", certs_ + "/worker.crt",
+                             std::filesystem::copy_options::overwrite_existing);
   EXPECT_TRUE(Becomes(watch, Read(certs_ + "/tracker.crt")));
 }
 

@@ -1,7 +1,6 @@
 // What a tracker holds for others has bounds, whoever is slow or greedy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <malloc.h>
 
 #include <cmath>
@@ -238,8 +237,8 @@ TEST_F(TrackerTest, ALeaseHasALastMoment) {
   EXPECT_NEAR(seconds, 30 + 5 + 2 + 10, 2);  // twice a lease, its deadlines, and a restart of the runner
   const v1::ListWorkersResponse fleet = Fleet();
   EXPECT_EQ(fleet.workers(0).states(0).state(), v1::DEVICE_STATE_QUARANTINED);
-  EXPECT_EQ(fleet.workers(0).states(0).text(), "the tracker: it did not answer lease " + std::to_string(lease) +
-                                                   " within the deadlines of its request");
+  EXPECT_EQ(fleet.workers(0).states(0).text(),
+            "the tracker: it did not answer lease " + std::to_string(lease) + " within the deadlines of its request");
   EXPECT_THAT(Grants(a, 1), testing::IsEmpty());
   const std::string b = Register("b");
   const auto grants = Grants(b, 1);

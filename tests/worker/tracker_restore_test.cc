@@ -72,7 +72,8 @@ TEST_F(TrackerRestoreTest, AFileOfVersion1IsBroughtUp) {
   tracker_.reset();
   sqlite3* db = nullptr;
   sqlite3_open(state_.c_str(), &db);
-  ASSERT_EQ(sqlite3_exec(db, "ALTER TABLE leases DROP COLUMN waited; PRAGMA user_version=1", nullptr, nullptr, nullptr), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "ALTER TABLE leases DROP COLUMN waited; PRAGMA user_version=1", nullptr, nullptr, nullptr),
+            SQLITE_OK);
   sqlite3_close(db);
   for (int start = 0; start < 2; ++start) Restart();
   Report(a, {{grants[0].lease(), Timed(0.5)}});

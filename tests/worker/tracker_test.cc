@@ -678,9 +678,10 @@ TEST_F(TrackerTest, AWorkerWhoseDeviceCannotBeIsRefused) {
   v1::RegisterRequest worker = Worker("w");
   worker.mutable_devices(0)->mutable_facts()->set_vector_bytes(0);
   v1::RegisterResponse response;
-  EXPECT_EQ(tracker_->Register(worker, response),
-            absl::InvalidArgumentError("device 'cuda:0' of worker 'w' cannot be as it says: vector_bytes is 0 and must be a "
-                                       "power of two from 4 to 1024; install the tracker's version of diapason there"));
+  EXPECT_EQ(
+      tracker_->Register(worker, response),
+      absl::InvalidArgumentError("device 'cuda:0' of worker 'w' cannot be as it says: vector_bytes is 0 and must be a "
+                                 "power of two from 4 to 1024; install the tracker's version of diapason there"));
   worker = Worker("w");
   worker.mutable_devices(0)->set_target("abacus");
   EXPECT_TRUE(absl::IsInvalidArgument(tracker_->Register(worker, response)));

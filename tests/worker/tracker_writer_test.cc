@@ -132,9 +132,9 @@ TEST_F(TrackerWriterTest, AFullDiskIsToldAndMended) {
   setrlimit(RLIMIT_FSIZE, &small);
   write(2, 1 << 20);
   setrlimit(RLIMIT_FSIZE, &before);
-  EXPECT_EQ(store->status(),
-            absl::ResourceExhaustedError("there is no room to write tracker state '" + path_ +
-                                         "'; free space on its disk and try again: everything reported before is kept"));
+  EXPECT_EQ(store->status(), absl::ResourceExhaustedError(
+                                 "there is no room to write tracker state '" + path_ +
+                                 "'; free space on its disk and try again: everything reported before is kept"));
   write(3, 100);  // not without what was before it
   TrackerState state;
   state.requests.push_back({"q", Measurement(4), 0, {}});

@@ -158,8 +158,8 @@ TEST(VerifyTest, RefusesImpossibleTimes) {
   EXPECT_NE(ImpossibleTiming(Timing{.samples = {1.5e-5}}, half, facts), "");
 }
 
-// Winograd F(4x4, 3x3) does a quarter of the multiplications that are counted, on matrix units 2.5 times as fast as the others (an H200)
-// or 4.6 times (a B200): ten and more times what the peak for float32 allows.
+// Winograd F(4x4, 3x3) does a quarter of the multiplications that are counted, on matrix units 2.5 times as fast as the
+// others (an H200) or 4.6 times (a B200): ten and more times what the peak for float32 allows.
 TEST(VerifyTest, WinogradOnMatrixUnitsIsPossible) {
   DagBuilder b;
   const int64_t channels = 512;

@@ -72,7 +72,8 @@ absl::Status AddCounts(const OnnxModel& model, ImportState& state) {
     const auto count = state.counts.find(symbol);
     if (count == state.counts.end() && !state.dims.contains(symbol)) continue;
     if (count == state.counts.end())
-      return absl::InvalidArgumentError(absl::StrCat("how many rows ", Quoted(symbol), " stands for is known without --dim: leave it out"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("how many rows ", Quoted(symbol), " stands for is known without --dim: leave it out"));
     ASSIGN_OR_RETURN(const int id, state.network.AddNode("identity", {count->second->id}, {}, symbol));
     state.network.outputs.push_back(id);
   }
@@ -113,7 +114,8 @@ absl::StatusOr<Network> ImportOnnxStream(std::istream& bytes, const std::string&
                       absl::StrCat("cannot import '", name, "': ", WithoutControls(network.status().message())));
 }
 
-absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options, std::vector<ModelInput>* inputs) {
+absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options,
+                                   std::vector<ModelInput>* inputs) {
   std::error_code error;
   std::ifstream file(path, std::ios::binary);
   std::string why = file.is_open() ? "" : std::strerror(errno);

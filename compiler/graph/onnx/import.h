@@ -16,11 +16,12 @@
 
 namespace diapason {
 
-// Inputs, outputs and results bear the names of the model; open extents are fixed as FixInputShapes (input_shapes.h) says. `inputs`,
-// unless null, receives the inputs with their symbols. NotFound if the file cannot be read; InvalidArgument, in one
-// sentence that names the file, the node and its operator, for all that is wrong or not supported. Never throws and
-// never ends the process, whatever the file holds.
-absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options, std::vector<ModelInput>* inputs = nullptr);
+// Inputs, outputs and results bear the names of the model; open extents are fixed as FixInputShapes (input_shapes.h)
+// says. `inputs`, unless null, receives the inputs with their symbols. NotFound if the file cannot be read;
+// InvalidArgument, in one sentence that names the file, the node and its operator, for all that is wrong or not
+// supported. Never throws and never ends the process, whatever the file holds.
+absl::StatusOr<Network> ImportOnnx(const std::string& path, const ModelOptions& options,
+                                   std::vector<ModelInput>* inputs = nullptr);
 
 // The same from a stream. `name` stands for the file in errors and names the network; files of external data are looked
 // for in `directory`.

@@ -32,9 +32,11 @@ std::string WhyNever(const std::string& op) {
       {"the extent of its result depends on what the network computes: do it behind the network", {"Unique"}},
       {"of text", {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"}},
       {"of sequences and optional values",
-       {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
-        "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement"}},
-      {"of training", {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},
+       {"SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+        "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional", "OptionalGetElement",
+        "OptionalHasElement"}},
+      {"of training",
+       {"ai.onnx.preview.training.Adagrad", "ai.onnx.preview.training.Adam", "ai.onnx.preview.training.Momentum"}},
       {"reads a file format: decode before the network", {"ImageDecoder"}},
       {"changes the type of bits, which expressions cannot", {"BitCast"}}};
   for (const Reason& reason : reasons) {
@@ -48,7 +50,8 @@ void CountMissing(const std::vector<OnnxNode>& nodes, std::map<std::string, int>
   for (const OnnxNode& node : nodes) {
     if (!RuleOf(node)) ++missing[absl::StrCat(node.domain.empty() ? "" : node.domain + ".", node.op)];
     for (const auto& [name, value] : node.attributes) {
-      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value)) CountMissing((*body)->nodes, missing);
+      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value))
+        CountMissing((*body)->nodes, missing);
     }
   }
 }

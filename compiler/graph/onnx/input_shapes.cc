@@ -21,7 +21,9 @@ constexpr int64_t kMostElements = int64_t{1} << 40;
 using Shape = std::vector<int64_t>;
 
 // What exporters write for an extent that they do not know is no name: equal ones need not be equal extents.
-bool IsName(const std::string& symbol) { return !symbol.empty() && symbol != "?" && symbol != "None" && symbol != "-1"; }
+bool IsName(const std::string& symbol) {
+  return !symbol.empty() && symbol != "?" && symbol != "None" && symbol != "-1";
+}
 
 std::string SymbolOf(const OnnxInput& input, size_t axis) {
   const OnnxDimension& d = input.shape[axis];
@@ -85,8 +87,9 @@ using Sizes = std::map<std::string, SymbolSize>;
 absl::Status SetSize(const std::string& symbol, int64_t size, const std::string& flag, Sizes& sizes) {
   const auto [known, fresh] = sizes.emplace(symbol, SymbolSize{size, flag});
   if (fresh || known->second.size == size) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(Quoted(symbol), " cannot be ", known->second.size, " (", known->second.flag, ") and ", size,
-                                                 " (", flag, ") at once: leave one of them out"));
+  return absl::InvalidArgumentError(absl::StrCat(Quoted(symbol), " cannot be ", known->second.size, " (",
+                                                 known->second.flag, ") and ", size, " (", flag,
+                                                 ") at once: leave one of them out"));
 }
 
 std::set<std::string> SymbolsOf(const OnnxModel& model) {
@@ -102,7 +105,8 @@ absl::Status CheckSymbols(const OnnxModel& model, const ModelOptions& options) {
   symbols.merge(RowsSymbols(model));
   for (const auto& [symbol, size] : options.dims) {
     if (symbols.contains(symbol)) continue;
-    const std::string known = absl::StrJoin(symbols, ", ", [](std::string* out, const std::string& name) { absl::StrAppend(out, Quoted(name)); });
+    const std::string known = absl::StrJoin(
+        symbols, ", ", [](std::string* out, const std::string& name) { absl::StrAppend(out, Quoted(name)); });
     return absl::InvalidArgumentError(absl::StrCat("it has no symbolic dimension ", Quoted(symbol), ": ",
                                                    known.empty() ? "all its dimensions are fixed" : "it has " + known));
   }
@@ -118,13 +122,15 @@ absl::StatusOr<Sizes> SizesOf(const OnnxModel& model, const ModelOptions& option
     const auto given = options.input_shapes.find(input.name);
     if (given == options.input_shapes.end()) continue;
     RETURN_IF_ERROR(CheckGiven(input, given->second));
-    const std::string flag = absl::StrCat("--input-shape ", Printable(input.name), "=", absl::StrJoin(given->second, "x"));
+    const std::string flag =
+        absl::StrCat("--input-shape ", Printable(input.name), "=", absl::StrJoin(given->second, "x"));
     for (size_t d = 0; d < input.shape.size(); ++d)
       if (input.shape[d].open()) RETURN_IF_ERROR(SetSize(SymbolOf(input, d), given->second[d], flag, sizes));
   }
   for (const OnnxInput& input : model.inputs) {
     if (input.shape.empty() || !input.shape[0].open() || options.input_shapes.contains(input.name)) continue;
-    if (options.batch > 0) RETURN_IF_ERROR(SetSize(SymbolOf(input, 0), options.batch, absl::StrCat("--batch ", options.batch), sizes));
+    if (options.batch > 0)
+      RETURN_IF_ERROR(SetSize(SymbolOf(input, 0), options.batch, absl::StrCat("--batch ", options.batch), sizes));
     sizes.emplace(SymbolOf(input, 0), SymbolSize{1, ""});
   }
   return sizes;
@@ -136,7 +142,8 @@ absl::Status CheckNothingOpen(const OnnxModel& model, const ModelOptions& option
   for (const OnnxInput& input : model.inputs) {
     const bool given = options.input_shapes.contains(input.name);
     if (!input.has_shape && !given)
-      return absl::InvalidArgumentError(absl::StrCat("input ", Quoted(input.name), " has an open shape: fix it with --input-shape ",
+      return absl::InvalidArgumentError(absl::StrCat("input ", Quoted(input.name),
+                                                     " has an open shape: fix it with --input-shape ",
                                                      Printable(input.name), "=1x3x224x224, with its own numbers"));
     bool named = false;
     for (size_t d = 0; d < input.shape.size() && !given; ++d) {
@@ -150,9 +157,10 @@ absl::Status CheckNothingOpen(const OnnxModel& model, const ModelOptions& option
     if (named) inputs.push_back(absl::StrCat("input ", Quoted(input.name), " is ", ShapeText(input)));
   }
   if (open.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the ", open.size() == 1 ? "size of " : "sizes of ", absl::StrJoin(open, ", "),
-                                                 open.size() == 1 ? " is" : " are", " open (", absl::StrJoin(inputs, ", "), "): give ",
-                                                 open.size() == 1 ? "it" : "them", " with ", absl::StrJoin(flags, " ")));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ", open.size() == 1 ? "size of " : "sizes of ", absl::StrJoin(open, ", "),
+                   open.size() == 1 ? " is" : " are", " open (", absl::StrJoin(inputs, ", "), "): give ",
+                   open.size() == 1 ? "it" : "them", " with ", absl::StrJoin(flags, " ")));
 }
 
 Shape Fixed(const OnnxInput& input, int64_t batch, const Sizes& sizes) {
@@ -168,7 +176,8 @@ void AddRowsSymbols(const std::vector<OnnxNode>& nodes, std::set<std::string>& s
     const bool finds = node.op == "NonMaxSuppression" || node.op == "NonZero" || node.op == "Compress";
     if (finds && node.domain.empty() && !node.outputs.empty()) symbols.insert(RowsSymbol(node));
     for (const auto& [name, value] : node.attributes)
-      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value)) AddRowsSymbols((*body)->nodes, symbols);
+      if (const auto* body = std::get_if<std::shared_ptr<const OnnxGraph>>(&value))
+        AddRowsSymbols((*body)->nodes, symbols);
   }
 }
 

@@ -47,7 +47,8 @@ bool ComputedAtOnce(const std::string& op, const std::vector<ImportValue>& input
   if (op == "dequantize" && !result.shape.empty()) return false;  // weights, which FuseQuantized wants as they are
   bool cheap = FindOperator(op)->kind != OperatorKind::kAnchor || op.rfind("reduce_", 0) == 0;
   // What ONNX does not define (sums of truth values) is not computed: its own check of types comes last.
-  static const auto& of_truths = *new std::set<std::string>{"cast", "where", "and", "or", "xor", "not", "equal", "identity"};
+  static const auto& of_truths =
+      *new std::set<std::string>{"cast", "where", "and", "or", "xor", "not", "equal", "identity"};
   bool moves = FindOperator(op)->kind == OperatorKind::kInjective || of_truths.count(op) != 0;
   return cheap && result.elements() <= kSmallElements &&
          std::all_of(inputs.begin(), inputs.end(), [&](const ImportValue& input) {
@@ -178,11 +179,13 @@ bool NodeImporter::SpendConstantBytes(int64_t bytes) {
 absl::StatusOr<int64_t> NodeImporter::Room(const std::string& what) const {
   const std::string symbol = RowsSymbol(node_);
   if (state_.counts.contains(symbol))
-    return absl::InvalidArgumentError(absl::StrCat("how many ", what, " is known only when the network runs, which is not supported in a loop"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("how many ", what, " is known only when the network runs, which is not supported in a loop"));
   const auto given = state_.dims.find(symbol);
   if (given == state_.dims.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("how many ", what, " is known only when the network runs: say how many its result has room for with ",
-                                                   DimFlag(symbol)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "how many ", what, " is known only when the network runs: say how many its result has room for with ",
+        DimFlag(symbol)));
   }
   if (given->second >= 1) return given->second;
   return absl::InvalidArgumentError(absl::StrCat("its result cannot have room for ", given->second));
@@ -268,7 +271,8 @@ absl::StatusOr<std::vector<ImportValue>> NodeImporter::ImportBody(const OnnxGrap
   }
   state_.unrolled_nodes_left -= std::max<int64_t>(static_cast<int64_t>(body.nodes.size()), 1);
   if (state_.unrolled_nodes_left < 0) {
-    return absl::InvalidArgumentError("loops of more than 20000 nodes in all are not unrolled: make its number of steps smaller");
+    return absl::InvalidArgumentError(
+        "loops of more than 20000 nodes in all are not unrolled: make its number of steps smaller");
   }
   // Names of the body hide those around it, and are gone after it.
   std::vector<std::pair<std::string, ImportValue>> hidden;
@@ -311,18 +315,51 @@ namespace {
 
 // Operators whose results are elements of their inputs, or were rounded by the bodies that they hold.
 bool MovesData(const std::string& op) {
-  static const auto& names = *new std::set<std::string>{
-      "CenterCropPad", "Compress",  "Concat",        "Constant",  "ConstantOfShape", "DepthToSpace", "Dropout", "Expand",
-      "EyeLike",       "Flatten",   "Gather",        "GatherElements", "GatherND",   "Identity",     "If",      "Loop",
-      "Max",           "MaxPool",   "Min",           "Pad",       "ReduceMax",       "ReduceMin",    "Relu",    "Reshape",
-      "ReverseSequence", "Scan",    "ScatterElements", "ScatterND", "Slice",         "SpaceToDepth", "Split",   "Squeeze",
-      "Tile",          "TopK",      "Transpose",     "Trilu",     "Unsqueeze",       "Where"};
+  static const auto& names = *new std::set<std::string>{"CenterCropPad",
+                                                        "Compress",
+                                                        "Concat",
+                                                        "Constant",
+                                                        "ConstantOfShape",
+                                                        "DepthToSpace",
+                                                        "Dropout",
+                                                        "Expand",
+                                                        "EyeLike",
+                                                        "Flatten",
+                                                        "Gather",
+                                                        "GatherElements",
+                                                        "GatherND",
+                                                        "Identity",
+                                                        "If",
+                                                        "Loop",
+                                                        "Max",
+                                                        "MaxPool",
+                                                        "Min",
+                                                        "Pad",
+                                                        "ReduceMax",
+                                                        "ReduceMin",
+                                                        "Relu",
+                                                        "Reshape",
+                                                        "ReverseSequence",
+                                                        "Scan",
+                                                        "ScatterElements",
+                                                        "ScatterND",
+                                                        "Slice",
+                                                        "SpaceToDepth",
+                                                        "Split",
+                                                        "Squeeze",
+                                                        "Tile",
+                                                        "TopK",
+                                                        "Transpose",
+                                                        "Trilu",
+                                                        "Unsqueeze",
+                                                        "Where"};
   return names.count(op) != 0;
 }
 
 }  // namespace
 
-// ONNX's rules of types, as far as they meet narrow types: a result has the type of the first input unless said otherwise.
+// ONNX's rules of types, as far as they meet narrow types: a result has the type of the first input unless said
+// otherwise.
 std::string NodeImporter::NarrowOf(int result, DType storage) const {
   auto of_input = [&](int i) {
     auto it = i < inputs() ? state_.values.find(node_.inputs[i]) : state_.values.end();
@@ -340,10 +377,11 @@ std::string NodeImporter::NarrowOf(int result, DType storage) const {
   if (op == "EyeLike" && node_.attributes.count("dtype") != 0) return of_attribute("dtype");
   if (op == "CastLike") return of_input(1);
   if (op == "QuantizeLinear") return inputs() > 2 ? of_input(2) : of_attribute("output_dtype");
-  if (op == "DequantizeLinear") return node_.attributes.count("output_dtype") != 0 ? of_attribute("output_dtype") : of_input(1);
+  if (op == "DequantizeLinear")
+    return node_.attributes.count("output_dtype") != 0 ? of_attribute("output_dtype") : of_input(1);
   if (op == "OneHot") return of_input(2);
-  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" || op == "NonZero" ||
-      op == "NonMaxSuppression") {
+  if (op == "If" || op == "Loop" || op == "Scan" || op == "Shape" || op == "Size" || op == "ArgMax" || op == "ArgMin" ||
+      op == "NonZero" || op == "NonMaxSuppression") {
     return "";
   }
   if ((op == "TopK" || op == "MaxPool") && result == 1) return "";
@@ -364,7 +402,8 @@ absl::Status NodeImporter::NarrowResults() {
     if (!MovesData(node_.op)) {
       const auto saturate = node_.attributes.find("saturate");
       const int64_t* value = saturate == node_.attributes.end() ? nullptr : std::get_if<int64_t>(&saturate->second);
-      ASSIGN_OR_RETURN(ImportValue rounded, Add("narrow", {it->second}, {{"to", narrow}, {"saturate", value ? *value : 1}}));
+      ASSIGN_OR_RETURN(ImportValue rounded,
+                       Add("narrow", {it->second}, {{"to", narrow}, {"saturate", value ? *value : 1}}));
       Set(i, std::move(rounded));
     }
     state_.values.at(node_.outputs[i])->narrow = narrow;

@@ -92,8 +92,9 @@ class NodeImporter {
   // True if a constant of so many bytes, which the file does not hold, may be made; then they count as used.
   bool SpendConstantBytes(int64_t bytes);
 
-  // How many rows result 0 has room for, where only a run tells how many are found: --dim RESULT.rows=N says it. InvalidArgument where it
-  // does not, or where the node was imported already (in a loop); `what` is found, as in "how many boxes it finds".
+  // How many rows result 0 has room for, where only a run tells how many are found: --dim RESULT.rows=N says it.
+  // InvalidArgument where it does not, or where the node was imported already (in a loop); `what` is found, as in "how
+  // many boxes it finds".
   absl::StatusOr<int64_t> Room(const std::string& what) const;
   // How many rows are found, one number: the network gets it as an output of the symbol's name. REQUIRES: Room was OK.
   void SetCount(ImportValue count);

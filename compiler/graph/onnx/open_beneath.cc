@@ -27,8 +27,8 @@ std::vector<std::string> PartsOf(const std::string& path) {
   return parts;
 }
 
-// Folder by folder, none of them a link: what openat2's RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS do, also on kernels and in
-// containers without it. -1 with errno.
+// Folder by folder, none of them a link: what openat2's RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS do, also on kernels and
+// in containers without it. -1 with errno.
 int OpenParts(const std::string& directory, const std::vector<std::string>& parts) {
   int at = open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   for (size_t i = 0; at >= 0 && i < parts.size(); ++i) {

@@ -38,12 +38,9 @@ absl::StatusOr<std::shared_ptr<const OnnxGraph>> BodyOf(onnx::GraphProto& graph,
 absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const std::string& directory) {
   if (!attribute.ref_attr_name().empty()) return OnnxAttribute(OnnxAttributeReference{attribute.ref_attr_name()});
   switch (attribute.type()) {
-    case onnx::AttributeProto::INT:
-      return OnnxAttribute(int64_t{attribute.i()});
-    case onnx::AttributeProto::FLOAT:
-      return OnnxAttribute(ShortDecimal(attribute.f()));
-    case onnx::AttributeProto::STRING:
-      return OnnxAttribute(attribute.s());
+    case onnx::AttributeProto::INT: return OnnxAttribute(int64_t{attribute.i()});
+    case onnx::AttributeProto::FLOAT: return OnnxAttribute(ShortDecimal(attribute.f()));
+    case onnx::AttributeProto::STRING: return OnnxAttribute(attribute.s());
     case onnx::AttributeProto::INTS:
       return OnnxAttribute(std::vector<int64_t>(attribute.ints().begin(), attribute.ints().end()));
     case onnx::AttributeProto::STRINGS:
@@ -61,8 +58,7 @@ absl::StatusOr<OnnxAttribute> AttributeOf(onnx::AttributeProto& attribute, const
       ASSIGN_OR_RETURN(std::shared_ptr<const OnnxGraph> body, BodyOf(*attribute.mutable_g(), directory));
       return OnnxAttribute(std::move(body));
     }
-    default:
-      return OnnxAttribute(OnnxOtherAttribute{onnx::AttributeProto::AttributeType_Name(attribute.type())});
+    default: return OnnxAttribute(OnnxOtherAttribute{onnx::AttributeProto::AttributeType_Name(attribute.type())});
   }
 }
 
@@ -176,12 +172,14 @@ absl::Status ReadFunctions(onnx::ModelProto& proto, const std::string& directory
       if (!attribute.ParseFromString(field.length_delimited()))
         return absl::InvalidArgumentError(absl::StrCat("function ", Quoted(function.name()), " is damaged"));
       if (attribute.t().data_location() == onnx::TensorProto::EXTERNAL)
-        return absl::InvalidArgumentError(absl::StrCat("function ", Quoted(function.name()), " has a default in another file"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("function ", Quoted(function.name()), " has a default in another file"));
       ASSIGN_OR_RETURN(OnnxAttribute value, AttributeOf(attribute, directory));
       read.defaults[attribute.name()] = std::move(value);
     }
     if (!model.functions.emplace(std::pair(DomainOf(function.domain()), function.name()), std::move(read)).second)
-      return absl::InvalidArgumentError(absl::StrCat("it has two functions ", Quoted(function.name()), ", which is not supported"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("it has two functions ", Quoted(function.name()), ", which is not supported"));
   }
   return absl::OkStatus();
 }

@@ -16,9 +16,9 @@
 
 namespace diapason {
 
-// `directory` holds the files of external data, which are refused without `external_data`. InvalidArgument for what is no
-// ONNX model, is cut off, has an opset outside of kOldestOpset to kNewestOpset, or tensors of types that we do not have.
-// The graph is not checked.
+// `directory` holds the files of external data, which are refused without `external_data`. InvalidArgument for what is
+// no ONNX model, is cut off, has an opset outside of kOldestOpset to kNewestOpset, or tensors of types that we do not
+// have. The graph is not checked.
 absl::StatusOr<OnnxModel> ReadOnnxModel(std::istream& bytes, const std::string& directory, bool external_data);
 
 // What a model says of itself, without its weights and the graph.
@@ -31,7 +31,7 @@ struct OnnxSignature {
     std::optional<OnnxInput> declared;  // nothing: neither type nor shape is
   };
   std::vector<Output> outputs;
-  std::map<std::string, int64_t> operators;  // how many nodes of each; "com.microsoft.Gelu" of other domains
+  std::map<std::string, int64_t> operators;   // how many nodes of each; "com.microsoft.Gelu" of other domains
   int64_t parameters = 0, weights_bytes = 0;  // of initializers, wherever their data lie
 };
 

@@ -55,14 +55,20 @@ struct NarrowType {
   int bits;
 };
 
-constexpr NarrowType kNarrowTypes[] = {
-    {4, "uint16", DType::kInt32, 16},         {5, "int16", DType::kInt32, 16},
-    {12, "uint32", DType::kInt64, 32},        {13, "uint64", DType::kInt64, 64},
-    {16, "bfloat16", DType::kFloat32, 16},    {17, "float8e4m3fn", DType::kFloat32, 8},
-    {18, "float8e4m3fnuz", DType::kFloat32, 8}, {19, "float8e5m2", DType::kFloat32, 8},
-    {20, "float8e5m2fnuz", DType::kFloat32, 8}, {21, "uint4", DType::kUint8, 4},
-    {22, "int4", DType::kInt8, 4},            {23, "float4e2m1", DType::kFloat32, 4},
-    {25, "uint2", DType::kUint8, 2},          {26, "int2", DType::kInt8, 2}};
+constexpr NarrowType kNarrowTypes[] = {{4, "uint16", DType::kInt32, 16},
+                                       {5, "int16", DType::kInt32, 16},
+                                       {12, "uint32", DType::kInt64, 32},
+                                       {13, "uint64", DType::kInt64, 64},
+                                       {16, "bfloat16", DType::kFloat32, 16},
+                                       {17, "float8e4m3fn", DType::kFloat32, 8},
+                                       {18, "float8e4m3fnuz", DType::kFloat32, 8},
+                                       {19, "float8e5m2", DType::kFloat32, 8},
+                                       {20, "float8e5m2fnuz", DType::kFloat32, 8},
+                                       {21, "uint4", DType::kUint8, 4},
+                                       {22, "int4", DType::kInt8, 4},
+                                       {23, "float4e2m1", DType::kFloat32, 4},
+                                       {25, "uint2", DType::kUint8, 2},
+                                       {26, "int2", DType::kInt8, 2}};
 
 const NarrowType* NarrowTypeOf(int data_type) {
   for (const NarrowType& type : kNarrowTypes)
@@ -74,8 +80,8 @@ const NarrowType* NarrowTypeOf(int data_type) {
 double SmallFloat(uint32_t bits, int exponent, int mantissa, int bias) {
   const int e = static_cast<int>(bits >> mantissa) & ((1 << exponent) - 1);
   const double fraction = bits & ((1u << mantissa) - 1);
-  const double value = e == 0 ? std::ldexp(fraction, 1 - bias - mantissa)
-                              : std::ldexp(fraction + (1 << mantissa), e - bias - mantissa);
+  const double value =
+      e == 0 ? std::ldexp(fraction, 1 - bias - mantissa) : std::ldexp(fraction + (1 << mantissa), e - bias - mantissa);
   return (bits >> (exponent + mantissa)) != 0 ? -value : value;
 }
 
@@ -92,7 +98,10 @@ void SetNarrow(const NarrowType& type, uint64_t bits, int64_t at, Array& array) 
     array.set(at, low == 0x80 ? kNan : SmallFloat(low, 4, 3, 8));
   } else if (name == "float8e5m2") {
     const bool special = (low & 0x7c) == 0x7c;
-    array.set(at, !special ? SmallFloat(low, 5, 2, 15) : (low & 3) != 0 ? kNan : (low & 0x80) != 0 ? -kInfinity : kInfinity);
+    array.set(at, !special            ? SmallFloat(low, 5, 2, 15)
+                  : (low & 3) != 0    ? kNan
+                  : (low & 0x80) != 0 ? -kInfinity
+                                      : kInfinity);
   } else if (name == "float8e5m2fnuz") {
     array.set(at, low == 0x80 ? kNan : SmallFloat(low, 5, 2, 16));
   } else if (name == "float4e2m1") {
@@ -147,8 +156,8 @@ absl::Status ReadExternal(const onnx::TensorProto& tensor, int64_t bytes, const 
   return absl::OkStatus();
 }
 
-// Narrow types stand in int32_data (packed as in raw data where several share a byte), unsigned ones of 32 bits and more in
-// uint64_data.
+// Narrow types stand in int32_data (packed as in raw data where several share a byte), unsigned ones of 32 bits and
+// more in uint64_data.
 absl::StatusOr<std::vector<uint8_t>> NarrowTypedBytes(const onnx::TensorProto& tensor, const NarrowType& type,
                                                       int64_t bytes) {
   const bool wide = type.bits >= 32;
@@ -173,7 +182,8 @@ absl::StatusOr<Array> ReadNarrow(const onnx::TensorProto& tensor, const NarrowTy
     RETURN_IF_ERROR(ReadExternal(tensor, bytes, directory, data));
   } else if (tensor.has_raw_data()) {
     const int64_t given = static_cast<int64_t>(tensor.raw_data().size());
-    if (given != bytes) return Bad(tensor, absl::StrCat("has ", given, " bytes of data where its shape asks for ", bytes));
+    if (given != bytes)
+      return Bad(tensor, absl::StrCat("has ", given, " bytes of data where its shape asks for ", bytes));
     data.assign(tensor.raw_data().begin(), tensor.raw_data().end());
   } else {
     ASSIGN_OR_RETURN(data, NarrowTypedBytes(tensor, type, bytes));
@@ -183,7 +193,8 @@ absl::StatusOr<Array> ReadNarrow(const onnx::TensorProto& tensor, const NarrowTy
     uint64_t bits = 0;
     std::memcpy(&bits, data.data() + i * type.bits / 8, std::max(type.bits / 8, 1));
     if (type.bits < 8) bits = bits >> (i * type.bits % 8) & ((1u << type.bits) - 1);
-    if (type.bits == 64 && bits >> 63 != 0) return Bad(tensor, "has a number of type uint64 above 2^63, which is not supported");
+    if (type.bits == 64 && bits >> 63 != 0)
+      return Bad(tensor, "has a number of type uint64 above 2^63, which is not supported");
     SetNarrow(type, bits, i, array);
   }
   return array;
@@ -202,20 +213,11 @@ absl::StatusOr<Array> ReadTyped(const onnx::TensorProto& tensor, DType dtype, in
   for (int64_t i = 0; i < elements; ++i) {
     int at = static_cast<int>(i);
     switch (dtype) {
-      case DType::kFloat32:
-        array.as<float>()[i] = tensor.float_data(at);
-        break;
-      case DType::kFloat64:
-        array.as<double>()[i] = tensor.double_data(at);
-        break;
-      case DType::kInt64:
-        array.as<int64_t>()[i] = tensor.int64_data(at);
-        break;
-      case DType::kFloat16:
-        array.as<uint16_t>()[i] = static_cast<uint16_t>(tensor.int32_data(at));
-        break;
-      default:
-        array.set_int(i, tensor.int32_data(at));
+      case DType::kFloat32: array.as<float>()[i] = tensor.float_data(at); break;
+      case DType::kFloat64: array.as<double>()[i] = tensor.double_data(at); break;
+      case DType::kInt64: array.as<int64_t>()[i] = tensor.int64_data(at); break;
+      case DType::kFloat16: array.as<uint16_t>()[i] = static_cast<uint16_t>(tensor.int32_data(at)); break;
+      default: array.set_int(i, tensor.int32_data(at));
     }
   }
   return array;
@@ -235,30 +237,20 @@ absl::StatusOr<Array> ReadRaw(const onnx::TensorProto& tensor, DType dtype, int6
 
 absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
   switch (data_type) {
-    case onnx::TensorProto::FLOAT:
-      return DType::kFloat32;
-    case onnx::TensorProto::FLOAT16:
-      return DType::kFloat16;
-    case onnx::TensorProto::DOUBLE:
-      return DType::kFloat64;
-    case onnx::TensorProto::INT32:
-      return DType::kInt32;
-    case onnx::TensorProto::INT64:
-      return DType::kInt64;
-    case onnx::TensorProto::BOOL:
-      return DType::kBool;
-    case onnx::TensorProto::INT8:
-      return DType::kInt8;
-    case onnx::TensorProto::UINT8:
-      return DType::kUint8;
-    default:
-      break;
+    case onnx::TensorProto::FLOAT: return DType::kFloat32;
+    case onnx::TensorProto::FLOAT16: return DType::kFloat16;
+    case onnx::TensorProto::DOUBLE: return DType::kFloat64;
+    case onnx::TensorProto::INT32: return DType::kInt32;
+    case onnx::TensorProto::INT64: return DType::kInt64;
+    case onnx::TensorProto::BOOL: return DType::kBool;
+    case onnx::TensorProto::INT8: return DType::kInt8;
+    case onnx::TensorProto::UINT8: return DType::kUint8;
+    default: break;
   }
   std::string name = onnx::TensorProto::DataType_IsValid(data_type)
                          ? onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(data_type))
                          : absl::StrCat("number ", data_type);
-  return absl::InvalidArgumentError(
-      absl::StrCat("has type ", name, "; bool, integers and floats are supported"));
+  return absl::InvalidArgumentError(absl::StrCat("has type ", name, "; bool, integers and floats are supported"));
 }
 
 std::string NarrowNameOfOnnx(int data_type) {
@@ -277,7 +269,8 @@ absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::st
   if (!dtype.ok()) return Bad(tensor, std::string(dtype.status().message()));
   ASSIGN_OR_RETURN(int64_t elements, ElementsOf(tensor));
   if (tensor.has_segment()) return Bad(tensor, "is one segment of a larger one, which is not supported");
-  if (const NarrowType* narrow = NarrowTypeOf(tensor.data_type())) return ReadNarrow(tensor, *narrow, elements, directory);
+  if (const NarrowType* narrow = NarrowTypeOf(tensor.data_type()))
+    return ReadNarrow(tensor, *narrow, elements, directory);
   absl::StatusOr<Array> array;
   if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
     array = Array();
@@ -295,11 +288,14 @@ absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::st
 
 absl::StatusOr<Array> ReadOnnxTensor(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read '", path, "': ", std::strerror(errno), "; name a tensor's file, as .npy or .pb"));
+  if (!file)
+    return absl::NotFoundError(
+        absl::StrCat("cannot read '", path, "': ", std::strerror(errno), "; name a tensor's file, as .npy or .pb"));
   google::protobuf::LogSilencer silence;
   onnx::TensorProto tensor;
   if (!tensor.ParseFromIstream(&file) || tensor.data_type() == onnx::TensorProto::UNDEFINED) {
-    return absl::InvalidArgumentError(absl::StrCat("'", path, "' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", path, "' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file"));
   }
   absl::StatusOr<Array> array = ArrayOfOnnx(tensor, std::filesystem::path(path).parent_path().string());
   if (!array.ok()) return absl::InvalidArgumentError(absl::StrCat("'", path, "': ", array.status().message()));

@@ -15,9 +15,10 @@ namespace diapason {
 // Our type for TensorProto::DataType. InvalidArgument names a type that we do not have ("uint16").
 absl::StatusOr<DType> DTypeOfOnnx(int data_type);
 
-// Types that we do not have are kept in one that holds all of their values: int16 and uint16 in int32, uint32 and uint64
-// (below 2^63) in int64, integers of 2 and 4 bits in int8 and uint8, bfloat16 and floats of 8 and 4 bits in float32. Their
-// results are rounded or wrapped as the narrow type is (the operator "narrow"), so that values are those of ONNX.
+// Types that we do not have are kept in one that holds all of their values: int16 and uint16 in int32, uint32 and
+// uint64 (below 2^63) in int64, integers of 2 and 4 bits in int8 and uint8, bfloat16 and floats of 8 and 4 bits in
+// float32. Their results are rounded or wrapped as the narrow type is (the operator "narrow"), so that values are those
+// of ONNX.
 //
 // The name of such a type ("bfloat16"), or nothing for one that we have or do not know.
 std::string NarrowNameOfOnnx(int data_type);
@@ -25,7 +26,8 @@ std::string NarrowNameOfOnnx(int data_type);
 absl::StatusOr<DType> StorageOfOnnx(int data_type);
 
 // The value of a tensor, in whatever field it stands; data outside of the file is read from `directory`. Nothing is
-// allocated that the data do not fill. Narrow types become wider ones. InvalidArgument says what is wrong, beginning with "tensor 'NAME' ".
+// allocated that the data do not fill. Narrow types become wider ones. InvalidArgument says what is wrong, beginning
+// with "tensor 'NAME' ".
 absl::StatusOr<Array> ArrayOfOnnx(const onnx::TensorProto& tensor, const std::string& directory);
 
 }  // namespace diapason

@@ -16,8 +16,10 @@ absl::StatusOr<Geometry> GeometryOf(const OperatorArgs& args) {
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   size_t rank = x.size() - 2;
   const Attributes& a = *args.attributes;
-  Geometry g{a.Ints("strides", std::vector<int64_t>(rank, 1)), a.Ints("dilations", std::vector<int64_t>(rank, 1)),
-             a.Ints("pads", std::vector<int64_t>(2 * rank, 0)), {}};
+  Geometry g{a.Ints("strides", std::vector<int64_t>(rank, 1)),
+             a.Ints("dilations", std::vector<int64_t>(rank, 1)),
+             a.Ints("pads", std::vector<int64_t>(2 * rank, 0)),
+             {}};
   std::vector<int64_t> extra = a.Ints("output_padding", std::vector<int64_t>(rank, 0));
   if (g.strides.size() != rank || g.dilations.size() != rank || g.pads.size() != 2 * rank || extra.size() != rank) {
     return absl::InvalidArgumentError(
@@ -40,8 +42,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireFloat(args));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   if (x.size() < 3 || w.size() != x.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("weights of ", args.inputs[1].ToString(), " do not fit an image of ",
-                                                   args.inputs[0].ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of ", args.inputs[1].ToString(), " do not fit an image of ", args.inputs[0].ToString()));
   }
   int64_t group = args.attributes->Int("group", 1);
   if (group < 1 || x[1] != w[0] || x[1] % group != 0) {

@@ -37,7 +37,9 @@ int64_t AxisOf(const OperatorArgs& args, const std::string& name, int64_t fallba
 struct ReducedAxes {
   int64_t first, last;
   std::vector<int64_t> Rows(std::vector<int64_t> shape) const;
-  std::vector<int64_t> Extents(const std::vector<int64_t>& shape) const { return {shape.begin() + first, shape.begin() + last}; }
+  std::vector<int64_t> Extents(const std::vector<int64_t>& shape) const {
+    return {shape.begin() + first, shape.begin() + last};
+  }
   // The row of an element, and the element r of a row.
   Vars RowOf(Vars index) const;
   Vars Element(Vars row, const Vars& r) const;
@@ -66,8 +68,8 @@ struct Window {
   int64_t reach() const { return (output - 1) * stride + (kernel - 1) * dilation + 1; }
   bool padded() const { return before > 0 || reach() > input; }
 };
-// The windows of all spatial dimensions, with the output extents computed. InvalidArgument for attributes of wrong length or sign, or a
-// kernel that does not fit the input.
+// The windows of all spatial dimensions, with the output extents computed. InvalidArgument for attributes of wrong
+// length or sign, or a kernel that does not fit the input.
 absl::StatusOr<std::vector<Window>> WindowsOf(const Attributes& attributes, const std::vector<int64_t>& image,
                                               const std::vector<int64_t>& kernel);
 

@@ -1,4 +1,5 @@
-// The reverse of im2col: columns of windows added up where they lie in an image. x is batch x (channels * taps) x columns.
+// The reverse of im2col: columns of windows added up where they lie in an image. x is batch x (channels * taps) x
+// columns.
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
@@ -15,7 +16,8 @@ int64_t Product(const std::vector<int64_t>& list) {
 absl::StatusOr<std::vector<Window>> WindowsOfFold(const OperatorArgs& args) {
   const std::vector<int64_t> image = args.attributes->Ints("image", {}), kernel = args.attributes->Ints("kernel", {});
   bool fits = !image.empty() && image.size() == kernel.size();
-  for (size_t d = 0; fits && d < image.size(); ++d) fits = image[d] >= 1 && kernel[d] >= 1 && image[d] < (1 << 24) && kernel[d] < (1 << 16);
+  for (size_t d = 0; fits && d < image.size(); ++d)
+    fits = image[d] >= 1 && kernel[d] >= 1 && image[d] < (1 << 24) && kernel[d] < (1 << 16);
   if (!fits) return absl::InvalidArgumentError("image and kernel must be equally many positive numbers");
   return WindowsOf(*args.attributes, image, kernel);
 }
@@ -29,7 +31,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   int64_t columns = 1;
   for (const Window& w : windows) columns *= w.output;
   if (x[1] % taps != 0 || x[2] != columns) {
-    return absl::InvalidArgumentError(absl::StrCat(args.inputs[0].ToString(), " does not hold windows of ", taps, " points at ", columns, " places"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(args.inputs[0].ToString(), " does not hold windows of ", taps, " points at ", columns, " places"));
   }
   TensorType out{args.inputs[0].dtype, {x[0], x[1] / taps}};
   for (const Window& w : windows) out.shape.push_back(w.input);
@@ -46,7 +49,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
       const Window& w = windows[d];
       const Expr from = Sub(Add(i[2 + d], IntImm(w.before)), Mul(r[d], IntImm(w.dilation)));
       const Expr place = FloorDiv(from, w.stride);
-      there = And(there, And(Eq(FloorMod(from, w.stride), IntImm(0)), And(Le(IntImm(0), place), Lt(place, IntImm(w.output)))));
+      there = And(there,
+                  And(Eq(FloorMod(from, w.stride), IntImm(0)), And(Le(IntImm(0), place), Lt(place, IntImm(w.output)))));
       tap = Add(Mul(tap, IntImm(w.kernel)), r[d]);
       column = Add(Mul(column, IntImm(w.output)), place);
     }

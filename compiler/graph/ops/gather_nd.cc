@@ -1,5 +1,5 @@
-// Elements and slices chosen by tensors of indices, and the reverse: elements and slices replaced. Negative indices count
-// from the end; those outside are undefined. Of several updates of one place the last one counts, unless they are
+// Elements and slices chosen by tensors of indices, and the reverse: elements and slices replaced. Negative indices
+// count from the end; those outside are undefined. Of several updates of one place the last one counts, unless they are
 // combined.
 #include <numeric>
 
@@ -58,9 +58,8 @@ absl::StatusOr<TensorType> InferGatherNd(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireIndices(args));
   const std::vector<int64_t>&x = args.inputs[0].shape, &indices = args.inputs[1].shape;
   int64_t batch = args.attributes->Int("batch_dims", 0), rank = static_cast<int64_t>(x.size());
-  if (indices.empty() || batch < 0 || batch >= static_cast<int64_t>(indices.size()) ||
-      batch + indices.back() > rank || indices.back() < 1 ||
-      !std::equal(x.begin(), x.begin() + batch, indices.begin())) {
+  if (indices.empty() || batch < 0 || batch >= static_cast<int64_t>(indices.size()) || batch + indices.back() > rank ||
+      indices.back() < 1 || !std::equal(x.begin(), x.begin() + batch, indices.begin())) {
     return absl::InvalidArgumentError(absl::StrCat("indices of ", args.inputs[1].ToString(), " do not fit ",
                                                    args.inputs[0].ToString(), " with ", batch, " batch dimensions"));
   }
@@ -94,23 +93,22 @@ absl::StatusOr<Combiner> ReductionOf(const Attributes& attributes) {
   if (reduction == "mul") return Combiner::kProd;
   if (reduction == "max") return Combiner::kMax;
   if (reduction == "min") return Combiner::kMin;
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown reduction '", reduction, "': none, add, mul, max or min"));
+  return absl::InvalidArgumentError(absl::StrCat("unknown reduction '", reduction, "': none, add, mul, max or min"));
 }
 
 absl::Status CheckUpdates(const OperatorArgs& args) {
   RETURN_IF_ERROR(RequireIndices(args));
   RETURN_IF_ERROR(ReductionOf(*args.attributes).status());
   if (args.inputs[2].dtype == args.inputs[0].dtype) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("updates must be ", NameOf(args.inputs[0].dtype), ", not ",
-                                                 NameOf(args.inputs[2].dtype)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("updates must be ", NameOf(args.inputs[0].dtype), ", not ", NameOf(args.inputs[2].dtype)));
 }
 
 // One place of the result and the updates r of it.
 struct Updates {
-  std::vector<int64_t> extents;                                   // of r
-  std::function<Expr(const Vars& i, const Vars& r)> hits;         // whether update r is of place i
-  std::function<Expr(const Vars& i, const Vars& r)> value;        // update r, read only where it hits
+  std::vector<int64_t> extents;                             // of r
+  std::function<Expr(const Vars& i, const Vars& r)> hits;   // whether update r is of place i
+  std::function<Expr(const Vars& i, const Vars& r)> value;  // update r, read only where it hits
 };
 
 int EmitScatter(DagBuilder& b, const OperatorArgs& args, int x, const Updates& updates) {
@@ -121,7 +119,8 @@ int EmitScatter(DagBuilder& b, const OperatorArgs& args, int x, const Updates& u
       Expr value = updates.value(i, r);
       return Select(updates.hits(i, r), value, IdentityOf(combiner, value->dtype));
     });
-    return b.Compute("scatter", shape, [&](const Vars& i) { return Combine(combiner, Wide(b, x, i), Raw(b, combined, i)); });
+    return b.Compute("scatter", shape,
+                     [&](const Vars& i) { return Combine(combiner, Wide(b, x, i), Raw(b, combined, i)); });
   }
   int last = b.Reduce("last_update", shape, updates.extents, Combiner::kMax, [&](const Vars& i, const Vars& r) {
     Expr position = IntImm(0);
@@ -143,8 +142,8 @@ absl::StatusOr<TensorType> InferScatterElements(const OperatorArgs& args) {
   RETURN_IF_ERROR(CheckUpdates(args));
   RETURN_IF_ERROR(InferGatherElements(args).status());
   if (args.inputs[2].shape == args.inputs[1].shape) return args.inputs[0];
-  return absl::InvalidArgumentError(absl::StrCat("updates of ", args.inputs[2].ToString(), " do not fit indices of ",
-                                                 args.inputs[1].ToString()));
+  return absl::InvalidArgumentError(
+      absl::StrCat("updates of ", args.inputs[2].ToString(), " do not fit indices of ", args.inputs[1].ToString()));
 }
 
 int EmitScatterElements(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {

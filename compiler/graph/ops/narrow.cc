@@ -1,6 +1,6 @@
-// Values of a wider type rounded, or wrapped around, to those that a narrow type has: bfloat16 and floats of 8 and 4 bits
-// in float32, integers of fewer bits in int8, uint8, int32 and int64. Ties go to even. Beyond the largest float is the
-// largest one where `saturate` is 1, else infinity, or NaN where the type has none (ONNX's rules of Cast).
+// Values of a wider type rounded, or wrapped around, to those that a narrow type has: bfloat16 and floats of 8 and 4
+// bits in float32, integers of fewer bits in int8, uint8, int32 and int64. Ties go to even. Beyond the largest float is
+// the largest one where `saturate` is 1, else infinity, or NaN where the type has none (ONNX's rules of Cast).
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -19,12 +19,13 @@ struct NarrowInteger {
   bool is_signed;
 };
 
-constexpr NarrowInteger kIntegers[] = {
-    {"int16", DType::kInt32, 16, true},   {"uint16", DType::kInt32, 16, false}, {"uint32", DType::kInt64, 32, false},
-    {"uint64", DType::kInt64, 64, false}, {"int4", DType::kInt8, 4, true},      {"uint4", DType::kUint8, 4, false},
-    {"int2", DType::kInt8, 2, true},      {"uint2", DType::kUint8, 2, false}};
+constexpr NarrowInteger kIntegers[] = {{"int16", DType::kInt32, 16, true},   {"uint16", DType::kInt32, 16, false},
+                                       {"uint32", DType::kInt64, 32, false}, {"uint64", DType::kInt64, 64, false},
+                                       {"int4", DType::kInt8, 4, true},      {"uint4", DType::kUint8, 4, false},
+                                       {"int2", DType::kInt8, 2, true},      {"uint2", DType::kUint8, 2, false}};
 
-// Numbers m * 2^(e - mantissa) with a mantissa m of mantissa + 1 bits; e of the smallest normal ones and of the largest.
+// Numbers m * 2^(e - mantissa) with a mantissa m of mantissa + 1 bits; e of the smallest normal ones and of the
+// largest.
 struct NarrowFloat {
   const char* name;
   int mantissa, smallest, largest;
@@ -52,7 +53,8 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
   if (!known) return absl::InvalidArgumentError(absl::StrCat("unknown narrow type '", to, "'"));
   const DType storage = integer ? integer->storage : DType::kFloat32;
   if (args.inputs[0].dtype == storage) return args.inputs[0];
-  return absl::InvalidArgumentError(absl::StrCat(to, " is kept in ", NameOf(storage), ", not in ", NameOf(args.inputs[0].dtype)));
+  return absl::InvalidArgumentError(
+      absl::StrCat(to, " is kept in ", NameOf(storage), ", not in ", NameOf(args.inputs[0].dtype)));
 }
 
 Expr Wrapped(const Expr& x, const NarrowInteger& type) {

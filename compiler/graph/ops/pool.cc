@@ -143,7 +143,8 @@ int EmitIndices(DagBuilder& b, const OperatorArgs& args, const std::vector<int>&
       }
       index = Add(index, Mul(own, IntImm(strides[d])));
     }
-    return Select(And(inside, Eq(Wide(b, padded, at), Wide(b, top, i))), index, IntImm(std::numeric_limits<int64_t>::max()));
+    return Select(And(inside, Eq(Wide(b, padded, at), Wide(b, top, i))), index,
+                  IntImm(std::numeric_limits<int64_t>::max()));
   });
 }
 
@@ -161,7 +162,11 @@ std::vector<Operator> Pools(const PoolNames& names) {
 
 }  // namespace
 
-std::vector<Operator> Pool() { return Pools<ImageDimensions>({"max_pool", "avg_pool", "sum_pool", "max_pool_indices"}); }
-std::vector<Operator> Pool3d() { return Pools<VolumeDimensions>({"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"}); }
+std::vector<Operator> Pool() {
+  return Pools<ImageDimensions>({"max_pool", "avg_pool", "sum_pool", "max_pool_indices"});
+}
+std::vector<Operator> Pool3d() {
+  return Pools<VolumeDimensions>({"max_pool3d", "avg_pool3d", "sum_pool3d", "max_pool3d_indices"});
+}
 
 }  // namespace diapason::ops

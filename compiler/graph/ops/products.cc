@@ -11,7 +11,9 @@ bool IsByte(DType type) { return type == DType::kInt8 || type == DType::kUint8; 
 
 }  // namespace
 
-DType SumTypeOf(const OperatorArgs& args) { return IsFloat(args.inputs[0].dtype) ? args.inputs[0].dtype : DType::kInt32; }
+DType SumTypeOf(const OperatorArgs& args) {
+  return IsFloat(args.inputs[0].dtype) ? args.inputs[0].dtype : DType::kInt32;
+}
 
 absl::Status RequireFactors(const OperatorArgs& args) {
   const DType sum = SumTypeOf(args), first = args.inputs[0].dtype;
@@ -19,7 +21,8 @@ absl::Status RequireFactors(const OperatorArgs& args) {
   for (size_t i = 0; i < args.inputs.size(); ++i) {
     const DType type = args.inputs[i].dtype;
     if (type == sum || (!IsFloat(sum) && i < 2 && IsByte(type))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("inputs must have one type, not ", NameOf(first), " and ", NameOf(type)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs must have one type, not ", NameOf(first), " and ", NameOf(type)));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Quantised tensors, whose elements q stand for (q - zero point) * scale. FuseQuantized makes integer products of what lies between them, and
-// elementary operators of the rest.
+// Quantised tensors, whose elements q stand for (q - zero point) * scale. FuseQuantized makes integer products of what
+// lies between them, and elementary operators of the rest.
 #include "absl/strings/str_cat.h"
 #include "compiler/graph/ops/emit.h"
 #include "compiler/graph/ops/registry.h"
@@ -11,11 +11,13 @@ namespace {
 absl::Status CheckParameters(const OperatorArgs& args, DType zero) {
   if (args.inputs[1].dtype != DType::kFloat32) return absl::InvalidArgumentError("the scale must be float32");
   if (args.inputs.size() > 2 && args.inputs[2].dtype != zero)
-    return absl::InvalidArgumentError(absl::StrCat("the zero point must be ", NameOf(zero), ", not ", NameOf(args.inputs[2].dtype)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the zero point must be ", NameOf(zero), ", not ", NameOf(args.inputs[2].dtype)));
   for (size_t i = 1; i < args.inputs.size(); ++i) {
     absl::StatusOr<std::vector<int64_t>> shape = BroadcastShapes(args.inputs[0].shape, args.inputs[i].shape);
     if (!shape.ok() || *shape != args.inputs[0].shape)
-      return absl::InvalidArgumentError(absl::StrCat("a parameter of ", args.inputs[i].ToString(), " does not fit ", args.inputs[0].ToString()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a parameter of ", args.inputs[i].ToString(), " does not fit ", args.inputs[0].ToString()));
   }
   return absl::OkStatus();
 }
@@ -40,7 +42,8 @@ absl::StatusOr<TensorType> InferQuantize(const OperatorArgs& args) {
   if (args.inputs[0].dtype != DType::kFloat32) return absl::InvalidArgumentError("works on float32");
   const std::string to = args.attributes->String("to", "uint8");
   const std::optional<DType> dtype = DTypeFromName(to);
-  if (!dtype || IsFloat(*dtype) || *dtype == DType::kBool) return absl::InvalidArgumentError(absl::StrCat("it does not quantise to '", to, "'"));
+  if (!dtype || IsFloat(*dtype) || *dtype == DType::kBool)
+    return absl::InvalidArgumentError(absl::StrCat("it does not quantise to '", to, "'"));
   RETURN_IF_ERROR(CheckParameters(args, *dtype));
   return TensorType{*dtype, args.inputs[0].shape};
 }

@@ -9,7 +9,7 @@ namespace diapason::ops {
 
 std::vector<Operator> BatchNorm();
 std::vector<Operator> Binary();  // add sub ... pow mod, equal less less_equal, and or xor
-std::vector<Operator> Bits();  // bitwise_and bitwise_or bitwise_xor shift_left shift_right
+std::vector<Operator> Bits();    // bitwise_and bitwise_or bitwise_xor shift_left shift_right
 std::vector<Operator> Cast();
 std::vector<Operator> Concat();
 std::vector<Operator> Conv2d();
@@ -25,9 +25,9 @@ std::vector<Operator> Matmul();
 std::vector<Operator> Narrow();
 std::vector<Operator> Normalize();  // layer_norm rms_norm
 std::vector<Operator> Pad();
-std::vector<Operator> Pool();    // max_pool avg_pool sum_pool max_pool_indices
-std::vector<Operator> Pool3d();  // max_pool3d avg_pool3d sum_pool3d max_pool3d_indices
-std::vector<Operator> Reduce();  // reduce_sum reduce_mean reduce_max reduce_min reduce_prod
+std::vector<Operator> Pool();         // max_pool avg_pool sum_pool max_pool_indices
+std::vector<Operator> Pool3d();       // max_pool3d avg_pool3d sum_pool3d max_pool3d_indices
+std::vector<Operator> Reduce();       // reduce_sum reduce_mean reduce_max reduce_min reduce_prod
 std::vector<Operator> SelectAlong();  // cumulative_sum cumulative_product arg_max arg_min top_k_indices
 std::vector<Operator> Slice();
 std::vector<Operator> Softmax();  // softmax log_softmax

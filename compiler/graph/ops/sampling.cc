@@ -40,7 +40,10 @@ struct Sampling {
   static Sampling Of(const OperatorArgs& args) {
     const Attributes& a = *args.attributes;
     const std::vector<int64_t>& x = args.inputs[0].shape;
-    return {a.String("mode", "linear"), a.String("padding", "zeros"), a.Int("align_corners", 0) != 0, {x.begin() + 2, x.end()}};
+    return {a.String("mode", "linear"),
+            a.String("padding", "zeros"),
+            a.Int("align_corners", 0) != 0,
+            {x.begin() + 2, x.end()}};
   }
   double low() const { return align ? 0 : -0.5; }
   double high(size_t d) const { return static_cast<double>(image[d]) - (align ? 1 : 0.5); }
@@ -51,15 +54,18 @@ struct Sampling {
     const DType type = x->dtype;
     const double extent = static_cast<double>(image[d]);
     const Expr one = Add(x, Number(1, type));
-    Expr at = align ? Mul(one, Number((extent - 1) / 2, type)) : Div(Sub(Mul(one, Number(extent, type)), Number(1, type)), Number(2, type));
+    Expr at = align ? Mul(one, Number((extent - 1) / 2, type))
+                    : Div(Sub(Mul(one, Number(extent, type)), Number(1, type)), Number(2, type));
     if (mode == "nearest") at = Call("round", {at});
-    if (padding == "border") return Select(Between(at, low(), high(d)), at, Min(Max(at, Number(0, type)), Number(extent - 1, type)));
+    if (padding == "border")
+      return Select(Between(at, low(), high(d)), at, Min(Max(at, Number(0, type)), Number(extent - 1, type)));
     if (padding == "reflection") return Select(Between(at, low(), high(d)), at, Reflected(at, low(), high(d)));
     return at;
   }
 };
 
-// The weight of tap r, at r - 1 (cubic) or r behind the point that `fraction` is measured from: Keys 1981 with a = -0.75.
+// The weight of tap r, at r - 1 (cubic) or r behind the point that `fraction` is measured from: Keys 1981 with a =
+// -0.75.
 Expr WeightOf(const Sampling& s, const Expr& fraction, const Expr& r) {
   const DType type = fraction->dtype;
   const auto n = [&](double value) { return Number(value, type); };
@@ -82,10 +88,11 @@ absl::StatusOr<TensorType> InferGridSample(const OperatorArgs& args) {
     return absl::InvalidArgumentError(absl::StrCat("mode must be linear, nearest or cubic, not '", mode, "'"));
   if (padding != "zeros" && padding != "border" && padding != "reflection")
     return absl::InvalidArgumentError(absl::StrCat("padding must be zeros, border or reflection, not '", padding, "'"));
-  const bool fits = x.size() >= 3 && x.size() <= 5 && grid.size() == x.size() && grid[0] == x[0] && IsFloat(args.inputs[1].dtype) &&
-                    grid.back() == static_cast<int64_t>(x.size()) - 2;
+  const bool fits = x.size() >= 3 && x.size() <= 5 && grid.size() == x.size() && grid[0] == x[0] &&
+                    IsFloat(args.inputs[1].dtype) && grid.back() == static_cast<int64_t>(x.size()) - 2;
   if (!fits) {
-    return absl::InvalidArgumentError(absl::StrCat("a grid of ", args.inputs[1].ToString(), " does not fit ", args.inputs[0].ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a grid of ", args.inputs[1].ToString(), " does not fit ", args.inputs[0].ToString()));
   }
   TensorType out{args.inputs[0].dtype, {x[0], x[1]}};
   out.shape.insert(out.shape.end(), grid.begin() + 1, grid.end() - 1);
@@ -126,7 +133,8 @@ int EmitGridSample(DagBuilder& b, const OperatorArgs& args, const std::vector<in
       if (s.padding == "reflection") tap = Reflected(tap, s.low(), s.high(d));
       at.push_back(Index(tap, extent));
     }
-    const Expr pixel = Wide(b, stages[0], at), value = weight ? Mul(diapason::Cast(pixel->dtype, weight), pixel) : pixel;
+    const Expr pixel = Wide(b, stages[0], at),
+               value = weight ? Mul(diapason::Cast(pixel->dtype, weight), pixel) : pixel;
     return Select(inside, value, Number(0, value->dtype));
   };
   if (s.taps() == 1) return b.Compute("grid_sample", args.output.shape, [&](const Vars& i) { return body(i, {}); });
@@ -134,16 +142,20 @@ int EmitGridSample(DagBuilder& b, const OperatorArgs& args, const std::vector<in
 }
 
 // x at the place (y, x) of an image with axes of those extents, zero around it; `prefix` are the indices in front.
-Expr Bilinear(DagBuilder& b, int image, const Vars& prefix, const std::vector<int64_t>& extents, const Expr& y, const Expr& x) {
+Expr Bilinear(DagBuilder& b, int image, const Vars& prefix, const std::vector<int64_t>& extents, const Expr& y,
+              const Expr& x) {
   const Expr top = Call("floor", {y}), left = Call("floor", {x}), down = Sub(y, top), right = Sub(x, left);
   const DType type = y->dtype;
   Expr sum;
   for (int k = 0; k < 4; ++k) {
-    const Expr row = k / 2 == 0 ? top : Add(top, Number(1, type)), column = k % 2 == 0 ? left : Add(left, Number(1, type));
-    const Expr weight = Mul(k / 2 == 0 ? Sub(Number(1, type), down) : down, k % 2 == 0 ? Sub(Number(1, type), right) : right);
+    const Expr row = k / 2 == 0 ? top : Add(top, Number(1, type)),
+               column = k % 2 == 0 ? left : Add(left, Number(1, type));
+    const Expr weight =
+        Mul(k / 2 == 0 ? Sub(Number(1, type), down) : down, k % 2 == 0 ? Sub(Number(1, type), right) : right);
     Vars at = prefix;
     at.insert(at.end(), {Index(row, extents[0]), Index(column, extents[1])});
-    const Expr inside = And(Between(row, 0, static_cast<double>(extents[0] - 1)), Between(column, 0, static_cast<double>(extents[1] - 1)));
+    const Expr inside = And(Between(row, 0, static_cast<double>(extents[0] - 1)),
+                            Between(column, 0, static_cast<double>(extents[1] - 1)));
     const Expr pixel = Wide(b, image, at);
     const Expr value = Select(inside, Mul(diapason::Cast(pixel->dtype, weight), pixel), Number(0, pixel->dtype));
     sum = sum ? Add(sum, value) : value;
@@ -156,41 +168,51 @@ absl::StatusOr<TensorType> InferDeformConv(const OperatorArgs& args) {
   for (int k = 0; k < 3; ++k) RETURN_IF_ERROR(RequireRank(args, k, 4));
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape, &offset = args.inputs[2].shape;
   ASSIGN_OR_RETURN(std::vector<Window> windows, WindowsOf(*args.attributes, {x[2], x[3]}, {w[2], w[3]}));
-  const int64_t group = args.attributes->Int("group", 1), groups = args.attributes->Int("offset_group", 1), taps = w[2] * w[3];
+  const int64_t group = args.attributes->Int("group", 1), groups = args.attributes->Int("offset_group", 1),
+                taps = w[2] * w[3];
   const std::vector<int64_t> moved = {x[0], 2 * groups * taps, windows[0].output, windows[1].output};
   const std::vector<int64_t> masked = {x[0], groups * taps, windows[0].output, windows[1].output};
-  const bool fits = group >= 1 && groups >= 1 && x[1] == w[1] * group && w[0] % group == 0 && x[1] % groups == 0 && offset == moved &&
-                    (args.inputs.size() < 4 || args.inputs[3].shape == masked) &&
+  const bool fits = group >= 1 && groups >= 1 && x[1] == w[1] * group && w[0] % group == 0 && x[1] % groups == 0 &&
+                    offset == moved && (args.inputs.size() < 4 || args.inputs[3].shape == masked) &&
                     (args.inputs.size() < 5 || args.inputs[4].shape == std::vector<int64_t>{w[0]});
   if (fits) return TensorType{args.inputs[0].dtype, {x[0], w[0], windows[0].output, windows[1].output}};
-  return absl::InvalidArgumentError(absl::StrCat("weights of ", args.inputs[1].ToString(), ", offsets of ", args.inputs[2].ToString(),
-                                                 " and ", args.inputs[0].ToString(), " do not fit together"));
+  return absl::InvalidArgumentError(absl::StrCat("weights of ", args.inputs[1].ToString(), ", offsets of ",
+                                                 args.inputs[2].ToString(), " and ", args.inputs[0].ToString(),
+                                                 " do not fit together"));
 }
 
 int EmitDeformConv(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   const std::vector<int64_t>&x = args.inputs[0].shape, &w = args.inputs[1].shape;
   const std::vector<Window> windows = WindowsOf(*args.attributes, {x[2], x[3]}, {w[2], w[3]}).value();
-  const int64_t group = args.attributes->Int("group", 1), groups = args.attributes->Int("offset_group", 1), taps = w[2] * w[3];
+  const int64_t group = args.attributes->Int("group", 1), groups = args.attributes->Int("offset_group", 1),
+                taps = w[2] * w[3];
   // Axes: batch, channel, kernel row and column, row and column.
-  const int columns = b.Compute("deformed", {x[0], x[1], w[2], w[3], args.output.shape[2], args.output.shape[3]}, [&](const Vars& i) {
-    const Expr of = FloorDiv(i[1], x[1] / groups), tap = Add(Mul(i[2], IntImm(w[3])), i[3]);
-    auto place = [&](int axis) {
-      const Expr at = Add(Mul(Add(Mul(of, IntImm(taps)), tap), IntImm(2)), IntImm(axis));
-      const Expr moved = Wide(b, stages[2], {i[0], at, i[4], i[5]});
-      const Window& window = windows[axis];
-      const Expr still = Sub(Add(Mul(i[4 + axis], IntImm(window.stride)), Mul(i[2 + axis], IntImm(window.dilation))), IntImm(window.before));
-      return Add(diapason::Cast(moved->dtype, still), moved);
-    };
-    Expr value = Bilinear(b, stages[0], {i[0], i[1]}, {x[2], x[3]}, place(0), place(1));
-    if (args.inputs.size() > 3) value = Mul(value, Wide(b, stages[3], {i[0], Add(Mul(of, IntImm(taps)), tap), i[4], i[5]}));
-    return value;
-  });
-  const int sum = b.Reduce("deform_conv", args.output.shape, {w[1], w[2], w[3]}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    const Expr channel = Add(Mul(FloorDiv(i[1], w[0] / group), IntImm(w[1])), r[0]);
-    return Mul(Wide(b, columns, {i[0], channel, r[1], r[2], i[2], i[3]}), Wide(b, stages[1], {i[1], r[0], r[1], r[2]}));
-  });
+  const int columns =
+      b.Compute("deformed", {x[0], x[1], w[2], w[3], args.output.shape[2], args.output.shape[3]}, [&](const Vars& i) {
+        const Expr of = FloorDiv(i[1], x[1] / groups), tap = Add(Mul(i[2], IntImm(w[3])), i[3]);
+        auto place = [&](int axis) {
+          const Expr at = Add(Mul(Add(Mul(of, IntImm(taps)), tap), IntImm(2)), IntImm(axis));
+          const Expr moved = Wide(b, stages[2], {i[0], at, i[4], i[5]});
+          const Window& window = windows[axis];
+          const Expr still =
+              Sub(Add(Mul(i[4 + axis], IntImm(window.stride)), Mul(i[2 + axis], IntImm(window.dilation))),
+                  IntImm(window.before));
+          return Add(diapason::Cast(moved->dtype, still), moved);
+        };
+        Expr value = Bilinear(b, stages[0], {i[0], i[1]}, {x[2], x[3]}, place(0), place(1));
+        if (args.inputs.size() > 3)
+          value = Mul(value, Wide(b, stages[3], {i[0], Add(Mul(of, IntImm(taps)), tap), i[4], i[5]}));
+        return value;
+      });
+  const int sum =
+      b.Reduce("deform_conv", args.output.shape, {w[1], w[2], w[3]}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+        const Expr channel = Add(Mul(FloorDiv(i[1], w[0] / group), IntImm(w[1])), r[0]);
+        return Mul(Wide(b, columns, {i[0], channel, r[1], r[2], i[2], i[3]}),
+                   Wide(b, stages[1], {i[1], r[0], r[1], r[2]}));
+      });
   if (args.inputs.size() < 5) return sum;
-  return b.Compute("bias", args.output.shape, [&](const Vars& i) { return Add(Wide(b, sum, i), Wide(b, stages[4], {i[1]})); });
+  return b.Compute("bias", args.output.shape,
+                   [&](const Vars& i) { return Add(Wide(b, sum, i), Wide(b, stages[4], {i[1]})); });
 }
 
 absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
@@ -199,12 +221,13 @@ absl::StatusOr<TensorType> InferRoiAlign(const OperatorArgs& args) {
   const std::vector<int64_t> size = args.attributes->Ints("size", {});
   const std::vector<int64_t>&rois = args.inputs[1].shape, &of = args.inputs[2].shape;
   const bool positive = size.size() == 2 && size[0] >= 1 && size[1] >= 1 && args.attributes->Int("samples", 0) >= 1;
-  if (positive && rois.size() == 2 && rois[1] == 4 && of == std::vector<int64_t>{rois[0]} && args.inputs[1].dtype == args.inputs[0].dtype &&
-      !IsFloat(args.inputs[2].dtype)) {
+  if (positive && rois.size() == 2 && rois[1] == 4 && of == std::vector<int64_t>{rois[0]} &&
+      args.inputs[1].dtype == args.inputs[0].dtype && !IsFloat(args.inputs[2].dtype)) {
     return TensorType{args.inputs[0].dtype, {rois[0], args.inputs[0].shape[1], size[0], size[1]}};
   }
-  return absl::InvalidArgumentError(absl::StrCat("regions of ", args.inputs[1].ToString(), " of batch elements of ", args.inputs[2].ToString(),
-                                                 " do not fit ", args.inputs[0].ToString(), ", or a size is not positive"));
+  return absl::InvalidArgumentError(absl::StrCat("regions of ", args.inputs[1].ToString(), " of batch elements of ",
+                                                 args.inputs[2].ToString(), " do not fit ", args.inputs[0].ToString(),
+                                                 ", or a size is not positive"));
 }
 
 int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
@@ -224,7 +247,8 @@ int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>
     const DType type = start->dtype;
     const Expr length = half ? Sub(end, start) : Max(Sub(end, start), Number(1, type));
     const Expr bin = Mul(length, Number(1.0 / static_cast<double>(size[d]), type));
-    const Expr step = Mul(Add(diapason::Cast(type, r[d]), Number(0.5, type)), Number(1.0 / static_cast<double>(samples), type));
+    const Expr step =
+        Mul(Add(diapason::Cast(type, r[d]), Number(0.5, type)), Number(1.0 / static_cast<double>(samples), type));
     return Add(start, Mul(bin, Add(diapason::Cast(type, i[2 + d]), step)));
   };
   auto sample = [&](const Vars& i, const Vars& r) {
@@ -233,25 +257,30 @@ int EmitRoiAlign(DagBuilder& b, const OperatorArgs& args, const std::vector<int>
     const double rows = static_cast<double>(x[2]), columns = static_cast<double>(x[3]);
     // Up to one point outside counts as the border.
     const Expr inside = And(Between(y, -1, rows), Between(z, -1, columns));
-    const auto bounded = [&](const Expr& at, double extent) { return Min(Max(at, Number(0, type)), Number(extent - 1, type)); };
+    const auto bounded = [&](const Expr& at, double extent) {
+      return Min(Max(at, Number(0, type)), Number(extent - 1, type));
+    };
     const Expr batch = Min(Max(diapason::Cast(DType::kInt64, Raw(b, stages[2], {i[0]})), IntImm(0)), IntImm(x[0] - 1));
     const Expr row = bounded(y, rows), column = bounded(z, columns);
     Expr value;
     if (!largest) {
       value = Bilinear(b, stages[0], {batch, i[1]}, {x[2], x[3]}, row, column);
     } else {
-      const Expr top = Call("floor", {row}), left = Call("floor", {column}), down = Sub(row, top), right = Sub(column, left);
+      const Expr top = Call("floor", {row}), left = Call("floor", {column}), down = Sub(row, top),
+                 right = Sub(column, left);
       for (int k = 0; k < 4; ++k) {
         const Expr at_row = Min(Add(Index(top, x[2]), IntImm(k / 2)), IntImm(x[2] - 1));
         const Expr at_column = Min(Add(Index(left, x[3]), IntImm(k % 2)), IntImm(x[3] - 1));
-        const Expr weight = Mul(k / 2 == 0 ? Sub(Number(1, type), down) : down, k % 2 == 0 ? Sub(Number(1, type), right) : right);
+        const Expr weight =
+            Mul(k / 2 == 0 ? Sub(Number(1, type), down) : down, k % 2 == 0 ? Sub(Number(1, type), right) : right);
         const Expr own = Mul(weight, Wide(b, stages[0], {batch, i[1], at_row, at_column}));
         value = value ? Max(value, own) : own;
       }
     }
     return Select(inside, value, Number(0, value->dtype));
   };
-  const int reduced = b.Reduce("roi_align", args.output.shape, {samples, samples}, largest ? Combiner::kMax : Combiner::kSum, sample);
+  const int reduced =
+      b.Reduce("roi_align", args.output.shape, {samples, samples}, largest ? Combiner::kMax : Combiner::kSum, sample);
   if (largest) return reduced;
   return b.Compute("mean", args.output.shape, [&](const Vars& i) {
     const Expr sum = Wide(b, reduced, i);

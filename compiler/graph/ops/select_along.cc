@@ -27,11 +27,12 @@ int EmitCumulative(DagBuilder& b, const OperatorArgs& args, const std::vector<in
   int64_t axis = AxisOf(args, "axis", 0, shape.size());
   bool exclusive = args.attributes->Int("exclusive", 0) != 0, reverse = args.attributes->Int("reverse", 0) != 0;
   const bool sum = kCombiner == Combiner::kSum;
-  return b.Reduce(sum ? "cumulative_sum" : "cumulative_product", shape, {shape[axis]}, kCombiner, [&](const Vars& i, const Vars& r) {
-    Expr low = reverse ? i[axis] : r[0], high = reverse ? r[0] : i[axis];
-    Expr x = Wide(b, stages[0], With(i, axis, r[0]));
-    return Select(exclusive ? Lt(low, high) : Le(low, high), x, Literal(sum ? 0 : 1, x->dtype));
-  });
+  return b.Reduce(sum ? "cumulative_sum" : "cumulative_product", shape, {shape[axis]}, kCombiner,
+                  [&](const Vars& i, const Vars& r) {
+                    Expr low = reverse ? i[axis] : r[0], high = reverse ? r[0] : i[axis];
+                    Expr x = Wide(b, stages[0], With(i, axis, r[0]));
+                    return Select(exclusive ? Lt(low, high) : Le(low, high), x, Literal(sum ? 0 : 1, x->dtype));
+                  });
 }
 
 // The axis stays, with extent 1: who does not want it reshapes.
@@ -51,8 +52,8 @@ int EmitArg(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& sta
   auto at = [&](const Vars& i, const Expr& r) { return Wide(b, stages[0], With(i, axis, r)); };
   int extreme = b.Reduce(kMax ? "max" : "min", args.output.shape, {extent}, kMax ? Combiner::kMax : Combiner::kMin,
                          [&](const Vars& i, const Vars& r) { return at(i, r[0]); });
-  int found = b.Reduce(kMax ? "arg_max" : "arg_min", args.output.shape, {extent}, last ? Combiner::kMax : Combiner::kMin,
-                       [&](const Vars& i, const Vars& r) {
+  int found = b.Reduce(kMax ? "arg_max" : "arg_min", args.output.shape, {extent},
+                       last ? Combiner::kMax : Combiner::kMin, [&](const Vars& i, const Vars& r) {
                          return Select(Eq(at(i, r[0]), Wide(b, extreme, i)), r[0], IntImm(last ? 0 : extent - 1));
                        });
   return found;

@@ -27,7 +27,8 @@ int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages
     return b.Compute("log_softmax", shape,
                      [&](const Vars& i) { return Sub(shifted(i), Call("log", {Wide(b, sum, axes.RowOf(i))})); });
   }
-  return b.Compute("softmax", shape, [&](const Vars& i) { return Div(Wide(b, power, i), Wide(b, sum, axes.RowOf(i))); });
+  return b.Compute("softmax", shape,
+                   [&](const Vars& i) { return Div(Wide(b, power, i), Wide(b, sum, axes.RowOf(i))); });
 }
 
 }  // namespace

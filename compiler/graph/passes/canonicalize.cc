@@ -25,7 +25,8 @@ std::vector<Strided> RowMajor(const std::vector<int64_t>& shape) {
   return axes;
 }
 
-// The axes as those of `shape`: taken apart, and put together where their elements follow each other; nothing where they do not.
+// The axes as those of `shape`: taken apart, and put together where their elements follow each other; nothing where
+// they do not.
 std::optional<std::vector<Strided>> ViewAs(std::vector<Strided> axes, const std::vector<int64_t>& shape) {
   std::erase_if(axes, [](const Strided& axis) { return axis.extent == 1; });
   std::reverse(axes.begin(), axes.end());
@@ -51,10 +52,12 @@ std::optional<std::vector<Strided>> ViewAs(std::vector<Strided> axes, const std:
   return view;
 }
 
-// The permutation of the axes of `from` that does what a reshape to `between`, a transpose by `perm` and a reshape to `to` do
-// together; nothing if there is none.
-std::optional<std::vector<int64_t>> TransposeThroughReshapes(const std::vector<int64_t>& from, const std::vector<int64_t>& between,
-                                                             const std::vector<int64_t>& perm, const std::vector<int64_t>& to) {
+// The permutation of the axes of `from` that does what a reshape to `between`, a transpose by `perm` and a reshape to
+// `to` do together; nothing if there is none.
+std::optional<std::vector<int64_t>> TransposeThroughReshapes(const std::vector<int64_t>& from,
+                                                             const std::vector<int64_t>& between,
+                                                             const std::vector<int64_t>& perm,
+                                                             const std::vector<int64_t>& to) {
   if (from.size() != to.size()) return std::nullopt;
   const std::vector<Strided> source = RowMajor(from), middle = RowMajor(between);
   std::vector<Strided> moved;
@@ -76,8 +79,9 @@ std::optional<std::vector<int64_t>> TransposeThroughReshapes(const std::vector<i
   return whole;
 }
 
-// Nodes keep their places while rewrites go on: one that is gone has no operator. Who reads and computes a tensor is kept up to date, and
-// only nodes near a change are looked at again, so that the effort grows with the number of nodes and rewrites.
+// Nodes keep their places while rewrites go on: one that is gone has no operator. Who reads and computes a tensor is
+// kept up to date, and only nodes near a change are looked at again, so that the effort grows with the number of nodes
+// and rewrites.
 class Canonicalizer {
  public:
   explicit Canonicalizer(Network& network)
@@ -93,9 +97,9 @@ class Canonicalizer {
     for (size_t n = 0; n < network_.nodes.size(); ++n) open_.insert(open_.end(), n);
     while (!open_.empty()) {
       const size_t n = *open_.begin();
-      const bool changed = DropIdentity(n) || DropNeutral(n) || PlainScalars(n) || DivToReciprocal(n) || MergeTransposes(n) ||
-                           MergeReshapes(n) || SplitBeforeSlice(n) || WidenTranspose(n) || DropReducedAxes(n) || MergePad(n) || MatmulToGemm(n) ||
-                           PlainGemm(n);
+      const bool changed = DropIdentity(n) || DropNeutral(n) || PlainScalars(n) || DivToReciprocal(n) ||
+                           MergeTransposes(n) || MergeReshapes(n) || SplitBeforeSlice(n) || WidenTranspose(n) ||
+                           DropReducedAxes(n) || MergePad(n) || MatmulToGemm(n) || PlainGemm(n);
       if (!changed) open_.erase(n);
     }
     std::erase_if(network_.nodes, [](const Node& node) { return node.op.empty(); });
@@ -179,7 +183,8 @@ class Canonicalizer {
     LookAgainAround(n);
   }
 
-  // Node n computes nothing but `input`. False, and nothing changed, where the network gives out both: an output has a node of its own.
+  // Node n computes nothing but `input`. False, and nothing changed, where the network gives out both: an output has a
+  // node of its own.
   bool ReplaceBy(size_t n, int input) {
     const int output = node(n).output, from = producers_[input];
     if (is_output_[output]) {
@@ -208,8 +213,8 @@ class Canonicalizer {
     return node.op == "slice" && std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step > 0; });
   }
 
-  // Whether all elements of a constant are `value`. Of numbers only one-element constants: what a network is shall not depend on its
-  // weights.
+  // Whether all elements of a constant are `value`. Of numbers only one-element constants: what a network is shall not
+  // depend on its weights.
   bool IsAll(int tensor, double value) const {
     const Array* array = network_.tensors[tensor].data.get();
     if (!array || (array->dtype != DType::kBool && array->elements() != 1)) return false;
@@ -218,7 +223,8 @@ class Canonicalizer {
     return true;
   }
 
-  // The operand that a node hands on since the others change nothing (x and true, x * 1, a choice that is known), or -1.
+  // The operand that a node hands on since the others change nothing (x and true, x * 1, a choice that is known), or
+  // -1.
   int Unchanged(const Node& node) const {
     if (node.op == "where") return IsAll(node.inputs[0], 1) ? 1 : IsAll(node.inputs[0], 0) ? 2 : -1;
     const bool sum = node.op == "add" || node.op == "sub" || node.op == "or";
@@ -228,10 +234,12 @@ class Canonicalizer {
     return FindOperator(node.op)->commutative && IsAll(node.inputs[0], product) ? 1 : -1;
   }
 
-  // A constant of one element beside an operand that has the result's shape is a scalar, however many axes an exporter gave it.
+  // A constant of one element beside an operand that has the result's shape is a scalar, however many axes an exporter
+  // gave it.
   bool PlainScalars(size_t n) {
-    static const auto& broadcasting = *new std::set<std::string>{"add", "sub", "mul", "div", "maximum", "minimum", "pow", "mod", "fmod",
-                                                                 "equal", "less", "less_equal", "and", "or", "xor", "where"};
+    static const auto& broadcasting =
+        *new std::set<std::string>{"add",  "sub",   "mul",  "div",        "maximum", "minimum", "pow", "mod",
+                                   "fmod", "equal", "less", "less_equal", "and",     "or",      "xor", "where"};
     if (broadcasting.count(node(n).op) == 0) return false;
     std::vector<int> inputs = node(n).inputs;
     const auto is_whole = [&](int input) { return type(input).shape == type(node(n).output).shape; };
@@ -239,7 +247,8 @@ class Canonicalizer {
     for (int& input : inputs) {
       const TensorType& one = type(input);
       if (!network_.tensors[input].constant() || one.elements() != 1 || one.shape.empty()) continue;
-      if (std::none_of(inputs.begin(), inputs.end(), [&](int other) { return other != input && is_whole(other); })) continue;
+      if (std::none_of(inputs.begin(), inputs.end(), [&](int other) { return other != input && is_whole(other); }))
+        continue;
       input = AddConstant(network_.tensors[input].name, ReshapeArray(*network_.tensors[input].data, {}));
       changed = true;
     }
@@ -307,8 +316,8 @@ class Canonicalizer {
     return true;
   }
 
-  // A slice along an axis that a view then splits is one of the split axis: what takes heads from a product that has queries, keys and values side by side
-  // reads them where they are. The view comes first, once for all slices.
+  // A slice along an axis that a view then splits is one of the split axis: what takes heads from a product that has
+  // queries, keys and values side by side reads them where they are. The view comes first, once for all slices.
   bool SplitBeforeSlice(size_t n) {
     Node& view = node(n);
     if (!IsReshape(view)) return false;
@@ -316,10 +325,12 @@ class Canonicalizer {
     if (s < 0 || node(s).op != "slice" || !OnlyReader(between)) return false;
     const std::vector<int64_t> steps = node(s).attributes.Ints("steps", {});
     if (std::any_of(steps.begin(), steps.end(), [](int64_t step) { return step != 1; })) return false;
-    const std::vector<int64_t> &whole = type(node(s).inputs[0]).shape, &part = type(between).shape, &split = type(view.output).shape;
+    const std::vector<int64_t>&whole = type(node(s).inputs[0]).shape, &part = type(between).shape,
+          &split = type(view.output).shape;
     size_t axis = 0;  // the only one that is cut
     while (axis < part.size() && whole[axis] == part[axis]) ++axis;
-    if (axis == part.size() || !std::equal(whole.begin() + axis + 1, whole.end(), part.begin() + axis + 1)) return false;
+    if (axis == part.size() || !std::equal(whole.begin() + axis + 1, whole.end(), part.begin() + axis + 1))
+      return false;
     if (split.size() <= part.size() || !std::equal(part.begin(), part.begin() + axis, split.begin())) return false;
     if (!std::equal(part.begin() + axis + 1, part.end(), split.end() - (part.size() - axis - 1))) return false;
     int64_t inner = 1;
@@ -344,17 +355,20 @@ class Canonicalizer {
 
   // Where a slice begins along an axis; nothing if it does not say so.
   std::optional<int64_t> StartOf(const Node& slice, size_t axis) const {
-    const int64_t extent = type(slice.inputs[0]).shape[axis], rank = static_cast<int64_t>(type(slice.inputs[0]).shape.size());
+    const int64_t extent = type(slice.inputs[0]).shape[axis],
+                  rank = static_cast<int64_t>(type(slice.inputs[0]).shape.size());
     const std::vector<int64_t> starts = slice.attributes.Ints("starts", {});
     std::vector<int64_t> axes(starts.size());
     std::iota(axes.begin(), axes.end(), 0);
     axes = slice.attributes.Ints("axes", axes);
     for (size_t k = 0; k < axes.size(); ++k)
-      if ((axes[k] + rank) % rank == static_cast<int64_t>(axis)) return std::clamp<int64_t>(starts[k] < 0 ? starts[k] + extent : starts[k], 0, extent);
+      if ((axes[k] + rank) % rank == static_cast<int64_t>(axis))
+        return std::clamp<int64_t>(starts[k] < 0 ? starts[k] + extent : starts[k], 0, extent);
     return std::nullopt;
   }
 
-  // A transpose between reshapes that put axes together and apart again is one of the whole axes: how exporters swap the last two.
+  // A transpose between reshapes that put axes together and apart again is one of the whole axes: how exporters swap
+  // the last two.
   bool WidenTranspose(size_t n) {
     const Node& outer = node(n);
     const Node* transpose = IsReshape(outer) ? ProducerOf(outer.inputs[0], "transpose") : nullptr;
@@ -362,8 +376,8 @@ class Canonicalizer {
     if (!inner || !IsReshape(*inner)) return false;
     const int source = inner->inputs[0];
     const std::vector<int64_t>& between = type(inner->output).shape;
-    const std::optional<std::vector<int64_t>> perm =
-        TransposeThroughReshapes(type(source).shape, between, PermutationOf(*transpose, between.size()), type(outer.output).shape);
+    const std::optional<std::vector<int64_t>> perm = TransposeThroughReshapes(
+        type(source).shape, between, PermutationOf(*transpose, between.size()), type(outer.output).shape);
     if (!perm) return false;
     node(n).op = "transpose";
     node(n).attributes = Attributes{{"perm", *perm}};

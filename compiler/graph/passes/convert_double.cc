@@ -1,5 +1,5 @@
-// float64 becomes float32. Values that come from integers and become integers again stay: powers, roots and quotients of integers are
-// exact that way.
+// float64 becomes float32. Values that come from integers and become integers again stay: powers, roots and quotients
+// of integers are exact that way.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,7 +19,8 @@ namespace {
 // Tensors of type float64 that nodes compute from each other.
 class DoubleGroups {
  public:
-  explicit DoubleGroups(const Network& network) : network_(network), parent_(network.tensors.size()), kept_(network.tensors.size(), true) {
+  explicit DoubleGroups(const Network& network)
+      : network_(network), parent_(network.tensors.size()), kept_(network.tensors.size(), true) {
     std::iota(parent_.begin(), parent_.end(), 0);
     for (const Node& node : network.nodes) Unite(node);
     for (int id : network.inputs) Convert(id);
@@ -91,8 +92,8 @@ DoubleTensors FindDoubles(const Network& network) {
   for (int id : network.inputs) counted[id] = true;
   for (int id : network.outputs) counted[id] = true;
   for (const Node& node : network.nodes) {
-    const bool stays = groups.Stays(node.output) ||
-                       std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return groups.Stays(input); });
+    const bool stays = groups.Stays(node.output) || std::any_of(node.inputs.begin(), node.inputs.end(),
+                                                                [&](int input) { return groups.Stays(input); });
     if (stays) continue;
     counted[node.output] = true;
     for (int input : node.inputs) counted[input] = true;
@@ -120,7 +121,9 @@ absl::Status ConvertDoubles(Network& network) {
     id = known->second;
   };
   for (Node& node : network.nodes) {
-    if (stays[node.output] || std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return stays[input]; })) continue;
+    if (stays[node.output] ||
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](int input) { return stays[input]; }))
+      continue;
     for (int& input : node.inputs) round(input);
     if (node.op == "cast" && node.attributes.String("to", "") == NameOf(DType::kFloat64))
       node.attributes.Set("to", std::string(NameOf(DType::kFloat32)));

@@ -1,7 +1,9 @@
-// Products between dequantize and quantize become sums of products of integers, with the scale behind them: what QLinearConv and its like are.
+// Products between dequantize and quantize become sums of products of integers, with the scale behind them: what
+// QLinearConv and its like are.
 //
-// Tensors that dequantize gives are kept as their integers and scale (Dequantized), and products of two such as integers with a scale
-// (Sum), until something needs them as float32. So what is fused does not depend on what stands between.
+// Tensors that dequantize gives are kept as their integers and scale (Dequantized), and products of two such as
+// integers with a scale (Sum), until something needs them as float32. So what is fused does not depend on what stands
+// between.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +27,9 @@ struct Dequantized {
   int q = -1;
   std::shared_ptr<const Array> scale;
   ZeroPoint zero;
-  bool whole() const { return scale->elements() == 1 && (!zero || zero->elements() == 1); }  // one of each for all elements
+  bool whole() const {
+    return scale->elements() == 1 && (!zero || zero->elements() == 1);
+  }  // one of each for all elements
 };
 
 // min(max(sum * scale, low), high), of integers that are exact.
@@ -64,7 +68,8 @@ Array Combined(const Array& a, const Array& b, F f) {
   const Array& larger = a.elements() >= b.elements() ? a : b;
   Array out(DType::kFloat32, larger.shape);
   for (int64_t i = 0, n = out.elements(); i < n; ++i)
-    out.set(i, f(static_cast<float>(a.at(a.elements() == 1 ? 0 : i)), static_cast<float>(b.at(b.elements() == 1 ? 0 : i))));
+    out.set(
+        i, f(static_cast<float>(a.at(a.elements() == 1 ? 0 : i)), static_cast<float>(b.at(b.elements() == 1 ? 0 : i))));
   return out;
 }
 Array Product(const Array& a, const Array& b) {
@@ -109,14 +114,15 @@ class QuantizedFuser {
   };
 
   void Visit(const Node& node) {
-    static const std::set<std::string> kMoves = {"transpose", "reshape", "flatten", "squeeze", "unsqueeze", "slice", "max_pool"};
-    const bool done = node.op == "dequantize"                                            ? TakeDequantize(node)
-                      : node.op == "quantize"                                            ? Requantize(node)
-                      : kMoves.contains(node.op)                                         ? Move(node)
-                      : node.op == "concat"                                              ? Concat(node)
-                      : node.op == "relu" || node.op == "clip"                           ? Clip(node)
+    static const std::set<std::string> kMoves = {"transpose", "reshape", "flatten", "squeeze",
+                                                 "unsqueeze", "slice",   "max_pool"};
+    const bool done = node.op == "dequantize"                                           ? TakeDequantize(node)
+                      : node.op == "quantize"                                           ? Requantize(node)
+                      : kMoves.contains(node.op)                                        ? Move(node)
+                      : node.op == "concat"                                             ? Concat(node)
+                      : node.op == "relu" || node.op == "clip"                          ? Clip(node)
                       : node.op == "conv2d" || node.op == "matmul" || node.op == "gemm" ? Multiply(node)
-                                                                                         : false;
+                                                                                        : false;
     if (!done) Copy(node);
   }
 
@@ -143,7 +149,8 @@ class QuantizedFuser {
       to_.tensors.push_back(from_.tensor(old));
     } else if (state.sum) {
       const ScaledSum& sum = *state.sum;
-      const int scaled = Op("mul", {CastTo(DType::kFloat32, sum.sum, state.name), Constant(state.name, sum.scale)}, state.name);
+      const int scaled =
+          Op("mul", {CastTo(DType::kFloat32, sum.sum, state.name), Constant(state.name, sum.scale)}, state.name);
       state.id = Clipped(scaled, sum.low, sum.high, state.name);
     } else {
       const Dequantized& d = *state.quantized;
@@ -190,7 +197,8 @@ class QuantizedFuser {
     const Tensor &q = from_.tensor(node.inputs[0]), &scale = from_.tensor(node.inputs[1]);
     const Tensor* zero = node.inputs.size() > 2 ? &from_.tensor(node.inputs[2]) : nullptr;
     State& state = states_[node.output];
-    if ((IsByte(q.type.dtype) || q.type.dtype == DType::kInt32) && scale.constant() && (!zero || zero->constant()) && IsPositive(*scale.data)) {
+    if ((IsByte(q.type.dtype) || q.type.dtype == DType::kInt32) && scale.constant() && (!zero || zero->constant()) &&
+        IsPositive(*scale.data)) {
       state.quantized = Dequantized{Value(node.inputs[0]), scale.data, zero ? zero->data : nullptr};
     } else {
       state.id = Expanded(Value(node.inputs[0]), Value(node.inputs[1]), zero ? Value(node.inputs[2]) : -1, node.name);
@@ -206,7 +214,8 @@ class QuantizedFuser {
     if (node.op == "transpose" || node.op == "unsqueeze" || node.op == "squeeze") {
       Network one;
       const int x = one.AddConstant("x", *parameter);
-      if (const auto id = one.AddNode(node.op, {x}, node.attributes); id.ok() && FoldConstants(one).ok() && one.tensor(*id).constant())
+      if (const auto id = one.AddNode(node.op, {x}, node.attributes);
+          id.ok() && FoldConstants(one).ok() && one.tensor(*id).constant())
         return one.tensor(*id).data;
     }
     return nullptr;
@@ -220,7 +229,8 @@ class QuantizedFuser {
     if (from.sum) {
       const auto scale = Moved(node, std::make_shared<const Array>(from.sum->scale), rank);
       if (!scale || node.op == "max_pool") return false;
-      state.sum = ScaledSum{Op(node.op, {from.sum->sum}, node.name, node.attributes), *scale, from.sum->low, from.sum->high};
+      state.sum =
+          ScaledSum{Op(node.op, {from.sum->sum}, node.name, node.attributes), *scale, from.sum->low, from.sum->high};
       return true;
     }
     if (!from.quantized) return false;
@@ -239,12 +249,14 @@ class QuantizedFuser {
     if (!first || !first->whole()) return false;
     for (int input : node.inputs) {
       const std::optional<Dequantized>& d = states_[input].quantized;
-      if (!d || !d->whole() || d->scale->at(0) != first->scale->at(0) || !SameValues(d->zero, first->zero) || type(d->q).dtype != type(first->q).dtype)
+      if (!d || !d->whole() || d->scale->at(0) != first->scale->at(0) || !SameValues(d->zero, first->zero) ||
+          type(d->q).dtype != type(first->q).dtype)
         return false;
       parts.push_back(d->q);
     }
     const Dequantized kept = *first;
-    states_[node.output].quantized = Dequantized{Op("concat", std::move(parts), node.name, node.attributes), kept.scale, kept.zero};
+    states_[node.output].quantized =
+        Dequantized{Op("concat", std::move(parts), node.name, node.attributes), kept.scale, kept.zero};
     return true;
   }
 
@@ -253,7 +265,8 @@ class QuantizedFuser {
     if (!sum) return false;
     const double infinity = std::numeric_limits<double>::infinity();
     const bool relu = node.op == "relu";
-    const double low = relu ? 0 : node.attributes.Float("min", -infinity), high = relu ? infinity : node.attributes.Float("max", infinity);
+    const double low = relu ? 0 : node.attributes.Float("min", -infinity),
+                 high = relu ? infinity : node.attributes.Float("max", infinity);
     ScaledSum clipped = *sum;
     clipped.low = std::min(std::max(clipped.low, low), high);
     clipped.high = std::min(std::max(clipped.high, low), high);
@@ -269,7 +282,8 @@ class QuantizedFuser {
     int64_t depth = 0;
   };
   std::optional<Columns> ColumnsOf(const Node& node) const {
-    const TensorType &a = from_.tensor(node.inputs[0]).type, &b = from_.tensor(node.inputs[1]).type, &y = from_.tensor(node.output).type;
+    const TensorType &a = from_.tensor(node.inputs[0]).type, &b = from_.tensor(node.inputs[1]).type,
+                     &y = from_.tensor(node.output).type;
     if (node.op == "matmul") {
       if (a.shape.size() < 2 || b.shape.size() < 2) return std::nullopt;
       return Columns{y.shape.size() - 1, b.shape.size() - 1, a.shape.back()};
@@ -312,7 +326,8 @@ class QuantizedFuser {
     const std::optional<Columns> columns = ColumnsOf(node);
     if (!a || !b || !columns || !a->whole() || !IsByte(type(a->q).dtype) || !IsByte(type(b->q).dtype)) return false;
     if (!IsAlong(b->scale, columns->of_b) || !IsAlong(b->zero, columns->of_b)) return false;
-    if (static_cast<double>(columns->depth) * MostOf(*a) * MostOf(*b) > std::numeric_limits<int32_t>::max() / 2) return false;
+    if (static_cast<double>(columns->depth) * MostOf(*a) * MostOf(*b) > std::numeric_limits<int32_t>::max() / 2)
+      return false;
     const size_t rank = from_.tensor(node.output).type.shape.size();
     const Array scale = Along(Product(*a->scale, *b->scale), columns->result, rank);
     int sum = Op(node.op, {Centred(*a, node.name), Centred(*b, node.name)}, node.name, node.attributes);
@@ -331,12 +346,14 @@ class QuantizedFuser {
   // A bias that is quantised with the scale of the products, as int32.
   std::optional<Array> IntegerBias(int old, const Columns& columns, size_t rank, const Array& scale) const {
     const std::optional<Dequantized>& d = states_[old].quantized;
-    if (!d || type(d->q).dtype != DType::kInt32 || !to_.tensor(d->q).constant() || !SameValues(d->zero, nullptr)) return std::nullopt;
+    if (!d || type(d->q).dtype != DType::kInt32 || !to_.tensor(d->q).constant() || !SameValues(d->zero, nullptr))
+      return std::nullopt;
     const Array& values = *to_.tensor(d->q).data;
     const int64_t n = std::max(d->scale->elements(), scale.elements());
     if (values.shape.size() != 1 || (n != 1 && n != values.elements())) return std::nullopt;
     for (int64_t i = 0; i < n; ++i) {
-      const double given = d->scale->at(d->scale->elements() == 1 ? 0 : i), wanted = scale.at(scale.elements() == 1 ? 0 : i);
+      const double given = d->scale->at(d->scale->elements() == 1 ? 0 : i),
+                   wanted = scale.at(scale.elements() == 1 ? 0 : i);
       if (std::abs(given - wanted) > 1e-6 * wanted) return std::nullopt;
     }
     for (int64_t i = 0; i < values.elements(); ++i)
@@ -366,8 +383,9 @@ class QuantizedFuser {
     const State& from = states_[node.inputs[0]];
     State& state = states_[node.output];
     // Back to the integers that it was.
-    if (known && from.quantized && from.quantized->whole() && type(from.quantized->q).dtype == to && std::pair(low, high) == LimitsOf(to) &&
-        from.quantized->scale->at(0) == scale.data->at(0) && SameValues(from.quantized->zero, z)) {
+    if (known && from.quantized && from.quantized->whole() && type(from.quantized->q).dtype == to &&
+        std::pair(low, high) == LimitsOf(to) && from.quantized->scale->at(0) == scale.data->at(0) &&
+        SameValues(from.quantized->zero, z)) {
       state.id = from.quantized->q;
       return true;
     }
@@ -393,7 +411,8 @@ class QuantizedFuser {
     const double unit = scale.at(0), infinity = std::numeric_limits<double>::infinity();
     const Array factor = Quotient(sum.scale, scale);
     const int x = Op("mul", {CastTo(DType::kFloat32, sum.sum, name), Constant(name, factor)}, name);
-    const bool low = std::nearbyint(sum.low / unit) + to.zero > to.low, high = std::nearbyint(sum.high / unit) + to.zero < to.high;
+    const bool low = std::nearbyint(sum.low / unit) + to.zero > to.low,
+               high = std::nearbyint(sum.high / unit) + to.zero < to.high;
     return Clipped(x, low ? sum.low / unit : -infinity, high ? sum.high / unit : infinity, name);
   }
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kMaxCompared = 4096;  // elements of constants that are compared
 
-// Whether a constant says what the network does, as indices, masks and factors do. Weights that happen to be equal stay apart: what
-// a network is shall not depend on them.
+// Whether a constant says what the network does, as indices, masks and factors do. Weights that happen to be equal stay
+// apart: what a network is shall not depend on them.
 bool IsStructure(const Array& array) {
   const int64_t elements = array.elements();
   return elements == 1 || (!IsFloat(array.dtype) && elements <= kMaxCompared);
@@ -46,7 +46,8 @@ absl::Status MergeEqual(Network& network) {
     std::vector<int> operands = node.inputs;
     if (FindOperator(node.op)->commutative) std::sort(operands.begin(), operands.end());
     const auto [it, fresh] = first.emplace(Key(node.op, node.attributes.values(), std::move(operands)), node.output);
-    const bool equal = !fresh && !network.is_output(node.output) && network.tensors[it->second].type == network.tensors[node.output].type;
+    const bool equal = !fresh && !network.is_output(node.output) &&
+                       network.tensors[it->second].type == network.tensors[node.output].type;
     if (equal) {
       same[node.output] = it->second;
     } else {

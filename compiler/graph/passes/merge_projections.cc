@@ -1,5 +1,6 @@
-// Queries, keys and values of an attention are three products of one tensor by constant matrices. Here they are one, by the matrices side by side: a larger product
-// has more parallelism, and its input is read once. Each projection becomes some heads of the result, which the transposition behind it reads from there.
+// Queries, keys and values of an attention are three products of one tensor by constant matrices. Here they are one, by
+// the matrices side by side: a larger product has more parallelism, and its input is read once. Each projection becomes
+// some heads of the result, which the transposition behind it reads from there.
 #include <cstring>
 #include <map>
 #include <optional>
@@ -38,15 +39,18 @@ class Merger {
       Shape before = ShapeOf(network_.nodes[found->view].output);
       const int64_t size = before.back();
       before.resize(before.size() - 2);
-      alike[{product.op, product.inputs[0], network_.tensors[product.output].type.dtype, before, size}].push_back(*found);
+      alike[{product.op, product.inputs[0], network_.tensors[product.output].type.dtype, before, size}].push_back(
+          *found);
     }
     for (const auto& [key, projections] : alike)
       if (projections.size() > 1) Merge(projections);
     std::vector<Node> nodes;
     for (size_t n = 0; n < network_.nodes.size(); ++n) {
       const auto instead = instead_.find(static_cast<int>(n));
-      if (instead == instead_.end()) nodes.push_back(network_.nodes[n]);
-      else nodes.insert(nodes.end(), instead->second.begin(), instead->second.end());
+      if (instead == instead_.end())
+        nodes.push_back(network_.nodes[n]);
+      else
+        nodes.insert(nodes.end(), instead->second.begin(), instead->second.end());
     }
     network_.nodes = std::move(nodes);
     return absl::OkStatus();
@@ -64,8 +68,10 @@ class Merger {
   bool IsPlainProduct(const Node& node) const {
     if (node.op != "matmul" && node.op != "gemm") return false;
     const Attributes& a = node.attributes;
-    const bool plain = a.Int("trans_a", 0) == 0 && a.Int("trans_b", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
-    return plain && IsConstant(node.inputs[1]) && ShapeOf(node.inputs[1]).size() == 2 && ShapeOf(node.inputs[0]).size() >= 2;
+    const bool plain =
+        a.Int("trans_a", 0) == 0 && a.Int("trans_b", 0) == 0 && a.Float("alpha", 1) == 1 && a.Float("beta", 1) == 1;
+    return plain && IsConstant(node.inputs[1]) && ShapeOf(node.inputs[1]).size() == 2 &&
+           ShapeOf(node.inputs[0]).size() >= 2;
   }
 
   // A constant with one element a column.
@@ -106,7 +112,8 @@ class Merger {
   }
 
   // Constants of equal rows side by side; zeros for those that are missing.
-  int SideBySide(const std::vector<Projection>& parts, int Projection::*which, const Shape& rows, int64_t columns, DType dtype) {
+  int SideBySide(const std::vector<Projection>& parts, int Projection::*which, const Shape& rows, int64_t columns,
+                 DType dtype) {
     Shape shape = rows;
     shape.push_back(columns);
     Array all(dtype, shape);
@@ -116,7 +123,8 @@ class Merger {
       const int64_t width = ShapeOf(part.weight)[1];
       const Array* from = part.*which < 0 ? nullptr : network_.tensors[part.*which].data.get();
       for (int64_t row = 0; row < height && from != nullptr; ++row)
-        std::memcpy(all.data.data() + (row * columns + begin) * bytes, from->data.data() + row * width * bytes, width * bytes);
+        std::memcpy(all.data.data() + (row * columns + begin) * bytes, from->data.data() + row * width * bytes,
+                    width * bytes);
       begin += width;
     }
     return network_.AddConstant(network_.nodes[parts[0].product].name + "_parts", std::move(all));
@@ -138,14 +146,16 @@ class Merger {
     Shape shape = ShapeOf(product.output), viewed = ShapeOf(network_.nodes[parts[0].view].output);
     shape.back() = columns;
     viewed[viewed.size() - 2] = heads;
-    product.inputs = {product.inputs[0], SideBySide(parts, &Projection::weight, {ShapeOf(parts[0].weight)[0]}, columns, dtype)};
+    product.inputs = {product.inputs[0],
+                      SideBySide(parts, &Projection::weight, {ShapeOf(parts[0].weight)[0]}, columns, dtype)};
     product.name = name;
     int result = product.output = AddTensor(name, dtype, shape);
     std::vector<Node>& merged = instead_[parts[0].product];
     merged = {product};
     if (offsets) {
       const int sum = AddTensor(name + "_bias", dtype, shape);
-      merged.push_back({"add", name + "_bias", {}, {result, SideBySide(parts, &Projection::offset, {}, columns, dtype)}, sum});
+      merged.push_back(
+          {"add", name + "_bias", {}, {result, SideBySide(parts, &Projection::offset, {}, columns, dtype)}, sum});
       result = sum;
     }
     const int view = AddTensor(name + "_heads", dtype, viewed);

@@ -11,11 +11,12 @@ namespace {
 absl::Status NarrowDoubles(Network& network, const ModelOptions& options, std::vector<std::string>* warnings) {
   const DoubleTensors doubles = FindDoubles(network);
   if (doubles.count == 0) return absl::OkStatus();
-  const std::string has = absl::StrCat("the model has ", doubles.count, doubles.count == 1 ? " tensor" : " tensors", " of type float64 (",
-                                       doubles.count == 1 ? "" : "the first is ", doubles.first, ")");
+  const std::string has =
+      absl::StrCat("the model has ", doubles.count, doubles.count == 1 ? " tensor" : " tensors", " of type float64 (",
+                   doubles.count == 1 ? "" : "the first is ", doubles.first, ")");
   if (options.strict) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(has, ", which --strict refuses: leave it out to compute in float32, or export the model in float32"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        has, ", which --strict refuses: leave it out to compute in float32, or export the model in float32"));
   }
   std::string ports;
   if (!doubles.inputs.empty()) absl::StrAppend(&ports, "; float32 is also the type of its input ", doubles.inputs);

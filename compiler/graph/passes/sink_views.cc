@@ -1,5 +1,6 @@
-// Group normalisation is a layer normalisation between two views, and what follows it reads the second one. Views cost nothing, but element-wise operators
-// behind one join no kernel in front of it. Here the normalisation and the operators behind it work on a shape that both views split, and the view comes last.
+// Group normalisation is a layer normalisation between two views, and what follows it reads the second one. Views cost
+// nothing, but element-wise operators behind one join no kernel in front of it. Here the normalisation and the
+// operators behind it work on a shape that both views split, and the view comes last.
 #include <map>
 #include <optional>
 #include <set>
@@ -27,8 +28,8 @@ std::set<int64_t> Boundaries(const Shape& shape) {
   return boundaries;
 }
 
-// The coarsest shape of which each dimension of both is a product of neighbours; one of them where it is that but for dimensions of 1.
-// None where there is no such shape.
+// The coarsest shape of which each dimension of both is a product of neighbours; one of them where it is that but for
+// dimensions of 1. None where there is no such shape.
 std::optional<Shape> CommonRefinement(const Shape& a, const Shape& b) {
   std::set<int64_t> boundaries = Boundaries(a);
   boundaries.merge(Boundaries(b));
@@ -87,15 +88,16 @@ class Sinker {
   static bool IsNorm(const Node& node) { return node.op == "layer_norm" || node.op == "rms_norm"; }
   bool IsView(const Node& node) const {
     const Operator& op = *FindOperator(node.op);
-    return op.is_view && op.is_view(ArgsOf(network_, node)) && TypeOf(node.inputs[0]).dtype == TypeOf(node.output).dtype;
+    return op.is_view && op.is_view(ArgsOf(network_, node)) &&
+           TypeOf(node.inputs[0]).dtype == TypeOf(node.output).dtype;
   }
   bool IsElementwise(const Node& node) const {
     return FindOperator(node.op)->kind == OperatorKind::kElementwise && node.op != "batch_norm" && !IsView(node);
   }
   const TensorType& TypeOf(int tensor) const { return network_.tensors[tensor].type; }
 
-  // The shape to work on: there is a view of the result, or of what element-wise operators alone make of it, and an element-wise operator reads
-  // that view.
+  // The shape to work on: there is a view of the result, or of what element-wise operators alone make of it, and an
+  // element-wise operator reads that view.
   std::optional<Shape> ShapeFor(const Node& norm) const {
     int tensor = norm.output;
     const Shape& shape = TypeOf(tensor).shape;
@@ -150,7 +152,8 @@ class Sinker {
     for (size_t i = 0; i < sunk.inputs.size(); ++i) {
       int& input = sunk.inputs[i];
       const auto known = fine_.find(input);
-      input = known != fine_.end() && TypeOf(known->second).shape == shapes[i] ? known->second : View(input, shapes[i], node.name);
+      input = known != fine_.end() && TypeOf(known->second).shape == shapes[i] ? known->second
+                                                                               : View(input, shapes[i], node.name);
     }
     Append(std::move(sunk), fine);
     return true;

@@ -38,9 +38,7 @@ void Add(Affine& sum, const Expr& term, int64_t coefficient) {
 template <typename Same>
 void Collect(const Expr& e, int64_t factor, Affine& sum) {
   switch (e->kind) {
-    case ExprKind::kIntImm:
-      sum.constant = WrappingAdd(sum.constant, WrappingMul(e->value, factor));
-      return;
+    case ExprKind::kIntImm: sum.constant = WrappingAdd(sum.constant, WrappingMul(e->value, factor)); return;
     case ExprKind::kAdd:
     case ExprKind::kSub:
       Collect<Same>(e->args[0], factor, sum);
@@ -52,8 +50,7 @@ void Collect(const Expr& e, int64_t factor, Affine& sum) {
         return;
       }
       break;
-    default:
-      break;
+    default: break;
   }
   Add<Same>(sum, e, factor);
 }

@@ -40,8 +40,7 @@ std::optional<Interval> Simplifier::BoundsOf(const Affine& a) {
 std::optional<Interval> Simplifier::ComputeBounds(const Expr& e) {
   switch (e->kind) {
     case ExprKind::kAdd:
-    case ExprKind::kSub:
-      return BoundsOf(Decomposed(e));
+    case ExprKind::kSub: return BoundsOf(Decomposed(e));
     case ExprKind::kMul: {
       const std::optional<Interval> a = BoundsOf(e->args[0]), b = BoundsOf(e->args[1]);
       if (!a || !b) return std::nullopt;
@@ -52,11 +51,9 @@ std::optional<Interval> Simplifier::ComputeBounds(const Expr& e) {
       if (!a) return std::nullopt;
       return Interval{FloorDivInt(a->min, DivisorOf(e)), FloorDivInt(a->max, DivisorOf(e))};
     }
-    case ExprKind::kFloorMod:
-      return BoundsOfRemainder(BoundsOf(e->args[0]), DivisorOf(e));
+    case ExprKind::kFloorMod: return BoundsOfRemainder(BoundsOf(e->args[0]), DivisorOf(e));
     case ExprKind::kMin:
-    case ExprKind::kMax:
-      return BoundsOfExtremum(e);
+    case ExprKind::kMax: return BoundsOfExtremum(e);
     case ExprKind::kSelect: {
       const std::optional<Interval> a = BoundsOf(e->args[1]), b = BoundsOf(e->args[2]);
       if (!a || !b) return std::nullopt;
@@ -68,12 +65,9 @@ std::optional<Interval> Simplifier::ComputeBounds(const Expr& e) {
     case ExprKind::kNe:
     case ExprKind::kAnd:
     case ExprKind::kOr:
-    case ExprKind::kNot:
-      return Interval{0, 1};
-    case ExprKind::kCast:
-      return BoundsOfCast(e);
-    default:
-      return std::nullopt;
+    case ExprKind::kNot: return Interval{0, 1};
+    case ExprKind::kCast: return BoundsOfCast(e);
+    default: return std::nullopt;
   }
 }
 

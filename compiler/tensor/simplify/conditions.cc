@@ -29,15 +29,10 @@ Expr Simplifier::Compare(const Expr& e) {
   AddScaled(difference, Collect(e->args[1]), -1);
   difference = Recombined(std::move(difference));
   switch (e->kind) {
-    case ExprKind::kLe:
-      difference.constant = WrappingAdd(difference.constant, -1);
-      [[fallthrough]];
-    case ExprKind::kLt:
-      return LessThanZero(std::move(difference));
-    case ExprKind::kEq:
-      return EqualsZero(std::move(difference));
-    default:
-      return Node(Not(EqualsZero(std::move(difference))));
+    case ExprKind::kLe: difference.constant = WrappingAdd(difference.constant, -1); [[fallthrough]];
+    case ExprKind::kLt: return LessThanZero(std::move(difference));
+    case ExprKind::kEq: return EqualsZero(std::move(difference));
+    default: return Node(Not(EqualsZero(std::move(difference))));
   }
 }
 

@@ -34,9 +34,7 @@ Expr Simplifier::RunAssuming(const Expr& condition, bool holds, const Expr& e) {
 
 void Simplifier::Assume(const Expr& condition, bool holds, Narrowing& out) const {
   switch (condition->kind) {
-    case ExprKind::kNot:
-      Assume(condition->args[0], !holds, out);
-      return;
+    case ExprKind::kNot: Assume(condition->args[0], !holds, out); return;
     case ExprKind::kAnd:
     case ExprKind::kOr:
       if (holds != IsKind(condition, ExprKind::kAnd)) return;
@@ -65,8 +63,7 @@ void Simplifier::Assume(const Expr& condition, bool holds, Narrowing& out) const
         AssumeNegative(negative, out);
       }
       return;
-    default:
-      return;
+    default: return;
   }
 }
 

@@ -44,14 +44,10 @@ Expr Simplifier::Compute(const Expr& e) {
       if (e->args[0]->dtype != DType::kInt64) break;
       return Compare(e);
     case ExprKind::kAnd:
-    case ExprKind::kOr:
-      return Junction(e);
-    case ExprKind::kNot:
-      return Negation(e);
-    case ExprKind::kSelect:
-      return Choice(e);
-    default:
-      break;
+    case ExprKind::kOr: return Junction(e);
+    case ExprKind::kNot: return Negation(e);
+    case ExprKind::kSelect: return Choice(e);
+    default: break;
   }
   std::vector<Expr> args;
   args.reserve(e->args.size());

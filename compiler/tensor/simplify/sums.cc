@@ -38,17 +38,12 @@ Affine Simplifier::CollectNode(const Expr& e) {
       AddScaled(sum, Collect(e->args[1]), IsKind(e, ExprKind::kSub) ? -1 : 1);
       return sum;
     }
-    case ExprKind::kMul:
-      return Times(Collect(e->args[0]), Collect(e->args[1]));
-    case ExprKind::kFloorDiv:
-      return Quotient(Canonical(e->args[0]), DivisorOf(e));
-    case ExprKind::kFloorMod:
-      return Remainder(Canonical(e->args[0]), DivisorOf(e));
+    case ExprKind::kMul: return Times(Collect(e->args[0]), Collect(e->args[1]));
+    case ExprKind::kFloorDiv: return Quotient(Canonical(e->args[0]), DivisorOf(e));
+    case ExprKind::kFloorMod: return Remainder(Canonical(e->args[0]), DivisorOf(e));
     case ExprKind::kMin:
-    case ExprKind::kMax:
-      return Extremum(e);
-    default:
-      return Decomposed(Compute(e));
+    case ExprKind::kMax: return Extremum(e);
+    default: return Decomposed(Compute(e));
   }
 }
 

@@ -1,6 +1,7 @@
-// Attention (attention_chain.h) in one kernel. A block, or a core, has some rows of queries: their scores, what a softmax makes of them and its sums are
-// held on chip, so memory sees queries, keys, values and the result only. Rows that do not fit one at a time have no such sketch: to stream the keys
-// (Dao et al. 2022) is not a schedule of this dag but a rewriting of it.
+// Attention (attention_chain.h) in one kernel. A block, or a core, has some rows of queries: their scores, what a
+// softmax makes of them and its sums are held on chip, so memory sees queries, keys, values and the result only. Rows
+// that do not fit one at a time have no such sketch: to stream the keys (Dao et al. 2022) is not a schedule of this dag
+// but a rewriting of it.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,7 +11,8 @@
 namespace diapason {
 namespace {
 
-// Where decisions of a GPU's sketch start from: rows of threads, rows of a thread, threads along keys and values, keys of a thread.
+// Where decisions of a GPU's sketch start from: rows of threads, rows of a thread, threads along keys and values, keys
+// of a thread.
 struct Start {
   int32_t query_threads, query_rows, lanes, keys;
 };
@@ -86,7 +88,8 @@ class RowsOfAttention : public AttentionSketch {
   }
 
  private:
-  // The axis of keys along which they are read from memory: that of their last index, or of what they are made of; -1: unknown.
+  // The axis of keys along which they are read from memory: that of their last index, or of what they are made of; -1:
+  // unknown.
   int InnermostOfKeys() const {
     const Stage& keys = draft_.state().stage(a_.keys_read).op;
     if (!IsFreeElementwise(a_.keys_read)) return static_cast<int>(keys.axes.size()) - 1;
@@ -94,7 +97,8 @@ class RowsOfAttention : public AttentionSketch {
     Visit(keys.body, [&](const ExprNode& e) {
       if (e.kind != ExprKind::kLoad || e.args.empty()) return;
       for (size_t a = 0; a < keys.axes.size(); ++a)
-        if (keys.axes[a].extent > 1 && UsesVar(e.args.back(), keys.axes[a].var.get())) innermost = std::max(innermost, static_cast<int>(a));
+        if (keys.axes[a].extent > 1 && UsesVar(e.args.back(), keys.axes[a].var.get()))
+          innermost = std::max(innermost, static_cast<int>(a));
     });
     return innermost;
   }
@@ -112,7 +116,8 @@ class RowsOfAttention : public AttentionSketch {
   }
 
   // Adds the pieces of a stage's query axis, if it has one, to a level each, outer to inner.
-  void SplitQueries(int stage, int axis, const std::vector<Factor>& factors, const std::vector<std::vector<int>*>& levels) {
+  void SplitQueries(int stage, int axis, const std::vector<Factor>& factors,
+                    const std::vector<std::vector<int>*>& levels) {
     if (axis < 0) return;
     const std::vector<int> pieces = draft_.Split(stage, axis, factors);
     for (size_t p = 0; p < pieces.size(); ++p) levels[p]->push_back(pieces[p]);
@@ -120,7 +125,8 @@ class RowsOfAttention : public AttentionSketch {
 
   // A loop of one iteration around a loop, which becomes its inner piece.
   int WholeLoop(int stage, int* loop) {
-    const std::vector<int> pieces = draft_.Split(stage, *loop, {Factor::Of(static_cast<int32_t>(std::max(a_.values, a_.keys)))});
+    const std::vector<int> pieces =
+        draft_.Split(stage, *loop, {Factor::Of(static_cast<int32_t>(std::max(a_.values, a_.keys)))});
     *loop = pieces[1];
     return pieces[0];
   }
@@ -134,7 +140,8 @@ class RowsOfAttention : public AttentionSketch {
     for (int loop : spatial) draft_.Annotate(stage, loop, Annotation::kUnroll);
   }
 
-  void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys, const Factor& threads) {
+  void BindScores(int block, const Factor& ti, const Factor& ri, const Factor& lanes, const Factor& keys,
+                  const Factor& threads) {
     Share(a_.seen, block);
     std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), across, inside;
     SplitQueries(a_.seen, a_.query_of_seen, {ti, ri}, {&outer, &across, &inside});
@@ -151,7 +158,8 @@ class RowsOfAttention : public AttentionSketch {
     if (a_.keys_read >= 0) CopyKeys(j[0], threads);
   }
 
-  // Threads read keys across, and many read the same: by way of a copy, read as it lies in memory, whose rows begin in different banks.
+  // Threads read keys across, and many read the same: by way of a copy, read as it lies in memory, whose rows begin in
+  // different banks.
   void CopyKeys(int loop, const Factor& threads) {
     const int innermost = InnermostOfKeys();
     const bool made = IsFreeElementwise(a_.keys_read);
@@ -172,21 +180,25 @@ class RowsOfAttention : public AttentionSketch {
   void BindScoresOfCore(int core) {
     draft_.ComputeAt(a_.seen, a_.root, {core});
     const bool along_head = a_.keys_read >= 0 && KeysRunAlongHead();
-    if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read)) draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
+    if (a_.keys_read >= 0 && IsFreeElementwise(a_.keys_read))
+      draft_.Do({StepKind::kInline, a_.keys_read, {}, {}, -1, {}});
     std::vector<int> outer = OtherAxes(a_.seen, {a_.query_of_seen, a_.key_of_seen}), inside;
     if (a_.query_of_seen >= 0) {
-      const std::vector<int> i = draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
+      const std::vector<int> i =
+          draft_.Split(a_.seen, a_.query_of_seen, {Hole("score.rows", {1, 2, 4}, along_head ? 1 : 4)});
       outer.push_back(i[0]);
       inside.push_back(i[1]);
     }
-    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen, {Hole("score.vector", draft_.LanesUpTo(a_.keys, 2), draft_.NativeLanes())});
+    const std::vector<int> j = draft_.Split(a_.seen, a_.key_of_seen,
+                                            {Hole("score.vector", draft_.LanesUpTo(a_.keys, 2), draft_.NativeLanes())});
     outer.push_back(j[0]);
     inside.push_back(j[1]);
     Order(a_.seen, {outer, inside});
     draft_.Annotate(a_.seen, inside.back(), Annotation::kVectorize);
     draft_.ComputeAt(local_, a_.seen, {j[0]});
     if (along_head) {
-      Vectorize(local_, draft_.ReduceAxes(local_)[0], static_cast<int32_t>(std::min<int64_t>(draft_.NativeLanes(), a_.size)));
+      Vectorize(local_, draft_.ReduceAxes(local_)[0],
+                static_cast<int32_t>(std::min<int64_t>(draft_.NativeLanes(), a_.size)));
       return;
     }
     SumInRegisters(local_, "score.unroll");
@@ -194,7 +206,9 @@ class RowsOfAttention : public AttentionSketch {
   }
 
   // The innermost loop becomes a vector of so many elements of an axis.
-  void Vectorize(int stage, int axis, int32_t lanes) { draft_.VectorizeInnermost(stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]); }
+  void Vectorize(int stage, int axis, int32_t lanes) {
+    draft_.VectorizeInnermost(stage, draft_.Split(stage, axis, {Factor::Of(lanes)})[1]);
+  }
 };
 
 class Attention : public SketchRule {
@@ -212,21 +226,26 @@ class Attention : public SketchRule {
     const Draft start = EndingElementwise(draft, stage);
     const AttentionChain chain = *FindAttention(start, stage);
     RowsOfAttention sketch(start, chain);
-    if (draft.gpu()) sketch.BindBlocks(*StartOf(chain, draft.context().facts));
-    else sketch.BindCores();
+    if (draft.gpu())
+      sketch.BindBlocks(*StartOf(chain, draft.context().facts));
+    else
+      sketch.BindCores();
     std::vector<Derived> result{{sketch.Take(), false}};
-    if (draft.gpu() && FitsAttentionOnTensorCores(start, chain)) result.push_back({AttentionOnTensorCores(start, chain), false});
+    if (draft.gpu() && FitsAttentionOnTensorCores(start, chain))
+      result.push_back({AttentionOnTensorCores(start, chain), false});
     return result;
   }
 
  private:
   // The largest that fit; nothing if one row does not.
   static std::optional<Start> StartOf(const AttentionChain& chain, const DeviceFacts& facts) {
-    constexpr Start kStarts[] = {{4, 4, 32, 4}, {4, 4, 32, 2}, {4, 4, 32, 1}, {4, 2, 32, 4}, {4, 2, 32, 1}, {4, 1, 32, 4}, {4, 1, 32, 1},
-                                 {2, 1, 32, 2}, {2, 1, 32, 1}, {1, 1, 128, 2}, {1, 1, 128, 1}, {1, 1, 32, 1}};
+    constexpr Start kStarts[] = {{4, 4, 32, 4}, {4, 4, 32, 2},  {4, 4, 32, 1},  {4, 2, 32, 4},
+                                 {4, 2, 32, 1}, {4, 1, 32, 4},  {4, 1, 32, 1},  {2, 1, 32, 2},
+                                 {2, 1, 32, 1}, {1, 1, 128, 2}, {1, 1, 128, 1}, {1, 1, 32, 1}};
     for (const Start& start : kStarts) {
       const int64_t rows = int64_t{start.query_threads} * start.query_rows;
-      if ((rows > 1 && rows >= 2 * chain.queries) || start.query_threads * start.lanes > facts.max_threads_per_block) continue;
+      if ((rows > 1 && rows >= 2 * chain.queries) || start.query_threads * start.lanes > facts.max_threads_per_block)
+        continue;
       if (SharedBytes(chain, start) <= facts.max_shared_bytes) return start;
     }
     return std::nullopt;

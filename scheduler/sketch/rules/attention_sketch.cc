@@ -27,7 +27,8 @@ bool AttentionSketch::IsFreeElementwise(int id) const {
   return s.computes() && !s.prologue && !s.op.reduces() && draft_.IsUnscheduled(id);
 }
 
-// What queries, keys, values and masks are made of is computed where they are read; keys, if they are more than a tensor, once.
+// What queries, keys, values and masks are made of is computed where they are read; keys, if they are more than a
+// tensor, once.
 void AttentionSketch::InlineInputs(const std::vector<int>& kept) {
   std::set<int> behind;  // reductions and what reads them
   for (int id : std::vector<int>(draft_.state().topological())) {

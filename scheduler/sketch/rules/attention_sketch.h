@@ -11,8 +11,8 @@ namespace diapason {
 
 class AttentionSketch {
  public:
-  // Inlines what is element-wise between the stages that are scheduled, and what operands are made of; these themselves only if they are neither
-  // the keys nor `kept`.
+  // Inlines what is element-wise between the stages that are scheduled, and what operands are made of; these themselves
+  // only if they are neither the keys nor `kept`.
   AttentionSketch(Draft draft, AttentionChain chain, const std::vector<int>& kept = {});
 
  protected:
@@ -40,7 +40,8 @@ int64_t PartsOf(const AttentionChain& chain);
 
 // The sketch on tensor cores. REQUIRES: FitsAttentionOnTensorCores.
 Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
-// True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the view `attention`.
+// True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the
+// view `attention`.
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
 
 }  // namespace diapason

@@ -1,5 +1,6 @@
-// Attention in one kernel with both products on tensor cores. A block has some rows of queries: its warps make their scores, which go to shared
-// memory, all threads what a softmax makes of these, and the warps the product by the values, whose copies are a pipeline along the keys.
+// Attention in one kernel with both products on tensor cores. A block has some rows of queries: its warps make their
+// scores, which go to shared memory, all threads what a softmax makes of these, and the warps the product by the
+// values, whose copies are a pipeline along the keys.
 //
 //     y             block | warps, lanes of rows and values | tiles of a warp
 //       q rows      in shared memory, of the whole block
@@ -36,14 +37,18 @@ const ExprNode* LoadOf(const Draft& draft, int stage, int buffer) {
 
 // True if an operand is element-wise, read by this stage alone, and `innermost` is the index of its last dimension.
 bool IsRows(const Draft& draft, int stage, int operand, const Expr& innermost) {
-  if (operand < 0 || !draft.IsInjective(operand) || !draft.IsUnscheduled(operand) || draft.state().stage(operand).prologue) return false;
+  if (operand < 0 || !draft.IsInjective(operand) || !draft.IsUnscheduled(operand) ||
+      draft.state().stage(operand).prologue)
+    return false;
   const ExprNode* const load = LoadOf(draft, stage, operand);
-  return load != nullptr && !load->args.empty() && load->args.back() == innermost && draft.state().Consumers(operand).size() == 1;
+  return load != nullptr && !load->args.empty() && load->args.back() == innermost &&
+         draft.state().Consumers(operand).size() == 1;
 }
 
 class TensorSketch : public AttentionSketch {
  public:
-  TensorSketch(const Draft& draft, const AttentionChain& chain) : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}) {}
+  TensorSketch(const Draft& draft, const AttentionChain& chain)
+      : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}) {}
 
   Draft Make() {
     draft_.Name("attention_tensor");
@@ -83,7 +88,8 @@ class TensorSketch : public AttentionSketch {
     const int64_t values = units(a_.values, 8);
     values_.unit = keys_.unit = 8;
     values_.warps = draft_.TileHole("value.warps", values, 8, 2);
-    values_.tiles = draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
+    values_.tiles =
+        draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
     draft_.Tile(a_.values, values_.all());
     keys_.warps = values_.warps;
     keys_.tiles = draft_.TileHole("key.tiles", units(a_.keys, 8), 16, 4);
@@ -126,11 +132,16 @@ class TensorSketch : public AttentionSketch {
       pair[query ? 0 : 1] = pieces[1];
     }
     const TensorIntrinsic& intrinsic = *IntrinsicFor(draft_, local_, /*groups=*/false);
-    const std::vector<int> k = draft_.Split(local_, draft_.ReduceAxes(local_)[0], {Factor::Of(static_cast<int32_t>(intrinsic.depth()))});
+    const std::vector<int> k =
+        draft_.Split(local_, draft_.ReduceAxes(local_)[0], {Factor::Of(static_cast<int32_t>(intrinsic.depth()))});
     Order(local_, {{k[0]}, others, tiled, {k[1]}, pair});
     for (const auto& level : {others, tiled, {k[1]}, pair})
       for (int loop : level) draft_.Annotate(local_, loop, Annotation::kUnroll);
-    draft_.Do({StepKind::kTensorize, local_, {k[1], pair[0], pair[1]}, {}, a_.seen,
+    draft_.Do({StepKind::kTensorize,
+               local_,
+               {k[1], pair[0], pair[1]},
+               {},
+               a_.seen,
                {static_cast<int32_t>(intrinsic.mode), loops.lane[0], loops.lane[1]}});
     Copy(a_.keys_read, a_.seen, tile);
     Copy(a_.queries_read, a_.root, block_);
@@ -160,17 +171,20 @@ class TensorSketch : public AttentionSketch {
 }  // namespace
 
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
-  if (chain.query_of_root < 0 || chain.value_of_root < 0 || chain.query_of_seen < 0 || chain.query_of_scores < 0) return false;
+  if (chain.query_of_root < 0 || chain.value_of_root < 0 || chain.query_of_seen < 0 || chain.query_of_scores < 0)
+    return false;
   for (int stage : {chain.scores, chain.product})
     if (!FitsTensorCores(draft, stage) || !EndsInZeros(draft, stage)) return false;
   const Stage &scores = draft.state().stage(chain.scores).op, &product = draft.state().stage(chain.product).op;
   const Expr& size = scores.reduce_axes[0].var;
   const ExprNode* const weights = LoadOf(draft, chain.product, chain.weights);
   return IsRows(draft, chain.scores, chain.queries_read, size) && IsRows(draft, chain.scores, chain.keys_read, size) &&
-         IsRows(draft, chain.product, chain.values_read, product.axes[chain.value_of_product].var) && weights != nullptr &&
-         weights->args.back() == product.reduce_axes[0].var;
+         IsRows(draft, chain.product, chain.values_read, product.axes[chain.value_of_product].var) &&
+         weights != nullptr && weights->args.back() == product.reduce_axes[0].var;
 }
 
-Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) { return TensorSketch(draft, chain).Make(); }
+Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
+  return TensorSketch(draft, chain).Make();
+}
 
 }  // namespace diapason

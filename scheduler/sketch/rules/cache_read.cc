@@ -1,8 +1,8 @@
 // Operands of a tiled reduction go through shared memory, copied by all threads of the block at its outer reduce loop
-// (Ansor's AddCacheRead with cooperative fetching). An operand that is itself an element-wise stage (padding, im2col) is
-// computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), two ways without shared
-// memory compete: reading straight through the caches, and a window in the registers of each thread, which holds what all
-// its outputs need once.
+// (Ansor's AddCacheRead with cooperative fetching). An operand that is itself an element-wise stage (padding, im2col)
+// is computed right there: the copy is its evaluation. Where operands are not both reused (depthwise), two ways without
+// shared memory compete: reading straight through the caches, and a window in the registers of each thread, which holds
+// what all its outputs need once.
 #include <algorithm>
 
 #include "compiler/tensor/simplify.h"
@@ -15,7 +15,8 @@ namespace {
 bool SlidesAlongRows(const Draft& draft, int copy, int reader) {
   bool slides = false;
   Visit(draft.state().stage(reader).op.body, [&](const ExprNode& e) {
-    if (e.kind == ExprKind::kLoad && e.buffer == copy && !e.args.empty()) slides |= ToAffine(e.args.back()).terms.size() > 1;
+    if (e.kind == ExprKind::kLoad && e.buffer == copy && !e.args.empty())
+      slides |= ToAffine(e.args.back()).terms.size() > 1;
   });
   return slides;
 }
@@ -48,7 +49,8 @@ class CacheReadShared : public SketchRule {
     for (const auto& [operand, runs] : tile.core_matrices)
       if (operand == stage) width = &runs;
     Fetch(&next, copy, tile, width);
-    const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;  // of tensor cores bring elements of their own
+    // of tensor cores bring elements of their own
+    const bool lanes = draft.state().stage(tile.stage).tensor != TensorMode::kNone;
     if (!lanes && SlidesAlongRows(draft, stage, tile.stage)) HoldRows(&next, copy, tile);
     if (!tile.gemm_like) next.Name("shared");
     // A copied stage that is computed is looked at again: how it is computed itself is still open.
@@ -69,8 +71,10 @@ class CacheReadShared : public SketchRule {
       Draft window = draft;
       window.Name("window");
       int held = stage;
-      if (fused) window.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
-      else held = window.CacheRead(stage, Memory::kLocal, {tile.stage});
+      if (fused)
+        window.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
+      else
+        held = window.CacheRead(stage, Memory::kLocal, {tile.stage});
       Hold(&window, held, tile);
       result.push_back({std::move(window), again});
     }
@@ -82,7 +86,8 @@ class CacheReadShared : public SketchRule {
   static bool MayCopyInBulk(const Draft& draft, int stage, const TileInfo& tile) {
     const StageState& reader = draft.state().stage(tile.stage);
     const TensorIntrinsic* products = FindTensorIntrinsic(static_cast<int>(reader.tensor));
-    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || products == nullptr || products->groups) return false;
+    if (!draft.HasCapability(90) || !draft.state().stage(stage).prologue || products == nullptr || products->groups)
+      return false;
     bool innermost = false;
     Visit(reader.op.body, [&](const ExprNode& e) {
       innermost |= e.kind == ExprKind::kLoad && e.buffer == stage && e.args.back() == reader.op.reduce_axes.back().var;
@@ -90,7 +95,8 @@ class CacheReadShared : public SketchRule {
     return innermost;
   }
 
-  // Laid out tile by tile at build time, each copied by one instruction. True: the constant's own stage is inlined there.
+  // Laid out tile by tile at build time, each copied by one instruction. True: the constant's own stage is inlined
+  // there.
   static bool FetchInBulk(Draft* draft, int stage, const TileInfo& tile) {
     const bool computed = draft->IsInjective(stage) && draft->state().Consumers(stage).size() == 1;
     const int copy = draft->CacheRead(stage, Memory::kShared, {tile.stage});
@@ -121,16 +127,19 @@ class CacheReadShared : public SketchRule {
     draft->ComputeAt(copy, tile.stage, {tile.reduce_loop});
     const int all = draft->Fuse(copy, draft->SpatialAxes(copy));
     const int32_t word = Word(*draft, copy);
-    const Factor vector = core_width ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
+    const Factor vector =
+        core_width ? Factor::Of(4 * word) : draft->OptionHole(name + ".vector", {word, 2 * word, 4 * word}, 4 * word);
     if (SlidesAlongRows(*draft, copy, tile.stage)) Align(draft, copy);
     const std::vector<int> pieces = draft->Split(copy, all, {tile.threads, vector});
     draft->Annotate(copy, pieces[1], Annotation::kThreadX);
     draft->Annotate(copy, pieces[2], Annotation::kVectorize);
-    // A few rounds of copying are unrolled, so that their loads are in flight together (of the first layer of ResNet-18 on an H200
-    // 7.9 us, with asynchronous copies in loops 9.1).
+    // A few rounds of copying are unrolled, so that their loads are in flight together (of the first layer of ResNet-18
+    // on an H200 7.9 us, with asynchronous copies in loops 9.1).
     draft->Do({StepKind::kUnroll, copy, {}, {Factor::Of(8)}, -1, {}});
     if (core_width) {
-      const std::vector<Factor> widths = core_width->is_constant() && core_width->value == 1 ? std::vector<Factor>{} : std::vector<Factor>{*core_width};
+      const std::vector<Factor> widths = core_width->is_constant() && core_width->value == 1
+                                             ? std::vector<Factor>{}
+                                             : std::vector<Factor>{*core_width};
       draft->Do({StepKind::kCoreMatrices, copy, {}, widths, -1, {}});
       return;
     }
@@ -141,8 +150,8 @@ class CacheReadShared : public SketchRule {
 
   static void Align(Draft* draft, int copy) { draft->Do({StepKind::kAlignRows, copy, {}, {Factor::Of(4)}, -1, {}}); }
 
-  // What a thread's tile needs of a shared copy over whose rows a window slides, in its registers: neighbouring columns share most of
-  // it, and compilers read it element by element, since windows begin anywhere.
+  // What a thread's tile needs of a shared copy over whose rows a window slides, in its registers: neighbouring columns
+  // share most of it, and compilers read it element by element, since windows begin anywhere.
   static void HoldRows(Draft* draft, int copy, const TileInfo& tile) {
     const std::vector<struct Loop>& loops = draft->state().stage(tile.stage).loops;
     const std::vector<int>& pieces = loops[loops[tile.reduce_loop].parent].pieces;

@@ -1,5 +1,5 @@
-// A reduction with reuse but no element-wise consumer accumulates in registers and gets a copy-out stage to be fused with
-// (Ansor's AddCacheWrite). On CPUs the variant without it stays too.
+// A reduction with reuse but no element-wise consumer accumulates in registers and gets a copy-out stage to be fused
+// with (Ansor's AddCacheWrite). On CPUs the variant without it stays too.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {

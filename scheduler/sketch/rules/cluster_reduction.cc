@@ -1,9 +1,9 @@
-// Splits a reduction over the blocks of a thread-block cluster (split-K without a workspace and without a second kernel): each block
-// accumulates every S-th tile of the reduction in registers and leaves the results in its shared memory, then all write the
-// output tile together, each block its share, summed over the shared memory of all. S is a hole. So is the number of sets of threads
-// that a block has for the same tile, each with its share of k: more warps at work where small tiles leave few. In
-// hand-written kernels on an H200 the split halved the time of all convolutions of ResNet-18 at batch 1, where the tiles of the output
-// alone cannot fill the device.
+// Splits a reduction over the blocks of a thread-block cluster (split-K without a workspace and without a second
+// kernel): each block accumulates every S-th tile of the reduction in registers and leaves the results in its shared
+// memory, then all write the output tile together, each block its share, summed over the shared memory of all. S is a
+// hole. So is the number of sets of threads that a block has for the same tile, each with its share of k: more warps at
+// work where small tiles leave few. In hand-written kernels on an H200 the split halved the time of all convolutions of
+// ResNet-18 at batch 1, where the tiles of the output alone cannot fill the device.
 #include <algorithm>
 
 #include "scheduler/sketch/rules/gpu_tile.h"
@@ -13,8 +13,8 @@
 namespace diapason {
 namespace {
 
-// Numbers of blocks that leave each enough to reduce, and are needed to fill the device; with them one block, whose threads alone share
-// the reduction.
+// Numbers of blocks that leave each enough to reduce, and are needed to fill the device; with them one block, whose
+// threads alone share the reduction.
 std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   const StageState& s = draft.state().stage(stage);
   const int64_t extent = s.axis(draft.LongestReduceAxis(stage)).extent;
@@ -22,7 +22,8 @@ std::vector<int32_t> ClusterSizes(const Draft& draft, int stage) {
   const int64_t fill = static_cast<int64_t>(draft.context().facts.num_cores) * 8192;
   std::vector<int32_t> sizes;
   for (int32_t blocks : {2, 3, 4, 6, 8, 12, 16})
-    if (blocks <= draft.context().facts.max_cluster && extent / blocks >= 8 && reduce / blocks >= 32 && space * blocks <= fill)
+    if (blocks <= draft.context().facts.max_cluster && extent / blocks >= 8 && reduce / blocks >= 32 &&
+        space * blocks <= fill)
       sizes.push_back(blocks);
   if (!sizes.empty()) sizes.insert(sizes.begin(), 1);
   return sizes;
@@ -33,9 +34,11 @@ class ClusterReduction : public SketchRule {
   std::string name() const override { return "cluster_reduction"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) || draft.IsBound(stage))
+    if (!s.computes() || !s.op.reduces() || s.prologue || !draft.NeedsTiling(stage) || draft.TileOf(stage) ||
+        draft.IsBound(stage))
       return Answer::kSkip;
-    if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count()) return Answer::kSkip;
+    if (s.attach != StageState::Attach::kRoot || static_cast<int>(s.loops.size()) != s.axis_count())
+      return Answer::kSkip;
     if (s.op.name.find(".rf") != std::string::npos) return Answer::kSkip;  // split already
     if (draft.ElementwiseConsumer(stage) < 0) return Answer::kSkip;
     bool gemm_like = false;
@@ -55,7 +58,8 @@ class ClusterReduction : public SketchRule {
       tensor.Name("cluster_tensor");
       TileForTensorCores(&tensor, stage, {});
       result.push_back({std::move(tensor), false});
-      if (const GroupForm groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back()); groups.rows_copied()) {
+      if (const GroupForm groups = FindGroupForm(draft, stage, ClusterSizes(draft, stage).back());
+          groups.rows_copied()) {
         Draft wgmma = draft;
         wgmma.Name("cluster_wgmma");
         TileForTensorCores(&wgmma, stage, groups);
@@ -106,7 +110,8 @@ class ClusterReduction : public SketchRule {
   // Sets of warpgroups would need barriers of their own.
   static ClusterAxis MakeCluster(Draft* draft, int stage, bool with_sets = true) {
     const Factor blocks = draft->OptionHole("cluster", ClusterSizes(*draft, stage), 4);
-    return {draft->LongestReduceAxis(stage), blocks, with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
+    return {draft->LongestReduceAxis(stage), blocks,
+            with_sets ? draft->OptionHole("thread_sets", {1, 2, 4}, 1) : Factor{}};
   }
 
   // Returns the new stage that reduces.
@@ -157,10 +162,12 @@ class ClusterReduction : public SketchRule {
       s3.push_back(pieces[3]);
       s4.push_back(pieces[4]);
     }
-    for (const auto* level : {&thread, &rest, &vthread, &s3, &s4}) order.insert(order.end(), level->begin(), level->end());
+    for (const auto* level : {&thread, &rest, &vthread, &s3, &s4})
+      order.insert(order.end(), level->begin(), level->end());
     draft->Reorder(stage, order);
     for (const auto* level : {&rest, &vthread, &s3, &s4})
-      for (int loop : *level) draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
+      for (int loop : *level)
+        draft->Annotate(stage, loop, loop == s4.back() ? Annotation::kVectorize : Annotation::kUnroll);
     const int threads = draft->Fuse(stage, thread);
     draft->Annotate(stage, threads, Annotation::kThreadX);
     return threads;
@@ -170,7 +177,8 @@ class ClusterReduction : public SketchRule {
   static int BindLanes(Draft* draft, const TensorLoops& loops) {
     const std::vector<int> thread = loops.threads();
     std::vector<int> rest, order = thread;
-    for (const auto* level : {&loops.outer, &loops.tile, &loops.pair}) rest.insert(rest.end(), level->begin(), level->end());
+    for (const auto* level : {&loops.outer, &loops.tile, &loops.pair})
+      rest.insert(rest.end(), level->begin(), level->end());
     order.insert(order.end(), rest.begin(), rest.end());
     draft->Reorder(loops.stage, order);
     for (int loop : rest)

@@ -1,5 +1,6 @@
-// An element-wise stage that is too dear to inline (padding) and is read by a tiled reduction: computed as a whole before
-// it, or for each tile inside the loops around it (Ansor's random compute location; which loop is a decision). CPU.
+// An element-wise stage that is too dear to inline (padding) and is read by a tiled reduction: computed as a whole
+// before it, or for each tile inside the loops around it (Ansor's random compute location; which loop is a decision).
+// CPU.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
@@ -11,9 +12,11 @@ class ComputeLocation : public SketchRule {
   Answer Condition(const Draft& draft, int stage) const override {
     const TileInfo* tile = draft.TiledReader(stage);
     const StageState& s = draft.state().stage(stage);
-    if (!tile || tile->reduce_loop < 0 || tile->consumer == tile->stage || !draft.IsInjective(stage) || draft.state().is_output(stage))
+    if (!tile || tile->reduce_loop < 0 || tile->consumer == tile->stage || !draft.IsInjective(stage) ||
+        draft.state().is_output(stage))
       return Answer::kSkip;
-    if (s.attach != StageState::Attach::kRoot || draft.state().Consumers(stage).size() != 1 || !draft.IsExpensive(stage))
+    if (s.attach != StageState::Attach::kRoot || draft.state().Consumers(stage).size() != 1 ||
+        !draft.IsExpensive(stage))
       return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }

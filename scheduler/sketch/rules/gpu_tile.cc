@@ -5,10 +5,12 @@
 namespace diapason {
 namespace {
 
-std::string AxisName(const Draft& draft, int stage, int axis) { return draft.state().stage(stage).axis(axis).var->name; }
+std::string AxisName(const Draft& draft, int stage, int axis) {
+  return draft.state().stage(stage).axis(axis).var->name;
+}
 
-// Multiply-adds that are written out along one reduce axis, and along a row of a window: what neighbouring pixels share of that
-// stays in registers while it is whole.
+// Multiply-adds that are written out along one reduce axis, and along a row of a window: what neighbouring pixels share
+// of that stays in registers while it is whole.
 constexpr int32_t kMostUnrolled = 16, kMostUnrolledRow = 32;
 
 struct ReduceLoops {
@@ -43,8 +45,10 @@ ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, Red
 // Stages in memory that a stage reads, through those that will be computed where they are copied.
 void CollectRead(const Draft& draft, int stage, std::set<int>* read) {
   for (int producer : draft.state().Producers(stage)) {
-    if (draft.IsInjective(producer) && !draft.state().stage(producer).prologue) CollectRead(draft, producer, read);
-    else read->insert(producer);
+    if (draft.IsInjective(producer) && !draft.state().stage(producer).prologue)
+      CollectRead(draft, producer, read);
+    else
+      read->insert(producer);
   }
 }
 
@@ -86,7 +90,8 @@ std::vector<GpuTile> MakeGpuTiles(Draft* draft, int stage, const std::vector<boo
   return tiles;
 }
 
-int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster, ReduceTiles* made) {
+int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& tiles, const ClusterAxis& cluster,
+                        ReduceTiles* made) {
   const std::vector<int> axes = draft->SpatialAxes(stage);
   std::vector<int> outer_tile, inner_tile;
   for (size_t a = 0; a < axes.size(); ++a) {
@@ -96,7 +101,8 @@ int TileThreadReduction(Draft* draft, int stage, const std::vector<GpuTile>& til
   }
   ReduceLoops reduce = SplitReduce(draft, stage, cluster, made);
   std::vector<int> order;
-  for (const auto* level : {&reduce.cluster, &reduce.r0, &reduce.sets, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
+  for (const auto* level :
+       {&reduce.cluster, &reduce.r0, &reduce.sets, &reduce.r1, &outer_tile, &reduce.r2, &inner_tile})
     order.insert(order.end(), level->begin(), level->end());
   draft->Reorder(stage, order);
   for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);

@@ -1,5 +1,5 @@
-// Computes an element-wise stage where it is read (Ansor's AlwaysInline). On CPUs a stage that is expensive to compute and
-// read more than once is kept. A stage is also kept where what reads it would become too large an expression.
+// Computes an element-wise stage where it is read (Ansor's AlwaysInline). On CPUs a stage that is expensive to compute
+// and read more than once is kept. A stage is also kept where what reads it would become too large an expression.
 #include "compiler/tensor/tree_size.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -32,8 +32,8 @@ class Inline : public SketchRule {
 
   static Step StepOf(int stage) { return {StepKind::kInline, stage, {}, {}, -1, {}}; }
 
-  // Whether what reads the stage would become an expression that takes compilers seconds. A chain of stages that read the one before them twice
-  // doubles with each.
+  // Whether what reads the stage would become an expression that takes compilers seconds. A chain of stages that read
+  // the one before them twice doubles with each.
   static bool GrowsTooLarge(const Draft& draft, int stage) {
     const auto too_large = [](const TreeSize& size) { return size.nodes > kMostNodes || size.depth > kMaxTreeDepth; };
     const std::vector<int> consumers = draft.state().Consumers(stage);

@@ -1,8 +1,8 @@
-// Multi-level tiling (Ansor): a reduction with data reuse is tiled "SSRSRS" on CPUs (S0 S1 R0 S2 R1 S3) and "SSSRRSRS" on
-// GPUs (S0 blocks, S1 virtual threads, S2 threads, R0 R1 S3 R2 S4). With fusion the tile is computed inside its
-// element-wise consumer, which carries the outer levels and writes the tile back; without, the reduction is a root stage.
-// Virtual threads are a tile level of the index (strided tiles), not of the nest: regions are stored compactly, so the
-// loops stay inside the thread.
+// Multi-level tiling (Ansor): a reduction with data reuse is tiled "SSRSRS" on CPUs (S0 S1 R0 S2 R1 S3) and "SSSRRSRS"
+// on GPUs (S0 blocks, S1 virtual threads, S2 threads, R0 R1 S3 R2 S4). With fusion the tile is computed inside its
+// element-wise consumer, which carries the outer levels and writes the tile back; without, the reduction is a root
+// stage. Virtual threads are a tile level of the index (strided tiles), not of the nest: regions are stored compactly,
+// so the loops stay inside the thread.
 #include <algorithm>
 
 #include "scheduler/sketch/rules/gpu_tile.h"
@@ -63,7 +63,8 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   for (const auto* level : {&thread, &vthread, &s3, &s4}) Append(&order, *level);
   draft->Reorder(consumer, order);
   for (const auto* level : {&vthread, &s3, &s4}) AnnotateAll(draft, consumer, *level, Annotation::kUnroll);
-  draft->Annotate(consumer, s4.back(), Annotation::kVectorize);  // neighbours are stored, and their epilogue's operands read, at once
+  draft->Annotate(consumer, s4.back(),
+                  Annotation::kVectorize);  // neighbours are stored, and their epilogue's operands read, at once
   const int blocks = draft->Fuse(consumer, block);
   const int threads = draft->Fuse(consumer, thread);
   draft->Annotate(consumer, blocks, Annotation::kBlockX);
@@ -77,8 +78,8 @@ void TileForGpu(Draft* draft, int stage, int consumer) {
   draft->AddTile(info);
 }
 
-// The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements that a lane
-// holds of each. By warpgroups where `groups` says how. Returns the loop over threads.
+// The same on tensor cores: S0 blocks, warps, lanes; R0 R1, tiles of 16x8 of a warp, and in them k and the 2x2 elements
+// that a lane holds of each. By warpgroups where `groups` says how. Returns the loop over threads.
 int TileForTensorCores(Draft* draft, int stage, int consumer, const GroupForm& groups) {
   TileInfo info;
   info.stage = stage;
@@ -108,13 +109,15 @@ std::vector<int> OtherOperands(const Draft& draft, int stage, int consumer) {
   std::vector<int> operands;
   for (int producer : draft.state().Producers(consumer)) {
     const StageState& s = draft.state().stage(producer);
-    if (producer != stage && s.attach == StageState::Attach::kRoot && s.memory == Memory::kGlobal && !draft.SpatialAxes(producer).empty())
+    if (producer != stage && s.attach == StageState::Attach::kRoot && s.memory == Memory::kGlobal &&
+        !draft.SpatialAxes(producer).empty())
       operands.push_back(producer);
   }
   return operands;
 }
 
-// A thread reads what it needs of them before it makes its products, so that these hide the way from memory: two neighbouring columns at once.
+// A thread reads what it needs of them before it makes its products, so that these hide the way from memory: two
+// neighbouring columns at once.
 void ReadEarly(Draft* draft, const std::vector<int>& operands, int consumer, int thread) {
   draft->Name("early");
   for (int operand : operands) {
@@ -154,8 +157,8 @@ CpuTile CpuTileHoles(Draft* draft, int stage, int axis, bool last, bool batch) {
   return tile;
 }
 
-// level 2: the tile is computed inside S1; level 1: inside S0, with S1 among its own loops. A root stage (no fusion) takes
-// all levels itself.
+// level 2: the tile is computed inside S1; level 1: inside S0, with S1 among its own loops. A root stage (no fusion)
+// takes all levels itself.
 void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   TileInfo info;
   info.stage = stage;
@@ -170,7 +173,8 @@ void TileForCpu(Draft* draft, int stage, int consumer, int level) {
   if (consumer != stage) {
     for (int axis : axes) {
       const CpuTile& t = tiles[axis];
-      std::vector<Factor> factors = level == 2 ? std::vector<Factor>{t.s1, t.s2 * t.s3} : std::vector<Factor>{t.s1 * t.s2 * t.s3};
+      std::vector<Factor> factors =
+          level == 2 ? std::vector<Factor>{t.s1, t.s2 * t.s3} : std::vector<Factor>{t.s1 * t.s2 * t.s3};
       if (axis == axes.back()) factors.push_back(t.lanes);
       const std::vector<int> pieces = draft->Split(consumer, axis, factors);
       s0.push_back(pieces[0]);
@@ -239,7 +243,8 @@ class MultiLevelTilingWithFusion : public SketchRule {
       result.push_back({std::move(next), false});
       if (FitsTensorCores(draft, stage)) {
         OfferOnTensorCores(draft, stage, consumer, {}, &result);
-        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0) OfferOnTensorCores(draft, stage, consumer, groups, &result);
+        if (const GroupForm groups = FindGroupForm(draft, stage); groups.rows >= 0)
+          OfferOnTensorCores(draft, stage, consumer, groups, &result);
       }
       return result;
     }
@@ -254,7 +259,8 @@ class MultiLevelTilingWithFusion : public SketchRule {
 
  private:
   // By warps, or warpgroups; of factors without small parts once more with operands that are read early.
-  static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups, std::vector<Derived>* result) {
+  static void OfferOnTensorCores(const Draft& draft, int stage, int consumer, const GroupForm& groups,
+                                 std::vector<Derived>* result) {
     const bool by_groups = groups.rows >= 0;
     Draft next = draft;
     next.Name(by_groups ? "wgmma" : "tensor");

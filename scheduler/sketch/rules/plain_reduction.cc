@@ -1,5 +1,5 @@
-// A reduction without reuse (pooling, sums): each thread, or each vector, reduces its own elements in registers inside the
-// element-wise stage that uses them, or a copy-out stage where there is none.
+// A reduction without reuse (pooling, sums): each thread, or each vector, reduces its own elements in registers inside
+// the element-wise stage that uses them, or a copy-out stage where there is none.
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {

@@ -2,8 +2,8 @@
 
 namespace diapason {
 
-// Order matters: a rule may end the search for others at its stage. Stages are seen from the outputs to the inputs, so a
-// reduction is tiled before the stages that it reads are placed.
+// Order matters: a rule may end the search for others at its stage. Stages are seen from the outputs to the inputs, so
+// a reduction is tiled before the stages that it reads are placed.
 SketchRules DefaultRules(const Target& target) {
   SketchRules rules;
   if (target.is_gpu()) {

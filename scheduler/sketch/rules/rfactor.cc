@@ -1,11 +1,10 @@
-// Splits a long reduction over blocks (GPU: split-K) or cores: partial results as a stage of their own with the slices as
-// its first axis, then a short reduction over the slices with the epilogue (Ansor's AddRfactor, cuBLAS's split-K). One
-// draft a number of slices; the number is part of the structure, since the shapes depend on it.
+// Splits a long reduction over blocks (GPU: split-K) or cores: partial results as a stage of their own with the slices
+// as its first axis, then a short reduction over the slices with the epilogue (Ansor's AddRfactor, cuBLAS's split-K).
+// One draft a number of slices; the number is part of the structure, since the shapes depend on it.
 #include <algorithm>
 
-#include "scheduler/sketch/rules/rules.h"
-
 #include "absl/strings/str_cat.h"
+#include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {
 namespace {
@@ -15,7 +14,8 @@ class Rfactor : public SketchRule {
   std::string name() const override { return "rfactor"; }
   Answer Condition(const Draft& draft, int stage) const override {
     const StageState& s = draft.state().stage(stage);
-    if (!s.computes() || s.attach != StageState::Attach::kRoot || s.prologue || !draft.NeedsTiling(stage)) return Answer::kSkip;
+    if (!s.computes() || s.attach != StageState::Attach::kRoot || s.prologue || !draft.NeedsTiling(stage))
+      return Answer::kSkip;
     if (!s.op.reduces() || static_cast<int>(s.loops.size()) != s.axis_count() || draft.IsBound(stage))
       return Answer::kSkip;
     // Its own product is not split again, nor what a cache write made of a stage that was seen.
@@ -30,7 +30,8 @@ class Rfactor : public SketchRule {
       next.Name(absl::StrCat("split", slices));
       const int axis = draft.LongestReduceAxis(stage);
       const int64_t extent = draft.state().stage(stage).axis(axis).extent;
-      const std::vector<int> pieces = next.Split(stage, axis, {Factor::Of(static_cast<int32_t>(Chunk(extent, slices)))});
+      const std::vector<int> pieces =
+          next.Split(stage, axis, {Factor::Of(static_cast<int32_t>(Chunk(extent, slices)))});
       next.Do({StepKind::kRfactor, stage, {pieces[0]}, {}, -1, {}});
       result.push_back({std::move(next), true});  // the short reduction is looked at again, then the partial one
     }

@@ -1,7 +1,9 @@
-// Chains of row reductions (row_chain.h: normalisations, softmax) in one kernel: every stage is computed inside the root's loop over rows. A GPU has a
-// block for each row, whose threads share its reductions, or a thread for each row where neighbours in memory belong to different rows, or rows are
-// short. A CPU has a row at a time on each core, or a vector of neighbouring rows. Stages between are computed again where they are read; in a second
-// sketch, those that are expensive, or else inputs that are read again, are held on chip for one row. Rows too long for that have no such sketch.
+// Chains of row reductions (row_chain.h: normalisations, softmax) in one kernel: every stage is computed inside the
+// root's loop over rows. A GPU has a block for each row, whose threads share its reductions, or a thread for each row
+// where neighbours in memory belong to different rows, or rows are short. A CPU has a row at a time on each core, or a
+// vector of neighbouring rows. Stages between are computed again where they are read; in a second sketch, those that
+// are expensive, or else inputs that are read again, are held on chip for one row. Rows too long for that have no such
+// sketch.
 #include <algorithm>
 #include <cstdint>
 
@@ -65,7 +67,8 @@ class Sketch {
     std::vector<int32_t> widths;
     for (int32_t w : {32, 64, 128, 256, 512, 1024})
       if (w <= draft_.context().facts.max_threads_per_block && (w == 32 || w < 2 * chain_.columns)) widths.push_back(w);
-    const Factor threads = draft_.OptionHole("row.threads", widths, static_cast<int32_t>(std::clamp<int64_t>(chain_.columns / 4, 32, 1024)));
+    const Factor threads = draft_.OptionHole("row.threads", widths,
+                                             static_cast<int32_t>(std::clamp<int64_t>(chain_.columns / 4, 32, 1024)));
     unroll_ = draft_.OptionHole("unroll", {1, 4, 16}, 4);
     if (!columns.empty()) BindThreads(root_, draft_.Fuse(root_, columns), threads, "row.vector");
     for (int id : held_) {
@@ -126,7 +129,8 @@ class Sketch {
   void BindVectorsOfRows() {
     draft_.Name("rows");
     const int last = LastLong(root_, chain_.row_axes);
-    const Factor vector = draft_.OptionHole("row.vector", draft_.LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4), 2 * draft_.NativeLanes());
+    const Factor vector = draft_.OptionHole(
+        "row.vector", draft_.LanesUpTo(draft_.state().stage(root_).axis(last).extent, 4), 2 * draft_.NativeLanes());
     const std::vector<int> pieces = draft_.Split(root_, last, {vector});
     std::vector<int> columns;
     const int row = RowLoop(pieces, &columns, {last});
@@ -150,8 +154,8 @@ class Sketch {
     return axes.back();
   }
 
-  // Orders the root's loops: rows as one loop, which is returned, then columns, which are told. A row axis that was split in two before (`split`,
-  // `pieces`) has its outer piece among the rows and the inner one last.
+  // Orders the root's loops: rows as one loop, which is returned, then columns, which are told. A row axis that was
+  // split in two before (`split`, `pieces`) has its outer piece among the rows and the inner one last.
   int RowLoop(const std::vector<int>& pieces, std::vector<int>* columns, const std::vector<int>& split) {
     std::vector<int> rows, order;
     for (int axis : chain_.row_axes)

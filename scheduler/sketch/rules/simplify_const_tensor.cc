@@ -1,5 +1,6 @@
-// A product with a small constant matrix (Winograd transforms): the named axes and the reduction are unrolled whole, so that
-// the constants vanish into additions; the other axes are spread over threads (Ansor's SimplifyComputeWithConstTensor).
+// A product with a small constant matrix (Winograd transforms): the named axes and the reduction are unrolled whole, so
+// that the constants vanish into additions; the other axes are spread over threads (Ansor's
+// SimplifyComputeWithConstTensor).
 #include <algorithm>
 
 #include "scheduler/sketch/rules/rules.h"
@@ -62,7 +63,8 @@ class SimplifyConstTensor : public SketchRule {
   }
 
  private:
-  // Threads over the spread axes; on CPUs the innermost of them is cut into vectors. Returns the loop around one thread's work.
+  // Threads over the spread axes; on CPUs the innermost of them is cut into vectors. Returns the loop around one
+  // thread's work.
   static int Bind(Draft* draft, int stage, const std::vector<int>& spread, std::vector<int>* inner) {
     const std::string name = draft->state().stage(stage).op.name;
     if (draft->gpu()) {

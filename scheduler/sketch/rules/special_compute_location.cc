@@ -1,5 +1,5 @@
-// What a product with a small constant matrix reads (Winograd's input tile) is gathered once into registers right outside
-// its unrolled loops, instead of being inlined into each of them (Ansor's SpecialComputeLocationGPU).
+// What a product with a small constant matrix reads (Winograd's input tile) is gathered once into registers right
+// outside its unrolled loops, instead of being inlined into each of them (Ansor's SpecialComputeLocationGPU).
 #include "scheduler/sketch/rules/rules.h"
 
 namespace diapason {

@@ -7,7 +7,9 @@
 namespace diapason {
 namespace {
 
-std::string AxisName(const Draft& draft, int stage, int axis) { return draft.state().stage(stage).axis(axis).var->name; }
+std::string AxisName(const Draft& draft, int stage, int axis) {
+  return draft.state().stage(stage).axis(axis).var->name;
+}
 
 void Append(std::vector<int>* to, const std::vector<int>& from) { to->insert(to->end(), from.begin(), from.end()); }
 
@@ -70,8 +72,8 @@ struct ReduceLoops {
   int k = -1;
 };
 
-// The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it: products have no
-// predicates).
+// The last axis in the depths of products; of the others, a window, a block takes some at once (that divide it:
+// products have no predicates).
 ReduceLoops SplitReduce(Draft* draft, int stage, const ClusterAxis& cluster, bool groups, ReduceTiles* made) {
   ReduceLoops loops;
   const std::vector<int> axes = draft->ReduceAxes(stage);
@@ -144,9 +146,11 @@ bool IsMatrix(const Expr& load, const Expr& a, const Expr& b) {
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups) {
   const Stage& op = draft.state().stage(stage).op;
   Expr loads[2];
-  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr) return nullptr;
+  if (op.combiner != Combiner::kSum || op.dtype != DType::kFloat32 || LoadsOfProduct(op.body, loads) == nullptr)
+    return nullptr;
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
-    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context())) return &intrinsic;
+    if (intrinsic.groups == groups && intrinsic.factor == loads[0]->dtype && MayUse(intrinsic, draft.context()))
+      return &intrinsic;
   return nullptr;
 }
 
@@ -169,7 +173,8 @@ bool FitsTensorCores(const Draft& draft, int stage) {
   const std::vector<bool> batch = draft.BatchAxes(stage, &gemm_like);
   if (!gemm_like) return false;
   const std::vector<int> tiled = TiledAxes(draft, stage, batch), reduce = draft.ReduceAxes(stage);
-  if (reduce.empty() || (IsWindow(draft, stage) ? tiled.size() < 3 : tiled.size() != 2 || reduce.size() != 1)) return false;
+  if (reduce.empty() || (IsWindow(draft, stage) ? tiled.size() < 3 : tiled.size() != 2 || reduce.size() != 1))
+    return false;
   const LaneAxes lanes = LanesOf(tiled);
   const int64_t k = s.axis(reduce.back()).extent;
   // Of few channels: where the window's rows hold whole depths of channels, the gemm view copies them as well.
@@ -186,7 +191,8 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   Expr loads[2];
   LoadsOfProduct(s.op.body, loads);
   bool gemm_like = false;
-  const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)), reduce = draft.ReduceAxes(stage);
+  const std::vector<int> tiled = TiledAxes(draft, stage, draft.BatchAxes(stage, &gemm_like)),
+                         reduce = draft.ReduceAxes(stage);
   if (tiled.size() != 2 || reduce.size() != 1 || loads[0]->buffer == loads[1]->buffer) return {};
   // Tiles of 64 rows that fill the device: products in parts need wide ones, to be worth more than those of warps.
   const double columns_of_tile = intrinsic.parts ? 64 : 8;
@@ -199,7 +205,10 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
     for (int i : {0, 1}) {
       const Expr &columns_load = loads[i], &rows_load = loads[1 - i];
       if (IsMatrix(columns_load, k, s.axis(columns).var) && IsMatrix(rows_load, k, s.axis(rows).var))
-        return {rows, columns, {columns_load->buffer, rows_load->buffer}, {columns_load->args.back() == k, rows_load->args.back() == k}};
+        return {rows,
+                columns,
+                {columns_load->buffer, rows_load->buffer},
+                {columns_load->args.back() == k, rows_load->args.back() == k}};
     }
   }
   // Of two operands with k innermost the first axis' makes the columns: the results of eight lanes are then neighbours.
@@ -216,7 +225,8 @@ GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks) {
   return {};
 }
 
-std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch, const GroupForm& groups) {
+std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
+                                        const GroupForm& groups) {
   std::vector<TensorTile> tiles(draft->SpatialAxes(stage).size());
   const std::vector<int> tiled = TiledAxes(*draft, stage, batch);
   const LaneAxes lanes = groups.rows >= 0 ? LaneAxes{groups.rows, groups.columns} : LanesOf(tiled);
@@ -298,12 +308,15 @@ void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::ve
   draft->Annotate(stage, loops.pair.back(), Annotation::kVectorize);
 }
 
-std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce) {
+std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles,
+                                                   const ReduceTiles& reduce) {
   std::vector<std::pair<int, Factor>> operands;
   for (size_t i = 0; i < groups.copied.size(); ++i) {
     Factor runs;
-    if (groups.rows_copied() && groups.along_k[i]) runs = reduce.axes.back().r2;
-    else if (groups.rows_copied()) runs = i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
+    if (groups.rows_copied() && groups.along_k[i])
+      runs = reduce.axes.back().r2;
+    else if (groups.rows_copied())
+      runs = i == 0 ? tiles[groups.columns].tiles * Factor::Of(tiles[groups.columns].unit) : Factor::Of(64);
     operands.push_back({groups.copied[i], runs});
   }
   return operands;
@@ -326,21 +339,29 @@ int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& 
   const ReduceLoops reduce = SplitReduce(draft, stage, cluster, by_groups, made);
   std::vector<int> unrolled = outer, order;
   for (const std::vector<int>& level : {tile, {reduce.k}, pair}) Append(&unrolled, level);
-  for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled}) Append(&order, level);
+  for (const std::vector<int>& level : {reduce.cluster, reduce.r0, reduce.sets, reduce.r1, unrolled})
+    Append(&order, level);
   draft->Reorder(stage, order);
   for (int loop : reduce.cluster) draft->Annotate(stage, loop, Annotation::kCluster);
   for (int loop : reduce.sets) draft->Annotate(stage, loop, Annotation::kThreadSet);
   for (int loop : unrolled) draft->Annotate(stage, loop, Annotation::kUnroll);
-  draft->Do({StepKind::kTensorize, stage, {reduce.k, pair[0], pair[1]}, {}, lanes.stage,
+  draft->Do({StepKind::kTensorize,
+             stage,
+             {reduce.k, pair[0], pair[1]},
+             {},
+             lanes.stage,
              {static_cast<int32_t>(IntrinsicFor(*draft, stage, by_groups)->mode), lanes.lane[0], lanes.lane[1]}});
   if (!by_groups) {
     const Factor unroll = draft->OptionHole("unroll", {0, 64, 256}, 0);
     draft->Do({StepKind::kUnroll, stage, {}, {unroll}, -1, {}});
   }
   Factor stages;
-  if (groups.rows_copied()) stages = draft->OptionHole("stages", {2, 3, 4, 6, 8, 12}, 4);
-  else if (by_groups) stages = draft->OptionHole("stages", {2, 3, 4}, 3);
-  else stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
+  if (groups.rows_copied())
+    stages = draft->OptionHole("stages", {2, 3, 4, 6, 8, 12}, 4);
+  else if (by_groups)
+    stages = draft->OptionHole("stages", {2, 3, 4}, 3);
+  else
+    stages = draft->OptionHole("stages", {1, 2, 3, 4, 6}, 2);
   if (made) made->stages = stages;
   draft->Do({StepKind::kPipeline, stage, {}, {stages}, -1, {}});
   return reduce.r0.back();

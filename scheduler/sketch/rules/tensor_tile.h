@@ -10,20 +10,21 @@
 
 namespace diapason {
 
-// True if tensor cores can take a reduction: a product of two operands of a type that they have (tensor_intrinsic.h) over one row axis, one
-// column axis and one reduce axis; other axes are batches. Or a convolution of few channels in the rows view: the last two axes, channels and columns of the
-// image, are rows and columns of the product (8 columns fit images better than 16 would), a row of the window is its k, and the window moves
-// over what lies in shared memory. On cuda from Ampere on; OpenCL runs the same loops without them.
+// True if tensor cores can take a reduction: a product of two operands of a type that they have (tensor_intrinsic.h)
+// over one row axis, one column axis and one reduce axis; other axes are batches. Or a convolution of few channels in
+// the rows view: the last two axes, channels and columns of the image, are rows and columns of the product (8 columns
+// fit images better than 16 would), a row of the window is its k, and the window moves over what lies in shared memory.
+// On cuda from Ampere on; OpenCL runs the same loops without them.
 bool FitsTensorCores(const Draft& draft, int stage);
 // What makes the stage's products on tensor cores, by warps or by warpgroups; null where nothing does.
 const TensorIntrinsic* IntrinsicFor(const Draft& draft, int stage, bool groups);
-// True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a dimension alone. A
-// slice of a longer reduction runs into the next slice.
+// True if copies of the operands hold zeros where the stage's last reduce axis runs past its end: it indexes a
+// dimension alone. A slice of a longer reduction runs into the next slice.
 bool EndsInZeros(const Draft& draft, int stage);
 
-// How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis makes the columns;
-// the other's, the rows, come through registers. Of factors without small parts both are read from there where one of the two innermost
-// dimensions is k, the other the axis.
+// How warpgroups share out a product (wgmma): the operand that has k innermost is read from shared memory, its axis
+// makes the columns; the other's, the rows, come through registers. Of factors without small parts both are read from
+// there where one of the two innermost dimensions is k, the other the axis.
 struct GroupForm {
   int rows = -1, columns = -1;  // spatial axes; -1: warpgroups do not fit
   std::vector<int> copied;      // the stages that products read from shared memory: the columns', and perhaps the rows'
@@ -31,15 +32,16 @@ struct GroupForm {
   bool rows_copied() const { return copied.size() > 1; }
 };
 
-// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts, 64 x 8: smaller ones are
-// better off with warps. `blocks`: the most that share the reduction of a tile.
+// On cuda for sm_90. Only for products that fill the device with tiles of 64 x 64, or, of factors that have no parts,
+// 64 x 8: smaller ones are better off with warps. `blocks`: the most that share the reduction of a tile.
 GroupForm FindGroupForm(const Draft& draft, int stage, int32_t blocks = 1);
 
 // Tile sizes of one spatial axis within a block, as holes. The order of an axis is block, warps, tiles, and within the
-// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or block, tiles, warps,
-// half, lane.
+// unit of a product half and lane (2 x 8 rows) or lane and pair (4 x 2 columns); or block, warps, lane, pair, tiles; or
+// block, tiles, warps, half, lane.
 struct TensorTile {
-  int32_t unit = 0;  // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
+  // 16: rows, 8: columns, 1: each element by products of its own (rows of an image), 0: the axis is not tiled
+  int32_t unit = 0;
   // Columns of a product are `tiles` elements apart, not neighbours: the tile is the innermost part of the axis.
   bool apart = false;
   bool by_groups = false;  // rows of four warps are neighbours: the tile is the outermost part within a block
@@ -52,7 +54,8 @@ struct TensorTile {
 };
 
 // Makes the holes of every spatial axis of a stage. REQUIRES: FitsTensorCores.
-std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch, const GroupForm& groups = {});
+std::vector<TensorTile> MakeTensorTiles(Draft* draft, int stage, const std::vector<bool>& batch,
+                                        const GroupForm& groups = {});
 // Threads of a block: all lanes of all warps.
 Factor ThreadsOf(const std::vector<TensorTile>& tiles);
 
@@ -67,13 +70,15 @@ TensorLoops SplitForLanes(Draft* draft, int stage, const std::vector<TensorTile>
 // Orders them: outer, threads, then tiles and pairs, which are unrolled; neighbouring columns are stored as a vector.
 void OrderTiles(Draft* draft, int stage, const TensorLoops& loops, const std::vector<int>& outer);
 
-// TileInfo::core_matrices: the copied operands with what their runs have to divide, so that each product finds its rows or columns at the start of
-// one: its elements of k, the columns of a group, or 64 rows. 1: runs of 16 bytes.
-std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles, const ReduceTiles& reduce);
+// TileInfo::core_matrices: the copied operands with what their runs have to divide, so that each product finds its rows
+// or columns at the start of one: its elements of k, the columns of a group, or 64 rows. 1: runs of 16 bytes.
+std::vector<std::pair<int, Factor>> CoreMatricesOf(const GroupForm& groups, const std::vector<TensorTile>& tiles,
+                                                   const ReduceTiles& reduce);
 
-// Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in them k and the
-// 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with holes for the reduce axes and the stages of its pipeline. `lanes` are those
-// of the stage with the threads. Returns R0, where operands are copied into shared memory. `made`, unless null, gets the holes.
+// Splits and orders the loops of a reduction that is computed for one lane's elements (R0 R1, tiles of a warp, and in
+// them k and the 2x2 elements of a product; the cluster's loop outside all, that over sets of threads behind R0), with
+// holes for the reduce axes and the stages of its pipeline. `lanes` are those of the stage with the threads. Returns
+// R0, where operands are copied into shared memory. `made`, unless null, gets the holes.
 int TileTensorReduction(Draft* draft, int stage, const std::vector<TensorTile>& tiles, const TensorLoops& lanes,
                         const ClusterAxis& cluster = {}, const GroupForm& groups = {}, ReduceTiles* made = nullptr);
 

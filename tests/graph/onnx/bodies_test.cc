@@ -32,7 +32,8 @@ onnx::NodeProto* AddNode(google::protobuf::RepeatedPtrField<onnx::NodeProto>* no
   return node;
 }
 
-void AddNames(onnx::GraphProto* graph, const std::vector<std::string>& inputs, const std::vector<std::string>& outputs) {
+void AddNames(onnx::GraphProto* graph, const std::vector<std::string>& inputs,
+              const std::vector<std::string>& outputs) {
   for (const std::string& name : inputs) graph->add_input()->set_name(name);
   for (const std::string& name : outputs) graph->add_output()->set_name(name);
 }
@@ -101,8 +102,7 @@ TEST(Functions, LeaveOutAnAttributeThatTheCallDoes) {  // LeakyRelu's own defaul
 TEST(Functions, ThatCallThemselvesAreRefused) {
   ModelBuilder model = Functions(true);
   AddNode(model.proto().mutable_functions(0)->mutable_node(), "Twice", {"b"}, {"c"}, "mine");
-  EXPECT_EQ(ErrorOf(model),
-            "cannot import 'model.onnx': its function 'Twice' calls itself, or functions are 32 deep");
+  EXPECT_EQ(ErrorOf(model), "cannot import 'model.onnx': its function 'Twice' calls itself, or functions are 32 deep");
 }
 
 ModelBuilder Choice() {
@@ -122,7 +122,8 @@ TEST(If, TakesTheBranchThatIsKnown) {
   for (bool condition : {true, false}) {
     ModelBuilder model = Choice();
     model.Initializer("c", Truth(condition));
-    ExpectValues(model, {Array::FromFloats({2}, {1, 2})}, {Array::FromFloats({2}, condition ? std::vector<float>{-1, -2} : std::vector<float>{2, 4})});
+    ExpectValues(model, {Array::FromFloats({2}, {1, 2})},
+                 {Array::FromFloats({2}, condition ? std::vector<float>{-1, -2} : std::vector<float>{2, 4})});
   }
 }
 
@@ -130,16 +131,21 @@ TEST(If, WithAConditionOfRunTimeIsRefused) {
   ModelBuilder model = Choice();
   model.Input("c", {}, DType::kBool);
   EXPECT_EQ(ErrorOf(model),
-            "cannot import 'model.onnx': node 'node_y' (If of opset 18): its condition is known only when the network runs, which is not supported: "
+            "cannot import 'model.onnx': node 'node_y' (If of opset 18): its condition is known only when the network "
+            "runs, which is not supported: "
             "export the model with static shapes, or with the input it depends on as a constant");
 }
 
 // s += x in each step, and 2 * s of each step are stacked.
 ModelBuilder Sums(int64_t steps) {
   ModelBuilder model(18);
-  model.Input("x", {2}).Initializer("n", Number(steps)).Initializer("yes", Truth(true)).Initializer("zero", Array(DType::kFloat32, {2}));
+  model.Input("x", {2})
+      .Initializer("n", Number(steps))
+      .Initializer("yes", Truth(true))
+      .Initializer("zero", Array(DType::kFloat32, {2}));
   model.Output("total").Output("all");
-  onnx::NodeProto* node = AddNode(model.proto().mutable_graph()->mutable_node(), "Loop", {"n", "yes", "zero"}, {"total", "all"});
+  onnx::NodeProto* node =
+      AddNode(model.proto().mutable_graph()->mutable_node(), "Loop", {"n", "yes", "zero"}, {"total", "all"});
   onnx::GraphProto* body = AddBody(node, "body");
   AddNode(body->mutable_node(), "Add", {"s", "x"}, {"t"});
   AddNode(body->mutable_node(), "Add", {"t", "t"}, {"twice"});
@@ -159,25 +165,30 @@ TEST(Loop, EndsWhenItsConditionSaysSo) {
   SetTensor(*body->add_initializer(), "one", two);
   AddNode(body->mutable_node(), "Less", {"i", "one"}, {"more"});
   body->mutable_output(0)->set_name("more");  // true after step 0, false after step 1
-  ExpectValues(model, {Array::FromFloats({2}, {1, 10})}, {Array::FromFloats({2}, {2, 20}), Array::FromFloats({2, 2}, {2, 20, 4, 40})});
+  ExpectValues(model, {Array::FromFloats({2}, {1, 10})},
+               {Array::FromFloats({2}, {2, 20}), Array::FromFloats({2, 2}, {2, 20, 4, 40})});
 }
 
 TEST(Loop, OfTooManyStepsIsRefused) {
   EXPECT_EQ(ErrorOf(Sums(100000)),
-            "cannot import 'model.onnx': node 'node_total' (Loop of opset 18): it has more than 1024 steps, and loops of up to 1024 are unrolled");
+            "cannot import 'model.onnx': node 'node_total' (Loop of opset 18): it has more than 1024 steps, and loops "
+            "of up to 1024 are unrolled");
 }
 
 TEST(Loop, ReadsNamesThatExist) {
   ModelBuilder model = Sums(3);
-  model.proto().mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_input(1, "nobody");
+  model.proto().mutable_graph()->mutable_node(0)->mutable_attribute(0)->mutable_g()->mutable_node(0)->set_input(
+      1, "nobody");
   EXPECT_EQ(ErrorOf(model),
-            "cannot import 'model.onnx': node 'node_total' (Loop) reads 'nobody', which is no input, no initializer and no result of a node");
+            "cannot import 'model.onnx': node 'node_total' (Loop) reads 'nobody', which is no input, no initializer "
+            "and no result of a node");
 }
 
 TEST(Scan, RunsBackwardsToo) {
   ModelBuilder model(18);
   model.Input("x", {3, 1}).Initializer("zero", Array(DType::kFloat32, {1})).Output("last").Output("all");
-  onnx::NodeProto* node = AddNode(model.proto().mutable_graph()->mutable_node(), "Scan", {"zero", "x"}, {"last", "all"});
+  onnx::NodeProto* node =
+      AddNode(model.proto().mutable_graph()->mutable_node(), "Scan", {"zero", "x"}, {"last", "all"});
   onnx::AttributeProto* count = node->add_attribute();
   count->set_name("num_scan_inputs");
   count->set_type(onnx::AttributeProto::INT);
@@ -190,14 +201,18 @@ TEST(Scan, RunsBackwardsToo) {
   AddNode(body->mutable_node(), "Add", {"s", "v"}, {"t"});
   AddNode(body->mutable_node(), "Neg", {"t"}, {"u"});
   AddNames(body, {"s", "v"}, {"t", "u"});
-  ExpectValues(model, {Array::FromFloats({3, 1}, {1, 2, 4})}, {Array::FromFloats({1}, {7}), Array::FromFloats({3, 1}, {-4, -6, -7})});
+  ExpectValues(model, {Array::FromFloats({3, 1}, {1, 2, 4})},
+               {Array::FromFloats({1}, {7}), Array::FromFloats({3, 1}, {-4, -6, -7})});
 }
 
 // A type that we do not have is kept in a wider one, and its results are those of the narrow one.
 TEST(NarrowTypes, RoundAndWrapAsTheyWould) {
   ModelBuilder model(18);
   model.Input("x", {3}).Node("Cast", {"x"}, {"b"}, {{"to", int64_t{16}}}).Node("Add", {"b", "b"}, {"y"});
-  model.Node("Cast", {"x"}, {"i"}, {{"to", int64_t{5}}}).Node("Mul", {"i", "i"}, {"z"}).Output("y").Output("z", DType::kInt32);
+  model.Node("Cast", {"x"}, {"i"}, {{"to", int64_t{5}}})
+      .Node("Mul", {"i", "i"}, {"z"})
+      .Output("y")
+      .Output("z", DType::kInt32);
   // bfloat16 has 8 bits: 257 lies between 256 and 258, and the tie goes to 256; 300 becomes 300. int16 wraps at 2^15:
   // 257^2 = 66049 = 65536 + 513, 300^2 = 90000 = 65536 + 24464.
   Array z(DType::kInt32, {3});

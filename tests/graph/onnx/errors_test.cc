@@ -44,7 +44,8 @@ std::vector<ErrorCase> GraphErrors() {
           .Node("Unique", {"a"}, {"b"})
           .Node("Unique", {"b"}, {"y"})
           .Output("y"),
-      "it has operators that are not supported, of opset 13: FromTheFuture, Unique (2 nodes: the extent of its result depends on what the network "
+      "it has operators that are not supported, of opset 13: FromTheFuture, Unique (2 nodes: the extent of its result "
+      "depends on what the network "
       "computes: do it behind the network): export the model without them, or add them as CONTRIBUTING.md says");
   ModelBuilder foreign = Relu();
   foreign.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
@@ -119,8 +120,7 @@ std::vector<ErrorCase> NodeErrors() {
   };
   add("UnknownAttribute", one("Relu", {1}, {{"slope", 1.f}}),
       "node 'node_y' (Relu of opset 13): attribute 'slope' is not supported in this opset");
-  add("UnknownInput",
-      ModelBuilder(13).Input("x", {1}).Node("Relu", {"x", "x"}, {"y"}).Output("y"),
+  add("UnknownInput", ModelBuilder(13).Input("x", {1}).Node("Relu", {"x", "x"}, {"y"}).Output("y"),
       "node 'node_y' (Relu of opset 13): input 1 is not supported in this opset");
   add("AttributeType", one("Elu", {1}, {{"alpha", int64_t{1}}}),
       "node 'node_y' (Elu of opset 13): attribute 'alpha' has the wrong type");

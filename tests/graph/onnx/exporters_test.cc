@@ -1,5 +1,6 @@
-// The same network as PyTorch's two exporters write it: the tasks, and so the records, must be the same. What they write is copied from
-// exports of ResNet-18, MobileNet-v2 and BERT by torch.onnx.export with dynamo=True and dynamo=False.
+// The same network as PyTorch's two exporters write it: the tasks, and so the records, must be the same. What they
+// write is copied from exports of ResNet-18, MobileNet-v2 and BERT by torch.onnx.export with dynamo=True and
+// dynamo=False.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +42,8 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
   model.Input("image", {1, 3, 8, 8});
   // The older exporter folds batch norms into convolutions; the new one leaves them, or folds them too.
   const auto conv = [&](const std::string& x, const std::string& y, int64_t in, uint64_t seed) {
-    Array weight = RandomWeights({4, in, 3, 3}, seed), scale = RandomWeights({4}, seed + 1, 0.2, 1), bias = RandomWeights({4}, seed + 2), mean = RandomWeights({4}, seed + 3),
+    Array weight = RandomWeights({4, in, 3, 3}, seed), scale = RandomWeights({4}, seed + 1, 0.2, 1),
+          bias = RandomWeights({4}, seed + 2), mean = RandomWeights({4}, seed + 3),
           variance = RandomWeights({4}, seed + 4, 0.2, 1);
     const std::vector<std::pair<std::string, OnnxValue>> attributes = {
         {"dilations", Ints{1, 1}}, {"group", int64_t{1}}, {"pads", Ints{1, 1, 1, 1}}, {"strides", Ints{1, 1}}};
@@ -54,13 +56,15 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
         model.Initializer(y + name, value);
         inputs.push_back(y + name);
       }
-      model.Node("BatchNormalization", inputs, {y}, {{"epsilon", 1e-5f}, {"momentum", 0.9f}, {"training_mode", int64_t{0}}});
+      model.Node("BatchNormalization", inputs, {y},
+                 {{"epsilon", 1e-5f}, {"momentum", 0.9f}, {"training_mode", int64_t{0}}});
       return;
     }
     Array offset(DType::kFloat32, {4});
     for (int64_t c = 0; c < 4; ++c) {
       const double factor = scale.at(c) / std::sqrt(variance.at(c) + 1e-5);
-      for (int64_t i = 0; i < weight.elements() / 4; ++i) weight.set(c * weight.elements() / 4 + i, weight.at(c * weight.elements() / 4 + i) * factor);
+      for (int64_t i = 0; i < weight.elements() / 4; ++i)
+        weight.set(c * weight.elements() / 4 + i, weight.at(c * weight.elements() / 4 + i) * factor);
       offset.set(c, bias.at(c) - mean.at(c) * factor);
     }
     model.Initializer(y + ".w", weight).Initializer(y + ".b", offset);
@@ -74,7 +78,8 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
     } else if (dynamo) {
       model.Node("Clip", {x, "low", "high"}, {y});
     } else {
-      model.Node("Constant", {}, {y + ".low"}, {{"value", OneFloat(0)}}).Node("Constant", {}, {y + ".high"}, {{"value", OneFloat(6)}});
+      model.Node("Constant", {}, {y + ".low"}, {{"value", OneFloat(0)}})
+          .Node("Constant", {}, {y + ".high"}, {{"value", OneFloat(6)}});
       model.Node("Clip", {x, y + ".low", y + ".high"}, {y});
     }
   };
@@ -89,15 +94,22 @@ ModelBuilder ImageNetwork(Exporter exporter, bool relu6) {
     // A mean over the image, "as_strided" by known indices, and a view.
     Array places(DType::kInt64, {1, 4, 1, 1});
     for (int64_t i = 0; i < 4; ++i) places.set_int(i, i);
-    model.Initializer("axes", IntList({-1, -2})).Initializer("flat", IntList({-1})).Initializer("places", places).Initializer("rows", IntList({1, 4}));
-    model.Node("ReduceMean", {"relu2", "axes"}, {"mean"}, {{"keepdims", int64_t{1}}, {"noop_with_empty_axes", int64_t{0}}})
+    model.Initializer("axes", IntList({-1, -2}))
+        .Initializer("flat", IntList({-1}))
+        .Initializer("places", places)
+        .Initializer("rows", IntList({1, 4}));
+    model
+        .Node("ReduceMean", {"relu2", "axes"}, {"mean"},
+              {{"keepdims", int64_t{1}}, {"noop_with_empty_axes", int64_t{0}}})
         .Node("Reshape", {"mean", "flat"}, {"line"}, {{"allowzero", int64_t{0}}})
         .Node("Gather", {"line", "places"}, {"as_strided"}, {{"axis", int64_t{0}}})
         .Node("Reshape", {"as_strided", "rows"}, {"view"}, {{"allowzero", int64_t{1}}});
   } else {
     model.Node("GlobalAveragePool", {"relu2"}, {"mean"}).Node("Flatten", {"mean"}, {"view"}, {{"axis", int64_t{1}}});
   }
-  return model.Node("Gemm", {"view", "fc.w", "fc.b"}, {"logits"}, {{"alpha", 1.f}, {"beta", 1.f}, {"transB", int64_t{1}}}).Output("logits");
+  return model
+      .Node("Gemm", {"view", "fc.w", "fc.b"}, {"logits"}, {{"alpha", 1.f}, {"beta", 1.f}, {"transB", int64_t{1}}})
+      .Output("logits");
 }
 
 TEST(Exporters, AResidualNetworkHasTheSameTasks) {
@@ -148,19 +160,23 @@ class AttentionNetwork {
       Array places(DType::kInt64, {1, 1, 1, 6, 2});
       for (int64_t i = 0; i < 6; ++i) places.set_int(2 * i + 1, i);
       model_.Initializer("places", places).Initializer("all", all);
-      model_.Node("GatherND", {"real", "places"}, {"rows"}, {{"batch_dims", int64_t{0}}}).Node("And", {"all", "rows"}, {"allowed"});
+      model_.Node("GatherND", {"real", "places"}, {"rows"}, {{"batch_dims", int64_t{0}}})
+          .Node("And", {"all", "rows"}, {"allowed"});
       return;
     }
     model_.Node("Shape", {"real"}, {"shape"}).Node("Constant", {}, {"one"}, {{"value", IntScalar(1)}});
-    model_.Node("Gather", {"shape", "one"}, {"length"}, {{"axis", int64_t{0}}}).Node("Flatten", {"real"}, {"flat"}, {{"axis", int64_t{2}}});
+    model_.Node("Gather", {"shape", "one"}, {"length"}, {{"axis", int64_t{0}}})
+        .Node("Flatten", {"real"}, {"flat"}, {{"axis", int64_t{2}}});
     Array zeros(DType::kInt64, {1, 1, 1, 1}), counting(DType::kInt64, {6});
     for (int64_t i = 0; i < 6; ++i) counting.set_int(i, i);
     model_.Node("Constant", {}, {"batch"}, {{"value", zeros}}).Node("Mul", {"batch", "length"}, {"offset"});
     model_.Node("Constant", {}, {"position"}, {{"value", counting}}).Node("Add", {"position", "offset"}, {"places"});
     model_.Node("Reshape", {"flat", "line"}, {"flat1"}).Initializer("line", IntList({-1}));
-    model_.Node("Gather", {"flat1", "places"}, {"rows"}, {{"axis", int64_t{0}}}).Node("Cast", {"rows"}, {"rows1"}, {{"to", int64_t{9}}});
+    model_.Node("Gather", {"flat1", "places"}, {"rows"}, {{"axis", int64_t{0}}})
+        .Node("Cast", {"rows"}, {"rows1"}, {{"to", int64_t{9}}});
     model_.Initializer("all", all).Node("And", {"all", "rows1"}, {"both"});
-    model_.Node("Constant", {}, {"square"}, {{"value", IntList({1, 1, 6, 6})}}).Node("Expand", {"both", "square"}, {"allowed"});
+    model_.Node("Constant", {}, {"square"}, {{"value", IntList({1, 1, 6, 6})}})
+        .Node("Expand", {"both", "square"}, {"allowed"});
   }
 
   std::string Linear(const std::string& x, const std::string& y, int seed) {
@@ -196,15 +212,21 @@ class AttentionNetwork {
 
   std::string Layer(const std::string& x, int number) {
     const std::string l = "l" + std::to_string(number);
-    const std::string q = Heads(Linear(x, l + "q", 100 * number), {0, 2, 1, 3}), k = Keys(Linear(x, l + "k", 100 * number + 10)),
+    const std::string q = Heads(Linear(x, l + "q", 100 * number), {0, 2, 1, 3}),
+                      k = Keys(Linear(x, l + "k", 100 * number + 10)),
                       v = Heads(Linear(x, l + "v", 100 * number + 20), {0, 2, 1, 3});
-    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"}).Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
+    model_.Node("Mul", {q, Constant(l + ".root", OneFloat(0.7f))}, {l + "_q"})
+        .Node("Mul", {k, Constant(l + ".root2", OneFloat(0.7f))}, {l + "_k"});
     model_.Node("MatMul", {l + "_q", l + "_k"}, {l + "_scores"}).Node("Add", {l + "_scores", Bias(l)}, {l + "_masked"});
-    model_.Node("Softmax", {l + "_masked"}, {l + "_soft"}, {{"axis", int64_t{-1}}}).Node("IsNaN", {l + "_soft"}, {l + "_nan"});
-    const std::string zero = dynamo_ ? "l1.zero" : Constant(l + ".zero1", Array::FromFloats({1}, {0}));  // the older exporter's has an axis
-    model_.Node("Where", {l + "_nan", zero, l + "_soft"}, {l + "_weights"}).Node("MatMul", {l + "_weights", v}, {l + "_context"});
+    model_.Node("Softmax", {l + "_masked"}, {l + "_soft"}, {{"axis", int64_t{-1}}})
+        .Node("IsNaN", {l + "_soft"}, {l + "_nan"});
+    // the older exporter's has an axis
+    const std::string zero = dynamo_ ? "l1.zero" : Constant(l + ".zero1", Array::FromFloats({1}, {0}));
+    model_.Node("Where", {l + "_nan", zero, l + "_soft"}, {l + "_weights"})
+        .Node("MatMul", {l + "_weights", v}, {l + "_context"});
     model_.Node("Transpose", {l + "_context"}, {l + "_back"}, {{"perm", Ints{0, 2, 1, 3}}});
-    model_.Node("Reshape", {l + "_back", Constant(l + ".rows", dynamo_ ? IntList({1, 6, -1}) : IntList({1, 6, 8}))}, {l + "_rows"});
+    model_.Node("Reshape", {l + "_back", Constant(l + ".rows", dynamo_ ? IntList({1, 6, -1}) : IntList({1, 6, 8}))},
+                {l + "_rows"});
     model_.Node("Add", {Linear(l + "_rows", l + "o", 100 * number + 30), x}, {l + "_sum"});
     // T5's norm: one over the root of the mean square.
     model_.Node("Mul", {l + "_sum", l + "_sum"}, {l + "_square"}).Initializer(l + ".last", IntList({-1}));
@@ -221,14 +243,18 @@ class AttentionNetwork {
 };
 
 TEST(Exporters, LayersOfAttentionHaveTheSameTasks) {
-  EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo).Build()), TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
+  EXPECT_EQ(TasksOf(AttentionNetwork(Exporter::kDynamo).Build()),
+            TasksOf(AttentionNetwork(Exporter::kTorchScript).Build()));
 }
 
 // Places that follow each other are a slice; what they were chosen by is not read.
 TEST(Exporters, KnownPlacesThatFollowEachOtherAreSlices) {
   const auto gather = [](const std::vector<int64_t>& places) {
     ModelBuilder model(13);
-    model.Input("x", {5, 4}).Initializer("places", IntList(places)).Node("Gather", {"x", "places"}, {"y"}, {{"axis", int64_t{1}}}).Output("y");
+    model.Input("x", {5, 4})
+        .Initializer("places", IntList(places))
+        .Node("Gather", {"x", "places"}, {"y"}, {{"axis", int64_t{1}}})
+        .Output("y");
     return model.Import().value();
   };
   for (const std::vector<int64_t>& places : {std::vector<int64_t>{1, 2}, {0, 2}, {-1}, {0, 1, 2, 3}, {-3, -2, -1}}) {
@@ -238,7 +264,8 @@ TEST(Exporters, KnownPlacesThatFollowEachOtherAreSlices) {
     EXPECT_EQ(CountOps(gather(places), "gather"), 1);
   }
   const Array x = Counting({5, 4});
-  ExpectNear(EvaluateNetwork(gather({-3, -2, -1}), {x}).value()[0], EvaluateNetwork(gather({1, 2, 3}), {x}).value()[0], 0);
+  ExpectNear(EvaluateNetwork(gather({-3, -2, -1}), {x}).value()[0], EvaluateNetwork(gather({1, 2, 3}), {x}).value()[0],
+             0);
   EXPECT_EQ(EvaluateNetwork(gather({0, 2}), {x}).value()[0].at(1), 3);
 }
 

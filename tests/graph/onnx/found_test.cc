@@ -52,7 +52,8 @@ ModelBuilder DetectionModel(const Detection& d) {
   model.Input("boxes", {kBatch, kBoxes, 4}).Input("scores", {kBatch, kClasses, kBoxes});
   model.Initializer("most", IntList({d.most})).Initializer("overlap", Array::FromFloats({1}, {d.overlap}));
   model.Initializer("least", Array::FromFloats({1}, {d.least}));
-  model.Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"found"}, {{"center_point_box", d.centred}});
+  model.Node("NonMaxSuppression", {"boxes", "scores", "most", "overlap", "least"}, {"found"},
+             {{"center_point_box", d.centred}});
   return model.Output("found", DType::kInt64);
 }
 
@@ -97,7 +98,8 @@ std::vector<int64_t> ExpectedRows(const Detection& d, const Array& boxes, const 
 }
 
 void ExpectFound(const Detection& d, uint64_t seed) {
-  Array boxes = RandomArray({DType::kFloat32, {kBatch, kBoxes, 4}}, seed), scores = RandomArray({DType::kFloat32, {kBatch, kClasses, kBoxes}}, seed + 1);
+  Array boxes = RandomArray({DType::kFloat32, {kBatch, kBoxes, 4}}, seed),
+        scores = RandomArray({DType::kFloat32, {kBatch, kClasses, kBoxes}}, seed + 1);
   for (int64_t i = 0; d.centred != 0 && i < boxes.elements(); ++i) boxes.set(i, std::abs(boxes.at(i)));
   scores.set(1, scores.at(0));  // of equal ones the first
   std::vector<int64_t> want = ExpectedRows(d, boxes, scores);
@@ -134,7 +136,8 @@ TEST(Found, ScoresOfNoLimitAndBoxesWithoutArea) {
 }
 
 TEST(Found, TheCountSaysWhenThereWasNoRoomForAll) {
-  const Array boxes = Array::FromFloats({1, 3, 4}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}), scores = Array::FromFloats({1, 1, 3}, {1, 3, 2});
+  const Array boxes = Array::FromFloats({1, 3, 4}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}),
+              scores = Array::FromFloats({1, 1, 3}, {1, 3, 2});
   ModelBuilder model(11);
   model.Input("boxes", {1, 3, 4}).Input("scores", {1, 1, 3}).Initializer("most", IntList({10}));
   model.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
@@ -183,29 +186,42 @@ TEST(Found, ErrorsSayWhichSizeIsMissing) {
   ModelBuilder nonzero(13);
   nonzero.Input("x", {2, 3}).Node("NonZero", {"x"}, {"y"}).Output("y", DType::kInt64);
   EXPECT_EQ(ImportErrorOf(nonzero),
-            "cannot import 'model.onnx': node 'node_y' (NonZero of opset 13): how many elements are not 0 is known only when the network runs: say how many "
+            "cannot import 'model.onnx': node 'node_y' (NonZero of opset 13): how many elements are not 0 is known "
+            "only when the network runs: say how many "
             "its result has room for with --dim y.rows=128");
   EXPECT_EQ(ImportErrorOf(DetectionModel({})),
-            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): how many boxes it finds is known only when the network runs: "
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): how many boxes it finds is "
+            "known only when the network runs: "
             "say how many its result has room for with --dim found.rows=128");
   ModelOptions other;
   other.dims["z.rows"] = 4;
-  EXPECT_EQ(ImportErrorOf(nonzero, other), "cannot import 'model.onnx': it has no symbolic dimension 'z.rows': it has 'y.rows'");
+  EXPECT_EQ(ImportErrorOf(nonzero, other),
+            "cannot import 'model.onnx': it has no symbolic dimension 'z.rows': it has 'y.rows'");
 }
 
 TEST(Found, ErrorsOfOneNode) {
   EXPECT_EQ(ImportErrorOf(DetectionModel({0}), Room("found", 4)),
-            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): input 2 (the most boxes of a class) must be one number above 0: "
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): input 2 (the most boxes of "
+            "a class) must be one number above 0: "
             "it would find none");
   ModelBuilder many(11);
-  many.Input("boxes", {1, 2000, 4}).Input("scores", {1, 1, 2000}).Initializer("most", IntList({std::numeric_limits<int64_t>::max()}));
+  many.Input("boxes", {1, 2000, 4})
+      .Input("scores", {1, 1, 2000})
+      .Initializer("most", IntList({std::numeric_limits<int64_t>::max()}));
   many.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
   EXPECT_EQ(ImportErrorOf(many, Room("found", 4)),
-            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): it may find 2000 boxes of a class, and up to 1024 are taken one "
-            "after the other: give a smaller max_output_boxes_per_class (input 2), or fewer candidates, by TopK of their scores");
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): it may find 2000 boxes of "
+            "a class, and up to 1024 are taken one "
+            "after the other: give a smaller max_output_boxes_per_class (input 2), or fewer candidates, by TopK of "
+            "their scores");
   ModelBuilder constant(13);
-  constant.Input("x", {2}).Initializer("c", IntList({1, 0, 2})).Node("NonZero", {"c"}, {"y"}).Output("y", DType::kInt64).Output("x");
-  EXPECT_EQ(ImportErrorOf(constant, Room("y", 4)), "cannot import 'model.onnx': how many rows 'y.rows' stands for is known without --dim: leave it out");
+  constant.Input("x", {2})
+      .Initializer("c", IntList({1, 0, 2}))
+      .Node("NonZero", {"c"}, {"y"})
+      .Output("y", DType::kInt64)
+      .Output("x");
+  EXPECT_EQ(ImportErrorOf(constant, Room("y", 4)),
+            "cannot import 'model.onnx': how many rows 'y.rows' stands for is known without --dim: leave it out");
 }
 
 }  // namespace

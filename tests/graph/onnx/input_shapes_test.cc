@@ -88,9 +88,11 @@ TEST(InputShapes, InputsBearTheirSymbols) {
 
 TEST(InputShapes, WhatStaysOpenIsAnError) {
   EXPECT_EQ(ShapesOf(Two({"N", "height"}, {1, 4}), Batch(2)),
-            "cannot import 'model.onnx': the size of 'height' is open (input 'x' is Nxheight): give it with --dim height=128");
+            "cannot import 'model.onnx': the size of 'height' is open (input 'x' is Nxheight): give it with --dim "
+            "height=128");
   EXPECT_EQ(ShapesOf(Two({"N", "seq", -1}, {"N", "seq", "2*seq"}), Batch(2)),
-            "cannot import 'model.onnx': the sizes of 'seq', 'x.2', '2*seq' are open (input 'x' is Nxseqxx.2, input 'z' is Nxseqx2*seq): "
+            "cannot import 'model.onnx': the sizes of 'seq', 'x.2', '2*seq' are open (input 'x' is Nxseqxx.2, input "
+            "'z' is Nxseqx2*seq): "
             "give them with --dim seq=128 --dim x.2=128 --dim '2*seq=128'");
   ModelBuilder none = Two({1}, {1});
   none.proto().mutable_graph()->mutable_input(1)->mutable_type()->mutable_tensor_type()->clear_shape();
@@ -110,7 +112,8 @@ TEST(InputShapes, UnknownSymbolsAndContradictionsAreErrors) {
   ModelOptions both = Given("x", {2, 5});
   both.dims = {{"seq", 7}};
   EXPECT_EQ(ShapesOf(Two({"N", "seq"}, {"N", 4}), both),
-            "cannot import 'model.onnx': 'seq' cannot be 7 (--dim seq=7) and 5 (--input-shape x=2x5) at once: leave one of them out");
+            "cannot import 'model.onnx': 'seq' cannot be 7 (--dim seq=7) and 5 (--input-shape x=2x5) at once: leave "
+            "one of them out");
 }
 
 TEST(InputShapes, OptionsThatDoNotFit) {

@@ -11,22 +11,14 @@ namespace {
 
 int TypeNumber(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32:
-      return onnx::TensorProto::FLOAT;
-    case DType::kFloat16:
-      return onnx::TensorProto::FLOAT16;
-    case DType::kFloat64:
-      return onnx::TensorProto::DOUBLE;
-    case DType::kInt32:
-      return onnx::TensorProto::INT32;
-    case DType::kInt64:
-      return onnx::TensorProto::INT64;
-    case DType::kBool:
-      return onnx::TensorProto::BOOL;
-    case DType::kInt8:
-      return onnx::TensorProto::INT8;
-    case DType::kUint8:
-      return onnx::TensorProto::UINT8;
+    case DType::kFloat32: return onnx::TensorProto::FLOAT;
+    case DType::kFloat16: return onnx::TensorProto::FLOAT16;
+    case DType::kFloat64: return onnx::TensorProto::DOUBLE;
+    case DType::kInt32: return onnx::TensorProto::INT32;
+    case DType::kInt64: return onnx::TensorProto::INT64;
+    case DType::kBool: return onnx::TensorProto::BOOL;
+    case DType::kInt8: return onnx::TensorProto::INT8;
+    case DType::kUint8: return onnx::TensorProto::UINT8;
   }
   return onnx::TensorProto::UNDEFINED;
 }

@@ -120,7 +120,10 @@ ModelBuilder InvertedResidual() {
     }
     const int64_t pad = shape[2] / 2;
     model.Node("Conv", {x, y + ".w"}, {y + ".conv"},
-               {{"kernel_shape", Ints{shape[2], shape[3]}}, {"pads", Ints(4, pad)}, {"strides", Ints(2, stride)}, {"group", group}});
+               {{"kernel_shape", Ints{shape[2], shape[3]}},
+                {"pads", Ints(4, pad)},
+                {"strides", Ints(2, stride)},
+                {"group", group}});
     model.Node("BatchNormalization", inputs, {y});
   };
   auto relu6 = [&](const std::string& x) {
@@ -156,11 +159,11 @@ TEST(Models, InvertedResidualsBecomeOneTaskAConvolutionAndComputeTheSame) {
   std::vector<std::string> names;
   const Partition partition = PartitionNetwork(*optimised).value();
   for (const Task& task : partition.tasks) names.push_back(task.name);
-  EXPECT_EQ(names, (std::vector<std::string>{
-                       "transpose_9x9x4", "conv2d_1x1_s1_9x9x4_12_bias_clip", "depthwise_conv2d_3x3_s1_9x9x12_bias_clip",
-                       "conv2d_1x1_s1_9x9x12_4_bias_add", "conv2d_1x1_s1_9x9x4_8_bias_clip",
-                       "depthwise_conv2d_3x3_s2_9x9x8_bias_clip", "conv2d_1x1_s1_5x5x8_6_bias", "global_avg_pool_5x5x6",
-                       "gemm_1x3x6_bias"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"transpose_9x9x4", "conv2d_1x1_s1_9x9x4_12_bias_clip",
+                                      "depthwise_conv2d_3x3_s1_9x9x12_bias_clip", "conv2d_1x1_s1_9x9x12_4_bias_add",
+                                      "conv2d_1x1_s1_9x9x4_8_bias_clip", "depthwise_conv2d_3x3_s2_9x9x8_bias_clip",
+                                      "conv2d_1x1_s1_5x5x8_6_bias", "global_avg_pool_5x5x6", "gemm_1x3x6_bias"}));
 }
 
 // x.view(x.size(0), -1), as PyTorch exports it.

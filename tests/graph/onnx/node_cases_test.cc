@@ -37,7 +37,8 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_bernoulli_expanded", "give it the attribute 'seed'"},
       {"test_cast_FLOAT_to_STRING", "has type STRING"},
       {"test_cast_STRING_to_FLOAT", "has type STRING"},
-      {"test_castlike_BFLOAT16_to_FLOAT_expanded", "input 'like' is float32 3x4, not float32 1"},  // not as the model says
+      {"test_castlike_BFLOAT16_to_FLOAT_expanded",
+       "input 'like' is float32 3x4, not float32 1"},  // not as the model says
       {"test_castlike_FLOAT_to_BFLOAT16_expanded", "input 'like' is float32 3x4, not float32 1"},
       {"test_castlike_FLOAT_to_STRING", "has type STRING"},
       {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
@@ -68,15 +69,48 @@ const std::map<std::string, std::string>& OutOfScope() {
 // become initializers.
 const std::map<std::string, std::set<int>>& KnownInputs() {
   static const std::map<std::string, std::set<int>>& inputs = *new std::map<std::string, std::set<int>>{
-      {"BlackmanWindow", {0}}, {"CastLike", {1}},        {"CenterCropPad", {1}},   {"Col2Im", {1, 2}},     {"Compress", {1}},
-      {"ConstantOfShape", {0}}, {"CumSum", {1}},         {"DFT", {1, 2}},          {"Dropout", {1, 2}},    {"Expand", {1}},
-      {"HammingWindow", {0}},  {"HannWindow", {0}},      {"If", {0}},              {"Loop", {0, 1}},       {"MaxUnpool", {2}},
-      {"MelWeightMatrix", {0, 1, 2, 3, 4}},              {"NonZero", {0}},         {"NonMaxSuppression", {2}}, {"OneHot", {1}},        {"Pad", {1, 2, 3}},
-      {"Range", {0, 1, 2}},    {"ReduceL1", {1}},        {"ReduceL2", {1}},        {"ReduceLogSum", {1}},  {"ReduceLogSumExp", {1}},
-      {"ReduceMax", {1}},      {"ReduceMean", {1}},      {"ReduceMin", {1}},       {"ReduceProd", {1}},    {"ReduceSum", {1}},
-      {"ReduceSumSquare", {1}}, {"Reshape", {1}},        {"Resize", {1, 2, 3}},    {"STFT", {1, 3}},       {"Slice", {1, 2, 3, 4}},
-      {"Split", {1}},          {"Squeeze", {1}},         {"Tile", {1}},            {"TopK", {1}},          {"Trilu", {1}},
-      {"Unsqueeze", {1}},      {"Upsample", {1}},
+      {"BlackmanWindow", {0}},
+      {"CastLike", {1}},
+      {"CenterCropPad", {1}},
+      {"Col2Im", {1, 2}},
+      {"Compress", {1}},
+      {"ConstantOfShape", {0}},
+      {"CumSum", {1}},
+      {"DFT", {1, 2}},
+      {"Dropout", {1, 2}},
+      {"Expand", {1}},
+      {"HammingWindow", {0}},
+      {"HannWindow", {0}},
+      {"If", {0}},
+      {"Loop", {0, 1}},
+      {"MaxUnpool", {2}},
+      {"MelWeightMatrix", {0, 1, 2, 3, 4}},
+      {"NonZero", {0}},
+      {"NonMaxSuppression", {2}},
+      {"OneHot", {1}},
+      {"Pad", {1, 2, 3}},
+      {"Range", {0, 1, 2}},
+      {"ReduceL1", {1}},
+      {"ReduceL2", {1}},
+      {"ReduceLogSum", {1}},
+      {"ReduceLogSumExp", {1}},
+      {"ReduceMax", {1}},
+      {"ReduceMean", {1}},
+      {"ReduceMin", {1}},
+      {"ReduceProd", {1}},
+      {"ReduceSum", {1}},
+      {"ReduceSumSquare", {1}},
+      {"Reshape", {1}},
+      {"Resize", {1, 2, 3}},
+      {"STFT", {1, 3}},
+      {"Slice", {1, 2, 3, 4}},
+      {"Split", {1}},
+      {"Squeeze", {1}},
+      {"Tile", {1}},
+      {"TopK", {1}},
+      {"Trilu", {1}},
+      {"Unsqueeze", {1}},
+      {"Upsample", {1}},
   };
   return inputs;
 }
@@ -84,8 +118,9 @@ const std::map<std::string, std::set<int>>& KnownInputs() {
 // Operators of further cases, which are not read.
 const std::set<std::string>& UnreadOperators() {
   static const std::set<std::string>& operators = *new std::set<std::string>{
-      "Adagrad",        "Adam",           "Momentum",         "OptionalGetElement", "OptionalHasElement",
-      "SequenceInsert", "SequenceLength", "SequenceMap", "StringNormalizer",  "TfIdfVectorizer",    "Unique"};
+      "Adagrad",        "Adam",           "Momentum",    "OptionalGetElement", "OptionalHasElement",
+      "SequenceInsert", "SequenceLength", "SequenceMap", "StringNormalizer",   "TfIdfVectorizer",
+      "Unique"};
   return operators;
 }
 
@@ -145,15 +180,17 @@ onnx::TensorProto ReadTensor(const Case& c, const std::string& kind, int i) {
   std::ifstream file(TensorFile(c, kind, i), std::ios::binary);
   EXPECT_TRUE(tensor.ParseFromIstream(&file));
   const auto& info = kind == "input" ? c.model.graph().input(i) : c.model.graph().output(i);
-  if (info.type().tensor_type().elem_type() == onnx::TensorProto::BFLOAT16) tensor.set_data_type(onnx::TensorProto::BFLOAT16);
+  if (info.type().tensor_type().elem_type() == onnx::TensorProto::BFLOAT16)
+    tensor.set_data_type(onnx::TensorProto::BFLOAT16);
   return tensor;
 }
 
 // What functions of ONNX compute shapes from: numbers, and lists of integers or truth values.
 bool IsSmall(const onnx::TensorProto& tensor) {
   const int type = tensor.data_type();
-  return tensor.dims_size() == 0 || (tensor.dims_size() == 1 && (type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32 ||
-                                                                 type == onnx::TensorProto::BOOL));
+  return tensor.dims_size() == 0 ||
+         (tensor.dims_size() == 1 &&
+          (type == onnx::TensorProto::INT64 || type == onnx::TensorProto::INT32 || type == onnx::TensorProto::BOOL));
 }
 
 // Gives the inputs that must be known, or all small ones, their values. Returns the values of the others, in order.
@@ -180,7 +217,8 @@ std::vector<Array> BakeInputs(Case& c, bool all_small) {
   return values;
 }
 
-// Whether a result has as many rows as are found: room for as many as are expected is given, and a further output says how many they are.
+// Whether a result has as many rows as are found: room for as many as are expected is given, and a further output says
+// how many they are.
 bool FindsRows(const Case& c) { return c.model.graph().node(0).op_type() == "NonMaxSuppression"; }
 
 absl::StatusOr<Network> ImportCase(const Case& c) {

@@ -1,4 +1,5 @@
-// Quantised models: those with QuantizeLinear and DequantizeLinear around float operators are the same tasks as those of QLinear operators.
+// Quantised models: those with QuantizeLinear and DequantizeLinear around float operators are the same tasks as those
+// of QLinear operators.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -47,7 +48,9 @@ ModelBuilder QuantisedBase() {
     bias_scales.set(i, 0.02f * std::vector<float>{0.01f, 0.02f, 0.015f, 0.005f, 0.01f, 0.03f}[i]);
   }
   m.Initializer("w_zs", zeros).Initializer("b", bias).Initializer("b_s", bias_scales);
-  m.Initializer("v", RandomBytes(DType::kInt8, {9, 9}, 2)).Initializer("v_s", Array::FromFloats({}, {0.01f})).Initializer("v_z", Zero(DType::kInt8, 3));
+  m.Initializer("v", RandomBytes(DType::kInt8, {9, 9}, 2))
+      .Initializer("v_s", Array::FromFloats({}, {0.01f}))
+      .Initializer("v_z", Zero(DType::kInt8, 3));
   return m;
 }
 
@@ -64,11 +67,16 @@ ModelBuilder WithQLinear() {
 
 ModelBuilder WithPairs() {
   ModelBuilder m = QuantisedBase();
-  m.Node("DequantizeLinear", {"x", "x_s", "x_z"}, {"xf"}).Node("DequantizeLinear", {"w", "w_s", "w_zs"}, {"wf"}, {{"axis", int64_t{0}}});
+  m.Node("DequantizeLinear", {"x", "x_s", "x_z"}, {"xf"})
+      .Node("DequantizeLinear", {"w", "w_s", "w_zs"}, {"wf"}, {{"axis", int64_t{0}}});
   m.Node("DequantizeLinear", {"b", "b_s"}, {"bf"}, {{"axis", int64_t{0}}});
-  m.Node("Conv", {"xf", "wf", "bf"}, {"cf"}, kPadded).Node("Relu", {"cf"}, {"cr"}).Node("QuantizeLinear", {"cr", "c_s", "c_z"}, {"c"});
+  m.Node("Conv", {"xf", "wf", "bf"}, {"cf"}, kPadded)
+      .Node("Relu", {"cf"}, {"cr"})
+      .Node("QuantizeLinear", {"cr", "c_s", "c_z"}, {"c"});
   m.Node("DequantizeLinear", {"c", "c_s", "c_z"}, {"cd"}).Node("DequantizeLinear", {"v", "v_s", "v_z"}, {"vf"});
-  m.Node("MatMul", {"cd", "vf"}, {"df"}).Node("QuantizeLinear", {"df", "d_s", "d_z"}, {"d"}).Node("DequantizeLinear", {"d", "d_s", "d_z"}, {"dd"});
+  m.Node("MatMul", {"cd", "vf"}, {"df"})
+      .Node("QuantizeLinear", {"df", "d_s", "d_z"}, {"d"})
+      .Node("DequantizeLinear", {"d", "d_s", "d_z"}, {"dd"});
   m.Node("Add", {"cd", "dd"}, {"yf"}).Node("QuantizeLinear", {"yf", "y_s", "y_z"}, {"y"});
   return m.Output("y", DType::kUint8);
 }
@@ -89,9 +97,11 @@ TEST(QuantisedModels, AreTheSameTasksHoweverTheyAreWritten) {
   ASSERT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
   EXPECT_EQ(WorkloadsOf(*a), WorkloadsOf(*b));
   for (const Node& node : b->nodes)
-    if (node.op == "conv2d" || node.op == "matmul" || node.op == "gemm") EXPECT_EQ(b->tensor(node.output).type.dtype, DType::kInt32) << node.name;
+    if (node.op == "conv2d" || node.op == "matmul" || node.op == "gemm")
+      EXPECT_EQ(b->tensor(node.output).type.dtype, DType::kInt32) << node.name;
   const std::vector<Array> inputs = {RandomBytes(DType::kUint8, {1, 6, 9, 9}, 7)};
-  const auto want = EvaluateNetwork(*linear, inputs), got = EvaluateNetwork(*b, inputs), as_floats = EvaluateNetwork(*pairs, inputs);
+  const auto want = EvaluateNetwork(*linear, inputs), got = EvaluateNetwork(*b, inputs),
+             as_floats = EvaluateNetwork(*pairs, inputs);
   ASSERT_TRUE(want.ok() && got.ok() && as_floats.ok());
   int64_t differ = 0;
   for (int64_t i = 0; i < (*want)[0].elements(); ++i) {
@@ -112,19 +122,24 @@ TEST(QuantisedModels, ALstmOfQuantisedWeights) {
     const int64_t depth = q.shape[1], columns = q.shape[2];
     Array out(DType::kFloat32, {1, columns, depth});
     for (int64_t i = 0; i < depth; ++i)
-      for (int64_t j = 0; j < columns; ++j) out.set(j * depth + i, (static_cast<double>(q.int_at(i * columns + j)) - zero) * scale);
+      for (int64_t j = 0; j < columns; ++j)
+        out.set(j * depth + i, (static_cast<double>(q.int_at(i * columns + j)) - zero) * scale);
     return out;
   };
   ModelBuilder quantised(17), plain(17);
   quantised.Input("x", {steps, batch, inputs}).Initializer("w", w).Initializer("r", r).Initializer("b", bias);
   quantised.Initializer("ws", Array::FromFloats({1}, {0.01f})).Initializer("wz", RandomBytes(DType::kUint8, {1}, 9));
   quantised.Initializer("rs", Array::FromFloats({1}, {0.005f})).Initializer("rz", Array(DType::kInt8, {1}));
-  quantised.Node("DynamicQuantizeLSTM", {"x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"}, {"y", "h"}, {{"hidden_size", hidden}});
+  quantised.Node("DynamicQuantizeLSTM", {"x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"}, {"y", "h"},
+                 {{"hidden_size", hidden}});
   quantised.proto().mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
   quantised.proto().add_opset_import()->set_domain("com.microsoft");
   quantised.proto().mutable_opset_import(1)->set_version(1);
   const double zero = static_cast<double>(RandomBytes(DType::kUint8, {1}, 9).int_at(0));
-  plain.Input("x", {steps, batch, inputs}).Initializer("w", turned(w, zero, 0.01)).Initializer("r", turned(r, 0, 0.005)).Initializer("b", bias);
+  plain.Input("x", {steps, batch, inputs})
+      .Initializer("w", turned(w, zero, 0.01))
+      .Initializer("r", turned(r, 0, 0.005))
+      .Initializer("b", bias);
   plain.Node("LSTM", {"x", "w", "r", "b"}, {"y", "h"}, {{"hidden_size", hidden}});
   const auto a = quantised.Output("y").Output("h").Import(), b = plain.Output("y").Output("h").Import();
   ASSERT_TRUE(a.ok()) << a.status();

@@ -15,7 +15,8 @@ using Attributes = std::vector<std::pair<std::string, OnnxValue>>;
 using Ints = std::vector<int64_t>;
 
 // What a model of one node gives. An input of `shape` is read by nodes that take one.
-Array Outcome(const std::string& op, const Attributes& attributes, const std::vector<Array>& inputs, DType dtype = DType::kFloat32) {
+Array Outcome(const std::string& op, const Attributes& attributes, const std::vector<Array>& inputs,
+              DType dtype = DType::kFloat32) {
   ModelBuilder model(22);
   std::vector<std::string> names;
   for (const Array& input : inputs) {
@@ -63,7 +64,8 @@ TEST(Random, UniformNumbersFillTheirRange) {
 }
 
 TEST(Random, NormalNumbersHaveTheirMeanAndDeviation) {
-  const Array y = Outcome("RandomNormalLike", {{"mean", -3.f}, {"scale", 0.5f}, {"seed", 3.f}}, {Array(DType::kFloat32, {64, 64})});
+  const Array y =
+      Outcome("RandomNormalLike", {{"mean", -3.f}, {"scale", 0.5f}, {"seed", 3.f}}, {Array(DType::kFloat32, {64, 64})});
   ASSERT_EQ(y.elements(), 4096);
   const Moments m = MomentsOf(y);
   EXPECT_NEAR(m.mean, -3, 0.04);
@@ -73,7 +75,9 @@ TEST(Random, NormalNumbersHaveTheirMeanAndDeviation) {
 }
 
 TEST(Random, OneSeedGivesTheSameNumbersAndAnotherOneOthers) {
-  const auto of_seed = [](float seed) { return Outcome("RandomNormal", {{"shape", Ints{8}}, {"seed", seed}}, {}).data; };
+  const auto of_seed = [](float seed) {
+    return Outcome("RandomNormal", {{"shape", Ints{8}}, {"seed", seed}}, {}).data;
+  };
   EXPECT_EQ(of_seed(1), of_seed(1));
   EXPECT_NE(of_seed(1), of_seed(2));
 }
@@ -112,17 +116,20 @@ TEST(Random, MultinomialsDrawClassesByTheirProbabilities) {
 TEST(Random, WithoutASeedTheyAreRefused) {
   for (const std::string op : {"RandomNormal", "RandomUniform"}) {
     EXPECT_EQ(ModelBuilder(22).Node(op, {}, {"y"}, {{"shape", Ints{2}}}).Output("y").Import().status(),
-              absl::InvalidArgumentError("cannot import 'model.onnx': node 'node_y' (" + op +
-                                         " of opset 22): its results would differ from run to run: give it the attribute 'seed', which makes "
-                                         "them constants, or pass random numbers in as an input of the model"));
+              absl::InvalidArgumentError(
+                  "cannot import 'model.onnx': node 'node_y' (" + op +
+                  " of opset 22): its results would differ from run to run: give it the attribute 'seed', which makes "
+                  "them constants, or pass random numbers in as an input of the model"));
   }
-  const absl::Status huge = ModelBuilder(22)
-                                .Node("RandomNormal", {}, {"y"}, {{"shape", Ints{1 << 20, 1 << 20, 1 << 20}}, {"seed", 1.f}})
-                                .Output("y")
-                                .Import()
-                                .status();
-  EXPECT_EQ(huge, absl::InvalidArgumentError("cannot import 'model.onnx': node 'node_y' (RandomNormal of opset 22): its result of shape "
-                                             "1048576x1048576x1048576 is too large for a constant"));
+  const absl::Status huge =
+      ModelBuilder(22)
+          .Node("RandomNormal", {}, {"y"}, {{"shape", Ints{1 << 20, 1 << 20, 1 << 20}}, {"seed", 1.f}})
+          .Output("y")
+          .Import()
+          .status();
+  EXPECT_EQ(huge, absl::InvalidArgumentError(
+                      "cannot import 'model.onnx': node 'node_y' (RandomNormal of opset 22): its result of shape "
+                      "1048576x1048576x1048576 is too large for a constant"));
 }
 
 }  // namespace

@@ -55,13 +55,13 @@ struct NarrowCase {
 // By hand from the formats: sign, exponent, mantissa; two numbers of 4 bits a byte, the low one first.
 TEST_F(Tensors, OfNarrowTypesBecomeWider) {
   for (const NarrowCase& c : std::vector<NarrowCase>{
-           {16, std::string("\x80\x3f\x40\xc0", 4), {1, -3}},        // bfloat16 0x3f80 0xc040
+           {16, std::string("\x80\x3f\x40\xc0", 4), {1, -3}},             // bfloat16 0x3f80 0xc040
            {17, std::string("\x38\x7e\x81", 3), {1, 448, -0.001953125}},  // e4m3fn: 2^0, 1.75 * 2^8, -2^-9
            {19, std::string("\x3c\x7b\xfc", 3), {1, 57344, -HUGE_VAL}},   // e5m2: 2^0, 1.75 * 2^15, -infinity
-           {22, std::string("\x7f\x08", 2), {-1, 7, -8}},              // int4
-           {21, std::string("\x7f\x08", 2), {15, 7, 8}},               // uint4
-           {4, std::string("\xff\xff\x01\x00", 4), {65535, 1}},       // uint16
-           {5, std::string("\xff\xff\x01\x00", 4), {-1, 1}}}) {       // int16
+           {22, std::string("\x7f\x08", 2), {-1, 7, -8}},                 // int4
+           {21, std::string("\x7f\x08", 2), {15, 7, 8}},                  // uint4
+           {4, std::string("\xff\xff\x01\x00", 4), {65535, 1}},           // uint16
+           {5, std::string("\xff\xff\x01\x00", 4), {-1, 1}}}) {           // int16
     SCOPED_TRACE(c.data_type);
     onnx::TensorProto tensor;
     tensor.set_data_type(c.data_type);
@@ -104,20 +104,11 @@ TEST_F(Tensors, TypedFieldsOfAllTypes) {
     tensor.clear_raw_data();
     for (int i = 0; i < 6; ++i) {
       switch (dtype) {
-        case DType::kFloat32:
-          tensor.add_float_data(want.as<float>()[i]);
-          break;
-        case DType::kFloat64:
-          tensor.add_double_data(want.as<double>()[i]);
-          break;
-        case DType::kInt64:
-          tensor.add_int64_data(want.as<int64_t>()[i]);
-          break;
-        case DType::kFloat16:
-          tensor.add_int32_data(want.as<uint16_t>()[i]);
-          break;
-        default:
-          tensor.add_int32_data(static_cast<int32_t>(want.int_at(i)));
+        case DType::kFloat32: tensor.add_float_data(want.as<float>()[i]); break;
+        case DType::kFloat64: tensor.add_double_data(want.as<double>()[i]); break;
+        case DType::kInt64: tensor.add_int64_data(want.as<int64_t>()[i]); break;
+        case DType::kFloat16: tensor.add_int32_data(want.as<uint16_t>()[i]); break;
+        default: tensor.add_int32_data(static_cast<int32_t>(want.int_at(i)));
       }
     }
     auto array = ReadOnnxTensor(Write("x.pb", tensor.SerializeAsString()));
@@ -135,9 +126,11 @@ TEST_F(Tensors, ScalarsAndEmptyTensors) {
 }
 
 TEST_F(Tensors, Errors) {
-  EXPECT_EQ(ReadOnnxTensor("no/such.pb").status().message(), "cannot read 'no/such.pb': No such file or directory; name a tensor's file, as .npy or .pb");
+  EXPECT_EQ(ReadOnnxTensor("no/such.pb").status().message(),
+            "cannot read 'no/such.pb': No such file or directory; name a tensor's file, as .npy or .pb");
   onnx::TensorProto tensor;
-  EXPECT_EQ(ErrorOf(tensor), "'t.pb' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file");
+  EXPECT_EQ(ErrorOf(tensor),
+            "'t.pb' is no ONNX tensor, or it was cut off; give a file with one TensorProto, or a .npy file");
   SetTensor(tensor, "x", Array::FromFloats({2}, {3, 4}));
   onnx::TensorProto bad = tensor;
   bad.set_raw_data("1234");
@@ -150,11 +143,9 @@ TEST_F(Tensors, Errors) {
   bad.set_dims(0, INT64_MAX);
   EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' is too large");
   bad.set_data_type(onnx::TensorProto::COMPLEX64);
-  EXPECT_EQ(ErrorOf(bad),
-            "'t.pb': tensor 'x' has type COMPLEX64; bool, integers and floats are supported");
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' has type COMPLEX64; bool, integers and floats are supported");
   bad.set_data_type(77);
-  EXPECT_EQ(ErrorOf(bad),
-            "'t.pb': tensor 'x' has type number 77; bool, integers and floats are supported");
+  EXPECT_EQ(ErrorOf(bad), "'t.pb': tensor 'x' has type number 77; bool, integers and floats are supported");
 }
 
 void SetExternal(onnx::TensorProto& tensor, const std::vector<std::pair<std::string, std::string>>& entries) {
@@ -225,8 +216,9 @@ TEST_F(Tensors, ExternalDataBehindALink) {
   SetExternal(tensor, {{"location", "link.bin"}});
   EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has external data in 'link.bin', which is a symbolic link");
   SetExternal(tensor, {{"location", "folder/x.bin"}});
-  EXPECT_EQ(ErrorOf(tensor),
-            "'t.pb': tensor 'x' has external data in 'folder/x.bin', which lies behind a symbolic link, or in no folder");
+  EXPECT_EQ(
+      ErrorOf(tensor),
+      "'t.pb': tensor 'x' has external data in 'folder/x.bin', which lies behind a symbolic link, or in no folder");
   SetExternal(tensor, {{"location", "real"}});
   EXPECT_EQ(ErrorOf(tensor), "'t.pb': tensor 'x' has its data in 'real', which cannot be read: no regular file");
 }
@@ -241,7 +233,8 @@ TEST_F(Tensors, ExternalDataOfAModelThatCameAlone) {
   ModelOptions alone;
   alone.external_data = false;
   EXPECT_EQ(ImportOnnx(path, alone).status(),
-            absl::InvalidArgumentError("cannot import '" + path + "': tensor 'w' has its data in another file, which a "
+            absl::InvalidArgumentError("cannot import '" + path +
+                                       "': tensor 'w' has its data in another file, which a "
                                        "service does not have: save the model as one file"));
 }
 

@@ -48,7 +48,8 @@ TEST(AttentionChainTest, KnowsProductsSoftmaxAndAxes) {
   EXPECT_EQ(chain->value_of_product, 2);
   EXPECT_EQ(chain->key_of_seen, 2);
   EXPECT_EQ(chain->keys_read, 1);
-  EXPECT_EQ(std::vector({chain->queries, chain->keys, chain->values, chain->size}), (std::vector<int64_t>{13, 37, 24, 20}));
+  EXPECT_EQ(std::vector({chain->queries, chain->keys, chain->values, chain->size}),
+            (std::vector<int64_t>{13, 37, 24, 20}));
 }
 
 TEST(AttentionChainTest, OneQueryHasNoRowsToShareKeys) {
@@ -77,7 +78,8 @@ TEST(AttentionTest, TheDefaultScheduleIsOneKernel) {
   }
 }
 
-// Both products on tensor cores, in the view that lays operands out for them; not where a query is alone, or heads are too small.
+// Both products on tensor cores, in the view that lays operands out for them; not where a query is alone, or heads are
+// too small.
 TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   const ComputeDag half = Attention({.queries = 40, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16});
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
@@ -103,8 +105,9 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 2u);
-  for (const ComputeDag& other : {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
-                                  Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
+  for (const ComputeDag& other :
+       {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
+        Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
     EXPECT_EQ(Sketches(other, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(Attention({.queries = 40, .keys = 70, .size = 32, .values = 48}), "cuda -arch=sm_90 -strict-fp32"),
             std::vector<std::string>{"direct/attention_block"});

@@ -1,5 +1,6 @@
-// Blocks that walk in groups of rows of tiles: which tasks have the decision, the order of the blocks, what they compute, and what is refused.
-// With a last-level cache of nothing numbers_test.cc and execute_test.cc go over these sketches too.
+// Blocks that walk in groups of rows of tiles: which tasks have the decision, the order of the blocks, what they
+// compute, and what is refused. With a last-level cache of nothing numbers_test.cc and execute_test.cc go over these
+// sketches too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,9 @@ std::vector<std::pair<int64_t, int64_t>> OrderOf(const KernelFunc& kernel) {
   if (values.size() != 2) return order;
   Analyzer analyzer;
   for (int64_t b = 0; b < kernel.blocks; ++b) {
-    const auto at = [&](const Expr& value) { return analyzer.Simplify(Substitute(value, {{block.get(), IntImm(b)}}))->value; };
+    const auto at = [&](const Expr& value) {
+      return analyzer.Simplify(Substitute(value, {{block.get(), IntImm(b)}}))->value;
+    };
     order.emplace_back(at(values[1]), at(values[0]));  // the inner let is the row
   }
   return order;
@@ -64,7 +67,8 @@ TEST(BlockGroups, AreADecisionWhereTheOperandsExceedTheCache) {
   }
   EXPECT_EQ(with, 6);
   // Two axes of an image are no rows and columns of a product.
-  const auto direct = TaskSpace::Create(testing::Convolution({14, 14, 16, 32, 3, 1, 1}), kCuda, WithoutCache(kCuda)).value();
+  const auto direct =
+      TaskSpace::Create(testing::Convolution({14, 14, 16, 32, 3, 1, 1}), kCuda, WithoutCache(kCuda)).value();
   EXPECT_LT(HoleOf(direct->space(direct->Find("direct/tile")), "raster"), 0);
   EXPECT_GE(HoleOf(direct->space(direct->Find("gemm/tile")), "raster"), 0);
 }
@@ -74,8 +78,9 @@ TEST(BlockGroups, WalkDownColumnsAndLeaveNoTileOut) {
   const auto task = TaskSpace::Create(dag, kCuda, WithoutCache(kCuda)).value();
   const Space& space = task->space(task->Find("direct/tile"));
   for (int32_t group : {1, 2, 4, 16}) {
-    const auto lowered = Lower(dag, space.Instantiate(Decide(space, {{"i0.threads", 6}, {"i1.threads", 4}, {"raster", group}})), kCuda,
-                               DefaultFacts(kCuda));
+    const auto lowered =
+        Lower(dag, space.Instantiate(Decide(space, {{"i0.threads", 6}, {"i1.threads", 4}, {"raster", group}})), kCuda,
+              DefaultFacts(kCuda));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const KernelFunc& kernel = lowered->kernels.at(0);
     ASSERT_EQ(kernel.blocks, 55);
@@ -116,7 +121,8 @@ TEST(BlockGroups, AddNoConditionsWhereTilesDivide) {
         Lower(dag, space.Instantiate(Decide(space, {{"raster", group}})), kCuda, DefaultFacts(kCuda)).value();
     ASSERT_EQ(lowered.kernels.at(0).blocks, 6 * 4);
     Contains(lowered.kernels[0].body, [&](const StmtNode& s) {
-      conditions[group > 1] += s.kind == StmtKind::kIf || (s.kind == StmtKind::kStore && s.value->kind == ExprKind::kSelect);
+      conditions[group > 1] +=
+          s.kind == StmtKind::kIf || (s.kind == StmtKind::kStore && s.value->kind == ExprKind::kSelect);
       return false;
     });
   }
@@ -131,8 +137,8 @@ TEST(BlockGroups, OfClustersRunOnOpenCl) {
   ASSERT_TRUE(device.ok()) << device.status();
   const auto task = TaskSpace::Create(dag, kOpenCl, (*device)->facts()).value();
   const Space& space = task->space(task->Find("direct/cluster"));
-  Schedule schedule = space.Instantiate(
-      Decide(space, {{"cluster", 2}, {"thread_sets", 2}, {"i0.threads", 8}, {"i1.threads", 8}}));
+  Schedule schedule =
+      space.Instantiate(Decide(space, {{"cluster", 2}, {"thread_sets", 2}, {"i0.threads", 8}, {"i1.threads", 8}}));
   const auto annotates = [](const Step& step) {
     return step.kind == StepKind::kAnnotate && step.ints[0] == static_cast<int>(Annotation::kBlockX);
   };
@@ -150,12 +156,14 @@ TEST(BlockGroups, WhatIsNoLoopOverBlocksIsRefused) {
   const auto message = [](const std::vector<Step>& steps) {
     Schedule schedule;
     schedule.steps = steps;
-    return std::string(Lower(testing::MatMul(32, 32, 64, true), schedule, kCuda, DefaultFacts(kCuda)).status().message());
+    return std::string(
+        Lower(testing::MatMul(32, 32, 64, true), schedule, kCuda, DefaultFacts(kCuda)).status().message());
   };
   const Step group{StepKind::kGroupBlocks, 4, {2}, {Factor::Of(4)}, -1, {}};
   const Step fuse{StepKind::kFuse, 4, {0, 1}, {}, -1, {}};
-  EXPECT_EQ(message({fuse, group}), absl::StrCat("schedule step 1 (", ToString(group),
-                                                 "): stage add: blocks in groups are a loop over blocks that was made of several"));
+  EXPECT_EQ(message({fuse, group}),
+            absl::StrCat("schedule step 1 (", ToString(group),
+                         "): stage add: blocks in groups are a loop over blocks that was made of several"));
   Step none = group;
   none.factors = {Factor::Of(0)};
   EXPECT_EQ(message({fuse, none}), absl::StrCat("schedule step 1 (", ToString(none), "): 0 is out of range"));

@@ -1,5 +1,5 @@
-// Constants that are laid out tile by tile and copied into shared memory a whole tile at a time: what lies in the tiles, the order of copies
-// and waits, and what is refused.
+// Constants that are laid out tile by tile and copied into shared memory a whole tile at a time: what lies in the
+// tiles, the order of copies and waits, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,9 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k) {
   const int c = b.Reduce("c", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
     return Mul(b.At(x, {i[0], r[0]}), b.At(w, {i[1], r[0]}));
   });
-  const int relu = b.Compute("relu", {m, n}, [&](const DagBuilder::Vars& i) { return Max(b.At(c, {i[0], i[1]}), FloatImm(0)); });
+  const int relu = b.Compute("relu", {m, n}, [&](const DagBuilder::Vars& i) {
+    return Max(b.At(c, {i[0], i[1]}), FloatImm(0));
+  });
   return b.Build({relu}).value();
 }
 
@@ -95,7 +97,8 @@ TEST(BulkCopies, PipelinesReadTheTilesThatTheyAskedFor) {
         ASSERT_TRUE(lowered.ok()) << lowered.status();
         ++(CountOf(lowered->kernels[0].body, StmtKind::kBulkCopy) == 2 ? refilled : whole);
         EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kBulkCopy), tiles == 64 ? 1 : 2);
-        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << stages << " " << tiles << " " << depth;
+        ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected))
+            << stages << " " << tiles << " " << depth;
       }
   EXPECT_EQ(refilled, 8);
   EXPECT_EQ(whole, 4);
@@ -107,7 +110,9 @@ TEST(BulkCopies, OneTileIsCopiedOnce) {
   const ComputeDag dag = Product(40, 24, 16);
   const testing::Reference expected = testing::MakeReference(dag, 8);
   const Sketch sketch = Find(dag, "direct/tensor.bulk");
-  const auto lowered = Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, {{".warps", 1}, {".r1", 1}, {".r2", 16}}, random)), kCuda, kFacts);
+  const auto lowered =
+      Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, {{".warps", 1}, {".r1", 1}, {".r2", 16}}, random)),
+            kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kWait), 0);
   EXPECT_EQ(CountOf(lowered->kernels[0].body, StmtKind::kBulkSync), 2);
@@ -123,8 +128,13 @@ TEST(BulkCopies, BlocksOfAClusterTakeTilesInTurn) {
   for (int32_t cluster : {2, 3, 4})
     for (int32_t tiles : {2, 64}) {
       // With two sets of threads for the same tile, one thread still asks for all.
-      const Said said{{".warps", 1}, {"cluster", cluster}, {"thread_sets", tiles == 2 ? 2 : 1}, {".r1", 1}, {".r2", tiles == 2 ? 8 : 16},
-                      {"stages", 2}, {"w.shared.tiles", tiles}};
+      const Said said{{".warps", 1},
+                      {"cluster", cluster},
+                      {"thread_sets", tiles == 2 ? 2 : 1},
+                      {".r1", 1},
+                      {".r2", tiles == 2 ? 8 : 16},
+                      {"stages", 2},
+                      {"w.shared.tiles", tiles}};
       const auto lowered = Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, said, random)), kCuda, kFacts);
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected)) << cluster << " " << tiles;
@@ -192,14 +202,16 @@ TEST(BulkCopies, WrongWaitsAreFound) {
   EXPECT_TRUE(computes([](const Stmt& s) { return s; }));
   EXPECT_FALSE(computes([](const Stmt& s) { return IsWait(s) ? nullptr : s; }));
   // The phase before: it has passed.
-  EXPECT_FALSE(computes([](const Stmt& s) { return IsWait(s) ? MakeBulkWait(s->operands[0], Sub(IntImm(1), s->value)) : s; }));
+  EXPECT_FALSE(
+      computes([](const Stmt& s) { return IsWait(s) ? MakeBulkWait(s->operands[0], Sub(IntImm(1), s->value)) : s; }));
 }
 
 TEST(BulkCopies, CudaLeavesThemToTheHardware) {
   std::mt19937 random(8);
   const ComputeDag dag = Product(64, 48, 128);
   const Sketch sketch = Find(dag, "direct/cluster_tensor.bulk");
-  const auto lowered = Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, {{".r2", 8}, {".r1", 1}}, random)), kCuda, kFacts);
+  const auto lowered =
+      Lower(dag, sketch.space->Instantiate(Draw(*sketch.space, {{".r2", 8}, {".r1", 1}}, random)), kCuda, kFacts);
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto program = CompileProgram(*lowered, kCuda);
   ASSERT_TRUE(program.ok()) << program.status();
@@ -233,10 +245,13 @@ TEST(BulkCopies, WhatIsNoCopyOfTilesIsRefused) {
   for (Step& step : root.steps)
     if (step.kind == StepKind::kBulkCopy) copy = std::exchange(step.stage, 2);
   const absl::Status refused = Lower(dag, root, kCuda, kFacts).status();
-  EXPECT_TRUE(absl::EndsWith(refused.message(), "stage c: only a plain copy of a constant in shared memory is made a tile at a time")) << refused;
+  EXPECT_TRUE(absl::EndsWith(refused.message(),
+                             "stage c: only a plain copy of a constant in shared memory is made a tile at a time"))
+      << refused;
   local.steps.push_back({StepKind::kSetScope, copy, {}, {}, -1, {static_cast<int32_t>(Memory::kLocal)}});
   EXPECT_EQ(Lower(dag, local, kCuda, kFacts).status(),
-            absl::InvalidArgumentError("stage w.shared is copied a tile at a time, and no plain copy of tiles in shared memory"));
+            absl::InvalidArgumentError(
+                "stage w.shared is copied a tile at a time, and no plain copy of tiles in shared memory"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Reductions split over a thread-block cluster: which tasks get such sketches, what the candidates compute, that they compile,
-// and what is refused. numbers_test.cc and execute_test.cc go over these sketches too.
+// Reductions split over a thread-block cluster: which tasks get such sketches, what the candidates compute, that they
+// compile, and what is refused. numbers_test.cc and execute_test.cc go over these sketches too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 #include "tests/scheduler/sketch/dags.h"
 #include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/execute.h"
-#include "tests/scheduler/sketch/run_nest.h"
 #include "tests/scheduler/sketch/guard.h"
+#include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
 namespace {
@@ -53,8 +53,10 @@ std::vector<int32_t> RandomDecisions(const Space& space, std::mt19937& random) {
 TEST(ClusterReduction, CompetesInEveryViewOfADeepConvolution) {
   const auto task = SpaceOf(testing::Convolution({14, 14, 256, 256, 3, 1, 1}), kCuda);
   const std::map<std::string, size_t> expected{
-      {"direct", 1}, {"gemm/", 2}, {"winograd(2)", 2}, {"winograd(4)", 2},  // products by threads, and on tensor cores
-      {"gemm_k", 2}, {"winograd_k(2)", 2}, {"winograd_k(4)", 2}};           // on tensor cores, with copies by threads and in bulk
+      {"direct", 1},       {"gemm/", 2},
+      {"winograd(2)", 2},  {"winograd(4)", 2},  // products by threads, and on tensor cores
+      {"gemm_k", 2},       {"winograd_k(2)", 2},
+      {"winograd_k(4)", 2}};  // on tensor cores, with copies by threads and in bulk
   for (const auto& [view, count] : expected) EXPECT_EQ(ClusterSpaces(*task, view).size(), count) << view;
 }
 
@@ -81,8 +83,10 @@ TEST(ClusterReduction, ItsFactorIsADecision) {
 TEST(ClusterReduction, NeedsAWorkloadAndADeviceForIt) {
   const ComputeDag deep = testing::Convolution({14, 14, 256, 256, 3, 1, 1});
   EXPECT_TRUE(ClusterSpaces(*SpaceOf(deep, Target::Parse("cuda -arch=sm_80").value())).empty());
-  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({224, 224, 64, 64, 3, 1, 1}), kCuda)).empty()) << "fills the device";
-  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({14, 14, 8, 32, 1, 1, 0}), kCuda)).empty()) << "little to reduce";
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({224, 224, 64, 64, 3, 1, 1}), kCuda)).empty())
+      << "fills the device";
+  EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Convolution({14, 14, 8, 32, 1, 1, 0}), kCuda)).empty())
+      << "little to reduce";
   EXPECT_TRUE(ClusterSpaces(*SpaceOf(testing::Depthwise(13, 64, 3), kCuda)).empty());
 }
 
@@ -168,7 +172,8 @@ TEST(ClusterReduction, SumsHalvesInFloat) {
   for (const Space* space : ClusterSpaces(*task)) {
     std::mt19937 random(2);
     for (int n = 0; n < 4; ++n, ++run) {
-      const auto lowered = Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, (*device)->facts()).value();
+      const auto lowered =
+          Lower(dag, space->Instantiate(RandomDecisions(*space, random)), kOpenCl, (*device)->facts()).value();
       const Program program = CompileProgram(lowered, kOpenCl).value();
       EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 2e-3), "") << program.source;
     }
@@ -220,7 +225,8 @@ TEST(ClusterReduction, BecomesACubinWithItsClusterNoted) {
       EXPECT_EQ(clusters, 1) << testing::Describe("convolution", *space, n, decisions);
       EXPECT_NE(program->source.find("mapa.u64"), std::string::npos);
       EXPECT_NE(program->source.find("cluster_barrier();"), std::string::npos);
-      EXPECT_EQ(program->source.find("mma.sync") != std::string::npos, space->name().find("tensor") != std::string::npos);
+      EXPECT_EQ(program->source.find("mma.sync") != std::string::npos,
+                space->name().find("tensor") != std::string::npos);
     }
   }
 }
@@ -239,7 +245,8 @@ TEST(ClusterReduction, IsStoredAndReplayed) {
 std::string RefusalOf(const std::vector<Step>& steps, const Target& target = kCuda) {
   Schedule schedule;
   schedule.steps = steps;
-  return std::string(Lower(testing::MatMul(32, 32, 64, true), schedule, target, DefaultFacts(target)).status().message());
+  return std::string(
+      Lower(testing::MatMul(32, 32, 64, true), schedule, target, DefaultFacts(target)).status().message());
 }
 
 Step Annotated(int stage, int loop, Annotation annotation) {
@@ -254,7 +261,8 @@ TEST(ClusterReduction, WhatHasNoMeaningIsRefused) {
             "stage add: its loop is bound to the rank in a cluster, but no reduction is");
   EXPECT_EQ(RefusalOf({Annotated(add, 0, Annotation::kCluster), Annotated(add, 1, Annotation::kCluster)}),
             "stage add: more than one loop is bound to the rank in a cluster");
-  EXPECT_EQ(RefusalOf({{StepKind::kComputeAt, dense, {0}, {Factor::Of(0)}, add, {}}, Annotated(dense, 2, Annotation::kCluster)}),
+  EXPECT_EQ(RefusalOf({{StepKind::kComputeAt, dense, {0}, {Factor::Of(0)}, add, {}},
+                       Annotated(dense, 2, Annotation::kCluster)}),
             "stage dense: a reduction over a cluster is computed in a stage that keeps its results in shared memory");
 }
 

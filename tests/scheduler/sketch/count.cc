@@ -44,9 +44,7 @@ class Counter {
         if (const std::optional<Interval> range = analyzer_.Bounds(stmt->value); range && range->min == 0)
           analyzer_.Bind(stmt->var, range->max + 1);
         break;
-      case StmtKind::kIf:
-        outer = std::round(outer * ShareOfSteps(*stmt->condition));
-        break;
+      case StmtKind::kIf: outer = std::round(outer * ShareOfSteps(*stmt->condition)); break;
       case StmtKind::kStore:
         // Steps past the end store zeros instead of a branch around the copy.
         if (stmt->value->kind == ExprKind::kSelect) outer = std::round(outer * ShareOfSteps(*stmt->value->args[0]));
@@ -54,7 +52,8 @@ class Counter {
         break;
       case StmtKind::kMma:
         // One instruction makes 16 x 8 x depth products in 32 lanes.
-        counted_->products[stmt->buffer] += outer * threads * 4 * static_cast<double>(TensorIntrinsicOf(stmt->tensor).depth());
+        counted_->products[stmt->buffer] +=
+            outer * threads * 4 * static_cast<double>(TensorIntrinsicOf(stmt->tensor).depth());
         for (int i = 0; i < 4; ++i) Reach(stmt->buffer, stmt->operands[i]);
         break;
       case StmtKind::kGroupMma:
@@ -64,13 +63,9 @@ class Counter {
         if (stmt->sums.empty()) Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent / 2 - 1)));
         for (const Expr& sum : stmt->sums) Reach(stmt->buffer, sum);
         break;
-      case StmtKind::kSmallParts:
-        Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
-        break;
+      case StmtKind::kSmallParts: Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1))); break;
       case StmtKind::kLoadMatrix:
-      case StmtKind::kPackPair:
-        Reach(stmt->buffer, stmt->index);
-        break;
+      case StmtKind::kPackPair: Reach(stmt->buffer, stmt->index); break;
       case StmtKind::kBulkCopy:
         counted_->bulk_copies[stmt->buffer] += outer;
         Reach(stmt->buffer, Add(stmt->index, IntImm(stmt->extent - 1)));
@@ -83,8 +78,7 @@ class Counter {
           counted_->shared_bytes = std::max(shared_bytes_[0], shared_bytes_[1]) + shared_bytes_[2];
         }
         break;
-      default:
-        break;
+      default: break;
     }
     for (const Stmt& child : stmt->body) Walk(child, outer, threads);
   }
@@ -105,10 +99,11 @@ class Counter {
     if (range) reached = std::max(reached, range->max + 1);
   }
 
-  // The share of a pipeline's steps (a loop "step_...") in which the condition holds: "step < n", "n <= step" or both; 1 for
-  // other conditions.
+  // The share of a pipeline's steps (a loop "step_...") in which the condition holds: "step < n", "n <= step" or both;
+  // 1 for other conditions.
   double ShareOfSteps(const ExprNode& condition) const {
-    if (condition.kind == ExprKind::kAnd) return ShareOfSteps(*condition.args[0]) + ShareOfSteps(*condition.args[1]) - 1;
+    if (condition.kind == ExprKind::kAnd)
+      return ShareOfSteps(*condition.args[0]) + ShareOfSteps(*condition.args[1]) - 1;
     for (const auto& [name, extent] : steps_) {
       if (condition.kind == ExprKind::kLt && condition.args[0]->name == name)
         return static_cast<double>(condition.args[1]->value) / extent;
@@ -150,12 +145,8 @@ class Walker {
       case StmtKind::kFor:
         values_[stmt->var.get()] = stmt->for_kind == ForKind::kThreadX ? thread_ : Corner(stmt->extent);
         break;
-      case StmtKind::kLet:
-        values_[stmt->var.get()] = Value(*stmt->value).value_or(0);
-        break;
-      case StmtKind::kAlloc:
-        elements_[stmt->decl.id] = stmt->decl.elements;
-        break;
+      case StmtKind::kLet: values_[stmt->var.get()] = Value(*stmt->value).value_or(0); break;
+      case StmtKind::kAlloc: elements_[stmt->decl.id] = stmt->decl.elements; break;
       case StmtKind::kIf:
         if (Value(*stmt->condition).value_or(1) == 0) return;
         break;
@@ -196,12 +187,13 @@ class Walker {
         break;
       case StmtKind::kMma:
         for (size_t i = 0; i < stmt->operands.size(); ++i) {
-          if (i < 4) Check(stmt->buffer, *stmt->operands[i]);
-          else Value(*stmt->operands[i]);
+          if (i < 4)
+            Check(stmt->buffer, *stmt->operands[i]);
+          else
+            Value(*stmt->operands[i]);
         }
         break;
-      default:
-        break;
+      default: break;
     }
     for (const Stmt& child : stmt->body) Walk(child);
   }
@@ -214,7 +206,8 @@ class Walker {
       Check(first->buffer, *Add(first->args[0], IntImm(matrices.At(lines - 1, intrinsic.depth() - 1))));
     };
     if (rows) check(s.operands[0], s.rows, 64);
-    for (size_t i = rows ? 1 : intrinsic.parts ? 8 : 4; i < s.operands.size(); ++i) check(s.operands[i], s.columns, s.extent);
+    for (size_t i = rows ? 1 : intrinsic.parts ? 8 : 4; i < s.operands.size(); ++i)
+      check(s.operands[i], s.columns, s.extent);
   }
 
   void Check(int buffer, const ExprNode& index) {
@@ -234,21 +227,16 @@ class Walker {
   // way.
   std::optional<int64_t> Value(const ExprNode& e) {
     switch (e.kind) {
-      case ExprKind::kIntImm:
-        return e.value;
-      case ExprKind::kVar:
-        return values_.at(&e);
+      case ExprKind::kIntImm: return e.value;
+      case ExprKind::kVar: return values_.at(&e);
       case ExprKind::kLoad:
         Check(e.buffer, *e.args[0]);
         if (e.args.size() > 1) CheckRank(*e.args[1]);
         return std::nullopt;
-      case ExprKind::kSelect:
-        return Choice(e);
+      case ExprKind::kSelect: return Choice(e);
       case ExprKind::kAnd:
-      case ExprKind::kOr:
-        return Junction(e);
-      default:
-        break;
+      case ExprKind::kOr: return Junction(e);
+      default: break;
     }
     std::optional<int64_t> a, b;
     if (!e.args.empty()) a = Value(*e.args[0]);
@@ -275,34 +263,20 @@ class Walker {
 
   static std::optional<int64_t> Apply(const ExprNode& e, int64_t a, int64_t b) {
     switch (e.kind) {
-      case ExprKind::kAdd:
-        return a + b;
-      case ExprKind::kSub:
-        return a - b;
-      case ExprKind::kMul:
-        return a * b;
-      case ExprKind::kFloorDiv:
-        return a / b - (a % b < 0);
-      case ExprKind::kFloorMod:
-        return (a % b + b) % b;
-      case ExprKind::kMin:
-        return std::min(a, b);
-      case ExprKind::kMax:
-        return std::max(a, b);
-      case ExprKind::kLt:
-        return a < b;
-      case ExprKind::kLe:
-        return a <= b;
-      case ExprKind::kEq:
-        return a == b;
-      case ExprKind::kNe:
-        return a != b;
-      case ExprKind::kNot:
-        return !a;
-      case ExprKind::kCast:
-        return IsFloat(e.dtype) ? std::nullopt : std::optional<int64_t>(a);
-      default:
-        return std::nullopt;
+      case ExprKind::kAdd: return a + b;
+      case ExprKind::kSub: return a - b;
+      case ExprKind::kMul: return a * b;
+      case ExprKind::kFloorDiv: return a / b - (a % b < 0);
+      case ExprKind::kFloorMod: return (a % b + b) % b;
+      case ExprKind::kMin: return std::min(a, b);
+      case ExprKind::kMax: return std::max(a, b);
+      case ExprKind::kLt: return a < b;
+      case ExprKind::kLe: return a <= b;
+      case ExprKind::kEq: return a == b;
+      case ExprKind::kNe: return a != b;
+      case ExprKind::kNot: return !a;
+      case ExprKind::kCast: return IsFloat(e.dtype) ? std::nullopt : std::optional<int64_t>(a);
+      default: return std::nullopt;
     }
   }
 

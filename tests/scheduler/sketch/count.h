@@ -16,7 +16,8 @@ struct Counted {
     double times;  // products of extents of the loops around it; of guards only those of a pipeline's steps count
   };
   int64_t threads = 1, blocks = 1, cluster = 1;
-  int64_t shared_bytes = 0;                  // of allocations, each rounded up to 16 bytes; of overlaid ones the larger part, and those apart
+  // of allocations, each rounded up to 16 bytes; of overlaid ones the larger part, and those apart
+  int64_t shared_bytes = 0;
   std::map<int, BufferDecl> buffers;         // allocated in the kernel
   std::map<int, std::vector<Store>> stores;  // by buffer, in the order of statements
   std::map<int, double> bulk_copies;         // by buffer

@@ -14,7 +14,9 @@ struct ConvShape {
 };
 
 // A value as it is computed with.
-inline Expr InFloat32(const Expr& value) { return value->dtype == DType::kFloat32 ? value : Cast(DType::kFloat32, value); }
+inline Expr InFloat32(const Expr& value) {
+  return value->dtype == DType::kFloat32 ? value : Cast(DType::kFloat32, value);
+}
 
 // NHWC convolution + bias (+ residual) + relu, the way the graph room cuts it.
 inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
@@ -29,7 +31,8 @@ inline ComputeDag Convolution(const ConvShape& s, bool residual = false) {
     input = b.Compute("pad", {s.batch, s.height + 2 * p, s.width + 2 * p, s.in}, [&](const DagBuilder::Vars& i) {
       const Expr rows = And(Le(IntImm(p), i[1]), Lt(i[1], IntImm(s.height + p)));
       const Expr columns = And(Le(IntImm(p), i[2]), Lt(i[2], IntImm(s.width + p)));
-      return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0, s.dtype));
+      return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}),
+                    FloatImm(0, s.dtype));
     });
   }
   const std::vector<int64_t> shape{s.batch, oh, ow, s.out};
@@ -66,12 +69,11 @@ inline ComputeDag Depthwise(int64_t size, int64_t channels, int64_t kernel, int6
     return Select(And(rows, columns), b.At(x, {i[0], Sub(i[1], IntImm(p)), Sub(i[2], IntImm(p)), i[3]}), FloatImm(0));
   });
   const std::vector<int64_t> shape{1, out, out, channels};
-  const int conv = b.Reduce("depthwise", shape, {kernel, kernel}, Combiner::kSum,
-                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-                              return Mul(b.At(pad, {i[0], Add(Mul(i[1], IntImm(stride)), r[0]),
-                                                    Add(Mul(i[2], IntImm(stride)), r[1]), i[3]}),
-                                         b.At(w, {r[0], r[1], i[3]}));
-                            });
+  const int conv = b.Reduce(
+      "depthwise", shape, {kernel, kernel}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(b.At(pad, {i[0], Add(Mul(i[1], IntImm(stride)), r[0]), Add(Mul(i[2], IntImm(stride)), r[1]), i[3]}),
+                   b.At(w, {r[0], r[1], i[3]}));
+      });
   const int relu = b.Compute("relu", shape, [&](const DagBuilder::Vars& i) {
     return Max(b.At(conv, {i[0], i[1], i[2], i[3]}), FloatImm(0));
   });
@@ -82,12 +84,15 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k});
   const int w = b.Constant("w", {k, n});
-  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
-  });
+  const int c =
+      b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(b.At(x, {i[0], r[0]}), b.At(w, {r[0], i[1]}));
+      });
   if (!bias) return b.Build({c}).value();
   const int t = b.Constant("bias", {n});
-  const int y = b.Compute("add", {m, n}, [&](const DagBuilder::Vars& i) { return Add(b.At(c, {i[0], i[1]}), b.At(t, {i[1]})); });
+  const int y = b.Compute("add", {m, n}, [&](const DagBuilder::Vars& i) {
+    return Add(b.At(c, {i[0], i[1]}), b.At(t, {i[1]}));
+  });
   return b.Build({y}).value();
 }
 
@@ -95,38 +100,51 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
 inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
-  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
-  });
-  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
-    return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
-  })}).value();
+  const int c =
+      b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+      });
+  return b
+      .Build({b.Compute("y", {m, n},
+                        [&](const DagBuilder::Vars& i) {
+                          return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
+                        })})
+      .value();
 }
 
-// A product of float16 with a bias and a residual, as linear layers of transformers have them; scaled by a tensor without dimensions.
+// A product of float16 with a bias and a residual, as linear layers of transformers have them; scaled by a tensor
+// without dimensions.
 inline ComputeDag LinearOfHalves(int64_t m, int64_t n, int64_t k, bool scaled = false) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
-  const int bias = b.Constant("bias", {n}, DType::kFloat16), residual = b.Placeholder("residual", {m, n}, DType::kFloat16);
+  const int bias = b.Constant("bias", {n}, DType::kFloat16),
+            residual = b.Placeholder("residual", {m, n}, DType::kFloat16);
   const int scale = scaled ? b.Placeholder("scale", {}, DType::kFloat16) : -1;
-  const int c = b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
-  });
-  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) {
-    Expr sum = b.At(c, {i[0], i[1]});
-    if (scaled) sum = Mul(sum, InFloat32(b.At(scale, {})));
-    sum = Add(sum, InFloat32(b.At(bias, {i[1]})));
-    return Cast(DType::kFloat16, Add(sum, InFloat32(b.At(residual, {i[0], i[1]}))));
-  })}).value();
+  const int c =
+      b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
+      });
+  return b
+      .Build({b.Compute("y", {m, n},
+                        [&](const DagBuilder::Vars& i) {
+                          Expr sum = b.At(c, {i[0], i[1]});
+                          if (scaled) sum = Mul(sum, InFloat32(b.At(scale, {})));
+                          sum = Add(sum, InFloat32(b.At(bias, {i[1]})));
+                          return Cast(DType::kFloat16, Add(sum, InFloat32(b.At(residual, {i[0], i[1]}))));
+                        })})
+      .value();
 }
 
 // A product of two inputs.
 inline ComputeDag Product(int64_t m, int64_t n, int64_t k) {
   DagBuilder b;
   const int x = b.Placeholder("x", {m, k}), y = b.Placeholder("y", {k, n});
-  return b.Build({b.Reduce("product", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(b.At(x, {i[0], r[0]}), b.At(y, {r[0], i[1]}));
-  })}).value();
+  return b
+      .Build({b.Reduce("product", {m, n}, {k}, Combiner::kSum,
+                       [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                         return Mul(b.At(x, {i[0], r[0]}), b.At(y, {r[0], i[1]}));
+                       })})
+      .value();
 }
 
 inline ComputeDag MaxPool(int64_t size, int64_t channels) {
@@ -134,13 +152,15 @@ inline ComputeDag MaxPool(int64_t size, int64_t channels) {
   const int64_t out = (size + 2 - 3) / 2 + 1;
   const int x = b.Placeholder("x", {1, size, size, channels});
   const int pad = b.Compute("pad", {1, size + 2, size + 2, channels}, [&](const DagBuilder::Vars& i) {
-    const Expr inside = And(And(Le(IntImm(1), i[1]), Lt(i[1], IntImm(size + 1))), And(Le(IntImm(1), i[2]), Lt(i[2], IntImm(size + 1))));
+    const Expr inside =
+        And(And(Le(IntImm(1), i[1]), Lt(i[1], IntImm(size + 1))), And(Le(IntImm(1), i[2]), Lt(i[2], IntImm(size + 1))));
     return Select(inside, b.At(x, {i[0], Sub(i[1], IntImm(1)), Sub(i[2], IntImm(1)), i[3]}), FloatImm(-1e30));
   });
-  const int pool = b.Reduce("pool", {1, out, out, channels}, {3, 3}, Combiner::kMax,
-                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-                              return b.At(pad, {i[0], Add(Mul(i[1], IntImm(2)), r[0]), Add(Mul(i[2], IntImm(2)), r[1]), i[3]});
-                            });
+  const int pool =
+      b.Reduce("pool", {1, out, out, channels}, {3, 3}, Combiner::kMax,
+               [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                 return b.At(pad, {i[0], Add(Mul(i[1], IntImm(2)), r[0]), Add(Mul(i[2], IntImm(2)), r[1]), i[3]});
+               });
   return b.Build({pool}).value();
 }
 
@@ -148,7 +168,9 @@ inline ComputeDag GlobalAverage(int64_t size, int64_t channels) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1, size, size, channels});
   const int sum = b.Reduce("sum", {1, channels}, {size, size}, Combiner::kSum,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0], r[1], i[1]}); });
+                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                             return b.At(x, {i[0], r[0], r[1], i[1]});
+                           });
   const int mean = b.Compute("mean", {1, channels}, [&](const DagBuilder::Vars& i) {
     return Mul(b.At(sum, {i[0], i[1]}), FloatImm(1.0 / static_cast<double>(size * size)));
   });
@@ -158,35 +180,45 @@ inline ComputeDag GlobalAverage(int64_t size, int64_t channels) {
 inline ComputeDag Softmax(int64_t rows, int64_t columns) {
   DagBuilder b;
   const int x = b.Placeholder("x", {rows, columns});
-  const int top = b.Reduce("top", {rows}, {columns}, Combiner::kMax,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
+  const int top =
+      b.Reduce("top", {rows}, {columns}, Combiner::kMax, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(x, {i[0], r[0]});
+      });
   const int e = b.Compute("e", {rows, columns}, [&](const DagBuilder::Vars& i) {
     return Call("exp", {Sub(b.At(x, {i[0], i[1]}), b.At(top, {i[0]}))});
   });
-  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(e, {i[0], r[0]}); });
+  const int sum =
+      b.Reduce("sum", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(e, {i[0], r[0]});
+      });
   const int y = b.Compute("y", {rows, columns}, [&](const DagBuilder::Vars& i) {
     return Div(b.At(e, {i[0], i[1]}), b.At(sum, {i[0]}));
   });
   return b.Build({y}).value();
 }
 
-// Normalised rows of x + other, scaled and shifted, then relu: between a sum and the sum of squares of what is left, element-wise stages.
+// Normalised rows of x + other, scaled and shifted, then relu: between a sum and the sum of squares of what is left,
+// element-wise stages.
 inline ComputeDag LayerNorm(int64_t rows, int64_t columns) {
   DagBuilder b;
   const std::vector<int64_t> shape{rows, columns};
   const int x = b.Placeholder("x", shape), other = b.Placeholder("other", shape);
   const int scale = b.Constant("scale", {columns}), shift = b.Constant("shift", {columns});
   const Expr share = FloatImm(1.0 / static_cast<double>(columns));
-  const int added = b.Compute("added", shape, [&](const DagBuilder::Vars& i) { return Add(b.At(x, {i[0], i[1]}), b.At(other, {i[0], i[1]})); });
-  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(added, {i[0], r[0]}); });
+  const int added = b.Compute("added", shape, [&](const DagBuilder::Vars& i) {
+    return Add(b.At(x, {i[0], i[1]}), b.At(other, {i[0], i[1]}));
+  });
+  const int sum =
+      b.Reduce("sum", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(added, {i[0], r[0]});
+      });
   const int centred = b.Compute("centred", shape, [&](const DagBuilder::Vars& i) {
     return Sub(b.At(added, {i[0], i[1]}), Mul(b.At(sum, {i[0]}), share));
   });
-  const int squares = b.Reduce("squares", {rows, 1}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(b.At(centred, {i[0], r[0]}), b.At(centred, {i[0], r[0]}));
-  });
+  const int squares = b.Reduce("squares", {rows, 1}, {columns}, Combiner::kSum,
+                               [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                                 return Mul(b.At(centred, {i[0], r[0]}), b.At(centred, {i[0], r[0]}));
+                               });
   const int deviation = b.Compute("deviation", {rows, 1}, [&](const DagBuilder::Vars& i) {
     return Call("rsqrt", {Add(Mul(b.At(squares, {i[0], i[1]}), share), FloatImm(1e-5))});
   });
@@ -202,13 +234,17 @@ inline ComputeDag SoftmaxOfChannels(int64_t images, int64_t channels, int64_t pi
   DagBuilder b;
   const std::vector<int64_t> shape{images, channels, pixels}, rows{images, pixels};
   const int x = b.Placeholder("x", shape);
-  const int top = b.Reduce("top", rows, {channels}, Combiner::kMax,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0], i[1]}); });
+  const int top =
+      b.Reduce("top", rows, {channels}, Combiner::kMax, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(x, {i[0], r[0], i[1]});
+      });
   const int e = b.Compute("e", shape, [&](const DagBuilder::Vars& i) {
     return Call("exp", {Sub(b.At(x, {i[0], i[1], i[2]}), b.At(top, {i[0], i[2]}))});
   });
-  const int sum = b.Reduce("sum", rows, {channels}, Combiner::kSum,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(e, {i[0], r[0], i[1]}); });
+  const int sum =
+      b.Reduce("sum", rows, {channels}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(e, {i[0], r[0], i[1]});
+      });
   const int y = b.Compute("y", shape, [&](const DagBuilder::Vars& i) {
     return Div(b.At(e, {i[0], i[1], i[2]}), b.At(sum, {i[0], i[2]}));
   });
@@ -221,9 +257,10 @@ inline ComputeDag InstanceNorm(int64_t channels, int64_t height, int64_t width) 
   const std::vector<int64_t> shape{1, channels, height, width};
   const int x = b.Placeholder("x", shape, DType::kFloat16);
   const auto at = [&](const DagBuilder::Vars& i) { return Cast(DType::kFloat32, b.At(x, {i[0], i[1], i[2], i[3]})); };
-  const int squares = b.Reduce("squares", {1, channels}, {height, width}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    return Mul(at({i[0], i[1], r[0], r[1]}), at({i[0], i[1], r[0], r[1]}));
-  });
+  const int squares = b.Reduce("squares", {1, channels}, {height, width}, Combiner::kSum,
+                               [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+                                 return Mul(at({i[0], i[1], r[0], r[1]}), at({i[0], i[1], r[0], r[1]}));
+                               });
   const int y = b.Compute("y", shape, [&](const DagBuilder::Vars& i) {
     const Expr mean = Mul(b.At(squares, {i[0], i[1]}), FloatImm(1.0 / static_cast<double>(height * width)));
     return Cast(DType::kFloat16, Mul(at(i), Call("rsqrt", {Add(mean, FloatImm(1e-3))})));
@@ -235,19 +272,25 @@ inline ComputeDag InstanceNorm(int64_t channels, int64_t height, int64_t width) 
 inline ComputeDag SumOfSquares(int64_t rows, int64_t columns) {
   DagBuilder b;
   const int x = b.Placeholder("x", {rows, columns});
-  const int sum = b.Reduce("sum", {rows}, {columns}, Combiner::kSum,
-                           [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
-  const int squares = b.Reduce("squares", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
-    const Expr left = Sub(b.At(x, {i[0], r[0]}), Mul(b.At(sum, {i[0]}), FloatImm(1.0 / static_cast<double>(columns))));
-    return Mul(left, left);
-  });
+  const int sum =
+      b.Reduce("sum", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(x, {i[0], r[0]});
+      });
+  const int squares =
+      b.Reduce("squares", {rows}, {columns}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        const Expr left =
+            Sub(b.At(x, {i[0], r[0]}), Mul(b.At(sum, {i[0]}), FloatImm(1.0 / static_cast<double>(columns))));
+        return Mul(left, left);
+      });
   return b.Build({squares}).value();
 }
 
-// Attention of `groups` heads' keys and values by `heads` heads' queries, masked by a bias for each pair; keys are given by rows or, transposed, by columns.
+// Attention of `groups` heads' keys and values by `heads` heads' queries, masked by a bias for each pair; keys are
+// given by rows or, transposed, by columns.
 struct AttentionShape {
   int64_t heads = 2, groups = 2, queries, keys, size, values;
-  bool masked = true, transposed_keys = false, joined = false;  // joined: heads side by side in the result, and a residual
+  bool masked = true, transposed_keys = false,
+       joined = false;  // joined: heads side by side in the result, and a residual
   DType dtype = DType::kFloat32;
 };
 
@@ -257,57 +300,93 @@ inline ComputeDag Attention(const AttentionShape& s) {
   const auto at = [&](int stage, const Vars& i) { return Cast(DType::kFloat32, b.At(stage, i)); };
   const auto group = [&](const Expr& head) { return s.groups == s.heads ? head : FloorDiv(head, s.heads / s.groups); };
   const int q = b.Placeholder("q", {s.heads, s.queries, s.size}, s.dtype);
-  const int k = b.Placeholder("k", s.transposed_keys ? std::vector<int64_t>{s.groups, s.size, s.keys} : std::vector<int64_t>{s.groups, s.keys, s.size}, s.dtype);
+  const int k = b.Placeholder("k",
+                              s.transposed_keys ? std::vector<int64_t>{s.groups, s.size, s.keys}
+                                                : std::vector<int64_t>{s.groups, s.keys, s.size},
+                              s.dtype);
   const int v = b.Placeholder("v", {s.groups, s.keys, s.values}, s.dtype);
   const std::vector<int64_t> shape{s.heads, s.queries, s.keys}, rows{s.heads, s.queries};
   int seen = b.Reduce("scores", shape, {s.size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    return Mul(at(q, {i[0], i[1], r[0]}), at(k, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
+    return Mul(at(q, {i[0], i[1], r[0]}),
+               at(k, s.transposed_keys ? Vars{group(i[0]), r[0], i[2]} : Vars{group(i[0]), i[2], r[0]}));
   });
   seen = b.Compute("scaled", shape, [&](const Vars& i) { return Mul(b.At(seen, i), FloatImm(0.3)); });
   if (s.masked) {
     const int mask = b.Placeholder("mask", {s.queries, s.keys});
     seen = b.Compute("masked", shape, [&](const Vars& i) { return Add(b.At(seen, i), b.At(mask, {i[1], i[2]})); });
   }
-  const int top = b.Reduce("top", rows, {s.keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) { return b.At(seen, {i[0], i[1], r[0]}); });
-  const int e = b.Compute("e", shape, [&](const Vars& i) { return Call("exp", {Sub(b.At(seen, i), b.At(top, {i[0], i[1]}))}); });
-  const int sum = b.Reduce("sum", rows, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) { return b.At(e, {i[0], i[1], r[0]}); });
-  const int weights = b.Compute("weights", shape, [&](const Vars& i) { return Div(b.At(e, i), b.At(sum, {i[0], i[1]})); });
-  const int y = b.Reduce("y", {s.heads, s.queries, s.values}, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
-    return Mul(b.At(weights, {i[0], i[1], r[0]}), at(v, {group(i[0]), r[0], i[2]}));
+  const int top = b.Reduce("top", rows, {s.keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+    return b.At(seen, {i[0], i[1], r[0]});
   });
+  const int e = b.Compute("e", shape, [&](const Vars& i) {
+    return Call("exp", {Sub(b.At(seen, i), b.At(top, {i[0], i[1]}))});
+  });
+  const int sum = b.Reduce("sum", rows, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return b.At(e, {i[0], i[1], r[0]});
+  });
+  const int weights = b.Compute("weights", shape, [&](const Vars& i) {
+    return Div(b.At(e, i), b.At(sum, {i[0], i[1]}));
+  });
+  const int y =
+      b.Reduce("y", {s.heads, s.queries, s.values}, {s.keys}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+        return Mul(b.At(weights, {i[0], i[1], r[0]}), at(v, {group(i[0]), r[0], i[2]}));
+      });
   if (!s.joined) {
     if (s.dtype == DType::kFloat32) return b.Build({y}).value();
-    return b.Build({b.Compute("cast", {s.heads, s.queries, s.values}, [&](const Vars& i) { return Cast(s.dtype, b.At(y, i)); })}).value();
+    return b
+        .Build({b.Compute("cast", {s.heads, s.queries, s.values},
+                          [&](const Vars& i) { return Cast(s.dtype, b.At(y, i)); })})
+        .value();
   }
   const int residual = b.Placeholder("residual", {s.queries, s.heads, s.values});
-  return b.Build({b.Compute("added", {s.queries, s.heads, s.values}, [&](const Vars& i) {
-            return Max(Add(b.At(y, {i[1], i[0], i[2]}), b.At(residual, i)), FloatImm(0));
-          })}).value();
+  return b
+      .Build({b.Compute("added", {s.queries, s.heads, s.values},
+                        [&](const Vars& i) {
+                          return Max(Add(b.At(y, {i[1], i[0], i[2]}), b.At(residual, i)), FloatImm(0));
+                        })})
+      .value();
 }
 
-// Queries, keys and values side by side for each token, as one product gives them, which stages of their own take apart.
+// Queries, keys and values side by side for each token, as one product gives them, which stages of their own take
+// apart.
 inline ComputeDag AttentionOfTokens(int64_t tokens, int64_t heads, int64_t size) {
   DagBuilder b;
   using Vars = DagBuilder::Vars;
   const int x = b.Placeholder("x", {tokens, 3 * heads * size});
   const auto part = [&](const char* name, int64_t which, bool transposed) {
-    return b.Compute(name, transposed ? std::vector<int64_t>{heads, size, tokens} : std::vector<int64_t>{heads, tokens, size}, [&](const Vars& i) {
-      return b.At(x, {transposed ? i[2] : i[1], Add(Add(Mul(i[0], IntImm(size)), transposed ? i[1] : i[2]), IntImm(which * heads * size))});
-    });
+    return b.Compute(
+        name, transposed ? std::vector<int64_t>{heads, size, tokens} : std::vector<int64_t>{heads, tokens, size},
+        [&](const Vars& i) {
+          return b.At(x, {transposed ? i[2] : i[1],
+                          Add(Add(Mul(i[0], IntImm(size)), transposed ? i[1] : i[2]), IntImm(which * heads * size))});
+        });
   };
   const int q = part("q", 0, false), k = part("k", 1, true), v = part("v", 2, false);
   const std::vector<int64_t> shape{heads, tokens, tokens}, rows{heads, tokens};
   const int scores = b.Reduce("scores", shape, {size}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     return Mul(b.At(q, {i[0], i[1], r[0]}), b.At(k, {i[0], r[0], i[2]}));
   });
-  const int top = b.Reduce("top", rows, {tokens}, Combiner::kMax, [&](const Vars& i, const Vars& r) { return b.At(scores, {i[0], i[1], r[0]}); });
-  const int e = b.Compute("e", shape, [&](const Vars& i) { return Call("exp", {Sub(b.At(scores, i), b.At(top, {i[0], i[1]}))}); });
-  const int sum = b.Reduce("sum", rows, {tokens}, Combiner::kSum, [&](const Vars& i, const Vars& r) { return b.At(e, {i[0], i[1], r[0]}); });
-  const int weights = b.Compute("weights", shape, [&](const Vars& i) { return Div(b.At(e, i), b.At(sum, {i[0], i[1]})); });
+  const int top = b.Reduce("top", rows, {tokens}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
+    return b.At(scores, {i[0], i[1], r[0]});
+  });
+  const int e = b.Compute("e", shape, [&](const Vars& i) {
+    return Call("exp", {Sub(b.At(scores, i), b.At(top, {i[0], i[1]}))});
+  });
+  const int sum = b.Reduce("sum", rows, {tokens}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
+    return b.At(e, {i[0], i[1], r[0]});
+  });
+  const int weights = b.Compute("weights", shape, [&](const Vars& i) {
+    return Div(b.At(e, i), b.At(sum, {i[0], i[1]}));
+  });
   const int y = b.Reduce("y", {heads, tokens, size}, {tokens}, Combiner::kSum, [&](const Vars& i, const Vars& r) {
     return Mul(b.At(weights, {i[0], i[1], r[0]}), b.At(v, {i[0], r[0], i[2]}));
   });
-  return b.Build({b.Compute("joined", {tokens, heads, size}, [&](const Vars& i) { return b.At(y, {i[1], i[0], i[2]}); })}).value();
+  return b
+      .Build({b.Compute("joined", {tokens, heads, size},
+                        [&](const Vars& i) {
+                          return b.At(y, {i[1], i[0], i[2]});
+                        })})
+      .value();
 }
 
 // Stages that read the one before them three times: as one expression, the last has 3^`length` reads of x.
@@ -367,13 +446,18 @@ inline std::vector<NamedDag> RowChains() {
 inline std::vector<NamedDag> Attentions() {
   return {
       {"attention", Attention({.queries = 32, .keys = 64, .size = 32, .values = 32})},
-      {"attention_odd", Attention({.heads = 3, .groups = 3, .queries = 13, .keys = 37, .size = 20, .values = 24, .joined = true})},
-      {"attention_transposed", Attention({.queries = 20, .keys = 50, .size = 16, .values = 40, .masked = false, .transposed_keys = true})},
+      {"attention_odd",
+       Attention({.heads = 3, .groups = 3, .queries = 13, .keys = 37, .size = 20, .values = 24, .joined = true})},
+      {"attention_transposed",
+       Attention({.queries = 20, .keys = 50, .size = 16, .values = 40, .masked = false, .transposed_keys = true})},
       {"attention_grouped", Attention({.heads = 4, .groups = 2, .queries = 9, .keys = 24, .size = 16, .values = 16})},
-      {"attention_one_query", Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32})},
+      {"attention_one_query",
+       Attention({.heads = 4, .groups = 1, .queries = 1, .keys = 200, .size = 32, .values = 32})},
       {"attention_of_tokens", AttentionOfTokens(18, 3, 16)},
       {"attention_half", Attention({.queries = 16, .keys = 48, .size = 32, .values = 32, .dtype = DType::kFloat16})},
-      {"attention_half_odd", Attention({.heads = 4, .groups = 2, .queries = 37, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
+      {"attention_half_odd",
+       Attention(
+           {.heads = 4, .groups = 2, .queries = 37, .keys = 53, .size = 24, .values = 40, .dtype = DType::kFloat16})},
   };
 }
 
@@ -389,7 +473,9 @@ inline std::vector<NamedDag> LargerProducts() {
 
 // Products whose results meet other tensors.
 inline std::vector<NamedDag> LinearLayers() {
-  return {{"linear", LinearOfHalves(150, 136, 96)}, {"linear_uneven", LinearOfHalves(77, 91, 56)}, {"linear_scaled", LinearOfHalves(70, 64, 48, true)}};
+  return {{"linear", LinearOfHalves(150, 136, 96)},
+          {"linear_uneven", LinearOfHalves(77, 91, 56)},
+          {"linear_scaled", LinearOfHalves(70, 64, 48, true)}};
 }
 
 // Products whose halves and quarters are whole.

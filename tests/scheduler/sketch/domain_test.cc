@@ -40,8 +40,8 @@ int32_t NearestIn(const std::vector<int32_t>& domain, int32_t wanted) {
   return above == domain.begin() ? domain.front() : *(above - 1);
 }
 
-// The values of a domain are those with which the holes behind can still be filled, at their least: all that any candidate has
-// seen in a domain are asked.
+// The values of a domain are those with which the holes behind can still be filled, at their least: all that any
+// candidate has seen in a domain are asked.
 TEST_P(DomainTest, HoldsTheValuesThatLeaveALegalCandidate) {
   ForEachSpace([](const Space& space) {
     Metrics metrics;

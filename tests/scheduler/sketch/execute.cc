@@ -85,8 +85,8 @@ std::string CompareOnDevice(Device& device, const Program& program, const Comput
     if (tolerance.has_value()) allowed = {*tolerance, Largest(expected)};
     const Comparison result = Compare(got, expected, allowed);
     if (!result.ok)
-      return absl::StrCat("output ", o, " element ", result.worst, " is ", got.at(result.worst), ", not ", expected.at(result.worst),
-                          " (allowed error ", result.allowed, ")");
+      return absl::StrCat("output ", o, " element ", result.worst, " is ", got.at(result.worst), ", not ",
+                          expected.at(result.worst), " (allowed error ", result.allowed, ")");
   }
   return "";
 }

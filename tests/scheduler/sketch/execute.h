@@ -30,8 +30,8 @@ absl::StatusOr<Reference> MakeReferenceOnDevice(Device& device, const Target& ta
 absl::StatusOr<std::vector<Array>> RunOnDevice(Device& device, const Program& program, const ComputeDag& dag,
                                                const std::map<int, Array>& inputs);
 
-// Empty if the program computes the reference; else what went wrong. Outputs are compared by compiler/tensor/compare.h, or, with
-// `tolerance`, may be off by this share of the reference's largest value.
+// Empty if the program computes the reference; else what went wrong. Outputs are compared by compiler/tensor/compare.h,
+// or, with `tolerance`, may be off by this share of the reference's largest value.
 std::string CompareOnDevice(Device& device, const Program& program, const ComputeDag& dag, const Reference& reference,
                             std::optional<double> tolerance = std::nullopt);
 

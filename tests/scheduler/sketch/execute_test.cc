@@ -27,7 +27,8 @@ class ExecuteTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     auto device = OpenDevice(target_);
-    if (!device.ok() && (target_.kind == TargetKind::kCuda || MayLack(GetParam()))) GTEST_SKIP() << device.status().message();
+    if (!device.ok() && (target_.kind == TargetKind::kCuda || MayLack(GetParam())))
+      GTEST_SKIP() << device.status().message();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
     facts_ = device_->facts();
@@ -115,7 +116,8 @@ TEST_P(ExecuteTest, CandidatesOfTheBuiltInTasksComputeTheDag) {
     for (size_t t = 0; t < tasks.size(); ++t)
       for (size_t i = 0; i < tasks[t].sketches.size() && !Enough(); ++i, ++run)
         RunCandidate(tasks[t], tasks[t].sketches[i], n, references[t]);
-  testing::Conclude(settings_, {"execution of built-in tasks,", GetParam(), tasks, all ? settings_.candidates : 1, run});
+  testing::Conclude(settings_,
+                    {"execution of built-in tasks,", GetParam(), tasks, all ? settings_.candidates : 1, run});
 }
 
 // Pipelines whose slices end within a tile: the steps of a work group stand under conditions that PoCL must not split.

@@ -46,7 +46,8 @@ TEST_P(FeatureNamesTest, ProgramsOfOneKernelHaveNoSecondOne) {
 
 TEST_P(FeatureNamesTest, NameWhatIsFilledAndNothingElse) {
   std::set<std::string> never_filled(names_.begin(), names_.end());
-  for (const ComputeDag& dag : {testing::Convolution({}), testing::MatMul(64, 48, 512, true), testing::Depthwise(8, 16, 3)}) {
+  for (const ComputeDag& dag :
+       {testing::Convolution({}), testing::MatMul(64, 48, 512, true), testing::Depthwise(8, 16, 3)}) {
     const auto spaces = TaskSpace::Create(dag, target_, facts_);
     ASSERT_TRUE(spaces.ok()) << spaces.status();
     for (int i = 0; i < (*spaces)->size(); ++i) {

@@ -1,5 +1,5 @@
-// What GPU schedules can ask for beyond loops: pipelines of asynchronous copies, tensor cores. Each is run on OpenCL (where copies are
-// at once and products scalar) and compiled, or where there is one run, on a GPU.
+// What GPU schedules can ask for beyond loops: pipelines of asynchronous copies, tensor cores. Each is run on OpenCL
+// (where copies are at once and products scalar) and compiled, or where there is one run, on a GPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,8 @@
 namespace diapason {
 namespace {
 
-// The decisions of the first space whose name contains `part`, its default with some holes set by name; null if none has it.
+// The decisions of the first space whose name contains `part`, its default with some holes set by name; null if none
+// has it.
 const Space* SpaceWith(const TaskSpace& task, const std::string& part) {
   for (int i = 0; i < task.size(); ++i)
     if (task.space(i).name().find(part) != std::string::npos) return &task.space(i);
@@ -109,11 +110,13 @@ std::map<std::string, int32_t> ByName(const Space& space, const std::vector<int3
 
 // The first layer of an image network: proposed before a model has a say.
 TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
-  const ComputeDag first = testing::Convolution({.height = 62, .width = 62, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
+  const ComputeDag first =
+      testing::Convolution({.height = 62, .width = 62, .in = 3, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
   const auto task = TaskOf(first);
   EXPECT_TRUE(SpaceWith(*task, "direct/tile")->Priors().empty());
   const std::map<std::string, std::map<std::string, int32_t>> expected{
-      {"rows/tile", {{"r0.r1", 7}, {"r0.r2", 1}, {"j.r1", 1}, {"j.r2", 21}, {"i2.s4", 4}, {"i3.threads", 16}, {"stages", 1}}},
+      {"rows/tile",
+       {{"r0.r1", 7}, {"r0.r2", 1}, {"j.r1", 1}, {"j.r2", 21}, {"i2.s4", 4}, {"i3.threads", 16}, {"stages", 1}}},
       {"rows/tensor", {{"r0.r1", 7}, {"j.r1", 1}, {"j.r2", 24}, {"i1.warps", 4}, {"i2.tiles", 2}, {"stages", 1}}}};
   for (const auto& [name, holes] : expected) {
     SCOPED_TRACE(name);
@@ -126,7 +129,8 @@ TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
     Check(first, *space, priors[0]);
   }
   // Four channels are vectors: no view of rows.
-  const ComputeDag four = testing::Convolution({.height = 30, .width = 30, .in = 4, .out = 64, .kernel = 5, .stride = 2, .padding = 2});
+  const ComputeDag four =
+      testing::Convolution({.height = 30, .width = 30, .in = 4, .out = 64, .kernel = 5, .stride = 2, .padding = 2});
   const auto vectors = TaskOf(four);
   const Space* space = SpaceWith(*vectors, "direct/tile");
   const auto priors = space->Priors();
@@ -144,16 +148,19 @@ TEST_P(GpuFeaturesTest, WindowsOfFewChannelsHaveAPrior) {
 
 // Though windows begin anywhere.
 TEST_P(GpuFeaturesTest, RowsAreCopiedAsVectors) {
-  const ComputeDag dag = testing::Convolution({.height = 32, .width = 32, .in = 3, .out = 32, .kernel = 7, .stride = 2, .padding = 3});
+  const ComputeDag dag =
+      testing::Convolution({.height = 32, .width = 32, .in = 3, .out = 32, .kernel = 7, .stride = 2, .padding = 3});
   const auto task = TaskOf(dag);
   for (const char* sketch : {"rows/tile", "rows/tensor"}) {
     SCOPED_TRACE(sketch);
     const Space* space = SpaceWith(*task, sketch);
     ASSERT_NE(space, nullptr);
-    const std::string source = Check(dag, *space, WithHoles(*space, {{"r0.r1", 1}, {"stages", 3}, {"x.rows.vector", 4}, {"w.shared.vector", 4}}));
+    const std::string source = Check(
+        dag, *space, WithHoles(*space, {{"r0.r1", 1}, {"stages", 3}, {"x.rows.vector", 4}, {"w.shared.vector", 4}}));
     if (!cuda()) continue;
     EXPECT_NE(source.find("async_copy<16>(x_rows_"), std::string::npos) << source;
-    for (const char* less : {"async_copy<4>(", "async_copy<8>("}) EXPECT_EQ(source.find(less), std::string::npos) << source;
+    for (const char* less : {"async_copy<4>(", "async_copy<8>("})
+      EXPECT_EQ(source.find(less), std::string::npos) << source;
   }
 }
 
@@ -185,7 +192,8 @@ TEST_P(GpuFeaturesTest, TensorCoresTakeTilesThatDoNotDivide) {
         if (!cuda()) continue;
         EXPECT_NE(source.find("add_three_tf32("), std::string::npos) << source;
         // Columns along k come as matrices, as rows do.
-        EXPECT_EQ(source.find(" load_matrix_2(columns") != std::string::npos, std::string(sketch) == "gemm_k/tensor") << source;
+        EXPECT_EQ(source.find(" load_matrix_2(columns") != std::string::npos, std::string(sketch) == "gemm_k/tensor")
+            << source;
       }
     }
   }
@@ -253,8 +261,8 @@ TEST_P(GpuFeaturesTest, TensorCoresAreAsPreciseAsMultiplyAdds) {
     for (const char* sketch : {"gemm/tensor", "gemm/wgmma"}) {
       for (int32_t depth : {8, 16, 32}) {
         const double products = error_of(sketch, depth);
-        std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with %s by %d\n", static_cast<long long>(k), multiply_adds,
-                    products, sketch, depth);
+        std::printf("sums of %lld: error %.2e with multiply-adds, %.2e with %s by %d\n", static_cast<long long>(k),
+                    multiply_adds, products, sketch, depth);
         EXPECT_LE(products, 2.0 * multiply_adds) << k << " by " << depth << " " << sketch;
       }
     }

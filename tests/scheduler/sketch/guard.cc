@@ -140,11 +140,12 @@ void GuardClock::Begin(const std::string& what) const {
 void Conclude(const GuardSettings& settings, const GuardedRun& run) {
   int64_t sketches = 0;
   for (const GuardTask& task : run.tasks) sketches += static_cast<int64_t>(task.sketches.size());
-  std::printf("guard: %s %s: %zu tasks, %lld sketches, %lld candidates\n", run.test.c_str(), run.target.c_str(), run.tasks.size(),
-              static_cast<long long>(sketches), static_cast<long long>(run.candidates));
+  std::printf("guard: %s %s: %zu tasks, %lld sketches, %lld candidates\n", run.test.c_str(), run.target.c_str(),
+              run.tasks.size(), static_cast<long long>(sketches), static_cast<long long>(run.candidates));
   std::fflush(stdout);
   if (settings.shards == 1) {
-    EXPECT_GT(sketches, 0) << run.test << " has no sketches on " << run.target << ": is a name in DIAPASON_TASK or DIAPASON_SKETCH right?";
+    EXPECT_GT(sketches, 0) << run.test << " has no sketches on " << run.target
+                           << ": is a name in DIAPASON_TASK or DIAPASON_SKETCH right?";
   }
   if (settings.seconds == 0 && !::testing::Test::HasFailure()) {
     EXPECT_EQ(run.candidates, sketches * run.per_sketch) << run.test << " left candidates out on " << run.target;

@@ -74,8 +74,9 @@ struct GuardedRun {
   int64_t candidates = 0;  // that were compared
 };
 
-// One line for bench/guard.sh: "guard: numbers cuda: 93 tasks, 911 sketches, 1822 candidates". Fails the running test if there was
-// nothing to compare (but for a shard, whose tasks may be none), or if candidates were left out without a failure or a limit of time.
+// One line for bench/guard.sh: "guard: numbers cuda: 93 tasks, 911 sketches, 1822 candidates". Fails the running test
+// if there was nothing to compare (but for a shard, whose tasks may be none), or if candidates were left out without a
+// failure or a limit of time.
 void Conclude(const GuardSettings& settings, const GuardedRun& run);
 
 }  // namespace diapason::testing

@@ -1,5 +1,5 @@
-// Library candidates with the real cuDNN and cuBLAS on a real GPU; skipped, with the reason, where one of them is missing. A
-// program of its own: it can be copied to a machine with a GPU and run there (bench/library_check.sh).
+// Library candidates with the real cuDNN and cuBLAS on a real GPU; skipped, with the reason, where one of them is
+// missing. A program of its own: it can be copied to a machine with a GPU and run there (bench/library_check.sh).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,8 +84,10 @@ TEST_P(LibraryCudaTest, DoesNotRoundToTf32) {
     return;
   }
   testing::OneTask task;
-  ExpectRight("tf32", task.Dag(task.Op("gemm", {task.Input("a", {128, 1024}, DType::kFloat32),
-                                                task.Constant("b", {1024, 128}, DType::kFloat32)})), 2e-5);
+  ExpectRight("tf32",
+              task.Dag(task.Op("gemm", {task.Input("a", {128, 1024}, DType::kFloat32),
+                                        task.Constant("b", {1024, 128}, DType::kFloat32)})),
+              2e-5);
   EXPECT_GE(spaces_, 1u);
 }
 

@@ -1,7 +1,6 @@
-// Library candidates of every kind of task: what call and kernels compute together is what the dag says. Calls are made by a
-// library on the host, everything else is what runs on a GPU too: matching, repacked weights, padding, epilogues, types.
-#include "scheduler/sketch/library_space.h"
-
+// Library candidates of every kind of task: what call and kernels compute together is what the dag says. Calls are made
+// by a library on the host, everything else is what runs on a GPU too: matching, repacked weights, padding, epilogues,
+// types.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/cpu_device.h"
+#include "scheduler/sketch/library_space.h"
 #include "tests/runtime/host_library.h"
 #include "tests/schedule/library_cases.h"
 #include "tests/scheduler/sketch/execute.h"
@@ -17,9 +17,9 @@
 namespace diapason {
 namespace {
 
+using testing::ConvolutionCase;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::ConvolutionCase;
 using testing::NamedTask;
 
 // The host with a library: no target that a user can write.
@@ -53,7 +53,8 @@ TEST(LibrarySpaces, AreThoseOfTheTargetsLibraries) {
   EXPECT_THAT(LibraryNames(conv, "cuda -arch=sm_90 -libs=cublas"), IsEmpty());
   EXPECT_THAT(LibraryNames(conv, "cuda -arch=sm_90 -libs=cudnn"), ElementsAre("library/cudnn.fused", "library/cudnn"));
   const ComputeDag pointwise = testing::DagOf({.kernel_h = 1, .kernel_w = 1, .pads = {0, 0, 0, 0}, .bias = false});
-  EXPECT_THAT(LibraryNames(pointwise, "cuda -arch=sm_90 -libs=cudnn,cublas"), ElementsAre("library/cudnn", "library/cublas"));
+  EXPECT_THAT(LibraryNames(pointwise, "cuda -arch=sm_90 -libs=cudnn,cublas"),
+              ElementsAre("library/cudnn", "library/cublas"));
 }
 
 TEST(LibrarySpaces, ComputeTheDag) {
@@ -73,8 +74,10 @@ TEST(LibrarySpaces, ComputeTheDag) {
       ASSERT_TRUE(lowered.ok()) << what << ": " << lowered.status();
       const auto program = CompileProgram(*lowered, target);
       ASSERT_TRUE(program.ok()) << what << ": " << program.status() << "\n" << PrintSource(*lowered, target);
-      EXPECT_THAT(program->Libraries(), ElementsAre(space->name().rfind("library/cudnn", 0) == 0 ? Library::kCudnn : Library::kCublas));
-      EXPECT_EQ(testing::CompareOnDevice(*device, *program, dag, reference, tolerance), "") << what << "\n" << program->source;
+      EXPECT_THAT(program->Libraries(),
+                  ElementsAre(space->name().rfind("library/cudnn", 0) == 0 ? Library::kCudnn : Library::kCublas));
+      EXPECT_EQ(testing::CompareOnDevice(*device, *program, dag, reference, tolerance), "") << what << "\n"
+                                                                                            << program->source;
     }
   }
 }
@@ -85,7 +88,8 @@ TEST(LibrarySpaces, LeaveNoKernelsBehindAFusedCall) {
   const auto kernels = [&](const ConvolutionCase& c, size_t space) {
     const ComputeDag dag = testing::DagOf(c);
     const auto spaces = LibrarySpaces(dag, {target, facts});
-    const LoweredProgram lowered = Lower(dag, spaces[space]->Instantiate(spaces[space]->Default()), target, facts).value();
+    const LoweredProgram lowered =
+        Lower(dag, spaces[space]->Instantiate(spaces[space]->Default()), target, facts).value();
     return std::make_pair(lowered.prologue.size(), lowered.kernels.size());
   };
   EXPECT_EQ(kernels({.residual = true}, 0), std::make_pair(size_t{1}, size_t{1}));  // weights repacked once
@@ -148,10 +152,11 @@ TEST(LibrarySpaces, SourceNamesTheCall) {
   const Schedule schedule = spaces[0]->Instantiate(spaces[0]->Default());
   const std::string source = PrintSource(Lower(dag, schedule, target, facts).value(), target);
   EXPECT_EQ(source, PrintSource(Lower(dag, schedule, target, facts).value(), target));
-  EXPECT_THAT(source, ::testing::HasSubstr(
-      "// call cudnn_8(float32 x[512], float32 weight[1152], float32 offset[16], float32 x_1[1024], float32 out relu[1024]): cudnn "
-      "convolution float32 NCHW 1x8x8x8 with 16 filters 3x3 to 8x8, stride 1x1, padding 1x1, dilation 1x1, groups 1, bias, "
-      "residual, relu, algorithm implicit_precomp_gemm\n"));
+  EXPECT_THAT(source, ::testing::HasSubstr("// call cudnn_8(float32 x[512], float32 weight[1152], float32 offset[16], "
+                                           "float32 x_1[1024], float32 out relu[1024]): cudnn "
+                                           "convolution float32 NCHW 1x8x8x8 with 16 filters 3x3 to 8x8, stride 1x1, "
+                                           "padding 1x1, dilation 1x1, groups 1, bias, "
+                                           "residual, relu, algorithm implicit_precomp_gemm\n"));
 }
 
 }  // namespace

@@ -1,14 +1,17 @@
-// Writes cubins of overlapping kernels (programmatic dependent launch) for overlap_order.py, which looks at their machine code:
+// Writes cubins of overlapping kernels (programmatic dependent launch) for overlap_order.py, which looks at their
+// machine code:
 //
 //   overlap_kernels FOLDER SHARD SHARDS
 //
-// For sm_90, without a GPU: of every kind of sketch that offers "overlap", of every task of every built-in network and of row reductions, at least one
-// candidate with overlap = 1, the same ones each time. SHARDS processes share them. For each kernel one line on stdout:
+// For sm_90, without a GPU: of every kind of sketch that offers "overlap", of every task of every built-in network and
+// of row reductions, at least one candidate with overlap = 1, the same ones each time. SHARDS processes share them. For
+// each kernel one line on stdout:
 //
 //   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
 //
-// PARAMETERS has a letter a parameter: c for a constant, v for what other kernels write or read. "old" are kernels made wrong on purpose:
-// all parameters are __restrict__, so that the compiler takes what they point to as unchanging. Exit status 3: no NVRTC here.
+// PARAMETERS has a letter a parameter: c for a constant, v for what other kernels write or read. "old" are kernels made
+// wrong on purpose: all parameters are __restrict__, so that the compiler takes what they point to as unchanging. Exit
+// status 3: no NVRTC here.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -41,7 +44,8 @@ struct Candidate {
   Schedule schedule;
 };
 
-// Of each kind of sketch, by its name, the first task that has it, and for tasks that have no new kind one of their sketches.
+// Of each kind of sketch, by its name, the first task that has it, and for tasks that have no new kind one of their
+// sketches.
 class Selection {
  public:
   Selection(const Target& target, const DeviceFacts& facts) : target_(target), facts_(facts) {}
@@ -69,7 +73,8 @@ class Selection {
     if (!space.ok()) return Fail(task.name, space.status());
     const int found = (*space)->Find(sketch);
     if (found < 0 || (*space)->space(found).size() != static_cast<int>(decisions.size()))
-      return Fail(task.name, absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", decisions.size(), " holes")));
+      return Fail(task.name,
+                  absl::NotFoundError(absl::StrCat("no sketch ", sketch, " of ", decisions.size(), " holes")));
     const Space& one = (*space)->space(found);
     candidates_.push_back({testing::Describe(task.name, one, 0, decisions), &task.dag, one.Instantiate(decisions)});
     return true;
@@ -86,13 +91,14 @@ class Selection {
   // Most with decisions as small as can be, whose kernels compile fast; others the default, or a random one.
   void Take(const testing::NamedDag& task, const Space& space) {
     const int number = static_cast<int>(candidates_.size());
-    std::vector<int32_t> decisions = number % kDrawnShare == 0    ? testing::DrawCandidate(space, kSeed, number)
+    std::vector<int32_t> decisions = number % kDrawnShare == 0   ? testing::DrawCandidate(space, kSeed, number)
                                      : number % kDrawnShare == 1 ? space.Default()
                                                                  : testing::Decide(space, {});
     const int overlap = testing::HoleOf(space, "overlap");
     decisions[overlap] = 1;
     space.Clamp(overlap, absl::MakeSpan(decisions));
-    candidates_.push_back({testing::Describe(task.name, space, number, decisions), &task.dag, space.Instantiate(decisions)});
+    candidates_.push_back(
+        {testing::Describe(task.name, space, number, decisions), &task.dag, space.Instantiate(decisions)});
   }
 
   const Target& target_;
@@ -113,7 +119,8 @@ std::string LettersOf(const LoweredProgram& program, const KernelFunc& kernel) {
 
 // The source with pointers as they were before, and the wait at the head of each kernel.
 std::string Old(const std::string& source) {
-  std::string old = absl::StrReplaceAll(source, {{kWait, "\n"}, {"launch_dependents();\n", absl::StrCat("launch_dependents(); ", kWait)}});
+  std::string old = absl::StrReplaceAll(
+      source, {{kWait, "\n"}, {"launch_dependents();\n", absl::StrCat("launch_dependents(); ", kWait)}});
   for (size_t at = 0; (at = old.find("__launch_bounds__(", at)) != std::string::npos; ++at) {
     const size_t end = old.find(") {\n", at), begin = old.find('(', old.find(' ', old.find(')', at) + 1));
     const std::string parameters = absl::StrReplaceAll(old.substr(begin, end - begin), {{"__restrict__ ", ""}});
@@ -131,7 +138,8 @@ class Batch {
     for (KernelFunc kernel : lowered.kernels) {
       if (!kernel.overlap || kernel.library != nullptr) continue;
       kernel.name += absl::StrCat("_", number);
-      lines_.push_back(absl::StrCat(kernel.name, "\t", LettersOf(lowered, kernel), "\t", old_ ? "old" : "new", "\t", candidate.description));
+      lines_.push_back(absl::StrCat(kernel.name, "\t", LettersOf(lowered, kernel), "\t", old_ ? "old" : "new", "\t",
+                                    candidate.description));
       all_.kernels.push_back(std::move(kernel));
     }
     if (++candidates_ == kMostOfBatch) Write();
@@ -174,8 +182,9 @@ int Main(int argc, char** argv) {
   const DeviceFacts facts = DefaultFacts(target);
   Selection selection(target, facts);
   const std::vector<testing::NamedDag> tasks = testing::BuiltinTasks(true), chains = testing::RowChains();
-  const testing::NamedDag known{"efficientnet-b0/conv2d_1x1_s1_1x1x48_1152_bias",
-                                testing::Convolution({.height = 1, .width = 1, .in = 48, .out = 1152, .kernel = 1, .padding = 0})};
+  const testing::NamedDag known{
+      "efficientnet-b0/conv2d_1x1_s1_1x1x48_1152_bias",
+      testing::Convolution({.height = 1, .width = 1, .in = 48, .out = 1152, .kernel = 1, .padding = 0})};
   if (!selection.AddKnown(known, "direct/tile.window.shared", {144, 1, 1, 1, 24, 2, 0, 2, 4, 1, 8, 1})) return 1;
   for (const auto* list : {&tasks, &chains})
     for (const testing::NamedDag& task : *list)

@@ -20,8 +20,8 @@ namespace {
 
 constexpr float kUntouched = -77;
 
-// Ways to lie in a larger tensor: as channels behind others, one row after the other behind something, rows that are no whole
-// rows of the last dimension, and at elements that no vector begins at.
+// Ways to lie in a larger tensor: as channels behind others, one row after the other behind something, rows that are no
+// whole rows of the last dimension, and at elements that no vector begins at.
 std::vector<OutputPlace> PlacesFor(const ComputeDag& dag) {
   const Stage& output = dag.stage(dag.outputs()[0]);
   const int64_t elements = output.elements(), channels = output.shape().back(), rows = elements / channels;
@@ -36,7 +36,8 @@ class PlacesTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     auto device = OpenDevice(target_);
-    if (!device.ok() && (target_.kind == TargetKind::kCuda || MayLack(GetParam()))) GTEST_SKIP() << device.status().message();
+    if (!device.ok() && (target_.kind == TargetKind::kCuda || MayLack(GetParam())))
+      GTEST_SKIP() << device.status().message();
     ASSERT_TRUE(device.ok()) << device.status();
     device_ = *std::move(device);
   }
@@ -47,7 +48,8 @@ class PlacesTest : public ::testing::TestWithParam<std::string> {
     for (const auto& [stage, array] : inputs) {
       const int index = executable->BufferOfStage(stage);
       if (index < 0) continue;
-      RETURN_IF_ERROR(device_->CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
+      RETURN_IF_ERROR(
+          device_->CopyIn(*executable->buffer(index), array.data.data(), static_cast<int64_t>(array.data.size())));
     }
     const int out = executable->BufferOfStage(dag.outputs()[0]);
     const ProgramBuffer& buffer = executable->program().buffers[out];
@@ -75,7 +77,10 @@ class PlacesTest : public ::testing::TestWithParam<std::string> {
     const Array& part = reference.outputs[0];
     for (int64_t i = 0; i < part.elements(); ++i) want[place.At(i)] = static_cast<float>(part.at(i));
     for (size_t i = 0; i < want.size(); ++i)
-      ASSERT_NEAR(whole->at(static_cast<int64_t>(i)), want[i], 2e-3 * (part.dtype == DType::kFloat16 ? 1 + std::fabs(want[i]) : 1)) << "element " << i << "\n" << program->source;
+      ASSERT_NEAR(whole->at(static_cast<int64_t>(i)), want[i],
+                  2e-3 * (part.dtype == DType::kFloat16 ? 1 + std::fabs(want[i]) : 1))
+          << "element " << i << "\n"
+          << program->source;
   }
 
   const Target target_ = Target::Parse(GetParam()).value();
@@ -104,12 +109,14 @@ TEST_P(PlacesTest, CandidatesWriteTheirPartAndNothingElse) {
 INSTANTIATE_TEST_SUITE_P(Targets, PlacesTest, ::testing::Values("cpu", "opencl", "cuda"),
                          [](const auto& info) { return info.param; });
 
-// As OneHot does: the condition reads a row and a column, the choice two scalars. Such tiles hold any number of elements.
+// As OneHot does: the condition reads a row and a column, the choice two scalars. Such tiles hold any number of
+// elements.
 TEST(Places, WhatAnElementwiseTileReadsIsNotWrittenOut) {
   DagBuilder b;
   const int x = b.Placeholder("x", {1536}, DType::kInt64), depth = b.Constant("depth", {257}, DType::kInt64);
   const int on = b.Constant("on", {1}), off = b.Constant("off", {1});
-  const int equal = b.Compute("equal", {1536, 257}, [&](const DagBuilder::Vars& i) { return Eq(b.At(x, {i[0]}), b.At(depth, {i[1]})); });
+  const int equal = b.Compute("equal", {1536, 257},
+                              [&](const DagBuilder::Vars& i) { return Eq(b.At(x, {i[0]}), b.At(depth, {i[1]})); });
   const int where = b.Compute("where", {1536, 257}, [&](const DagBuilder::Vars& i) {
     return Select(b.At(equal, {i[0], i[1]}), b.At(on, {IntImm(0)}), b.At(off, {IntImm(0)}));
   });
@@ -141,7 +148,9 @@ TEST(Places, StoresStayAsWideAsTheyWere) {
   int vectors = 0, scalars = 0;
   for (int s = 0; s < space->size(); ++s) {
     const Schedule schedule = space->space(s).Instantiate(testing::DrawCandidate(space->space(s), 1, 1));
-    const auto source = [&](const OutputPlace& place) { return PrintSource(*Lower(dag, schedule, target, facts, place), target); };
+    const auto source = [&](const OutputPlace& place) {
+      return PrintSource(*Lower(dag, schedule, target, facts, place), target);
+    };
     const int before = Count(source({}), "(float4*)");
     EXPECT_EQ(Count(source({32, 96, 64, 196 * 96}), "(float4*)"), before) << space->space(s).name();
     vectors += before;

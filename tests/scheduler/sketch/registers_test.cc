@@ -14,16 +14,19 @@
 namespace diapason {
 namespace {
 
-// Stores, in a loop of a reduction right around them, that add to what they store to, in an element that other loops choose: compilers keep that
-// in memory. `loops`: the serial ones around, from the outermost.
+// Stores, in a loop of a reduction right around them, that add to what they store to, in an element that other loops
+// choose: compilers keep that in memory. `loops`: the serial ones around, from the outermost.
 int SumsInMemory(const Stmt& stmt, std::vector<const ExprNode*>* loops) {
   const bool serial = stmt->kind == StmtKind::kFor && stmt->for_kind == ForKind::kSerial;
   if (serial) loops->push_back(stmt->var.get());
   int count = 0;
   if (stmt->kind == StmtKind::kStore && !loops->empty() && loops->back()->name.find("_r") != std::string::npos) {
     bool adds = false;
-    Visit(stmt->value, [&](const ExprNode& e) { adds |= e.kind == ExprKind::kLoad && e.buffer == stmt->buffer && Equal(e.args[0], stmt->index); });
-    const bool chosen = std::any_of(loops->begin(), loops->end(), [&](const ExprNode* var) { return UsesVar(stmt->index, var); });
+    Visit(stmt->value, [&](const ExprNode& e) {
+      adds |= e.kind == ExprKind::kLoad && e.buffer == stmt->buffer && Equal(e.args[0], stmt->index);
+    });
+    const bool chosen =
+        std::any_of(loops->begin(), loops->end(), [&](const ExprNode* var) { return UsesVar(stmt->index, var); });
     count += adds && chosen ? 1 : 0;
   }
   for (const Stmt& child : stmt->body) count += SumsInMemory(child, loops);
@@ -35,18 +38,21 @@ TEST(Registers, HoldTheSumsOfTilesThatLoopsComeTo) {
   const Target target = Target::Parse("cpu -num-cores=2").value();
   const DeviceFacts facts = DefaultFacts(target);
   int looked = 0;
-  for (const auto& [name, dag] : {testing::NamedDag{"gemm", testing::MatMul(197, 96, 64, true)}, {"depthwise", testing::Depthwise(14, 32, 3)},
+  for (const auto& [name, dag] : {testing::NamedDag{"gemm", testing::MatMul(197, 96, 64, true)},
+                                  {"depthwise", testing::Depthwise(14, 32, 3)},
                                   {"conv", testing::Convolution({.height = 14, .width = 14, .in = 16, .out = 32})}}) {
     const auto space = TaskSpace::Create(dag, target, facts).value();
     std::mt19937 random(3);
     for (int i = 0; i < space->size(); ++i) {
       if (space->space(i).name().find("direct/tile") == std::string::npos) continue;
       for (int trial = 0; trial < 20; ++trial) {
-        const auto lowered = Lower(dag, space->space(i).Instantiate(testing::Decide(space->space(i), {}, &random)), target, facts);
+        const auto lowered =
+            Lower(dag, space->space(i).Instantiate(testing::Decide(space->space(i), {}, &random)), target, facts);
         ASSERT_TRUE(lowered.ok()) << lowered.status();
         for (const KernelFunc& kernel : lowered->kernels) {
           std::vector<const ExprNode*> loops;
-          EXPECT_EQ(SumsInMemory(kernel.body, &loops), 0) << name << " " << space->space(i).name() << "\n" << ToString(kernel);
+          EXPECT_EQ(SumsInMemory(kernel.body, &loops), 0) << name << " " << space->space(i).name() << "\n"
+                                                          << ToString(kernel);
           ++looked;
         }
       }

@@ -54,25 +54,39 @@ TEST(RowChainTest, AnElementOfItsOwnRowMayBeReadThroughADimensionOfOne) {
 ComputeDag SumsOfRowsAndColumns() {
   DagBuilder b;
   const int x = b.Placeholder("x", {16, 16});
-  const int rows = b.Reduce("rows", {16}, {16}, Combiner::kSum,
-                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
-  const int left = b.Compute("left", {16, 16}, [&](const DagBuilder::Vars& i) { return Sub(b.At(x, {i[0], i[1]}), b.At(rows, {i[0]})); });
-  const int columns = b.Reduce("columns", {16}, {16}, Combiner::kSum,
-                               [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(left, {r[0], i[0]}); });
-  return b.Build({b.Compute("y", {16, 16}, [&](const DagBuilder::Vars& i) {
-            return Mul(b.At(left, {i[0], i[1]}), b.At(columns, {i[1]}));
-          })}).value();
+  const int rows =
+      b.Reduce("rows", {16}, {16}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(x, {i[0], r[0]});
+      });
+  const int left = b.Compute("left", {16, 16}, [&](const DagBuilder::Vars& i) {
+    return Sub(b.At(x, {i[0], i[1]}), b.At(rows, {i[0]}));
+  });
+  const int columns =
+      b.Reduce("columns", {16}, {16}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(left, {r[0], i[0]});
+      });
+  return b
+      .Build({b.Compute("y", {16, 16},
+                        [&](const DagBuilder::Vars& i) {
+                          return Mul(b.At(left, {i[0], i[1]}), b.At(columns, {i[1]}));
+                        })})
+      .value();
 }
 
 // Each row is taken from its neighbour's sum.
 ComputeDag SumsOfNeighbours() {
   DagBuilder b;
   const int x = b.Placeholder("x", {17, 16});
-  const int sums = b.Reduce("sums", {17}, {16}, Combiner::kSum,
-                            [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) { return b.At(x, {i[0], r[0]}); });
-  return b.Build({b.Compute("y", {16, 16}, [&](const DagBuilder::Vars& i) {
-            return Sub(b.At(x, {i[0], i[1]}), b.At(sums, {Add(i[0], IntImm(1))}));
-          })}).value();
+  const int sums =
+      b.Reduce("sums", {17}, {16}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
+        return b.At(x, {i[0], r[0]});
+      });
+  return b
+      .Build({b.Compute("y", {16, 16},
+                        [&](const DagBuilder::Vars& i) {
+                          return Sub(b.At(x, {i[0], i[1]}), b.At(sums, {Add(i[0], IntImm(1))}));
+                        })})
+      .value();
 }
 
 TEST(RowChainTest, OtherDagsAreNone) {
@@ -100,11 +114,13 @@ TEST(RowReductionsTest, TheDefaultScheduleIsOneKernel) {
 
 TEST(RowReductionsTest, ThreadsShareARowOrHaveOneEach) {
   const std::string gpu = "cuda -arch=sm_90";
-  EXPECT_EQ(Sketches(testing::Softmax(5, 700), gpu), (std::vector<std::string>{"direct/row_block", "direct/row_block.held"}));
+  EXPECT_EQ(Sketches(testing::Softmax(5, 700), gpu),
+            (std::vector<std::string>{"direct/row_block", "direct/row_block.held"}));
   EXPECT_EQ(Sketches(testing::SoftmaxOfChannels(64, 21, 450), gpu), std::vector<std::string>{"direct/row_thread"});
   EXPECT_EQ(Sketches(testing::Softmax(5, 70), "cpu"), (std::vector<std::string>{"direct/row", "direct/row.held"}));
   EXPECT_EQ(Sketches(testing::LayerNorm(5, 70), "cpu"), std::vector<std::string>{"direct/row"});
-  EXPECT_EQ(Sketches(testing::SoftmaxOfChannels(2, 21, 45), "cpu"), (std::vector<std::string>{"direct/rows", "direct/rows.held"}));
+  EXPECT_EQ(Sketches(testing::SoftmaxOfChannels(2, 21, 45), "cpu"),
+            (std::vector<std::string>{"direct/rows", "direct/rows.held"}));
 }
 
 // What no block can hold is read again from memory.

@@ -100,10 +100,10 @@ TEST_F(UserRulesTest, AStepThatDoesNotApplyIsAnError) {
   RegisterSketchRule("first", [](const Target&) { return std::make_unique<Wrong>(); });
   const Target target = Target::Parse("cpu -num-cores=2").value();
   const absl::Status status = TaskSpace::Create(dag_, target, DefaultFacts(target)).status();
-  EXPECT_EQ(status, absl::InvalidArgumentError(
-                        "sketch rule 'wrong' takes a step that does not apply (step " +
-                        ToString(Step{StepKind::kSplit, 2, {99}, {Factor::Of(4)}, -1, {}}) +
-                        ": stage dense: there is no loop 99): correct the rule, or leave it out"));
+  EXPECT_EQ(status,
+            absl::InvalidArgumentError("sketch rule 'wrong' takes a step that does not apply (step " +
+                                       ToString(Step{StepKind::kSplit, 2, {99}, {Factor::Of(4)}, -1, {}}) +
+                                       ": stage dense: there is no loop 99): correct the rule, or leave it out"));
 }
 
 // What a record keeps needs the compiler only.

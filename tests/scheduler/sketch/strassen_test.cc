@@ -1,5 +1,5 @@
-// Products in Strassen's way: which tasks are offered them, and how precise they are. numbers_test.cc and execute_test.cc go over their
-// candidates.
+// Products in Strassen's way: which tasks are offered them, and how precise they are. numbers_test.cc and
+// execute_test.cc go over their candidates.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,9 @@ TEST(Strassen, IsOfferedWhereItPaysOnTheDevice) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
   DeviceFacts facts = DefaultFacts(target);
   facts.flops = 67e12, facts.bandwidth = 4.8e12;
-  auto views = [&](int64_t size) { return ViewsOf(*TaskSpace::Create(testing::Product(size, size, size), target, facts).value()); };
+  auto views = [&](int64_t size) {
+    return ViewsOf(*TaskSpace::Create(testing::Product(size, size, size), target, facts).value());
+  };
   EXPECT_EQ(views(4096), (std::set<std::string>{"direct", "gemm", "strassen(1)", "strassen(2)"}));
   EXPECT_EQ(views(1024), (std::set<std::string>{"direct", "gemm"}));
   facts.bandwidth *= 4;
@@ -72,7 +74,8 @@ TEST(Strassen, TakesAKernelForSumsOfEachMatrix) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
   DeviceFacts facts = DefaultFacts(target);
   facts.bandwidth = 1e30;
-  for (const auto& [dag, kernels] : {std::pair(testing::Product(256, 256, 256), 4), {testing::MatMul(256, 256, 256, true), 3}}) {
+  for (const auto& [dag, kernels] :
+       {std::pair(testing::Product(256, 256, 256), 4), {testing::MatMul(256, 256, 256, true), 3}}) {
     const auto task = TaskSpace::Create(dag, target, facts).value();
     const Space& space = task->space(task->Find("strassen(2)/tile"));
     const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, facts).value();
@@ -99,7 +102,8 @@ TEST(Strassen, IsNearlyAsPreciseAsPlainProducts) {
     for (int s = 0; s < task->size(); ++s) {
       const Space& space = task->space(s);
       if (space.name().rfind(view + "/", 0) != 0) continue;
-      const auto program = CompileProgram(Lower(dag, space.Instantiate(space.Default()), target, facts).value(), target).value();
+      const auto program =
+          CompileProgram(Lower(dag, space.Instantiate(space.Default()), target, facts).value(), target).value();
       const Array output = testing::RunOnDevice(*device, program, dag, reference.inputs).value().at(0);
       double error = 0;
       for (int64_t i = 0; i < kSize * kSize; ++i) error = std::max(error, std::abs(output.at(i) - exact[i]));

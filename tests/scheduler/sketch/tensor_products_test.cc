@@ -1,4 +1,5 @@
-// Products on tensor cores, lane by lane: the fragments of each operand however it lies in memory, and the order of the sums.
+// Products on tensor cores, lane by lane: the fragments of each operand however it lies in memory, and the order of the
+// sums.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,8 +20,8 @@ namespace {
 const Target kCuda = Target::Parse("cuda -arch=sm_90").value();
 
 // x[m][k] or x[k][m] by w[k][n] or w[n][k], the factors in either order.
-ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped, Combiner combiner = Combiner::kSum,
-                   DType dtype = DType::kFloat32) {
+ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped,
+                   Combiner combiner = Combiner::kSum, DType dtype = DType::kFloat32) {
   DagBuilder b;
   const int x = b.Placeholder("x", x_by_k ? std::vector<int64_t>{k, m} : std::vector<int64_t>{m, k}, dtype);
   const int w = b.Constant("w", w_by_n ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n}, dtype);
@@ -30,7 +31,12 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bo
     return swapped ? Mul(right, left) : Mul(left, right);
   });
   if (dtype == DType::kFloat32) return b.Build({c}).value();
-  return b.Build({b.Compute("y", {m, n}, [&](const DagBuilder::Vars& i) { return Cast(dtype, b.At(c, {i[0], i[1]})); })}).value();
+  return b
+      .Build({b.Compute("y", {m, n},
+                        [&](const DagBuilder::Vars& i) {
+                          return Cast(dtype, b.At(c, {i[0], i[1]}));
+                        })})
+      .value();
 }
 
 // The same of float16 operands, with a sum in float32 that is stored as float16.
@@ -68,8 +74,8 @@ TEST(TensorProducts, LanesBringTheElementsOfTheirProducts) {
       SCOPED_TRACE(form);
       ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected));
       // One operand at least, of those with k innermost, comes as matrices.
-      const bool found = Contains(
-          lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kLoadMatrix; });
+      const bool found =
+          Contains(lowered->kernels[0].body, [](const StmtNode& s) { return s.kind == StmtKind::kLoadMatrix; });
       ++(found ? matrices : elements);
       EXPECT_EQ(found, !(form & 1) || (form & 2));
     }
@@ -153,7 +159,9 @@ TEST(TensorProducts, HalvesCompileForTheArchitecturesThatHaveThem) {
     ASSERT_GE(task->Find("direct/tensor"), 0) << arch;
     const Space* space = &task->space(task->Find("direct/tensor"));
     std::mt19937 random(2);
-    const auto lowered = Lower(dag, space->Instantiate(Draw(*space, {{"warps", 2}, {"tiles", 2}, {"stages", 3}}, random)), target, DefaultFacts(target));
+    const auto lowered =
+        Lower(dag, space->Instantiate(Draw(*space, {{"warps", 2}, {"tiles", 2}, {"stages", 3}}, random)), target,
+              DefaultFacts(target));
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, target);
     ASSERT_TRUE(program.ok()) << arch << program.status();
@@ -164,11 +172,13 @@ TEST(TensorProducts, HalvesCompileForTheArchitecturesThatHaveThem) {
   EXPECT_LT(TaskSpace::Create(dag, turing, DefaultFacts(turing)).value()->Find("direct/tensor"), 0);
 }
 
-// The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile does not divide.
+// The window moves over what lies in shared memory: rows of the window that begin anywhere, and channels that a tile
+// does not divide.
 TEST(TensorProducts, WindowsMoveOverOneCopyOfTheImage) {
   std::mt19937 random(11);
-  for (const testing::ConvShape& shape : {testing::ConvShape{17, 19, 3, 20, 7, 2, 3}, testing::ConvShape{9, 15, 5, 16, 3, 1, 1},
-                                          testing::ConvShape{8, 14, 3, 16, 5, 2, 2, 3}}) {
+  for (const testing::ConvShape& shape :
+       {testing::ConvShape{17, 19, 3, 20, 7, 2, 3}, testing::ConvShape{9, 15, 5, 16, 3, 1, 1},
+        testing::ConvShape{8, 14, 3, 16, 5, 2, 2, 3}}) {
     const ComputeDag dag = testing::Convolution(shape, true);
     const testing::Reference expected = testing::MakeReference(dag, 13);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
@@ -192,7 +202,8 @@ DeviceFacts FewCores() {
 }
 
 // Products by warpgroups in all orders of the operands, by pipelines of so many slots and so deep steps.
-void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int32_t, int32_t>>& pipelines, uint32_t seed) {
+void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int32_t, int32_t>>& pipelines,
+                         uint32_t seed) {
   std::mt19937 random(seed);
   for (int form = 0; form < 8; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
@@ -205,8 +216,10 @@ void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int
     const Space* space = &task->space(task->Find("direct/wgmma"));
     for (int n : {0, 1}) {
       const auto [stages, depth] = pipelines[(2 * form + n) % pipelines.size()];
-      const std::vector<int32_t> decisions =
-          Draw(*space, {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}}, random);
+      const std::vector<int32_t> decisions = Draw(
+          *space,
+          {{"groups", 1}, {"stages", stages}, {"r2", depth}, {"i0.tiles", form % 3 + 1}, {"i1.tiles", form % 2 + 1}},
+          random);
       const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       SCOPED_TRACE(::testing::Message() << form << " " << stages << " " << depth);
@@ -224,8 +237,8 @@ TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
   ExpectGroupsCompute(88, DType::kFloat16, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
 }
 
-// Both factors in shared memory, each with k innermost or not: products of a step are under way while the next begins, unless there are
-// two slots.
+// Both factors in shared memory, each with k innermost or not: products of a step are under way while the next begins,
+// unless there are two slots.
 TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
   std::mt19937 random(8);
   const std::vector<std::array<int32_t, 4>> shapes = {{1, 1, 2, 64}, {2, 1, 3, 32}, {1, 2, 4, 16}, {2, 2, 6, 16}};
@@ -238,8 +251,14 @@ TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
     const auto [groups, tiles, stages, depth] = shapes[form];
     const int32_t columns = 8 >> form;  // in swizzled runs of 128, 64 and 32 bytes, and in runs of 16
     SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth);
-    const std::vector<int32_t> decisions = Draw(
-        *space, {{"i0.groups", groups}, {"i0.tiles", tiles}, {"i1.groups", 1}, {"i1.tiles", columns}, {"stages", stages}, {"r2", depth}}, random);
+    const std::vector<int32_t> decisions = Draw(*space,
+                                                {{"i0.groups", groups},
+                                                 {"i0.tiles", tiles},
+                                                 {"i1.groups", 1},
+                                                 {"i1.tiles", columns},
+                                                 {"stages", stages},
+                                                 {"r2", depth}},
+                                                random);
     const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     std::string text;
@@ -258,7 +277,9 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
     ASSERT_GE(task->Find("direct/wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/wgmma"));
     const std::vector<int32_t> decisions = Draw(
-        *space, {{"i0.groups", 2}, {"i0.tiles", form % 2 + 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}}, random);
+        *space,
+        {{"i0.groups", 2}, {"i0.tiles", form % 2 + 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}},
+        random);
     const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, kCuda);
@@ -274,17 +295,26 @@ TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
   DeviceFacts facts = FewCores();
   facts.num_cores = 8;
   std::mt19937 random(3);
-  const std::vector<std::array<int32_t, 5>> shapes = {{1, 4, 2, 32, 2}, {2, 2, 3, 64, 1}, {1, 3, 4, 16, 3}, {1, 2, 6, 16, 2}};
+  const std::vector<std::array<int32_t, 5>> shapes = {
+      {1, 4, 2, 32, 2}, {2, 2, 3, 64, 1}, {1, 3, 4, 16, 3}, {1, 2, 6, 16, 2}};
   for (int form = 0; form < 4; ++form) {
     const auto [groups, tiles, stages, depth, cluster] = shapes[form];
-    SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth << " " << cluster);
+    SCOPED_TRACE(::testing::Message() << form << " " << groups << " " << tiles << " " << stages << " " << depth << " "
+                                      << cluster);
     const ComputeDag dag = HalfProduct(136, 72, 328, form & 1, form & 2, true);
     const testing::Reference expected = testing::MakeReference(dag, 5);
     const auto task = TaskSpace::Create(dag, kCuda, facts).value();
     ASSERT_GE(task->Find("direct/cluster_wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/cluster_wgmma"));
-    const std::vector<int32_t> decisions =
-        Draw(*space, {{"i0.groups", groups}, {"i0.tiles", 1}, {"i1.groups", 1}, {"i1.tiles", tiles}, {"stages", stages}, {"r2", depth}, {"cluster", cluster}}, random);
+    const std::vector<int32_t> decisions = Draw(*space,
+                                                {{"i0.groups", groups},
+                                                 {"i0.tiles", 1},
+                                                 {"i1.groups", 1},
+                                                 {"i1.tiles", tiles},
+                                                 {"stages", stages},
+                                                 {"r2", depth},
+                                                 {"cluster", cluster}},
+                                                random);
     const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, facts);
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     EXPECT_EQ(lowered->kernels.at(0).cluster, cluster);
@@ -292,12 +322,14 @@ TEST(GroupProducts, HalvesOverAClusterSumTheirShares) {
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 1e-3));
     const auto program = CompileProgram(*lowered, kCuda);
     ASSERT_TRUE(program.ok()) << program.status();
-    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n" + std::to_string(8 * tiles)), std::string::npos) << program->source;
+    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n" + std::to_string(8 * tiles)), std::string::npos)
+        << program->source;
     EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
   }
 }
 
-// Bias and residual are on their way while products are made: read as they lie in memory, converted behind the products.
+// Bias and residual are on their way while products are made: read as they lie in memory, converted behind the
+// products.
 TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
   const ComputeDag dag = testing::LinearOfHalves(88, 72, 104);
   const testing::Reference expected = testing::MakeReference(dag, 5);
@@ -307,7 +339,8 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
     SCOPED_TRACE(name);
     ASSERT_GE(task->Find(name), 0);
     const Space* space = &task->space(task->Find(name));
-    const std::vector<int32_t> decisions = Draw(*space, {{"groups", 1}, {"warps", 1}, {"tiles", 2}, {"r2", 16}, {"stages", 3}}, random);
+    const std::vector<int32_t> decisions =
+        Draw(*space, {{"groups", 1}, {"warps", 1}, {"tiles", 2}, {"r2", 16}, {"stages", 3}}, random);
     const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     ASSERT_NO_FATAL_FAILURE(testing::ExpectNestComputes(*lowered, expected, 2e-3));
@@ -315,7 +348,9 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
     ASSERT_TRUE(program.ok()) << program.status();
     const std::string& source = program->source;
     EXPECT_NE(source.find("unsigned short residual_local_["), std::string::npos) << source;
-    const size_t products = source.rfind(name == std::string("direct/tensor.early") ? "add_half(" : "group_half_shared_"), read = source.rfind("(residual + "), used = source.find("half_to_float(residual_local_[");
+    const size_t products =
+                     source.rfind(name == std::string("direct/tensor.early") ? "add_half(" : "group_half_shared_"),
+                 read = source.rfind("(residual + "), used = source.find("half_to_float(residual_local_[");
     ASSERT_TRUE(products != std::string::npos && read != std::string::npos && used != std::string::npos) << source;
     EXPECT_LT(read, products);
     EXPECT_LT(products, used);
@@ -330,7 +365,10 @@ TEST(GroupProducts, SerializedProductsAreTold) {
   const Space* space = &task->space(task->Find("direct/wgmma"));
   std::mt19937 random(2);
   const auto lowered = Lower(
-      dag, space->Instantiate(Draw(*space, {{"i0.groups", 2}, {"i0.tiles", 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}}, random)),
+      dag,
+      space->Instantiate(Draw(
+          *space, {{"i0.groups", 2}, {"i0.tiles", 1}, {"i1.groups", 1}, {"i1.tiles", 16}, {"r2", 32}, {"stages", 4}},
+          random)),
       kCuda, FewCores());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   auto program = CompileProgram(*lowered, kCuda);
@@ -357,7 +395,8 @@ TEST(GroupProducts, SeveralProductsOfOneStep) {
       Draw(*space, {{"groups", 1}, {"i0.tiles", 2}, {"i1.tiles", 1}, {"stages", 3}, {"r2", 16}}, random));
   int changed = 0;
   for (Step& step : schedule.steps)
-    if (step.kind == StepKind::kSplit && step.factors.size() == 2 && step.factors[0].value == 1 && step.factors[1].value == 16) {
+    if (step.kind == StepKind::kSplit && step.factors.size() == 2 && step.factors[0].value == 1 &&
+        step.factors[1].value == 16) {
       step.factors = {Factor::Of(2), Factor::Of(8)};
       ++changed;
     }
@@ -375,7 +414,8 @@ TEST(GroupProducts, CompileForTheirArchitecture) {
   const Space* space = &task->space(task->Find("direct/wgmma"));
   std::mt19937 random(2);
   const std::vector<int32_t> decisions =
-      Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 12}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 32}, {"stages", 3}}, random);
+      Draw(*space, {{"i0.groups", 1}, {"i0.tiles", 12}, {"i1.groups", 2}, {"i1.tiles", 1}, {"r2", 32}, {"stages", 3}},
+           random);
   const auto lowered = Lower(dag, space->Instantiate(decisions), kCuda, FewCores());
   ASSERT_TRUE(lowered.ok()) << lowered.status();
   const auto program = CompileProgram(*lowered, kCuda);
@@ -397,10 +437,12 @@ TEST(GroupProducts, WhatWarpgroupsCannotMakeIsRefused) {
   const ComputeDag dag = Product(70, 66, 40, false, false, false);
   const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
   ASSERT_GE(task->Find("direct/wgmma"), 0);
-  const Schedule schedule = task->space(task->Find("direct/wgmma")).Instantiate(task->space(task->Find("direct/wgmma")).Default());
+  const Schedule schedule =
+      task->space(task->Find("direct/wgmma")).Instantiate(task->space(task->Find("direct/wgmma")).Default());
   ASSERT_TRUE(Lower(dag, schedule, kCuda, FewCores()).ok());
   Schedule plain = schedule;
-  plain.steps.erase(std::remove_if(plain.steps.begin(), plain.steps.end(), [](const Step& s) { return s.kind == StepKind::kCoreMatrices; }),
+  plain.steps.erase(std::remove_if(plain.steps.begin(), plain.steps.end(),
+                                   [](const Step& s) { return s.kind == StepKind::kCoreMatrices; }),
                     plain.steps.end());
   EXPECT_EQ(Lower(dag, plain, kCuda, FewCores()).status(),
             absl::InvalidArgumentError("stage c.acc: warpgroups take columns from a copy in core matrices"));

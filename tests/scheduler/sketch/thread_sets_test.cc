@@ -1,5 +1,5 @@
-// Reductions split over sets of a block's threads, within a cluster or without one: what the candidates compute, what they take, and what
-// is refused. numbers_test.cc and execute_test.cc go over these sketches too.
+// Reductions split over sets of a block's threads, within a cluster or without one: what the candidates compute, what
+// they take, and what is refused. numbers_test.cc and execute_test.cc go over these sketches too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ std::vector<const Space*> SpacesOf(const TaskSpace& task) {
   return result;
 }
 
-LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions, const Target& target = kCuda) {
+LoweredProgram Lowered(const ComputeDag& dag, const Space& space, const std::vector<int32_t>& decisions,
+                       const Target& target = kCuda) {
   return Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target)).value();
 }
 
@@ -83,10 +84,14 @@ TEST(ThreadSets, MultiplyTheThreadsOfATile) {
   const Space& space = task->space(task->Find("direct/cluster_tensor"));
   int64_t shared[5] = {};
   for (int32_t sets : {1, 2, 4}) {
-    const KernelFunc kernel =
-        Lowered(dag, space,
-                Decide(space, {{"i0.warps", 2}, {"i0.tiles", 2}, {"i1.warps", 1}, {"i1.tiles", 4}, {"cluster", 2}, {"thread_sets", sets}}))
-            .kernels.at(0);
+    const KernelFunc kernel = Lowered(dag, space,
+                                      Decide(space, {{"i0.warps", 2},
+                                                     {"i0.tiles", 2},
+                                                     {"i1.warps", 1},
+                                                     {"i1.tiles", 4},
+                                                     {"cluster", 2},
+                                                     {"thread_sets", sets}}))
+                                  .kernels.at(0);
     EXPECT_EQ(kernel.threads, 64 * sets);
     EXPECT_EQ(kernel.cluster, 2);
     shared[sets] = kernel.shared_bytes;
@@ -104,7 +109,8 @@ TEST(ThreadSets, MeetInTheirBlockAndThenInTheCluster) {
     int barriers[2] = {};
     for (int32_t blocks : {1, 2}) {
       for (int32_t sets : {1, 4}) {
-        const KernelFunc kernel = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}})).kernels.at(0);
+        const KernelFunc kernel =
+            Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", sets}})).kernels.at(0);
         EXPECT_EQ(Count(kernel, StmtKind::kClusterBarrier), blocks == 1 ? 0 : 2);
         int& count = barriers[blocks - 1];
         if (sets == 1) count = Count(kernel, StmtKind::kBarrier);
@@ -124,7 +130,8 @@ TEST(ThreadSets, RunOnOpenClInTheSameOrder) {
   ASSERT_EQ(SpacesOf(*task).size(), 2u);
   for (const Space* space : SpacesOf(*task)) {
     for (int32_t blocks : {1, 3}) {
-      const LoweredProgram lowered = Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}), kOpenCl);
+      const LoweredProgram lowered =
+          Lowered(dag, *space, Decide(*space, {{"cluster", blocks}, {"thread_sets", 4}}), kOpenCl);
       const Program program = CompileProgram(lowered, kOpenCl).value();
       EXPECT_EQ(program.kernels.size(), blocks == 1 ? 1u : 2u) << "a cluster is two kernels, threads are not";
       EXPECT_EQ(testing::CompareOnDevice(**device, program, dag, reference, 1e-5), "") << program.source;
@@ -156,13 +163,16 @@ class ThreadSetsRefused : public ::testing::Test {
       if (step.kind == StepKind::kAnnotate && step.ints[0] == static_cast<int>(Annotation::kThreadSet)) annotation_ = s;
     }
   }
-  std::string Message() const { return std::string(Lower(dag_, schedule_, kCuda, DefaultFacts(kCuda)).status().message()); }
+  std::string Message() const {
+    return std::string(Lower(dag_, schedule_, kCuda, DefaultFacts(kCuda)).status().message());
+  }
   Step& annotation() { return schedule_.steps.at(annotation_); }
 
   const ComputeDag dag_ = testing::MatMul(64, 64, 512, true);
   const std::unique_ptr<TaskSpace> task_ = TaskSpace::Create(dag_, kCuda, DefaultFacts(kCuda)).value();
   const Space& space_ = task_->space(task_->Find("direct/cluster"));
-  Schedule schedule_ = space_.Instantiate(Decide(space_, {{"cluster", 2}, {"thread_sets", 4}, {"i0.threads", 8}, {"i1.threads", 8}, {"r0.r1", 2}}));
+  Schedule schedule_ = space_.Instantiate(
+      Decide(space_, {{"cluster", 2}, {"thread_sets", 4}, {"i0.threads", 8}, {"i1.threads", 8}, {"r0.r1", 2}}));
   size_t annotation_ = 0;
 };
 
@@ -175,7 +185,8 @@ TEST_F(ThreadSetsRefused, NothingAsItIs) {
 
 TEST_F(ThreadSetsRefused, ALoopWhoseExtentFollowsFromOthers) {
   annotation().loops[0] -= 2;
-  EXPECT_EQ(Message(), "stage dense.acc: the loop over sets of threads is an inner piece of a reduce loop that is split");
+  EXPECT_EQ(Message(),
+            "stage dense.acc: the loop over sets of threads is an inner piece of a reduce loop that is split");
 }
 
 TEST_F(ThreadSetsRefused, OtherThreadsThanTheBlockHas) {
@@ -185,20 +196,24 @@ TEST_F(ThreadSetsRefused, OtherThreadsThanTheBlockHas) {
 
 TEST_F(ThreadSetsRefused, ASumWithoutEnd) {
   for (Step& step : schedule_.steps)
-    if (step.kind == StepKind::kSplit && step.stage == annotation().stage && step.factors.size() == 4) step.factors[1] = Factor::Of(513);
+    if (step.kind == StepKind::kSplit && step.stage == annotation().stage && step.factors.size() == 4)
+      step.factors[1] = Factor::Of(513);
   EXPECT_EQ(Message(), "stage dense.acc: each result is the sum of 2 x 513 parts, the most are 1024");
 }
 
 TEST_F(ThreadSetsRefused, ACopyOfOneSet) {
   for (Step& step : schedule_.steps)
-    if (step.kind == StepKind::kComputeAt && step.target == annotation().stage) step.loops[0] = annotation().loops[0] + 1;
+    if (step.kind == StepKind::kComputeAt && step.target == annotation().stage)
+      step.loops[0] = annotation().loops[0] + 1;
   EXPECT_EQ(Message(), "stage x.shared: a copy in shared memory is computed outside of the loop over sets of threads");
 }
 
 TEST_F(ThreadSetsRefused, ResultsThatAreNotInSharedMemory) {
   schedule_ = Schedule();
   schedule_.steps = {{StepKind::kAnnotate, 2, {2}, {}, -1, {static_cast<int32_t>(Annotation::kThreadSet)}}};
-  EXPECT_EQ(Message(), "stage dense: a reduction over sets of threads is computed in a stage that keeps its results in shared memory");
+  EXPECT_EQ(
+      Message(),
+      "stage dense: a reduction over sets of threads is computed in a stage that keeps its results in shared memory");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Attention: scores of queries and keys, a softmax over the keys, a weighted sum of values. ONNX's operator, those of ONNX
-// Runtime, and the rotary embedding of queries and keys.
+// Attention: scores of queries and keys, a softmax over the keys, a weighted sum of values. ONNX's operator, those of
+// ONNX Runtime, and the rotary embedding of queries and keys.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,8 +18,8 @@ using Ints = Composer::Ints;
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-// What is attended to. Queries are batch x heads x queries x size; keys and values are batch x groups x keys x size, where
-// groups divide heads.
+// What is attended to. Queries are batch x heads x queries x size; keys and values are batch x groups x keys x size,
+// where groups divide heads.
 struct Heads {
   ImportValue q, k, v;
   double scale = 1, softcap = 0;
@@ -48,8 +48,8 @@ absl::Status CheckHeads(const Heads& h) {
     return k[1] == v[1] && k[2] == v[2] && k[3] == q[3] && q[1] % k[1] == 0;
   };
   if (fits()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("queries of ", h.q->type.ToString(), ", keys of ", h.k->type.ToString(),
-                                                 " and values of ", h.v->type.ToString(),
+  return absl::InvalidArgumentError(absl::StrCat("queries of ", h.q->type.ToString(), ", keys of ",
+                                                 h.k->type.ToString(), " and values of ", h.v->type.ToString(),
                                                  " (batch x heads x length x size) do not fit together"));
 }
 
@@ -119,7 +119,8 @@ struct Band {
 ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, int64_t offset, DType type) {
   constexpr int64_t kMost = int64_t{1} << 28;
   if (queries > kMost / std::max<int64_t>(keys, 1)) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", queries, " queries and ", keys, " keys is too large")));
+    c.Fail(
+        absl::InvalidArgumentError(absl::StrCat("a mask of ", queries, " queries and ", keys, " keys is too large")));
     return c.Scalar(0, type);
   }
   Array bias(type, {queries, keys});
@@ -144,7 +145,8 @@ ImportValue Counting(Composer& c, int64_t extent, const Ints& shape) {
 }
 
 // The same where the offset is a tensor of batch elements.
-ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, const ImportValue& offset, DType type) {
+ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t keys, const ImportValue& offset,
+                     DType type) {
   ImportValue first = c.Reshape(offset, {offset->type.elements(), 1, 1, 1});
   ImportValue place = c.Add(Counting(c, queries, {queries, 1}), first);
   ImportValue ahead = c.Sub(Counting(c, keys, {keys}), place), bias;
@@ -162,7 +164,8 @@ ImportValue BandBias(Composer& c, const Band& band, int64_t queries, int64_t key
 ImportValue MaskBias(Composer& c, ImportValue mask, int64_t keys, DType type) {
   int64_t rank = RankOf(mask);
   if (rank < 1 || mask->type.shape.back() > keys) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(), " does not fit ", keys, " keys")));
+    c.Fail(
+        absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(), " does not fit ", keys, " keys")));
     return mask;
   }
   if (mask->type.dtype == DType::kBool) mask = BiasOf(c, mask, type);
@@ -180,7 +183,8 @@ int64_t PastLength(NodeImporter& node, Composer& c, int input) {
   if (!node.HasInput(input)) return 0;
   ImportValue past = c.Input(input);
   if (RankOf(past) == 4) return past->type.shape[2];
-  c.Fail(absl::InvalidArgumentError(absl::StrCat("input ", input, " (the cache) is ", past->type.ToString(), ": 4 dimensions are supported")));
+  c.Fail(absl::InvalidArgumentError(
+      absl::StrCat("input ", input, " (the cache) is ", past->type.ToString(), ": 4 dimensions are supported")));
   return 0;
 }
 
@@ -202,7 +206,8 @@ absl::Status ReadAttentionBias(NodeImporter& node, Composer& c, Heads& h, int64_
   }
   if (node.HasInput(6)) {  // how many keys of each batch element there are
     ImportValue count = c.Cast(c.Input(6), DType::kInt64);
-    ImportValue inside = c.Op("less", {Counting(c, h.keys(), {h.keys()}), c.Reshape(count, {count->type.elements(), 1, 1, 1})});
+    ImportValue inside =
+        c.Op("less", {Counting(c, h.keys(), {h.keys()}), c.Reshape(count, {count->type.elements(), 1, 1, 1})});
     h.bias = Sum(c, h.bias, BiasOf(c, inside, type));
     if (band.any()) {
       ImportValue offset = c.Sub(count, c.Scalar(static_cast<double>(h.queries()), count));
@@ -262,7 +267,8 @@ ImportValue KeyMask(Composer& c, const ImportValue& mask, const Heads& h, double
   } else if (s == Ints{h.batch(), h.queries(), h.keys()}) {
     seen = c.Cast(c.Reshape(mask, {h.batch(), 1, h.queries(), h.keys()}), DType::kBool);
   } else {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(), " is not supported: one of batch, batch x keys or ",
+    c.Fail(absl::InvalidArgumentError(absl::StrCat("a mask of ", mask->type.ToString(),
+                                                   " is not supported: one of batch, batch x keys or ",
                                                    "batch x queries x keys is")));
     return mask;
   }
@@ -292,7 +298,8 @@ absl::Status FusedAttention(NodeImporter& node) {
     if (node.Int(name, 0) != 0) return absl::InvalidArgumentError(absl::StrCat(name, "=1 is not supported"));
   }
   node.Ignore({"rotary_embedding_dim"});
-  if (RankOf(x) != 3 || RankOf(w) != 2) return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
+  if (RankOf(x) != 3 || RankOf(w) != 2)
+    return absl::InvalidArgumentError("its input must have 3 dimensions, its weights 2");
   int64_t columns = w->type.shape[1];
   Ints sizes = node.Ints("qkv_hidden_sizes", {columns / 3, columns / 3, columns / 3});
   if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != columns) {
@@ -325,13 +332,16 @@ absl::Status MultiHeadAttention(NodeImporter& node) {
     ImportValue bias = c.Input(3);
     int64_t at = 0;
     for (ImportValue* x : {&q, &k, &v}) {
-      int64_t size = RankOf(*x) == 3 ? (*x)->type.shape[2] : RankOf(*x) == 4 ? (*x)->type.shape[1] * (*x)->type.shape[3] : 0;
+      int64_t size = RankOf(*x) == 3   ? (*x)->type.shape[2]
+                     : RankOf(*x) == 4 ? (*x)->type.shape[1] * (*x)->type.shape[3]
+                                       : 0;
       if (RankOf(*x) == 3) *x = c.Add(*x, c.Slice(bias, 0, at, at + size));
       at += size;
     }
   }
   // Keys and values of cross attention may have their heads apart.
-  Heads h{SplitHeads(c, q, heads), RankOf(k) == 4 ? k : SplitHeads(c, k, heads), RankOf(v) == 4 ? v : SplitHeads(c, v, heads)};
+  Heads h{SplitHeads(c, q, heads), RankOf(k) == 4 ? k : SplitHeads(c, k, heads),
+          RankOf(v) == 4 ? v : SplitHeads(c, v, heads)};
   int64_t past = PastLength(node, c, 6);
   h.k = WithPast(node, c, 6, h.k);
   h.v = WithPast(node, c, 7, h.v);
@@ -342,7 +352,8 @@ absl::Status MultiHeadAttention(NodeImporter& node) {
 
 // Pairs of elements turned by an angle that depends on their place: x is batch x heads x length x size, the tables of
 // cosines and sines are (batch x) length x rotated / 2.
-ImportValue Rotated(Composer& c, const ImportValue& x, ImportValue cosine, ImportValue sine, int64_t rotated, bool interleaved) {
+ImportValue Rotated(Composer& c, const ImportValue& x, ImportValue cosine, ImportValue sine, int64_t rotated,
+                    bool interleaved) {
   const Ints& s = x->type.shape;
   if (RankOf(cosine) == 3) {
     cosine = c.Unsqueeze(cosine, {1});
@@ -382,7 +393,9 @@ absl::Status ImportRotary(NodeImporter& node, const RotaryInputs& inputs) {
   if (flat && heads == 0 && rotated == 0) heads = x->type.shape[2] / (2 * cosine->type.shape.back());
   ImportValue apart = flat ? SplitHeads(c, x, heads) : x;
   RETURN_IF_ERROR(c.status());
-  if (RankOf(apart) != 4) return absl::InvalidArgumentError(absl::StrCat("input 0 is ", x->type.ToString(), ": 3 or 4 dimensions are supported"));
+  if (RankOf(apart) != 4)
+    return absl::InvalidArgumentError(
+        absl::StrCat("input 0 is ", x->type.ToString(), ": 3 or 4 dimensions are supported"));
   if (rotated == 0) rotated = apart->type.shape[3];
   if (node.HasInput(inputs.places)) {
     ImportValue places = c.Input(inputs.places);
@@ -395,9 +408,9 @@ absl::Status ImportRotary(NodeImporter& node, const RotaryInputs& inputs) {
   }
   if (rotated % 2 != 0 || rotated < 2 || rotated > apart->type.shape[3] || cosine->type.shape.back() != rotated / 2 ||
       cosine->type.shape != sine->type.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("tables of ", cosine->type.ToString(), " and ", sine->type.ToString(),
-                                                   " do not fit ", rotated, " of the ", apart->type.shape[3],
-                                                   " elements of a head"));
+    return absl::InvalidArgumentError(absl::StrCat("tables of ", cosine->type.ToString(), " and ",
+                                                   sine->type.ToString(), " do not fit ", rotated, " of the ",
+                                                   apart->type.shape[3], " elements of a head"));
   }
   ImportValue y = Rotated(c, apart, cosine, sine, rotated, node.Int("interleaved", 0) != 0);
   return c.Finish(flat ? JoinHeads(c, y) : y);
@@ -407,7 +420,8 @@ absl::Status RotaryEmbedding(NodeImporter& node) { return ImportRotary(node, {1,
 
 // Of ONNX Runtime: the places come before the tables.
 absl::Status FusedRotaryEmbedding(NodeImporter& node) {
-  if (node.Int("is_packed_batching", 0) != 0) return absl::InvalidArgumentError("is_packed_batching=1 is not supported");
+  if (node.Int("is_packed_batching", 0) != 0)
+    return absl::InvalidArgumentError("is_packed_batching=1 is not supported");
   if (node.Float("scale", 1) != 1) return absl::InvalidArgumentError("a scale is not supported");
   return ImportRotary(node, {2, 3, 1});
 }

@@ -37,7 +37,9 @@ struct ToArray {
   absl::StatusOr<Array> operator()(const std::string&) const { return Refused("text"); }
   absl::StatusOr<Array> operator()(const std::vector<std::string>&) const { return Refused("text"); }
   absl::StatusOr<Array> operator()(const OnnxOtherAttribute&) const { return Refused("a sparse tensor"); }
-  absl::StatusOr<Array> operator()(const OnnxAttributeReference&) const { return Refused("an attribute of no function"); }
+  absl::StatusOr<Array> operator()(const OnnxAttributeReference&) const {
+    return Refused("an attribute of no function");
+  }
   absl::StatusOr<Array> operator()(const std::shared_ptr<const OnnxGraph>&) const { return Refused("a graph"); }
   static absl::Status Refused(const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat("a constant of ", what, " is not supported"));

@@ -16,9 +16,10 @@ constexpr int64_t kMostSteps = 1024;
 
 absl::StatusOr<bool> KnownCondition(const ImportValue& condition, const std::string& what) {
   if (condition->value && condition->type.elements() == 1) return condition->value->int_at(0) != 0;
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " is known only when the network runs, which is not supported: export the model with static shapes, or with ",
-                   "the input it depends on as a constant"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      what,
+      " is known only when the network runs, which is not supported: export the model with static shapes, or with ",
+      "the input it depends on as a constant"));
 }
 
 // A result of a body as that of the node. A constant may have many names.
@@ -42,7 +43,8 @@ absl::Status If(NodeImporter& node) {
   std::shared_ptr<const OnnxGraph> yes = node.Body("then_branch"), no = node.Body("else_branch");
   if (!yes || !no) return absl::InvalidArgumentError("a branch is missing");
   ASSIGN_OR_RETURN(std::vector<ImportValue> results, node.ImportBody(taken ? *yes : *no, {}));
-  if (results.size() < node.node().outputs.size()) return absl::InvalidArgumentError("a branch has fewer results than the node");
+  if (results.size() < node.node().outputs.size())
+    return absl::InvalidArgumentError("a branch has fewer results than the node");
   for (size_t i = 0; i < node.node().outputs.size(); ++i) {
     if (node.IsRead(static_cast<int>(i))) Hand(c, static_cast<int>(i), results[i], results[i]->narrow);
   }
@@ -57,8 +59,9 @@ ImportValue Stacked(Composer& c, const std::vector<ImportValue>& steps, int64_t 
 }
 
 absl::Status TooManySteps(int64_t steps) {
-  return absl::InvalidArgumentError(absl::StrCat("it has ", steps > kMostSteps ? "more than " : "", std::min(steps, kMostSteps),
-                                                 " steps, and loops of up to ", kMostSteps, " are unrolled"));
+  return absl::InvalidArgumentError(absl::StrCat("it has ", steps > kMostSteps ? "more than " : "",
+                                                 std::min(steps, kMostSteps), " steps, and loops of up to ", kMostSteps,
+                                                 " are unrolled"));
 }
 
 // How often a loop runs at most.
@@ -67,7 +70,8 @@ absl::StatusOr<int64_t> TripCount(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue count, node.Input(0));
   if (count->value && count->type.elements() == 1) return count->value->int_at(0);
   return absl::InvalidArgumentError(
-      "its number of steps is known only when the network runs, which is not supported: export the model with static shapes, or with "
+      "its number of steps is known only when the network runs, which is not supported: export the model with static "
+      "shapes, or with "
       "the number as a constant");
 }
 
@@ -88,7 +92,8 @@ absl::Status FinishLoop(NodeImporter& node, Composer& c, const std::vector<Impor
     }
     size_t k = i - carried.size();
     if (k >= stacked.size()) return absl::InvalidArgumentError("its body has fewer results than the node");
-    if (stacked[k].empty()) return absl::InvalidArgumentError("it makes no step, so that a result would be empty, which is not supported");
+    if (stacked[k].empty())
+      return absl::InvalidArgumentError("it makes no step, so that a result would be empty, which is not supported");
     ImportValue all = Stacked(c, stacked[k], k < axes.size() ? axes[k] : 0);
     Hand(c, result, all, stacked[k][0]->narrow);
   }
@@ -140,7 +145,8 @@ absl::StatusOr<ScanPlan> PlanOf(NodeImporter& node, Composer& c, const OnnxGraph
   plan.scanned = node.Int("num_scan_inputs", 0);
   plan.states = node.inputs() - plan.scanned;
   const int64_t results = static_cast<int64_t>(body.outputs.size()) - plan.states;
-  if (plan.scanned < 1 || plan.states < 0 || results < 0) return absl::InvalidArgumentError("its inputs do not fit its body");
+  if (plan.scanned < 1 || plan.states < 0 || results < 0)
+    return absl::InvalidArgumentError("its inputs do not fit its body");
   plan.axes = node.Ints("scan_input_axes", Ints(plan.scanned, 0));
   plan.directions = node.Ints("scan_input_directions", Ints(plan.scanned, 0));
   plan.output_axes = node.Ints("scan_output_axes", Ints(results, 0));
@@ -155,7 +161,8 @@ absl::StatusOr<ScanPlan> PlanOf(NodeImporter& node, Composer& c, const OnnxGraph
     plan.axes[k] = c.Axis(plan.axes[k], x);
     RETURN_IF_ERROR(c.status());
     const int64_t steps = x->type.shape[plan.axes[k]];
-    if (k > 0 && steps != plan.steps) return absl::InvalidArgumentError(absl::StrCat("its inputs have ", plan.steps, " and ", steps, " steps"));
+    if (k > 0 && steps != plan.steps)
+      return absl::InvalidArgumentError(absl::StrCat("its inputs have ", plan.steps, " and ", steps, " steps"));
     plan.steps = steps;
   }
   if (plan.steps > kMostSteps) return TooManySteps(plan.steps);
@@ -167,7 +174,9 @@ absl::Status Scan(NodeImporter& node) {
   Composer c(node);
   std::shared_ptr<const OnnxGraph> body = node.Body("body");
   if (!body) return absl::InvalidArgumentError("its body is missing");
-  if (node.opset() < 9) return absl::InvalidArgumentError("the form of opset 8, with a batch, is not supported: export it with opset 9 or newer");
+  if (node.opset() < 9)
+    return absl::InvalidArgumentError(
+        "the form of opset 8, with a batch, is not supported: export it with opset 9 or newer");
   ASSIGN_OR_RETURN(ScanPlan plan, PlanOf(node, c, *body));
   std::vector<ImportValue> states;
   for (int64_t i = 0; i < plan.states; ++i) {
@@ -195,7 +204,8 @@ absl::Status Scan(NodeImporter& node) {
     const int64_t rank = stacked[k].empty() ? 0 : RankOf(stacked[k][0]) + 1;
     if (plan.output_axes[k] < 0) plan.output_axes[k] += rank;
     if (plan.output_axes[k] >= 0 && plan.output_axes[k] < rank) continue;
-    return absl::InvalidArgumentError(absl::StrCat("scan_output_axes has ", plan.output_axes[k], " for a result with ", rank, " dimensions"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("scan_output_axes has ", plan.output_axes[k], " for a result with ", rank, " dimensions"));
   }
   return FinishLoop(node, c, states, stacked, plan.output_axes);
 }

@@ -42,7 +42,8 @@ absl::StatusOr<Equation> Parse(const std::string& text, const std::vector<Import
   std::vector<std::string> sides = absl::StrSplit(absl::StrReplaceAll(text, {{" ", ""}}), "->");
   Equation e;
   e.operands = absl::StrSplit(sides[0], ',');
-  if (sides.size() > 2 || e.operands.size() != inputs.size()) return bad(absl::StrCat("is not for ", inputs.size(), " operands"));
+  if (sides.size() > 2 || e.operands.size() != inputs.size())
+    return bad(absl::StrCat("is not for ", inputs.size(), " operands"));
   std::map<char, int> seen;
   std::string ellipsis;
   for (size_t k = 0; k < inputs.size(); ++k) {
@@ -56,7 +57,8 @@ absl::StatusOr<Equation> Parse(const std::string& text, const std::vector<Import
       if (digits.size() > ellipsis.size()) ellipsis = digits;
       term = WithEllipsis(term, rank, named);
     }
-    if (static_cast<int64_t>(term.size()) != rank) return bad(absl::StrCat("does not fit ", inputs[k]->type.ToString()));
+    if (static_cast<int64_t>(term.size()) != rank)
+      return bad(absl::StrCat("does not fit ", inputs[k]->type.ToString()));
     for (char label : term) {
       if (!absl::ascii_isalpha(label) && !absl::ascii_isdigit(label)) return bad("holds what is no letter");
       ++seen[label];

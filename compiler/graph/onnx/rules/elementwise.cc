@@ -106,7 +106,8 @@ absl::Status ImportMod(NodeImporter& node) {
   Composer c(node);
   bool truncated = node.Int("fmod", 0) != 0;
   ImportValue a = c.Input(0), b = c.Input(1);
-  if (!truncated && IsFloat(a->type.dtype) && node.opset() < 28) c.Fail(absl::InvalidArgumentError("floats need fmod=1"));
+  if (!truncated && IsFloat(a->type.dtype) && node.opset() < 28)
+    c.Fail(absl::InvalidArgumentError("floats need fmod=1"));
   return c.Finish(c.Op(truncated ? "fmod" : "mod", {a, b}));
 }
 
@@ -119,8 +120,8 @@ absl::Status ImportCastLike(NodeImporter& node) {
 
 absl::Status ImportIsInf(NodeImporter& node) {
   Composer c(node);
-  return c.Finish(c.Op("is_inf", {c.Input(0)}, {{"negative", node.Int("detect_negative", 1)},
-                                                {"positive", node.Int("detect_positive", 1)}}));
+  return c.Finish(c.Op("is_inf", {c.Input(0)},
+                       {{"negative", node.Int("detect_negative", 1)}, {"positive", node.Int("detect_positive", 1)}}));
 }
 
 absl::Status ImportGelu(NodeImporter& node) {
@@ -201,7 +202,8 @@ absl::Status ImportSwiGlu(NodeImporter& node) {
   Composer c(node);
   ImportValue a = c.Input(0), b = c.Input(1);
   if (!(a->type == b->type)) {
-    return absl::InvalidArgumentError(absl::StrCat("inputs must be alike, not ", a->type.ToString(), " and ", b->type.ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs must be alike, not ", a->type.ToString(), " and ", b->type.ToString()));
   }
   return c.Finish(c.Mul(c.Op("swish", {a}, {{"alpha", node.Float("alpha", 1)}}), b));
 }
@@ -215,21 +217,67 @@ absl::Status ImportWhere(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Elementwise() {
-  std::vector<OnnxRule> rules = {
-      {"BitShift", ImportBitShift}, {"SwiGLU", ImportSwiGlu},
-      {"CastLike", ImportCastLike}, {"Div", ImportDiv},     {"Gelu", ImportGelu},     {"Greater", ImportGreater},
-      {"GreaterOrEqual", ImportGreater}, {"IsInf", ImportIsInf}, {"Max", ImportVariadic}, {"Mean", ImportVariadic},
-      {"Min", ImportVariadic},      {"Mod", ImportMod},     {"Pow", ImportPow},       {"PRelu", ImportPRelu},
-      {"Sum", ImportVariadic},      {"Where", ImportWhere}};
-  for (const char* op : {"Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Less", "LessOrEqual", "Mul", "Or", "Sub", "Xor"}) {
+  std::vector<OnnxRule> rules = {{"BitShift", ImportBitShift},
+                                 {"SwiGLU", ImportSwiGlu},
+                                 {"CastLike", ImportCastLike},
+                                 {"Div", ImportDiv},
+                                 {"Gelu", ImportGelu},
+                                 {"Greater", ImportGreater},
+                                 {"GreaterOrEqual", ImportGreater},
+                                 {"IsInf", ImportIsInf},
+                                 {"Max", ImportVariadic},
+                                 {"Mean", ImportVariadic},
+                                 {"Min", ImportVariadic},
+                                 {"Mod", ImportMod},
+                                 {"Pow", ImportPow},
+                                 {"PRelu", ImportPRelu},
+                                 {"Sum", ImportVariadic},
+                                 {"Where", ImportWhere}};
+  for (const char* op : {"Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Less", "LessOrEqual", "Mul",
+                         "Or", "Sub", "Xor"}) {
     rules.push_back({op, ImportBinary});
   }
-  for (const char* op :
-       {"Abs",     "Acos",       "Acosh",  "Asin",     "Asinh",   "Atan", "Atanh", "BitwiseNot", "Ceil",
-        "Celu",    "Cos",        "Cosh",   "Elu",      "Erf",     "Exp",  "Floor", "HardSigmoid", "HardSwish",
-        "Identity", "IsNaN",     "LeakyRelu", "Log",   "Mish",    "Neg",  "Not",   "Reciprocal", "Relu",
-        "Round",   "Selu",       "Shrink", "Sigmoid",  "Sign",    "Sin",  "Sinh",  "Softplus",   "Softsign",
-        "Sqrt",    "Swish",      "Tan",    "Tanh",     "ThresholdedRelu"}) {
+  for (const char* op : {"Abs",
+                         "Acos",
+                         "Acosh",
+                         "Asin",
+                         "Asinh",
+                         "Atan",
+                         "Atanh",
+                         "BitwiseNot",
+                         "Ceil",
+                         "Celu",
+                         "Cos",
+                         "Cosh",
+                         "Elu",
+                         "Erf",
+                         "Exp",
+                         "Floor",
+                         "HardSigmoid",
+                         "HardSwish",
+                         "Identity",
+                         "IsNaN",
+                         "LeakyRelu",
+                         "Log",
+                         "Mish",
+                         "Neg",
+                         "Not",
+                         "Reciprocal",
+                         "Relu",
+                         "Round",
+                         "Selu",
+                         "Shrink",
+                         "Sigmoid",
+                         "Sign",
+                         "Sin",
+                         "Sinh",
+                         "Softplus",
+                         "Softsign",
+                         "Sqrt",
+                         "Swish",
+                         "Tan",
+                         "Tanh",
+                         "ThresholdedRelu"}) {
     rules.push_back({op, ImportUnary});
   }
   return rules;

@@ -1,6 +1,7 @@
-// Results with as many rows as the network finds: NonMaxSuppression, NonZero, Compress. Their extents are fixed by --dim RESULT.rows=N: the
-// first rows are those found, in ONNX's order, and the others have the index -1. The network says how many were found in an output
-// RESULT.rows; that nothing in it depends on the other rows is proven by who reads the model (service/importer.cc).
+// Results with as many rows as the network finds: NonMaxSuppression, NonZero, Compress. Their extents are fixed by
+// --dim RESULT.rows=N: the first rows are those found, in ONNX's order, and the others have the index -1. The network
+// says how many were found in an output RESULT.rows; that nothing in it depends on the other rows is proven by who
+// reads the model (service/importer.cc).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -29,8 +30,9 @@ ImportValue CountingColumn(Composer& c, int64_t n) {
   return c.Constant(std::move(values));
 }
 
-// For each of the flags (1 or 0, int64), how many there are up to it. A running sum takes time in proportion to the square of an axis, so it is made of
-// those within rows of a square and that of the rows' sums; the square's end has no flags.
+// For each of the flags (1 or 0, int64), how many there are up to it. A running sum takes time in proportion to the
+// square of an axis, so it is made of those within rows of a square and that of the rows' sums; the square's end has no
+// flags.
 ImportValue RunningCount(Composer& c, const ImportValue& flags) {
   const int64_t n = flags->type.elements();
   const auto row = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
@@ -38,7 +40,8 @@ ImportValue RunningCount(Composer& c, const ImportValue& flags) {
   ImportValue all = rows * row == n ? flags : c.Op("pad", {flags}, {{"pads", Ints{0, rows * row - n}}});
   ImportValue within = c.Op("cumulative_sum", {c.Reshape(all, {rows, row})}, {{"axis", int64_t{1}}});
   if (rows == 1) return c.Reshape(within, {row});
-  ImportValue before = c.Op("cumulative_sum", {c.Slice(within, 1, row - 1, row)}, {{"axis", int64_t{0}}, {"exclusive", int64_t{1}}});
+  ImportValue before =
+      c.Op("cumulative_sum", {c.Slice(within, 1, row - 1, row)}, {{"axis", int64_t{0}}, {"exclusive", int64_t{1}}});
   return c.Reshape(c.Add(within, before), {rows * row});
 }
 
@@ -54,9 +57,11 @@ Rows FindRows(NodeImporter& node, Composer& c, const ImportValue& flags, int64_t
   const int64_t n = counts->type.elements();
   ImportValue count = c.Slice(counts, 0, n - 1, n), row = CountingColumn(c, room);
   if (!c.ok()) return {flags, flags};
-  // The flag that row r stands for has as many in front of it, itself not counted, as flags have a running count of at most r.
+  // The flag that row r stands for has as many in front of it, itself not counted, as flags have a running count of at
+  // most r.
   ImportValue behind = c.Op("less_equal", {c.Reshape(counts, {1, n}), row});
-  ImportValue place = c.Op("reduce_sum", {c.Cast(behind, DType::kInt64)}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}});
+  ImportValue place =
+      c.Op("reduce_sum", {c.Cast(behind, DType::kInt64)}, {{"axes", Ints{1}}, {"keepdims", int64_t{1}}});
   Rows rows{place, c.Op("less", {row, count})};
   if (c.ok()) node.SetCount(count);
   return rows;
@@ -93,14 +98,16 @@ std::vector<ImportValue> Corners(Composer& c, const ImportValue& boxes, bool cen
     ImportValue w = c.Mul(a[2], c.Scalar(0.5, boxes)), h = c.Mul(a[3], c.Scalar(0.5, boxes));
     return {c.Sub(a[1], h), c.Sub(a[0], w), c.Add(a[1], h), c.Add(a[0], w)};
   }
-  return {c.Op("minimum", {a[0], a[2]}), c.Op("minimum", {a[1], a[3]}), c.Op("maximum", {a[0], a[2]}), c.Op("maximum", {a[1], a[3]})};
+  return {c.Op("minimum", {a[0], a[2]}), c.Op("minimum", {a[1], a[3]}), c.Op("maximum", {a[0], a[2]}),
+          c.Op("maximum", {a[1], a[3]})};
 }
 
 // How much of box and candidates together both cover. Each column of the box is read once, so that all is one kernel.
 ImportValue Overlap(Composer& c, const Candidates& all, const ImportValue* box) {
   ImportValue inner[2];
   for (int d = 0; d < 2; ++d) {
-    ImportValue extent = c.Sub(c.Op("minimum", {all.sides[d + 2], box[d + 2]}), c.Op("maximum", {all.sides[d], box[d]}));
+    ImportValue extent =
+        c.Sub(c.Op("minimum", {all.sides[d + 2], box[d + 2]}), c.Op("maximum", {all.sides[d], box[d]}));
     inner[d] = c.Op("maximum", {extent, c.Scalar(0, extent)});
   }
   ImportValue both = c.Mul(inner[0], inner[1]);
@@ -133,11 +140,13 @@ absl::StatusOr<Candidates> CandidatesOf(NodeImporter& node, Composer& c) {
   const Ints &b = boxes->type.shape, &s = scores->type.shape;
   if (b.size() != 3 || s.size() != 3 || b[2] != 4 || b[0] != s[0] || b[1] != s[2] || !IsFloat(boxes->type.dtype) ||
       scores->type.dtype != boxes->type.dtype) {
-    return absl::InvalidArgumentError(absl::StrCat("boxes of ", boxes->type.ToString(), " and scores of ", scores->type.ToString(), " do not fit together"));
+    return absl::InvalidArgumentError(absl::StrCat("boxes of ", boxes->type.ToString(), " and scores of ",
+                                                   scores->type.ToString(), " do not fit together"));
   }
   Candidates all{s[0], s[1], s[2]};
   const int64_t centred = node.Int("center_point_box", 0);
-  if (centred != 0 && centred != 1) return absl::InvalidArgumentError(absl::StrCat("center_point_box must be 0 or 1, not ", centred));
+  if (centred != 0 && centred != 1)
+    return absl::InvalidArgumentError(absl::StrCat("center_point_box must be 0 or 1, not ", centred));
   auto threshold = [&](int i) {
     return node.HasInput(i) ? c.Reshape(c.Input(i), {1, 1, 1}) : c.Reshape(c.Scalar(0, scores), {1, 1, 1});
   };
@@ -165,19 +174,24 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> given, node.KnownInts(2, "the most boxes of a class"));
     if (given.size() == 1) most = std::min(given[0], all.boxes);
   }
-  if (most < 1) return absl::InvalidArgumentError("input 2 (the most boxes of a class) must be one number above 0: it would find none");
+  if (most < 1)
+    return absl::InvalidArgumentError(
+        "input 2 (the most boxes of a class) must be one number above 0: it would find none");
   ASSIGN_OR_RETURN(const int64_t room, node.Room("boxes it finds"));
   if (most > kMostBoxes) {
-    return absl::InvalidArgumentError(absl::StrCat("it may find ", most, " boxes of a class, and up to ", kMostBoxes,
-                                                   " are taken one after the other: give a smaller max_output_boxes_per_class (input 2), or fewer "
-                                                   "candidates, by TopK of their scores"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("it may find ", most, " boxes of a class, and up to ", kMostBoxes,
+                     " are taken one after the other: give a smaller max_output_boxes_per_class (input 2), or fewer "
+                     "candidates, by TopK of their scores"));
   }
   ImportValue taken = c.Reshape(TakeBoxes(c, all, most), {all.batch * all.classes * most});
   ImportValue flags = c.Cast(c.Op("less", {taken, c.Scalar(static_cast<double>(all.boxes), taken)}), DType::kInt64);
   const Rows rows = FindRows(node, c, flags, room);
-  ImportValue within = c.Op("minimum", {rows.place, c.Scalar(static_cast<double>(taken->type.elements() - 1), rows.place)});
+  ImportValue within =
+      c.Op("minimum", {rows.place, c.Scalar(static_cast<double>(taken->type.elements() - 1), rows.place)});
   ImportValue box = c.Op("gather", {taken, within}, {{"axis", int64_t{0}}});
-  ImportValue found = c.Concat({Coordinate(c, within, all.classes * most, all.batch), Coordinate(c, within, most, all.classes), box}, 1);
+  ImportValue found = c.Concat(
+      {Coordinate(c, within, all.classes * most, all.batch), Coordinate(c, within, most, all.classes), box}, 1);
   return c.Finish(RealOrNone(c, rows, found));
 }
 
@@ -199,7 +213,8 @@ absl::Status NonZeroOfConstant(Composer& c, const ImportValue& x) {
   Array result(DType::kInt64, {rank, count});
   for (int64_t k = 0; k < count; ++k) {
     int64_t rest = found[k];
-    for (int64_t d = RankOf(x); d-- > 0; rest /= x->type.shape[d]) result.set_int(d * count + k, rest % x->type.shape[d]);
+    for (int64_t d = RankOf(x); d-- > 0; rest /= x->type.shape[d])
+      result.set_int(d * count + k, rest % x->type.shape[d]);
   }
   return c.Finish(c.Constant(std::move(result)));
 }
@@ -230,7 +245,8 @@ absl::Status Compress(NodeImporter& node) {
     x = c.Reshape(x, {-1});
   }
   RETURN_IF_ERROR(c.status());
-  if (RankOf(condition) != 1) return absl::InvalidArgumentError(absl::StrCat("its condition must be a list, not ", condition->type.ToString()));
+  if (RankOf(condition) != 1)
+    return absl::InvalidArgumentError(absl::StrCat("its condition must be a list, not ", condition->type.ToString()));
   const int64_t n = std::min(condition->type.elements(), x->type.shape[axis]);
   if (!condition->value) {
     ASSIGN_OR_RETURN(const int64_t room, node.Room("elements it takes"));
@@ -247,6 +263,8 @@ absl::Status Compress(NodeImporter& node) {
 
 }  // namespace
 
-std::vector<OnnxRule> Found() { return {{"NonMaxSuppression", NonMaxSuppression}, {"NonZero", NonZero}, {"Compress", Compress}}; }
+std::vector<OnnxRule> Found() {
+  return {{"NonMaxSuppression", NonMaxSuppression}, {"NonZero", NonZero}, {"Compress", Compress}};
+}
 
 }  // namespace diapason::onnx_rules

@@ -70,17 +70,22 @@ absl::Status FusedConv(NodeImporter& node) {
   if (activation == "HardSigmoid") {
     return c.Finish(c.Op("hard_sigmoid", {y}, {{"alpha", param(0, 0.2)}, {"beta", param(1, 0.5)}}));
   }
-  if (!activation.empty()) return absl::InvalidArgumentError(absl::StrCat("activation '", activation, "' is not known"));
+  if (!activation.empty())
+    return absl::InvalidArgumentError(absl::StrCat("activation '", activation, "' is not known"));
   return c.Finish(y);
 }
 
-// Embeddings of words, places and segments, added up and normalised. Result 1 says how many words each sequence has, result 2
-// is the sum.
+// Embeddings of words, places and segments, added up and normalised. Result 1 says how many words each sequence has,
+// result 2 is the sum.
 absl::Status EmbedLayerNormalization(NodeImporter& node) {
   Composer c(node);
   ImportValue words = c.Input(0), scale = c.Input(5), bias = c.Input(6);
-  if (RankOf(words) != 2) return absl::InvalidArgumentError(absl::StrCat("its words are ", words->type.ToString(), ": batch x length is supported"));
-  auto embedded = [&](int table, const ImportValue& indices) { return c.Op("gather", {c.Input(table), indices}, {{"axis", int64_t{0}}}); };
+  if (RankOf(words) != 2)
+    return absl::InvalidArgumentError(
+        absl::StrCat("its words are ", words->type.ToString(), ": batch x length is supported"));
+  auto embedded = [&](int table, const ImportValue& indices) {
+    return c.Op("gather", {c.Input(table), indices}, {{"axis", int64_t{0}}});
+  };
   const int64_t batch = words->type.shape[0], length = words->type.shape[1];
   ImportValue places;
   if (node.HasInput(8)) {
@@ -88,12 +93,14 @@ absl::Status EmbedLayerNormalization(NodeImporter& node) {
   } else {
     ImportValue table = c.Input(3);
     if (RankOf(table) != 2 || table->type.shape[0] < length) {
-      return absl::InvalidArgumentError(absl::StrCat("a table of places of ", table->type.ToString(), " does not fit ", length, " words"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("a table of places of ", table->type.ToString(), " does not fit ", length, " words"));
     }
     places = c.Slice(table, 0, 0, length);
   }
   ImportValue sum = c.Add(embedded(2, words), places);
-  if (node.HasInput(1) != node.HasInput(4)) return absl::InvalidArgumentError("segments and their table must be given together");
+  if (node.HasInput(1) != node.HasInput(4))
+    return absl::InvalidArgumentError("segments and their table must be given together");
   if (node.HasInput(1)) sum = c.Add(sum, embedded(4, c.Input(1)));
   ImportValue y = c.Op("layer_norm", {sum}, {{"axis", int64_t{-1}}, {"epsilon", node.Float("epsilon", 1e-12)}});
   node.Int("mask_index_type", 1);
@@ -128,14 +135,17 @@ Array Unpacked(const Array& packed, int64_t rows, int64_t bits, int64_t count) {
 absl::Status MatMulNBits(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), packed = c.Input(1), scales = c.Input(2);
-  const int64_t k = node.Int("K", 0), n = node.Int("N", 0), bits = node.Int("bits", 4), block = node.Int("block_size", 0);
+  const int64_t k = node.Int("K", 0), n = node.Int("N", 0), bits = node.Int("bits", 4),
+                block = node.Int("block_size", 0);
   node.Ignore({"accuracy_level", "weight_prepacked"});
-  if (bits != 2 && bits != 4 && bits != 8) return absl::InvalidArgumentError(absl::StrCat("bits=", bits, " is not supported: 2, 4 and 8 are"));
+  if (bits != 2 && bits != 4 && bits != 8)
+    return absl::InvalidArgumentError(absl::StrCat("bits=", bits, " is not supported: 2, 4 and 8 are"));
   const int64_t blocks = block >= 1 ? (k + block - 1) / block : 0;
   if (k < 1 || n < 1 || blocks < 1 || !packed->value || packed->type.dtype != DType::kUint8 ||
       packed->type.elements() * (8 / bits) != n * blocks * block || scales->type.elements() != n * blocks) {
-    return absl::InvalidArgumentError(absl::StrCat("weights of ", packed->type.ToString(), " and scales of ", scales->type.ToString(), " do not fit N=", n,
-                                                   ", K=", k, " in blocks of ", block, ", or are not constants"));
+    return absl::InvalidArgumentError(absl::StrCat("weights of ", packed->type.ToString(), " and scales of ",
+                                                   scales->type.ToString(), " do not fit N=", n, ", K=", k,
+                                                   " in blocks of ", block, ", or are not constants"));
   }
   if (node.HasInput(4)) return absl::InvalidArgumentError("an order of groups (input 4) is not supported");
   const DType type = scales->type.dtype;
@@ -145,7 +155,8 @@ absl::Status MatMulNBits(NodeImporter& node) {
     ImportValue given = c.Input(3);
     if (given->type.dtype == DType::kUint8) {
       const int64_t bytes = (blocks * bits + 7) / 8;
-      if (!given->value || given->type.elements() != n * bytes) return absl::InvalidArgumentError("its zero points do not fit its weights, or are not constants");
+      if (!given->value || given->type.elements() != n * bytes)
+        return absl::InvalidArgumentError("its zero points do not fit its weights, or are not constants");
       given = c.Constant(Unpacked(*given->value, n, bits, blocks));
     }
     zero = c.Cast(c.Reshape(given, {n, blocks, 1}), type);
@@ -161,10 +172,14 @@ absl::Status MatMulNBits(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Fused() {
-  return {{"com.microsoft.Gelu", Gelu},           {"com.microsoft.BiasGelu", Gelu},
-          {"com.microsoft.FastGelu", FastGelu},   {"com.microsoft.QuickGelu", QuickGelu},
-          {"com.microsoft.FusedMatMul", FusedMatMul}, {"com.microsoft.FusedConv", FusedConv},
-          {"com.microsoft.EmbedLayerNormalization", EmbedLayerNormalization}, {"com.microsoft.MatMulNBits", MatMulNBits}};
+  return {{"com.microsoft.Gelu", Gelu},
+          {"com.microsoft.BiasGelu", Gelu},
+          {"com.microsoft.FastGelu", FastGelu},
+          {"com.microsoft.QuickGelu", QuickGelu},
+          {"com.microsoft.FusedMatMul", FusedMatMul},
+          {"com.microsoft.FusedConv", FusedConv},
+          {"com.microsoft.EmbedLayerNormalization", EmbedLayerNormalization},
+          {"com.microsoft.MatMulNBits", MatMulNBits}};
 }
 
 }  // namespace diapason::onnx_rules

@@ -32,15 +32,18 @@ absl::Status AffineGrid(NodeImporter& node) {
   const int64_t rank = static_cast<int64_t>(size.size()) - 2;
   const bool align = node.Int("align_corners", 0) != 0;
   if (rank < 2 || rank > 3 || theta->type.shape != Ints{size[0], rank, rank + 1} || !IsFloat(theta->type.dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat("matrices of ", theta->type.ToString(), " do not fit a size of ", size.size(), " numbers"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("matrices of ", theta->type.ToString(), " do not fit a size of ", size.size(), " numbers"));
   }
   int64_t points = 1;
   for (int64_t d = 0; d < rank; ++d) {
-    if (size[2 + d] < 1 || size[2 + d] > 1 << 20) return absl::InvalidArgumentError(absl::StrCat("an image cannot have an extent of ", size[2 + d]));
+    if (size[2 + d] < 1 || size[2 + d] > 1 << 20)
+      return absl::InvalidArgumentError(absl::StrCat("an image cannot have an extent of ", size[2 + d]));
     points *= size[2 + d];
     if (points > int64_t{1} << 28) return absl::InvalidArgumentError("its image is too large");
   }
-  if (!node.SpendConstantBytes(points * (rank + 1) * BytesOf(theta->type.dtype))) return absl::InvalidArgumentError("its image is too large");
+  if (!node.SpendConstantBytes(points * (rank + 1) * BytesOf(theta->type.dtype)))
+    return absl::InvalidArgumentError("its image is too large");
   Array grid(theta->type.dtype, {points, rank + 1});
   for (int64_t p = 0; p < points; ++p) {
     int64_t rest = p;
@@ -63,16 +66,20 @@ absl::Status RoiAlign(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), rois = c.Input(1), of = c.Input(2);
   const int64_t samples = node.Int("sampling_ratio", 0);
-  const std::string transformation = node.opset() < 16 ? "output_half_pixel" : node.String("coordinate_transformation_mode", "half_pixel");
+  const std::string transformation =
+      node.opset() < 16 ? "output_half_pixel" : node.String("coordinate_transformation_mode", "half_pixel");
   const std::string mode = node.String("mode", "avg");
   if (samples < 1) {
     return absl::InvalidArgumentError(
-        "sampling_ratio=0 takes as many samples as a region is large, which is known only when the network runs: 1 and more are supported");
+        "sampling_ratio=0 takes as many samples as a region is large, which is known only when the network runs: 1 and "
+        "more are supported");
   }
   if (samples > 64) return absl::InvalidArgumentError(absl::StrCat("sampling_ratio cannot be ", samples));
-  if (mode != "avg" && mode != "max") return absl::InvalidArgumentError(absl::StrCat("mode must be avg or max, not '", mode, "'"));
+  if (mode != "avg" && mode != "max")
+    return absl::InvalidArgumentError(absl::StrCat("mode must be avg or max, not '", mode, "'"));
   if (transformation != "half_pixel" && transformation != "output_half_pixel") {
-    return absl::InvalidArgumentError(absl::StrCat("coordinate_transformation_mode must be half_pixel or output_half_pixel, not '", transformation, "'"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "coordinate_transformation_mode must be half_pixel or output_half_pixel, not '", transformation, "'"));
   }
   return c.Finish(c.Op("roi_align", {x, rois, of},
                        {{"size", Ints{node.Int("output_height", 1), node.Int("output_width", 1)}},
@@ -86,7 +93,8 @@ absl::Status DeformConv(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), w = c.Input(1), offset = c.Input(2);
   if (RankOf(x) != 4 || RankOf(w) != 4) {
-    return absl::InvalidArgumentError(absl::StrCat("images of ", x->type.ToString(), " are not supported: those of 4 dimensions are"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("images of ", x->type.ToString(), " are not supported: those of 4 dimensions are"));
   }
   const std::vector<int64_t> kernel(w->type.shape.begin() + 2, w->type.shape.end());
   node.Ints("kernel_shape", kernel);
@@ -120,12 +128,14 @@ absl::Status CenterCropPad(NodeImporter& node) {
   Ints axes;
   for (int64_t d = 0; d < RankOf(x); ++d) axes.push_back(d);
   axes = node.Ints("axes", axes);
-  if (axes.size() != shape.size()) return absl::InvalidArgumentError(absl::StrCat(shape.size(), " extents are given for ", axes.size(), " axes"));
+  if (axes.size() != shape.size())
+    return absl::InvalidArgumentError(absl::StrCat(shape.size(), " extents are given for ", axes.size(), " axes"));
   for (size_t k = 0; k < axes.size(); ++k) {
     const int64_t axis = c.Axis(axes[k], x);
     RETURN_IF_ERROR(c.status());
     const int64_t extent = x->type.shape[axis], wanted = shape[k];
-    if (wanted < 1 || wanted > int64_t{1} << 31) return absl::InvalidArgumentError(absl::StrCat("an extent cannot be ", wanted));
+    if (wanted < 1 || wanted > int64_t{1} << 31)
+      return absl::InvalidArgumentError(absl::StrCat("an extent cannot be ", wanted));
     if (wanted < extent) {
       const int64_t start = (extent - wanted) / 2;
       x = c.Slice(x, axis, start, start + wanted);
@@ -165,7 +175,8 @@ absl::Status Det(NodeImporter& node) {
   ImportValue x = c.Input(0);
   const Ints& s = x->type.shape;
   if (s.size() < 2 || s[s.size() - 1] != s[s.size() - 2] || s.back() > 4) {
-    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ": square matrices of up to 4 rows are supported"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("its input is ", x->type.ToString(), ": square matrices of up to 4 rows are supported"));
   }
   return c.Finish(Determinant(c, x));
 }
@@ -177,19 +188,22 @@ absl::Status MaxUnpool(NodeImporter& node) {
   const int64_t rank = RankOf(x) - 2;
   const Ints kernel = node.Ints("kernel_shape", {}), strides = node.Ints("strides", Ints(kernel.size(), 1));
   const Ints pads = node.Ints("pads", Ints(2 * kernel.size(), 0));
-  if (rank < 1 || static_cast<int64_t>(kernel.size()) != rank || strides.size() != kernel.size() || pads.size() != 2 * kernel.size() ||
-      places->type.shape != x->type.shape) {
-    return absl::InvalidArgumentError(absl::StrCat("positions of ", places->type.ToString(), " and its window do not fit ", x->type.ToString()));
+  if (rank < 1 || static_cast<int64_t>(kernel.size()) != rank || strides.size() != kernel.size() ||
+      pads.size() != 2 * kernel.size() || places->type.shape != x->type.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("positions of ", places->type.ToString(), " and its window do not fit ", x->type.ToString()));
   }
   Ints shape = {x->type.shape[0], x->type.shape[1]};
   int64_t elements = shape[0] * shape[1];
   for (int64_t d = 0; d < rank; ++d) {
     shape.push_back((x->type.shape[2 + d] - 1) * strides[d] - pads[d] - pads[rank + d] + kernel[d]);
-    if (shape.back() < 1 || shape.back() > 1 << 20) return absl::InvalidArgumentError(absl::StrCat("its result would have an extent of ", shape.back()));
+    if (shape.back() < 1 || shape.back() > 1 << 20)
+      return absl::InvalidArgumentError(absl::StrCat("its result would have an extent of ", shape.back()));
     elements *= shape.back();
   }
   ImportValue zeros = c.Expand(c.Reshape(c.Scalar(0, x), {1}), {elements});
-  ImportValue y = c.Op("scatter_elements", {zeros, c.Reshape(places, {-1}), c.Reshape(x, {-1})}, {{"axis", int64_t{0}}});
+  ImportValue y =
+      c.Op("scatter_elements", {zeros, c.Reshape(places, {-1}), c.Reshape(x, {-1})}, {{"axis", int64_t{0}}});
   y = c.Reshape(y, shape);
   if (node.HasInput(2)) {
     ASSIGN_OR_RETURN(std::vector<int64_t> wanted, node.KnownInts(2, "the shape of the result"));
@@ -199,7 +213,8 @@ absl::Status MaxUnpool(NodeImporter& node) {
       more[shape.size() + d] = wanted[d] - shape[d];
       fits = more[shape.size() + d] >= 0 && wanted[d] <= 1 << 20;
     }
-    if (!fits) return absl::InvalidArgumentError("the shape of the result must not be smaller than what the window gives");
+    if (!fits)
+      return absl::InvalidArgumentError("the shape of the result must not be smaller than what the window gives");
     y = c.Op("pad", {y}, {{"pads", more}});
   }
   return c.Finish(y);
@@ -208,8 +223,9 @@ absl::Status MaxUnpool(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Geometry() {
-  return {{"GridSample", GridSample}, {"AffineGrid", AffineGrid},       {"RoiAlign", RoiAlign}, {"DeformConv", DeformConv},
-          {"Col2Im", Col2Im},         {"CenterCropPad", CenterCropPad}, {"Det", Det},           {"MaxUnpool", MaxUnpool}};
+  return {
+      {"GridSample", GridSample}, {"AffineGrid", AffineGrid},       {"RoiAlign", RoiAlign}, {"DeformConv", DeformConv},
+      {"Col2Im", Col2Im},         {"CenterCropPad", CenterCropPad}, {"Det", Det},           {"MaxUnpool", MaxUnpool}};
 }
 
 }  // namespace diapason::onnx_rules

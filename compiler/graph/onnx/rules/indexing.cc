@@ -53,7 +53,9 @@ std::vector<int64_t> PlacesOf(const Array& indices, const std::vector<int64_t>& 
 // GatherND of known places that follow each other is a reshape, or a slice between two.
 std::optional<ImportValue> GatherRun(Composer& c, const ImportValue& x, const ImportValue& indices) {
   const int64_t axes = indices->type.shape.empty() ? 0 : indices->type.shape.back();
-  if (!indices->value || IsFloat(indices->type.dtype) || indices->type.dtype == DType::kBool || axes < 1 || axes > RankOf(x)) return std::nullopt;
+  if (!indices->value || IsFloat(indices->type.dtype) || indices->type.dtype == DType::kBool || axes < 1 ||
+      axes > RankOf(x))
+    return std::nullopt;
   const std::vector<int64_t> places = PlacesOf(*indices->value, x->type.shape);
   for (size_t i = 0; i < places.size(); ++i)
     if (places[i] != places[0] + static_cast<int64_t>(i)) return std::nullopt;
@@ -86,8 +88,8 @@ absl::Status ScatterElements(NodeImporter& node) {
 
 absl::Status ScatterNd(NodeImporter& node) {
   Composer c(node);
-  return c.Finish(c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)},
-                       {{"reduction", node.String("reduction", "none")}}));
+  return c.Finish(
+      c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)}, {{"reduction", node.String("reduction", "none")}}));
 }
 
 absl::Status ImportArg(NodeImporter& node, const char* op) {
@@ -120,8 +122,8 @@ absl::Status ImportCumulative(NodeImporter& node, const char* op) {
   ImportValue x = c.Input(0);
   ASSIGN_OR_RETURN(int64_t given, KnownInt(node, 1, "the axis"));
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
-  return c.Finish(c.Op(op, {x},
-                       {{"axis", axis}, {"exclusive", node.Int("exclusive", 0)}, {"reverse", node.Int("reverse", 0)}}));
+  return c.Finish(
+      c.Op(op, {x}, {{"axis", axis}, {"exclusive", node.Int("exclusive", 0)}, {"reverse", node.Int("reverse", 0)}}));
 }
 
 absl::Status CumSum(NodeImporter& node) { return ImportCumulative(node, "cumulative_sum"); }
@@ -134,11 +136,13 @@ absl::Status TensorScatter(NodeImporter& node) {
   const int64_t axis = c.Axis(node.Int("axis", -2), cache), rank = RankOf(cache);
   const std::string mode = node.String("mode", "linear");
   RETURN_IF_ERROR(c.status());
-  if (mode != "linear" && mode != "circular") return absl::InvalidArgumentError(absl::StrCat("mode must be linear or circular, not '", mode, "'"));
+  if (mode != "linear" && mode != "circular")
+    return absl::InvalidArgumentError(absl::StrCat("mode must be linear or circular, not '", mode, "'"));
   Ints expected = cache->type.shape;
   if (RankOf(update) == rank) expected[axis] = update->type.shape[axis];
   if (axis == 0 || update->type.shape != expected || expected[axis] > cache->type.shape[axis]) {
-    return absl::InvalidArgumentError(absl::StrCat("an update of ", update->type.ToString(), " does not fit ", cache->type.ToString(), " in axis ", axis));
+    return absl::InvalidArgumentError(absl::StrCat("an update of ", update->type.ToString(), " does not fit ",
+                                                   cache->type.ToString(), " in axis ", axis));
   }
   ImportValue place = Counting(c, expected[axis], axis, rank);
   if (node.HasInput(2)) {
@@ -176,8 +180,8 @@ absl::Status OneHot(NodeImporter& node) {
   int64_t depth = static_cast<int64_t>(depth_value->value->at(0)), rank = RankOf(indices) + 1;
   int64_t axis = node.Int("axis", -1);
   if (depth < 1 || axis < -rank || axis >= rank || values->type.elements() != 2) {
-    return absl::InvalidArgumentError(absl::StrCat("depth ", depth, ", axis ", axis, " and ",
-                                                   values->type.elements(), " values do not fit together"));
+    return absl::InvalidArgumentError(absl::StrCat("depth ", depth, ", axis ", axis, " and ", values->type.elements(),
+                                                   " values do not fit together"));
   }
   if (axis < 0) axis += rank;
   ImportValue zero = c.Scalar(0, indices), end = c.Scalar(static_cast<double>(depth), indices);
@@ -209,7 +213,8 @@ absl::Status Trilu(NodeImporter& node) {
 absl::Status EyeLike(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
-  if (RankOf(x) != 2) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
+  if (RankOf(x) != 2)
+    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
   DType dtype = x->type.dtype;
   if (node.Has("dtype")) {
     ASSIGN_OR_RETURN(dtype, StorageOfOnnx(static_cast<int>(node.Int("dtype", 1))));

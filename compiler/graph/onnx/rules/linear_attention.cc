@@ -1,5 +1,5 @@
-// Attention whose cost grows linearly: a state that each step decays, corrects and writes to (opset 27), and the short causal
-// convolution that stands in front of it.
+// Attention whose cost grows linearly: a state that each step decays, corrects and writes to (opset 27), and the short
+// causal convolution that stands in front of it.
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -19,8 +19,9 @@ absl::Status CausalConvWithState(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), w = c.Input(1);
   if (RankOf(x) != 3 || RankOf(w) != 3 || w->type.shape[1] != 1 || w->type.shape[0] != x->type.shape[1]) {
-    return absl::InvalidArgumentError(absl::StrCat("weights of ", w->type.ToString(), " do not fit ", x->type.ToString(),
-                                                   ": channels x 1 x taps and batch x channels x length are supported"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("weights of ", w->type.ToString(), " do not fit ", x->type.ToString(),
+                     ": channels x 1 x taps and batch x channels x length are supported"));
   }
   const int64_t before = w->type.shape[2] - 1;
   ImportValue padded = x;
@@ -70,13 +71,16 @@ absl::StatusOr<Recurrence> RecurrenceOf(NodeImporter& node, Composer& c) {
   const std::string rule = node.String("update_rule", "gated_delta");
   const bool gated = rule == "gated" || rule == "gated_delta", delta = rule == "delta" || rule == "gated_delta";
   if (!gated && !delta && rule != "linear") {
-    return absl::InvalidArgumentError(absl::StrCat("update_rule must be linear, gated, delta or gated_delta, not '", rule, "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("update_rule must be linear, gated, delta or gated_delta, not '", rule, "'"));
   }
   if (gated != node.HasInput(4) || delta != node.HasInput(5)) {
-    return absl::InvalidArgumentError(absl::StrCat("update_rule ", rule, " does not fit the inputs decay and beta that it has or lacks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("update_rule ", rule, " does not fit the inputs decay and beta that it has or lacks"));
   }
   if (r.groups < 1 || r.heads % std::max<int64_t>(r.groups, 1) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(r.heads, " heads of queries and ", r.groups, " of keys do not fit together"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(r.heads, " heads of queries and ", r.groups, " of keys do not fit together"));
   }
   r.q = Heads(c, c.Input(0), r.heads);
   r.k = Heads(c, c.Input(1), r.groups);
@@ -94,10 +98,12 @@ absl::StatusOr<Recurrence> RecurrenceOf(NodeImporter& node, Composer& c) {
   const double scale = node.Float("scale", 0);
   r.scale = scale != 0 ? scale : 1 / std::sqrt(static_cast<double>(r.key));
   if (r.k->type.shape != Ints{r.batch, r.groups, r.steps, r.key}) {
-    return absl::InvalidArgumentError(absl::StrCat("keys of ", c.Input(1)->type.ToString(), " do not fit queries of ", c.Input(0)->type.ToString()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("keys of ", c.Input(1)->type.ToString(), " do not fit queries of ", c.Input(0)->type.ToString()));
   }
   if (r.steps > kMostSteps) {
-    return absl::InvalidArgumentError(absl::StrCat("it has ", r.steps, " steps, but at most ", kMostSteps, " are unrolled: shorten the sequence"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", r.steps, " steps, but at most ", kMostSteps, " are unrolled: shorten the sequence"));
   }
   return r;
 }
@@ -125,9 +131,11 @@ absl::Status LinearAttention(NodeImporter& node) {
                             !node.SpendConstantBytes(4 * zeros.elements()))) {
     return absl::InvalidArgumentError("its state is too large");
   }
-  ImportValue state = node.HasInput(3) ? c.Cast(c.Input(3), DType::kFloat32) : c.Constant(Array(DType::kFloat32, shape));
+  ImportValue state =
+      node.HasInput(3) ? c.Cast(c.Input(3), DType::kFloat32) : c.Constant(Array(DType::kFloat32, shape));
   if (state->type.shape != shape) {
-    return absl::InvalidArgumentError(absl::StrCat("a state of ", state->type.ToString(), " does not fit its keys and values"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a state of ", state->type.ToString(), " does not fit its keys and values"));
   }
   std::vector<ImportValue> outputs;
   for (int64_t t = 0; t < r.steps && c.ok(); ++t) outputs.push_back(Step(c, r, t, state));

@@ -17,7 +17,8 @@ ImportValue Likelihood(NodeImporter& node, Composer& c, const ImportValue& x) {
   Ints expected = x->type.shape;
   if (expected.size() >= 2) expected.erase(expected.begin() + 1);
   if (x->type.shape.size() < 2 || target->type.shape != expected) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("targets of ", target->type.ToString(), " do not fit ", x->type.ToString())));
+    c.Fail(absl::InvalidArgumentError(
+        absl::StrCat("targets of ", target->type.ToString(), " do not fit ", x->type.ToString())));
     return x;
   }
   ImportValue safe = target, zero = c.Scalar(0, x);
@@ -61,7 +62,8 @@ absl::Status SoftmaxCrossEntropyLoss(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Loss() {
-  return {{"NegativeLogLikelihoodLoss", NegativeLogLikelihoodLoss}, {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss}};
+  return {{"NegativeLogLikelihoodLoss", NegativeLogLikelihoodLoss},
+          {"SoftmaxCrossEntropyLoss", SoftmaxCrossEntropyLoss}};
 }
 
 }  // namespace diapason::onnx_rules

@@ -124,10 +124,9 @@ absl::Status Lrn(NodeImporter& node) {
   }
   const Ints& shape = x->type.shape;
   ImportValue squares = c.Reshape(c.Mul(x, x), {shape[0], 1, shape[1], -1});
-  ImportValue mean = c.Op("avg_pool", {squares},
-                          {{"kernel", Ints{size, 1}},
-                           {"pads", Ints{(size - 1) / 2, 0, size / 2, 0}},
-                           {"count_include_pad", int64_t{1}}});
+  ImportValue mean = c.Op(
+      "avg_pool", {squares},
+      {{"kernel", Ints{size, 1}}, {"pads", Ints{(size - 1) / 2, 0, size / 2, 0}}, {"count_include_pad", int64_t{1}}});
   ImportValue scaled = c.Mul(c.Reshape(mean, shape), c.Scalar(node.Float("alpha", 1e-4), x));
   ImportValue base = c.Add(scaled, c.Scalar(node.Float("bias", 1), x));
   return c.Finish(c.Div(x, c.Op("pow", {base, c.Scalar(node.Float("beta", 0.75), x)})));

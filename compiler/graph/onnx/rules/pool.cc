@@ -71,7 +71,8 @@ absl::Status GlobalLpPool(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   const int64_t p = node.Int("p", 2);
-  if (p < 1 || RankOf(x) < 3) return absl::InvalidArgumentError(absl::StrCat("p=", p, " does not fit ", x->type.ToString()));
+  if (p < 1 || RankOf(x) < 3)
+    return absl::InvalidArgumentError(absl::StrCat("p=", p, " does not fit ", x->type.ToString()));
   std::vector<int64_t> axes;
   for (int64_t d = 2; d < RankOf(x); ++d) axes.push_back(d);
   return c.Finish(Root(c, c.Op("reduce_sum", {Power(c, x, p)}, {{"axes", axes}, {"keepdims", int64_t{1}}}), p));

@@ -1,5 +1,5 @@
-// Quantised operators. A quantised tensor stands for (q - zero point) * scale. Products of integers are summed as int32,
-// exactly; the scale and the rounding (half to even) are float32, as in ONNX Runtime.
+// Quantised operators. A quantised tensor stands for (q - zero point) * scale. Products of integers are summed as
+// int32, exactly; the scale and the rounding (half to even) are float32, as in ONNX Runtime.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -29,8 +29,8 @@ ImportValue Spread(NodeImporter& node, Composer& c, const ImportValue& parameter
     return c.Reshape(parameter, shape);
   }
   if (RankOf(parameter) != rank) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("a parameter of ", parameter->type.ToString(), " does not fit ",
-                                                   x->type.ToString())));
+    c.Fail(absl::InvalidArgumentError(
+        absl::StrCat("a parameter of ", parameter->type.ToString(), " does not fit ", x->type.ToString())));
     return parameter;
   }
   Ints repeated;
@@ -85,7 +85,8 @@ absl::Status QuantizeLinear(NodeImporter& node) {
   if (!is_float && x->type.dtype == DType::kFloat32 && scale->type.dtype == DType::kFloat32) {
     ASSIGN_OR_RETURN(auto limits, LimitsOf(name));
     Attributes attributes{{"to", std::string(NameOf(to))}, {"min", limits.first}, {"max", limits.second}};
-    return c.Finish(c.Op("quantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale}, std::move(attributes)));
+    return c.Finish(
+        c.Op("quantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale}, std::move(attributes)));
   }
   ImportValue q = c.Div(c.Cast(x, DType::kFloat32), c.Cast(scale, DType::kFloat32));
   if (is_float) return c.Finish(q);  // NodeImporter rounds it
@@ -108,7 +109,8 @@ absl::Status DequantizeLinear(NodeImporter& node) {
   if (node.HasInput(2)) zero = Spread(node, c, c.Input(2), x);
   int64_t type = node.Int("output_dtype", 0);
   const bool plain = !IsFloat(x->type.dtype) && x->type.dtype != DType::kBool && scale->type.dtype == DType::kFloat32;
-  ImportValue y = plain ? c.Op("dequantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale}) : Dequantized(c, x, scale, zero);
+  ImportValue y = plain ? c.Op("dequantize", zero ? std::vector{x, scale, zero} : std::vector{x, scale})
+                        : Dequantized(c, x, scale, zero);
   if (type != 0) {
     ASSIGN_OR_RETURN(DType to, StorageOfOnnx(static_cast<int>(type)));
     y = c.Cast(y, to);
@@ -179,7 +181,9 @@ absl::Status QLinearMatMul(NodeImporter& node) {
   Composer c(node);
   ImportValue a = c.Input(0), b = c.Input(3);
   ImportValue sum = c.Matmul(Centred(node, c, a, 2, -2), Centred(node, c, b, 5, -1));
-  auto scale = [&](int input, int64_t axis) { return AlongAxis(c, c.Cast(c.Input(input), DType::kFloat32), RankOf(sum), axis); };
+  auto scale = [&](int input, int64_t axis) {
+    return AlongAxis(c, c.Cast(c.Input(input), DType::kFloat32), RankOf(sum), axis);
+  };
   ImportValue scales = c.Mul(scale(1, -2), scale(4, -1)), zero = c.Input(7);
   if (zero->type.elements() == 1) zero = c.Reshape(zero, {});
   return c.Finish(QuantizedProduct(c, sum, scales, scale(6, -2), zero));
@@ -204,16 +208,14 @@ absl::StatusOr<ImportValue> IntegerConv(NodeImporter& node, Composer& c, const I
 absl::Status ConvInteger(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), w = c.Input(1);
-  ASSIGN_OR_RETURN(ImportValue y,
-                   IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 3, 0)));
+  ASSIGN_OR_RETURN(ImportValue y, IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 3, 0)));
   return c.Finish(y);
 }
 
 absl::Status QLinearConv(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0), w = c.Input(3);
-  ASSIGN_OR_RETURN(ImportValue sum,
-                   IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 5, 0)));
+  ASSIGN_OR_RETURN(ImportValue sum, IntegerConv(node, c, x, w, Centred(node, c, x, 2, 1), Centred(node, c, w, 5, 0)));
   if (node.HasInput(8)) sum = c.Add(sum, AlongAxis(c, c.Input(8), RankOf(sum), 1));
   ImportValue scales = c.Mul(c.Reshape(c.Input(1), {}), AlongAxis(c, c.Input(4), RankOf(sum), 1));
   return c.Finish(QuantizedProduct(c, sum, scales, c.Reshape(c.Input(6), {}), c.Reshape(c.Input(7), {})));
@@ -290,15 +292,18 @@ absl::Status MatMulIntegerToFloat(NodeImporter& node) {
 
 }  // namespace
 
-ImportValue DynamicProduct(Composer& c, const ImportValue& x, const ImportValue& weights, const ImportValue& scale, const ImportValue& zero_point) {
+ImportValue DynamicProduct(Composer& c, const ImportValue& x, const ImportValue& weights, const ImportValue& scale,
+                           const ImportValue& zero_point) {
   const ImportValue none = c.Scalar(0, x);
   const Attributes all{{"keepdims", int64_t{0}}};
   const ImportValue low = c.Op("minimum", {c.Op("reduce_min", {x}, all), none});
   const ImportValue high = c.Op("maximum", {c.Op("reduce_max", {x}, all), none});
   const ImportValue range = c.Div(c.Sub(high, low), c.Scalar(255, x));
   const ImportValue safe = c.Op("where", {c.Op("equal", {range, none}), c.Scalar(1, x), range});
-  const ImportValue zero = c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
-  const ImportValue q = c.Sub(c.Cast(Rounded(c, c.Div(x, safe), zero, DType::kUint8), DType::kInt32), c.Cast(zero, DType::kInt32));
+  const ImportValue zero =
+      c.Op("clip", {c.Op("round", {c.Div(c.Sub(none, low), safe)})}, {{"min", 0.0}, {"max", 255.0}});
+  const ImportValue q =
+      c.Sub(c.Cast(Rounded(c, c.Div(x, safe), zero, DType::kUint8), DType::kInt32), c.Cast(zero, DType::kInt32));
   const ImportValue sum = c.Matmul(q, Centred(c, weights, zero_point, -1));
   return c.Mul(c.Cast(sum, DType::kFloat32), c.Mul(safe, AlongAxis(c, scale, RankOf(sum), -1)));
 }

@@ -1,5 +1,6 @@
-// Random numbers. With a seed they are the same at each run, so they are constants; without one, results could not be repeated, and
-// the node is refused. ONNX leaves the generator open: numbers differ from those of other runtimes, their distribution does not.
+// Random numbers. With a seed they are the same at each run, so they are constants; without one, results could not be
+// repeated, and the node is refused. ONNX leaves the generator open: numbers differ from those of other runtimes, their
+// distribution does not.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -43,7 +44,8 @@ class Numbers {
 absl::StatusOr<Numbers> SeededNumbers(NodeImporter& node) {
   if (!node.Has("seed")) {
     return absl::InvalidArgumentError(
-        "its results would differ from run to run: give it the attribute 'seed', which makes them constants, or pass random numbers "
+        "its results would differ from run to run: give it the attribute 'seed', which makes them constants, or pass "
+        "random numbers "
         "in as an input of the model");
   }
   return Numbers(node.Float("seed", 0));
@@ -59,7 +61,8 @@ absl::StatusOr<Array> Drawn(NodeImporter& node, DType dtype, const Ints& shape, 
   for (int64_t extent : shape)
     if (__builtin_mul_overflow(bytes, extent, &bytes)) bytes = std::numeric_limits<int64_t>::max();
   if (!node.SpendConstantBytes(bytes))
-    return absl::InvalidArgumentError(absl::StrCat("its result of shape ", absl::StrJoin(shape, "x"), " is too large for a constant"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("its result of shape ", absl::StrJoin(shape, "x"), " is too large for a constant"));
   Array array(dtype, shape);
   for (int64_t i = 0, n = array.elements(); i < n; ++i) array.set(i, draw());
   return array;
@@ -72,7 +75,8 @@ absl::StatusOr<DType> ResultType(NodeImporter& node, DType fallback) {
 absl::Status EmitDrawn(NodeImporter& node, bool normal, DType fallback, const Ints& shape) {
   ASSIGN_OR_RETURN(Numbers numbers, SeededNumbers(node));
   ASSIGN_OR_RETURN(DType dtype, ResultType(node, fallback));
-  if (!IsFloat(dtype)) return absl::InvalidArgumentError(absl::StrCat("its result would be ", NameOf(dtype), ", no type of floats"));
+  if (!IsFloat(dtype))
+    return absl::InvalidArgumentError(absl::StrCat("its result would be ", NameOf(dtype), ", no type of floats"));
   absl::StatusOr<Array> array;
   if (normal) {
     const double mean = node.Float("mean", 0), scale = node.Float("scale", 1);
@@ -108,13 +112,14 @@ absl::Status ImportBernoulli(NodeImporter& node) {
   return c.Finish(c.Cast(c.Op("less", {c.Constant(std::move(drawn)), c.Cast(x, DType::kFloat32)}), dtype));
 }
 
-// Classes by their unnormalised logarithms of probabilities, [batch, class] to [batch, sample]: how many of the sums of the first
-// probabilities a uniform number has passed.
+// Classes by their unnormalised logarithms of probabilities, [batch, class] to [batch, sample]: how many of the sums of
+// the first probabilities a uniform number has passed.
 absl::Status ImportMultinomial(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   RETURN_IF_ERROR(c.status());
-  if (RankOf(x) != 2) return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
+  if (RankOf(x) != 2)
+    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ", no matrix"));
   ASSIGN_OR_RETURN(Numbers numbers, SeededNumbers(node));
   ASSIGN_OR_RETURN(DType dtype, ResultType(node, DType::kInt32));
   const int64_t batch = x->type.shape[0], classes = x->type.shape[1], samples = node.Int("sample_size", 1);
@@ -125,15 +130,17 @@ absl::Status ImportMultinomial(NodeImporter& node) {
   // Without the last one, which is 1 but for rounding.
   passed = c.Slice(c.Op("cumulative_sum", {passed}, {{"axis", int64_t{1}}}), 1, 0, classes - 1);
   passed = c.Op("less_equal", {c.Unsqueeze(passed, {1}), c.Constant(std::move(drawn))});
-  ImportValue number = c.Op("reduce_sum", {c.Cast(passed, DType::kInt32)}, {{"axes", Ints{2}}, {"keepdims", int64_t{0}}});
+  ImportValue number =
+      c.Op("reduce_sum", {c.Cast(passed, DType::kInt32)}, {{"axes", Ints{2}}, {"keepdims", int64_t{0}}});
   return c.Finish(c.Cast(number, dtype));
 }
 
 }  // namespace
 
 std::vector<OnnxRule> Random() {
-  return {{"RandomNormal", ImportOfShape<true>},   {"RandomNormalLike", ImportLike<true>}, {"RandomUniform", ImportOfShape<false>},
-          {"RandomUniformLike", ImportLike<false>}, {"Bernoulli", ImportBernoulli},         {"Multinomial", ImportMultinomial}};
+  return {{"RandomNormal", ImportOfShape<true>},   {"RandomNormalLike", ImportLike<true>},
+          {"RandomUniform", ImportOfShape<false>}, {"RandomUniformLike", ImportLike<false>},
+          {"Bernoulli", ImportBernoulli},          {"Multinomial", ImportMultinomial}};
 }
 
 }  // namespace diapason::onnx_rules

@@ -1,5 +1,5 @@
-// Recurrent networks, unrolled: the product with the input is one for all steps, and each step is the same small graph, so
-// that the partition makes one task of all of them.
+// Recurrent networks, unrolled: the product with the input is one for all steps, and each step is the same small graph,
+// so that the partition makes one task of all of them.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -63,7 +63,8 @@ absl::StatusOr<std::vector<Activation>> ActivationsOf(NodeImporter& node, std::v
   size_t next_alpha = 0, next_beta = 0;
   for (const std::string& name : names) {
     Activation f{absl::AsciiStrToLower(name)};
-    bool plain = f.name == "relu" || f.name == "tanh" || f.name == "sigmoid" || f.name == "softsign" || f.name == "softplus";
+    bool plain =
+        f.name == "relu" || f.name == "tanh" || f.name == "sigmoid" || f.name == "softsign" || f.name == "softplus";
     if (!plain && kAlpha.count(f.name) == 0) {
       return absl::InvalidArgumentError(absl::StrCat("activation '", name, "' is not known"));
     }
@@ -74,17 +75,18 @@ absl::StatusOr<std::vector<Activation>> ActivationsOf(NodeImporter& node, std::v
   return result;
 }
 
-// Of quantised weights (DynamicQuantizeLSTM), which lie turned: inputs or hidden x gates*hidden. Without a scale they are float.
+// Of quantised weights (DynamicQuantizeLSTM), which lie turned: inputs or hidden x gates*hidden. Without a scale they
+// are float.
 struct Quantisation {
   ImportValue scale, zero;
 };
 
 // One direction of one layer: the parameters of its gates.
 struct Direction {
-  ImportValue w, r;                    // gates*hidden x inputs, gates*hidden x hidden
-  ImportValue wb, rb;                  // gates*hidden, or null
-  ImportValue h, state;                // batch x hidden
-  ImportValue peephole;                // 3*hidden, or null
+  ImportValue w, r;      // gates*hidden x inputs, gates*hidden x hidden
+  ImportValue wb, rb;    // gates*hidden, or null
+  ImportValue h, state;  // batch x hidden
+  ImportValue peephole;  // 3*hidden, or null
   Quantisation of_w, of_r;
 };
 
@@ -238,8 +240,8 @@ class Unrolled {
     const ImportValue all = c_.Input(input);
     const int64_t columns = kind_.gates * cell_.hidden, n = all->type.elements();
     if (n != directions_ && n != directions_ * columns) {
-      c_.Fail(absl::InvalidArgumentError(absl::StrCat("input ", input, " (", all->type.ToString(), ") does not fit ", directions_, " directions of ",
-                                                      columns, " columns")));
+      c_.Fail(absl::InvalidArgumentError(absl::StrCat("input ", input, " (", all->type.ToString(), ") does not fit ",
+                                                      directions_, " directions of ", columns, " columns")));
       return all;
     }
     return c_.Reshape(c_.Slice(c_.Reshape(all, {directions_, -1}), 0, d, d + 1), {-1});
@@ -252,7 +254,8 @@ class Unrolled {
     if (kind_.quantised) {
       result.of_w = {ParameterOf(8, d), ParameterOf(9, d)};
       result.of_r = {ParameterOf(10, d), ParameterOf(11, d)};
-      if (!result.of_w.scale || !result.of_r.scale) c_.Fail(absl::InvalidArgumentError("the scales of the weights (inputs 8 and 10) are missing"));
+      if (!result.of_w.scale || !result.of_r.scale)
+        c_.Fail(absl::InvalidArgumentError("the scales of the weights (inputs 8 and 10) are missing"));
     }
     if (node_.HasInput(3)) {
       ImportValue both = OfDirection(3, d);
@@ -338,7 +341,8 @@ absl::Status Gru(NodeImporter& node) { return Unrolled(node, {3, {"Sigmoid", "Ta
 absl::Status Lstm(NodeImporter& node) {
   return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true}).Import();
 }
-// The input of all steps is quantised by one range, the hidden units of each step by their own, as ONNX Runtime does it.
+// The input of all steps is quantised by one range, the hidden units of each step by their own, as ONNX Runtime does
+// it.
 absl::Status DynamicQuantizeLstm(NodeImporter& node) {
   return Unrolled(node, {4, {"Sigmoid", "Tanh", "Tanh"}, LstmStep, true, 0, true}).Import();
 }

@@ -73,9 +73,15 @@ absl::Status ReduceLogSumExp(NodeImporter& node) {
 }  // namespace
 
 std::vector<OnnxRule> Reduce() {
-  return {{"ReduceL1", ReduceL1},     {"ReduceL2", ReduceL2},   {"ReduceLogSum", ReduceLogSum},
-          {"ReduceMax", ReduceMax},   {"ReduceMean", ReduceMean}, {"ReduceMin", ReduceMin},
-          {"ReduceProd", ReduceProd}, {"ReduceSum", ReduceSum}, {"ReduceSumSquare", ReduceSumSquare},
+  return {{"ReduceL1", ReduceL1},
+          {"ReduceL2", ReduceL2},
+          {"ReduceLogSum", ReduceLogSum},
+          {"ReduceMax", ReduceMax},
+          {"ReduceMean", ReduceMean},
+          {"ReduceMin", ReduceMin},
+          {"ReduceProd", ReduceProd},
+          {"ReduceSum", ReduceSum},
+          {"ReduceSumSquare", ReduceSumSquare},
           {"ReduceLogSumExp", ReduceLogSumExp}};
 }
 

@@ -69,8 +69,7 @@ Taps TapsOf(const AxisPlan& a, const Settings& s) {
   double stretch = s.antialias && a.scale < 1 ? a.scale : 1, radius = (s.mode == "cubic" ? 2 : 1) / stretch;
   size_t count = s.mode == "nearest" ? 1 : static_cast<size_t>(2 * std::ceil(radius)) + (stretch < 1 ? 1 : 0);
   Taps taps{std::vector<std::vector<int64_t>>(count, std::vector<int64_t>(a.output)),
-            std::vector<std::vector<double>>(count, std::vector<double>(a.output, 1)),
-            std::vector<bool>(a.output)};
+            std::vector<std::vector<double>>(count, std::vector<double>(a.output, 1)), std::vector<bool>(a.output)};
   for (int64_t at = 0; at < a.output; ++at) {
     double x = SourceOf(a, s, at);
     taps.outside[at] = s.coordinates == "tf_crop_and_resize" && (x < 0 || x > static_cast<double>(a.input - 1));
@@ -162,9 +161,11 @@ absl::StatusOr<std::vector<AxisPlan>> PlansOf(const Request& r, const std::vecto
       plan.roi_start = r.roi[k];
       plan.roi_end = r.roi[k + given];
     }
-    plan.scale = !r.sizes.empty() ? (policy_scale > 0 ? policy_scale : static_cast<double>(r.sizes[k]) / in) : r.scales[k];
-    double out = !r.sizes.empty() ? (policy_scale > 0 ? std::floor(policy_scale * in + 0.5) : static_cast<double>(r.sizes[k]))
-                                  : std::floor(in * plan.scale);
+    plan.scale =
+        !r.sizes.empty() ? (policy_scale > 0 ? policy_scale : static_cast<double>(r.sizes[k]) / in) : r.scales[k];
+    double out = !r.sizes.empty()
+                     ? (policy_scale > 0 ? std::floor(policy_scale * in + 0.5) : static_cast<double>(r.sizes[k]))
+                     : std::floor(in * plan.scale);
     constexpr double kMost = 1 << 24;
     if (!(out >= 1 && out <= kMost)) {
       return absl::InvalidArgumentError(absl::StrCat("an axis of ", plan.input, " would become one of ", out));
@@ -175,7 +176,8 @@ absl::StatusOr<std::vector<AxisPlan>> PlansOf(const Request& r, const std::vecto
 }
 
 absl::Status CheckSettings(const Settings& s) {
-  auto one_of = [](const std::string& value, std::initializer_list<const char*> known, const char* name) -> absl::Status {
+  auto one_of = [](const std::string& value, std::initializer_list<const char*> known,
+                   const char* name) -> absl::Status {
     std::string all;
     for (const char* k : known) {
       if (value == k) return absl::OkStatus();

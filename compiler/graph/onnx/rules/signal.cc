@@ -18,10 +18,10 @@ using Ints = Composer::Ints;
 constexpr double kPi = std::numbers::pi;
 
 struct Transform {
-  int64_t length = 0;    // of the signal
-  int64_t input = 0;     // elements that are read: the signal, or half of a spectrum
-  int64_t output = 0;    // elements that are computed
-  int64_t parts = 1;     // of an input element: 1 is real, 2 complex
+  int64_t length = 0;  // of the signal
+  int64_t input = 0;   // elements that are read: the signal, or half of a spectrum
+  int64_t output = 0;  // elements that are computed
+  int64_t parts = 1;   // of an input element: 1 is real, 2 complex
   bool inverse = false, real_result = false;
 };
 
@@ -35,7 +35,8 @@ Array MatrixOf(const Transform& t, DType type) {
     const double weight = (t.inverse ? 1.0 / static_cast<double>(t.length) : 1) * (twice ? 2 : 1);
     for (int64_t k = 0; k < t.output; ++k) {
       const double angle = 2 * kPi * static_cast<double>(n * k % t.length) / static_cast<double>(t.length);
-      const double real = weight * std::cos(angle), imaginary = weight * (t.inverse ? std::sin(angle) : -std::sin(angle));
+      const double real = weight * std::cos(angle),
+                   imaginary = weight * (t.inverse ? std::sin(angle) : -std::sin(angle));
       const auto set = [&](int64_t part, int64_t result, double value) {
         matrix.set(((n * t.parts + part) * t.output + k) * results + result, value);
       };
@@ -52,7 +53,8 @@ Array MatrixOf(const Transform& t, DType type) {
 ImportValue Transformed(NodeImporter& node, Composer& c, const ImportValue& x, int64_t axis, const Transform& t) {
   const int64_t rank = RankOf(x);
   if (!node.SpendConstantBytes(t.input * t.parts * t.output * 2 * BytesOf(x->type.dtype))) {
-    c.Fail(absl::InvalidArgumentError(absl::StrCat("a transform of length ", t.length, " is too long: its matrix takes too much memory")));
+    c.Fail(absl::InvalidArgumentError(
+        absl::StrCat("a transform of length ", t.length, " is too long: its matrix takes too much memory")));
     return x;
   }
   ImportValue signal = x;
@@ -100,7 +102,8 @@ absl::Status Dft(NodeImporter& node) {
   t.parts = x->type.shape.back();
   t.real_result = t.inverse && half;
   if (axis == RankOf(x) - 1 || t.parts < 1 || t.parts > 2 || !IsFloat(x->type.dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(), ": floats with a last axis of 1 (real) or 2 (complex) behind axis ",
+    return absl::InvalidArgumentError(absl::StrCat("its input is ", x->type.ToString(),
+                                                   ": floats with a last axis of 1 (real) or 2 (complex) behind axis ",
                                                    axis, " are supported"));
   }
   const int64_t extent = x->type.shape[axis];
@@ -108,7 +111,8 @@ absl::Status Dft(NodeImporter& node) {
   if (node.HasInput(1)) {
     ASSIGN_OR_RETURN(t.length, KnownNumber(node, 1, "the length"));
   }
-  if (t.length < 1 || t.length > kLongest) return absl::InvalidArgumentError(absl::StrCat("its length cannot be ", t.length));
+  if (t.length < 1 || t.length > kLongest)
+    return absl::InvalidArgumentError(absl::StrCat("its length cannot be ", t.length));
   t.input = t.real_result ? t.length / 2 + 1 : t.length;
   t.output = half && !t.inverse ? t.length / 2 + 1 : t.length;
   return c.Finish(Transformed(node, c, x, axis, t));
@@ -121,7 +125,9 @@ absl::Status Stft(NodeImporter& node) {
   Transform t;
   if (RankOf(x) == 2) x = c.Unsqueeze(x, {2});
   RETURN_IF_ERROR(c.status());
-  if (RankOf(x) != 3) return absl::InvalidArgumentError(absl::StrCat("its signal is ", x->type.ToString(), ": 3 dimensions are supported"));
+  if (RankOf(x) != 3)
+    return absl::InvalidArgumentError(
+        absl::StrCat("its signal is ", x->type.ToString(), ": 3 dimensions are supported"));
   const int64_t samples = x->type.shape[1];
   t.length = samples;
   ImportValue window;
@@ -136,8 +142,8 @@ absl::Status Stft(NodeImporter& node) {
   t.input = t.length;
   if (step < 1 || t.length < 1 || t.length > samples || t.length > kLongest || t.parts < 1 || t.parts > 2 ||
       (window && window->type.shape != Ints{t.length})) {
-    return absl::InvalidArgumentError(absl::StrCat("frames of ", t.length, " in steps of ", step, " do not fit ", x->type.ToString(),
-                                                   " and its window"));
+    return absl::InvalidArgumentError(absl::StrCat("frames of ", t.length, " in steps of ", step, " do not fit ",
+                                                   x->type.ToString(), " and its window"));
   }
   t.output = node.Int("onesided", 1) != 0 ? t.length / 2 + 1 : t.length;
   const int64_t frames = (samples - t.length) / step + 1;
@@ -191,16 +197,19 @@ absl::Status MelWeightMatrix(NodeImporter& node) {
   ASSIGN_OR_RETURN(DType type, StorageOfOnnx(static_cast<int>(node.Int("output_datatype", 1))));
   const int64_t bins = length / 2 + 1;
   const auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
-  if (mels < 1 || mels > 65536 || length < 1 || length > kLongest || rate < 1 || !(lowest >= 0) || !(highest > lowest) ||
-      !node.SpendConstantBytes(bins * mels * BytesOf(type))) {
-    return absl::InvalidArgumentError(absl::StrCat(mels, " bands from ", lowest, " to ", highest, " hertz do not fit ", bins, " bins"));
+  if (mels < 1 || mels > 65536 || length < 1 || length > kLongest || rate < 1 || !(lowest >= 0) ||
+      !(highest > lowest) || !node.SpendConstantBytes(bins * mels * BytesOf(type))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(mels, " bands from ", lowest, " to ", highest, " hertz do not fit ", bins, " bins"));
   }
   const double step = (mel(highest) - mel(lowest)) / static_cast<double>(mels + 2);
   Ints corners;
   for (int64_t i = 0; i < mels + 2; ++i) {
     const double hertz = 700 * (std::pow(10, (mel(lowest) + static_cast<double>(i) * step) / 2595) - 1);
-    corners.push_back(static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
-    if (corners.back() >= bins) return absl::InvalidArgumentError(absl::StrCat(highest, " hertz are beyond the spectrum of a rate of ", rate));
+    corners.push_back(
+        static_cast<int64_t>(std::floor(static_cast<double>(length + 1) * hertz / static_cast<double>(rate))));
+    if (corners.back() >= bins)
+      return absl::InvalidArgumentError(absl::StrCat(highest, " hertz are beyond the spectrum of a rate of ", rate));
   }
   Array weights(type, {bins, mels});
   for (int64_t i = 0; i < mels; ++i) {
