@@ -82,6 +82,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kBulkSync: DIAPASON_CHECK_MSG(false, "no shared memory on processors"); return;
       case StmtKind::kBarrier:
       case StmtKind::kCommit:
+      case StmtKind::kLaunchDependents:
       case StmtKind::kWait:
       case StmtKind::kClusterBarrier: return;  // one thread
       case StmtKind::kLet:

@@ -281,6 +281,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kComment: return PrintComment(stmt->text);
     case StmtKind::kBarrier:
     case StmtKind::kCommit:
+    case StmtKind::kLaunchDependents:
     case StmtKind::kWait:
     case StmtKind::kClusterBarrier: return;
     case StmtKind::kAlloc:

@@ -104,7 +104,6 @@ class GpuKernelPrinter : public ExprPrinter {
     depth_ = 1;
     PrintShared();
     waits_ = overlaps();
-    if (waits_) Line(helpers_.Use("launch_dependents") + "();");
     if (body != nullptr) PrintStmt(body);
     if (waits_) PrintWait();
     return out_ + "}\n";
@@ -241,6 +240,9 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kGroupSync: return PrintGroupSync(*stmt);
       case StmtKind::kBulkCopy: return PrintBulkCopy(*stmt);
       case StmtKind::kBulkSync: return PrintBulkSync(*stmt);
+      case StmtKind::kLaunchDependents:
+        if (cuda_) Line(helpers_.Use("launch_dependents") + "();");
+        return;
       case StmtKind::kCommit:
         if (cuda_) Line(helpers_.Use("async_commit") + "();");
         return;

@@ -61,6 +61,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
       if (s.bulk_sync == BulkSync::kInit) return MakeBulkInit(fn(s.operands[0]), s.extent);
       return MakeBulkWait(fn(s.operands[0]), fn(s.value));
     case StmtKind::kCommit: return MakeCommit();
+    case StmtKind::kLaunchDependents: return MakeLaunchDependents();
     case StmtKind::kWait: return MakeWait(s.extent);
   }
   return nullptr;

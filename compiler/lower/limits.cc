@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/lower/early_start.h"
 
 namespace diapason {
 namespace {
@@ -33,6 +34,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kUnroll: return {0, kMaxNumber};
     case StepKind::kPipeline:
     case StepKind::kBulkCopy: return {1, kMaxSlots};
+    case StepKind::kOverlap: return {0, static_cast<int64_t>(NextStart::kBehindSums)};
     default: return {INT32_MIN, INT32_MAX};
   }
 }
@@ -143,6 +145,17 @@ bool IsBulkCopy(const State& state, int id) {
          state.stage(stage.op.body->buffer).image_of == id;
 }
 
+// A copy of what is in memory, made for a block.
+bool IsAsyncCopy(const State& state, int id) {
+  const StageState& stage = state.stage(id);
+  if (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces() || stage.core_matrices || stage.bulk)
+    return false;
+  const std::vector<int> producers = state.Producers(id);
+  return state.stage(stage.attach_stage).attach == StageState::Attach::kRoot &&
+         std::all_of(producers.begin(), producers.end(),
+                     [&](int producer) { return state.stage(producer).attach == StageState::Attach::kRoot; });
+}
+
 }  // namespace
 
 absl::Status CheckStructure(const State& state) {
@@ -163,6 +176,8 @@ absl::Status CheckStructure(const State& state) {
       return Wrong(stage, "is laid out in core matrices, and no copy in shared memory");
     if (stage.bulk && !IsBulkCopy(state, id))
       return Wrong(stage, "is copied a tile at a time, and no plain copy of tiles in shared memory");
+    if (stage.async_copy && !IsAsyncCopy(state, id))
+      return Wrong(stage, "is copied asynchronously, and no copy into shared memory made for a block");
     if (stage.image_of >= 0 && !IsImage(state, id)) return Wrong(stage, "holds tiles that nobody copies");
     if (!IsAttached(stage)) continue;
     const StageState& target = state.stage(stage.attach_stage);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/check.h"
+#include "compiler/lower/early_start.h"
 #include "compiler/lower/limits.h"
 #include "compiler/lower/nest.h"
 #include "compiler/schedule/state.h"
@@ -72,6 +73,12 @@ void MarkConstants(const LoweredProgram& program, KernelFunc* kernel) {
   }
 }
 
+void StartKernelEarly(const State& state, KernelFunc* kernel) {
+  const auto next = static_cast<NextStart>(state.overlap().Eval({}));
+  kernel->overlap = next != NextStart::kNever;
+  if (kernel->overlap) kernel->body = StartEarly(*kernel, next);
+}
+
 // A stage that a library computes.
 KernelFunc LibraryKernel(const State& state, const Bounds& bounds, int id) {
   const StageState& stage = state.stage(id);
@@ -133,8 +140,10 @@ absl::StatusOr<LoweredProgram> Lower(const ComputeDag& task, const Schedule& sch
     ASSIGN_OR_RETURN(KernelFunc kernel, builder.Build(id, &next_buffer));
     RETURN_IF_ERROR(CheckBuffers(kernel));
     RETURN_IF_ERROR(CheckLimits(kernel, target, facts));
-    kernel.overlap = !stage.prologue && skeleton.state().overlap().Eval({}) != 0;
-    if (!stage.prologue) MarkConstants(program, &kernel);
+    if (!stage.prologue) {
+      MarkConstants(program, &kernel);
+      StartKernelEarly(skeleton.state(), &kernel);
+    }
     (stage.prologue ? program.prologue : program.kernels).push_back(std::move(kernel));
   }
   return program;

@@ -152,10 +152,16 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
 
 Stmt NestBuilder::EmitAttached(int id, size_t position) {
   const std::vector<int> stages = StagesAt(id, position);
-  const bool in_turn = std::any_of(stages.begin(), stages.end(), [&](int child) {
-    return state_.stage(child).memory == Memory::kShared && ReadsAny(child, stages);
-  });
-  if (in_turn && split_.reduction < 0 && BulkCopiesAt(id, position).empty()) return EmitInTurn(stages);
+  const bool async =
+      std::any_of(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
+  const bool in_turn = async || std::any_of(stages.begin(), stages.end(), [&](int child) {
+                         return state_.stage(child).memory == Memory::kShared && ReadsAny(child, stages);
+                       });
+  const bool apart = split_.reduction < 0 && BulkCopiesAt(id, position).empty();
+  if (in_turn && apart) return EmitInTurn(stages);
+  if (async && status_.ok())
+    status_ = absl::InvalidArgumentError(absl::StrCat(
+        "stage ", state_.stage(id).op.name, ": asynchronous copies stand beside bulk copies, or in a split reduction"));
   std::vector<Stmt> all;
   if (Stmt shared = MakeSeq({AttachedBulkOnce(id, position, false), AttachedAt(id, position, true)})) {
     if (serial_depth_ > 0) all.push_back(MakeBarrier());
@@ -190,14 +196,41 @@ bool NestBuilder::ReadsAny(int id, const std::vector<int>& stages) const {
                      [&](int producer) { return std::count(stages.begin(), stages.end(), producer) > 0; });
 }
 
+// Whether the stage, or one that is computed inside it, reads another one.
+bool NestBuilder::ReadsInside(int id, int producer) const {
+  if (ReadsAny(id, {producer})) return true;
+  for (int child : state_.topological()) {
+    const StageState& stage = state_.stage(child);
+    if (stage.computes() && stage.attach == StageState::Attach::kAt && stage.attach_stage == id &&
+        ReadsInside(child, producer))
+      return true;
+  }
+  return false;
+}
+
 // Stages computed at one loop in their order, where one in shared memory needs others that are computed there: a
-// barrier in front of the first that reads what other threads wrote since the last one.
-Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
+// barrier in front of the first that reads what other threads wrote since the last one. Asynchronous copies come first;
+// a stage that reads one waits for it, and so for all that were asked for before it.
+Stmt NestBuilder::EmitInTurn(std::vector<int> stages) {
   std::vector<Stmt> all;
-  std::vector<int> written;
+  std::vector<int> written, asked;
   if (serial_depth_ > 0) all.push_back(MakeBarrier());
+  const auto others =
+      std::stable_partition(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
+  for (auto child = stages.begin(); child != others; ++child) {
+    PrepareValues(*child);
+    all.insert(all.end(), {EmitStage(*child), MakeCommit()});
+    asked.push_back(*child);
+  }
+  stages.erase(stages.begin(), others);
   for (int child : stages) {
-    if (ReadsAny(child, written)) {
+    const auto last = std::find_if(asked.rbegin(), asked.rend(), [&](int copy) { return ReadsInside(child, copy); });
+    const bool waits = last != asked.rend();
+    if (waits) {
+      all.push_back(MakeWait(last - asked.rbegin()));
+      asked.erase(asked.begin(), last.base());
+    }
+    if (waits || ReadsAny(child, written)) {
       all.push_back(MakeBarrier());
       written.clear();
     }
@@ -205,7 +238,8 @@ Stmt NestBuilder::EmitInTurn(const std::vector<int>& stages) {
     all.push_back(EmitStage(child));
     if (state_.stage(child).memory == Memory::kShared) written.push_back(child);
   }
-  if (!written.empty()) all.push_back(MakeBarrier());
+  if (!asked.empty()) all.push_back(MakeWait(0));
+  if (!written.empty() || !asked.empty()) all.push_back(MakeBarrier());
   return MakeSeq(all);
 }
 
@@ -365,7 +399,7 @@ Stmt NestBuilder::EmitStage(int id) {
     // Partial results beyond the tensor are never read.
     if (!guards.domain.empty() && id != split_.tile)
       value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
-    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr));
+    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr || stage.async_copy));
   };
   return EmitLoops(id, 0, stage.order.size(), statement);
 }

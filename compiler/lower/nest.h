@@ -64,7 +64,8 @@ class NestBuilder {
   bool IsReadAhead(int id) const;
   std::vector<int> StagesAt(int id, size_t position) const;
   bool ReadsAny(int id, const std::vector<int>& stages) const;
-  Stmt EmitInTurn(const std::vector<int>& stages);
+  Stmt EmitInTurn(std::vector<int> stages);
+  bool ReadsInside(int id, int producer) const;
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);
   Stmt EmitPipeline(int id, size_t first, size_t last, size_t end, int64_t slots, const std::function<Stmt()>& inner);

@@ -61,7 +61,8 @@ Stmt NestBuilder::EmitReduction(int id) {
     update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
   const std::vector<Expr>& stored = guards.spatial;
   const size_t held = RegisterPosition(id, first);
-  const bool promote = (held > first || root || InSerialLoops(id, first)) && HasReduction(id, held);
+  const bool promote =
+      (held > first || root || stage.memory == Memory::kShared || InSerialLoops(id, first)) && HasReduction(id, held);
   int buffer = id;
   Expr place = index;
   if (promote) {

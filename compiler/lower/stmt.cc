@@ -171,6 +171,7 @@ Stmt MakeBulkWait(Expr barrier, Expr parity) {
                .bulk_sync = BulkSync::kWait});
 }
 
+Stmt MakeLaunchDependents() { return Make({.kind = StmtKind::kLaunchDependents}); }
 Stmt MakeCommit() { return Make({.kind = StmtKind::kCommit}); }
 
 Stmt MakeWait(int64_t unfinished) { return Make({.kind = StmtKind::kWait, .extent = unfinished}); }
@@ -299,6 +300,7 @@ class Printer {
           return Line(depth, "bulk init " + Text(stmt->operands[0]) + " of " + std::to_string(stmt->extent));
         return Line(depth, "bulk wait " + Text(stmt->operands[0]) + " parity " + Text(stmt->value));
       case StmtKind::kCommit: return Line(depth, "commit");
+      case StmtKind::kLaunchDependents: return Line(depth, "launch dependents");
       case StmtKind::kWait: return Line(depth, "wait until " + std::to_string(stmt->extent) + " unfinished");
     }
   }

@@ -57,17 +57,18 @@ struct StmtNode;
 using Stmt = std::shared_ptr<const StmtNode>;  // shared: passes rebuild only what they change
 
 enum class StmtKind : uint8_t {
-  kFor,             // var in [0, extent): body[0]
-  kSeq,             // body in order
-  kStore,           // buffer[index] = value
-  kIf,              // if (condition) body[0]
-  kAlloc,           // decl lives during body[0]
-  kBarrier,         // all threads of the block; shared memory is visible after it
-  kClusterBarrier,  // all threads of all blocks of the cluster; their shared memory is visible to each other after it
-  kLet,             // var = value (int64) during body[0]
-  kComment,         // text for people, printed on its own line
-  kCommit,          // the asynchronous stores of this thread since the last commit are one group
-  kWait,            // until at most `extent` of this thread's groups are unfinished
+  kFor,               // var in [0, extent): body[0]
+  kSeq,               // body in order
+  kStore,             // buffer[index] = value
+  kIf,                // if (condition) body[0]
+  kAlloc,             // decl lives during body[0]
+  kBarrier,           // all threads of the block; shared memory is visible after it
+  kClusterBarrier,    // all threads of all blocks of the cluster; their shared memory is visible to each other after it
+  kLet,               // var = value (int64) during body[0]
+  kComment,           // text for people, printed on its own line
+  kCommit,            // the asynchronous stores of this thread since the last commit are one group
+  kLaunchDependents,  // cuda: the next kernel may start once all threads of all blocks have come here or ended
+  kWait,              // until at most `extent` of this thread's groups are unfinished
   // A product of 16 x 8 x depth by the warp (tensor_intrinsic.h): operands = 4 indices of this lane's sums in `buffer`,
   // then its 4 and 2 registers of factors. Factors of 16 bits lie in pairs in int32 elements, the first one in the low
   // half.
@@ -174,6 +175,7 @@ Stmt MakeBulkCopy(int buffer, Expr index, int64_t elements, Expr value, Expr arr
 Stmt MakeBulkInit(Expr first, int64_t barriers);
 Stmt MakeBulkWait(Expr barrier, Expr parity);
 Stmt MakeCommit();
+Stmt MakeLaunchDependents();
 Stmt MakeWait(int64_t unfinished);
 
 // One kernel. Thread and block loops are ordinary kFor nodes in `body`; all kThreadX loops of a kernel stand for the
@@ -186,8 +188,9 @@ struct KernelFunc {
   int64_t cluster = 1;  // neighbouring blocks that form a cluster
   int64_t threads = 1;  // extent of threadIdx.x
   int64_t shared_bytes = 0;
-  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended; codegen puts the
-  // wait for that one where every thread passes, before the first access to a parameter that is not constant.
+  // cuda: programmatic dependent launch. The kernel may start before the one in front of it has ended (early_start.h);
+  // codegen puts the wait for that one where every thread passes, before the first access to a parameter that is not
+  // constant.
   bool overlap = false;
   // Not null: no loops but a call of a library on `params`, in order of its operands; `body` is null.
   std::shared_ptr<const LibraryCall> library;

@@ -193,6 +193,7 @@ absl::Status State::Apply(const Step& step) {
       stage.core_matrices = true;
       stage.core_width = step.factors.empty() ? Factor() : step.factors[0];
       return absl::OkStatus();
+    case StepKind::kAsyncCopy: stage.async_copy = true; return absl::OkStatus();
     case StepKind::kSetScope:
       if (step.ints.size() != 1 || !IsMemory(step.ints[0])) return Bad(stage, "one scope is needed");
       stage.memory = static_cast<Memory>(step.ints[0]);
@@ -393,8 +394,8 @@ absl::Status State::Rfactor(const Step& step) {
   if (step.loops.size() != 1) return Bad(stages_[step.stage], "rfactor takes one loop");
   const Loop piece = stages_[step.stage].loops[step.loops[0]];
   const Stage op = stages_[step.stage].op;
-  if (!piece.reduce || piece.origin != Loop::Origin::kSplit || piece.level != 0)
-    return Bad(stages_[step.stage], "rfactor takes the outer piece of a split reduce axis");
+  if (!piece.reduce || piece.origin != Loop::Origin::kSplit)
+    return Bad(stages_[step.stage], "rfactor takes a piece of a split reduce axis");
   const Loop& split = stages_[step.stage].loops[piece.parent];
   if (split.origin != Loop::Origin::kAxis || split.pieces.size() != 2)
     return Bad(stages_[step.stage], "rfactor takes a reduce axis that is split in two");
@@ -404,17 +405,20 @@ absl::Status State::Rfactor(const Step& step) {
   const int reduce_index = split.axis - static_cast<int>(op.axes.size());
   const int64_t extent = op.reduce_axes[reduce_index].extent;
   const int64_t inner_extent = inner.value, outer_extent = (extent + inner_extent - 1) / inner_extent;
+  const bool of_outer = piece.level == 0;
+  const int64_t slice_extent = of_outer ? outer_extent : inner_extent;
 
   Stage partial = op;
   VarMap map;
   partial.name = op.name + ".rf";
   partial.axes = FreshAxes(op.axes, &map);
   partial.reduce_axes = FreshAxes(op.reduce_axes, &map);
-  Axis outer{MakeVar("s"), outer_extent}, rest{MakeVar(op.reduce_axes[reduce_index].var->name), inner_extent};
-  const Expr whole = Add(Mul(outer.var, IntImm(inner_extent)), rest.var);
+  const Axis slice{MakeVar("s"), slice_extent};
+  const Axis rest{MakeVar(op.reduce_axes[reduce_index].var->name), of_outer ? inner_extent : outer_extent};
+  const Expr whole = Add(Mul(of_outer ? slice.var : rest.var, IntImm(inner_extent)), of_outer ? rest.var : slice.var);
   map[op.reduce_axes[reduce_index].var.get()] = whole;
   partial.reduce_axes[reduce_index] = rest;
-  partial.axes.insert(partial.axes.begin(), outer);
+  partial.axes.insert(partial.axes.begin(), slice);
   partial.body = Substitute(op.body, map);
   if (outer_extent * inner_extent != extent)
     partial.body = Select(Lt(whole, IntImm(extent)), partial.body, IdentityOf(op.combiner, op.dtype));
@@ -423,7 +427,7 @@ absl::Status State::Rfactor(const Step& step) {
 
   StageState& stage = stages_[step.stage];
   stages_[id].prologue = stage.prologue;
-  Axis slices{MakeVar("s"), outer_extent};
+  Axis slices{MakeVar("s"), slice_extent};
   std::vector<Expr> indices = VarsOf(stage.op.axes);
   indices.insert(indices.begin(), slices.var);
   stage.op.reduce_axes = {slices};

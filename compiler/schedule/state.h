@@ -50,6 +50,7 @@ struct StageState {
   int tensor_k = -1, tensor_m = -1, tensor_n = -1;  // loops of this stage
   int lane_stage = -1, lane_m = -1, lane_n = -1;    // the stage with the thread loops, its lane loops
   bool core_matrices = false;                       // kCoreMatrices
+  bool async_copy = false;                          // kAsyncCopy
   Factor core_width;                                // a multiple of the elements of its runs
   bool bulk = false;                                // kBulkCopy
   Factor bulk_tiles{1};

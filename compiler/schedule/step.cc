@@ -32,13 +32,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kCoreMatrices: return "core_matrices";
     case StepKind::kBulkCopy: return "bulk_copy";
     case StepKind::kGroupBlocks: return "group_blocks";
+    case StepKind::kAsyncCopy: return "async_copy";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kGroupBlocks)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kAsyncCopy)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

@@ -92,9 +92,9 @@ enum class StepKind : uint8_t {
   // same; targets
   // without tensor cores run them so.
   kTensorize = 15,
-  // factors = {0 or 1}: with 1, each kernel of the program may be started before the one that it depends on has ended,
-  // and waits
-  // itself (programmatic dependent launch). `stage` is any.
+  // factors = {0, 1 or 2}: with 1 or 2, each kernel of the program may be started before the one that it depends on has
+  // ended, and waits itself (programmatic dependent launch). With 1 it lets the next one start at once, with 2 when its
+  // sums are complete. `stage` is any.
   kOverlap = 16,
   // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many
   // elements on and
@@ -118,6 +118,9 @@ enum class StepKind : uint8_t {
   // blocks
   // that run at the same time read less that is not the same. The last rows may be fewer.
   kGroupBlocks = 20,
+  // The stage, a copy into shared memory computed at a loop of its kernel's root, is asked for before all else that is
+  // computed there, asynchronously on cuda, and waited for where the first of these reads it.
+  kAsyncCopy = 21,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the
   // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage

@@ -35,7 +35,9 @@ class AttentionRewriter {
 
   absl::StatusOr<ComputeDag> Run() {
     RETURN_IF_ERROR(FindProducts());
+    FindQuotient();
     for (int id = 0; id < dag_.size(); ++id) {
+      if (std::count(left_out_.begin(), left_out_.end(), id) > 0) continue;
       if (id == scores_ || id == values_)
         EmitProduct(id);
       else
@@ -58,12 +60,80 @@ class AttentionRewriter {
       *place = id;
     }
     if (scores_ < 0 || values_ < 0) return No("there are no two products, one of what the other gives");
-    const std::vector<Expr>& factors = dag_.stage(values_).body->args;
-    weights_ = Unconverted(factors[Behind(Unconverted(factors[0])) ? 0 : 1])->buffer;
+    weights_ = WeightsLoad()->buffer;
     if (dag_.stage(weights_).reduces() || dag_.consumers(weights_) != std::vector<int>{values_} ||
         dag_.is_output(weights_))
       return No("its weights are read elsewhere");
     return absl::OkStatus();
+  }
+
+  // The weights as exponentials and the sum of each row of these: exp / sum, through stages that only convert it.
+  void FindQuotient() {
+    std::vector<int> chain{weights_};
+    const Expr* body = &Unconverted(dag_.stage(weights_).body);
+    while ((*body)->kind == ExprKind::kLoad && IsOfPoint(chain.back(), **body) &&
+           IsReadOnlyBy(chain.back(), (*body)->buffer)) {
+      chain.push_back((*body)->buffer);
+      if (dag_.stage(chain.back()).placeholder || dag_.stage(chain.back()).reduces()) return;
+      body = &Unconverted(dag_.stage(chain.back()).body);
+    }
+    if ((*body)->kind != ExprKind::kDiv) return;
+    const Expr &power = Unconverted((*body)->args[0]), &sum = Unconverted((*body)->args[1]);
+    if (power->kind != ExprKind::kLoad || sum->kind != ExprKind::kLoad || !IsOfPoint(chain.back(), *power)) return;
+    const Stage &powers = dag_.stage(power->buffer), &sums = dag_.stage(sum->buffer);
+    if (powers.placeholder || powers.reduces() || dag_.is_output(power->buffer) || dag_.is_output(sum->buffer)) return;
+    for (int reader : dag_.consumers(power->buffer))
+      if (reader != chain.back() && reader != sum->buffer) return;
+    if (dag_.consumers(sum->buffer) != std::vector<int>{chain.back()} || !IsSumOfRow(sums, *power, *sum, chain.back()))
+      return;
+    for (size_t a = 0; a < sum->args.size(); ++a) {
+      VarMap to_weights;
+      for (size_t d = 0; d < powers.axes.size(); ++d)
+        to_weights[dag_.stage(chain.back()).axes[d].var.get()] = dag_.stage(weights_).axes[d].var;
+      row_.push_back(Substitute(sum->args[a], to_weights));
+    }
+    powers_ = power->buffer;
+    sums_ = sum->buffer;
+    left_out_ = chain;
+  }
+
+  // Whether a load is of the same point as the stage's.
+  bool IsOfPoint(int id, const ExprNode& load) const {
+    const std::vector<Axis>& axes = dag_.stage(id).axes;
+    bool same = load.args.size() == axes.size();
+    for (size_t d = 0; same && d < axes.size(); ++d)
+      same = load.args[d] == axes[d].var || (axes[d].extent == 1 && IsInt(load.args[d], 0));
+    return same;
+  }
+
+  bool IsReadOnlyBy(int reader, int id) const {
+    return dag_.consumers(id) == std::vector<int>{reader} && !dag_.is_output(id);
+  }
+
+  // Whether `sum` at the stage's point is that of all powers of a row, over the axis that the product sums.
+  bool IsSumOfRow(const Stage& sums, const ExprNode& power, const ExprNode& sum, int stage) const {
+    const Expr* load = sums.reduces() ? &Unconverted(sums.body) : nullptr;
+    if (load == nullptr || sums.combiner != Combiner::kSum || sums.reduce_axes.size() != 1 ||
+        (*load)->kind != ExprKind::kLoad || (*load)->buffer != power.buffer)
+      return false;
+    VarMap at;
+    for (size_t a = 0; a < sums.axes.size(); ++a) at[sums.axes[a].var.get()] = sum.args[a];
+    const std::vector<Axis>& axes = dag_.stage(stage).axes;
+    const Expr &key = dag_.stage(values_).reduce_axes[0].var, &summed = sums.reduce_axes[0].var;
+    for (size_t d = 0; d < axes.size(); ++d) {
+      if (WeightsLoad()->args[d] == key) {
+        if ((*load)->args[d] != summed || sums.reduce_axes[0].extent != axes[d].extent) return false;
+      } else if (axes[d].extent > 1 && Substitute((*load)->args[d], at) != axes[d].var) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The product's load of the weights.
+  const Expr& WeightsLoad() const {
+    const std::vector<Expr>& factors = dag_.stage(values_).body->args;
+    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 0 : 1]);
   }
 
   bool Behind(const Expr& load) const { return reduced_[load->buffer] || dag_.stage(load->buffer).reduces(); }
@@ -71,7 +141,19 @@ class AttentionRewriter {
   void Copy(int id) {
     Stage stage = dag_.stage(id);
     if (stage.body != nullptr) stage.body = Renumbered(stage.body, new_id_);
+    if (id == powers_) {
+      stage.dtype = ValuesType();
+      stage.body = Cast(stage.dtype, stage.body);
+    } else if (id == sums_) {
+      const Expr& load = Unconverted(stage.body);
+      stage.body = Cast(stage.dtype, Load(load->buffer, ValuesType(), load->args));
+    }
     new_id_[id] = AddStage(std::move(stage));
+  }
+
+  DType ValuesType() const {
+    const std::vector<Expr>& factors = dag_.stage(values_).body->args;
+    return Unconverted(factors[Behind(Unconverted(factors[0])) ? 1 : 0])->dtype;
   }
 
   void EmitProduct(int id) {
@@ -83,6 +165,28 @@ class AttentionRewriter {
     }
     stage.body = Mul(factors[0], factors[1]);
     new_id_[id] = AddStage(std::move(stage));
+    if (id == values_ && powers_ >= 0) EmitQuotient(id);
+  }
+
+  // What is left of the softmax: the product's rows divided by the sums of theirs.
+  void EmitQuotient(int id) {
+    const Stage& product = dag_.stage(id);
+    Stage quotient;
+    VarMap fresh, of_weights;
+    std::vector<Expr> point, row;
+    for (const Axis& axis : product.axes) {
+      quotient.axes.push_back(MakeAxis(axis.var->name.c_str(), axis.extent));
+      point.push_back(quotient.axes.back().var);
+      fresh[axis.var.get()] = point.back();
+    }
+    for (size_t d = 0; d < WeightsLoad()->args.size(); ++d)
+      of_weights[dag_.stage(weights_).axes[d].var.get()] = Substitute(WeightsLoad()->args[d], fresh);
+    for (const Expr& index : row_) row.push_back(Substitute(index, of_weights));
+    quotient.name = Unique(absl::StrCat(product.name, ".quotient"));
+    quotient.dtype = product.dtype;
+    quotient.body = Div(Load(new_id_[id], product.dtype, std::move(point)),
+                        Cast(product.dtype, Load(new_id_[sums_], dag_.stage(sums_).dtype, std::move(row))));
+    new_id_[id] = AddStage(std::move(quotient));
   }
 
   // The operand by axes that it shares with the other one, its own, and the product's: of scores the reduced one is
@@ -112,6 +216,7 @@ class AttentionRewriter {
   }
 
   Expr WeightsAs(DType type, const Expr& load) {
+    if (powers_ >= 0) return Load(new_id_[powers_], type, load->args);
     if (load->dtype == type) return Load(new_id_[weights_], type, load->args);
     const Stage& weights = dag_.stage(weights_);
     Stage rounded;
@@ -144,6 +249,9 @@ class AttentionRewriter {
 
   const ComputeDag& dag_;
   int scores_ = -1, values_ = -1, weights_ = -1;
+  int powers_ = -1, sums_ = -1;  // of a softmax: its exponentials, and their sums; -1: the weights are no quotient
+  std::vector<Expr> row_;        // where the sum of the weights' row is, by their axes
+  std::vector<int> left_out_;    // stages that give the quotient
   std::vector<int> new_id_;
   std::vector<bool> reduced_;  // by stage: it reads, through others or not, what a reduction gives
   std::vector<Stage> stages_;

@@ -16,6 +16,10 @@ namespace diapason {
 // order that tensor cores read. Weights of another type than v are rounded to v's: of float16 networks they are
 // float16, as where the three kernels of an attention are apart.
 //
+// Weights that are exponentials divided by the sum of their row are the exponentials alone; the sum divides the row of
+// the product (FlashAttention, Dao et al. 2022). So an exponential is computed once, and nobody waits for the sum but
+// the end.
+//
 // InvalidArgument where the dag has another form.
 absl::StatusOr<ComputeDag> AttentionView(const ComputeDag& dag);
 

@@ -53,6 +53,10 @@ class AttentionFinder {
       for (const ExprNode* load : LoadsOf(id)) {
         const int producer = load->buffer;
         if (!IsFree(draft_, producer) || !(op(producer).reduces() || ReadsReductions(producer))) continue;
+        if (op(producer).reduces() && op(producer).elements() < op(id).elements()) {
+          sums_of_weights_.push_back(producer);
+          continue;
+        }
         std::vector<int> read;
         for (const Expr& index : load->args) {
           const int axis = AxisOf(op(id), index);
@@ -92,8 +96,11 @@ class AttentionFinder {
       if (load != nullptr && load->buffer != l->buffer) return false;
       load = l;
     }
-    if (load == nullptr || state_.Consumers(load->buffer) != std::vector<int>{chain_.product}) return false;
+    if (load == nullptr) return false;
     chain_.weights = load->buffer;
+    for (int consumer : state_.Consumers(chain_.weights))
+      if (consumer != chain_.product && std::count(sums_of_weights_.begin(), sums_of_weights_.end(), consumer) == 0)
+        return false;
     for (size_t d = 0; d < load->args.size(); ++d) {
       const int axis = AxisOf(product, load->args[d]);
       if (axis < 0 && op(chain_.weights).axes[d].extent > 1) return false;
@@ -117,6 +124,9 @@ class AttentionFinder {
   bool Follow() {
     const int rank = static_cast<int>(op(chain_.weights).axes.size());
     for (int d = 0; d < rank; ++d) places_[chain_.weights].push_back(d);
+    for (int sum : sums_of_weights_)
+      if (!PlaceSum(sum)) return false;
+    chain_.divides_last = !sums_of_weights_.empty();
     const std::vector<int>& order = state_.topological();
     for (auto it = order.rbegin(); it != order.rend(); ++it) {
       const int id = *it;
@@ -139,6 +149,19 @@ class AttentionFinder {
     }
     std::reverse(chain_.reductions.begin(), chain_.reductions.end());
     return chain_.scores >= 0 && !chain_.reductions.empty();
+  }
+
+  // A sum of the weights of a row.
+  bool PlaceSum(int sum) {
+    const std::vector<const ExprNode*> loads = LoadsOf(sum);
+    if (loads.size() != 1 || loads[0]->buffer != chain_.weights) return false;
+    std::vector<int>& places = places_[sum];
+    places.assign(op(sum).axes.size(), kUnread);
+    for (size_t d = 0; d < loads[0]->args.size(); ++d) {
+      const int axis = AxisOf(op(sum), loads[0]->args[d]);
+      if (axis >= 0 && axis < static_cast<int>(places.size())) places[axis] = static_cast<int>(d);
+    }
+    return true;
   }
 
   // By which dimension of the weights a producer's dimensions are read; a row's reduction reads its row along the keys.
@@ -255,6 +278,7 @@ class AttentionFinder {
   const Draft& draft_;
   const State& state_;
   AttentionChain chain_;
+  std::vector<int> sums_of_weights_;        // what the output reads beside the product
   std::vector<int> root_axis_;              // by axis of the product: the root's; -1: none
   std::vector<int> product_axis_;           // by dimension of the weights: the product's axis; -1: none
   std::map<int, std::vector<int>> places_;  // by stage: of each dimension

@@ -3,8 +3,9 @@
 //     y[b, i, e] = sum over j of w[b, i, j] * v[b, j, e],   w = softmax over j of f(sum over d of q[b, i, d] * k[b, j,
 //     d])
 //
-// with f any element-wise function (a scale, a mask, a bias). All scores of some rows i fit on chip, so that one kernel
-// computes the whole and the matrix of scores is never in memory (rules/attention.cc).
+// with f any element-wise function (a scale, a mask, a bias); or, where w are exponentials only, y divided by their
+// sums (the view `attention`). All scores of some rows i fit on chip, so that one kernel computes the whole and the
+// matrix of scores is never in memory (rules/attention.cc).
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@ struct AttentionChain {
   int scores = -1;              // sums over the size of a head
   int seen = -1;                // what the softmax reads: `scores`, or an element-wise stage behind it
   std::vector<int> reductions;  // over the keys of a row, producers first
+  bool divides_last = false;    // the output is divided by one of them, a sum of weights
   std::vector<int> between;     // other element-wise stages, consumers first
   std::vector<int> behind;      // element-wise stages between `product` and `root`, consumers first
   // Axes of stages by what they stand for; -1 where a stage has none.

@@ -32,7 +32,7 @@ void MayOverlap(Draft* draft) {
   if (draft->context().target.kind != TargetKind::kCuda || arch.rfind("sm_", 0) != 0 ||
       std::atoi(arch.c_str() + 3) < 90)
     return;
-  const Factor overlap = draft->OptionHole("overlap", {0, 1}, 0);
+  const Factor overlap = draft->OptionHole("overlap", {0, 1, 2}, 0);
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }
 

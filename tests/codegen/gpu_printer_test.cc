@@ -56,6 +56,7 @@ TEST(GpuPrinter, OverlappingKernelsWaitBeforeTheyTouchWhatIsNotConstant) {
   KernelFunc kernel = RowKernel();
   kernel.overlap = true;
   kernel.params[2].constant = true;
+  kernel.body = MakeSeq({MakeLaunchDependents(), kernel.body});
   const std::string source = SourceOf(kernel, Dialect::kCuda);
   EXPECT_NE(source.find("row(const float* X, float* Y, const float* __restrict__ bias) {\n  launch_dependents();\n"),
             std::string::npos)

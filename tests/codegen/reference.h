@@ -79,6 +79,7 @@ class ReferenceThread {
       case StmtKind::kLet: vars_[s->var.get()] = Int(s->value); return Execute(s->body[0]);
       case StmtKind::kBarrier: return barrier();
       case StmtKind::kClusterBarrier: return cluster_barrier();
+      case StmtKind::kLaunchDependents: return;
       case StmtKind::kCommit: groups_.emplace_back(); return;
       case StmtKind::kWait: return Finish(s->extent);
       case StmtKind::kMma: return Multiply(*s);

@@ -62,6 +62,7 @@ TEST(LowerLimitsTest, NumbersOutOfRange) {
                 "schedule step 0 (pipeline stage 3 factors 65): 65 is out of range");
   ExpectInvalid({Number(StepKind::kBulkCopy, kC, 0)},
                 "schedule step 0 (bulk_copy stage 3 factors 0): 0 is out of range");
+  ExpectInvalid({Number(StepKind::kOverlap, kY, 3)}, "schedule step 0 (overlap stage 4 factors 3): 3 is out of range");
   ExpectInvalid({ComputeAt(kC, kY, 0, 1)},
                 "schedule step 0 (compute_at stage 3 loops 0 target 4 factors 1): 1 is out of range");
 }

@@ -220,19 +220,23 @@ class Attention : public SketchRule {
     if (!next.status().ok()) return Answer::kSkip;
     const std::optional<AttentionChain> chain = FindAttention(next, stage);
     if (!chain || (draft.gpu() && !StartOf(*chain, draft.context().facts))) return Answer::kSkip;
+    if (chain->divides_last && !(draft.gpu() && FitsAttentionOnTensorCores(next, *chain))) return Answer::kSkip;
     return Answer::kApplyAndSkipRest;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const Draft start = EndingElementwise(draft, stage);
     const AttentionChain chain = *FindAttention(start, stage);
-    RowsOfAttention sketch(start, chain);
-    if (draft.gpu())
-      sketch.BindBlocks(*StartOf(chain, draft.context().facts));
-    else
-      sketch.BindCores();
-    std::vector<Derived> result{{sketch.Take(), false}};
+    std::vector<Derived> result;
+    if (!chain.divides_last) {
+      RowsOfAttention sketch(start, chain);
+      if (draft.gpu())
+        sketch.BindBlocks(*StartOf(chain, draft.context().facts));
+      else
+        sketch.BindCores();
+      result.push_back({sketch.Take(), false});
+    }
     if (draft.gpu() && FitsAttentionOnTensorCores(start, chain))
-      result.push_back({AttentionOnTensorCores(start, chain), false});
+      for (Draft& made : AttentionOnTensorCores(start, chain)) result.push_back({std::move(made), false});
     return result;
   }
 

@@ -71,9 +71,10 @@ void AttentionSketch::ByThreads(int stage, const std::vector<int>& loops, const 
 void AttentionSketch::ShareReduction(int stage, int block, const Factor& threads) {
   const int64_t parts = PartsOf(a_);
   if (parts > 1) {
-    const auto part = static_cast<int32_t>((a_.keys + parts - 1) / parts);
-    const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(part)});
-    draft_.Do({StepKind::kRfactor, stage, {pieces[0]}, {}, -1, {}});
+    // Every so many keys: neighbouring threads read neighbours.
+    const std::vector<int> pieces =
+        draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(static_cast<int32_t>(parts))});
+    draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
     const int partial = draft_.state().size() - 1;
     std::vector<int> spatial = draft_.SpatialAxes(partial);
     std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());  // neighbouring threads have parts of one row

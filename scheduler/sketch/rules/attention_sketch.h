@@ -38,8 +38,9 @@ class AttentionSketch {
 // A row's reduction is made in so many parts side by side.
 int64_t PartsOf(const AttentionChain& chain);
 
-// The sketch on tensor cores. REQUIRES: FitsAttentionOnTensorCores.
-Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
+// The sketches on tensor cores: with copies of keys and values as the products need them, and of all at once, asked for
+// before all else, where these fit the device. REQUIRES: FitsAttentionOnTensorCores.
+std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
 // True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the
 // view `attention`.
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);

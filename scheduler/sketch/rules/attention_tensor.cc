@@ -47,11 +47,12 @@ bool IsRows(const Draft& draft, int stage, int operand, const Expr& innermost) {
 
 class TensorSketch : public AttentionSketch {
  public:
-  TensorSketch(const Draft& draft, const AttentionChain& chain)
-      : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}) {}
+  // `whole`: keys and values are copied all at once.
+  TensorSketch(const Draft& draft, const AttentionChain& chain, bool whole)
+      : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}), whole_(whole) {}
 
   Draft Make() {
-    draft_.Name("attention_tensor");
+    draft_.Name(whole_ ? "attention_tensor.whole" : "attention_tensor");
     MakeTiles();
     const int root = a_.root, product = a_.product;
     std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
@@ -67,7 +68,7 @@ class TensorSketch : public AttentionSketch {
     tiles[a_.query_of_product] = rows_;
     tiles[a_.value_of_product] = values_;
     const int keys = TileTensorReduction(&draft_, product, tiles, loops);
-    Copy(a_.values_read, product, keys);
+    CopyPart(a_.values_read, product, keys);
 
     Share(a_.weights, block_);
     Pad(a_.weights);
@@ -143,9 +144,15 @@ class TensorSketch : public AttentionSketch {
                {},
                a_.seen,
                {static_cast<int32_t>(intrinsic.mode), loops.lane[0], loops.lane[1]}});
-    Copy(a_.keys_read, a_.seen, tile);
+    CopyPart(a_.keys_read, a_.seen, tile);
     Copy(a_.queries_read, a_.root, block_);
+    if (whole_)
+      for (int rows : {a_.queries_read, a_.keys_read, a_.values_read})
+        draft_.Do({StepKind::kAsyncCopy, rows, {}, {}, -1, {}});
   }
+
+  // At the loop, or all for the block.
+  void CopyPart(int rows, int target, int loop) { whole_ ? Copy(rows, a_.root, block_) : Copy(rows, target, loop); }
 
   // Rows in shared memory, copied by all threads at a loop, 16 bytes at once.
   void Copy(int rows, int target, int loop) {
@@ -163,10 +170,20 @@ class TensorSketch : public AttentionSketch {
   // Rows of a fragment begin in different banks.
   void Pad(int stage) { draft_.Do({StepKind::kPadRows, stage, {}, {Factor::Of(Vector(stage))}, -1, {}}); }
 
+  const bool whole_;
   TensorTile rows_, values_, keys_;
   Factor threads_;
   int block_ = -1;
 };
+
+// Whether all keys and values of a head, and the scores and weights of 16 rows, fit a block's shared memory.
+bool WholeFits(const Draft& draft, const AttentionChain& chain) {
+  constexpr int64_t kRows = 16;
+  const int64_t bytes = BytesOf(draft.state().stage(chain.keys_read).op.dtype);
+  const int64_t copies = chain.keys * (chain.size + chain.values) + kRows * chain.size;
+  const int64_t scores = kRows * chain.keys * (BytesOf(DType::kFloat32) + bytes);
+  return copies * bytes + scores <= draft.context().facts.max_shared_bytes;
+}
 
 }  // namespace
 
@@ -183,8 +200,10 @@ bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain)
          weights != nullptr && weights->args.back() == product.reduce_axes[0].var;
 }
 
-Draft AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
-  return TensorSketch(draft, chain).Make();
+std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
+  std::vector<Draft> drafts{TensorSketch(draft, chain, false).Make()};
+  if (WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, true).Make());
+  return drafts;
 }
 
 }  // namespace diapason

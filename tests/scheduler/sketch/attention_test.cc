@@ -1,6 +1,7 @@
 // Which dags are attention, and what becomes of them.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,9 +10,11 @@
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/passes.h"
 #include "compiler/lower/lower.h"
+#include "compiler/schedule/view_attention.h"
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
 namespace {
@@ -34,6 +37,23 @@ std::vector<std::string> Sketches(const ComputeDag& dag, const std::string& targ
   return names;
 }
 
+int Count(const LoweredProgram& program, const std::function<bool(const StmtNode&)>& is) {
+  int count = 0;
+  Contains(program.kernels[0].body, [&](const StmtNode& s) {
+    count += is(s);
+    return false;
+  });
+  return count;
+}
+
+// Whether the statement stores an exponential.
+bool IsExponential(const StmtNode& s) {
+  bool found = false;
+  if (s.kind == StmtKind::kStore)
+    Visit(s.value, [&](const ExprNode& e) { found |= e.kind == ExprKind::kCall && e.name == "exp"; });
+  return found;
+}
+
 TEST(AttentionChainTest, KnowsProductsSoftmaxAndAxes) {
   const auto chain = ChainOf(Attention({.queries = 13, .keys = 37, .size = 20, .values = 24, .joined = true}));
   ASSERT_TRUE(chain.has_value());
@@ -50,6 +70,20 @@ TEST(AttentionChainTest, KnowsProductsSoftmaxAndAxes) {
   EXPECT_EQ(chain->keys_read, 1);
   EXPECT_EQ(std::vector({chain->queries, chain->keys, chain->values, chain->size}),
             (std::vector<int64_t>{13, 37, 24, 20}));
+}
+
+// In the view, the output is divided by the sums of its weights.
+TEST(AttentionChainTest, KnowsRowsThatAreDividedLast) {
+  for (const NamedDag& attention : testing::Attentions()) {
+    const auto plain = ChainOf(attention.dag), viewed = ChainOf(AttentionView(attention.dag).value());
+    ASSERT_TRUE(plain.has_value() && viewed.has_value()) << attention.name;
+    EXPECT_FALSE(plain->divides_last) << attention.name;
+    EXPECT_TRUE(viewed->divides_last) << attention.name;
+    EXPECT_EQ(viewed->reductions.size(), plain->reductions.size()) << attention.name;
+    EXPECT_EQ(std::vector({viewed->queries, viewed->keys, viewed->values, viewed->size}),
+              std::vector({plain->queries, plain->keys, plain->values, plain->size}))
+        << attention.name;
+  }
 }
 
 TEST(AttentionChainTest, OneQueryHasNoRowsToShareKeys) {
@@ -85,32 +119,67 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
     const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
     const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
-    const int found = task->Find("attention/attention_tensor");
-    ASSERT_GE(found, 0) << arch;
-    const Space& space = task->space(found);
-    const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target));
-    ASSERT_TRUE(lowered.ok()) << lowered.status();
-    ASSERT_EQ(lowered->kernels.size(), 1u);
-    int products = 0;
-    Contains(lowered->kernels[0].body, [&](const StmtNode& s) {
-      products += s.kind == StmtKind::kMma;
-      return false;
-    });
-    EXPECT_GT(products, 1) << arch;
-    const auto program = CompileProgram(*lowered, target);
-    ASSERT_TRUE(program.ok()) << arch << program.status();
-    EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
-    EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+    for (const char* name : {"attention/attention_tensor", "attention/attention_tensor.whole"}) {
+      SCOPED_TRACE(absl::StrCat(name, " for ", arch));
+      const int found = task->Find(name);
+      ASSERT_GE(found, 0);
+      const Space& space = task->space(found);
+      const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target));
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      ASSERT_EQ(lowered->kernels.size(), 1u);
+      EXPECT_GT(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }), 1);
+      EXPECT_EQ(Count(*lowered, IsExponential), 1) << "each exponential once";
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << program.status();
+      EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
+      EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+    }
   }
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
-  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 2u);
+  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 3u);
   for (const ComputeDag& other :
        {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
         Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
     EXPECT_EQ(Sketches(other, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(Attention({.queries = 40, .keys = 70, .size = 32, .values = 48}), "cuda -arch=sm_90 -strict-fp32"),
             std::vector<std::string>{"direct/attention_block"});
+}
+
+// As loops for tensor cores, with copies that arrive no sooner than they are waited for.
+TEST(AttentionTest, SketchesOnTensorCoresComputeTheDag) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  for (const NamedDag& attention : testing::Attentions()) {
+    if (attention.name.find("half") == std::string::npos) continue;
+    const auto task = TaskSpace::Create(attention.dag, target, facts).value();
+    const testing::Reference reference = testing::MakeReference(attention.dag, 5);
+    for (const char* name : {"attention/attention_tensor", "attention/attention_tensor.whole"}) {
+      SCOPED_TRACE(absl::StrCat(name, " of ", attention.name));
+      ASSERT_GE(task->Find(name), 0);
+      const Space& space = task->space(task->Find(name));
+      const auto lowered = Lower(attention.dag, space.Instantiate(space.Default()), target, facts);
+      ASSERT_TRUE(lowered.ok()) << lowered.status();
+      testing::ExpectNestComputes(*lowered, reference, 2e-3);
+    }
+  }
+}
+
+// What is asked for first is waited for where it is read: values not before the scores are there.
+TEST(AttentionTest, ValuesArriveBehindTheScores) {
+  const ComputeDag half = Attention({.queries = 40, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16});
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
+  const Space& space = task->space(task->Find("attention/attention_tensor.whole"));
+  const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target)).value();
+  std::vector<std::string> order;
+  Contains(lowered.kernels[0].body, [&](const StmtNode& s) {
+    if (s.kind == StmtKind::kCommit) order.push_back("ask");
+    if (s.kind == StmtKind::kWait) order.push_back(absl::StrCat("wait ", s.extent));
+    if (s.kind == StmtKind::kMma && order.back() != "products") order.push_back("products");
+    return false;
+  });
+  EXPECT_EQ(order, (std::vector<std::string>{"ask", "ask", "ask", "wait 1", "products", "wait 0", "products"}));
 }
 
 // Rows of scores that no block can hold are kernels of their own.

@@ -4,8 +4,8 @@
 //   overlap_kernels FOLDER SHARD SHARDS
 //
 // For sm_90, without a GPU: of every kind of sketch that offers "overlap", of every task of every built-in network and
-// of row reductions, at least one candidate with overlap = 1, the same ones each time. SHARDS processes share them. For
-// each kernel one line on stdout:
+// of row reductions, at least one candidate with overlap = 1 or 2, the same ones each time. SHARDS processes share
+// them. For each kernel one line on stdout:
 //
 //   CUBIN \t KERNEL \t PARAMETERS \t new | old \t DESCRIPTION
 //
@@ -95,7 +95,7 @@ class Selection {
                                      : number % kDrawnShare == 1 ? space.Default()
                                                                  : testing::Decide(space, {});
     const int overlap = testing::HoleOf(space, "overlap");
-    decisions[overlap] = 1;
+    decisions[overlap] = 1 + number / kDrawnShare % 2;
     space.Clamp(overlap, absl::MakeSpan(decisions));
     candidates_.push_back(
         {testing::Describe(task.name, space, number, decisions), &task.dag, space.Instantiate(decisions)});
