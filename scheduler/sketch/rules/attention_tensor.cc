@@ -72,7 +72,7 @@ class TensorSketch : public AttentionSketch {
 
     Share(a_.weights, block_);
     Pad(a_.weights);
-    ByThreads(a_.weights, draft_.SpatialAxes(a_.weights), threads_);
+    RowsByWarps(a_.weights, a_.query_of_weights, a_.key_of_weights);
     for (int id : a_.reductions) ShareReduction(id, block_, threads_);
     MakeScores();
     return std::move(draft_);
@@ -153,6 +153,19 @@ class TensorSketch : public AttentionSketch {
 
   // At the loop, or all for the block.
   void CopyPart(int rows, int target, int loop) { whole_ ? Copy(rows, a_.root, block_) : Copy(rows, target, loop); }
+
+  // Pairs of neighbours of a row by a warp, rows by the block's warps: an index is no division by the length of a row.
+  void RowsByWarps(int stage, int row, int element) {
+    std::vector<int> serial;
+    for (int axis : draft_.SpatialAxes(stage))
+      if (axis != row && axis != element) serial.push_back(axis);
+    const std::vector<int> rows = draft_.Split(stage, row, {rows_.warps * values_.warps});
+    const std::vector<int> elements = draft_.Split(stage, element, {Factor::Of(32), Factor::Of(2)});
+    serial.insert(serial.end(), {rows[0], elements[0]});
+    Order(stage, {serial, {rows[1], elements[1], elements[2]}});
+    draft_.Annotate(stage, draft_.Fuse(stage, {rows[1], elements[1]}), Annotation::kThreadX);
+    draft_.Annotate(stage, elements[2], Annotation::kVectorize);
+  }
 
   // Rows in shared memory, copied by all threads at a loop, 16 bytes at once.
   void Copy(int rows, int target, int loop) {
