@@ -64,8 +64,8 @@ class EarlyCopies {
  private:
   static bool OnlyCopies(const Stmt& stmt) {
     return !Any(stmt, [](const StmtNode& s) {
-      const bool holds = s.kind == StmtKind::kFor || s.kind == StmtKind::kSeq || s.kind == StmtKind::kLet ||
-                         s.kind == StmtKind::kIf;
+      const bool holds =
+          s.kind == StmtKind::kFor || s.kind == StmtKind::kSeq || s.kind == StmtKind::kLet || s.kind == StmtKind::kIf;
       return !holds && s.kind != StmtKind::kCommit && !(s.kind == StmtKind::kStore && s.async);
     });
   }
@@ -139,27 +139,26 @@ size_t EndOfSums(const KernelFunc& kernel, const std::vector<Stmt>& leaves) {
                                                        [&](const BufferDecl& p) { return p.id == s.buffer; });
     });
   };
-  const auto first = std::find_if(leaves.begin(), leaves.end(), writes);
-  return first == leaves.begin() ? leaves.size() : first - leaves.begin();
+  return std::find_if(leaves.begin(), leaves.end(), writes) - leaves.begin();
 }
 
 }  // namespace
 
 bool IsAwaited(const BufferDecl& decl) { return decl.scope == Scope::kGlobal && !decl.constant; }
 
-Stmt StartEarly(const KernelFunc& kernel, NextStart next) {
-  const EarlyCopies copies(kernel);
-  const Stmt body = MapLeaves(kernel.body, [&](const Stmt& leaf) { return copies.Split(leaf); });
-  if (next == NextStart::kAtOnce) return MakeSeq({MakeLaunchDependents(), body});
+Stmt WithEarlyStart(const KernelFunc& kernel, EarlyStart start) {
+  Stmt body = kernel.body;
+  if (start != EarlyStart::kNever) {
+    const EarlyCopies copies(kernel);
+    body = MapLeaves(body, [&](const Stmt& leaf) { return copies.Split(leaf); });
+  }
   std::vector<Stmt> leaves;
   Leaves(body, &leaves);
-  const size_t end = EndOfSums(kernel, leaves);
+  const size_t end = start == EarlyStart::kAtOnce ? 0 : EndOfSums(kernel, leaves);
+  if (end == 0) return MakeSeq({MakeLaunchDependents(), body});
   size_t seen = 0;
   return MapLeaves(body, [&](const Stmt& leaf) {
-    const bool before = seen == end;
-    ++seen;
-    if (before) return MakeSeq({MakeLaunchDependents(), leaf});
-    return seen == end && end == leaves.size() ? MakeSeq({leaf, MakeLaunchDependents()}) : leaf;
+    return ++seen == end ? MakeSeq({leaf, MakeLaunchDependents()}) : leaf;
   });
 }
 

@@ -34,7 +34,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kUnroll: return {0, kMaxNumber};
     case StepKind::kPipeline:
     case StepKind::kBulkCopy: return {1, kMaxSlots};
-    case StepKind::kOverlap: return {0, static_cast<int64_t>(NextStart::kBehindSums)};
+    case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kBehindSums)};
     default: return {INT32_MIN, INT32_MAX};
   }
 }

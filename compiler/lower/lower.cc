@@ -73,10 +73,12 @@ void MarkConstants(const LoweredProgram& program, KernelFunc* kernel) {
   }
 }
 
+// Kernels of sketches that have no such parameter start one behind the other.
 void StartKernelEarly(const State& state, KernelFunc* kernel) {
-  const auto next = static_cast<NextStart>(state.overlap().Eval({}));
-  kernel->overlap = next != NextStart::kNever;
-  if (kernel->overlap) kernel->body = StartEarly(*kernel, next);
+  if (!state.has_overlap()) return;
+  const auto start = static_cast<EarlyStart>(state.overlap().Eval({}));
+  kernel->overlap = start != EarlyStart::kNever;
+  kernel->body = WithEarlyStart(*kernel, start);
 }
 
 // A stage that a library computes.

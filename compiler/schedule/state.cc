@@ -183,6 +183,7 @@ absl::Status State::Apply(const Step& step) {
       return absl::OkStatus();
     case StepKind::kOverlap:
       if (step.factors.size() != 1) return Bad(stage, "one number is needed");
+      has_overlap_ = true;
       overlap_ = step.factors[0];
       return absl::OkStatus();
     case StepKind::kGroupBlocks: return GroupBlocks(step);

@@ -87,6 +87,7 @@ class State {
   const std::vector<int>& topological() const { return topological_; }
   const std::vector<int>& outputs() const { return outputs_; }
   // Kernels may start before those that they depend on have ended.
+  bool has_overlap() const { return has_overlap_; }  // there is a step kOverlap
   Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
   // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
@@ -123,6 +124,7 @@ class State {
   std::vector<StageState> stages_;
   std::vector<int> topological_;
   std::vector<int> outputs_;
+  bool has_overlap_ = false;
   Factor overlap_{0};
 };
 

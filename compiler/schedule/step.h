@@ -93,8 +93,8 @@ enum class StepKind : uint8_t {
   // without tensor cores run them so.
   kTensorize = 15,
   // factors = {0, 1 or 2}: with 1 or 2, each kernel of the program may be started before the one that it depends on has
-  // ended, and waits itself (programmatic dependent launch). With 1 it lets the next one start at once, with 2 when its
-  // sums are complete. `stage` is any.
+  // ended, and waits itself (programmatic dependent launch). With 1 it lets the next one start at once, else when its
+  // sums are complete (EarlyStart, lower/early_start.h). `stage` is any.
   kOverlap = 16,
   // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many
   // elements on and
