@@ -35,11 +35,9 @@ absl::StatusOr<ModelOptions> ModelOptionsOf(const Model& model) {
     return absl::InvalidArgumentError(absl::StrCat("the batch is ", model.batch, "; give a number of at least 1"));
   if (model.layout != "NHWC" && model.layout != "NCHW")
     return absl::InvalidArgumentError(absl::StrCat("the layout is '", model.layout, "'; give NHWC or NCHW"));
-  if (model.dtype != "float32" && model.dtype != "float16")
-    return absl::InvalidArgumentError(absl::StrCat("the type is '", model.dtype, "'; give float32 or float16"));
+  ASSIGN_OR_RETURN(options.dtype, ModelTypeFromName("type", model.dtype));
   options.batch = model.batch;
   options.layout = model.layout == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
-  options.dtype = model.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
   options.strict = model.strict;
   options.extra = model.options;
   options.input_shapes = model.input_shapes;

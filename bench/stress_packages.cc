@@ -50,7 +50,7 @@ absl::StatusOr<ModelOptions> OptionsOf(const Flags& flags) {
   ModelOptions options;
   options.batch = flags.batch;
   options.layout = flags.layout == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
-  options.dtype = flags.dtype == "float16" ? DType::kFloat16 : DType::kFloat32;
+  ASSIGN_OR_RETURN(options.dtype, ModelTypeFromName("type", flags.dtype));
   for (const std::string& option : flags.options) {
     const size_t equals = option.find('=');
     if (equals == std::string::npos)

@@ -211,8 +211,8 @@ int main(int argc, char** argv) {
     const size_t equal = words[i].find('=');
     if (words[i] == "--source" && i + 1 < words.size())
       arguments.folder = words[++i];
-    else if (words[i] == "dtype=float16")
-      arguments.options.dtype = diapason::DType::kFloat16;
+    else if (words[i].rfind("dtype=", 0) == 0 && diapason::DTypeFromName(words[i].substr(6)))
+      arguments.options.dtype = *diapason::DTypeFromName(words[i].substr(6));
     else if (equal != std::string::npos)
       arguments.options.extra[words[i].substr(0, equal)] = words[i].substr(equal + 1);
     else

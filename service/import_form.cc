@@ -138,9 +138,7 @@ absl::StatusOr<ModelOptions> FromProto(const v1::ImportJob& job) {
   if (job.layout() != NameOf(Layout::kNHWC) && job.layout() != NameOf(Layout::kNCHW))
     return absl::InvalidArgumentError("unknown layout " + job.layout());
   options.layout = job.layout() == NameOf(Layout::kNCHW) ? Layout::kNCHW : Layout::kNHWC;
-  if (job.dtype() != NameOf(DType::kFloat32) && job.dtype() != NameOf(DType::kFloat16))
-    return absl::InvalidArgumentError("unknown type " + job.dtype());
-  options.dtype = job.dtype() == NameOf(DType::kFloat16) ? DType::kFloat16 : DType::kFloat32;
+  ASSIGN_OR_RETURN(options.dtype, ModelTypeFromName("type", job.dtype()));
   for (const auto& [name, shape] : job.input_shapes())
     options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
   options.dims = {job.dims().begin(), job.dims().end()};

@@ -232,7 +232,7 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_model_hash(spec.model_hash);
   message.set_batch(spec.options.batch);
   message.set_layout(NameOf(spec.options.layout));
-  message.set_dtype(spec.options.dtype == DType::kFloat16 ? "float16" : "float32");
+  message.set_dtype(NameOf(spec.options.dtype));
   for (const auto& [name, shape] : spec.options.input_shapes) {
     *(*message.mutable_input_shapes())[name].mutable_extents() = {shape.begin(), shape.end()};
   }
@@ -280,10 +280,7 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   if (message.layout() != "NHWC" && message.layout() != "NCHW")
     return absl::InvalidArgumentError(absl::StrCat("the job's layout is '", message.layout(), "': give NHWC or NCHW"));
   spec.options.layout = message.layout() == "NCHW" ? Layout::kNCHW : Layout::kNHWC;
-  if (message.dtype() != "float32" && message.dtype() != "float16")
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job's dtype is '", message.dtype(), "': give float32 or float16"));
-  spec.options.dtype = message.dtype() == "float16" ? DType::kFloat16 : DType::kFloat32;
+  ASSIGN_OR_RETURN(spec.options.dtype, ModelTypeFromName("job's dtype", message.dtype()));
   for (const auto& [name, shape] : message.input_shapes())
     spec.options.input_shapes[name] = {shape.extents().begin(), shape.extents().end()};
   for (const auto& [symbol, sizes] : message.dims())

@@ -39,9 +39,9 @@ std::string Printf(const char* format, double a, double b) {
   return text;
 }
 
-bool HasFloat16(const ComputeDag& dag) {
+bool HasNarrowFloats(const ComputeDag& dag) {
   return std::any_of(dag.stages().begin(), dag.stages().end(),
-                     [](const Stage& stage) { return stage.dtype == DType::kFloat16; });
+                     [](const Stage& stage) { return IsNarrowFloat(stage.dtype); });
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ double LeastWork::Seconds(double flops, double l2_bandwidth) const {
 }
 
 LeastWork LeastWorkOf(const ComputeDag& dag, bool matrix_units) {
-  const double units = !matrix_units ? 1 : HasFloat16(dag) ? kMatrixUnits : kSplitMatrixUnits;
+  const double units = !matrix_units ? 1 : HasNarrowFloats(dag) ? kMatrixUnits : kSplitMatrixUnits;
   LeastWork least{dag.flops() / LargestSaving(dag) / (units * kPeakMargin), 0};
   for (int id : dag.outputs())
     least.bytes += static_cast<double>(dag.stage(id).elements() * BytesOf(dag.stage(id).dtype)) / kCacheMargin;

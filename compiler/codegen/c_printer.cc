@@ -130,9 +130,7 @@ class CKernelPrinter : public CVectorPrinter {
     slots_.erase(decl.id);
   }
 
-  static int64_t ElementBytes(const BufferDecl& decl) {
-    return decl.dtype == DType::kFloat16 ? 4 : BytesOf(decl.dtype);
-  }
+  static int64_t ElementBytes(const BufferDecl& decl) { return IsNarrowFloat(decl.dtype) ? 4 : BytesOf(decl.dtype); }
 
   const KernelFunc& kernel_;
   const int vector_bytes_;

@@ -21,14 +21,13 @@ constexpr Element kF32 = {"f32", "float", "int", 4};
 constexpr Element kF64 = {"f64", "double", "long long", 8};
 constexpr Element kI32 = {"i32", "int", "int", 4};
 
-// How values of a type are held in vectors; null: never. float16 is computed in float.
+// How values of a type are held in vectors; null: never. Narrow floats are computed in float.
 const Element* ElementOf(DType dtype) {
   switch (dtype) {
-    case DType::kFloat32:
-    case DType::kFloat16: return &kF32;
+    case DType::kFloat32: return &kF32;
     case DType::kFloat64: return &kF64;
     case DType::kInt32: return &kI32;
-    default: return nullptr;
+    default: return IsNarrowFloat(dtype) ? &kF32 : nullptr;
   }
 }
 
@@ -112,20 +111,9 @@ const char* VectorFunction(const std::string& name) {
   return nullptr;
 }
 
-// float16 in memory, float in vectors. Sixteen lanes are two halves; fewer than four are done one by one.
-std::string HalfHelper(bool load, int64_t lanes) {
-  const std::string head = load ? "static inline f32x{N} f16x{N}_load(const unsigned short* p) {\n"
-                                : "static inline void f16x{N}_store(unsigned short* p, f32x{N} x) {\n";
-  const std::string loop =
-      load ? "  f32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = half_to_float(p[i]);\n  return r;\n"
-           : "  for (int i = 0; i < {N}; ++i) p[i] = float_to_half(x[i]);\n";
+// The instructions that convert float16 of so many lanes, where the processor has them.
+std::string HalfInstructions(bool load, int64_t lanes) {
   std::string fast;
-  if (lanes == 16) {
-    const std::string both = "  union { f32x8 h[2]; f32x16 v; } u";
-    fast = load ? both + ";\n  u.h[0] = f16x8_load(p);\n  u.h[1] = f16x8_load(p + 8);\n  return u.v;\n"
-                : both + ";\n  u.v = x;\n  f16x8_store(p, u.h[0]);\n  f16x8_store(p + 8, u.h[1]);\n";
-    return head + fast + "}";
-  }
   if (lanes == 8)
     fast = load ? "  return __builtin_ia32_vcvtph2ps256(*(const s16x8u*)p);\n"
                 : "  *(s16x8u*)p = __builtin_ia32_vcvtps2ph256(x, 0);\n";
@@ -134,6 +122,28 @@ std::string HalfHelper(bool load, int64_t lanes) {
                   "  return __builtin_ia32_vcvtph2ps(u.v);\n"
                 : "  const s16x8u h = __builtin_ia32_vcvtps2ph(x, 0);\n  __builtin_memcpy(p, &h, 8);\n";
   }
+  return fast;
+}
+
+// "f16" or "bf16", in names of functions.
+std::string ShortName(DType dtype) { return dtype == DType::kFloat16 ? "f16" : "bf16"; }
+
+// A narrow float in memory, float in vectors. Sixteen lanes are two halves; fewer than four are done one by one.
+std::string NarrowHelper(DType dtype, const char* convert, bool load, int64_t lanes) {
+  const std::string type = ShortName(dtype);
+  const std::string head = load ? "static inline f32x{N} " + type + "x{N}_load(const unsigned short* p) {\n"
+                                : "static inline void " + type + "x{N}_store(unsigned short* p, f32x{N} x) {\n";
+  if (lanes == 16) {
+    const std::string both = "  union { f32x8 h[2]; f32x16 v; } u", access = type + "x8_";
+    return head +
+           (load ? both + ";\n  u.h[0] = " + access + "load(p);\n  u.h[1] = " + access + "load(p + 8);\n  return u.v;\n"
+                 : both + ";\n  u.v = x;\n  " + access + "store(p, u.h[0]);\n  " + access + "store(p + 8, u.h[1]);\n") +
+           "}";
+  }
+  const std::string loop =
+      load ? std::string("  f32x{N} r;\n  for (int i = 0; i < {N}; ++i) r[i] = ") + convert + "(p[i]);\n  return r;\n"
+           : std::string("  for (int i = 0; i < {N}; ++i) p[i] = ") + convert + "(x[i]);\n";
+  const std::string fast = dtype == DType::kFloat16 ? HalfInstructions(load, lanes) : "";
   if (fast.empty()) return head + loop + "}";
   return head + "#ifdef __F16C__\n" + fast + "#else\n" + loop + "#endif\n}";
 }
@@ -223,13 +233,13 @@ std::string CVectorPrinter::LoadText(const ExprNode& load) {
     return slot->second == 1 ? name : name + "[" + std::to_string(at - slot->first) + "]";
   }
   const std::string element = NameOf(load.buffer) + "[" + Text(load.args[0]) + "]";
-  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
-  return half ? helpers_.Use("half_to_float") + "(" + element + ")" : element;
+  const bool narrow = IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal;
+  return narrow ? Widened(decl.dtype, element) : element;
 }
 
 std::string CVectorPrinter::StoreText(const StmtNode& store) {
   const BufferDecl& decl = buffers_.at(store.buffer);
-  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
+  const bool narrow = IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal;
   // The target prints as a load does, but for the conversion.
   std::string target;
   if (slots_.count(store.buffer) != 0) {
@@ -238,7 +248,7 @@ std::string CVectorPrinter::StoreText(const StmtNode& store) {
     target = NameOf(store.buffer) + "[" + Text(store.index) + "]";
   }
   std::string value = Text(store.value);
-  if (half) value = helpers_.Use("float_to_half") + "(" + value + ")";
+  if (narrow) value = Narrowed(decl.dtype, value);
   if (decl.dtype == DType::kBool && store.value->dtype != DType::kBool) value = "(" + value + ") != 0";
   return target + " = " + value + ";";
 }
@@ -398,11 +408,11 @@ void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
   }
   const std::string value = VectorText(store.value), type = VectorType(decl.dtype, lanes_);
   const bool slots = slots_.count(store.buffer) != 0;
-  const bool half = decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal;
+  const bool narrow = IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal;
   if (stride.stride == 1 && slots) {
     Line(SlotName(store.buffer, IntValue(stride.base)) + " = " + value + ";");
-  } else if (stride.stride == 1 && half) {
-    Line(HalfAccess(false) + "(" + Pointer(store.buffer, stride.base) + ", " + value + ");");
+  } else if (stride.stride == 1 && narrow) {
+    Line(NarrowAccess(decl.dtype, false) + "(" + Pointer(store.buffer, stride.base) + ", " + value + ");");
   } else if (stride.stride == 1) {
     Line("*(" + type + "u*)(" + Pointer(store.buffer, stride.base) + ") = " + value + ";");
   } else {
@@ -413,7 +423,7 @@ void CVectorPrinter::PrintVectorStore(const StmtNode& store) {
       const Expr at = AtLane(store.index, i);
       const std::string target =
           slots ? LoadText(*Load(store.buffer, decl.dtype, {at})) : NameOf(store.buffer) + "[" + Text(at) + "]";
-      Line(target + " = " + (half ? helpers_.Use("float_to_half") + "(" + element + ")" : element) + ";");
+      Line(target + " = " + (narrow ? Narrowed(decl.dtype, element) : element) + ";");
     }
     Close();
   }
@@ -444,18 +454,19 @@ std::string CVectorPrinter::Pointer(int buffer, const Expr& base) {
   return NameOf(buffer) + (IsInt(base, 0) ? "" : " + " + Text(base, kSumLevel));
 }
 
-std::string CVectorPrinter::HalfAccess(bool load) {
-  const std::string op = load ? "_load" : "_store";
+std::string CVectorPrinter::NarrowAccess(DType dtype, bool load) {
+  const std::string op = load ? "_load" : "_store", type = ShortName(dtype);
   VectorType(DType::kFloat32, lanes_);
-  helpers_.Use(load ? "half_to_float" : "float_to_half");
+  const char* const convert = ConversionHelper(dtype, load);
+  helpers_.Use(convert);
   helpers_.DefineType("s16x8", "typedef short s16x8u __attribute__((vector_size(16), aligned(2), may_alias));");
   for (int64_t lanes : {lanes_ == 16 ? int64_t{8} : lanes_, lanes_}) {
     VectorType(DType::kFloat32, lanes);
     // "f16x08" sorts before "f16x16", which calls it.
-    const std::string key = (lanes < 10 ? "f16x0" : "f16x") + std::to_string(lanes) + op;
-    helpers_.DefineFunction(key, Filled(HalfHelper(load, lanes), kF32, lanes));
+    const std::string key = type + (lanes < 10 ? "x0" : "x") + std::to_string(lanes) + op;
+    helpers_.DefineFunction(key, Filled(NarrowHelper(dtype, convert, load, lanes), kF32, lanes));
   }
-  return "f16x" + std::to_string(lanes_) + op;
+  return type + "x" + std::to_string(lanes_) + op;
 }
 
 std::string CVectorPrinter::ByteLoad(const Expr& load) {
@@ -520,8 +531,8 @@ std::string CVectorPrinter::VectorLoad(const Expr& e) {
   if (stride.stride == 0) return Broadcast(Text(AtLane(e, 0)), e->dtype);  // a variable that cancels
   if (slots_.count(e->buffer) != 0) return SlotName(e->buffer, IntValue(stride.base));
   const BufferDecl& decl = buffers_.at(e->buffer);
-  if (decl.dtype == DType::kFloat16 && decl.scope == Scope::kGlobal)
-    return HalfAccess(true) + "(" + Pointer(e->buffer, stride.base) + ")";
+  if (IsNarrowFloat(decl.dtype) && decl.scope == Scope::kGlobal)
+    return NarrowAccess(decl.dtype, true) + "(" + Pointer(e->buffer, stride.base) + ")";
   // The cast drops the alignment from the type, which the branches of a conditional have to agree on.
   const std::string type = VectorType(e->dtype, lanes_);
   return "(" + type + ")*(const " + type + "u*)(" + Pointer(e->buffer, stride.base) + ")";

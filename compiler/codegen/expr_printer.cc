@@ -260,20 +260,6 @@ constexpr Helper kHelpers[] = {
      "               : \"=r\"(p), \"=r\"(q) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");\n"
      "  a = __uint_as_float(p), b = __uint_as_float(q);\n"
      "}"},
-    // c += a * b, a 16x16 and b 16x8 float16 in pairs.
-    {"add_half", nullptr, nullptr,
-     "{T} void add_half(float& c0, float& c1, float& c2, float& c3, int a0, int a1, int a2, int a3, int b0, int b1) {\n"
-     "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
-     "%2, %3};\"\n"
-     "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
-     "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
-     "}"},
-    {"pack_pair", nullptr, nullptr,
-     "{T} int pack_pair(float low, float high) {\n"
-     "  int pair;\n"
-     "  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n"
-     "  return pair;\n"
-     "}"},
     {"load_matrix_4_pairs", nullptr, nullptr,
      "{T} void load_matrix_4_pairs(int& a, int& b, int& c, int& d, const void* row) {\n"
      "  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"\n"
@@ -491,8 +477,19 @@ std::string ExprPrinter::StorageType(DType dtype) const {
   return "?";
 }
 
-std::string ExprPrinter::ValueType(DType dtype) const {
-  return dtype == DType::kFloat16 ? "float" : StorageType(dtype);
+std::string ExprPrinter::ValueType(DType dtype) const { return IsNarrowFloat(dtype) ? "float" : StorageType(dtype); }
+
+const char* ExprPrinter::ConversionHelper(DType dtype, bool widens) {
+  DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
+  return widens ? "half_to_float" : "float_to_half";
+}
+
+std::string ExprPrinter::Narrowed(DType dtype, const std::string& value) {
+  return helpers_.Use(ConversionHelper(dtype, false)) + "(" + value + ")";
+}
+
+std::string ExprPrinter::Widened(DType dtype, const std::string& bits) {
+  return helpers_.Use(ConversionHelper(dtype, true)) + "(" + bits + ")";
 }
 
 std::string ExprPrinter::IntLiteral(int64_t value, Dialect dialect) {

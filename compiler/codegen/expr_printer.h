@@ -85,6 +85,10 @@ class ExprPrinter {
   std::string StorageType(DType dtype) const;                      // of an element in memory
   std::string ValueType(DType dtype) const;                        // of a value of that type in an expression
   std::string CallName(const std::string& function, DType dtype);  // of a floating point function, noted as used
+  // A narrow float as it lies in memory from a float, and the other way. REQUIRES: IsNarrowFloat(dtype).
+  std::string Narrowed(DType dtype, const std::string& value);
+  std::string Widened(DType dtype, const std::string& bits);
+  static const char* ConversionHelper(DType dtype, bool widens);
   std::string FloatLiteral(double value, DType dtype);
   static std::string IntLiteral(int64_t value, Dialect dialect);
 

@@ -233,8 +233,8 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kLoadMatrix: return PrintLoadMatrix(*stmt);
       case StmtKind::kPackPair:
         CheckTensorCores();
-        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + helpers_.Use("pack_pair") + "(" +
-                    Text(stmt->operands[0]) + ", " + Text(stmt->operands[1]) + ");");
+        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + PackFunction(stmt->operands[0]->dtype) +
+                    "(" + Text(stmt->operands[0]) + ", " + Text(stmt->operands[1]) + ");");
       case StmtKind::kSmallParts: return PrintSmallParts(*stmt);
       case StmtKind::kGroupMma: return PrintGroupMma(*stmt);
       case StmtKind::kGroupSync: return PrintGroupSync(*stmt);
@@ -271,16 +271,43 @@ class GpuKernelPrinter : public ExprPrinter {
     DIAPASON_CHECK_MSG(cuda_, kernel_.name + " uses tensor cores, which OpenCL C has not");
   }
 
-  // The instruction of a product by a warp.
-  static const char* ProductHelper(TensorMode mode) {
-    switch (mode) {
-      case TensorMode::kThreeTf32: return "add_three_tf32";
-      case TensorMode::kHalf: return "add_half";
-      case TensorMode::kNone:
-      case TensorMode::kGroupThreeTf32:
-      case TensorMode::kGroupHalf: break;
+  // The function of a product by a warp.
+  std::string ProductFunction(const TensorIntrinsic& intrinsic) {
+    DIAPASON_CHECK_MSG(!intrinsic.groups, "no product by a warp");
+    if (intrinsic.parts) {
+      helpers_.Use("small_part");
+      return helpers_.Use("add_three_tf32");
     }
-    DIAPASON_CHECK_MSG(false, "no product by a warp");
+    const std::string type = intrinsic.ptx, name = "add_" + type;
+    helpers_.DefineFunction(
+        name,
+        "// c += a * b, a 16x16 and b 16x8 in pairs.\n"
+        "static __device__ __forceinline__ void " +
+            name +
+            "(float& c0, float& c1, float& c2, float& c3, int a0, int a1, int a2, int a3, int b0, int b1) {\n"
+            "  asm(\"mma.sync.aligned.m16n8k16.row.col.f32." +
+            type + "." + type +
+            ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\"\n"
+            "      : \"+f\"(c0), \"+f\"(c1), \"+f\"(c2), \"+f\"(c3)\n"
+            "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n"
+            "}");
+    return name;
+  }
+
+  std::string PackFunction(DType dtype) {
+    const std::string type = PtxName(dtype), name = "pack_" + type;
+    helpers_.DefineFunction(name, "static __device__ __forceinline__ int " + name +
+                                      "(float low, float high) {\n  int pair;\n  asm(\"cvt.rn." + type +
+                                      "x2.f32 %0, %1, %2;\" : \"=r\"(pair) : \"f\"(high), \"f\"(low));\n"
+                                      "  return pair;\n}");
+    return name;
+  }
+
+  // Of a narrow float.
+  static std::string PtxName(DType dtype) {
+    for (const TensorIntrinsic& intrinsic : TensorIntrinsics())
+      if (intrinsic.factor == dtype) return intrinsic.ptx;
+    DIAPASON_CHECK_MSG(false, diapason::NameOf(dtype));
     return "";
   }
 
@@ -293,8 +320,7 @@ class GpuKernelPrinter : public ExprPrinter {
       text += (i == 0 ? "" : ", ") + (i < 4 ? sums[i] : operand);
     }
     if (mma.from_zero) Line(sums[0] + " = " + sums[1] + " = " + sums[2] + " = " + sums[3] + " = 0.0f;");
-    if (TensorIntrinsicOf(mma.tensor).parts) helpers_.Use("small_part");
-    Line(helpers_.Use(ProductHelper(mma.tensor)) + "(" + text + ");");
+    Line(ProductFunction(TensorIntrinsicOf(mma.tensor)) + "(" + text + ");");
   }
 
   void PrintSmallParts(const StmtNode& parts) {
@@ -364,11 +390,12 @@ class GpuKernelPrinter : public ExprPrinter {
     return text;
   }
 
-  std::string GroupFunctionOfHalves(const StmtNode& mma) {
+  std::string GroupFunctionOfPairs(const StmtNode& mma) {
     const auto sums = static_cast<int64_t>(mma.sums.size());
     const bool shared = mma.rows.stride > 0;
     const std::string across = std::string(mma.rows.along_k ? "" : "_rows") + (mma.columns.along_k ? "" : "_columns");
-    const std::string name = (shared ? "group_half_shared_" : "group_half_") + std::to_string(2 * sums) +
+    const std::string type = TensorIntrinsicOf(mma.tensor).ptx;
+    const std::string name = "group_" + type + (shared ? "_shared_" : "_") + std::to_string(2 * sums) +
                              (across.empty() ? "" : across + "_across");
     const SumsText text = TextOfSums(sums);
     const auto operand = [&](int64_t i) { return "%" + std::to_string(sums + i); };
@@ -377,21 +404,20 @@ class GpuKernelPrinter : public ExprPrinter {
     const std::string order =
         (shared ? (mma.rows.along_k ? ", 0" : ", 1") : std::string()) + (mma.columns.along_k ? ", 0" : ", 1");
     helpers_.DefineFunction(
-        name,
-        std::string("// c += a * b: a, ") +
-            (shared ? "64x16 float16 of the group, and b" : "16x16 float16 of each warp in pairs, in registers, b") +
-            " in core matrices.\n"
-            "static __device__ __forceinline__ void " +
-            name + "(" + text.parameters +
-            (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") +
-            ", unsigned long long b) {\n"
-            "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
-            "    \"wgmma.mma_async.sync.aligned.m64n" +
-            std::to_string(2 * sums) + "k16.f32.f16.f16 {" + text.registers + "}, " + rows + ", " +
-            operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints +
-            "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
-            ", \"l\"(b));\n"
-            "}");
+        name, std::string("// c += a * b: a, ") +
+                  (shared ? "64x16 of the group, and b" : "16x16 of each warp in pairs, in registers, b") +
+                  " in core matrices.\n"
+                  "static __device__ __forceinline__ void " +
+                  name + "(" + text.parameters +
+                  (shared ? ", unsigned long long a" : ",\n    int a0, int a1, int a2, int a3") +
+                  ", unsigned long long b) {\n"
+                  "  asm volatile(\"{\\n.reg .pred add;\\nsetp.eq.s32 add, 0, 0;\\n\"\n"
+                  "    \"wgmma.mma_async.sync.aligned.m64n" +
+                  std::to_string(2 * sums) + "k16.f32." + type + "." + type + " {" + text.registers + "}, " + rows +
+                  ", " + operand(shared ? 1 : 4) + ", add, 1, 1" + order + ";\\n}\"\n    : " + text.constraints +
+                  "\n    : " + (shared ? "\"l\"(a)" : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3)") +
+                  ", \"l\"(b));\n"
+                  "}");
     return name;
   }
 
@@ -427,8 +453,8 @@ class GpuKernelPrinter : public ExprPrinter {
            std::to_string(layout) + "ull)";
   }
 
-  void PrintGroupMmaOfHalves(const StmtNode& mma) {
-    std::string text = GroupFunctionOfHalves(mma) + "(" + SumsOf(mma);
+  void PrintGroupMmaOfPairs(const StmtNode& mma) {
+    std::string text = GroupFunctionOfPairs(mma) + "(" + SumsOf(mma);
     const bool shared = mma.rows.stride > 0;
     for (size_t i = 0; i < 4 && !shared; ++i) text += ", " + Text(mma.operands[i]);
     if (shared) text += ", " + CoreMatricesText(*mma.operands[0], mma.rows);
@@ -437,7 +463,7 @@ class GpuKernelPrinter : public ExprPrinter {
 
   void PrintGroupMma(const StmtNode& mma) {
     CheckTensorCores();
-    if (!mma.sums.empty()) return PrintGroupMmaOfHalves(mma);
+    if (!mma.sums.empty()) return PrintGroupMmaOfPairs(mma);
     std::string text = GroupFunction(mma.extent) + "(" + NameOf(mma.buffer) + " + " + Text(mma.index, kSumLevel);
     for (size_t i = 0; i < 8; ++i) text += ", " + Text(mma.operands[i]);
     for (size_t i = 8; i < 10; ++i) text += ", " + CoreMatricesText(*mma.operands[i], mma.columns);
@@ -471,7 +497,7 @@ class GpuKernelPrinter : public ExprPrinter {
     Open("for (int " + at + " = " + thread + "; " + at + " < " + std::to_string(copy.extent) + "; " + at +
          " += " + std::to_string(kernel_.threads) + ")");
     // OpenCL C has no assignment of halves; arrays of them are ushort there.
-    const bool as_bits = !cuda_ && from.dtype == DType::kFloat16;
+    const bool as_bits = IsOpenClHalf(from.dtype);
     const std::string elements = as_bits ? "((" + Space(from) + "const ushort*)(" + source + "))" : "(" + source + ")";
     Line("(" + target + ")[" + at + "] = " + elements + "[" + at + "];");
     Close();
@@ -546,12 +572,13 @@ class GpuKernelPrinter : public ExprPrinter {
   }
 
   // Of elements as they lie in memory: OpenCL C has pointers to half, but no arrays of it.
-  std::string ArrayType(DType dtype) const {
-    return !cuda_ && dtype == DType::kFloat16 ? "ushort" : StorageType(dtype);
-  }
+  std::string ArrayType(DType dtype) const { return IsOpenClHalf(dtype) ? "ushort" : StorageType(dtype); }
 
-  bool IsHalfInMemory(const BufferDecl& decl) const {
-    return decl.dtype == DType::kFloat16 && (decl.scope != Scope::kLocal || decl.packed);
+  // OpenCL C converts halves only where they lie in memory.
+  bool IsOpenClHalf(DType dtype) const { return !cuda_ && dtype == DType::kFloat16; }
+
+  bool IsNarrowInMemory(const BufferDecl& decl) const {
+    return IsNarrowFloat(decl.dtype) && (decl.scope != Scope::kLocal || decl.packed);
   }
 
   std::string Space(const BufferDecl& decl) const {
@@ -571,8 +598,8 @@ class GpuKernelPrinter : public ExprPrinter {
       if (known->buffer == load.buffer && SameElement(*known, load)) return text;
     const BufferDecl& decl = buffers_.at(load.buffer);
     const std::string index = PlaceText(decl, load.args[0], 0), base = BaseText(load);
-    if (!IsHalfInMemory(decl)) return base + "[" + index + "]";
-    if (cuda_) return helpers_.Use("half_to_float") + "(" + base + "[" + index + "])";
+    if (!IsNarrowInMemory(decl)) return base + "[" + index + "]";
+    if (!IsOpenClHalf(decl.dtype)) return Widened(decl.dtype, base + "[" + index + "]");
     return "vload_half(" + index + ", " + HalfPointer(decl, true) + ")";
   }
 
@@ -591,9 +618,9 @@ class GpuKernelPrinter : public ExprPrinter {
   std::string StoreText(int buffer, const Expr& index, std::string value) {
     const BufferDecl& decl = buffers_.at(buffer);
     const std::string element = NameOf(buffer) + "[" + PlaceText(decl, index, 0) + "]";
-    if (IsHalfInMemory(decl) && !cuda_)
+    if (IsNarrowInMemory(decl) && IsOpenClHalf(decl.dtype))
       return "vstore_half(" + value + ", " + Text(index) + ", " + HalfPointer(decl, false) + ");";
-    if (IsHalfInMemory(decl)) value = helpers_.Use("float_to_half") + "(" + value + ")";
+    if (IsNarrowInMemory(decl)) value = Narrowed(decl.dtype, value);
     if (decl.dtype == DType::kBool) value = "(" + value + ") != 0";
     return element + " = " + value + ";";
   }
@@ -759,12 +786,13 @@ class GpuKernelPrinter : public ExprPrinter {
       Line(NameOf(to.id) + "[" + Text(Offset(at, i)) + "] = chunk." + kComponents[i] + ";");
   }
 
-  // float32, and on cuda float16: OpenCL C converts halves only where they lie in memory.
-  bool IsComputable(DType dtype) const { return dtype == DType::kFloat32 || (cuda_ && dtype == DType::kFloat16); }
+  bool IsComputable(DType dtype) const {
+    return dtype == DType::kFloat32 || (IsNarrowFloat(dtype) && !IsOpenClHalf(dtype));
+  }
 
   // The vector of a chunk whose components are computed with one by one.
   static std::string ComputedType(DType dtype, int64_t chunk) {
-    return (dtype == DType::kFloat16 ? "ushort" : "float") + std::to_string(chunk);
+    return (IsNarrowFloat(dtype) ? "ushort" : "float") + std::to_string(chunk);
   }
 
   // A store of floats to memory of anything computed: the lanes one by one, the memory accesses that all lanes perform
@@ -783,7 +811,7 @@ class GpuKernelPrinter : public ExprPrinter {
       Line(type + " chunk;");
       for (int64_t i = 0; i < chunk; ++i) {
         std::string value = Text(AtLane(store.value, start + i));
-        if (to.dtype == DType::kFloat16) value = helpers_.Use("float_to_half") + "(" + value + ")";
+        if (IsNarrowFloat(to.dtype)) value = Narrowed(to.dtype, value);
         Line(std::string("chunk.") + kComponents[i] + " = " + value + ";");
       }
       Line(VectorAccess(to, type, Offset(base, start), false) + " = chunk;");
@@ -816,7 +844,7 @@ class GpuKernelPrinter : public ExprPrinter {
          VectorAccess(from, BaseText(*load), type, Offset(stride.base, start), true) + ";");
     for (int64_t i = 0; i < chunk; ++i) {
       std::string component = name + "." + kComponents[i];
-      if (from.dtype == DType::kFloat16) component = helpers_.Use("half_to_float") + "(" + component + ")";
+      if (IsNarrowFloat(from.dtype)) component = Widened(from.dtype, component);
       components_.emplace_back(AtLane(load, start + i), component);
     }
   }

@@ -238,10 +238,9 @@ const std::vector<BuiltinInfo>& BuiltinNetworks() {
 }
 
 absl::StatusOr<Network> BuiltinNetwork(const std::string& name, const ModelOptions& options) {
-  if (options.dtype != DType::kFloat32 && options.dtype != DType::kFloat16) {
+  if (!IsModelType(options.dtype))
     return absl::InvalidArgumentError(
-        absl::StrCat("built-in networks come in float32 and float16, not in ", NameOf(options.dtype)));
-  }
+        absl::StrCat("built-in networks come in ", ModelTypes(), ", not in ", NameOf(options.dtype)));
   for (const Builtin& builtin : Table()) {
     if (name != builtin.name) continue;
     ASSIGN_OR_RETURN(BuiltinArgs args, ArgsFor(builtin, options));

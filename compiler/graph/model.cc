@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/onnx/import.h"
@@ -10,6 +11,23 @@
 namespace diapason {
 
 const char* NameOf(Layout layout) { return layout == Layout::kNHWC ? "NHWC" : "NCHW"; }
+
+bool IsModelType(DType dtype) { return dtype == DType::kFloat32 || IsNarrowFloat(dtype); }
+
+std::string ModelTypes() {
+  std::vector<std::string> names;
+  for (DType dtype : AllDTypes())
+    if (IsModelType(dtype)) names.push_back(NameOf(dtype));
+  const std::string last = names.back();
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), " or ", last);
+}
+
+absl::StatusOr<DType> ModelTypeFromName(const std::string& what, const std::string& name) {
+  const std::optional<DType> dtype = DTypeFromName(name);
+  if (dtype && IsModelType(*dtype)) return *dtype;
+  return absl::InvalidArgumentError(absl::StrCat("the ", what, " is '", name, "'; give ", ModelTypes()));
+}
 
 namespace {
 

@@ -14,6 +14,13 @@ namespace diapason {
 enum class Layout : uint8_t { kNCHW, kNHWC };
 const char* NameOf(Layout layout);
 
+// The types that weights and activations of a network may have: float32 and the narrow floats.
+bool IsModelType(DType dtype);
+// "float32 or float16"
+std::string ModelTypes();
+// InvalidArgument names `what`, the text and the types that there are.
+absl::StatusOr<DType> ModelTypeFromName(const std::string& what, const std::string& name);
+
 struct ModelOptions {
   // Extent of the first dimension of every input: replaces a symbolic or differing one. 0: as the model says, 1 where
   // it leaves it open (and for built-in networks).

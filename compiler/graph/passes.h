@@ -51,12 +51,12 @@ DoubleTensors FindDoubles(const Network& network);
 // from integers and results that are no floats: there float64 is exact integer arithmetic.
 absl::Status ConvertDoubles(Network& network);
 
-// float32 inputs, constants and results become float16 (--dtype float16); casts to float32 likewise.
-absl::Status ConvertToHalf(Network& network);
+// float32 inputs, constants and results become a narrow float (--dtype float16); casts to float32 likewise.
+absl::Status ConvertToNarrow(Network& network, DType dtype);
 
-// All of them (ConvertToHalf where options.dtype is float16), in order, to a network ready for PartitionNetwork. What a
-// user should know of the result is appended to `warnings`, unless that is null, one sentence each. InvalidArgument for
-// float64 with options.strict.
+// All of them (ConvertToNarrow where options.dtype is a narrow float), in order, to a network ready for
+// PartitionNetwork. What a user should know of the result is appended to `warnings`, unless that is null, one sentence
+// each. InvalidArgument for float64 with options.strict.
 absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options,
                                  std::vector<std::string>* warnings = nullptr);
 

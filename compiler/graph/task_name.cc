@@ -7,6 +7,8 @@
 namespace diapason {
 namespace {
 
+std::string TypeEnding(DType dtype) { return IsNarrowFloat(dtype) ? absl::StrCat("_", NameOf(dtype)) : ""; }
+
 // Operators beside the anchor that a name has, which is for people.
 constexpr size_t kMostListed = 20;
 
@@ -74,8 +76,7 @@ std::string AttentionName(const Network& network, const std::vector<int>& nodes,
       continue;
     absl::StrAppend(&name, "_", op);
   }
-  if (network.tensors[network.nodes[nodes.back()].output].type.dtype == DType::kFloat16)
-    absl::StrAppend(&name, "_float16");
+  absl::StrAppend(&name, TypeEnding(network.tensors[network.nodes[nodes.back()].output].type.dtype));
   return name;
 }
 
@@ -108,13 +109,13 @@ std::string TaskName(const Network& network, const std::vector<int>& nodes, int 
   if (!before.empty()) name = absl::StrCat(before, "_", name);
   if (more > 0) absl::StrAppend(&name, "_", more, "_more");
   if (anchor < 0) absl::StrAppend(&name, "_", ShapeText(network.tensors[last.output].type.shape));
-  if (network.tensors[last.output].type.dtype == DType::kFloat16) absl::StrAppend(&name, "_float16");
+  absl::StrAppend(&name, TypeEnding(network.tensors[last.output].type.dtype));
   return name;
 }
 
 std::string CopyName(const Network& network, int tensor) {
   const TensorType& type = network.tensors[tensor].type;
-  return absl::StrCat("copy_", ShapeText(type.shape), type.dtype == DType::kFloat16 ? "_float16" : "");
+  return absl::StrCat("copy_", ShapeText(type.shape), TypeEnding(type.dtype));
 }
 
 }  // namespace diapason

@@ -10,7 +10,7 @@ namespace diapason {
 
 // "conv2d_3x3_s1_56x56x64_64_bias_add_relu": the anchor with its window, the shape of its input (the batch only if it
 // is not 1), its output channels, and the operators behind it. For a group without anchor the operators in order, then
-// the shape. float16 is named, float32 is not.
+// the shape. Narrow floats are named, float32 is not.
 std::string TaskName(const Network& network, const std::vector<int>& nodes, int anchor);
 
 // Of a copy of a tensor: "copy_56x56x64".

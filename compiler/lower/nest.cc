@@ -125,7 +125,7 @@ Stmt NestBuilder::OverThreadSets(const Expr& var, int64_t extent, Stmt body) {
 // wait for them.
 bool NestBuilder::IsReadAhead(int id) const {
   const StageState& stage = state_.stage(id);
-  if (stage.memory != Memory::kLocal || stage.op.dtype != DType::kFloat16 || stage.op.reduces() ||
+  if (stage.memory != Memory::kLocal || !IsNarrowFloat(stage.op.dtype) || stage.op.reduces() ||
       stage.op.body->kind != ExprKind::kLoad)
     return false;
   const std::vector<int> readers = state_.Consumers(id);

@@ -15,7 +15,7 @@ namespace {
 constexpr uint8_t kSmallNumber = 0x3c;
 
 bool IsConstant(const ProgramBuffer& buffer) {
-  const bool floats = buffer.dtype == DType::kFloat32 || buffer.dtype == DType::kFloat16;
+  const bool floats = buffer.dtype == DType::kFloat32 || IsNarrowFloat(buffer.dtype);
   return floats && (buffer.role == BufferRole::kConstant || buffer.role == BufferRole::kPrepared);
 }
 

@@ -31,7 +31,7 @@ int64_t Array::elements() const { return Product(shape); }
 double Array::at(int64_t i) const {
   switch (dtype) {
     case DType::kFloat32: return as<float>()[i];
-    case DType::kFloat16: return HalfToFloat(as<uint16_t>()[i]);
+    case DType::kFloat16: return NarrowToFloat(dtype, as<uint16_t>()[i]);
     case DType::kFloat64: return as<double>()[i];
     default: return static_cast<double>(int_at(i));
   }
@@ -40,7 +40,7 @@ double Array::at(int64_t i) const {
 void Array::set(int64_t i, double value) {
   switch (dtype) {
     case DType::kFloat32: as<float>()[i] = static_cast<float>(value); break;
-    case DType::kFloat16: as<uint16_t>()[i] = FloatToHalf(static_cast<float>(value)); break;
+    case DType::kFloat16: as<uint16_t>()[i] = FloatToNarrow(dtype, static_cast<float>(value)); break;
     case DType::kFloat64: as<double>()[i] = value; break;
     case DType::kBool: data[i] = value != 0; break;
     default: set_int(i, static_cast<int64_t>(value));
@@ -105,6 +105,16 @@ uint16_t FloatToHalf(float value) {
   const uint32_t half_way = 1u << (shift - 1);
   const bool up = rest > half_way || (rest == half_way && (rounded & 1) != 0);
   return sign | static_cast<uint16_t>(rounded + up);  // a carry runs into the exponent, up to infinity, as it should
+}
+
+float NarrowToFloat(DType dtype, uint16_t bits) {
+  DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
+  return HalfToFloat(bits);
+}
+
+uint16_t FloatToNarrow(DType dtype, float value) {
+  DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
+  return FloatToHalf(value);
 }
 
 }  // namespace diapason

@@ -13,9 +13,10 @@ namespace {
 
 constexpr double kSumGrowth = 4, kStrassen = 4, kWinograd = 8, kWinogradTransforms = 320, kTruncation = 1.0 / 12;
 constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
-// Two roundings to float16: of the last store at most, and 5.5 standard deviations of one before it.
-constexpr double kHalfStore = 0x1p-10, kHalfStored = 1.6 * 0x1p-10;
-constexpr double kBfloat16Stored = 1.6 * 0x1p-7;  // likewise, of 8 bits
+// Two roundings to a narrow float, of the last store at most, relative to the spacing of its numbers; and 5.5 standard
+// deviations of one before it.
+constexpr double kStored = 1.6;
+constexpr double kBfloat16Spacing = 0x1p-7;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
 // Masks: see MagnitudeOf.
@@ -81,6 +82,9 @@ int64_t TermsAsSecondFactor(const ComputeDag& dag, int placeholder) {
 
 bool StandsForInfinity(double constant) { return !(constant > -kLeastMask && constant < kInfinite); }
 
+// The spacing of numbers next to 1 in memory; 0 of types that are computed with.
+double SpacingOf(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-10 : 0; }
+
 double RoundoffOf(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-53 : 0x1p-24; }
 
 // Whether Winograd's algorithm may apply.
@@ -119,7 +123,7 @@ class ErrorModel {
     if (!IsFloat(stage.dtype)) return {};
     const Estimate& e = stages_[id];
     const double magnitude = std::max(e.magnitude, std::numeric_limits<double>::min());
-    return {e.error / magnitude + (stage.dtype == DType::kFloat16 ? kHalfStore : 0), magnitude};
+    return {e.error / magnitude + SpacingOf(stage.dtype), magnitude};
   }
 
  private:
@@ -138,8 +142,8 @@ class ErrorModel {
     u_ = RoundoffOf(stage.dtype);
     Estimate e = stage.reduces() ? Reduced(stage, Of(stage.body)) : Of(stage.body);
     e.error = std::hypot(e.error, kStageRoundings * u_ * e.magnitude);
-    if (stage.dtype == DType::kFloat16 && !dag_.is_output(static_cast<int>(stages_.size())))
-      e.error = std::hypot(e.error, kHalfStored * e.magnitude);
+    if (IsNarrowFloat(stage.dtype) && !dag_.is_output(static_cast<int>(stages_.size())))
+      e.error = std::hypot(e.error, kStored * SpacingOf(stage.dtype) * e.magnitude);
     return e;
   }
 
@@ -197,7 +201,7 @@ class ErrorModel {
   }
   Estimate OfCast(const ExprNode& e) const {
     Estimate value = Of(e.args[0]);
-    if (e.dtype == DType::kFloat16) value.error = std::hypot(value.error, kHalfStored * value.magnitude);
+    value.error = std::hypot(value.error, kStored * SpacingOf(e.dtype) * value.magnitude);
     return value;
   }
 
@@ -209,7 +213,8 @@ class ErrorModel {
     };
     if (e.name == "abs") return {x.magnitude, x.error, true};
     if (e.name == "floor" || e.name == "ceil" || e.name == "round") return x;
-    if (e.name == "bfloat16") return {x.magnitude, std::hypot(x.error, kBfloat16Stored * x.magnitude), x.nonnegative};
+    if (e.name == "bfloat16")
+      return {x.magnitude, std::hypot(x.error, kStored * kBfloat16Spacing * x.magnitude), x.nonnegative};
     if (e.name == "tanh" || e.name == "erf") return with(std::min(1.0, m), 1.13, x.nonnegative);
     if (e.name == "sigmoid") return with(0.5, 0.25, true);
     if (e.name == "sqrt") return with(std::sqrt(m), 0.5 / std::sqrt(m), true);

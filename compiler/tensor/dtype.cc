@@ -1,5 +1,7 @@
 #include "compiler/tensor/dtype.h"
 
+#include <vector>
+
 #include "base/check.h"
 
 namespace diapason {
@@ -25,9 +27,20 @@ const DTypeInfo& InfoOf(DType dtype) {
 
 }  // namespace
 
+absl::Span<const DType> AllDTypes() {
+  static const auto& all = *new std::vector<DType>([] {
+    std::vector<DType> dtypes;
+    for (const DTypeInfo& info : kDTypes) dtypes.push_back(info.dtype);
+    return dtypes;
+  }());
+  return all;
+}
+
 int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 
-bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kFloat64; }
+bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64 || IsNarrowFloat(dtype); }
+
+bool IsNarrowFloat(DType dtype) { return dtype == DType::kFloat16; }
 
 const char* NameOf(DType dtype) { return InfoOf(dtype).name; }
 

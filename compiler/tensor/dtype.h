@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/types/span.h"
+
 namespace diapason {
 
 // The numbers are stored in records and packages: never renumber.
@@ -19,9 +21,12 @@ enum class DType : uint8_t {
   kUint8 = 8,
 };
 
+absl::Span<const DType> AllDTypes();
 // Size of one element in bytes.
 int BytesOf(DType dtype);
 bool IsFloat(DType dtype);
+// A float of 16 bits: so it lies in memory, and is computed with in float32.
+bool IsNarrowFloat(DType dtype);
 // "float32", "int64", ...
 const char* NameOf(DType dtype);
 // The inverse of NameOf; nothing for an unknown name.

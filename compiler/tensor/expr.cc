@@ -26,7 +26,7 @@ int64_t WrapTo(DType dtype, int64_t value) {
 double RoundTo(DType dtype, double value) {
   if (dtype == DType::kFloat64) return value;
   const float rounded = static_cast<float>(value);
-  return dtype == DType::kFloat16 ? HalfToFloat(FloatToHalf(rounded)) : rounded;
+  return IsNarrowFloat(dtype) ? NarrowToFloat(dtype, FloatToNarrow(dtype, rounded)) : rounded;
 }
 
 Expr Node(ExprKind kind, DType dtype, std::vector<Expr> args) {

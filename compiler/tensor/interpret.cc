@@ -117,7 +117,7 @@ int64_t ToInteger(double value) {  // saturates; NaN is 0
 double RoundTo(DType dtype, double value) {
   if (dtype == DType::kFloat64) return value;
   const float rounded = static_cast<float>(value);
-  return dtype == DType::kFloat16 ? HalfToFloat(FloatToHalf(rounded)) : rounded;
+  return IsNarrowFloat(dtype) ? NarrowToFloat(dtype, FloatToNarrow(dtype, rounded)) : rounded;
 }
 
 // A stage's body with variables and buffers resolved.

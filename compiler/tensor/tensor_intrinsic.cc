@@ -9,10 +9,10 @@ namespace {
 // split operands, and a quarter of the loads (the shares are fitted to trials on an H200). float16, not fitted: 64
 // multiply-adds of each lane in one instruction, and half of those loads.
 constexpr TensorIntrinsic kIntrinsics[] = {
-    {TensorMode::kThreeTf32, false, true, DType::kFloat32, 80, 0.58, 0.3, 0.25},
-    {TensorMode::kGroupThreeTf32, true, true, DType::kFloat32, 90, 0.4, 0.03, 0.25, 0.047},
-    {TensorMode::kHalf, false, false, DType::kFloat16, 80, 0.1, 0.03, 0.125},
-    {TensorMode::kGroupHalf, true, false, DType::kFloat16, 90, 0.065, 0.005, 0.125, 0.008},
+    {TensorMode::kThreeTf32, false, true, DType::kFloat32, "tf32", 80, 0.58, 0.3, 0.25},
+    {TensorMode::kGroupThreeTf32, true, true, DType::kFloat32, "tf32", 90, 0.4, 0.03, 0.25, 0.047},
+    {TensorMode::kHalf, false, false, DType::kFloat16, "f16", 80, 0.1, 0.03, 0.125},
+    {TensorMode::kGroupHalf, true, false, DType::kFloat16, "f16", 90, 0.065, 0.005, 0.125, 0.008},
 };
 
 }  // namespace

@@ -32,10 +32,11 @@ enum class TensorMode : uint8_t {
 // all types.
 struct TensorIntrinsic {
   TensorMode mode;
-  bool groups;     // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
-  bool parts;      // three products of the large and the small part of each factor
-  DType factor;    // of both operands
-  int first_arch;  // of NVIDIA's, as in sm_80
+  bool groups;      // by a warpgroup (wgmma), 64 rows; else by a warp (mma.sync), 16 rows
+  bool parts;       // three products of the large and the small part of each factor
+  DType factor;     // of both operands
+  const char* ptx;  // its name in PTX
+  int first_arch;   // of NVIDIA's, as in sm_80
   // For the analytic estimate, relative to the same multiply-adds in float32: time, issue slots, loads of operands.
   double fma, issue, loads;
   // Warpgroups: wavefronts of shared memory for the columns, per multiply-add.

@@ -537,10 +537,10 @@ TEST(ConvertLayout, LeavesANetworkOfTheWantedLayoutAlone) {
   ExpectSameResults(before, after);
 }
 
-TEST(ConvertToHalf, HalvesInputsConstantsAndResults) {
+TEST(ConvertToNarrow, HalvesInputsConstantsAndResults) {
   Network before = SmallResidual();
   Network after = before;
-  ASSERT_TRUE(ConvertToHalf(after).ok());
+  ASSERT_TRUE(ConvertToNarrow(after, DType::kFloat16).ok());
   for (const Tensor& tensor : after.tensors) EXPECT_EQ(tensor.type.dtype, DType::kFloat16);
   ASSERT_TRUE(after.Validate().ok());
   std::vector<Array> wide = RandomInputs(before, 7), narrow = RandomInputs(after, 7);

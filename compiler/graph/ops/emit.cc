@@ -11,7 +11,7 @@ Expr Raw(DagBuilder& builder, int stage, Vars indices) { return builder.At(stage
 
 Expr Wide(DagBuilder& builder, int stage, Vars indices) {
   Expr load = builder.At(stage, std::move(indices));
-  return load->dtype == DType::kFloat16 ? diapason::Cast(DType::kFloat32, load) : load;
+  return IsNarrowFloat(load->dtype) ? diapason::Cast(DType::kFloat32, load) : load;
 }
 
 Expr Literal(double value, DType dtype) {

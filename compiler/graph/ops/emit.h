@@ -15,7 +15,7 @@ namespace diapason::ops {
 
 using Vars = std::vector<Expr>;
 
-// An element of a stage in the type in which we calculate: float32 for float16, else the stage's own.
+// An element of a stage in the type in which we calculate: float32 for narrow floats, else the stage's own.
 Expr Wide(DagBuilder& builder, int stage, Vars indices);
 // An element as it is stored: for operators that move data.
 Expr Raw(DagBuilder& builder, int stage, Vars indices);

@@ -40,7 +40,7 @@ absl::StatusOr<Network> Optimize(Network network, const ModelOptions& options, s
   RETURN_IF_ERROR(NarrowFactors(network));
   RETURN_IF_ERROR(NarrowDoubles(network, options, warnings));
   // Behind the folding, so that weights are rounded once.
-  if (options.dtype == DType::kFloat16) RETURN_IF_ERROR(ConvertToHalf(network));
+  if (IsNarrowFloat(options.dtype)) RETURN_IF_ERROR(ConvertToNarrow(network, options.dtype));
   RETURN_IF_ERROR(EliminateDeadCode(network));
   RETURN_IF_ERROR(ConvertLayout(network, options.layout));
   // Transposes of weights that were computed, and those that cancel.

@@ -3,15 +3,15 @@
 
 namespace diapason {
 
-absl::Status ConvertToHalf(Network& network) {
+absl::Status ConvertToNarrow(Network& network, DType dtype) {
   for (Tensor& tensor : network.tensors) {
     if (tensor.type.dtype != DType::kFloat32) continue;
-    tensor.type.dtype = DType::kFloat16;
-    if (tensor.data) tensor.data = std::make_shared<const Array>(CastArray(*tensor.data, DType::kFloat16));
+    tensor.type.dtype = dtype;
+    if (tensor.data) tensor.data = std::make_shared<const Array>(CastArray(*tensor.data, dtype));
   }
   for (Node& node : network.nodes) {
     if (node.op == "cast" && node.attributes.String("to", "float32") == "float32")
-      node.attributes.Set("to", std::string("float16"));
+      node.attributes.Set("to", std::string(NameOf(dtype)));
   }
   return InferShapes(network);
 }
