@@ -14,11 +14,12 @@
 namespace diapason {
 namespace {
 
-constexpr double kDefault = 1e-3, kDefaultHalf = 1e-2;
+constexpr double kDefault = 1e-3, kDefaultHalf = 1e-2, kDefaultBfloat16 = 5e-2;
 
 double AllowedFor(DType dtype, double tolerance) {
   if (!IsFloat(dtype)) return 0;
-  return tolerance >= 0 ? tolerance : dtype == DType::kFloat16 ? kDefaultHalf : kDefault;
+  if (tolerance >= 0) return tolerance;
+  return dtype == DType::kFloat16 ? kDefaultHalf : dtype == DType::kBfloat16 ? kDefaultBfloat16 : kDefault;
 }
 
 // "[3,5]" of an element in row-major order.

@@ -132,8 +132,8 @@ void AddModelFlags(CLI::App* command, ModelFlags* flags) {
   command->add_option("--layout", flags->layout, "NHWC (default) or NCHW: layout of images inside the network")
       ->check(OneOf({"NHWC", "NCHW"}))
       ->type_name("LAYOUT");
-  command->add_option("--dtype", flags->dtype, "float32 (default), or float16 for weights and activations")
-      ->check(OneOf({"float32", "float16"}))
+  command->add_option("--dtype", flags->dtype, "float32 (default), or float16 or bfloat16 for weights and activations")
+      ->check(OneOf({"float32", "float16", "bfloat16"}))
       ->type_name("TYPE");
   AddSizeFlags(command, flags,
                "Sizes of a symbolic dimension of the model, as in seq=16,64,128, or a range: seq=1..512 stands for the "

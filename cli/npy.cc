@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "compiler/graph/passes/constants.h"
 
 namespace diapason {
 namespace {
@@ -121,7 +122,8 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
   return array;
 }
 
-std::string SerializeNpy(const Array& array) {
+std::string SerializeNpy(const Array& given) {
+  const Array array = given.dtype == DType::kBfloat16 ? CastArray(given, DType::kFloat32) : given;
   std::string descriptor;
   for (const auto& [text, dtype] : kDescriptors) {
     if (dtype == array.dtype) descriptor = text;

@@ -55,8 +55,11 @@ absl::StatusOr<std::map<std::string, Array>> ReadInputs(const RunFlags& flags, c
   }
   for (const PackagePort& port : package.manifest().inputs) {
     const auto given = inputs.find(port.name);
-    if (given != inputs.end() && port.dtype == DType::kFloat32 && given->second.dtype == DType::kFloat64)
-      given->second = CastArray(given->second, DType::kFloat32);
+    if (given == inputs.end()) continue;
+    // NumPy has no bfloat16.
+    const bool narrows = (port.dtype == DType::kFloat32 && given->second.dtype == DType::kFloat64) ||
+                         (port.dtype == DType::kBfloat16 && IsFloat(given->second.dtype));
+    if (narrows) given->second = CastArray(given->second, port.dtype);
   }
   return inputs;
 }
@@ -366,7 +369,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
   AddNumber(command, "--tolerance", &flags->tolerance, 0,
             "What --compare allows: an error of so much of the larger of the element and the output's root mean square "
             "(default 0.001, 0.01 for "
-            "float16); integers must be equal");
+            "float16, 0.05 for bfloat16); integers must be equal");
   AddBenchFlags(command, flags.get());
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunRun(*flags, session); }; });

@@ -22,12 +22,12 @@ constexpr uint32_t kMajor = 1, kMinor = 0;
 
 struct TypeCode {
   DType dtype;
-  uint8_t code, bits;  // DLDataTypeCode: kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBool 6
+  uint8_t code, bits;  // DLDataTypeCode: kDLInt 0, kDLUInt 1, kDLFloat 2, kDLBfloat 4, kDLBool 6
 };
 
 constexpr TypeCode kTypes[] = {{DType::kFloat32, 2, 32}, {DType::kFloat16, 2, 16}, {DType::kFloat64, 2, 64},
                                {DType::kInt32, 0, 32},   {DType::kInt64, 0, 64},   {DType::kBool, 6, 8},
-                               {DType::kInt8, 0, 8},     {DType::kUint8, 1, 8}};
+                               {DType::kInt8, 0, 8},     {DType::kUint8, 1, 8},    {DType::kBfloat16, 4, 16}};
 
 std::optional<DType> TypeOf(const DLDataType& type) {
   for (const TypeCode& known : kTypes)

@@ -33,7 +33,7 @@ using diapason::PortFacts;
 static_assert(sizeof(diapason_buffer) == sizeof(CallerBuffer) &&
               offsetof(diapason_buffer, bytes) == offsetof(CallerBuffer, bytes));
 static_assert(DIAPASON_FLOAT32 == static_cast<int>(diapason::DType::kFloat32) &&
-              DIAPASON_UINT8 == static_cast<int>(diapason::DType::kUint8));
+              DIAPASON_BFLOAT16 == static_cast<int>(diapason::DType::kBfloat16));
 static_assert(DIAPASON_CPU == static_cast<int>(diapason::TargetKind::kCpu) &&
               DIAPASON_CUDA == static_cast<int>(diapason::TargetKind::kCuda));
 

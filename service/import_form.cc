@@ -18,10 +18,6 @@ absl::Status Damaged(const std::string& why) {
   return absl::DataLossError(absl::StrCat("the process that read the model answered nonsense: ", why));
 }
 
-bool IsElementType(uint32_t dtype) {
-  return dtype >= static_cast<uint32_t>(DType::kFloat32) && dtype <= static_cast<uint32_t>(DType::kUint8);
-}
-
 template <typename Map>
 void WaysToProto(const Ways& ways, Map& message) {
   for (const auto& [node, way] : ways) message[node] = static_cast<uint32_t>(way);
@@ -105,7 +101,7 @@ class Constants {
 absl::StatusOr<Tensor> TensorFromProto(const v1::ImportedTensor& message, Constants& constants) {
   Tensor tensor;
   tensor.name = message.name();
-  if (!IsElementType(message.dtype())) return Damaged(absl::StrCat("element type ", message.dtype()));
+  if (!IsDType(message.dtype())) return Damaged(absl::StrCat("element type ", message.dtype()));
   tensor.type = {static_cast<DType>(message.dtype()), {message.shape().begin(), message.shape().end()}};
   int64_t elements = 1;
   for (int64_t extent : tensor.type.shape) {
@@ -278,7 +274,7 @@ void AddInputs(const std::vector<ImportedInput>& inputs, const std::map<std::str
 absl::Status TakeInputs(const v1::ImportReply& reply, ImportedModel& model) {
   SymbolSizes sizes;
   for (const v1::ImportedInput& in : reply.inputs()) {
-    if (!IsElementType(in.dtype()) || in.shape_size() != in.symbols_size()) return Damaged("an input that is none");
+    if (!IsDType(in.dtype()) || in.shape_size() != in.symbols_size()) return Damaged("an input that is none");
     ImportedInput input{in.name(),
                         {static_cast<DType>(in.dtype()), {in.shape().begin(), in.shape().end()}},
                         {in.symbols().begin(), in.symbols().end()}};

@@ -66,7 +66,8 @@ OutputComparison CompareOutputs(const ComputeDag& dag, const std::vector<Array>&
 
 int64_t FirstUnwritten(const Array& output) {
   switch (output.dtype) {
-    case DType::kFloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return bits == 0xffff; });
+    case DType::kFloat16:
+    case DType::kBfloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return bits == 0xffff; });
     case DType::kFloat32: return FirstThat<uint32_t>(output, [](uint32_t bits) { return bits == 0xffffffff; });
     case DType::kFloat64: return FirstThat<uint64_t>(output, [](uint64_t bits) { return bits == ~uint64_t{0}; });
     default: return -1;
@@ -76,6 +77,7 @@ int64_t FirstUnwritten(const Array& output) {
 int64_t FirstNonFinite(const Array& output) {
   switch (output.dtype) {  // numbers that are not finite have all bits of the exponent
     case DType::kFloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return (bits & 0x7c00) == 0x7c00; });
+    case DType::kBfloat16: return FirstThat<uint16_t>(output, [](uint16_t bits) { return (bits & 0x7f80) == 0x7f80; });
     case DType::kFloat32:
       return FirstThat<uint32_t>(output, [](uint32_t bits) { return (bits & 0x7f800000) == 0x7f800000; });
     case DType::kFloat64:

@@ -27,9 +27,11 @@ using Place = PackageTensor::Place;
 constexpr double kAllowedChange = 6;
 // An element that is so many times larger than typical ones belongs to a mask.
 constexpr double kMaskRatio = 256;
-// The largest relative error that is added to a task's result: four units in the last place of float16; in float32 the
-// error of sums of tens of thousands of terms.
-constexpr double kLargestNoise = 1e-4, kLargestHalfNoise = 0x1p-9;
+// The largest relative error that is added to a task's result: two to four units in the last place of a narrow float;
+// in float32 the error of sums of tens of thousands of terms.
+double LargestNoise(DType dtype) {
+  return dtype == DType::kFloat16 ? 0x1p-9 : dtype == DType::kBfloat16 ? 0x1p-6 : 1e-4;
+}
 
 std::string Number(double value) {
   char text[32];
@@ -43,8 +45,7 @@ std::string Number(double value) {
 // of rows, and hide every other error.
 void AddNoise(const Tolerance& tolerance, std::mt19937_64& random, Array* result) {
   if (!IsFloat(result->dtype)) return;
-  const double most =
-      std::min(tolerance.relative, result->dtype == DType::kFloat16 ? kLargestHalfNoise : kLargestNoise);
+  const double most = std::min(tolerance.relative, LargestNoise(result->dtype));
   const double scale = MagnitudeOf(*result);
   for (int64_t i = 0, n = result->elements(); i < n; ++i) {
     const double value = result->at(i), share = static_cast<double>(random() >> 11) * 0x1p-52 - 1;

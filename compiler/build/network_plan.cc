@@ -174,8 +174,7 @@ class PlanReader {
   }
 
   absl::Status ReadTensor(const v1::PlannedTensor& planned) {
-    if (planned.dtype() < 1 || planned.dtype() > static_cast<uint32_t>(DType::kUint8))
-      return Wrong("a tensor is of no type");
+    if (!IsDType(planned.dtype())) return Wrong("a tensor is of no type");
     Tensor tensor;
     tensor.name = planned.name();
     tensor.type.dtype = static_cast<DType>(planned.dtype());

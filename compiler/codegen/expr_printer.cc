@@ -107,6 +107,11 @@ constexpr Helper kHelpers[] = {
     {"sigmoid", "double exp(double);\n{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
      "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }",
      "{T} double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }"},
+    {"bfloat16_to_float",
+     "{T} float bfloat16_to_float(unsigned short h) {\n"
+     "  union { unsigned u; float f; } v = {(unsigned)h << 16};\n  return v.f;\n}",
+     "{T} float bfloat16_to_float(ushort h) { return as_float((uint)h << 16); }",
+     "{T} float bfloat16_to_float(unsigned short h) { return __uint_as_float((unsigned)h << 16); }"},
     {"half_to_float",
      "#ifdef __F16C__\n"
      "typedef short half8 __attribute__((vector_size(16)));\n"
@@ -295,6 +300,23 @@ constexpr Helper kHelpers[] = {
      "  asm volatile(\"barrier.cluster.arrive.release.aligned;\\n\"\n"
      "               \"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\");\n"
      "}"},
+    {"float_to_bfloat16",
+     "{T} unsigned short float_to_bfloat16(float f) {\n"
+     "  union { float f; unsigned u; } v = {f};\n"
+     "  const unsigned nan = v.u >> 16 | 0x40u, rounded = (v.u + 0x7fffu + (v.u >> 16 & 1u)) >> 16;\n"
+     "  return (unsigned short)((v.u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);\n}",
+     "{T} ushort float_to_bfloat16(float f) {\n"
+     "  const uint u = as_uint(f);\n"
+     "  return (ushort)(isnan(f) ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);\n}",
+     "{T} unsigned short float_to_bfloat16(float f) {\n"
+     "#if __CUDA_ARCH__ >= 800\n"
+     "  unsigned short h;\n"
+     "  asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(h) : \"f\"(f));\n"
+     "  return h;\n"
+     "#else\n"
+     "  const unsigned u = __float_as_uint(f);\n"
+     "  return (unsigned short)(f != f ? u >> 16 | 0x40u : (u + 0x7fffu + (u >> 16 & 1u)) >> 16);\n"
+     "#endif\n}"},
     {"float_to_half",
      "#ifdef __F16C__\n"
      "typedef float half_float4 __attribute__((vector_size(16)));\n"
@@ -467,6 +489,7 @@ std::string ExprPrinter::StorageType(DType dtype) const {
   switch (dtype) {
     case DType::kFloat32: return "float";
     case DType::kFloat16: return dialect_ == Dialect::kOpenCl ? "half" : "unsigned short";
+    case DType::kBfloat16: return dialect_ == Dialect::kOpenCl ? "ushort" : "unsigned short";
     case DType::kFloat64: return "double";
     case DType::kInt32: return "int";
     case DType::kInt64: return "int64";
@@ -481,6 +504,7 @@ std::string ExprPrinter::ValueType(DType dtype) const { return IsNarrowFloat(dty
 
 const char* ExprPrinter::ConversionHelper(DType dtype, bool widens) {
   DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
+  if (dtype == DType::kBfloat16) return widens ? "bfloat16_to_float" : "float_to_bfloat16";
   return widens ? "half_to_float" : "float_to_half";
 }
 

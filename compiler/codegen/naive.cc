@@ -40,6 +40,16 @@ INLINE real bfloat16(real x) {
   v.u = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) & 0xffff0000u;
   return v.f;
 }
+INLINE real bfloat16_value(unsigned short bits) {
+  union { unsigned u; float f; } v;
+  v.u = (unsigned)bits << 16;
+  return v.f;
+}
+INLINE unsigned short bfloat16_bits(real x) {
+  union { float f; unsigned u; } v;
+  v.f = (float)bfloat16(x);
+  return (unsigned short)(v.u >> 16 | (x != x ? 0x40u : 0u));
+}
 )";
 
 constexpr char kCPrelude[] = R"(typedef long long i64;
@@ -112,6 +122,7 @@ class NaivePrinter {
     switch (dtype) {
       case DType::kFloat32: return "float";
       case DType::kFloat16: return kind_ == TargetKind::kOpenCl ? "half" : "unsigned short";
+      case DType::kBfloat16: return "unsigned short";
       case DType::kFloat64: return "double";
       case DType::kInt32: return "int";
       case DType::kInt64: return "i64";
@@ -256,6 +267,7 @@ class NaivePrinter {
       return kind_ == TargetKind::kOpenCl ? "vstore_half(" + value + ", e, " + buffer + ");"
                                           : "store_half(" + buffer + ", e, " + value + ");";
     }
+    if (dtype == DType::kBfloat16) return buffer + "[e] = bfloat16_bits(" + value + ");";
     return buffer +
            "[e] = " + (dtype == DType::kBool ? "(" + value + ") != 0;" : "(" + Storage(dtype) + ")(" + value + ");");
   }
@@ -277,6 +289,7 @@ class NaivePrinter {
       return (kind_ == TargetKind::kOpenCl ? "vload_half(" + index + ", " + buffer
                                            : "load_half(" + buffer + ", " + index) +
              ")";
+    if (from.dtype == DType::kBfloat16) return "bfloat16_value(" + buffer + "[" + index + "])";
     return "(" + ValueType(from.dtype) + ")" + buffer + "[" + index + "]";
   }
 

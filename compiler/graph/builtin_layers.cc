@@ -108,7 +108,9 @@ int TokenInput(NetworkBuilder& b, const std::string& name, int64_t length) {
 }
 
 int MaskBias(NetworkBuilder& b, int mask, const ModelOptions& options) {
-  const double lowest = options.dtype == DType::kFloat16 ? -65504.0 : std::numeric_limits<float>::lowest();
+  const double lowest = options.dtype == DType::kFloat16    ? -65504.0
+                        : options.dtype == DType::kBfloat16 ? -0x1.fep127
+                                                            : std::numeric_limits<float>::lowest();
   int x = b.Node("unsqueeze", {mask}, {{"axes", std::vector<int64_t>{1, 2}}}, "mask.unsqueezed");
   x = b.Node("cast", {x}, {{"to", std::string("float32")}}, "mask.cast");
   x = b.Node("sub", {Scalar(b, 1, "mask.one"), x}, {}, "mask.hidden");

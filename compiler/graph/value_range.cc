@@ -18,6 +18,7 @@ constexpr double kMostExponent = 80;  // exp() of it is finite in float32
 // The largest number of the type.
 double Most(DType dtype) {
   if (dtype == DType::kFloat16) return 65504;
+  if (dtype == DType::kBfloat16) return 0x1.fep127;
   return dtype == DType::kFloat32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
 }
 

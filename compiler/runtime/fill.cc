@@ -33,6 +33,11 @@ int64_t InRange(uint64_t bits, int64_t low, int64_t high) {
   return static_cast<int64_t>(static_cast<uint64_t>(low) + (width == 0 ? bits : bits % width));
 }
 
+void FillNarrow(Array& array, float most, Random& random) {
+  for (int64_t i = 0, n = array.elements(); i < n; ++i)
+    array.as<uint16_t>()[i] = FloatToNarrow(array.dtype, std::min(SignedUnit(random.Next()), most));
+}
+
 }  // namespace
 
 void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_max) {
@@ -42,11 +47,10 @@ void FillRandom(Array& array, uint64_t seed, int64_t valid_min, int64_t valid_ma
     case DType::kFloat32:
       for (int64_t i = 0; i < n; ++i) array.as<float>()[i] = SignedUnit(random.Next());
       break;
-    case DType::kFloat16:
-      // The conversion rounds to nearest, so what lies within 2^-12 of 1 would become 1: moved just inside.
-      for (int64_t i = 0; i < n; ++i)
-        array.as<uint16_t>()[i] = FloatToHalf(std::min(SignedUnit(random.Next()), 0.9995f));
-      break;
+    // The conversion rounds to nearest, so what lies within 2^-12 (bfloat16: 2^-9) of 1 would become 1: moved just
+    // inside.
+    case DType::kFloat16: FillNarrow(array, 0.9995f, random); break;
+    case DType::kBfloat16: FillNarrow(array, 0.996f, random); break;
     case DType::kFloat64:
       for (int64_t i = 0; i < n; ++i) array.as<double>()[i] = SignedUnit(random.Next());
       break;

@@ -1,5 +1,6 @@
 #include "compiler/tensor/array.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -31,7 +32,8 @@ int64_t Array::elements() const { return Product(shape); }
 double Array::at(int64_t i) const {
   switch (dtype) {
     case DType::kFloat32: return as<float>()[i];
-    case DType::kFloat16: return NarrowToFloat(dtype, as<uint16_t>()[i]);
+    case DType::kFloat16:
+    case DType::kBfloat16: return NarrowToFloat(dtype, as<uint16_t>()[i]);
     case DType::kFloat64: return as<double>()[i];
     default: return static_cast<double>(int_at(i));
   }
@@ -40,7 +42,8 @@ double Array::at(int64_t i) const {
 void Array::set(int64_t i, double value) {
   switch (dtype) {
     case DType::kFloat32: as<float>()[i] = static_cast<float>(value); break;
-    case DType::kFloat16: as<uint16_t>()[i] = FloatToNarrow(dtype, static_cast<float>(value)); break;
+    case DType::kFloat16:
+    case DType::kBfloat16: as<uint16_t>()[i] = FloatToNarrow(dtype, static_cast<float>(value)); break;
     case DType::kFloat64: as<double>()[i] = value; break;
     case DType::kBool: data[i] = value != 0; break;
     default: set_int(i, static_cast<int64_t>(value));
@@ -107,14 +110,22 @@ uint16_t FloatToHalf(float value) {
   return sign | static_cast<uint16_t>(rounded + up);  // a carry runs into the exponent, up to infinity, as it should
 }
 
+float Bfloat16ToFloat(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+uint16_t FloatToBfloat16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);  // quiet
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 float NarrowToFloat(DType dtype, uint16_t bits) {
   DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
-  return HalfToFloat(bits);
+  return dtype == DType::kFloat16 ? HalfToFloat(bits) : Bfloat16ToFloat(bits);
 }
 
 uint16_t FloatToNarrow(DType dtype, float value) {
   DIAPASON_CHECK_MSG(IsNarrowFloat(dtype), NameOf(dtype));
-  return FloatToHalf(value);
+  return dtype == DType::kFloat16 ? FloatToHalf(value) : FloatToBfloat16(value);
 }
 
 }  // namespace diapason

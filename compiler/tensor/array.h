@@ -36,6 +36,8 @@ struct Array {
 
 float HalfToFloat(uint16_t half);
 uint16_t FloatToHalf(float value);  // round to nearest even
+float Bfloat16ToFloat(uint16_t bits);
+uint16_t FloatToBfloat16(float value);  // round to nearest even
 // The same for any narrow float. REQUIRES: IsNarrowFloat(dtype).
 float NarrowToFloat(DType dtype, uint16_t bits);
 uint16_t FloatToNarrow(DType dtype, float value);

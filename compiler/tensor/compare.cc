@@ -83,7 +83,9 @@ int64_t TermsAsSecondFactor(const ComputeDag& dag, int placeholder) {
 bool StandsForInfinity(double constant) { return !(constant > -kLeastMask && constant < kInfinite); }
 
 // The spacing of numbers next to 1 in memory; 0 of types that are computed with.
-double SpacingOf(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-10 : 0; }
+double SpacingOf(DType dtype) {
+  return dtype == DType::kFloat16 ? 0x1p-10 : dtype == DType::kBfloat16 ? kBfloat16Spacing : 0;
+}
 
 double RoundoffOf(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-53 : 0x1p-24; }
 

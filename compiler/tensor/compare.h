@@ -19,15 +19,15 @@
 // the sum.
 //   3xTF32 drops 2^-22 of a product at random, less than the first item from 4 terms on.
 // - Other operations round by u, functions by 32 u. A store to float16 rounds the reference and the result by up to
-// 2^-11 each.
+// 2^-11 each, one to bfloat16 by 2^-8.
 //
 // Errors of operands are independent: they add in quadrature, and are scaled by derivatives at typical magnitudes. The
 // result is an error relative to the larger of the reference's element and the output's root mean square.
 //
 // With the inputs of RangeOfInput a term is at least 0.43 t, and one that is missing or counted twice in one element
-// exceeds what is allowed there: always for sums of up to 20,000 terms in float32 and 2,000 in float16, in 95 of 100
-// elements for 100,000 terms in float32, and in most for longer sums in float16, whose result is itself rounded to
-// 2^-11 sqrt(n) t (compare_test.cc).
+// exceeds what is allowed there: always for sums of up to 20,000 terms in float32, 2,000 in float16 and 500 in
+// bfloat16, in 95 of 100 elements for 100,000 terms in float32, and in most for longer sums in float16 and bfloat16,
+// whose result is itself rounded to 2^-11 (2^-8) sqrt(n) t (compare_test.cc).
 //
 // Numbers that stand for infinity (the -10,000 or -3.4e38 of an attention mask) would drown all others: magnitudes
 // leave them out.

@@ -1,5 +1,7 @@
 #include "compiler/tensor/dtype.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "base/check.h"
@@ -16,7 +18,7 @@ struct DTypeInfo {
 constexpr DTypeInfo kDTypes[] = {
     {DType::kFloat32, "float32", 4}, {DType::kFloat16, "float16", 2}, {DType::kFloat64, "float64", 8},
     {DType::kInt32, "int32", 4},     {DType::kInt64, "int64", 8},     {DType::kBool, "bool", 1},
-    {DType::kInt8, "int8", 1},       {DType::kUint8, "uint8", 1},
+    {DType::kInt8, "int8", 1},       {DType::kUint8, "uint8", 1},     {DType::kBfloat16, "bfloat16", 2},
 };
 
 const DTypeInfo& InfoOf(DType dtype) {
@@ -36,11 +38,16 @@ absl::Span<const DType> AllDTypes() {
   return all;
 }
 
+bool IsDType(int64_t number) {
+  return std::any_of(std::begin(kDTypes), std::end(kDTypes),
+                     [&](const DTypeInfo& info) { return static_cast<int64_t>(info.dtype) == number; });
+}
+
 int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 
 bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64 || IsNarrowFloat(dtype); }
 
-bool IsNarrowFloat(DType dtype) { return dtype == DType::kFloat16; }
+bool IsNarrowFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
 
 const char* NameOf(DType dtype) { return InfoOf(dtype).name; }
 

@@ -19,9 +19,12 @@ enum class DType : uint8_t {
   kBool = 6,
   kInt8 = 7,
   kUint8 = 8,
+  kBfloat16 = 9,
 };
 
 absl::Span<const DType> AllDTypes();
+// Whether a number that was stored is that of a type.
+bool IsDType(int64_t number);
 // Size of one element in bytes.
 int BytesOf(DType dtype);
 bool IsFloat(DType dtype);

@@ -83,7 +83,7 @@ class DagWriter {
   std::unordered_map<std::string, uint32_t> position_of_bytes_;
 };
 
-bool IsKnown(DType dtype) { return dtype >= DType::kFloat32 && dtype <= DType::kUint8; }
+bool IsKnown(DType dtype) { return IsDType(static_cast<int64_t>(dtype)); }
 
 class DagReader {
  public:

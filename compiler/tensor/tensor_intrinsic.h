@@ -24,6 +24,9 @@ enum class TensorMode : uint8_t {
   kHalf = 3,
   // The same by warpgroups, as kGroupThreeTf32.
   kGroupHalf = 4,
+  // The two with bfloat16 factors.
+  kBfloat16 = 5,
+  kGroupBfloat16 = 6,
 };
 
 // A product over depth() elements of k, with float32 sums. Lane 4 * g + q of a warp holds words q and q + 4 (of 4

@@ -30,7 +30,7 @@ struct Model {
   std::string source;             // an .onnx file, or a built-in network ("resnet-18", `diapason networks`)
   int64_t batch = 0;              // first extent of every input; 0: the model's, 1 where it is open
   std::string layout = "NHWC";    // of images inside the network; or "NCHW"
-  std::string dtype = "float32";  // or "float16" for weights and activations
+  std::string dtype = "float32";  // or "float16" or "bfloat16" for weights and activations
   std::map<std::string, std::vector<int64_t>> input_shapes;  // by input, where they differ from the model's
   std::vector<std::string>
       dims;             // sizes of symbolic dimensions: "batch=1,4", "seq=16..128"; each combination is a plan

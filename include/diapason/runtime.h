@@ -91,7 +91,8 @@ enum {
   DIAPASON_INT64 = 5,
   DIAPASON_BOOL = 6,
   DIAPASON_INT8 = 7,
-  DIAPASON_UINT8 = 8
+  DIAPASON_UINT8 = 8,
+  DIAPASON_BFLOAT16 = 9
 };
 
 /* Values of diapason_package_device_type. */

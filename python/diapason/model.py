@@ -29,7 +29,7 @@ class ModelOptions(TypedDict, total=False):
 
     batch: first extent of every input; the default is the model's, or 1 where it is open.
     layout: ``"NHWC"`` (default) or ``"NCHW"``: layout of images inside the network.
-    dtype: ``"float32"`` (default), or ``"float16"`` for weights and activations.
+    dtype: ``"float32"`` (default), or ``"float16"`` or ``"bfloat16"`` for weights and activations.
     dims: sizes of symbolic dimensions: ``{"batch": [1, 4], "seq": "16..128"}``. Each combination of sizes is a plan of the package.
     mask: input that is 1 where a sequence is real and 0 where it is padding.
     input_shapes: shapes of inputs where they differ from the model's: ``{"x": (1, 3, 224, 224)}``.

@@ -59,6 +59,7 @@ const char* NameOfType(int32_t dtype) {
     case DIAPASON_BOOL: return "bool";
     case DIAPASON_INT8: return "int8";
     case DIAPASON_UINT8: return "uint8";
+    case DIAPASON_BFLOAT16: return "bfloat16";
     default: return "unknown";
   }
 }

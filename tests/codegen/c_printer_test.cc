@@ -399,16 +399,18 @@ TEST(CPrinter, BytesAreWidenedByVectors) {
   EXPECT_NE(source.find("i8x16_load(X + p * 16 + 3)"), std::string::npos) << source;
 }
 
-TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
+class CPrinterOf : public ::testing::TestWithParam<DType> {};
+
+TEST_P(CPrinterOf, ConversionIsExactOnAllBits) {
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
-  const KernelFunc kernel = KernelOf("widen",
-                                     {Global(0, "X", 65536, false, DType::kFloat16),
-                                      Global(1, "Y", 65536, true, DType::kFloat16), Global(2, "Z", 65536, true)},
-                                     MakeFor(ForKind::kParallel, v, 4096,
-                                             Vectorize(l, 16,
-                                                       MakeSeq({MakeStore(2, at, At(0, at, DType::kFloat16)),
-                                                                MakeStore(1, at, Cast(DType::kFloat16, At(2, at)))}))),
-                                     4096);
+  const KernelFunc kernel = KernelOf(
+      "widen",
+      {Global(0, "X", 65536, false, GetParam()), Global(1, "Y", 65536, true, GetParam()), Global(2, "Z", 65536, true)},
+      MakeFor(
+          ForKind::kParallel, v, 4096,
+          Vectorize(l, 16,
+                    MakeSeq({MakeStore(2, at, At(0, at, GetParam())), MakeStore(1, at, Cast(GetParam(), At(2, at)))}))),
+      4096);
   for (const char* mcpu : {"native", "x86-64"}) {
     Target target;
     target.mcpu = mcpu;
@@ -421,21 +423,21 @@ TEST(CPrinter, HalfPrecisionConversionIsExactOnAllBits) {
     const Loaded library(*program);
     library.Find("widen")(args, 0, 4096);
     for (int i = 0; i < 65536; ++i) {
-      if (std::isnan(HalfToFloat(halves[i]))) {
+      if (std::isnan(NarrowToFloat(GetParam(), halves[i]))) {
         ASSERT_TRUE(std::isnan(floats[i])) << i;
         continue;
       }
-      ASSERT_EQ(floats[i], HalfToFloat(halves[i])) << i;
+      ASSERT_EQ(floats[i], NarrowToFloat(GetParam(), halves[i])) << i;
       ASSERT_EQ(back[i], halves[i]) << i;
     }
   }
 }
 
-TEST(CPrinter, FloatsRoundToTheNearestHalf) {
+TEST_P(CPrinterOf, FloatsRoundToTheNearest) {
   const Expr v = MakeVar("v"), l = MakeVar("l"), at = Mad(v, 16, l);
   const KernelFunc kernel = KernelOf(
-      "narrow", {Global(0, "X", 1 << 16), Global(1, "Y", 1 << 16, true, DType::kFloat16)},
-      MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeStore(1, at, Cast(DType::kFloat16, At(0, at))))), 4096);
+      "narrow", {Global(0, "X", 1 << 16), Global(1, "Y", 1 << 16, true, GetParam())},
+      MakeFor(ForKind::kParallel, v, 4096, Vectorize(l, 16, MakeStore(1, at, Cast(GetParam(), At(0, at))))), 4096);
   std::mt19937 random(3);
   std::vector<float> floats(1 << 16);
   for (float& f : floats) {  // all exponents, and many ties
@@ -453,12 +455,15 @@ TEST(CPrinter, FloatsRoundToTheNearestHalf) {
     library.Find("narrow")(args, 0, 4096);
     for (int i = 0; i < 1 << 16; ++i) {
       if (std::isnan(floats[i]))
-        ASSERT_TRUE(std::isnan(HalfToFloat(halves[i])));
+        ASSERT_TRUE(std::isnan(NarrowToFloat(GetParam(), halves[i])));
       else
-        ASSERT_EQ(halves[i], FloatToHalf(floats[i])) << floats[i];
+        ASSERT_EQ(halves[i], FloatToNarrow(GetParam(), floats[i])) << floats[i];
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(NarrowFloats, CPrinterOf, ::testing::Values(DType::kFloat16, DType::kBfloat16),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST(CPrinter, LocalBuffersOfEveryKindAreCorrect) {
   std::vector<KernelFunc> kernels;

@@ -106,8 +106,9 @@ inline KernelFunc LanesOnGpu(std::string name, int64_t lanes,
 }
 
 inline std::vector<KernelFunc> AllGpuKernels() {
-  std::vector<KernelFunc> all = {SharedGemm(50, 32), SharedGemm(64, 8), SharedGemm(50, 32, DType::kFloat16), TreeSum(),
-                                 ThroughShared(1024)};
+  std::vector<KernelFunc> all = {
+      SharedGemm(50, 32), SharedGemm(64, 8),  SharedGemm(50, 32, DType::kFloat16), SharedGemm(50, 32, DType::kBfloat16),
+      TreeSum(),          ThroughShared(1024)};
   auto copy = [](const Expr& at, const Expr&) { return At(0, at); };
   all.push_back(LanesOnGpu("copy4", 4, copy));
   all.push_back(LanesOnGpu("copy8", 8, copy));
@@ -120,15 +121,18 @@ inline std::vector<KernelFunc> AllGpuKernels() {
           std::string("copy_") + NameOf(dtype) + std::to_string(lanes), lanes,
           [=](const Expr& at, const Expr&) { return At(0, at, dtype); }, dtype, dtype);
     };
-    for (DType dtype : {DType::kFloat16, DType::kInt8, DType::kInt32, DType::kInt64, DType::kBool, DType::kUint8})
+    for (DType dtype :
+         {DType::kFloat16, DType::kBfloat16, DType::kInt8, DType::kInt32, DType::kInt64, DType::kBool, DType::kUint8})
       all.push_back(same(dtype));
   }
-  all.push_back(LanesOnGpu(
-      "widen", 4, [](const Expr& at, const Expr&) { return Cast(DType::kFloat32, At(0, at, DType::kFloat16)); },
-      DType::kFloat16));
-  all.push_back(LanesOnGpu(
-      "narrow", 4, [](const Expr& at, const Expr&) { return Cast(DType::kFloat16, At(0, at)); }, DType::kFloat32,
-      DType::kFloat16));
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
+    all.push_back(LanesOnGpu(
+        std::string("widen_") + NameOf(dtype), 4,
+        [=](const Expr& at, const Expr&) { return Cast(DType::kFloat32, At(0, at, dtype)); }, dtype));
+    all.push_back(LanesOnGpu(
+        std::string("narrow_") + NameOf(dtype), 4, [=](const Expr& at, const Expr&) { return Cast(dtype, At(0, at)); },
+        DType::kFloat32, dtype));
+  }
   all.push_back(LanesOnGpu(
       "to_int", 4, [](const Expr& at, const Expr&) { return Cast(DType::kInt32, At(0, at)); }, DType::kFloat32,
       DType::kInt32));

@@ -22,9 +22,10 @@ TEST_P(GpuRun, EveryKernelGivesWhatTheReferenceGives) {
       kernels.push_back(ThroughShared(elements));  // static, and dynamic, which the device has to be told
   }
   for (const KernelFunc& kernel : kernels) {
-    // sums in float, where the reference rounds each to half
-    const bool half = kernel.params[0].dtype == DType::kFloat16;
-    ExpectDeviceRunsAsReference(**device, target, kernel, half ? 2e-3 : 1e-5);
+    // Sums in float, where the reference rounds each to the narrow type.
+    const DType dtype = kernel.params[0].dtype;
+    const double tolerance = dtype == DType::kFloat16 ? 2e-3 : dtype == DType::kBfloat16 ? 1.6e-2 : 1e-5;
+    ExpectDeviceRunsAsReference(**device, target, kernel, tolerance);
     if (HasFatalFailure()) return;
   }
 }

@@ -85,7 +85,8 @@ class ReferenceThread {
       case StmtKind::kMma: return Multiply(*s);
       case StmtKind::kLoadMatrix: return LoadMatrix(*s);
       case StmtKind::kPackPair:
-        memory.at(s->buffer)->at(Int(s->index)) = Pair(Value(s->operands[0]), Value(s->operands[1]));
+        memory.at(s->buffer)->at(Int(s->index)) =
+            Pair(s->operands[0]->dtype, Value(s->operands[0]), Value(s->operands[1]));
         return;
       case StmtKind::kSmallParts: return SmallParts(*s);
       case StmtKind::kGroupMma: return MultiplyByGroup(*s);
@@ -109,14 +110,14 @@ class ReferenceThread {
     }
   }
 
-  static double Pair(double low, double high) {
-    return static_cast<double>(FloatToHalf(static_cast<float>(low)) | uint32_t{FloatToHalf(static_cast<float>(high))}
-                                                                          << 16);
+  static double Pair(DType dtype, double low, double high) {
+    return static_cast<double>(FloatToNarrow(dtype, static_cast<float>(low)) |
+                               uint32_t{FloatToNarrow(dtype, static_cast<float>(high))} << 16);
   }
 
   // A half of a register.
-  static double HalfOf(double pair, int64_t which) {
-    return HalfToFloat(static_cast<uint16_t>(static_cast<uint32_t>(pair) >> 16 * which));
+  static double HalfOf(DType dtype, double pair, int64_t which) {
+    return NarrowToFloat(dtype, static_cast<uint16_t>(static_cast<uint32_t>(pair) >> 16 * which));
   }
 
   // Lane l gives the row l % 8 of matrix l / 8, and gets word l % 4 of row l / 4 of each.
@@ -134,10 +135,10 @@ class ReferenceThread {
       if (intrinsic.factors_per_register() == 1)
         to = from.at(row + word);
       else if (s.transposed)
-        to = Pair(from.at(warp->rows[m * 8 + 2 * word] + lane / 4),
+        to = Pair(intrinsic.factor, from.at(warp->rows[m * 8 + 2 * word] + lane / 4),
                   from.at(warp->rows[m * 8 + 2 * word + 1] + lane / 4));
       else
-        to = Pair(from.at(row + 2 * word), from.at(row + 2 * word + 1));
+        to = Pair(intrinsic.factor, from.at(row + 2 * word), from.at(row + 2 * word + 1));
     }
     warp->barrier.arrive_and_wait();
   }
@@ -183,7 +184,8 @@ class ReferenceThread {
         if (intrinsic.parts)
           sum += ThreeProducts(a, b);
         else
-          sum += HalfOf(a, 0) * HalfOf(b, 0) + HalfOf(a, 1) * HalfOf(b, 1);
+          sum += HalfOf(intrinsic.factor, a, 0) * HalfOf(intrinsic.factor, b, 0) +
+                 HalfOf(intrinsic.factor, a, 1) * HalfOf(intrinsic.factor, b, 1);
       }
       double& to = memory.at(s.buffer)->at(Int(s.operands[i]));
       to = s.from_zero ? sum : to + sum;
@@ -305,7 +307,8 @@ class ReferenceThread {
         if (s.rows.stride > 0)
           sum += product.row_factors[row * 16 + k] * product.column_factors[column * 16 + k];
         else
-          sum += HalfOf(warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) *
+          sum += HalfOf(TensorIntrinsicOf(s.tensor).factor,
+                        warp->group_factors[row % 8 * 4 + word % 4][word / 4 * 2 + row / 8], k % 2) *
                  product.column_factors[column * 16 + k];
       }
       for (int64_t k = 0; k < 8 && product.parts() == 2; ++k) {
@@ -399,7 +402,10 @@ class ReferenceThread {
     switch (decl.dtype) {
       case DType::kFloat32: return static_cast<float>(value);
       case DType::kFloat16:
-        return decl.scope == Scope::kLocal ? value : HalfToFloat(FloatToHalf(static_cast<float>(value)));
+      case DType::kBfloat16:
+        return decl.scope == Scope::kLocal
+                   ? value
+                   : NarrowToFloat(decl.dtype, FloatToNarrow(decl.dtype, static_cast<float>(value)));
       case DType::kBool: return value != 0;
       default: return value;
     }

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace diapason {
 namespace {
@@ -35,8 +37,25 @@ TEST(Half, RoundsToNearestEven) {
   }
 }
 
+TEST(Bfloat16, RoundsToTheNearestOfAllItsNumbers) {
+  for (uint32_t bits = 0; bits < 0x7f80; ++bits) {  // and the one behind, of which the last is infinite
+    const float low = Bfloat16ToFloat(static_cast<uint16_t>(bits));
+    ASSERT_EQ(FloatToBfloat16(low), bits);
+    ASSERT_EQ(FloatToBfloat16(-low), bits | 0x8000);
+    const auto middle = std::bit_cast<float>(bits << 16 | 0x8000);
+    ASSERT_EQ(FloatToBfloat16(middle), bits % 2 == 0 ? bits : bits + 1) << bits;
+    ASSERT_EQ(FloatToBfloat16(std::bit_cast<float>(bits << 16 | 0x7fff)), bits);
+    ASSERT_EQ(FloatToBfloat16(std::bit_cast<float>(bits << 16 | 0x8001)), bits + 1);
+  }
+  EXPECT_EQ(FloatToBfloat16(INFINITY), 0x7f80);
+  EXPECT_EQ(FloatToBfloat16(std::numeric_limits<float>::max()), 0x7f80);
+  // A NaN whose fraction is in the bits that are dropped stays one.
+  EXPECT_TRUE(std::isnan(Bfloat16ToFloat(FloatToBfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
 TEST(Array, ConvertsElements) {
-  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kInt8}) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBfloat16, DType::kFloat64, DType::kInt32, DType::kInt64,
+                      DType::kInt8}) {
     Array array(dtype, {2, 3});
     EXPECT_EQ(array.elements(), 6);
     EXPECT_EQ(array.data.size(), 6u * BytesOf(dtype));

@@ -96,10 +96,10 @@ inline ComputeDag MatMul(int64_t m, int64_t n, int64_t k, bool bias) {
   return b.Build({y}).value();
 }
 
-// relu of a product: float16 in memory, sums in float32.
-inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
+// relu of a product: a narrow float in memory, sums in float32.
+inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k, DType dtype = DType::kFloat16) {
   DagBuilder b;
-  const int x = b.Placeholder("x", {m, k}, DType::kFloat16), w = b.Constant("w", {k, n}, DType::kFloat16);
+  const int x = b.Placeholder("x", {m, k}, dtype), w = b.Constant("w", {k, n}, dtype);
   const int c =
       b.Reduce("dense", {m, n}, {k}, Combiner::kSum, [&](const DagBuilder::Vars& i, const DagBuilder::Vars& r) {
         return Mul(InFloat32(b.At(x, {i[0], r[0]})), InFloat32(b.At(w, {r[0], i[1]})));
@@ -107,7 +107,7 @@ inline ComputeDag MatMulOfHalves(int64_t m, int64_t n, int64_t k) {
   return b
       .Build({b.Compute("y", {m, n},
                         [&](const DagBuilder::Vars& i) {
-                          return Cast(DType::kFloat16, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
+                          return Cast(dtype, Max(b.At(c, {i[0], i[1]}), FloatImm(0)));
                         })})
       .value();
 }
@@ -418,6 +418,7 @@ inline std::vector<NamedDag> AllKinds() {
       {"depthwise5x5_stride2", Depthwise(12, 16, 5, 2)},
       {"gemm", MatMul(33, 40, 96, false)},
       {"gemm_half", MatMulOfHalves(33, 40, 96)},
+      {"gemm_bfloat16", MatMulOfHalves(33, 40, 96, DType::kBfloat16)},
       {"conv3x3_half", Convolution({14, 14, 16, 32, 3, 1, 1, 1, DType::kFloat16}, true)},
       {"dense", MatMul(1, 100, 256, true)},
       {"maxpool", MaxPool(14, 16)},

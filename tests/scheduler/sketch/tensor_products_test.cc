@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/passes.h"
@@ -40,8 +41,9 @@ ComputeDag Product(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bo
 }
 
 // The same of float16 operands, with a sum in float32 that is stored as float16.
-ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped) {
-  return Product(m, n, k, x_by_k, w_by_n, swapped, Combiner::kSum, DType::kFloat16);
+ComputeDag HalfProduct(int64_t m, int64_t n, int64_t k, bool x_by_k, bool w_by_n, bool swapped,
+                       DType dtype = DType::kFloat16) {
+  return Product(m, n, k, x_by_k, w_by_n, swapped, Combiner::kSum, dtype);
 }
 
 // Decisions drawn at random, with some said.
@@ -112,7 +114,8 @@ TEST(TensorProducts, PairsOfHalvesComeAsMatricesEitherWay) {
   std::mt19937 random(4);
   for (int form = 0; form < 8; ++form) {
     const bool x_by_k = form & 1, w_by_n = form & 2;
-    const ComputeDag dag = HalfProduct(40, 24, 80, x_by_k, w_by_n, form & 4);
+    const DType dtype = form < 6 ? DType::kFloat16 : DType::kBfloat16;
+    const ComputeDag dag = HalfProduct(40, 24, 80, x_by_k, w_by_n, form & 4, dtype);
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, DefaultFacts(kCuda)).value();
     ASSERT_GE(task->Find("direct/tensor"), 0);
@@ -211,7 +214,7 @@ void ExpectGroupsCompute(int64_t k, DType dtype, const std::vector<std::pair<int
     const testing::Reference expected = testing::MakeReference(dag, 7);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     // One operand has k innermost, but for halves.
-    ASSERT_EQ(task->Find("direct/wgmma") >= 0, dtype == DType::kFloat16 || !x_by_k || w_by_n) << form;
+    ASSERT_EQ(task->Find("direct/wgmma") >= 0, IsNarrowFloat(dtype) || !x_by_k || w_by_n) << form;
     if (task->Find("direct/wgmma") < 0) continue;
     const Space* space = &task->space(task->Find("direct/wgmma"));
     for (int n : {0, 1}) {
@@ -234,7 +237,8 @@ TEST(GroupProducts, LanesBringTheElementsOfTheirRows) {
 }
 
 TEST(GroupProducts, HalvesAreAddedToTheSumsThemselves) {
-  ExpectGroupsCompute(88, DType::kFloat16, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
+  for (DType dtype : {DType::kFloat16, DType::kBfloat16})
+    ExpectGroupsCompute(88, dtype, {{2, 16}, {3, 16}, {4, 16}, {3, 32}, {2, 64}}, 12);
 }
 
 // Both factors in shared memory, each with k innermost or not: products of a step are under way while the next begins,
@@ -271,8 +275,10 @@ TEST(GroupProducts, HalvesOfBothFactorsFromSharedMemory) {
 
 TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
   std::mt19937 random(2);
-  for (int form = 0; form < 4; ++form) {
-    const ComputeDag dag = HalfProduct(256, 256, 256, form & 1, form & 2, false);
+  for (int form = 0; form < 5; ++form) {
+    const bool bfloat16 = form == 4;
+    const DType dtype = bfloat16 ? DType::kBfloat16 : DType::kFloat16;
+    const ComputeDag dag = HalfProduct(256, 256, 256, form & 1, form & 2, false, dtype);
     const auto task = TaskSpace::Create(dag, kCuda, FewCores()).value();
     ASSERT_GE(task->Find("direct/wgmma"), 0);
     const Space* space = &task->space(task->Find("direct/wgmma"));
@@ -284,7 +290,9 @@ TEST(GroupProducts, HalvesCompileForTheirArchitecture) {
     ASSERT_TRUE(lowered.ok()) << lowered.status();
     const auto program = CompileProgram(*lowered, kCuda);
     ASSERT_TRUE(program.ok()) << program.status();
-    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16"), std::string::npos);
+    const std::string type = bfloat16 ? "bf16" : "f16";
+    EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n128k16.f32." + type + "." + type),
+              std::string::npos);
     EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
     EXPECT_EQ(program->serialized, std::vector<bool>{false}) << program->source;
   }
@@ -348,8 +356,7 @@ TEST(GroupProducts, OperandsOfTheEpilogueAreReadEarly) {
     ASSERT_TRUE(program.ok()) << program.status();
     const std::string& source = program->source;
     EXPECT_NE(source.find("unsigned short residual_local_["), std::string::npos) << source;
-    const size_t products =
-                     source.rfind(name == std::string("direct/tensor.early") ? "add_half(" : "group_half_shared_"),
+    const size_t products = source.rfind(name == std::string("direct/tensor.early") ? "add_f16(" : "group_f16_shared_"),
                  read = source.rfind("(residual + "), used = source.find("half_to_float(residual_local_[");
     ASSERT_TRUE(products != std::string::npos && read != std::string::npos && used != std::string::npos) << source;
     EXPECT_LT(read, products);
@@ -422,6 +429,25 @@ TEST(GroupProducts, CompileForTheirArchitecture) {
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_NE(program->source.find("wgmma.mma_async.sync.aligned.m64n96k8"), std::string::npos);
   EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
+}
+
+TEST(TensorProducts, BfloatsCompileForEveryArchitecture) {
+  const ComputeDag dag = testing::MatMulOfHalves(40, 48, 96, DType::kBfloat16);
+  for (const char* arch : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+    const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    const auto task = TaskSpace::Create(dag, target, facts).value();
+    EXPECT_EQ(task->Find("direct/tensor") >= 0, arch != std::string("sm_75")) << arch;
+    for (int i = 0; i < task->size(); ++i) {
+      const Space& space = task->space(i);
+      const auto lowered = Lower(dag, space.Instantiate(space.Default()), target, facts);
+      ASSERT_TRUE(lowered.ok()) << space.name() << " " << arch << ": " << lowered.status();
+      const auto program = CompileProgram(*lowered, target);
+      ASSERT_TRUE(program.ok()) << space.name() << " " << arch << ": " << program.status();
+      if (space.name() == "direct/tensor")
+        EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), std::string::npos);
+    }
+  }
 }
 
 TEST(GroupProducts, SmallProductsAreLeftToWarps) {
