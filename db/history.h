@@ -113,6 +113,28 @@ struct RecordFilter {
   std::string network = {};  // workloads linked to this network
 };
 
+// A measurement as overviews of many need it: without schedule, samples, decisions and workload.
+struct TrialRow {
+  int64_t id = 0, run_id = 0;  // run_id 0: of no run
+  std::string workload_key = {}, task_name = {}, target = {}, device_model = {}, sketch = {};
+  int64_t trial = 0;
+  int64_t created_at = 0;             // Unix nanoseconds
+  std::optional<double> median = {};  // seconds; none: it failed
+  bool raced_out = false;
+  std::optional<double> predicted = {};
+  std::string error_kind = {}, error_stage = {}, error_text = {};  // of a failure; the text's first 400 characters
+  Verified verified = Verified::kUnknown;
+};
+
+// The part of a TrialRow that changes after it was stored.
+struct TrialState {
+  int64_t id = 0;
+  std::optional<double> median = {};
+  bool raced_out = false;
+  Verified verified = Verified::kUnknown;
+  bool operator==(const TrialState&) const = default;
+};
+
 struct HistoryInfo {
   struct Workload {
     std::string workload_key, task_name, target, device_model;
@@ -253,6 +275,18 @@ class History {
   absl::StatusOr<std::vector<NetworkTask>> NetworkTasks(const std::string& network = "");
 
   absl::StatusOr<HistoryInfo> Info();
+
+  // For displays (ui/): fast over many records, and not compared with their checksums. The newest `limit` measurements
+  // with an id above `after` and, of the older ones, the best of each workload, target and device; by id.
+  // REQUIRES: limit >= 1.
+  absl::StatusOr<std::vector<TrialRow>> Trials(int64_t after, int64_t limit);
+  // Of all measurements with an id of at least `from`, by id.
+  absl::StatusOr<std::vector<TrialState>> TrialStates(int64_t from);
+  absl::StatusOr<int64_t> CountTrials();
+  // By network, target and device.
+  absl::StatusOr<std::vector<NetworkLatency>> Latencies();
+  // Differs from its last value when another History, of this process or another, has changed the file since.
+  absl::StatusOr<int64_t> ChangeCounter();
 
   // Reads everything: SQLite's integrity check, each record's checksum and fields, hashes, links to nothing. Works on
   // damaged files that Open refuses; a status only when the file is missing, unreadable or no history at all.
