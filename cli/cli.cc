@@ -117,6 +117,8 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddQuery(app, chosen);
   AddHistory(app, chosen);
   AddExplain(app, chosen);
+  AddUi(app, chosen);
+  AddReport(app, chosen);
   AddFleet(app, chosen);
   AddServe(app, chosen);
   AddSubmit(app, chosen);

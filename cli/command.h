@@ -38,6 +38,8 @@ void AddInspect(CLI::App& app, CommandBody& chosen);
 void AddQuery(CLI::App& app, CommandBody& chosen);
 void AddHistory(CLI::App& app, CommandBody& chosen);
 void AddExplain(CLI::App& app, CommandBody& chosen);
+void AddUi(CLI::App& app, CommandBody& chosen);
+void AddReport(CLI::App& app, CommandBody& chosen);
 void AddFleet(CLI::App& app, CommandBody& chosen);
 void AddServe(CLI::App& app, CommandBody& chosen);
 void AddSubmit(CLI::App& app, CommandBody& chosen);

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
+#include "cli/service_json.h"
 #include "cli/table.h"
 #include "worker/fleet_status.h"
 #include "worker/health_check.h"
@@ -24,9 +25,6 @@ struct FleetFlags {
   bool json = false;
   SecurityFlags security;
 };
-
-// A device whose reference kernel is so much slower or faster than its peers'.
-bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
 
 std::string StateOf(const FleetStatus::Device& device) {
   std::string state = device.state;
@@ -74,49 +72,6 @@ void PrintText(std::ostream& out, const FleetStatus& status) {
   if (!status.queues.empty()) out << "\n" << queues.ToString();
 }
 
-void PrintJson(std::ostream& out, const FleetStatus& status) {
-  nlohmann::ordered_json models = nlohmann::ordered_json::array(), devices = models, queues = models;
-  for (const auto& m : status.models) {
-    models.push_back({{"kind", m.kind},
-                      {"model", m.model},
-                      {"total", m.total},
-                      {"free", m.free},
-                      {"pending", m.pending},
-                      {"quarantined", m.quarantined}});
-  }
-  for (const auto& d : status.devices) {
-    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : d.labels) labels[key] = value;
-    devices.push_back({{"host", d.host},
-                       {"worker", d.worker},
-                       {"labels", labels},
-                       {"device", d.name},
-                       {"target", d.target},
-                       {"model", d.model},
-                       {"uuid", d.uuid},
-                       {"state", d.state},
-                       {"why", d.why},
-                       {"leases", d.leases},
-                       {"runs", d.runs},
-                       {"trials_per_s", d.trials_per_second},
-                       {"utilisation", d.utilisation},
-                       {"error_rate", d.error_rate},
-                       {"drift", d.drift > 0 ? nlohmann::ordered_json(d.drift) : nlohmann::ordered_json(nullptr)},
-                       {"drifts", Drifts(d.drift)},
-                       {"excluded", d.excluded},
-                       {"last_seen_s", d.last_seen_seconds}});
-  }
-  for (const auto& q : status.queues) {
-    queues.push_back({{"name", q.name},
-                      {"priority", q.priority},
-                      {"weight", q.weight},
-                      {"pending", q.pending},
-                      {"leased", q.leased},
-                      {"done", q.done}});
-  }
-  out << nlohmann::ordered_json{{"models", models}, {"devices", devices}, {"queues", queues}}.dump(2) << "\n";
-}
-
 struct HealthFlags {
   SecurityFlags security;
   std::string address;
@@ -146,7 +101,11 @@ void AddHealth(CLI::App& fleet, CommandBody& chosen) {
 absl::Status RunStatus(const FleetFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
-  flags.json ? PrintJson(session.out, status) : PrintText(session.out, status);
+  if (flags.json) {
+    session.out << FleetJson(status).dump(2) << "\n";
+  } else {
+    PrintText(session.out, status);
+  }
   return absl::OkStatus();
 }
 

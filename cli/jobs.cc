@@ -18,6 +18,7 @@
 #include "cli/launch_flags.h"
 #include "cli/progress.h"
 #include "cli/service_flags.h"
+#include "cli/service_json.h"
 #include "cli/table.h"
 #include "cli/tune_flags.h"
 #include "cli/waiting.h"
@@ -60,64 +61,6 @@ std::string TimeText(int64_t nanos) {
   char text[32];
   std::strftime(text, sizeof text, "%F %T", &parts);
   return text;
-}
-
-nlohmann::ordered_json JobJson(const v1::Job& job) {
-  const v1::JobProgress& p = job.progress();
-  nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
-  auto number = [](bool has, double value) {
-    return has ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-  };
-  for (const v1::TaskProgress& task : p.tasks()) {
-    tasks.push_back({{"id", task.id()},
-                     {"name", task.name()},
-                     {"weight", task.weight()},
-                     {"trials", task.trials()},
-                     {"failed", task.failed()},
-                     {"best_us", number(task.has_best_us(), task.best_us())},
-                     {"default_us", number(task.has_default_us(), task.default_us())},
-                     {"verified", task.verified()},
-                     {"record", task.record()},
-                     {"sketch", task.sketch()}});
-  }
-  for (const auto& [kind, count] : p.errors()) errors[kind] = count;
-  nlohmann::ordered_json check = nullptr;
-  if (p.has_network_check()) {
-    const v1::NetworkCheckOutcome& c = p.network_check();
-    check = {{"ok", c.right()},
-             {"text", c.text()},
-             {"seconds", c.seconds()},
-             {"latency_us", number(c.latency_us() > 0, c.latency_us())},
-             {"wrong_records", nlohmann::ordered_json::array()}};
-    for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
-  }
-  nlohmann::ordered_json dims = nlohmann::ordered_json::object();
-  for (const auto& [symbol, sizes] : job.spec().dims())
-    dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
-  return {{"job", job.id()},
-          {"state", JobStateName(job)},
-          {"owner", job.owner()},
-          {"text", job.text()},
-          {"model", job.spec().model()},
-          {"dims", dims},
-          {"target", job.spec().target()},
-          {"priority", job.spec().priority()},
-          {"weight", job.spec().weight()},
-          {"submitted_at", job.submitted_at()},
-          {"started_at", job.started_at()},
-          {"ended_at", job.ended_at()},
-          {"trials", p.trials()},
-          {"measured", p.measured()},
-          {"failed", p.failed()},
-          {"seconds", p.seconds()},
-          {"trials_per_s", p.trials_per_second()},
-          {"estimated_us", number(p.has_estimated_us(), p.estimated_us())},
-          {"estimated_default_us", number(p.has_estimated_default_us(), p.estimated_default_us())},
-          {"tasks", tasks},
-          {"errors", errors},
-          {"stopped", p.stopped()},
-          {"warnings", std::vector<std::string>(p.warnings().begin(), p.warnings().end())},
-          {"network_check", check}};
 }
 
 std::string NetworkCheckText(const v1::NetworkCheckOutcome& check) {

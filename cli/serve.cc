@@ -10,6 +10,8 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/launch_flags.h"
+#include "cli/page_flags.h"
+#include "cli/page_sources.h"
 #include "cli/self_check.h"
 #include "cli/service_flags.h"
 #include "service/server.h"
@@ -24,7 +26,7 @@ struct ServeFlags {
   QuotaFlags quotas;
   LaunchFlags launch;
   ImportFlags import;
-  std::string listen, history, tracker, state;
+  std::string listen, history, tracker, state, http;
   int64_t running = 4, unfinished = 256, unfinished_per_token = JobManagerOptions().unfinished_per_token;
   int64_t max_models = ModelStoreLimits().models;
   double max_models_gib = static_cast<double>(ModelStoreLimits().bytes >> 30);
@@ -35,6 +37,21 @@ std::string Reachable(const std::string& address) {
   const size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon);
   return host == "0.0.0.0" || host == "[::]" ? HostName() + address.substr(colon) : address;
+}
+
+// Where the page is asked for. `server` outlives it.
+absl::StatusOr<std::unique_ptr<PageServer>> StartPage(const ServeFlags& flags,
+                                                      const std::shared_ptr<const ClientCredentials>& credentials,
+                                                      CoordinatorServer& server) {
+  if (flags.http.empty()) return nullptr;
+  PageOptions options;
+  options.address = flags.http;
+  ASSIGN_OR_RETURN(options.credentials, ShowPageWith(flags.http, flags.service.security));
+  options.history = flags.history;
+  options.explain = ExplainApart(flags.history);
+  options.jobs = JobsOf(server);
+  options.fleet = FleetOf(server.tracker(), credentials);
+  return PageServer::Start(std::move(options));
 }
 
 absl::Status RunServe(const ServeFlags& flags, Session& session) {
@@ -50,6 +67,7 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
           "quotas per token are for the service's own tracker; give them to the one of --tracker instead");
     }
   }
+  if (!flags.http.empty()) RETURN_IF_ERROR(ShowPageWith(flags.http, flags.service.security).status());
   flags.quotas.ApplyTo(options.own_tracker);
   RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
   StartLog(flags.service);
@@ -72,10 +90,14 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
                    StartMetrics(flags.service, [&server] { return server->Metrics(); }));
   auto self_check = std::make_unique<SelfCheck>(server->address(), shown);
-  session.out << "service listens on " << server->address() << "\n" << std::flush;
+  ASSIGN_OR_RETURN(std::unique_ptr<PageServer> page, StartPage(flags, credentials, *server));
+  session.out << "service listens on " << server->address() << "\n";
+  if (page != nullptr) session.out << "page at " << page->url() << "\n";
+  session.out << std::flush;
   WaitForStop();
   self_check.reset();
   LogEvent(LogLevel::kInfo, "service_stops", {});
+  page.reset();
   metrics.reset();
   server.reset();
   SetLogLevel(LogLevel::kNone);
@@ -102,6 +124,12 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
                    "Tracker of the fleet (default: one of its own, which workers reach at --listen)")
       ->type_name("HOST:PORT");
   command->add_option("--state", flags->state, "State of its own tracker (default: FILE.tracker)")->type_name("FILE");
+  command
+      ->add_option(
+          "--http", flags->http,
+          "Show jobs, history and fleet as a page here too, with the certificates and tokens of --listen; port "
+          "0 takes a free one")
+      ->type_name("HOST:PORT");
   AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
   AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");

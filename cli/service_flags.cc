@@ -39,6 +39,16 @@ std::optional<HostPort> Split(const std::string& address) {
   return parts;
 }
 
+absl::Status CheckPlainText(const std::string& flag, const std::string& address, const SecurityFlags& flags) {
+  if (flags.insecure || flags.tls.given() || IsLoopback(address)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(flag, " ", address,
+                   " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add "
+                   "--insecure if every host that can reach it is trusted"));
+}
+
+}  // namespace
+
 // By the address itself: a name may lead anywhere, whatever it begins with. "localhost" is loopback by RFC 6761.
 bool IsLoopback(const std::string& address) {
   std::string host = address.substr(0, address.rfind(':'));
@@ -51,16 +61,6 @@ bool IsLoopback(const std::string& address) {
   if (inet_pton(AF_INET6, host.c_str(), &v6) != 1) return false;
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
-
-absl::Status CheckPlainText(const std::string& flag, const std::string& address, const SecurityFlags& flags) {
-  if (flags.insecure || flags.tls.given() || IsLoopback(address)) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(flag, " ", address,
-                   " would speak plain text beyond this host; give --tls-cert, --tls-key and --tls-ca, or add "
-                   "--insecure if every host that can reach it is trusted"));
-}
-
-}  // namespace
 
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
   command->add_option("--log-level", flags->log_level, "Events told on stderr: error, warning, info (default) or debug")

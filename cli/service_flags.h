@@ -61,6 +61,8 @@ void StartLog(const ServiceFlags& flags);
 
 // "HOST:PORT", the host in brackets when it is an IPv6 address. InvalidArgument names the flag, the text and the form.
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
+// Whether only this host reaches what listens at the address, which is checked.
+bool IsLoopback(const std::string& address);
 // What to show at `address`, which `flag` gives and which is checked. Plain text leaves this host only when that is
 // said aloud: PermissionDenied names the flag and the mends. Other errors: of certificates and tokens
 // (worker/security.h).

@@ -112,8 +112,7 @@ absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
   while (true) {
     ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) return latencies;
-    latencies.push_back(
-        {query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Real(3), query.Real(4), query.Int(5)});
+    latencies.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Real(3), query.Real(4), query.Int(5)});
   }
 }
 

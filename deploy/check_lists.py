@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("api", "base", "cli", "compiler", "costmodel", "db", "examples", "proto", "python", "runtime", "scheduler", "service", "worker", "tests", "bench")
+FOLDERS = ("api", "base", "cli", "compiler", "costmodel", "db", "examples", "proto", "python", "runtime", "scheduler", "service", "ui", "worker", "tests", "bench")
 SUFFIXES = (".cc", ".c", ".cpp", ".proto")
 LOOP = re.compile(r"foreach\(\s*(\w+)\s+([^)]*)\)")
 WORD = re.compile(r"[A-Za-z0-9_./+-]+\.(?:cc|cpp|c|proto)\b")

@@ -237,6 +237,7 @@ class CoordinatorServer::Impl {
   }
   const std::string& address() const { return tracker_ != nullptr ? tracker_->address() : host_->address(); }
   const std::string& tracker() const { return reach_; }
+  JobManager& jobs() { return *jobs_; }
   std::vector<Metric> Metrics() {
     std::vector<Metric> metrics = tracker_ == nullptr ? host_->Metrics() : tracker_->Metrics();
     std::map<std::string, double> states = {
@@ -284,5 +285,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Coor
 const std::string& CoordinatorServer::address() const { return impl_->address(); }
 std::vector<Metric> CoordinatorServer::Metrics() { return impl_->Metrics(); }
 const std::string& CoordinatorServer::tracker() const { return impl_->tracker(); }
+JobManager& CoordinatorServer::jobs() { return impl_->jobs(); }
 
 }  // namespace diapason

@@ -37,6 +37,8 @@ class CoordinatorServer {
   const std::string& address() const;
   // Of the service, and of its own tracker where it has one. Safe from any thread.
   std::vector<Metric> Metrics();
+  // To look at.
+  JobManager& jobs();
   // Where this process reaches the tracker.
   const std::string& tracker() const;
 

@@ -1,0 +1,89 @@
+#include "cli/page_sources.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/environment.h"
+#include "base/run_program.h"
+#include "cli/service_json.h"
+#include "diapason/v1/tuning.pb.h"
+#include "service/job_manager.h"
+#include "service/server.h"
+#include "ui/rfc3339.h"
+#include "worker/fleet_status.h"
+
+namespace diapason {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kExplainSeconds = 30;
+constexpr size_t kMostExplained = size_t{32} << 20;
+constexpr size_t kMostJobs = 200;
+constexpr size_t kJobBytes = 16 << 20;
+
+absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
+  ProgramOptions options;
+  options.args = {"/proc/self/exe", "explain", "--json", "--history", history, "--record", absl::StrCat(record)};
+  options.environment = WholeEnvironment();
+  options.timeout_seconds = kExplainSeconds;
+  options.max_output_bytes = kMostExplained;
+  const absl::StatusOr<ProgramResult> result = RunProgram(options);
+  if (absl::IsDeadlineExceeded(result.status())) {
+    return absl::UnknownError(
+        absl::StrCat("record ", record, " could not be explained within ", kExplainSeconds, " s"));
+  }
+  RETURN_IF_ERROR(result.status());
+  if (result->exit_code != 0) {
+    std::string reason = result->errors.substr(0, result->errors.find('\n'));
+    if (reason.rfind("error: ", 0) == 0) reason = reason.substr(7);
+    const std::string sentence =
+        reason.empty() ? absl::StrCat("record ", record, " could not be explained: the program ended with status ",
+                                      result->exit_code)
+                       : reason;
+    return reason.find("no record") != std::string::npos ? absl::NotFoundError(sentence) : absl::UnknownError(sentence);
+  }
+  Json json = Json::parse(result->output, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::UnknownError(absl::StrCat("the explanation of record ", record, " is cut off"));
+  return json;
+}
+
+// As `jobs show --json`, with instants as the page's documents have them.
+Json PageJob(const v1::Job& job) {
+  Json json = JobJson(job);
+  for (const auto& [name, at] : {std::pair{"submitted_at", job.submitted_at()}, {"started_at", job.started_at()},
+                                 {"ended_at", job.ended_at()}})
+    json[name] = at > 0 ? Json(Rfc3339(at)) : Json(nullptr);
+  json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
+  json["seconds_limit"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
+  return json;
+}
+
+}  // namespace
+
+std::function<absl::StatusOr<Json>(int64_t record)> ExplainApart(const std::string& history) {
+  return [history](int64_t record) { return Explain(history, record); };
+}
+
+PageOptions::Source JobsOf(CoordinatorServer& server) {
+  return [&server]() -> absl::StatusOr<Json> {
+    Json jobs = Json::array();
+    int64_t next = 0;
+    for (const v1::Job& job : server.jobs().List(0, kJobBytes, next)) {
+      if (jobs.size() < kMostJobs) jobs.push_back(PageJob(job));
+    }
+    return jobs;
+  };
+}
+
+PageOptions::Source FleetOf(const std::string& tracker, std::shared_ptr<const ClientCredentials> credentials) {
+  return [tracker, credentials = std::move(credentials)]() -> absl::StatusOr<Json> {
+    ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(tracker, 2, credentials));
+    return FleetJson(status);
+  };
+}
+
+}  // namespace diapason

@@ -1,0 +1,20 @@
+// What the page (ui/) asks of the rest of the program.
+#pragma once
+
+#include <string>
+
+#include "ui/page_server.h"
+
+namespace diapason {
+
+class CoordinatorServer;
+
+// Explains records in a process of its own, which is killed when it takes too long: replaying a schedule of a history
+// that somebody else has made may do anything to the process that does it.
+std::function<absl::StatusOr<nlohmann::ordered_json>(int64_t record)> ExplainApart(const std::string& history);
+
+// The newest jobs and the fleet of a service, which outlives the sources.
+PageOptions::Source JobsOf(CoordinatorServer& server);
+PageOptions::Source FleetOf(const std::string& tracker, std::shared_ptr<const ClientCredentials> credentials);
+
+}  // namespace diapason

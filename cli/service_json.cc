@@ -1,0 +1,115 @@
+#include "cli/service_json.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "diapason/v1/tuning.pb.h"
+#include "service/service_client.h"
+
+namespace diapason {
+
+nlohmann::ordered_json JobJson(const v1::Job& job) {
+  const v1::JobProgress& p = job.progress();
+  nlohmann::ordered_json tasks = nlohmann::ordered_json::array(), errors = nlohmann::ordered_json::object();
+  auto number = [](bool has, double value) {
+    return has ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+  };
+  for (const v1::TaskProgress& task : p.tasks()) {
+    tasks.push_back({{"id", task.id()},
+                     {"name", task.name()},
+                     {"weight", task.weight()},
+                     {"trials", task.trials()},
+                     {"failed", task.failed()},
+                     {"best_us", number(task.has_best_us(), task.best_us())},
+                     {"default_us", number(task.has_default_us(), task.default_us())},
+                     {"verified", task.verified()},
+                     {"record", task.record()},
+                     {"sketch", task.sketch()}});
+  }
+  for (const auto& [kind, count] : p.errors()) errors[kind] = count;
+  nlohmann::ordered_json check = nullptr;
+  if (p.has_network_check()) {
+    const v1::NetworkCheckOutcome& c = p.network_check();
+    check = {{"ok", c.right()},
+             {"text", c.text()},
+             {"seconds", c.seconds()},
+             {"latency_us", number(c.latency_us() > 0, c.latency_us())},
+             {"wrong_records", nlohmann::ordered_json::array()}};
+    for (const std::string& sentence : c.wrong_records()) check["wrong_records"].push_back(sentence);
+  }
+  nlohmann::ordered_json dims = nlohmann::ordered_json::object();
+  for (const auto& [symbol, sizes] : job.spec().dims())
+    dims[symbol] = std::vector<int64_t>(sizes.sizes().begin(), sizes.sizes().end());
+  return {{"job", job.id()},
+          {"state", JobStateName(job)},
+          {"owner", job.owner()},
+          {"text", job.text()},
+          {"model", job.spec().model()},
+          {"dims", dims},
+          {"target", job.spec().target()},
+          {"priority", job.spec().priority()},
+          {"weight", job.spec().weight()},
+          {"submitted_at", job.submitted_at()},
+          {"started_at", job.started_at()},
+          {"ended_at", job.ended_at()},
+          {"trials", p.trials()},
+          {"measured", p.measured()},
+          {"failed", p.failed()},
+          {"seconds", p.seconds()},
+          {"trials_per_s", p.trials_per_second()},
+          {"estimated_us", number(p.has_estimated_us(), p.estimated_us())},
+          {"estimated_default_us", number(p.has_estimated_default_us(), p.estimated_default_us())},
+          {"tasks", tasks},
+          {"errors", errors},
+          {"stopped", p.stopped()},
+          {"warnings", std::vector<std::string>(p.warnings().begin(), p.warnings().end())},
+          {"network_check", check}};
+}
+
+bool Drifts(double drift) { return drift > 0 && (drift > 1.1 || drift < 1 / 1.1); }
+
+nlohmann::ordered_json FleetJson(const FleetStatus& status) {
+  nlohmann::ordered_json models = nlohmann::ordered_json::array(), devices = models, queues = models;
+  for (const auto& m : status.models) {
+    models.push_back({{"kind", m.kind},
+                      {"model", m.model},
+                      {"total", m.total},
+                      {"free", m.free},
+                      {"pending", m.pending},
+                      {"quarantined", m.quarantined}});
+  }
+  for (const auto& d : status.devices) {
+    nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : d.labels) labels[key] = value;
+    devices.push_back({{"host", d.host},
+                       {"worker", d.worker},
+                       {"labels", labels},
+                       {"device", d.name},
+                       {"target", d.target},
+                       {"model", d.model},
+                       {"uuid", d.uuid},
+                       {"state", d.state},
+                       {"why", d.why},
+                       {"leases", d.leases},
+                       {"runs", d.runs},
+                       {"trials_per_s", d.trials_per_second},
+                       {"utilisation", d.utilisation},
+                       {"error_rate", d.error_rate},
+                       {"drift", d.drift > 0 ? nlohmann::ordered_json(d.drift) : nlohmann::ordered_json(nullptr)},
+                       {"drifts", Drifts(d.drift)},
+                       {"excluded", d.excluded},
+                       {"last_seen_s", d.last_seen_seconds}});
+  }
+  for (const auto& q : status.queues) {
+    queues.push_back({{"name", q.name},
+                      {"priority", q.priority},
+                      {"weight", q.weight},
+                      {"pending", q.pending},
+                      {"leased", q.leased},
+                      {"done", q.done}});
+  }
+  return nlohmann::ordered_json{{"models", models}, {"devices", devices}, {"queues", queues}};
+}
+
+}  // namespace diapason

@@ -1,0 +1,86 @@
+#include "ui/report.h"
+
+#include <openssl/sha.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/check.h"
+#include "ui/assets.h"
+
+namespace diapason {
+namespace {
+
+// Begins every report, so that writing one again is told from overwriting something else.
+constexpr char kMark[] = "<!doctype html><!-- diapason report -->";
+
+std::string Hash(std::string_view text) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
+  return absl::StrCat(
+      "'sha256-", absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(digest), sizeof digest)), "'");
+}
+
+absl::Status CheckReplaceable(const std::string& path) {
+  if (access(path.c_str(), F_OK) != 0) return absl::OkStatus();
+  std::ifstream file(path, std::ios::binary);
+  std::string begins(sizeof kMark - 1, '\0');
+  file.read(begins.data(), static_cast<std::streamsize>(begins.size()));
+  if (file && begins == kMark) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat("'", path, "' is there already and is no report of this program; name another file"));
+}
+
+}  // namespace
+
+std::string EmbeddedJson(const nlohmann::ordered_json& json) {
+  const std::string text = json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::ordered_json::error_handler_t::replace);
+  return absl::StrReplaceAll(text, {{"<", "\\u003c"}});  // inside strings alone can there be one
+}
+
+std::string ReportHtml(const nlohmann::ordered_json& data) {
+  std::string scripts, styles, script_hashes, style_hashes, page;
+  for (const PageAsset& asset : PageAssets()) {
+    if (asset.name == "index.html") {
+      page = std::string(asset.text);
+    } else if (asset.type.substr(0, 8) == "text/css") {
+      absl::StrAppend(&styles, "<style>", std::string(asset.text), "</style>\n");
+      absl::StrAppend(&style_hashes, " ", Hash(asset.text));
+    } else {
+      absl::StrAppend(&scripts, "<script>", std::string(asset.text), "</script>\n");
+      absl::StrAppend(&script_hashes, " ", Hash(asset.text));
+    }
+  }
+  const std::string policy = absl::StrCat("default-src 'none'; script-src", script_hashes, "; style-src", style_hashes,
+                                          "; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'");
+  const size_t head = page.find("<!-- head -->"), tail = page.find("<!-- scripts -->"), end = page.find("</body>");
+  const size_t begin = page.find("<html");
+  DIAPASON_CHECK(head != std::string::npos && tail != std::string::npos && end != std::string::npos && begin < head);
+  return absl::StrCat(kMark, "\n", page.substr(begin, head - begin),
+                      "<meta http-equiv=\"Content-Security-Policy\" content=\"", policy, "\">\n", styles,
+                      page.substr(page.find("<!-- /head -->"), tail - page.find("<!-- /head -->")),
+                      "<script type=\"application/json\" id=\"diapason-data\">", EmbeddedJson(data), "</script>\n",
+                      scripts, page.substr(end));
+}
+
+absl::Status WriteReport(const std::string& path, const std::string& html) {
+  RETURN_IF_ERROR(CheckReplaceable(path));
+  const std::string part = absl::StrCat(path, ".", getpid(), ".part");
+  std::ofstream file(part, std::ios::binary | std::ios::trunc);
+  file << html;
+  file.close();
+  if (file && std::rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const std::string reason = std::strerror(errno);
+  std::remove(part.c_str());
+  return absl::UnavailableError(absl::StrCat("cannot write '", path, "' (", reason, "); name a file in a folder that "
+                                             "exists, with room, that you may write to"));
+}
+
+}  // namespace diapason
