@@ -54,8 +54,8 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
 // As `jobs show --json`, with instants as the page's documents have them.
 Json PageJob(const v1::Job& job) {
   Json json = JobJson(job);
-  for (const auto& [name, at] : {std::pair{"submitted_at", job.submitted_at()}, {"started_at", job.started_at()},
-                                 {"ended_at", job.ended_at()}})
+  for (const auto& [name, at] :
+       {std::pair{"submitted_at", job.submitted_at()}, {"started_at", job.started_at()}, {"ended_at", job.ended_at()}})
     json[name] = at > 0 ? Json(Rfc3339(at)) : Json(nullptr);
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
   json["seconds_limit"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);

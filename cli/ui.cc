@@ -54,8 +54,8 @@ absl::Status RunUi(const UiFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
-// Those that a reader is most likely to look at: the best record of the tasks that take most of a network's time, and of
-// tasks of no network behind them.
+// Those that a reader is most likely to look at: the best record of the tasks that take most of a network's time, and
+// of tasks of no network behind them.
 absl::StatusOr<std::vector<int64_t>> RecordsToExplain(History& history, int64_t most) {
   ASSIGN_OR_RETURN(const std::vector<TuningRecord> best, history.TopK({}, 1));
   ASSIGN_OR_RETURN(const std::vector<NetworkTask> links, history.NetworkTasks());

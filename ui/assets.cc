@@ -1,8 +1,8 @@
 #include "ui/assets.h"
 
 // The bytes of `file` between two symbols.
-#define DIAPASON_EMBED(name, file)                                                                 \
-  __asm__(".section .rodata\n.global diapason_page_" #name "\ndiapason_page_" #name ":\n.incbin \"" file \
+#define DIAPASON_EMBED(name, file)                                                                        \
+  __asm__(".section .rodata\n.global diapason_page_" #name "\ndiapason_page_" #name ":\n.incbin \"" file  \
           "\"\n.global diapason_page_" #name "_end\ndiapason_page_" #name "_end:\n.byte 0\n.previous\n"); \
   extern "C" const char diapason_page_##name[], diapason_page_##name##_end[]
 

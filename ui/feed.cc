@@ -175,10 +175,18 @@ Json HistoryFeed::RowsFrom(size_t first) const {
     error.push_back(row.error);
     verified.push_back(static_cast<int>(row.state.verified));
   }
-  return {{"id", id},         {"run", run},           {"workload", workload},
-          {"place", place},   {"sketch", sketch},     {"trial", trial},
-          {"after_us", after}, {"median_us", median}, {"raced_out", raced},
-          {"predicted_us", predicted}, {"error", error}, {"verified", verified}};
+  return {{"id", id},
+          {"run", run},
+          {"workload", workload},
+          {"place", place},
+          {"sketch", sketch},
+          {"trial", trial},
+          {"after_us", after},
+          {"median_us", median},
+          {"raced_out", raced},
+          {"predicted_us", predicted},
+          {"error", error},
+          {"verified", verified}};
 }
 
 void HistoryFeed::AddTables(const Mark& from, Json& json) const {

@@ -151,7 +151,8 @@ absl::Status PageServer::Impl::Start() {
   AddRoutes();
   RETURN_IF_ERROR(Listen());
   listener_ = std::thread([this] { server_->listen_after_bind(); });
-  while (!server_->is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // stop() has no effect before
+  while (!server_->is_running())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // stop() has no effect before
   watcher_ = std::thread([this] { Watch(); });
   return absl::OkStatus();
 }
@@ -207,8 +208,7 @@ absl::Status PageServer::Impl::CheckHost(const Request& request) const {
 
 absl::Status PageServer::Impl::Admit(const Request& request) const {
   RETURN_IF_ERROR(CheckHost(request));
-  if (options_.credentials.tls.has_value())
-    RETURN_IF_ERROR(CheckPeer(request.ssl, *options_.credentials.tls));
+  if (options_.credentials.tls.has_value()) RETURN_IF_ERROR(CheckPeer(request.ssl, *options_.credentials.tls));
   if (options_.credentials.authority == nullptr || !absl::StartsWith(request.path, "/api/")) return absl::OkStatus();
   const std::string header = request.get_header_value("Authorization");
   absl::string_view token = header;
@@ -250,12 +250,10 @@ void PageServer::Impl::AddRoutes() {
   }
   AddDocument("/api/history", [this](const Request&) { return HistoryText(); });
   AddDocument(R"(/api/records/(\d{1,18}))", [this](const Request& request) { return RecordText(request); });
-  AddDocument("/api/jobs", [this](const Request&) {
-    return SourceText("diapason.page.jobs/1", "jobs", options_.jobs);
-  });
-  AddDocument("/api/fleet", [this](const Request&) {
-    return SourceText("diapason.page.fleet/1", "fleet", options_.fleet);
-  });
+  AddDocument("/api/jobs",
+              [this](const Request&) { return SourceText("diapason.page.jobs/1", "jobs", options_.jobs); });
+  AddDocument("/api/fleet",
+              [this](const Request&) { return SourceText("diapason.page.fleet/1", "fleet", options_.fleet); });
   server_->Get("/api/events", [this](const Request& request, Response& response) { Follow(request, response); });
 }
 
@@ -325,8 +323,7 @@ void PageServer::Impl::Follow(const Request& request, Response& response) {
   }
   news_.notify_all();
   response.set_chunked_content_provider(
-      "text/event-stream",
-      [this, follower](size_t, httplib::DataSink& sink) { return SendNews(*follower, sink); },
+      "text/event-stream", [this, follower](size_t, httplib::DataSink& sink) { return SendNews(*follower, sink); },
       [this](bool) {
         std::lock_guard<std::mutex> lock(mutex_);
         --followers_;
@@ -336,9 +333,8 @@ void PageServer::Impl::Follow(const Request& request, Response& response) {
 // What has come since, as events.
 std::string PageServer::Impl::NewsFor(Follower& follower) {
   std::string text;
-  const bool known = follower.version == version_ ||
-                     (!changes_.empty() && follower.version < version_ &&
-                      follower.version + 1 >= changes_.front().version);
+  const bool known = follower.version == version_ || (!changes_.empty() && follower.version < version_ &&
+                                                      follower.version + 1 >= changes_.front().version);
   if (!known) {
     follower.version = version_;
     text = "event: again\ndata: {}\n\n";

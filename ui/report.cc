@@ -24,8 +24,8 @@ constexpr char kMark[] = "<!doctype html><!-- diapason report -->";
 std::string Hash(std::string_view text) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  return absl::StrCat(
-      "'sha256-", absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(digest), sizeof digest)), "'");
+  return absl::StrCat("'sha256-",
+                      absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(digest), sizeof digest)), "'");
 }
 
 absl::Status CheckReplaceable(const std::string& path) {
@@ -58,8 +58,9 @@ std::string ReportHtml(const nlohmann::ordered_json& data) {
       absl::StrAppend(&script_hashes, " ", Hash(asset.text));
     }
   }
-  const std::string policy = absl::StrCat("default-src 'none'; script-src", script_hashes, "; style-src", style_hashes,
-                                          "; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'");
+  const std::string policy =
+      absl::StrCat("default-src 'none'; script-src", script_hashes, "; style-src", style_hashes,
+                   "; img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'");
   const size_t head = page.find("<!-- head -->"), tail = page.find("<!-- scripts -->"), end = page.find("</body>");
   const size_t begin = page.find("<html");
   DIAPASON_CHECK(head != std::string::npos && tail != std::string::npos && end != std::string::npos && begin < head);
@@ -79,7 +80,8 @@ absl::Status WriteReport(const std::string& path, const std::string& html) {
   if (file && std::rename(part.c_str(), path.c_str()) == 0) return absl::OkStatus();
   const std::string reason = std::strerror(errno);
   std::remove(part.c_str());
-  return absl::UnavailableError(absl::StrCat("cannot write '", path, "' (", reason, "); name a file in a folder that "
+  return absl::UnavailableError(absl::StrCat("cannot write '", path, "' (", reason,
+                                             "); name a file in a folder that "
                                              "exists, with room, that you may write to"));
 }
 

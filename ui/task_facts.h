@@ -8,8 +8,8 @@
 namespace diapason {
 
 struct TaskFacts {
-  double flops = 0;  // ComputeDag::flops
-  double bytes = 0;  // of inputs, constants and outputs, each moved once
+  double flops = 0;   // ComputeDag::flops
+  double bytes = 0;   // of inputs, constants and outputs, each moved once
   std::string dtype;  // of the outputs: "float32"
 };
 

@@ -28,7 +28,7 @@
   function roofSeries(place, rows) {
     const roofs = model.places[place].roofs;
     if (!roofs || rows.length === 0) return [];
-    const left = Math.min(...rows.map((row) => row.x), 1) / 2, right = Math.max(...rows.map((row) => row.x), 100) * 2;
+    const left = Math.min(...rows.map((row) => row.x)) / 2, right = Math.max(...rows.map((row) => row.x)) * 2;
     return roofs.compute.map((roof, i) => {
       const knee = roof.flops_per_s / roofs.bytes_per_s, top = roof.flops_per_s / 1e9;
       const points = [{ x: left, y: left * roofs.bytes_per_s / 1e9 }, { x: knee, y: top }, { x: Math.max(right, knee * 2), y: top }];
@@ -37,19 +37,23 @@
     });
   }
 
+  // Bounds of an axis with room on both sides.
+  const around = (values) => (values.length === 0 ? {} : { min: Math.min(...values) / 2, max: Math.max(...values) * 2 });
+  const tops = (place) => (model.places[place].roofs ? model.places[place].roofs.compute.map((roof) => roof.flops_per_s / 1e9) : []);
+
   function rooflineFigure(place) {
     const rows = () => rooflineRows(place);
     const figure = draw.figure({
       series: () => [{ label: 'tasks', points: rows(), color: '--series-1', radius: 5 }, ...roofSeries(place, rows())],
-      x: () => ({ title: 'operations per byte of inputs and outputs', log: true }),
-      y: () => ({ title: 'GFLOP/s', log: true }),
+      x: () => ({ title: 'operations per byte of inputs and outputs', log: true, ...around(rows().map((row) => row.x)) }),
+      y: () => ({ title: 'GFLOP/s', log: true, ...around([...rows().map((row) => row.y), ...tops(place)]) }),
       label: (row, name) => (row.task ? row.name + ': ' + number(row.y) + ' GFLOP/s, ' + number(row.x) + ' per byte' : name),
       click: (row) => { if (row.task) location.hash = taskAddress(row.task); },
       caption: () => (model.places[place].roofs
         ? 'Roofs are the rates that the search assumes of the device: memory bandwidth and arithmetic. Winograd and Strassen need fewer operations ' +
           'than are counted here, and caches keep what one task leaves for the next, so that a task may lie above its roof.'
         : 'Without roofs: only the machine with this device knows its rates.'),
-    }, 'Roofline');
+    }, 'Best records against what the device can do');
     figure.element.classList.add('tall');
     return figure;
   }
@@ -164,17 +168,24 @@
       tile('In one run alone', String(rows.length - both.length), 'tasks')];
   }
 
-  // One chart for each network that both runs have measured.
-  function pairFigures(pair) {
+  // Of the tasks that both runs have timed, so that the two are of the same work.
+  function pairFigure(pair, tuning, both) {
     const ofRun = (run) => (row) => model.rows.run[row] === run;
-    return model.tunings().filter((tuning) => tuning.name && pair.every((run) => model.curve(tuning, ofRun(run)).length > 0)).slice(0, 4)
-      .map((tuning) => draw.figure({
-        series: () => pair.map((run, i) => ({ label: 'run ' + run, points: curveSeries(tuning, 'n', ofRun(run)), line: true, stepped: true,
-          color: i === 0 ? '--series-6' : '--series-1' })),
-        x: () => ({ title: 'measurements of the run' }), y: () => ({ title: 'estimated latency', format: duration }),
-        label: (point, name) => name + ': ' + duration(point.y) + ' after ' + plural(point.n, 'measurement'),
-        caption: () => 'Of the measurements of each run alone.',
-      }, tuningTitle(tuning) + ' on ' + model.places[tuning.place].device));
+    return draw.figure({
+      series: () => pair.map((run, i) => ({ label: 'run ' + run, points: curveSeries(tuning, 'n', ofRun(run), (one) => both.has(one)), line: true,
+        stepped: true, color: i === 0 ? '--series-6' : '--series-1' })),
+      x: () => ({ title: 'measurements of the run' }), y: () => ({ title: 'estimated latency', format: duration }),
+      label: (point, name) => name + ': ' + duration(point.y) + ' after ' + plural(point.n, 'measurement'),
+      caption: () => 'Of the ' + plural(both.size, 'task') + ' that both runs have timed, by the measurements of each run alone.',
+    }, tuningTitle(tuning) + ' on ' + model.places[tuning.place].device);
+  }
+
+  function pairFigures(pair) {
+    const timedBy = (task, run) => model.summaryOfRun(task, run).best >= 0;
+    return model.tunings().filter((tuning) => tuning.name).map((tuning) => {
+      const tasks = tuning.tasks.filter(({ link: one, task }) => task && one.count > 0 && pair.every((run) => timedBy(task, run)));
+      return { tuning, both: new Set(tasks.map((one) => one.task.workload)) };
+    }).filter((one) => one.both.size > 0).slice(0, 4).map(({ tuning, both }) => pairFigure(pair, tuning, both));
   }
 
   views.compare = (a, b) => {
@@ -195,7 +206,7 @@
     const element = h('div', {}, heading('Run ' + a + ' and run ' + b, 'Best times of each task, of the measurements of each run alone.'),
       h('div', { class: 'controls' }, select('Compare', options, a, go(0)), select('with', options, b, go(1))), tiles,
       figures.length > 0 ? h('div', { class: figures.length > 1 ? 'grid' : '' }, figures.map((figure) => figure.element))
-        : empty('No network in common', 'The two runs have measured no network both.'),
+        : empty('No network in common', 'Both runs have timed no task of the same network.'),
       h('section', { class: 'panel' }, h('h2', {}, 'Tasks'), tasks.element));
     return { title: 'Run ' + a + ' and run ' + b, element, update };
   };

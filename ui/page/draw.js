@@ -6,40 +6,46 @@ Diapason.draw = (() => {
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const series = (i) => css('--series-' + (i % 6 + 1));
 
-  function number(value, digits = 4) {
+  // With so many significant digits; `padded` keeps zeros at the end, so that a column of numbers is aligned.
+  function number(value, digits = 4, padded = false) {
     if (value === null || value === undefined || !Number.isFinite(value)) return '–';
     if (value === 0) return '0';
     const magnitude = Math.floor(Math.log10(Math.abs(value)));
     if (magnitude >= digits - 1) return Math.round(value).toLocaleString('en-US');
-    return value.toFixed(Math.max(0, digits - 1 - magnitude)).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '');
+    const text = value.toFixed(Math.max(0, Math.min(20, digits - 1 - magnitude)));
+    return padded ? text : text.replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '');
   }
 
-  function duration(us) {
+  function duration(us, padded = true) {
     if (us === null || us === undefined || !Number.isFinite(us)) return '–';
-    if (us < 1e3) return number(us) + ' µs';
-    if (us < 1e6) return number(us / 1e3) + ' ms';
-    if (us < 600e6) return number(us / 1e6) + ' s';
-    return number(us / 60e6) + ' min';
+    if (us < 1e3) return number(us, 4, padded) + ' µs';
+    if (us < 1e6) return number(us / 1e3, 4, padded) + ' ms';
+    if (us < 600e6) return number(us / 1e6, 4, padded) + ' s';
+    return number(us / 60e6, 4, padded) + ' min';
   }
+  const tickOfDuration = (us) => duration(us, false);
 
-  // Ticks of a logarithmic axis at 1, 2 and 5 alone, or fewer on a long one.
-  function logTick(format) {
-    return function (value) {
-      const decades = Math.log10(this.max / this.min);
-      const lead = Number(value.toExponential().split('e')[0]);
-      const wanted = decades > 3 ? [1] : decades > 1.2 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7];
-      return wanted.includes(Number(lead.toFixed(6))) ? format(value) : '';
-    };
+  // Lines of a logarithmic axis at round numbers, fewer on a long one.
+  function logTicks(drawn) {
+    const decades = Math.log10(drawn.max / drawn.min), ticks = [];
+    const leads = decades > 3 ? [1] : decades > 1 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 7];
+    for (let power = Math.floor(Math.log10(drawn.min)); power <= Math.log10(drawn.max); power++) {
+      for (const lead of leads) {
+        const value = lead * 10 ** power;
+        if (value >= drawn.min && value <= drawn.max) ticks.push({ value });
+      }
+    }
+    if (ticks.length > 1) drawn.ticks = ticks;
   }
 
   function axis(options) {
-    const format = options.format || number;
+    const format = options.format === duration ? tickOfDuration : number;
     return {
       type: options.log ? 'logarithmic' : 'linear',
       title: { display: true, text: options.title, color: css('--muted') },
       grid: { color: css('--line'), tickColor: css('--line'), borderColor: css('--line') },
-      ticks: { color: css('--muted'), maxRotation: 0, callback: options.log ? logTick(format) : (value) => format(value),
-        maxTicksLimit: 9 },
+      ticks: { color: css('--muted'), maxRotation: 0, callback: (value) => format(value), maxTicksLimit: 9 },
+      afterBuildTicks: options.log ? logTicks : undefined,
       min: options.min, max: options.max, beginAtZero: options.zero === true,
     };
   }

@@ -102,8 +102,8 @@
   applyTheme();
   addEventListener('hashchange', () => {
     show();
+    main.focus({ preventScroll: true });
     scrollTo(0, 0);
-    main.focus();
   });
   live.start({ change: refresh, token: askForToken, state: (tone, text) => {
     state.className = 'state ' + tone;

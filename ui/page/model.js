@@ -58,7 +58,7 @@ Diapason.model = (() => {
         const kind = model.errors[error].kind;
         found.errors.set(kind, (found.errors.get(kind) || []).concat(row));
       } else if (usable(row)) {
-        if (found.first < 0) found.first = row;
+        if (found.first < 0 || (model.rows.raced_out[found.first] && !model.rows.raced_out[row])) found.first = row;
         if (better(row, found.best)) found.best = row;
         if (better(row, sketch.best)) sketch.best = row;
       }
@@ -170,15 +170,16 @@ Diapason.model = (() => {
   };
 
   // The estimate after each measurement that changed it: {n, tuningUs, us}. A task that was not timed yet counts with its
-  // first time, so that the curve begins where all tasks had their first schedules. `only(row)` selects measurements.
-  model.curve = (tuning, only = () => true) => {
+  // first time, so that the curve begins where all tasks had their first schedules. Measurements that were stopped early
+  // count where a task has no others. `only(row)` selects measurements, `of(workload)` tasks.
+  model.curve = (tuning, only = () => true, of = () => true) => {
     const counts = new Map(), best = new Map(), rows = [];
     for (const { link, task } of tuning.tasks) {
       if (!task) continue;
-      const own = task.rows.filter(only);
+      const own = task.rows.filter(only), timed = own.filter(usable);
       rows.push(...own);
-      const first = own.find(usable);
-      if (!(link.count > 0) || first === undefined) continue;
+      const first = timed.find((row) => !model.rows.raced_out[row]) ?? timed[0];
+      if (!(link.count > 0) || first === undefined || !of(task.workload)) continue;
       counts.set(task.workload, link.count);
       best.set(task.workload, first);
     }

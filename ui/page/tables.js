@@ -116,12 +116,13 @@ Diapason.tables = (() => {
       more.hidden = rows.length <= state.most;
       more.textContent = 'Show more (' + (rows.length - visible.length).toLocaleString('en-US') + ' hidden)';
       none.hidden = rows.length > 0;
+      scroll.hidden = rows.length === 0;
     }
 
     const none = h('p', { class: 'muted none', hidden: true }, options.none || 'Nothing matches.');
-    const element = h('div', { class: 'tablebox' }, search,
-      h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': options.caption },
-        h('table', {}, h('caption', { class: 'hidden' }, options.caption), h('thead', {}, head), body)), none, more);
+    const scroll = h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': options.caption },
+      h('table', {}, h('caption', { class: 'hidden' }, options.caption), h('thead', {}, head), body));
+    const element = h('div', { class: 'tablebox' }, search, scroll, none, more);
     return { element, set: (rows) => {
       state.rows = rows;
       render();

@@ -6,7 +6,10 @@ Diapason.views = (() => {
   const { h, bar, badge, tile, empty, table, tabs, facts } = Diapason.tables;
   const { number, duration } = draw;
   const count = (value) => value.toLocaleString('en-US');
-  const percent = (share) => (share === null || !Number.isFinite(share) ? '–' : number(100 * share, 3) + '%');
+  const percent = (share) => {
+    if (share === null || !Number.isFinite(share)) return '–';
+    return share > 0 && share < 0.0005 ? '<0.1%' : (100 * share).toFixed(1) + '%';
+  };
   const plural = (value, noun) => count(value) + ' ' + noun + (value === 1 ? '' : 's');
   const when = (text) => (text ? new Date(text).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'short' }) : '–');
   const link = (address, text, attributes) => h('a', { href: address, ...attributes }, text);
@@ -40,7 +43,7 @@ Diapason.views = (() => {
 
   // ---- Network ------------------------------------------------------------------------------------------------------
 
-  const curveSeries = (tuning, by, only) => model.curve(tuning, only).map((point) =>
+  const curveSeries = (tuning, by, only, of) => model.curve(tuning, only, of).map((point) =>
     ({ x: by === 'n' ? point.n : point.tuningUs / 1e6, y: point.us, n: point.n }));
 
   function estimateFigure(state) {
@@ -68,7 +71,7 @@ Diapason.views = (() => {
 
   function taskRows(tuning) {
     const total = model.estimate(tuning).us;
-    return tuning.tasks.map(({ link: one, task }) => {
+    const rows = tuning.tasks.map(({ link: one, task }) => {
       const us = task ? model.us(task.best) : null;
       const firstUs = task ? model.us(task.first) : null;
       return { key: one.workload, name: one.name, task, count: one.count, us, share: us !== null && one.count > 0 ? one.count * us / total : null,
@@ -76,6 +79,9 @@ Diapason.views = (() => {
         sketches: task ? task.sketches.size : 0, sketch: task ? sketchName(task.best) : null,
         verified: task && task.best >= 0 ? verifiedName(task.best) : null };
     });
+    const largest = Math.max(...rows.map((row) => row.share || 0));
+    for (const row of rows) row.ofLargest = row.share / largest;
+    return rows;
   }
 
   const taskColumns = [
@@ -85,7 +91,8 @@ Diapason.views = (() => {
       cell: (row) => (row.count === null ? '–' : number(row.count)) },
     { name: 'best', number: true, value: (row) => row.us, cell: (row) => duration(row.us) },
     { name: 'share', title: 'Of the estimated latency', number: true, value: (row) => row.share,
-      cell: (row) => (row.share === null ? '–' : bar(row.share, percent(row.share))) },
+      version: (row) => row.share + ' ' + row.ofLargest,
+      cell: (row) => (row.share === null ? '–' : bar(row.ofLargest, percent(row.share))) },
     { name: 'speed-up', title: 'Over its first measured schedule', number: true, value: (row) => row.speedUp,
       cell: (row) => (row.speedUp === null ? '–' : row.speedUp.toFixed(2) + '×') },
     { name: 'trials', number: true, value: (row) => row.trials, cell: (row) => count(row.trials) },
@@ -105,6 +112,23 @@ Diapason.views = (() => {
     const kinds = errorKinds(tasks), most = kinds.length > 0 ? kinds[0][1] : 0;
     if (kinds.length === 0) return h('p', { class: 'muted' }, 'No measurement has failed.');
     return h('ul', { class: 'list' }, kinds.map(([kind, trials]) => h('li', {}, h('span', { class: 'mono' }, kind), bar(trials / most, count(trials), 'bad'))));
+  }
+
+  // "gemm" of "gemm/tile1.whole".
+  function winners(rows) {
+    const found = new Map();
+    for (const row of rows.filter((one) => one.sketch && (one.count === null || one.count > 0))) {
+      const algorithm = row.sketch.split('/')[0], sum = found.get(algorithm) || { tasks: 0, share: 0 };
+      found.set(algorithm, { tasks: sum.tasks + 1, share: sum.share + (row.share || 0) });
+    }
+    return [...found].sort((a, b) => b[1].share - a[1].share || b[1].tasks - a[1].tasks);
+  }
+
+  function winnerList(rows) {
+    const found = winners(rows);
+    if (found.length === 0) return h('p', { class: 'muted' }, 'No task has a time yet.');
+    return h('ul', { class: 'list' }, found.slice(0, 8).map(([algorithm, { tasks, share }]) =>
+      h('li', {}, h('span', {}, algorithm, h('span', { class: 'muted' }, ' ' + plural(tasks, 'task'))), bar(share, percent(share)))));
   }
 
   const latencyOf = (tuning) => model.latencies.find((one) => one.network === tuning.name &&
@@ -133,7 +157,7 @@ Diapason.views = (() => {
       return now;
     };
     find();
-    const tiles = h('div', { class: 'tiles' }), errors = h('div');
+    const tiles = h('div', { class: 'tiles' }), errors = h('div'), algorithms = h('div');
     const figure = estimateFigure(state);
     const tasks = table(taskColumns, { key: (row) => row.key, sort: 'share', descending: true, filter: 'Filter tasks and sketches',
       text: (row) => row.name + ' ' + (row.sketch || ''), caption: 'Tasks of the network', none: 'No task matches.' });
@@ -145,12 +169,15 @@ Diapason.views = (() => {
       subtitle.textContent = model.placeName(state.tuning.place) + shownNote();
       tiles.replaceChildren(...networkTiles(state.tuning).filter(Boolean));
       errors.replaceChildren(errorList(state.tuning.tasks.map((one) => one.task).filter(Boolean)));
-      tasks.set(taskRows(state.tuning));
+      const rows = taskRows(state.tuning);
+      algorithms.replaceChildren(winnerList(rows));
+      tasks.set(rows);
       figure.update();
     }
     update();
     const element = h('div', {}, h('h1', {}, tuningTitle(state.tuning)), subtitle, picker, tiles,
-      h('div', { class: 'grid wide-left' }, figure.element, h('section', { class: 'panel' }, h('h2', {}, 'Errors by kind'), errors)),
+      h('div', { class: 'grid wide-left' }, figure.element, h('section', { class: 'panel' },
+        h('h2', {}, 'Algorithms of the best records'), algorithms, h('h2', { class: 'next' }, 'Errors by kind'), errors)),
       h('section', { class: 'panel' }, h('h2', {}, 'Tasks'), tasks.element));
     return { title: tuningTitle(state.tuning), element, update };
   }
