@@ -55,13 +55,15 @@ TEST_F(FeedTest, MeasurementsAreColumnsOverTables) {
   const Json json = Feed()->Snapshot();
   EXPECT_EQ(json["total_trials"], 2);
   EXPECT_EQ(json["origin"], "2023-11-14T22:13:21.000Z");
-  EXPECT_EQ(json["workloads"][0], (Json{{"key", "a"}, {"name", "conv"}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}}));
+  EXPECT_EQ(json["workloads"][0],
+            (Json{{"key", "a"}, {"name", "conv"}, {"flops", nullptr}, {"bytes", nullptr}, {"dtype", nullptr}}));
   EXPECT_EQ(json["workloads"][1]["key"], "b");
   EXPECT_EQ(json["places"][0]["target"], "cuda -arch=sm_90");
   EXPECT_EQ(json["places"][0]["device"], "NVIDIA H200");
   EXPECT_EQ(json["places"][0]["roofs"]["compute"].size(), 3u);
   EXPECT_EQ(json["sketches"], Json({"tile+shared"}));
-  EXPECT_EQ(json["errors"][0], (Json{{"kind", "run_timeout"}, {"stage", "run"}, {"text", "the kernel did not finish in 10 s"}}));
+  EXPECT_EQ(json["errors"][0],
+            (Json{{"kind", "run_timeout"}, {"stage", "run"}, {"text", "the kernel did not finish in 10 s"}}));
   EXPECT_EQ(json["networks"][0]["tasks"][0], (Json{{"workload", 0}, {"name", "conv"}, {"count", 3.0}}));
   EXPECT_EQ(json["latencies"][0]["measured_us"], 500000.0);
   EXPECT_EQ(json["latencies"][0]["measured_at"], "2023-11-14T22:13:22.000Z");

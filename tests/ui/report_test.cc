@@ -28,10 +28,12 @@ TEST(EmbeddedJsonTest, NoTextEndsItsElement) {
 TEST(ReportHtmlTest, ScriptsAreAllowedByHashAndNothingIsFetched) {
   const std::string html = ReportHtml({{"history", {{"history", "</script><img src=x onerror=alert(1)>"}}}});
   EXPECT_THAT(html, testing::StartsWith("<!doctype html>"));
-  EXPECT_THAT(html, HasSubstr("http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-"));
+  EXPECT_THAT(html,
+              HasSubstr("http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'sha256-"));
   EXPECT_THAT(html, Not(HasSubstr("unsafe")));
   EXPECT_THAT(html, Not(HasSubstr("<img")));
-  for (const char* fetches : {"<script src", "<link rel=\"stylesheet\"", "@import", "url("}) EXPECT_THAT(html, Not(HasSubstr(fetches)));
+  for (const char* fetches : {"<script src", "<link rel=\"stylesheet\"", "@import", "url("})
+    EXPECT_THAT(html, Not(HasSubstr(fetches)));
   // Each script stands alone in its element: none ends it early.
   size_t begins = 0, ends = 0;
   for (size_t at = html.find("<script"); at != std::string::npos; at = html.find("<script", at + 1)) ++begins;

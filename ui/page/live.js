@@ -44,12 +44,13 @@ Diapason.live = (() => {
   }
 
   function receive(event, data) {
-    if (event === 'again') return load();
+    const since = performance.now();
+    if (event === 'again') return load(since);
     const document = JSON.parse(data);
     if (event === 'change' && document.version > model.version) model.change(document);
     if (event === 'jobs') model.jobs = document;
     if (event === 'fleet') model.fleet = document;
-    return listeners.change(event);
+    return listeners.change(event, since);
   }
 
   // Server-sent events by fetch, since an EventSource cannot send a token.
@@ -87,11 +88,11 @@ Diapason.live = (() => {
     }
   }
 
-  async function load() {
+  async function load(since = 0) {
     model.load(report ? report.history : await json('api/history'));
     if (model.hasJobs && !model.jobs) model.jobs = await json('api/jobs');
     if (model.hasFleet && !model.fleet) model.fleet = await json('api/fleet');
-    listeners.change('all');
+    listeners.change('all', since);
   }
 
   async function start(given) {

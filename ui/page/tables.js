@@ -47,7 +47,7 @@ Diapason.tables = (() => {
   // `columns`: [{name, title, number, value(row), cell(row)}]: `value` is sorted by, `cell` is shown (default: the value).
   // `options`: {key(row), sort: name, descending, filter: placeholder, text(row), most, caption}. Returns {element, set(rows)}.
   function table(columns, options) {
-    const state = { rows: [], sort: options.sort, descending: options.descending === true, filter: '', most: options.most || 200 };
+    const state = { rows: [], sort: options.sort, descending: options.descending === true, filter: '', most: options.most || 100 };
     const head = h('tr'), body = h('tbody'), shown = new Map(), headers = new Map();
     const more = h('button', { type: 'button', class: 'quiet more', hidden: true, click: () => {
       state.most *= 4;
