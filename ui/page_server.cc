@@ -116,7 +116,7 @@ class PageServer::Impl {
   void Stop();
   absl::Status Listen();
   void AddRoutes();
-  absl::Status Admit(const Request& request) const;
+  absl::Status Admit(const Request& request);
   absl::Status CheckHost(const Request& request) const;
   void AddDocument(const std::string& path, std::function<absl::StatusOr<std::string>(const Request&)> make);
   absl::StatusOr<std::string> HistoryText();
@@ -174,7 +174,7 @@ absl::Status PageServer::Impl::Listen() {
   server_->set_payload_max_length(4096);
   server_->set_read_timeout(10);
   server_->set_write_timeout(10);
-  server_->set_keep_alive_timeout(5);
+  server_->set_keep_alive_timeout(1);  // stopping waits for it
   // Without SO_REUSEPORT, which the library sets by itself: a second server on the same port would get half of the
   // connections.
   server_->set_socket_options([](socket_t socket) {
@@ -202,6 +202,10 @@ void PageServer::Impl::Stop() {
   news_.notify_all();
   if (watcher_.joinable()) watcher_.join();
   if (!listener_.joinable()) return;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);  // streams end properly, so that browsers need not guess
+    news_.wait_for(lock, std::chrono::seconds(2), [this] { return followers_ == 0; });
+  }
   server_->stop();
   listener_.join();
 }
@@ -217,7 +221,11 @@ absl::Status PageServer::Impl::CheckHost(const Request& request) const {
       absl::StrCat("this page is at ", url_, ", and the request names another host; open it by that address"));
 }
 
-absl::Status PageServer::Impl::Admit(const Request& request) const {
+absl::Status PageServer::Impl::Admit(const Request& request) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);  // a connection that was kept alive may still ask
+    if (stopping_) return absl::UnavailableError("the program stops");
+  }
   RETURN_IF_ERROR(CheckHost(request));
   if (options_.credentials.tls.has_value()) RETURN_IF_ERROR(CheckPeer(request.ssl, *options_.credentials.tls));
   if (options_.credentials.authority == nullptr || !absl::StartsWith(request.path, "/api/")) return absl::OkStatus();
@@ -339,6 +347,7 @@ void PageServer::Impl::Follow(const Request& request, Response& response) {
       [this](bool) {
         std::lock_guard<std::mutex> lock(mutex_);
         --followers_;
+        news_.notify_all();
       });
 }
 
@@ -376,7 +385,7 @@ bool PageServer::Impl::SendNews(Follower& follower, httplib::DataSink& sink) {
     }
     if (stopping_) {
       sink.done();
-      return false;
+      return true;
     }
   }
   const auto now = Clock::now();

@@ -92,7 +92,7 @@ Diapason.draw = (() => {
     const { h } = Diapason.tables;
     const canvas = h('canvas', { role: 'img', 'aria-label': title });
     const caption = h('figcaption', {}, chart.caption ? chart.caption() : '');
-    const element = h('figure', { class: 'panel chart' }, h('h2', {}, title), chart.tools ? chart.tools() : null,
+    const element = h('figure', { class: 'panel chart' }, h('div', { class: 'head' }, h('h2', {}, title), chart.tools ? chart.tools() : null),
       h('div', { class: 'canvas' }, canvas), caption);
     const handle = { element, canvas, drawn: null };
     handle.draw = () => {

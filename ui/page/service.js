@@ -129,7 +129,7 @@
     const tiles = h('div', { class: 'tiles' }), notice = h('div');
     const devices = table(deviceColumns, { key: (one) => one.worker + ' ' + one.device + ' ' + one.uuid, sort: 'worker', filter: 'Filter devices', caption: 'Devices',
       text: (one) => [one.worker, one.host, one.model, one.target, one.state].join(' '),
-      none: 'No worker is connected: `diapason worker --tracker HOST:PORT` brings the devices of its machine.' });
+      none: 'No worker is connected: `diapason worker --tracker HOST:PORT --devices cpu` brings the devices of its machine.' });
     const queues = table(queueColumns, { key: (one) => one.name, sort: 'pending', descending: true, caption: 'Queues', none: 'Nobody is measuring.' });
     const update = () => {
       const fleet = fleetNow();
