@@ -1,5 +1,6 @@
 #include "cli/page_sources.h"
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -76,6 +77,13 @@ PageOptions::Source JobsOf(CoordinatorServer& server) {
       if (jobs.size() < kMostJobs) jobs.push_back(PageJob(job));
     }
     return jobs;
+  };
+}
+
+std::function<absl::StatusOr<Json>(int64_t job)> JobOf(CoordinatorServer& server) {
+  return [&server](int64_t id) -> absl::StatusOr<Json> {
+    ASSIGN_OR_RETURN(const v1::Job job, server.jobs().Get(id, 0, std::chrono::milliseconds(0)));
+    return PageJob(job);
   };
 }
 

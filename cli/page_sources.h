@@ -13,8 +13,9 @@ class CoordinatorServer;
 // that somebody else has made may do anything to the process that does it.
 std::function<absl::StatusOr<nlohmann::ordered_json>(int64_t record)> ExplainApart(const std::string& history);
 
-// The newest jobs and the fleet of a service, which outlives the sources.
+// The newest jobs, one of them with its tasks, and the fleet of a service, which outlives the sources.
 PageOptions::Source JobsOf(CoordinatorServer& server);
+std::function<absl::StatusOr<nlohmann::ordered_json>(int64_t job)> JobOf(CoordinatorServer& server);
 PageOptions::Source FleetOf(const std::string& tracker, std::shared_ptr<const ClientCredentials> credentials);
 
 }  // namespace diapason

@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<PageServer>> StartPage(const ServeFlags& flags,
   options.history = flags.history;
   options.explain = ExplainApart(flags.history);
   options.jobs = JobsOf(server);
+  options.job = JobOf(server);
   options.fleet = FleetOf(server.tracker(), credentials);
   return PageServer::Start(std::move(options));
 }

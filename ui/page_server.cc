@@ -121,6 +121,7 @@ class PageServer::Impl {
   void AddDocument(const std::string& path, std::function<absl::StatusOr<std::string>(const Request&)> make);
   absl::StatusOr<std::string> HistoryText();
   absl::StatusOr<std::string> RecordText(const Request& request);
+  absl::StatusOr<std::string> JobText(const Request& request) const;
   absl::StatusOr<std::string> SourceText(const char* schema, const char* name, const PageOptions::Source& source) const;
   void Follow(const Request& request, Response& response);
   bool SendNews(Follower& follower, httplib::DataSink& sink);
@@ -272,6 +273,7 @@ void PageServer::Impl::AddRoutes() {
   AddDocument(R"(/api/records/(\d{1,18}))", [this](const Request& request) { return RecordText(request); });
   AddDocument("/api/jobs",
               [this](const Request&) { return SourceText("diapason.page.jobs/1", "jobs", options_.jobs); });
+  AddDocument(R"(/api/jobs/(\d{1,18}))", [this](const Request& request) { return JobText(request); });
   AddDocument("/api/fleet",
               [this](const Request&) { return SourceText("diapason.page.fleet/1", "fleet", options_.fleet); });
   server_->Get("/api/events", [this](const Request& request, Response& response) { Follow(request, response); });
@@ -311,6 +313,14 @@ absl::StatusOr<std::string> PageServer::Impl::RecordText(const Request& request)
   Json json = {{"schema", "diapason.page.record/1"}};
   json.update(*explained);
   return Dump(json);
+}
+
+absl::StatusOr<std::string> PageServer::Impl::JobText(const Request& request) const {
+  int64_t job = 0;
+  if (options_.job == nullptr || !absl::SimpleAtoi(request.matches[1].str(), &job))
+    return absl::NotFoundError("there is no such job here");
+  ASSIGN_OR_RETURN(const Json found, options_.job(job));
+  return Dump({{"schema", "diapason.page.job/1"}, {"job", found}});
 }
 
 absl::StatusOr<std::string> PageServer::Impl::SourceText(const char* schema, const char* name,

@@ -31,9 +31,10 @@ struct PageOptions {
   FeedOptions feed;
   // What `diapason explain --json` prints of a record.
   std::function<absl::StatusOr<Json>(int64_t record)> explain;
-  Source jobs, fleet;         // arrays and objects for the pages of that name; null: there are none
-  double poll_seconds = 0.5;  // between looks at the history, while somebody follows it
-  size_t max_followers = 48;  // event streams at once; each has a thread
+  Source jobs, fleet;  // arrays and objects for the pages of that name; null: there are none
+  std::function<absl::StatusOr<Json>(int64_t job)> job;  // one of them with its tasks; null as jobs
+  double poll_seconds = 0.5;                             // between looks at the history, while somebody follows it
+  size_t max_followers = 48;                             // event streams at once; each has a thread
 };
 
 class PageServer {

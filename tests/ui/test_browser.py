@@ -234,6 +234,33 @@ def test_a_report_opens_from_a_file_without_a_network(browser, history, tmp_path
     watched.close()
 
 
+def test_a_service_shows_jobs_and_fleet(watched, tmp_path):
+    from conftest import Server
+
+    watched.expected = ["ERR_CONNECTION", "503"]
+    server = Server("serve", "--listen", "127.0.0.1:0", "--history", tmp_path / "h.db", "--http", "127.0.0.1:0", "--log-level", "error")
+    page = watched.open(server.url + "#/jobs")
+    page.wait_for_selector("h2:text-is('No jobs')")
+    page.click("nav a:text-is('Fleet')")
+    page.wait_for_selector("text=No worker is connected")
+    worker = subprocess.Popen([PROGRAM, "worker", "--tracker", server.service, "--devices", "cpu", "--log-level", "error"], stdout=subprocess.DEVNULL)
+    try:
+        page.wait_for_selector("td:has-text('ready')", timeout=20000)
+        page.click("nav a:text-is('Jobs')")
+        done = subprocess.run([PROGRAM, "submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu", "--trials", "6", "--min-repeat-ms", "1",
+                               "--no-check", "--service", server.service, "--wait"], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        page.wait_for_selector("td:has-text('done')", timeout=10000)
+        page.click("main tbody a")
+        page.wait_for_selector("h1:text-is('Job 1')")
+        page.locator("section:has(h2:text-is('Tasks')) tbody a").click()
+        page.wait_for_selector("[role=tab]:text-is('Source')")
+    finally:
+        worker.terminate()
+        worker.wait(20)
+        server.stop()
+
+
 def test_an_empty_history_says_what_to_do(watched, tmp_path):
     from conftest import Server
 

@@ -224,6 +224,9 @@ def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
         job, = server.json("api/jobs")["jobs"]
         assert (job["state"], job["trials"], job["model"]) == ("done", 6, "gemm")
         assert RFC3339.fullmatch(job["submitted_at"]) and RFC3339.fullmatch(job["ended_at"])
+        detail = server.json("api/jobs/1")
+        assert detail["schema"] == "diapason.page.job/1" and detail["job"]["tasks"][0]["trials"] == 6
+        assert server.get("api/jobs/77")[0] == 404
         fleet = server.json("api/fleet")
         assert fleet["schema"] == "diapason.page.fleet/1"
         assert [device["state"] for device in fleet["fleet"]["devices"]] == ["ready"]

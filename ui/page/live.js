@@ -43,6 +43,8 @@ Diapason.live = (() => {
     return found;
   }
 
+  const job = async (id) => (await json('api/jobs/' + id)).job;
+
   function receive(event, data) {
     const since = performance.now();
     if (event === 'again') return load(since);
@@ -109,5 +111,5 @@ Diapason.live = (() => {
     return follow();
   }
 
-  return { start, record, setToken, isReport: report !== null };
+  return { start, record, job, setToken, isReport: report !== null };
 })();

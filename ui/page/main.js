@@ -7,12 +7,13 @@
   const main = document.getElementById('main'), nav = document.getElementById('nav'), state = document.getElementById('state');
   let view = null, pending = false;
 
-  // [address in the navigation, title, pattern, page]; those without an address are reached from others.
+  // [address in the navigation, title, pattern, page, pages that belong to it]; those without an address are reached from
+  // others.
   const pages = () => [
-    ['#/', 'Network', /^#\/(network\/(.+))?$/, (match) => views.network(match[2])],
+    ['#/', 'Network', /^#\/(network\/(.+))?$/, (match) => views.network(match[2]), /^#\/(task|record)\//],
     ['#/roofline', 'Roofline', /^#\/roofline(\/(\d+))?$/, (match) => views.roofline(match[2])],
-    ['#/runs', 'Runs', /^#\/runs$/, () => views.runs()],
-    model.hasJobs ? ['#/jobs', 'Jobs', /^#\/jobs$/, () => views.jobs()] : null,
+    ['#/runs', 'Runs', /^#\/runs$/, () => views.runs(), /^#\/compare\//],
+    model.hasJobs ? ['#/jobs', 'Jobs', /^#\/jobs$/, () => views.jobs(), /^#\/job\//] : null,
     model.hasFleet ? ['#/fleet', 'Fleet', /^#\/fleet$/, () => views.fleet()] : null,
     [null, '', /^#\/task\/([^/]+)\/(\d+)$/, (match) => views.task(decodeURIComponent(match[1]), match[2])],
     [null, '', /^#\/record\/(\d+)$/, (match) => views.record(Number(match[1]))],
@@ -22,8 +23,9 @@
 
   function showNavigation() {
     const at = location.hash || '#/';
-    nav.replaceChildren(...pages().filter((page) => page[0]).map(([address, title, pattern]) =>
-      h('a', { href: address, 'aria-current': pattern.test(at) ? 'page' : null }, title)));
+    const current = (pattern, below) => (pattern.test(at) ? 'page' : below && below.test(at) ? 'true' : null);
+    nav.replaceChildren(...pages().filter((page) => page[0]).map(([address, title, pattern, , below]) =>
+      h('a', { href: address, 'aria-current': current(pattern, below) }, title)));
   }
 
   function show() {

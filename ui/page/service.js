@@ -9,7 +9,7 @@
 
   const tones = { done: 'good', ready: 'good', failed: 'bad', quarantined: 'bad' };
   const stateBadge = (state) => h('span', { class: 'badge ' + (tones[state] || '') }, state);
-  const rate = (value) => (value > 0 ? number(value, 3) + ' /s' : '–');
+  const rate = (value) => (value > 0 ? number(value, 3) + '/s' : '–');
 
   // Of its limit of trials or of time, whichever is nearer.
   function progressOf(job) {
@@ -73,18 +73,28 @@
     tile('Trials', count(job.trials), plural(job.failed, 'failure')), tile('Rate', rate(job.trials_per_s), null),
     tile('Tuning time', duration(job.seconds * 1e6), progressOf(job) === null ? null : percent(progressOf(job)) + ' of its limit')];
 
+  // The list has no tasks; those of the job are asked for again whenever it has changed.
   views.job = (id) => {
     const find = () => jobsNow().find((job) => job.job === id);
     if (!find()) return views.missing('There is no job ' + id + ' among the newest of this service.');
     const tiles = h('div', { class: 'tiles' }), about = h('section', { class: 'panel' });
     const tasks = table(jobTaskColumns, { key: (task) => task.id, caption: 'Tasks of the job', filter: 'Filter tasks', text: (task) => task.name,
-      none: 'Its tasks are listed on the page of its network once they are measured.' });
+      none: 'It has not been partitioned into tasks yet.' });
+    let shown = '', asking = false;
+    const readTasks = async () => {
+      if (asking) return;
+      asking = true;
+      const job = await Diapason.live.job(id).catch(() => null);  // the next change asks again
+      asking = false;
+      if (job) tasks.set(job.tasks);
+    };
     const update = () => {
-      const job = find();
-      if (!job) return;
+      const job = find(), now = JSON.stringify(job);
+      if (!job || now === shown) return;
+      shown = now;
       tiles.replaceChildren(...jobTiles(job));
       about.replaceChildren(jobFacts(job));
-      tasks.set(job.tasks);
+      readTasks();
     };
     update();
     return { title: 'Job ' + id, update, element: h('div', {}, heading('Job ' + id, find().model), tiles, about,
