@@ -59,7 +59,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture
 def history(base, tmp_path):
-    """60 trials of 6 tasks in 2 runs, and hostile names, sketches and error texts."""
+    """60 trials of 6 tasks in 2 runs, hostile names, sketches and error texts, and one trial of another network and target."""
     path = tmp_path / "h.db"
     maker = histories.Maker(base, network=HOSTILE[0], seed=3)
     lines = list(maker.trials(6, 60))
@@ -67,6 +67,7 @@ def history(base, tmp_path):
         lines.append(maker.trial(100 + i, 0, name=text, sketch=text))
         lines.append(maker.trial(100 + i, 1, name=text, error=("compile", "compile", text)))
     lines[-1]["run"]["command_line"] = HOSTILE[1]
+    lines.append(histories.Maker(base, network="another network " * 8, seed=4).trial(200, 0, uuid="e" * 32, target="cpu -num-cores=7"))
     histories.write(PROGRAM, path, lines)
     return path
 

@@ -91,6 +91,17 @@ def test_tables_sort_and_filter(server, watched):
     assert page.locator("text=No task matches.").is_visible()
 
 
+def test_another_network_is_chosen(server, watched):
+    page = watched.open(server.url)
+    page.select_option("select", index=1)
+    page.wait_for_selector("h1:has-text('another network')")
+    assert page.inner_text("p.sub").startswith("cpu -num-cores=7 on ")
+    assert page.locator("main table tbody tr").count() == 1
+    # A device has another number in another history: the task is found all the same.
+    page.goto(f"{server.url}#/task/{200:032x}_1x64/0")
+    page.wait_for_selector("text=Predicted against measured")
+
+
 def test_hostile_texts_are_texts(server, watched):
     page = watched.open(server.url)
     for text in HOSTILE[:5]:

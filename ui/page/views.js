@@ -283,7 +283,8 @@ Diapason.views = (() => {
 
   function task(key, place) {
     const workload = model.workloads.findIndex((one) => one.key === key);
-    const found = model.tasks.get(workload + ':' + place);
+    // The number of a device differs between histories; the address of one may be opened on another.
+    const found = model.tasks.get(workload + ':' + place) || [...model.tasks.values()].find((one) => one.workload === workload);
     if (!found) return missing('There is no task ' + key + ' in this history.');
     const tiles = h('div', { class: 'tiles' });
     const figures = [trialsFigure(found), predictedFigure(found)];
