@@ -83,3 +83,4 @@ for name, report in (("default", default), ("tuned", tuned)):
 print(f"  tuning made it {default['latency_us']['median'] / tuned['latency_us']['median']:.2f} times as fast")
 PYTHON
 echo "the history is in $history, the package in $out/tuned"
+echo "next: build/bin/diapason ui --history $history    # shows it in the browser"

@@ -2,11 +2,14 @@
 
 import http.client
 import json
+import os
 import re
+import shutil
 import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import histories
 from conftest import HOSTILE, PROGRAM, Server
@@ -207,6 +210,27 @@ def test_certificates_are_asked_for(history, tmp_path, certificates):
             raise AssertionError("a browser without a certificate came in")
         except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected, socket.timeout):
             pass
+    finally:
+        server.stop()
+
+
+def served_certificate(server):
+    return ssl.get_server_certificate(tuple(server.url.split("/")[2].split(":")))
+
+
+def test_certificates_that_change_are_shown_without_a_restart(history, tmp_path, certificates):
+    own = tmp_path / "certs"
+    shutil.copytree(certificates, own)
+    server = Server("ui", "--history", history, "--http", "127.0.0.1:0", "--tls-cert", own / "service.crt", "--tls-key", own / "service.key",
+                    "--tls-ca", own / "ca.crt")
+    try:
+        before = served_certificate(server)
+        subprocess.run(["bash", os.environ["DIAPASON_MAKE_CERTS"], own, "service"], check=True, capture_output=True, timeout=60)
+        until = time.monotonic() + 20
+        while served_certificate(server) == before:
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        assert https(server, "/api/history", own)[0] == 200
     finally:
         server.stop()
 

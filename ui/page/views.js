@@ -363,6 +363,6 @@ Diapason.views = (() => {
     return { title: 'Record ' + id, element, update: () => {} };
   }
 
-  return { network, task, record, missing, nothing, shared: { heading, select, choice, percent, plural, count, when, link, named, taskAddress,
-    taskRows, tuningTitle, curveSeries, errorKinds, verifiedName } };
+  return { network, task, record, missing, nothing, shared: { heading, select, percent, plural, count, when, link, named, taskAddress,
+    taskRows, tuningTitle, curveSeries } };
 })();
