@@ -65,7 +65,8 @@
     { name: 'GFLOP/s', number: true, value: (row) => row.y, cell: (row) => number(row.y) },
     { name: 'of the roof', title: 'Of what float32 arithmetic and memory allow', number: true, value: (row) => row.reached,
       cell: (row) => (row.reached === null ? '–' : bar(row.reached, percent(row.reached))) },
-    { name: 'share', title: 'Of a network’s estimated latency', number: true, value: (row) => row.share, cell: (row) => (row.share === null ? '–' : percent(row.share)) },
+    { name: 'share', title: 'Of a network’s estimated latency', number: true, value: (row) => row.share,
+      cell: (row) => (row.share === null ? '–' : percent(row.share)) },
   ];
 
   function placePicker(place, address) {
@@ -127,9 +128,11 @@
     const update = () => runs.set(runRows());
     update();
     const ids = model.runs.map((run) => run.id);
-    const compare = ids.length < 2 ? null : h('p', {}, link('#/compare/' + ids[ids.length - 2] + '/' + ids[ids.length - 1], 'Compare the last two runs'));
-    return { title: 'Runs', update, element: h('div', {}, heading('Runs', plural(model.runs.length, 'run') + ' of the tuner have measured into this history.'),
-      compare, h('section', { class: 'panel' }, runs.element)) };
+    const compare = ids.length < 2 ? null
+      : h('p', {}, link('#/compare/' + ids.slice(-2).join('/'), 'Compare the last two runs'));
+    const element = h('div', {}, heading('Runs', 'Of the tuner, into this history: ' + model.runs.length), compare,
+      h('section', { class: 'panel' }, runs.element));
+    return { title: 'Runs', update, element };
   };
 
   // ---- Two runs side by side ----------------------------------------------------------------------------------------
@@ -190,7 +193,9 @@
 
   views.compare = (a, b) => {
     const pair = [Number(a), Number(b)];
-    if (!pair.every((run) => model.runs.some((one) => one.id === run))) return views.missing('There are no two runs ' + a + ' and ' + b + ' in this history.');
+    if (!pair.every((run) => model.runs.some((one) => one.id === run))) {
+      return views.missing('There are no two runs ' + a + ' and ' + b + ' in this history.');
+    }
     const tiles = h('div', { class: 'tiles' }), figures = pairFigures(pair);
     const tasks = table(pairColumns(pair), { key: (row) => row.key, sort: 'run ' + pair[1] + ' is', filter: 'Filter tasks', text: (row) => row.name,
       caption: 'Tasks of both runs' });

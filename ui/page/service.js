@@ -22,7 +22,8 @@
     { name: 'network', value: (job) => job.model, cell: (job) => named(job.model) },
     { name: 'target', value: (job) => job.target, cell: (job) => named(job.target) },
     { name: 'state', value: (job) => job.state, cell: (job) => stateBadge(job.state) },
-    { name: 'progress', number: true, value: progressOf, cell: (job) => (progressOf(job) === null ? '–' : bar(progressOf(job), percent(progressOf(job)))) },
+    { name: 'progress', number: true, value: progressOf,
+      cell: (job) => (progressOf(job) === null ? '–' : bar(progressOf(job), percent(progressOf(job)))) },
     { name: 'trials', number: true, value: (job) => job.trials, cell: (job) => count(job.trials) },
     { name: 'failed', number: true, value: (job) => job.failed, cell: (job) => count(job.failed) },
     { name: 'rate', number: true, value: (job) => job.trials_per_s, cell: (job) => rate(job.trials_per_s) },
@@ -49,7 +50,8 @@
     };
     update();
     return { title: 'Jobs', update, again: () => filled !== jobsNow().length > 0, element: h('div', {}, h('h1', {}, 'Jobs'), summary, notice,
-      filled ? h('section', { class: 'panel' }, jobs.element) : empty('No jobs', '`diapason submit NETWORK --target TARGET --service HOST:PORT` hands one in.')) };
+      filled ? h('section', { class: 'panel' }, jobs.element)
+        : empty('No jobs', '`diapason submit NETWORK --target TARGET --service HOST:PORT` hands one in.')) };
   };
 
   const jobTaskColumns = [
@@ -60,7 +62,8 @@
     { name: 'fallback', number: true, value: (task) => task.default_us, cell: (task) => duration(task.default_us) },
     { name: 'best', number: true, value: (task) => task.best_us, cell: (task) => duration(task.best_us) },
     { name: 'sketch', value: (task) => task.sketch, cell: (task) => named(task.sketch) },
-    { name: 'record', number: true, value: (task) => task.record, cell: (task) => (task.record > 0 ? link('#/record/' + task.record, String(task.record)) : '–') },
+    { name: 'record', number: true, value: (task) => task.record,
+      cell: (task) => (task.record > 0 ? link('#/record/' + task.record, String(task.record)) : '–') },
   ];
 
   const jobFacts = (job) => facts([['State', stateBadge(job.state)], ['Why', job.text], ['Stopped', job.stopped], ['Target', job.target],
@@ -69,7 +72,9 @@
     ['Warnings', job.warnings.length > 0 ? job.warnings.join('; ') : null],
     ['Errors', Object.entries(job.errors).map(([kind, number]) => kind + ' ' + number).join(', ')]]);
 
-  const jobTiles = (job) => [tile('Estimated latency', duration(job.estimated_us), job.estimated_default_us ? 'fallback schedules: ' + duration(job.estimated_default_us) : null),
+  const jobTiles = (job) => [
+    tile('Estimated latency', duration(job.estimated_us),
+      job.estimated_default_us ? 'fallback schedules: ' + duration(job.estimated_default_us) : null),
     tile('Trials', count(job.trials), plural(job.failed, 'failure')), tile('Rate', rate(job.trials_per_s), null),
     tile('Tuning time', duration(job.seconds * 1e6), progressOf(job) === null ? null : percent(progressOf(job)) + ' of its limit')];
 
@@ -112,12 +117,14 @@
     { name: 'host', value: (one) => one.host },
     { name: 'device', value: (one) => one.model, cell: (one) => named(one.model) },
     { name: 'target', value: (one) => one.target, cell: (one) => named(one.target) },
-    { name: 'state', value: (one) => one.state, version: (one) => [one.state, one.excluded, one.drift].join(), cell: (one) => h('span', {}, deviceState(one)) },
+    { name: 'state', value: (one) => one.state, version: (one) => [one.state, one.excluded, one.drift].join(),
+      cell: (one) => h('span', {}, deviceState(one)) },
     { name: 'leases', number: true, value: (one) => one.leases },
     { name: 'busy', number: true, value: (one) => one.utilisation, cell: (one) => bar(one.utilisation, percent(one.utilisation)) },
     { name: 'trials', number: true, value: (one) => one.trials_per_s, cell: (one) => rate(one.trials_per_s) },
     { name: 'errors', number: true, value: (one) => one.error_rate, cell: (one) => percent(one.error_rate) },
-    { name: 'seen', title: 'Age of its last report', number: true, value: (one) => Math.round(one.last_seen_s), cell: (one) => Math.round(one.last_seen_s) + ' s ago' },
+    { name: 'seen', title: 'Age of its last report', number: true, value: (one) => Math.round(one.last_seen_s),
+      cell: (one) => Math.round(one.last_seen_s) + ' s ago' },
     { name: 'why', value: (one) => one.why, cell: (one) => h('span', { class: 'text' }, one.why || '–') },
   ];
   const queueColumns = [
@@ -130,17 +137,21 @@
   function fleetTiles(fleet) {
     const inState = (state) => fleet.devices.filter((one) => one.state === state).length;
     const sum = (list, name) => list.reduce((total, one) => total + one[name], 0);
-    return [tile('Devices', String(fleet.devices.length), inState('ready') + ' ready'), tile('Leases', count(sum(fleet.devices, 'leases')), 'being measured'),
+    return [tile('Devices', String(fleet.devices.length), inState('ready') + ' ready'),
+      tile('Leases', count(sum(fleet.devices, 'leases')), 'being measured'),
       tile('Pending', count(sum(fleet.queues, 'pending')), 'in ' + plural(fleet.queues.length, 'queue')),
-      tile('Quarantined', String(inState('quarantined')), 'by their probes'), tile('Rate', rate(sum(fleet.devices, 'trials_per_s')), 'of the last minute')];
+      tile('Quarantined', String(inState('quarantined')), 'by their probes'),
+      tile('Rate', rate(sum(fleet.devices, 'trials_per_s')), 'of the last minute')];
   }
 
   views.fleet = () => {
     const tiles = h('div', { class: 'tiles' }), notice = h('div');
-    const devices = table(deviceColumns, { key: (one) => one.worker + ' ' + one.device + ' ' + one.uuid, sort: 'worker', filter: 'Filter devices', caption: 'Devices',
+    const devices = table(deviceColumns, { key: (one) => one.worker + ' ' + one.device + ' ' + one.uuid, sort: 'worker',
+      filter: 'Filter devices', caption: 'Devices',
       text: (one) => [one.worker, one.host, one.model, one.target, one.state].join(' '),
       none: 'No worker is connected: `diapason worker --tracker HOST:PORT --devices cpu` brings the devices of its machine.' });
-    const queues = table(queueColumns, { key: (one) => one.name, sort: 'pending', descending: true, caption: 'Queues', none: 'Nobody is measuring.' });
+    const queues = table(queueColumns, { key: (one) => one.name, sort: 'pending', descending: true, caption: 'Queues',
+      none: 'Nobody is measuring.' });
     const update = () => {
       const fleet = fleetNow();
       notice.replaceChildren(...[trouble(model.fleet)].filter(Boolean));

@@ -59,7 +59,7 @@ Diapason.views = (() => {
         if (sum.counted === 0) return 'These tasks are of no network, so that they have no latency together.';
         const untimed = sum.counted - sum.timed;
         return 'Sum of the best times of ' + plural(sum.timed, 'task') + ' with their counts. Tasks count with their first time until ' +
-          'they have a better one.' + (untimed > 0 ? ' ' + plural(untimed, 'task') + ' without a time ' + (untimed === 1 ? 'is' : 'are') + ' left out.' : '');
+          'they have a better one.' + (untimed > 0 ? ' Left out: ' + plural(untimed, 'task') + ' without a time.' : '');
       },
       tools: () => choice('Horizontal axis', [['n', 'Measurements'], ['time', 'Time']], by, (value) => {
         by = value;
@@ -111,7 +111,8 @@ Diapason.views = (() => {
   function errorList(tasks) {
     const kinds = errorKinds(tasks), most = kinds.length > 0 ? kinds[0][1] : 0;
     if (kinds.length === 0) return h('p', { class: 'muted' }, 'No measurement has failed.');
-    return h('ul', { class: 'list' }, kinds.map(([kind, trials]) => h('li', {}, h('span', { class: 'mono' }, kind), bar(trials / most, count(trials), 'bad'))));
+    return h('ul', { class: 'list' }, kinds.map(([kind, trials]) =>
+      h('li', {}, h('span', { class: 'mono' }, kind), bar(trials / most, count(trials), 'bad'))));
   }
 
   // "gemm" of "gemm/tile1.whole".
@@ -289,7 +290,8 @@ Diapason.views = (() => {
     const tiles = h('div', { class: 'tiles' });
     const figures = [trialsFigure(found), predictedFigure(found)];
     const sketches = table(sketchColumns, { key: (row) => row.key, sort: 'best', caption: 'Sketches tried' });
-    const errors = table(errorColumns, { key: (row) => row.key, sort: 'count', descending: true, caption: 'Errors by kind', none: 'No measurement has failed.' });
+    const errors = table(errorColumns, { key: (row) => row.key, sort: 'count', descending: true, caption: 'Errors by kind',
+      none: 'No measurement has failed.' });
     const trials = table(trialColumns, { key: (row) => model.rows.id[row], sort: 'time', most: 25, filter: 'Filter by sketch or result',
       text: (row) => sketchName(row) + ' ' + outcome(row), caption: 'Measurements' });
     function update() {
@@ -347,7 +349,8 @@ Diapason.views = (() => {
 
   function showRecord(record, element) {
     const code = (text, otherwise) => (text ? h('pre', { tabindex: '0' }, text) : h('p', { class: 'muted' }, otherwise));
-    const row = model.rowOf.get(record.id), known = row === undefined ? null : model.tasks.get(model.rows.workload[row] + ':' + model.rows.place[row]);
+    const row = model.rowOf.get(record.id);
+    const known = row === undefined ? null : model.tasks.get(model.rows.workload[row] + ':' + model.rows.place[row]);
     const why = record.problem ? 'The schedule makes no program here: ' + record.problem : 'There is none.';
     element.replaceChildren(...heading('Record ' + record.id, known ? link(taskAddress(known), record.task) : record.task),
       h('div', { class: 'grid wide-right' },
