@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import urllib.error
 import urllib.request
@@ -57,10 +58,10 @@ def base(tmp_path_factory):
     return histories.measured_lines(PROGRAM, str(tmp_path_factory.mktemp("seed")))[0]
 
 
-@pytest.fixture
-def history(base, tmp_path):
+@pytest.fixture(scope="session")
+def made(base, tmp_path_factory):
     """60 trials of 6 tasks in 2 runs, hostile names, sketches and error texts, and one trial of another network and target."""
-    path = tmp_path / "h.db"
+    path = tmp_path_factory.mktemp("made") / "h.db"
     maker = histories.Maker(base, network=HOSTILE[0], seed=3)
     lines = list(maker.trials(6, 60))
     for i, text in enumerate(HOSTILE):
@@ -70,6 +71,12 @@ def history(base, tmp_path):
     lines.append(histories.Maker(base, network="another network " * 8, seed=4).trial(200, 0, uuid="e" * 32, target="cpu -num-cores=7"))
     histories.write(PROGRAM, path, lines)
     return path
+
+
+@pytest.fixture
+def history(made, tmp_path):
+    """A copy of it for each test."""
+    return pathlib.Path(shutil.copy(made, tmp_path / "h.db"))
 
 
 @pytest.fixture
