@@ -72,7 +72,7 @@ def test_clicks_lead_from_the_network_to_a_record(server, watched):
     page.click("nav a:text-is('Roofline')")
     page.wait_for_selector("text=Best records against what the device can do")
     page.click("nav a:text-is('Runs')")
-    page.click("text=Compare the last two runs")
+    page.click("text=with run 1")
     page.wait_for_selector("h1:text-is('Run 1 and run 2')")
     assert "tasks of both" in page.inner_text(".tiles")
     assert {url.split("/")[2] for url in watched.requests} == {server.url.split("/")[2]}
@@ -272,7 +272,7 @@ def test_a_service_shows_jobs_and_fleet(watched, tmp_path):
         server.stop()
 
 
-def test_an_empty_history_says_what_to_do(watched, tmp_path):
+def test_an_empty_history_says_what_to_do(watched, base, tmp_path):
     from conftest import Server
 
     watched.expected = ["ERR_CONNECTION", "503"]
@@ -283,6 +283,11 @@ def test_an_empty_history_says_what_to_do(watched, tmp_path):
     for view in ["#/", "#/roofline", "#/runs"]:
         page.goto(server.url + view)
         page.wait_for_selector("h2:text-is('No measurements yet')")
+    page.goto(server.url)
+    page.wait_for_selector(".state.live")
+    histories.write(PROGRAM, path, [histories.Maker(base).trial(0, 0)])
+    page.wait_for_selector("h1:text-is('made-up network')")
+    assert page.locator("canvas").first.evaluate(DRAWN) > 500
     server.stop()
 
 

@@ -111,12 +111,19 @@
     return (Date.parse(run.ended_at) - Date.parse(run.started_at)) * 1e3;
   }
 
+  function runBefore(run) {
+    const at = model.runs.findIndex((one) => one.id === run.id);
+    return at > 0 ? model.runs[at - 1].id : null;
+  }
+
   const runColumns = [
     { name: 'run', number: true, value: (run) => run.id },
     { name: 'started', value: (run) => run.started_at, cell: (run) => when(run.started_at) },
     { name: 'lasted', number: true, value: lasted, cell: (run) => (run.ended_at ? duration(lasted(run)) : 'runs, or was killed') },
     { name: 'measurements', number: true, value: (run) => run.trials, cell: (run) => count(run.trials) },
     { name: 'failed', number: true, value: (run) => run.failed, cell: (run) => count(run.failed) },
+    { name: 'compare', value: runBefore,
+      cell: (run) => (runBefore(run) === null ? '–' : link('#/compare/' + runBefore(run) + '/' + run.id, 'with run ' + runBefore(run))) },
     { name: 'host', value: (run) => run.host },
     { name: 'command', value: (run) => run.command_line, cell: (run) => h('code', { class: 'text' }, run.command_line) },
   ];
@@ -127,10 +134,7 @@
       text: (run) => run.host + ' ' + run.command_line, caption: 'Runs of the tuner' });
     const update = () => runs.set(runRows());
     update();
-    const ids = model.runs.map((run) => run.id);
-    const compare = ids.length < 2 ? null
-      : h('p', {}, link('#/compare/' + ids.slice(-2).join('/'), 'Compare the last two runs'));
-    const element = h('div', {}, heading('Runs', 'Of the tuner, into this history: ' + model.runs.length), compare,
+    const element = h('div', {}, heading('Runs', 'Runs of the tuner that have measured into this history.'),
       h('section', { class: 'panel' }, runs.element));
     return { title: 'Runs', update, element };
   };

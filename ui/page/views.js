@@ -38,7 +38,8 @@ Diapason.views = (() => {
       options.map(([value, text]) => h('option', { value, selected: String(value) === String(chosen) }, text))));
   }
 
-  const nothing = () => ({ title: 'Nothing yet', update: () => {}, element: empty('No measurements yet',
+  // `again` says that a change needs the page made anew: here, any may bring what is missing.
+  const nothing = () => ({ title: 'Nothing yet', again: () => true, element: empty('No measurements yet',
     'As soon as `diapason tune` or a job measures something into this history, it appears here.') });
 
   // ---- Network ------------------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ Diapason.views = (() => {
       h('div', { class: 'grid wide-left' }, figure.element, h('section', { class: 'panel' },
         h('h2', {}, 'Algorithms of the best records'), algorithms, h('h2', { class: 'next' }, 'Errors by kind'), errors)),
       h('section', { class: 'panel' }, h('h2', {}, 'Tasks'), tasks.element));
-    return { title: tuningTitle(state.tuning), element, update };
+    return { title: tuningTitle(state.tuning), element, update, again: () => model.tunings().length !== all.length };
   }
 
   function shownNote() {
@@ -310,7 +311,7 @@ Diapason.views = (() => {
   }
 
   function missing(text) {
-    return { title: 'Not found', element: empty('Not found', text), update: () => {} };
+    return { title: 'Not found', element: empty('Not found', text), again: () => true };
   }
 
   // ---- Record -------------------------------------------------------------------------------------------------------
