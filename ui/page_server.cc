@@ -21,6 +21,7 @@
 #include "ui/assets.h"
 #include "ui/page_tls.h"
 #include "worker/log.h"
+#include "worker/log_pacer.h"
 #include "worker/tokens.h"
 
 namespace diapason {
@@ -118,6 +119,7 @@ class PageServer::Impl {
   void AddRoutes();
   absl::Status Admit(const Request& request);
   absl::Status CheckHost(const Request& request) const;
+  void LogRefusal(const Request& request, const absl::Status& why);
   void AddDocument(const std::string& path, std::function<absl::StatusOr<std::string>(const Request&)> make);
   absl::StatusOr<std::string> HistoryText();
   absl::StatusOr<std::string> RecordText(const Request& request);
@@ -134,6 +136,7 @@ class PageServer::Impl {
   std::unique_ptr<httplib::Server> server_;
   std::string url_;
   std::thread listener_, watcher_;
+  LogPacer refusals_;
 
   std::mutex feed_mutex_;  // guards the next two
   std::unique_ptr<HistoryFeed> feed_;
@@ -236,6 +239,14 @@ absl::Status PageServer::Impl::Admit(const Request& request) {
   return options_.credentials.authority->Check(std::string(token), Role::kReader);
 }
 
+// As call_refused of gRPC services.
+void PageServer::Impl::LogRefusal(const Request& request, const absl::Status& why) {
+  uint64_t more = 0;
+  if (!refusals_.Allows(more)) return;
+  LogEvent(LogLevel::kWarning, "page_refused",
+           {{"peer", request.remote_addr}, {"why", std::string(why.message())}, {"more", absl::StrCat(more)}});
+}
+
 void PageServer::Impl::AddDocument(const std::string& path,
                                    std::function<absl::StatusOr<std::string>(const Request&)> make) {
   server_->Get(path, [make = std::move(make)](const Request& request, Response& response) {
@@ -257,6 +268,7 @@ void PageServer::Impl::AddRoutes() {
   server_->set_pre_routing_handler([this](const Request& request, Response& response) {
     const absl::Status admitted = Admit(request);
     if (admitted.ok()) return httplib::Server::HandlerResponse::Unhandled;
+    LogRefusal(request, admitted);
     Refuse(response, admitted);
     return httplib::Server::HandlerResponse::Handled;
   });

@@ -55,6 +55,10 @@ def test_clicks_lead_from_the_network_to_a_record(server, watched):
     assert heading(page) == HOSTILE[0]
     assert "72" in page.inner_text(".tiles")
     assert page.locator("main table tbody tr").count() == 6 + len(HOSTILE)
+    before = page.evaluate("() => document.querySelector('canvas').toDataURL()")
+    page.click("button:text-is('Time')")
+    assert page.get_attribute("button:text-is('Time')", "aria-pressed") == "true"
+    assert page.evaluate("() => document.querySelector('canvas').toDataURL()") != before
     name = first_task(page).inner_text()
     first_task(page).click()
     page.wait_for_selector("text=Predicted against measured")

@@ -235,6 +235,17 @@ def test_certificates_that_change_are_shown_without_a_restart(history, tmp_path,
         server.stop()
 
 
+def test_a_service_logs_whom_it_refuses(tmp_path):
+    server = Server("serve", "--listen", "127.0.0.1:0", "--history", tmp_path / "h.db", "--http", "127.0.0.1:0", "--tokens", tokens_of(tmp_path))
+    assert server.get("api/jobs")[0] == 401
+    assert server.get("api/jobs", Authorization="Bearer " + "a" * 24)[0] == 200
+    assert server.get("api/jobs", Authorization="Bearer wrongwrongwrongwrong")[0] == 401
+    server.process.terminate()
+    log = server.process.communicate(timeout=20)[1]
+    assert re.search(r'warning page_refused peer=127.0.0.1 why="no token came with the call: give one with --token-file" more=0', log), log
+    assert "aaaaaaaa" not in log and "wrongwrong" not in log
+
+
 def test_a_service_shows_its_jobs_and_its_fleet(tmp_path):
     server = Server("serve", "--listen", "127.0.0.1:0", "--history", tmp_path / "h.db", "--http", "127.0.0.1:0", "--log-level", "error")
     worker = subprocess.Popen([PROGRAM, "worker", "--tracker", server.service, "--devices", "cpu", "--log-level", "error"],

@@ -31,6 +31,9 @@ Diapason.live = (() => {
     throw new Refusal(response.status, message);
   }
 
+  // What to tell who has to give a token: nothing was wrong when there was none yet.
+  const whyToken = (error) => (token() ? error.message : 'Whoever has a token of this service may look: of any role but worker.');
+
   async function json(path) {
     return (await ask(path)).json();
   }
@@ -83,7 +86,7 @@ Diapason.live = (() => {
         wait = 500;
         await readEvents(response.body);
       } catch (error) {
-        if (error.status === 401) return listeners.token(error.message);
+        if (error.status === 401) return listeners.token(whyToken(error));
         listeners.state('lost', 'Not connected, trying again');
       }
       await pause(wait);
@@ -102,7 +105,7 @@ Diapason.live = (() => {
     try {
       await load();
     } catch (error) {
-      if (error.status === 401 || error.status === 403) return listeners.token(error.message);
+      if (error.status === 401 || error.status === 403) return listeners.token(whyToken(error));
       listeners.state('lost', 'Not connected: ' + error.message);
       await pause(2000);
       return start(given);
