@@ -129,15 +129,15 @@ def test_hostile_texts_are_texts(server, watched):
 def test_a_measurement_appears_without_a_reload(server, watched, history, base):
     page = watched.open(server.url)
     page.wait_for_selector(".state.live")
-    page.focus("main table tbody a")
-    page.evaluate("() => { window.same = document.querySelector('main'); }")
-    faster = histories.Maker(base, seed=9).trial(0, 50, uuid="f" * 32, created_at=histories.START + 9000 * histories.SECOND, sketch="made/live")
+    page.focus("main table tbody a:has-text('conv2d_3x3_5_bias_relu')")
+    page.evaluate("() => { window.same = document.querySelector('main'); window.focused = document.activeElement; }")
+    faster = histories.Maker(base, network=HOSTILE[0], seed=9).trial(5, 50, uuid="f" * 32, created_at=histories.START + 9000 * histories.SECOND, sketch="made/live")
     faster["timing"] = {"samples": [1e-9], "number": 10, "raced_out": False, "build_seconds": 0.2, "run_seconds": 0.1}
     histories.write(PROGRAM, history, [faster])
     page.wait_for_selector("main table tbody td:has-text('made/live')", timeout=10000)
     assert page.locator(".tile:has-text('Measurements') strong").inner_text() == "73"
     assert page.evaluate("() => window.same === document.querySelector('main')")
-    assert page.evaluate("() => document.activeElement.tagName") == "A"  # the focus stays where it was
+    assert page.evaluate("() => document.activeElement === window.focused")  # though its row has another place now
 
 
 def test_a_server_that_comes_back_is_followed_again(history, watched):
@@ -274,6 +274,33 @@ def test_a_service_shows_jobs_and_fleet(watched, tmp_path):
         worker.terminate()
         worker.wait(20)
         server.stop()
+
+
+def test_a_troubled_fleet_is_told_in_words(server, watched):
+    device = {"host": HOSTILE[2], "worker": HOSTILE[0], "labels": {}, "device": "cuda:0", "target": "cuda -arch=sm_90", "model": "NVIDIA H200", "uuid": "GPU-1",
+              "state": "quarantined", "why": HOSTILE[1], "leases": 3, "runs": 7, "trials_per_s": 0.5, "utilisation": 0.25, "error_rate": 1.0, "drift": 1.31,
+              "drifts": True, "excluded": True, "last_seen_s": 2.2}
+    queue = {"name": HOSTILE[4], "priority": 2, "weight": 1, "pending": 40, "leased": 3, "done": 1234}
+    model = {"kind": "cuda", "model": "NVIDIA H200", "total": 1, "free": 0, "pending": 40, "quarantined": 1}
+    fleet = {"devices": [device], "queues": [queue], "models": [model]}
+
+    def with_service(route):
+        document = route.fetch().json()
+        document.update(has_jobs=True, has_fleet=True)
+        route.fulfill(json=document)
+
+    watched.page.route("**/api/history", with_service)
+    watched.page.route("**/api/fleet", lambda route: route.fulfill(json={"schema": "diapason.page.fleet/1", "fleet": fleet}))
+    watched.page.route("**/api/jobs", lambda route: route.fulfill(json={"schema": "diapason.page.jobs/1", "error": HOSTILE[1]}))
+    page = watched.open(server.url + "#/fleet")
+    row = page.inner_text("section:has(h2:text-is('Devices')) tbody")
+    for text in ["quarantined", "excluded", "drifts 1.31", HOSTILE[0], HOSTILE[1], HOSTILE[2], "25.0%", "100.0%", "2 s ago"]:
+        assert text in row, text
+    assert "1,234" in page.inner_text("section:has(h2:text-is('Queues')) tbody")
+    assert page.locator(".tile:has-text('Quarantined') strong").inner_text() == "1"
+    assert page.evaluate(FAULTS) == []
+    page.click("nav a:text-is('Jobs')")
+    assert page.inner_text(".notice") == HOSTILE[1]
 
 
 def test_an_empty_history_says_what_to_do(watched, base, tmp_path):

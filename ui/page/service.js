@@ -134,6 +134,14 @@
     { name: 'done', number: true, value: (one) => one.done, cell: (one) => count(one.done) },
   ];
 
+  const modelColumns = [
+    { name: 'device model', value: (one) => one.model || 'any', cell: (one) => named(one.model || 'any model') },
+    { name: 'kind', value: (one) => one.kind },
+    { name: 'devices', number: true, value: (one) => one.total }, { name: 'free', number: true, value: (one) => one.free },
+    { name: 'quarantined', number: true, value: (one) => one.quarantined },
+    { name: 'pending', title: 'Measurements that wait for one', number: true, value: (one) => one.pending },
+  ];
+
   function fleetTiles(fleet) {
     const inState = (state) => fleet.devices.filter((one) => one.state === state).length;
     const sum = (list, name) => list.reduce((total, one) => total + one[name], 0);
@@ -152,16 +160,20 @@
       none: 'No worker is connected: `diapason worker --tracker HOST:PORT --devices cpu` brings the devices of its machine.' });
     const queues = table(queueColumns, { key: (one) => one.name, sort: 'pending', descending: true, caption: 'Queues',
       none: 'Nobody is measuring.' });
+    const models = table(modelColumns, { key: (one) => one.kind + ' ' + one.model, sort: 'device model', caption: 'Models of devices',
+      none: 'None.' });
     const update = () => {
       const fleet = fleetNow();
       notice.replaceChildren(...[trouble(model.fleet)].filter(Boolean));
       tiles.replaceChildren(...fleetTiles(fleet));
       devices.set(fleet.devices);
       queues.set(fleet.queues);
+      models.set(fleet.models);
     };
     update();
     const section = (title, content) => h('section', { class: 'panel' }, h('h2', {}, title), content);
     return { title: 'Fleet', update, element: h('div', {}, heading('Fleet', 'Devices that measure, and who waits for them.'), notice, tiles,
-      section('Devices', devices.element), section('Queues', queues.element)) };
+      section('Devices', devices.element),
+      h('div', { class: 'grid' }, section('Queues', queues.element), section('Models', models.element))) };
   };
 })();

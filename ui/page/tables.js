@@ -106,7 +106,9 @@ Diapason.tables = (() => {
       const rows = ordered(), visible = rows.slice(0, state.most);
       const elements = visible.map(renderRow);
       const same = body.children.length === elements.length && elements.every((element, i) => body.children[i] === element);
+      const active = document.activeElement;
       if (!same) body.replaceChildren(...elements);
+      if (active !== document.activeElement && body.contains(active)) active.focus({ preventScroll: true });
       const live = new Set(visible.map((row) => String(options.key(row))));
       for (const key of shown.keys()) if (!live.has(key)) shown.delete(key);
       for (const [name, cell] of headers) {
