@@ -73,7 +73,7 @@ def main():
             url = server.stdout.readline().split()[2]
             time.sleep(0.2)
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
                 measure(browser.new_page(viewport={"width": 1366, "height": 768}), url, args, path, maker)
                 browser.close()
         finally:
