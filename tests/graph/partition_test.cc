@@ -264,6 +264,16 @@ TEST(Partition, Float16StoresHalvesAndAccumulatesInFloat32) {
   }
 }
 
+TEST(Partition, AChoiceBetweenAHalfAndWhatItsKernelComputesIsOfOneType) {
+  GraphBuilder b;
+  const int x = b.n.AddInput("x", {DType::kFloat16, {3, 8}});
+  const int zero = b.n.AddConstant("zero", Array(DType::kFloat16, {}));
+  const int softmax = b.Op("softmax", {x});
+  Network n = b.Out({b.Op("where", {b.Op("is_nan", {softmax}), zero, softmax})});
+  EXPECT_EQ(PartitionOf(n).subgraphs.size(), 1u);
+  ExpectSameResults(n, n, 1e-3);
+}
+
 TEST(Partition, IsTheSameEachTime) {
   Partition a = PartitionOf(Optimized("squeezenet_v1.1")), b = PartitionOf(Optimized("squeezenet_v1.1"));
   ASSERT_EQ(a.tasks.size(), b.tasks.size());

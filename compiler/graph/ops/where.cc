@@ -16,8 +16,11 @@ absl::StatusOr<TensorType> Infer(const OperatorArgs& args) {
 
 int Emit(DagBuilder& b, const OperatorArgs& args, const std::vector<int>& stages) {
   return b.Compute("where", args.output.shape, [&](const Vars& i) {
-    auto input = [&](int k) { return Raw(b, stages[k], BroadcastIndex(i, args.inputs[k].shape)); };
-    return Select(input(0), input(1), input(2));
+    auto at = [&](int k) { return BroadcastIndex(i, args.inputs[k].shape); };
+    // A stage of the same kernel may hold float32 for what is float16 outside.
+    const bool same = b.stage(stages[1]).dtype == b.stage(stages[2]).dtype;
+    auto choice = [&](int k) { return same ? Raw(b, stages[k], at(k)) : Wide(b, stages[k], at(k)); };
+    return Select(Raw(b, stages[0], at(0)), choice(1), choice(2));
   });
 }
 

@@ -1,6 +1,8 @@
 // Whole models, as PyTorch and the ONNX project export them.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../testing.h"
 #include "compiler/graph/builtin.h"
 #include "compiler/graph/onnx/import.h"
@@ -101,6 +103,22 @@ TEST(Models, Float16StaysFloat16) {
   ASSERT_TRUE(imported.ok()) << imported.status();
   for (const Tensor& t : imported->tensors) EXPECT_EQ(t.type.dtype, DType::kFloat16) << t.name;
   ExpectSameResults(*imported, *imported, 1e-3);  // subgraphs round once where nodes round each result
+}
+
+TEST(Models, ParametersOfALayerNormalizationTakeTheTypeOfItsInput) {
+  ModelBuilder model(17);
+  model.Input("x", {2, 4}).Initializer("scale", Counting({4}, DType::kFloat16));
+  model.Initializer("bias", Counting({4}, DType::kFloat16));
+  model.Node("LayerNormalization", {"x", "scale", "bias"}, {"y"}).Output("y");
+  const auto imported = model.Import();
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const auto outputs = EvaluateNetwork(*imported, {Counting({2, 4})});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  // 1, 2, 3, 4 have the mean 2.5 and the variance 1.25.
+  Array want(DType::kFloat32, {2, 4});
+  for (int64_t i = 0; i < 8; ++i)
+    want.set(i, ((i % 4 - 1.5) / std::sqrt(1.25 + 1e-5) + 1) * static_cast<double>(i % 4 + 1));
+  ExpectNear((*outputs)[0], want, 1e-5);
 }
 
 // Expand by 1x1, depthwise, project by 1x1, add: a block of MobileNet-v2, as PyTorch exports it.

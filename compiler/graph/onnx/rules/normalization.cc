@@ -38,14 +38,22 @@ void SetStatistics(NodeImporter& node, Composer& c, const ImportValue& x, int64_
   if (node.IsRead(2)) c.Set(2, inverse);
 }
 
+// Parameters of a layer normalization, in the type of x. PyTorch's older exporter leaves those of a float16 model as
+// they are where a mask of float32 has made x float32.
+ImportValue Parameter(Composer& c, int input, const ImportValue& x) {
+  ImportValue parameter = c.Input(input);
+  return c.ok() && IsFloat(parameter->type.dtype) && IsFloat(x->type.dtype) ? c.Cast(parameter, x->type.dtype)
+                                                                            : parameter;
+}
+
 absl::Status ImportLayerNorm(NodeImporter& node, bool centred) {
   Composer c(node);
-  ImportValue x = c.Input(0), scale = c.Input(1);
+  ImportValue x = c.Input(0), scale = Parameter(c, 1, x);
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(node.Int("axis", -1), x));
   double epsilon = node.Float("epsilon", 1e-5);
   node.Int("stash_type", 1);  // sums are float32 at least
   ImportValue y = c.Mul(Normalized(c, x, axis, epsilon, centred), scale);
-  if (node.HasInput(2)) y = c.Add(y, c.Input(2));
+  if (node.HasInput(2)) y = c.Add(y, Parameter(c, 2, x));
   SetStatistics(node, c, x, axis, epsilon);
   return c.Finish(y);
 }
