@@ -167,7 +167,7 @@ bool MetricsModel::WithinLimits(const Resources& k) const {
   // channels for 4 pixels by 8 channels is 672.
   if (k.unrolled > (target_.is_gpu() ? 768 : 1024)) return false;
   // Private tiles live on a thread's stack; register tiles far beyond the register file only spill.
-  if (!target_.is_gpu()) return k.local_bytes <= (256 << 10);
+  if (!target_.is_gpu()) return k.local_bytes <= kStackBytes;
   if (k.threads > facts_.max_threads_per_block || k.shared_bytes > facts_.max_shared_bytes) return false;
   if (k.cluster > std::max(1, facts_.max_cluster)) return false;
   if (k.local_elements > 192) return false;

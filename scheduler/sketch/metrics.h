@@ -12,6 +12,9 @@
 
 namespace diapason {
 
+// Private tiles of a core, which are on the stack of its thread.
+inline constexpr int64_t kStackBytes = 256 << 10;
+
 // Facts of a skeleton that do not depend on decisions, gathered once.
 class MetricsModel {
  public:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "scheduler/sketch/metrics.h"
 #include "scheduler/sketch/rules/attention_sketch.h"
 #include "scheduler/sketch/rules/rules.h"
 
@@ -23,6 +24,9 @@ int64_t SharedBytes(const AttentionChain& a, const Start& s) {
   const int64_t copy = a.keys_read < 0 ? 0 : (int64_t{s.lanes} * s.keys + 1) * (a.size + 1);
   return 4 * (rows * per_row + copy) + 256;
 }
+
+// Of one row of a core, as SharedBytes; more than what its sketch takes at least.
+int64_t StackBytes(const AttentionChain& a) { return 4 * (2 * a.keys + a.values) + (4 << 10); }
 
 class RowsOfAttention : public AttentionSketch {
  public:
@@ -219,9 +223,11 @@ class Attention : public SketchRule {
     const Draft next = EndingElementwise(draft, stage);
     if (!next.status().ok()) return Answer::kSkip;
     const std::optional<AttentionChain> chain = FindAttention(next, stage);
-    if (!chain || (draft.gpu() && !StartOf(*chain, draft.context().facts))) return Answer::kSkip;
+    if (!chain) return Answer::kSkip;
     if (chain->divides_last && !(draft.gpu() && FitsAttentionOnTensorCores(next, *chain))) return Answer::kSkip;
-    return Answer::kApplyAndSkipRest;
+    const bool fits =
+        draft.gpu() ? StartOf(*chain, draft.context().facts).has_value() : StackBytes(*chain) <= kStackBytes;
+    return fits ? Answer::kApplyAndSkipRest : Answer::kSkip;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const Draft start = EndingElementwise(draft, stage);

@@ -188,6 +188,17 @@ TEST(AttentionTest, RowsThatDoNotFitAreNotHeld) {
   EXPECT_TRUE(Sketches(longest, "opencl").empty());
   EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(longest, "cpu"), std::vector<std::string>{"direct/attention_row"});
+  const ComputeDag longer = Attention({.queries = 4, .keys = 70000, .size = 8, .values = 8});
+  for (const char* text : {"cpu -num-cores=2", "opencl", "cuda -arch=sm_90"}) {
+    EXPECT_TRUE(Sketches(longer, text).empty()) << text;
+    const Target target = Target::Parse(text).value();
+    const DeviceFacts facts = DefaultFacts(target);
+    const auto schedule = DefaultSchedule(longer, target, facts);
+    ASSERT_TRUE(schedule.ok()) << text << ": " << schedule.status();
+    const auto lowered = Lower(longer, *schedule, target, facts);
+    ASSERT_TRUE(lowered.ok()) << text << ": " << lowered.status();
+    EXPECT_GT(lowered->kernels.size(), 1u) << text;
+  }
 }
 
 }  // namespace
