@@ -161,7 +161,9 @@ absl::Status CheckFreeRows(const v1::ImportJob& job, const ModelOptions& options
     return absl::InvalidArgumentError(absl::StrCat("cannot import '", job.model(), "': ", Quoted(symbol),
                                                    " must have room for 2 or more, not for ", options.dims.at(symbol)));
   }
-  SymbolPadding free = FindPadding(job, options, network, inputs, symbol, 0);
+  ModelOptions same = options;
+  same.rows_taken = options.dims;
+  SymbolPadding free = FindPadding(job, same, network, inputs, symbol, 0);
   if (free.needs_first) free.why_not = "a maximum or softmax is taken along it, which may have no rows";
   if (!free.why_not.empty()) {
     return absl::InvalidArgumentError(

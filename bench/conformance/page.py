@@ -38,7 +38,13 @@ nodes in all) are unrolled. Functions of a model are inlined.
 **Results with as many rows as are found.** `NonMaxSuppression`, `NonZero` and `Compress` (of a condition that is not constant) need `--dim RESULT.rows=N`: the
 result has room for N rows, the first ones are those found, in ONNX's order, and the others have the index -1. The network gets one more output of that
 name, the number of rows that were found (more than N where there was no room for all). A model in which rows behind those could change others (a `TopK`,
-a sum or a maximum over them) is refused with the node's name. `NonMaxSuppression` takes up to 1,024 boxes of a class, one after the other.
+a sum or a maximum over them) is refused with the node's name. `NonMaxSuppression` takes up to 1,024 boxes of a class, one after the other; where its limit
+is higher, as many as there is room for, which is then what the number of rows stops at.
+
+`NonZero` and `Compress` need no `--dim` where what they find is no output and only filters: all rows are kept with flags that say which are real, through
+element-wise operators, moves, `Gather`, `GatherND`, `Concat`, `MatMul` and `RoiAlign` of rows; `TopK`, maxima, sums and `NonMaxSuppression` leave the others
+out. So a detector of torchvision (SSD) needs one number, of its `NonMaxSuppression`. Numbers of rows may decide about shapes, `k` of `TopK` and an `If` for
+the case that there are none; another operator that depends on them is refused with its name.
 
 **Not expressions.** What is no sum or choice over elements at places that indices give would be a host or library operator: `Unique`, image decoding, text.
 There is none of these; they are refused by name. `TopK` counts, for each element, those before it: quadratic in the axis.

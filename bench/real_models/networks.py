@@ -340,6 +340,26 @@ class Detector(nn.Module):
 network("detector")(lambda: Network(Detector(), {"image": image(64)}, room=128))
 
 
+class TorchvisionDetector(nn.Module):
+    """What a detector of torchvision finds in the first image, its filter and non-maximum suppression included."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, image):
+        found = self.module(list(image))[0]
+        return found["boxes"], found["scores"], found["labels"]
+
+
+@network("ssdlite320")
+def ssdlite320():
+    import torchvision
+    options = {"weights": None, "weights_backbone": None, "num_classes": 4, "detections_per_img": 50, "topk_candidates": 100}
+    module = torchvision.models.detection.ssdlite320_mobilenet_v3_large(**options)
+    return Network(TorchvisionDetector(module), {"image": torch.rand(1, 3, 320, 320)}, room=50)
+
+
 # ---- recurrent networks
 
 class Tagger(nn.Module):

@@ -33,6 +33,9 @@ struct ModelOptions {
   // Sizes of the model's symbolic dimensions, by their names. A dimension that is open and has no name is called after
   // its input and its axis: "x.1". Built-in networks for images have the symbol "batch".
   SymbolSizes dims;
+  // For a comparison of a network with itself at a smaller size of RESULT.rows: NonMaxSuppression takes as many boxes
+  // as if it had these.
+  SymbolSizes rows_taken;
   // --input-shape NAME=1x3x224x224: the same as sizes for the symbols of that input, and other extents where the
   // model's are fixed. InvalidArgument if a name is no input of the model.
   std::map<std::string, std::vector<int64_t>> input_shapes;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/graph/onnx/found_rows.h"
 #include "compiler/graph/onnx/graph_structure.h"
 #include "compiler/graph/onnx/import_nodes.h"
 #include "compiler/graph/onnx/inline_functions.h"
@@ -52,6 +53,7 @@ void AddInputs(const OnnxModel& model, const std::vector<std::vector<int64_t>>& 
 // An output is always the result of a node: of an identity where the model hands out an input or a constant.
 absl::Status AddOutput(const std::string& name, ImportState& state) {
   ImportValue value = state.values.at(name);
+  RETURN_IF_ERROR(CheckFoundRowsOfOutput(*value));
   Network& network = state.network;
   bool is_input = false;
   for (int id : network.inputs) is_input |= id == value->id;
@@ -94,6 +96,7 @@ absl::StatusOr<Network> Import(std::istream& bytes, const std::string& name, con
   state.opset = model.opset();
   state.model = &model;
   state.dims = options.dims;
+  state.rows_taken = options.rows_taken;
   AddReadNames(model.nodes, state.read);
   state.read.insert(model.outputs.begin(), model.outputs.end());
   AddInputs(model, shapes, state);

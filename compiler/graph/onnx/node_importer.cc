@@ -70,12 +70,19 @@ ImportValue KnownValue(Array value, std::string name) {
 absl::StatusOr<ImportValue> NodeImporter::Input(int i) const {
   used_.insert(i);
   if (!HasInput(i)) return absl::InvalidArgumentError(absl::StrCat("input ", i, " is missing"));
+  if (const auto replaced = replaced_.find(i); replaced != replaced_.end()) return replaced->second;
   auto it = state_.values.find(node_.inputs[i]);
   if (it == state_.values.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("input ", i, " ('", Printable(node_.inputs[i]), "') is a result that no node gives at inference"));
   }
   return it->second;
+}
+
+ImportValue NodeImporter::Peek(int i) const {
+  if (!HasInput(i)) return nullptr;
+  const auto it = state_.values.find(node_.inputs[i]);
+  return it == state_.values.end() ? nullptr : it->second;
 }
 
 absl::StatusOr<std::vector<ImportValue>> NodeImporter::Inputs() const {
@@ -191,7 +198,35 @@ absl::StatusOr<int64_t> NodeImporter::Room(const std::string& what) const {
   return absl::InvalidArgumentError(absl::StrCat("its result cannot have room for ", given->second));
 }
 
+int64_t NodeImporter::RowsTaken() const {
+  const std::string symbol = RowsSymbol(node_);
+  const auto taken = state_.rows_taken.find(symbol);
+  return taken != state_.rows_taken.end() ? taken->second : state_.dims.at(symbol);
+}
+
 void NodeImporter::SetCount(ImportValue count) { state_.counts[RowsSymbol(node_)] = std::move(count); }
+
+bool NodeImporter::MayFind() const { return !state_.dims.contains(RowsSymbol(node_)); }
+
+FoundRowsPtr NodeImporter::Found(const absl::Status& room, const ImportValue& source, ImportValue flags) const {
+  FoundRows rows;
+  rows.room = flags->type.elements();
+  rows.flags = std::move(flags);
+  rows.flag = DimFlag(RowsSymbol(node_));
+  rows.wanted = std::string(room.message());
+  rows.key = absl::StrCat(node_.op, " ", reinterpret_cast<uintptr_t>(source.get()));
+  rows.source = source;
+  return std::make_shared<const FoundRows>(std::move(rows));
+}
+
+std::vector<ImportValue> NodeImporter::Results() const {
+  std::vector<ImportValue> results;
+  for (const std::string& name : node_.outputs) {
+    const auto it = name.empty() ? state_.values.end() : state_.values.find(name);
+    results.push_back(it == state_.values.end() ? nullptr : it->second);
+  }
+  return results;
+}
 
 bool NodeImporter::IsRead(int i) const {
   return i < static_cast<int>(node_.outputs.size()) && !node_.outputs[i].empty() &&

@@ -16,6 +16,31 @@
 
 namespace diapason {
 
+struct ImportedTensor;
+using ImportValue = std::shared_ptr<ImportedTensor>;
+
+// Rows of which a run tells which are real (found_rows.h).
+struct FoundRows {
+  ImportValue flags;  // a list of bool: which of them
+  int64_t room = 0;   // its length
+  // For errors: the node that finds them, the flag that would give their number, and the error that asks for it.
+  std::string node, flag, wanted;
+  std::string key;     // equal for what was found in the same way
+  ImportValue source;  // what `key` names
+};
+using FoundRowsPtr = std::shared_ptr<const FoundRows>;
+
+// What a tensor has to do with such rows.
+struct FoundFact {
+  FoundRowsPtr rows;  // it has them along `axis`; null: all its elements are real
+  int axis = 0;
+  FoundRowsPtr positions;    // its elements are places among these rows
+  FoundRowsPtr counted;      // it is a constant that was computed as if all of these rows were real:
+  std::vector<bool> counts;  // these elements of it
+  bool product = false;      // they are multiples of the number of rows
+  bool tests = false;        // they say whether there are any
+};
+
 // A tensor while a model is imported. One with a value enters the network only when a node reads it that is not
 // computed at once; it may have no elements, which tensors of a network may not. Shared by all names and rules that
 // hold it.
@@ -25,8 +50,8 @@ struct ImportedTensor {
   int id = -1;                         // in the network; -1: not there yet
   std::string name;
   std::string narrow;  // the type of ONNX that `type` stands for, where that is another (tensor_proto.h)
+  FoundFact found;
 };
-using ImportValue = std::shared_ptr<ImportedTensor>;
 
 // The network so far, and what each name of the model stands for.
 struct ImportState {
@@ -39,9 +64,10 @@ struct ImportState {
   int64_t unrolled_nodes_left = 20000;
   // What constants that are written down in a few bytes may still take in memory.
   int64_t constant_bytes_left = int64_t{1} << 30;
-  SymbolSizes dims;  // --dim
+  SymbolSizes dims, rows_taken;  // of ModelOptions
   // How many rows are real of results that have room for more, by symbol (NodeImporter::Room).
   std::map<std::string, ImportValue> counts;
+  std::map<std::string, FoundRowsPtr> found_rows;  // by key
 };
 
 // A constant that is not in the network yet.
@@ -59,6 +85,10 @@ class NodeImporter {
   int inputs() const { return static_cast<int>(node_.inputs.size()); }
   bool HasInput(int i) const { return i < inputs() && !node_.inputs[i].empty(); }
   absl::StatusOr<ImportValue> Input(int i) const;
+  // The same without counting as looked at; null where there is none.
+  ImportValue Peek(int i) const;
+  // Another value for input i.
+  void Replace(int i, ImportValue value) { replaced_[i] = std::move(value); }
   // All inputs; none may be absent.
   absl::StatusOr<std::vector<ImportValue>> Inputs() const;
   // The value of an input that decides about shapes, so must be known: a list (or scalar) of integers. `what` names it
@@ -96,8 +126,20 @@ class NodeImporter {
   // InvalidArgument where it does not, or where the node was imported already (in a loop); `what` is found, as in "how
   // many boxes it finds".
   absl::StatusOr<int64_t> Room(const std::string& what) const;
+  // As many rows, or those of ModelOptions::rows_taken, need to be found. REQUIRES: Room was OK.
+  int64_t RowsTaken() const;
   // How many rows are found, one number: the network gets it as an output of the symbol's name. REQUIRES: Room was OK.
   void SetCount(ImportValue count);
+
+  // Found rows that were entered under this key; null at first.
+  FoundRowsPtr& KnownFoundRows(const std::string& key) { return state_.found_rows[key]; }
+  // Whether Room failed because --dim does not say it.
+  bool MayFind() const;
+  // For a result with all rows that there may be, where `room` is the error of Room(what): which of them are real, by a
+  // list of flags that `source` determines.
+  FoundRowsPtr Found(const absl::Status& room, const ImportValue& source, ImportValue flags) const;
+  // The results that were set; null for one that was not.
+  std::vector<ImportValue> Results() const;
 
   // True if somebody reads result i.
   bool IsRead(int i) const;
@@ -131,6 +173,7 @@ class NodeImporter {
   ImportState& state_;
   const OnnxNode& node_;
   absl::Status attribute_error_;
+  std::map<int, ImportValue> replaced_;
   std::set<std::string> known_;  // attributes that were looked at
   mutable std::set<int> used_;   // inputs that were looked at
 };

@@ -180,6 +180,103 @@ TEST(Found, ElementsByACondition) {
   EXPECT_EQ(IntsOf(outputs[1]), (Ints{2}));
 }
 
+// ---- rows without --dim
+
+// Boxes of which a score is above a limit, the best of them, and non-maximum suppression: as detectors of torchvision
+// do it, for each of two classes.
+ModelBuilder FilteringDetector() {
+  ModelBuilder model(17);
+  model.Input("boxes", {12, 4}).Input("scores", {12, 2}).Initializer("limit", Array::FromFloats({}, {0}));
+  model.Initializer("four", IntList({4})).Initializer("zero", IntList({0})).Initializer("one", IntList({1}));
+  for (const char* k : {"0", "1"}) {
+    const auto n = [&](const std::string& name) { return name + k; };
+    Array column(DType::kInt64, {});
+    column.set_int(0, k[0] - '0');
+    model.Initializer(n("column"), column).Initializer(n("class"), IntList({k[0] - '0'}));
+    model.Node("Gather", {"scores", n("column")}, {n("all")}, {{"axis", int64_t{1}}});
+    model.Node("Greater", {n("all"), "limit"}, {n("keep")});
+    for (const std::string of : {"s", "b"}) {
+      const std::string places = n("places" + of), turned = n("turned" + of);
+      model.Node("NonZero", {n("keep")}, {places}).Node("Transpose", {places}, {turned}, {{"perm", Ints{1, 0}}});
+      model.Node("GatherND", {of == "s" ? n("all") : "boxes", turned}, {n("kept" + of)});
+    }
+    model.Node("Shape", {n("kepts")}, {n("shape")})
+        .Node("Concat", {n("shape"), "four"}, {n("both")}, {{"axis", int64_t{0}}});
+    model.Node("ReduceMin", {n("both")}, {n("k0")}, {{"keepdims", int64_t{0}}});
+    model.Node("Reshape", {n("k0"), "one"}, {n("k")}).Node("TopK", {n("kepts"), n("k")}, {n("best"), n("index")});
+    model.Node("Gather", {n("keptb"), n("index")}, {n("box")}, {{"axis", int64_t{0}}});
+    model.Node("Shape", {n("best")}, {n("found")})
+        .Node("ConstantOfShape", {n("found")}, {n("label")}, {{"value", Counting({1})}});
+  }
+  model.Node("Concat", {"box0", "box1"}, {"box"}, {{"axis", int64_t{0}}});
+  model.Node("Concat", {"best0", "best1"}, {"score"}, {{"axis", int64_t{0}}});
+  model.Node("Concat", {"label0", "label1"}, {"label"}, {{"axis", int64_t{0}}});
+  model.Node("ReduceMax", {"box"}, {"widest"}, {{"keepdims", int64_t{0}}});
+  model.Node("Mul", {"label", "widest"}, {"offset"}).Node("Unsqueeze", {"offset", "one"}, {"offsets"});
+  model.Node("Add", {"box", "offsets"}, {"moved"}).Node("Unsqueeze", {"moved", "zero"}, {"boxes3"});
+  model.Initializer("front", IntList({0, 1})).Node("Unsqueeze", {"score", "front"}, {"scores3"});
+  model.Initializer("most", IntList({100})).Initializer("overlap", Array::FromFloats({1}, {0.3F}));
+  model.Node("NonMaxSuppression", {"boxes3", "scores3", "most", "overlap"}, {"nms"});
+  model.Initializer("two", [] {
+    Array a(DType::kInt64, {});
+    a.set_int(0, 2);
+    return a;
+  }());
+  model.Node("Gather", {"nms", "two"}, {"kept"}, {{"axis", int64_t{1}}});
+  model.Node("Gather", {"box", "kept"}, {"b"}).Node("Gather", {"score", "kept"}, {"s"});
+  return model.Output("b").Output("s");
+}
+
+// The scores that are kept, best first, with their boxes; class by class the four best above 0.
+std::vector<std::pair<double, int64_t>> ExpectedBest(const Array& boxes, const Array& scores) {
+  std::vector<std::pair<double, int64_t>> best, kept;
+  for (int64_t c = 0; c < 2; ++c) {
+    std::vector<std::pair<double, int64_t>> of_class;
+    for (int64_t i = 0; i < 12; ++i)
+      if (scores.at(2 * i + c) > 0) of_class.emplace_back(scores.at(2 * i + c), i);
+    std::sort(of_class.rbegin(), of_class.rend());
+    if (of_class.size() > 4) of_class.resize(4);
+    best.insert(best.end(), of_class.begin(), of_class.end());
+  }
+  std::sort(best.rbegin(), best.rend());
+  for (const auto& [score, i] : best) {
+    const bool free = std::none_of(kept.begin(), kept.end(), [&](const auto& other) {
+      return OverlapOf(BoxAt(boxes, 0, i, false), BoxAt(boxes, 0, other.second, false)) > 0.3F;
+    });
+    if (free) kept.emplace_back(score, i);
+  }
+  return kept;
+}
+
+TEST(Found, WhatAFilterKeepsNeedsNoRoomInFrontOfNonMaximumSuppression) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    SCOPED_TRACE(seed);
+    Array boxes = RandomArray({DType::kFloat32, {12, 4}}, seed),
+          scores = RandomArray({DType::kFloat32, {12, 2}}, seed + 9);
+    for (int64_t i = 0; seed == 3 && i < 24; ++i)
+      scores.set(i, std::min(scores.at(i), i == 7 ? 1.0 : -0.1));     // one at most
+    for (int64_t i = 0; seed == 4 && i < 24; ++i) scores.set(i, -1);  // none
+    const auto want = ExpectedBest(boxes, scores);
+    const std::vector<Array> outputs = Outputs(FilteringDetector(), Room("nms", 8), {boxes, scores});
+    ASSERT_EQ(outputs.size(), 3u);
+    ASSERT_EQ(IntsOf(outputs[2]), Ints{static_cast<int64_t>(want.size())});
+    for (size_t r = 0; r < want.size(); ++r) {
+      EXPECT_EQ(outputs[1].at(r), want[r].first);
+      for (int64_t k = 0; k < 4; ++k) EXPECT_EQ(outputs[0].at(4 * r + k), boxes.at(4 * want[r].second + k));
+    }
+  }
+}
+
+TEST(Found, WhatNeedsTheNumberOfRowsAsksForIt) {
+  ModelBuilder model(17);
+  model.Input("x", {6}).Node("NonZero", {"x"}, {"places"}).Node("Shape", {"places"}, {"shape"});
+  model.Node("Cast", {"shape"}, {"count"}, {{"to", int64_t{1}}}).Node("Sqrt", {"count"}, {"y"}).Output("y");
+  EXPECT_EQ(ImportErrorOf(model),
+            "cannot import 'model.onnx': node 'node_y' (Sqrt of opset 17): it needs to know how many rows node "
+            "'node_places' (NonZero of opset 17) finds, which is known only when the network runs: say how many they "
+            "may be with --dim places.rows=128, or export the model without what follows that node");
+}
+
 // ---- what is refused
 
 TEST(Found, ErrorsSayWhichSizeIsMissing) {
@@ -209,11 +306,10 @@ TEST(Found, ErrorsOfOneNode) {
       .Input("scores", {1, 1, 2000})
       .Initializer("most", IntList({std::numeric_limits<int64_t>::max()}));
   many.Node("NonMaxSuppression", {"boxes", "scores", "most"}, {"found"}).Output("found", DType::kInt64);
-  EXPECT_EQ(ImportErrorOf(many, Room("found", 4)),
-            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): it may find 2000 boxes of "
-            "a class, and up to 1024 are taken one "
-            "after the other: give a smaller max_output_boxes_per_class (input 2), or fewer candidates, by TopK of "
-            "their scores");
+  EXPECT_EQ(ImportErrorOf(many, Room("found", 1025)),
+            "cannot import 'model.onnx': node 'node_found' (NonMaxSuppression of opset 11): it may find 1025 boxes of "
+            "a class, and up to 1024 are taken one after the other: give its result less room by --dim, or a smaller "
+            "max_output_boxes_per_class (input 2)");
   ModelBuilder constant(13);
   constant.Input("x", {2})
       .Initializer("c", IntList({1, 0, 2}))

@@ -33,6 +33,7 @@ void Hand(Composer& c, int result, const ImportValue& value, const std::string& 
   }
   ImportValue copy = c.Op("identity", {value});
   copy->narrow = narrow;
+  copy->found = value->found;
   c.Set(result, copy);
 }
 

@@ -1,7 +1,7 @@
 // Results with as many rows as the network finds: NonMaxSuppression, NonZero, Compress. Their extents are fixed by
-// --dim RESULT.rows=N: the first rows are those found, in ONNX's order, and the others have the index -1. The network
-// says how many were found in an output RESULT.rows; that nothing in it depends on the other rows is proven by who
-// reads the model (service/importer.cc).
+// --dim RESULT.rows=N (those of NonZero and Compress may stay open where found_rows.h can follow them): the first rows
+// are those found, in ONNX's order, and the others have the index -1. The network says how many were found in an output
+// RESULT.rows; that nothing in it depends on the other rows is proven by who reads the model (service/importer.cc).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -161,6 +161,10 @@ absl::StatusOr<Candidates> CandidatesOf(NodeImporter& node, Composer& c) {
     ImportValue enough = c.Op("less", {threshold(4), scores});
     high = c.Op("where", {enough, high, c.Scalar(-std::numeric_limits<double>::infinity(), scores)});
   }
+  if (scores->found.rows) {  // found_rows.h: others are not there
+    ImportValue real = c.Reshape(scores->found.rows->flags, {1, 1, -1});
+    high = c.Op("where", {real, high, c.Scalar(-std::numeric_limits<double>::infinity(), scores)});
+  }
   all.scores = c.Op("pad", {high}, {{"pads", Ints{0, 0, 0, 0, 0, 1}}, {"value", kNobodysScore}});
   RETURN_IF_ERROR(c.status());
   return all;
@@ -178,11 +182,13 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
     return absl::InvalidArgumentError(
         "input 2 (the most boxes of a class) must be one number above 0: it would find none");
   ASSIGN_OR_RETURN(const int64_t room, node.Room("boxes it finds"));
+  // The first `room` rows have no more of any class.
+  if (most > kMostBoxes) most = std::min(most, node.RowsTaken());
   if (most > kMostBoxes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it may find ", most, " boxes of a class, and up to ", kMostBoxes,
-                     " are taken one after the other: give a smaller max_output_boxes_per_class (input 2), or fewer "
-                     "candidates, by TopK of their scores"));
+                     " are taken one after the other: give its result less room by --dim, or a smaller "
+                     "max_output_boxes_per_class (input 2)"));
   }
   ImportValue taken = c.Reshape(TakeBoxes(c, all, most), {all.batch * all.classes * most});
   ImportValue flags = c.Cast(c.Op("less", {taken, c.Scalar(static_cast<double>(all.boxes), taken)}), DType::kInt64);
@@ -192,7 +198,9 @@ absl::Status NonMaxSuppression(NodeImporter& node) {
   ImportValue box = c.Op("gather", {taken, within}, {{"axis", int64_t{0}}});
   ImportValue found = c.Concat(
       {Coordinate(c, within, all.classes * most, all.batch), Coordinate(c, within, most, all.classes), box}, 1);
-  return c.Finish(RealOrNone(c, rows, found));
+  ImportValue result = RealOrNone(c, rows, found);
+  result->found.positions = c.Input(0)->found.rows;
+  return c.Finish(result);
 }
 
 // ---- what is not 0
@@ -219,11 +227,30 @@ absl::Status NonZeroOfConstant(Composer& c, const ImportValue& x) {
   return c.Finish(c.Constant(std::move(result)));
 }
 
+// Without --dim: the places of all elements, with flags.
+absl::Status NonZeroOfAll(NodeImporter& node, Composer& c, const ImportValue& x, const absl::Status& room) {
+  const int64_t rank = std::max<int64_t>(RankOf(x), 1);
+  if (!node.MayFind() || !node.SpendConstantBytes(8 * rank * x->type.elements())) return room;
+  Array all(DType::kBool, x->type.shape);
+  for (int64_t i = 0, n = all.elements(); i < n; ++i) all.set_int(i, 1);
+  RETURN_IF_ERROR(NonZeroOfConstant(c, KnownValue(std::move(all), node.node().name)));
+  ImportValue flags = c.Op("equal", {FlagsOf(c, x), c.Scalar(1, DType::kInt64)});
+  if (x->found.rows) flags = c.Op("and", {flags, x->found.rows->flags});
+  RETURN_IF_ERROR(c.status());
+  FoundFact& found = node.Results()[0]->found;
+  found.rows = node.Found(room, x, std::move(flags));
+  found.axis = 1;
+  found.positions = x->found.rows;
+  return absl::OkStatus();
+}
+
 absl::Status NonZero(NodeImporter& node) {
   Composer c(node);
   ImportValue x = c.Input(0);
   if (x->value) return NonZeroOfConstant(c, x);
-  ASSIGN_OR_RETURN(const int64_t room, node.Room("elements are not 0"));
+  const absl::StatusOr<int64_t> given = node.Room("elements are not 0");
+  if (!given.ok()) return NonZeroOfAll(node, c, x, given.status());
+  const int64_t room = *given;
   const Rows rows = FindRows(node, c, FlagsOf(c, x), room);
   std::vector<ImportValue> coordinates;
   int64_t step = x->type.elements();
@@ -249,7 +276,17 @@ absl::Status Compress(NodeImporter& node) {
     return absl::InvalidArgumentError(absl::StrCat("its condition must be a list, not ", condition->type.ToString()));
   const int64_t n = std::min(condition->type.elements(), x->type.shape[axis]);
   if (!condition->value) {
-    ASSIGN_OR_RETURN(const int64_t room, node.Room("elements it takes"));
+    const absl::StatusOr<int64_t> given = node.Room("elements it takes");
+    if (!given.ok() && node.MayFind() && n == x->type.shape[axis]) {
+      ImportValue all = c.Op("identity", {x}),
+                  flags = c.Op("equal", {FlagsOf(c, condition), c.Scalar(1, DType::kInt64)});
+      RETURN_IF_ERROR(c.status());
+      all->found.rows = node.Found(given.status(), condition, std::move(flags));
+      all->found.axis = static_cast<int>(axis);
+      return c.Finish(all);
+    }
+    RETURN_IF_ERROR(given.status());
+    const int64_t room = *given;
     const Rows rows = FindRows(node, c, FlagsOf(c, c.Slice(condition, 0, 0, n)), room);
     return c.Finish(c.Op("gather", {x, c.Reshape(RealOrNone(c, rows, rows.place), {-1})}, {{"axis", axis}}));
   }

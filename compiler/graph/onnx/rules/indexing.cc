@@ -165,7 +165,21 @@ absl::Status TopK(NodeImporter& node) {
   }
   node.Int("sorted", 1);  // ours always are
   ImportValue indices = c.Op("top_k_indices", {x}, {{"axis", axis}, {"k", k}, {"largest", node.Int("largest", 1)}});
-  if (node.IsRead(0)) c.Set(0, c.Op("gather_elements", {x, indices}, {{"axis", axis}}));
+  FoundFact found = x->found;
+  if (found.rows && found.axis == axis) {  // a list, in which those that are not real come last (found_rows.h)
+    FoundRows best = *found.rows;
+    best.flags = c.Op("gather", {found.rows->flags, indices}, {{"axis", int64_t{0}}});
+    best.room = k;
+    found.positions = found.rows;
+    found.rows = std::make_shared<const FoundRows>(std::move(best));
+  }
+  if (node.IsRead(0)) {
+    ImportValue values = c.Op("gather_elements", {x, indices}, {{"axis", axis}});
+    values->found.rows = found.rows;
+    values->found.axis = found.axis;
+    c.Set(0, values);
+  }
+  indices->found = found;
   if (node.IsRead(1)) c.Set(1, indices);
   return c.status();
 }
