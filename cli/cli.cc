@@ -113,6 +113,7 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddTune(app, chosen);
   AddBuild(app, chosen);
   AddRun(app, chosen);
+  AddProfile(app, chosen);
   AddInspect(app, chosen);
   AddQuery(app, chosen);
   AddHistory(app, chosen);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "compiler/codegen/codegen.h"
+#include "compiler/lower/kernel_work.h"
 #include "compiler/lower/lower.h"
 #include "compiler/schedule/step.h"
 #include "scheduler/objective.h"
@@ -73,6 +74,7 @@ absl::StatusOr<TaskKernels> CompileSchedule(const Task& task, const OutputPlace&
   ASSIGN_OR_RETURN(const LoweredProgram lowered, Lower(task.dag, schedule, target.target, target.facts, place));
   TaskKernels kernels;
   ASSIGN_OR_RETURN(kernels.program, CompileProgram(lowered, target.target, timeout));
+  for (const KernelFunc& kernel : lowered.kernels) kernels.work.push_back(WorkOf(kernel));
   kernels.schedule = absl::StrCat(schedule.sketch, " [", absl::StrJoin(schedule.decisions, " "), "]");
   return kernels;
 }

@@ -14,6 +14,7 @@
 #include "compiler/graph/network.h"
 #include "compiler/graph/padding.h"
 #include "compiler/graph/partition.h"
+#include "compiler/tensor/kernel_work.h"
 #include "compiler/tensor/program.h"
 #include "compiler/tensor/target.h"
 
@@ -21,10 +22,11 @@ namespace diapason {
 
 // What a placed task runs in the package.
 struct TaskKernels {
-  Program program;               // of the task's dag, written to its place, for the package's target
-  std::string schedule;          // for people; "default" or steps
-  int64_t record = -1;           // of the history that the schedule is from; -1: none
-  double estimated_seconds = 0;  // what the record measured; 0: unknown
+  Program program;                 // of the task's dag, written to its place, for the package's target
+  std::string schedule;            // for people; "default" or steps
+  int64_t record = -1;             // of the history that the schedule is from; -1: none
+  double estimated_seconds = 0;    // what the record measured; 0: unknown
+  std::vector<KernelWork> work{};  // by kernel of the program; empty: unknown
 };
 
 // A plan among several of a package.

@@ -447,6 +447,13 @@ absl::Status PackageRunner::Poison() { return arena_.Fill(*device_, 0xff); }
 
 absl::Status PackageRunner::Run() { return plan_->Run(); }
 
+std::vector<Launch> PackageRunner::Launches() const {
+  std::vector<Launch> launches;
+  for (const auto& step : steps_)
+    for (Launch& launch : step->Launches()) launches.push_back(std::move(launch));
+  return launches;
+}
+
 absl::Status PackageRunner::Enqueue(void* stream) { return plan_->Enqueue(stream); }
 
 bool PackageRunner::UseOtherPlan() {

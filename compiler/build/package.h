@@ -14,6 +14,7 @@
 #include "compiler/build/arena.h"
 #include "compiler/build/package_format.h"
 #include "compiler/runtime/device.h"
+#include "compiler/runtime/executable.h"
 #include "compiler/runtime/measure.h"
 #include "compiler/tensor/array.h"
 #include "compiler/tensor/program.h"
@@ -143,6 +144,10 @@ class PackageRunner {
   absl::StatusOr<std::vector<Array>> Outputs();
   // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
   absl::StatusOr<Timing> Bench(const TimingOptions& options);
+  // The kernels of a run in order: those of each step of the manifest behind each other.
+  std::vector<Launch> Launches() const;
+  // Kernels of a step's program.
+  int KernelsOf(int step) const { return static_cast<int>(steps_[step]->program().kernels.size()); }
   // Paths on which kernels that do not depend on each other run side by side: where the device can and that was
   // measured to be faster while loading. 1: in order.
   int paths() const { return plan_->paths(); }

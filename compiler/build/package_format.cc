@@ -53,6 +53,9 @@ Json ToJson(const PackageTask& task) {
                {"checksum", task.checksum}};
   if (!task.output_stages.empty())
     json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
+  for (const KernelWork& work : task.work)
+    json["work"].push_back(
+        Json{{"flops", work.flops}, {"bytes", work.bytes}, {"tensor", static_cast<int>(work.tensor)}});
   const OutputPlace& place = task.place;
   if (!place.whole())
     json["place"] =
@@ -135,6 +138,12 @@ PackageTask TaskOf(const Json& json) {
   if (json.contains("stages")) {
     task.input_stages = Wholes<int>(json.at("stages").at("inputs"));
     task.output_stages = Wholes<int>(json.at("stages").at("outputs"));
+  }
+  if (json.contains("work")) {
+    if (!json.at("work").is_array()) throw Damaged{"'work' is no list"};
+    for (const Json& work : json.at("work"))
+      task.work.push_back({work.at("flops").get<double>(), work.at("bytes").get<double>(),
+                           static_cast<TensorMode>(Whole<uint8_t>(work.at("tensor")))});
   }
   if (json.contains("place")) {
     const Json& place = json.at("place");

@@ -26,6 +26,8 @@
 //                                                                        inputs and outputs of its steps stand for;
 //                                                                        packages of older builds have none, and are
 //                                                                        run by `diapason run` alone
+//                 "work": [{"flops", "bytes", "tensor"}],                by kernel (tensor/kernel_work.h), for
+//                                                                        profiles; may be left out
 //                 "place": {"row", "stride", "offset", "elements"}}],    place (tensor/output_place.h): where the
 //                 output is a part of a
 //                                                                        larger tensor; left out where it is not
@@ -68,6 +70,7 @@
 #include "absl/status/statusor.h"
 #include "compiler/graph/dims.h"
 #include "compiler/tensor/dtype.h"
+#include "compiler/tensor/kernel_work.h"
 #include "compiler/tensor/library_call.h"
 #include "compiler/tensor/output_place.h"
 #include "compiler/tensor/target.h"
@@ -110,6 +113,7 @@ struct PackageTask {
   // What the inputs and outputs of its steps stand for in its program (ProgramBuffer::stage). No outputs: the manifest
   // does not say, and the task's dag does (build/open_package.h).
   std::vector<int> input_stages{}, output_stages{};
+  std::vector<KernelWork> work{};  // by kernel of its program; empty: the manifest does not say
 };
 
 struct PackageTensor {

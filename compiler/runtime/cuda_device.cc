@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -164,6 +165,11 @@ class CudaPlan : public Plan {
   // libraries, all of them in turn; null without such calls.
   absl::Status Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
                        const LaunchPaths& paths);
+  // The same in order, for SecondsOfLaunches: events of the graph take the time between launches, none of which starts
+  // early.
+  absl::Status CaptureTimed(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace);
+  // Of the last run, by launch. REQUIRES: captured by CaptureTimed, and run.
+  absl::StatusOr<std::vector<double>> SecondsOfLaunches();
   absl::Status Run() override;
   absl::Status Enqueue(void* stream) override;
   absl::StatusOr<double> Time(int64_t times) override;
@@ -172,6 +178,10 @@ class CudaPlan : public Plan {
  private:
   absl::Status Launch(Prepared& prepared, CUstream stream);
   absl::Status LaunchAll(std::vector<Prepared>& launches, const LaunchPaths& paths);
+  absl::Status LaunchTimed(std::vector<Prepared>& launches);
+  // A graph of what `launch_all` puts into the stream.
+  absl::Status CaptureGraph(const std::function<absl::Status()>& launch_all);
+  absl::StatusOr<double> SecondsBetween(CUevent start, CUevent end);
   absl::Status MakeStreams(int count);
   absl::Status Check(CUresult result, const char* doing) { return cuda_.ToStatus(result, doing); }
 
@@ -182,7 +192,7 @@ class CudaPlan : public Plan {
   std::unique_ptr<DeviceBuffer> workspace_;
   CUevent start_ = nullptr, end_ = nullptr;
   std::vector<CUstream> streams_;  // of the paths behind the first, whose stream is the device's
-  std::vector<CUevent> events_;    // that order paths while they are captured
+  std::vector<CUevent> events_;    // that order paths while they are captured, or that take times
 };
 
 CudaPlan::~CudaPlan() {
@@ -285,15 +295,42 @@ absl::Status CudaPlan::LaunchAll(std::vector<Prepared>& launches, const LaunchPa
   return absl::OkStatus();
 }
 
+absl::Status CudaPlan::LaunchTimed(std::vector<Prepared>& launches) {
+  const auto record = [&] {
+    CUevent event = nullptr;
+    RETURN_IF_ERROR(Check(cuda_.EventCreate(&event, CU_EVENT_DEFAULT), "making an event"));
+    events_.push_back(event);
+    return Check(cuda_.EventRecordWithFlags(event, stream_, CU_EVENT_RECORD_EXTERNAL), "recording an event");
+  };
+  // Nothing is between the first two: what the events themselves take.
+  RETURN_IF_ERROR(record());
+  RETURN_IF_ERROR(record());
+  for (Prepared& prepared : launches) {
+    prepared.kernel.overlap = false;
+    RETURN_IF_ERROR(Launch(prepared, stream_));
+    RETURN_IF_ERROR(record());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CudaPlan::Capture(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace,
                                const LaunchPaths& paths) {
   workspace_ = std::move(workspace);
   RETURN_IF_ERROR(MakeStreams(std::max(paths.count, 1) - 1));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&start_, CU_EVENT_DEFAULT), "making an event"));
   RETURN_IF_ERROR(Check(cuda_.EventCreate(&end_, CU_EVENT_DEFAULT), "making an event"));
+  return CaptureGraph([&] { return LaunchAll(launches, paths); });
+}
+
+absl::Status CudaPlan::CaptureTimed(std::vector<Prepared> launches, std::unique_ptr<DeviceBuffer> workspace) {
+  workspace_ = std::move(workspace);
+  return CaptureGraph([&] { return LaunchTimed(launches); });
+}
+
+absl::Status CudaPlan::CaptureGraph(const std::function<absl::Status()>& launch_all) {
   RETURN_IF_ERROR(
       Check(cuda_.StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "starting to capture a graph"));
-  const absl::Status launched = LaunchAll(launches, paths);
+  const absl::Status launched = launch_all();
   // The capture must be ended in any case, or the stream stays in it. Its own error is a consequence of the first.
   CUgraph graph = nullptr;
   const absl::Status ended = Check(cuda_.StreamEndCapture(stream_, &graph), "capturing a graph");
@@ -327,6 +364,34 @@ absl::StatusOr<double> CudaPlan::Time(int64_t times) {
   return milliseconds * 1e-3;
 }
 
+absl::StatusOr<double> CudaPlan::SecondsBetween(CUevent start, CUevent end) {
+  float milliseconds = 0;
+  RETURN_IF_ERROR(Check(cuda_.EventElapsedTime(&milliseconds, start, end), "reading the time"));
+  return milliseconds * 1e-3;
+}
+
+absl::StatusOr<std::vector<double>> CudaPlan::SecondsOfLaunches() {
+  ASSIGN_OR_RETURN(const double of_events, SecondsBetween(events_[0], events_[1]));
+  std::vector<double> seconds;
+  for (size_t i = 2; i < events_.size(); ++i) {
+    ASSIGN_OR_RETURN(const double one, SecondsBetween(events_[i - 1], events_[i]));
+    seconds.push_back(std::max(0.0, one - of_events));
+  }
+  return seconds;
+}
+
+class CudaLaunchTimer : public LaunchTimer {
+ public:
+  explicit CudaLaunchTimer(std::unique_ptr<CudaPlan> plan) : plan_(std::move(plan)) {}
+  absl::StatusOr<std::vector<double>> Run() override {
+    RETURN_IF_ERROR(plan_->Run());
+    return plan_->SecondsOfLaunches();
+  }
+
+ private:
+  const std::unique_ptr<CudaPlan> plan_;
+};
+
 class CudaDevice : public Device {
  public:
   CudaDevice(const CudaLibrary& cuda, CUdevice device, DeviceFacts facts)
@@ -352,6 +417,7 @@ class CudaDevice : public Device {
   absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) override {
     return MakePlanOn(launches, kMostPaths);
   }
+  absl::StatusOr<std::unique_ptr<LaunchTimer>> MakeLaunchTimer(std::vector<Launch> launches) override;
   absl::Status FlushCache() override;
   Clocks clocks() const override { return nvml_ != nullptr ? nvml_->clocks() : Clocks{}; }
 
@@ -360,6 +426,7 @@ class CudaDevice : public Device {
   absl::Status Wait(const char* doing) { return cuda_.ToStatus(cuda_.StreamSynchronize(stream_), doing); }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlanOn(const std::vector<Launch>& launches, int most_paths);
   absl::StatusOr<Prepared> Prepare(const Launch& launch);
+  absl::StatusOr<std::vector<Prepared>> PrepareAll(const std::vector<Launch>& launches);
   // Prepares a call of a library. The first time, makes it once outside of any graph: libraries load their kernels
   // then, which must not happen while a graph is captured. What it computes goes to memory of its own.
   absl::Status PrepareLibrary(const LibraryCall& call, Prepared* prepared);
@@ -577,7 +644,7 @@ LaunchPaths PathsOf(const std::vector<Launch>& launches, int most) {
   return PlacePaths(DependenciesOf(memory), most);
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<Launch>& launches, int most_paths) {
+absl::StatusOr<std::vector<Prepared>> CudaDevice::PrepareAll(const std::vector<Launch>& launches) {
   RETURN_IF_ERROR(Select());
   std::vector<Prepared> all;
   all.reserve(launches.size());
@@ -586,6 +653,19 @@ absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<L
     all.push_back(std::move(prepared));
   }
   RETURN_IF_ERROR(Allow(all));
+  return all;
+}
+
+absl::StatusOr<std::unique_ptr<LaunchTimer>> CudaDevice::MakeLaunchTimer(std::vector<Launch> launches) {
+  ASSIGN_OR_RETURN(std::vector<Prepared> all, PrepareAll(launches));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, WorkspaceFor(all));
+  auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
+  RETURN_IF_ERROR(plan->CaptureTimed(std::move(all), std::move(workspace)));
+  return std::make_unique<CudaLaunchTimer>(std::move(plan));
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> CudaDevice::MakePlanOn(const std::vector<Launch>& launches, int most_paths) {
+  ASSIGN_OR_RETURN(std::vector<Prepared> all, PrepareAll(launches));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> workspace, WorkspaceFor(all));
   auto plan = std::make_unique<CudaPlan>(cuda_, context_, stream_);
   RETURN_IF_ERROR(plan->Capture(std::move(all), std::move(workspace), PathsOf(launches, most_paths)));

@@ -47,6 +47,7 @@ namespace diapason {
   F(EventDestroy, "cuEventDestroy_v2", CUevent)                                                                       \
   F(StreamWaitEvent, "cuStreamWaitEvent", CUstream, CUevent, unsigned)                                                \
   F(EventRecord, "cuEventRecord", CUevent, CUstream)                                                                  \
+  F(EventRecordWithFlags, "cuEventRecordWithFlags", CUevent, CUstream, unsigned)                                      \
   F(EventElapsedTime, "cuEventElapsedTime", float*, CUevent, CUevent)                                                 \
   F(ModuleLoadDataEx, "cuModuleLoadDataEx", CUmodule*, const void*, unsigned, CUjit_option*, void**)                  \
   F(ModuleUnload, "cuModuleUnload", CUmodule)                                                                         \

@@ -64,6 +64,17 @@ class Plan {
   virtual int paths() const { return 1; }
 };
 
+// The time of each launch of a sequence, taken where it stands: behind the launches before it, with the caches as they
+// leave them. Launches run in order, none beside another and none before the one in front has ended. Its modules,
+// buffers and device must outlive it.
+class LaunchTimer {
+ public:
+  virtual ~LaunchTimer() = default;
+  // Runs the sequence once and gives the seconds of each launch, in order. What taking the time costs is subtracted
+  // where it is known; none is below 0. Errors as Plan::Run.
+  virtual absl::StatusOr<std::vector<double>> Run() = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -102,6 +113,10 @@ class Device {
   // graph). In order on the other devices, and where libraries are called.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakeParallelPlan(std::vector<Launch> launches) {
     return MakePlan(std::move(launches));
+  }
+  // For profiles. Errors as MakePlan; FailedPrecondition where the driver cannot tell times.
+  virtual absl::StatusOr<std::unique_ptr<LaunchTimer>> MakeLaunchTimer(std::vector<Launch> launches) {
+    return absl::FailedPreconditionError("this device cannot tell the time of single kernels");
   }
   // Writes through a scratch buffer larger than the last-level cache, so that the next run starts cold.
   virtual absl::Status FlushCache() = 0;

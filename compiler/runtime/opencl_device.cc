@@ -126,6 +126,8 @@ class ClPlan : public Plan {
   }
   absl::Status Add(const Launch& launch);
   absl::Status Run() override { return RunTimes(1); }
+  // One run, with an event of each kernel, which the caller releases, also those there are when it fails.
+  absl::Status RunWithEvents(std::vector<cl_event>* events);
   absl::StatusOr<double> Time(int64_t times) override {
     const auto start = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(RunTimes(times));
@@ -134,6 +136,7 @@ class ClPlan : public Plan {
 
  private:
   absl::Status RunTimes(int64_t times);
+  absl::Status Enqueue(const BoundKernel& bound, cl_event* event);
   absl::Status Finish() { return OpenClStatus(cl_.clFinish(queue_), "running kernels"); }
 
   const OpenClLibrary& cl_;
@@ -162,20 +165,75 @@ absl::Status ClPlan::Add(const Launch& launch) {
   return absl::OkStatus();
 }
 
+absl::Status ClPlan::Enqueue(const BoundKernel& bound, cl_event* event) {
+  const cl_int error =
+      cl_.clEnqueueNDRangeKernel(queue_, bound.kernel, 3, nullptr, bound.global, bound.local, 0, nullptr, event);
+  if (error == CL_SUCCESS) return absl::OkStatus();
+  cl_.clFinish(queue_);
+  return OpenClStatus(error, absl::StrCat("launching kernel '", bound.name, "'"));
+}
+
+absl::Status ClPlan::RunWithEvents(std::vector<cl_event>* events) {
+  for (const BoundKernel& bound : kernels_) {
+    cl_event event = nullptr;
+    RETURN_IF_ERROR(Enqueue(bound, &event));
+    events->push_back(event);
+    if (static_cast<int64_t>(events->size()) % kCommandsInFlight == 0) RETURN_IF_ERROR(Finish());
+  }
+  return Finish();
+}
+
 absl::Status ClPlan::RunTimes(int64_t times) {
   int64_t in_flight = 0;
   for (int64_t i = 0; i < times; ++i) {
     for (const BoundKernel& bound : kernels_) {
-      const cl_int error =
-          cl_.clEnqueueNDRangeKernel(queue_, bound.kernel, 3, nullptr, bound.global, bound.local, 0, nullptr, nullptr);
-      if (error != CL_SUCCESS) {
-        cl_.clFinish(queue_);
-        return OpenClStatus(error, absl::StrCat("launching kernel '", bound.name, "'"));
-      }
+      RETURN_IF_ERROR(Enqueue(bound, nullptr));
       if (++in_flight % kCommandsInFlight == 0) RETURN_IF_ERROR(Finish());
     }
   }
   return Finish();
+}
+
+// Times by the device's own clock (CL_QUEUE_PROFILING_ENABLE), in a queue of its own: kernels of a run are in the queue
+// together, as in a plan, and what lies between one's end and the next one's start belongs to neither.
+class ClLaunchTimer : public LaunchTimer {
+ public:
+  ClLaunchTimer(const OpenClLibrary& cl, cl_command_queue queue, std::unique_ptr<ClPlan> plan)
+      : cl_(cl), queue_(queue), plan_(std::move(plan)) {}
+  ~ClLaunchTimer() override { cl_.clReleaseCommandQueue(queue_); }
+  absl::StatusOr<std::vector<double>> Run() override;
+
+ private:
+  absl::StatusOr<double> SecondsOf(cl_event event) const;
+
+  const OpenClLibrary& cl_;
+  const cl_command_queue queue_;
+  const std::unique_ptr<ClPlan> plan_;
+};
+
+absl::StatusOr<double> ClLaunchTimer::SecondsOf(cl_event event) const {
+  cl_ulong start = 0, end = 0;
+  for (const auto& [what, value] : {std::pair{CL_PROFILING_COMMAND_START, &start}, {CL_PROFILING_COMMAND_END, &end}})
+    RETURN_IF_ERROR(OpenClStatus(cl_.clGetEventProfilingInfo(event, what, sizeof(*value), value, nullptr),
+                                 "reading the time of a kernel"));
+  return end > start ? static_cast<double>(end - start) * 1e-9 : 0;
+}
+
+absl::StatusOr<std::vector<double>> ClLaunchTimer::Run() {
+  std::vector<cl_event> events;
+  const absl::Status ran = plan_->RunWithEvents(&events);
+  std::vector<double> seconds;
+  absl::Status read = ran;
+  for (cl_event event : events) {
+    if (read.ok()) {
+      const absl::StatusOr<double> one = SecondsOf(event);
+      if (one.ok()) seconds.push_back(*one);
+      read = one.status();
+    }
+    cl_.clReleaseEvent(event);
+  }
+  RETURN_IF_ERROR(read);
+  return seconds;
 }
 
 class ClDevice : public Device {
@@ -198,11 +256,13 @@ class ClDevice : public Device {
   absl::Status Fill(DeviceBuffer& to, uint8_t value) override;
   absl::StatusOr<std::unique_ptr<Module>> Load(const Program& program) override;
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(std::vector<Launch> launches) override;
+  absl::StatusOr<std::unique_ptr<LaunchTimer>> MakeLaunchTimer(std::vector<Launch> launches) override;
   absl::Status FlushCache() override;
   Clocks clocks() const override { return {}; }  // OpenCL tells the highest clock only
 
  private:
   absl::StatusOr<std::shared_ptr<const ClProgram>> BuildSource(const std::string& source);
+  absl::StatusOr<std::unique_ptr<ClPlan>> MakePlanOn(cl_command_queue queue, const std::vector<Launch>& launches);
 
   const OpenClLibrary& cl_;
   const cl_device_id device_;
@@ -319,8 +379,9 @@ absl::StatusOr<std::unique_ptr<Module>> ClDevice::Load(const Program& program) {
   return std::make_unique<ClModule>(std::move(built));
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> ClDevice::MakePlan(std::vector<Launch> launches) {
-  auto plan = std::make_unique<ClPlan>(cl_, queue_);
+absl::StatusOr<std::unique_ptr<ClPlan>> ClDevice::MakePlanOn(cl_command_queue queue,
+                                                             const std::vector<Launch>& launches) {
+  auto plan = std::make_unique<ClPlan>(cl_, queue);
   for (const Launch& launch : launches) {
     if (launch.kernel.library != nullptr)
       return absl::InvalidArgumentError(absl::StrCat("an opencl device makes no calls of ",
@@ -329,6 +390,24 @@ absl::StatusOr<std::unique_ptr<Plan>> ClDevice::MakePlan(std::vector<Launch> lau
     RETURN_IF_ERROR(plan->Add(launch));
   }
   return plan;
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> ClDevice::MakePlan(std::vector<Launch> launches) {
+  return MakePlanOn(queue_, launches);
+}
+
+absl::StatusOr<std::unique_ptr<LaunchTimer>> ClDevice::MakeLaunchTimer(std::vector<Launch> launches) {
+  cl_int error = CL_SUCCESS;
+  const cl_command_queue queue = cl_.clCreateCommandQueue(context_, device_, CL_QUEUE_PROFILING_ENABLE, &error);
+  if (error != CL_SUCCESS)
+    return absl::FailedPreconditionError(
+        absl::StrCat("the OpenCL driver of '", facts_.model, "' tells no times of kernels: ", OpenClErrorName(error)));
+  absl::StatusOr<std::unique_ptr<ClPlan>> plan = MakePlanOn(queue, launches);
+  if (!plan.ok()) {
+    cl_.clReleaseCommandQueue(queue);
+    return plan.status();
+  }
+  return std::make_unique<ClLaunchTimer>(cl_, queue, *std::move(plan));
 }
 
 absl::Status ClDevice::FlushCache() {

@@ -40,7 +40,9 @@ namespace diapason {
   F(clEnqueueWriteBuffer) \
   F(clEnqueueCopyBuffer) \
   F(clEnqueueFillBuffer) \
-  F(clFinish)
+  F(clFinish) \
+  F(clGetEventProfilingInfo) \
+  F(clReleaseEvent)
 // clang-format on
 
 struct OpenClLibrary {

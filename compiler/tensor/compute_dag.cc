@@ -190,30 +190,6 @@ absl::Status CheckOutputs(const std::vector<Stage>& stages, const std::vector<in
   return absl::OkStatus();
 }
 
-double FlopsOf(const Expr& e, DType dtype) {
-  double sum = 0;
-  switch (e->kind) {
-    case ExprKind::kLoad: return 0;  // index arithmetic is not counted
-    case ExprKind::kSelect:
-      return FlopsOf(e->args[0], dtype) + std::max(FlopsOf(e->args[1], dtype), FlopsOf(e->args[2], dtype));
-    case ExprKind::kAdd:
-    case ExprKind::kSub:
-    case ExprKind::kMul:
-    case ExprKind::kDiv:
-    case ExprKind::kFloorDiv:
-    case ExprKind::kFloorMod:
-    case ExprKind::kMin:
-    case ExprKind::kMax: sum = e->dtype == dtype || IsFloat(e->dtype); break;
-    case ExprKind::kLt:
-    case ExprKind::kLe:
-    case ExprKind::kEq:
-    case ExprKind::kNe: sum = IsFloat(e->args[0]->dtype); break;
-    default: break;
-  }
-  for (const Expr& arg : e->args) sum += FlopsOf(arg, dtype);
-  return sum;
-}
-
 std::string ShapeText(const Stage& stage) {
   return absl::StrCat(NameOf(stage.dtype), "[", absl::StrJoin(stage.shape(), ", "), "]");
 }
@@ -295,6 +271,30 @@ std::vector<int> ComputeDag::producers(int id) const {
       producers.push_back(e.buffer);
   });
   return producers;
+}
+
+double FlopsOf(const Expr& e, DType dtype) {
+  double sum = 0;
+  switch (e->kind) {
+    case ExprKind::kLoad: return 0;  // index arithmetic is not counted
+    case ExprKind::kSelect:
+      return FlopsOf(e->args[0], dtype) + std::max(FlopsOf(e->args[1], dtype), FlopsOf(e->args[2], dtype));
+    case ExprKind::kAdd:
+    case ExprKind::kSub:
+    case ExprKind::kMul:
+    case ExprKind::kDiv:
+    case ExprKind::kFloorDiv:
+    case ExprKind::kFloorMod:
+    case ExprKind::kMin:
+    case ExprKind::kMax: sum = e->dtype == dtype || IsFloat(e->dtype); break;
+    case ExprKind::kLt:
+    case ExprKind::kLe:
+    case ExprKind::kEq:
+    case ExprKind::kNe: sum = IsFloat(e->args[0]->dtype); break;
+    default: break;
+  }
+  for (const Expr& arg : e->args) sum += FlopsOf(arg, dtype);
+  return sum;
 }
 
 double ComputeDag::flops() const {

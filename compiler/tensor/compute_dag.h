@@ -114,4 +114,8 @@ class DagBuilder {
   std::vector<Stage> stages_;
 };
 
+// Arithmetic operations of one evaluation of an expression: those of floats, and those of type `dtype`. Indices of
+// loads are not counted.
+double FlopsOf(const Expr& e, DType dtype);
+
 }  // namespace diapason
