@@ -117,16 +117,22 @@ Json TraceOf(const std::vector<PlanProfile>& plans) {
   for (size_t p = 0; p < plans.size(); ++p) {
     const PlanProfile& plan = plans[p];
     const int pid = static_cast<int>(p) + 1;
-    const std::string name =
-        plan.manifest.sizes.empty() ? plan.manifest.network
-                                    : absl::StrCat(plan.manifest.network, ", ", SizesText(plan.manifest.sizes));
+    const std::string name = plan.manifest.sizes.empty()
+                                 ? plan.manifest.network
+                                 : absl::StrCat(plan.manifest.network, ", ", SizesText(plan.manifest.sizes));
     events.push_back({{"name", "process_name"}, {"ph", "M"}, {"pid", pid}, {"tid", 1}, {"args", {{"name", name}}}});
     events.push_back(
         {{"name", "thread_name"}, {"ph", "M"}, {"pid", pid}, {"tid", 1}, {"args", {{"name", "kernels in order"}}}});
     double at = 0;
     const auto add = [&](const std::string& event, const char* category, double seconds, Json args) {
-      events.push_back({{"name", event}, {"cat", category}, {"ph", "X"}, {"pid", pid}, {"tid", 1}, {"ts", at},
-                        {"dur", seconds * 1e6}, {"args", std::move(args)}});
+      events.push_back({{"name", event},
+                        {"cat", category},
+                        {"ph", "X"},
+                        {"pid", pid},
+                        {"tid", 1},
+                        {"ts", at},
+                        {"dur", seconds * 1e6},
+                        {"args", std::move(args)}});
       at += seconds * 1e6;
     };
     for (const ProfiledKernel& kernel : plan.profile.kernels)
@@ -143,8 +149,8 @@ absl::Status WriteTrace(const std::string& path, const std::vector<PlanProfile>&
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << TraceOf(plans).dump(1) << "\n";
   if (file.flush()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("the trace cannot be written to ", path,
-                                             "; give --trace a file in a folder where you may write"));
+  return absl::UnavailableError(
+      absl::StrCat("the trace cannot be written to ", path, "; give --trace a file in a folder where you may write"));
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.1f%%", share * 100); }
@@ -152,8 +158,16 @@ std::string Percent(double share) { return absl::StrFormat("%.1f%%", share * 100
 void PrintPlan(std::ostream& out, const PlanProfile& plan) {
   const PackageProfile& profile = plan.profile;
   if (!plan.manifest.sizes.empty()) out << "plan " << SizesText(plan.manifest.sizes) << "\n";
-  TextTable table({{"#", true}, {"us", true}, {"share", true}, {"GFLOP/s", true}, {"GB/s", true}, {"roofline", true},
-                   {"bound"}, {"record", true}, {"kernel"}, {"task"}});
+  TextTable table({{"#", true},
+                   {"us", true},
+                   {"share", true},
+                   {"GFLOP/s", true},
+                   {"GB/s", true},
+                   {"roofline", true},
+                   {"bound"},
+                   {"record", true},
+                   {"kernel"},
+                   {"task"}});
   for (size_t i = 0; i < profile.kernels.size(); ++i) {
     const ProfiledKernel& kernel = profile.kernels[i];
     const PackageTask& task = plan.manifest.tasks[kernel.task];
@@ -161,7 +175,9 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
     table.AddRow({absl::StrCat(i + 1), Digits(kernel.seconds * 1e6), Percent(kernel.seconds / profile.latency_seconds),
                   Digits(Rate(kernel, &KernelWork::flops).value_or(0)),
                   Digits(Rate(kernel, &KernelWork::bytes).value_or(0)), reached ? Percent(*reached) : "-",
-                  !kernel.roofline.has_value() ? "-" : kernel.roofline->compute ? "compute" : "memory",
+                  !kernel.roofline.has_value() ? "-"
+                  : kernel.roofline->compute   ? "compute"
+                                               : "memory",
                   task.record >= 0 ? absl::StrCat(task.record) : "-", kernel.name, task.name});
   }
   out << table.ToString();
@@ -172,9 +188,8 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
   constexpr double kWorthNaming = 0.0005;
   if (std::abs(profile.disturbed_seconds()) >= kWorthNaming * profile.latency_seconds)
     out << ", disturbed kernels " << part(profile.disturbed_seconds());
-  out << ", " << BetweenName(profile) << " "
-      << part(profile.between_seconds()) << ", latency " << Duration(profile.latency_seconds) << "; medians of "
-      << Count(profile.runs, "run") << "\n";
+  out << ", " << BetweenName(profile) << " " << part(profile.between_seconds()) << ", latency "
+      << Duration(profile.latency_seconds) << "; medians of " << Count(profile.runs, "run") << "\n";
   if (profile.paths > 1)
     out << "in a real run independent kernels run side by side, on " << profile.paths << " paths\n";
 }
@@ -232,7 +247,8 @@ absl::Status RunProfile(const ProfileFlags& flags, Session& session) {
     plans.push_back({manifest, std::move(profile)});
   }
   if (LacksWork(plans))
-    Warn(session, absl::StrCat("package '", flags.package, "' does not say how many operations its kernels execute, so "
+    Warn(session, absl::StrCat("package '", flags.package,
+                               "' does not say how many operations its kernels execute, so "
                                "that rates are not known; build it again"));
   if (!flags.trace.empty()) RETURN_IF_ERROR(WriteTrace(flags.trace, plans));
   if (flags.json)
@@ -249,19 +265,23 @@ void AddProfile(CLI::App& app, CommandBody& chosen) {
   command->footer(
       "Kernels run in the network's order, with random inputs, and each is timed where it stands, so that it finds the "
       "caches as in a real run. The latency is that of real runs, without "
-      "timers. What it has more than the kernels' medians is shown by cause: kernels that were disturbed, other ones in "
-      "each run, and time between kernels; what it has less was saved by overlap. GFLOP/s counts the operations that a kernel "
+      "timers. What it has more than the kernels' medians is shown by cause: kernels that were disturbed, other ones "
+      "in "
+      "each run, and time between kernels; what it has less was saved by overlap. GFLOP/s counts the operations that a "
+      "kernel "
       "executes, GB/s each byte that it touches once; the roofline is how much of the speed that the device's peaks "
       "allow is reached. Above 100%: the data came from caches.");
   auto flags = std::make_shared<ProfileFlags>();
   command->add_option("PACKAGE", flags->package, "Package that `diapason build` made")->required()->type_name("");
   AddDimFlag(command, &flags->dims, "Size of a symbolic dimension, as in seq=128 (default: all that the package has)");
   AddNumber(command, "--duration", &flags->duration, 0, "Seconds to time kernels of each plan (default 2)");
-  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0, "Length of the runs before, which do not count (default 200)");
+  AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,
+            "Length of the runs before, which do not count (default 200)");
   AddNumber(command, "--peak-gflops", &flags->peak_gflops, 0,
             "The device's float32 GFLOP/s, for the roofline (default: from its clock and units; opencl: unknown)");
-  AddNumber(command, "--peak-gbs", &flags->peak_gbs, 0,
-            "The device's memory bandwidth in GB/s, for the roofline (default: from its clock and bus; opencl: unknown)");
+  AddNumber(
+      command, "--peak-gbs", &flags->peak_gbs, 0,
+      "The device's memory bandwidth in GB/s, for the roofline (default: from its clock and bus; opencl: unknown)");
   command->add_option("--trace", flags->trace, "Write the kernels as a Chrome trace (chrome://tracing, Perfetto)")
       ->type_name("FILE");
   command->add_flag("--json", flags->json, "One JSON document instead of text");

@@ -54,9 +54,8 @@ absl::StatusOr<std::vector<double>> TimeKernels(PackageRunner& runner, LaunchTim
   const int runs_of_sample = runner.device().kind() == TargetKind::kCuda ? kRunsOfCudaSample : 1;
   std::vector<std::vector<double>> samples;
   const Clock::time_point start = Clock::now();
-  while (samples.size() < kMostSamples &&
-         (static_cast<int>(samples.size()) * runs_of_sample < options.least_runs ||
-          SecondsSince(start) < options.seconds)) {
+  while (samples.size() < kMostSamples && (static_cast<int>(samples.size()) * runs_of_sample < options.least_runs ||
+                                           SecondsSince(start) < options.seconds)) {
     ASSIGN_OR_RETURN(samples.emplace_back(), Sample(timer, runs_of_sample));
   }
   profile.runs = static_cast<int>(samples.size()) * runs_of_sample;

@@ -20,25 +20,25 @@ struct ProfileOptions {
 };
 
 struct Roofline {
-  double seconds = 0;  // the least that the kernel could take
+  double seconds = 0;    // the least that the kernel could take
   bool compute = false;  // bound by arithmetic; else by memory
 };
 
 struct ProfiledKernel {
   int step = 0, task = 0;  // in the manifest
   std::string name;
-  double seconds = 0;               // median
-  std::optional<KernelWork> work;   // nothing: the package does not say
+  double seconds = 0;                // median
+  std::optional<KernelWork> work;    // nothing: the package does not say
   std::optional<Roofline> roofline;  // nothing: work or peaks are not known
 };
 
 struct PackageProfile {
-  std::vector<ProfiledKernel> kernels;  // in order
-  int runs = 0;                         // that were timed kernel by kernel
-  int paths = 1;                        // on which kernels run side by side in a real run
-  bool early_starts = false;            // kernels start before those in front have ended, in a real run
-  double latency_seconds = 0;           // median of real runs, back to back
-  double run_seconds = 0;               // median of the kernels' sums in a timed run
+  std::vector<ProfiledKernel> kernels;     // in order
+  int runs = 0;                            // that were timed kernel by kernel
+  int paths = 1;                           // on which kernels run side by side in a real run
+  bool early_starts = false;               // kernels start before those in front have ended, in a real run
+  double latency_seconds = 0;              // median of real runs, back to back
+  double run_seconds = 0;                  // median of the kernels' sums in a timed run
   std::optional<double> flops, bandwidth;  // the peaks that were used
 
   // These three add up to the latency. The sum of the kernels' medians;

@@ -38,8 +38,8 @@ class Counter {
   VarMap known_;                    // loop variables that are walked one value at a time
 };
 
-// Whether a value that is stored in the body, a transform of Winograd's for instance, is chosen by the variable: what is
-// chosen may be 0 or 1, and the compiler, which unrolls short loops, leaves out the product with it.
+// Whether a value that is stored in the body, a transform of Winograd's for instance, is chosen by the variable: what
+// is chosen may be 0 or 1, and the compiler, which unrolls short loops, leaves out the product with it.
 bool Chooses(const Stmt& body, const ExprNode* var) {
   bool chooses = false;
   if (body->kind == StmtKind::kStore)
@@ -53,8 +53,7 @@ bool Chooses(const Stmt& body, const ExprNode* var) {
 void Counter::Read(const Expr& value, double times, double elements) {
   Visit(value, [&](const ExprNode& node) {
     if (node.kind != ExprKind::kLoad) return;
-    if (const auto found = traffic_.find(node.buffer); found != traffic_.end())
-      found->second.reads += times * elements;
+    if (const auto found = traffic_.find(node.buffer); found != traffic_.end()) found->second.reads += times * elements;
   });
 }
 

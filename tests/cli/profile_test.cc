@@ -40,8 +40,8 @@ TEST_F(ProfileCommand, CountsTheOperationsOfAProduct) {
     shares += kernel["share"].get<double>();
     EXPECT_NEAR(kernel["gflops_per_s"], kernel["flops"].get<double>() / kernel["us"].get<double>() * 1e-3,
                 1e-6 * kernel["gflops_per_s"].get<double>());
-    EXPECT_NEAR(kernel["roofline"]["reached"],
-                kernel["roofline"]["us"].get<double>() / kernel["us"].get<double>(), 1e-6);
+    EXPECT_NEAR(kernel["roofline"]["reached"], kernel["roofline"]["us"].get<double>() / kernel["us"].get<double>(),
+                1e-6);
     EXPECT_EQ(kernel["record"], nullptr);
     EXPECT_EQ(kernel["task"], "gemm_32x64x128");
   }

@@ -15,7 +15,9 @@ BufferDecl Param(int id, int64_t elements) {
   return decl;
 }
 
-Stmt SerialLoop(const Expr& var, int64_t extent, Stmt body) { return MakeFor(ForKind::kSerial, var, extent, std::move(body)); }
+Stmt SerialLoop(const Expr& var, int64_t extent, Stmt body) {
+  return MakeFor(ForKind::kSerial, var, extent, std::move(body));
+}
 
 // c[i, j] += a[i, k] * b[k, j] over 4 x 8 x 16.
 KernelFunc Gemm() {
@@ -40,8 +42,7 @@ TEST(KernelWork, AProductIsTwoOperationsAndReadsEachElementOnce) {
 // y[i] = x[0] * (i == 0 ? 1 : i == 1 ? 0 : 3) + x[1]
 TEST(KernelWork, FactorsOfZeroAndOneAreNoOperations) {
   const Expr i = MakeVar("i");
-  const Expr factor =
-      Select(Eq(i, IntImm(0)), FloatImm(1), Select(Eq(i, IntImm(1)), FloatImm(0), FloatImm(3)));
+  const Expr factor = Select(Eq(i, IntImm(0)), FloatImm(1), Select(Eq(i, IntImm(1)), FloatImm(0), FloatImm(3)));
   const Expr x0 = Load(0, DType::kFloat32, {IntImm(0)}), x1 = Load(0, DType::kFloat32, {IntImm(1)});
   KernelFunc kernel;
   kernel.params = {Param(0, 2), Param(1, 3)};

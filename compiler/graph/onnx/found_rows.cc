@@ -18,13 +18,14 @@ using Shape = std::vector<int64_t>;
 using Names = std::set<std::string>;
 
 const Names& Elementwise() {
-  static const auto& names = *new Names{
-      "Abs",         "Add",         "And",     "Cast",        "Ceil",      "Clip",           "Div",      "Elu",
-      "Equal",       "Erf",         "Exp",     "Floor",       "Greater",   "GreaterOrEqual", "Gelu",     "HardSigmoid",
-      "HardSwish",   "Identity",    "IsInf",   "IsNaN",       "LeakyRelu", "Less",           "Log",      "LessOrEqual",
-      "Max",         "Min",         "Mod",     "Mul",         "Neg",       "Not",            "Or",       "Pow",
-      "Reciprocal",  "Relu",        "Round",   "Sigmoid",     "Sign",      "Softplus",       "Sqrt",     "Sub",
-      "Tanh",        "Where",       "Xor"};
+  static const auto& names =
+      *new Names{"Abs",     "Add",         "And",         "Cast",     "Ceil",       "Clip",    "Div",
+                 "Elu",     "Equal",       "Erf",         "Exp",      "Floor",      "Greater", "GreaterOrEqual",
+                 "Gelu",    "HardSigmoid", "HardSwish",   "Identity", "IsInf",      "IsNaN",   "LeakyRelu",
+                 "Less",    "Log",         "LessOrEqual", "Max",      "Min",        "Mod",     "Mul",
+                 "Neg",     "Not",         "Or",          "Pow",      "Reciprocal", "Relu",    "Round",
+                 "Sigmoid", "Sign",        "Softplus",    "Sqrt",     "Sub",        "Tanh",    "Where",
+                 "Xor"};
   return names;
 }
 
@@ -105,8 +106,9 @@ absl::Status CheckCounts(const Inputs& in) {
     }
     if (fact.product || fact.tests) {
       static const auto& kept = *new Names{"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"};
-      allowed = allowed && i == 0 && (kept.contains(in.op()) || (fact.product && compared) ||
-                                      (fact.tests && (in.op() == "If" || in.op() == "Not")));
+      allowed = allowed && i == 0 &&
+                (kept.contains(in.op()) || (fact.product && compared) ||
+                 (fact.tests && (in.op() == "If" || in.op() == "Not")));
     } else {
       allowed = allowed && in.op() != "If" && in.op() != "Not";
     }
@@ -117,12 +119,13 @@ absl::Status CheckCounts(const Inputs& in) {
 
 // Places among rows may only be moved, and point to elements of tensors with these rows.
 absl::Status CheckPositions(const Inputs& in) {
-  static const auto& moves = *new Names{"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
-                                        "Transpose", "Slice", "Shape", "Gather"};
+  static const auto& moves = *new Names{"Cast",    "Identity",  "Reshape", "Unsqueeze", "Squeeze",
+                                        "Flatten", "Transpose", "Slice",   "Shape",     "Gather"};
   for (int i = 0; i < in.size(); ++i) {
     if (!in.fact(i).positions || (i == 0 && moves.contains(in.op()))) continue;
-    const bool takes = i == 1 && ((in.op() == "Gather" && in.fact(0).axis == in.Axis(0)) ||
-                                  (in.op() == "GatherND" && in.fact(0).axis == 0 && in.value(1)->type.shape.back() == 1));
+    const bool takes =
+        i == 1 && ((in.op() == "Gather" && in.fact(0).axis == in.Axis(0)) ||
+                   (in.op() == "GatherND" && in.fact(0).axis == 0 && in.value(1)->type.shape.back() == 1));
     if (!takes || in.fact(0).rows != in.fact(i).positions) return in.Refuse();
   }
   return absl::OkStatus();
@@ -321,8 +324,9 @@ class Marker {
       along = along && (!from.rows || from.axis == axis);
       beside = beside && from.rows == in_.rows && from.axis == in_.fact(0).axis && from.axis != axis;
       if (from.positions) return in_.Refuse();
-      absl::StrAppend(&key, " ", from.rows ? absl::StrCat("r", reinterpret_cast<uintptr_t>(from.rows.get()))
-                                           : absl::StrCat(in_.value(i)->type.shape[axis]));
+      absl::StrAppend(&key, " ",
+                      from.rows ? absl::StrCat("r", reinterpret_cast<uintptr_t>(from.rows.get()))
+                                : absl::StrCat(in_.value(i)->type.shape[axis]));
     }
     if (beside) {
       fact.rows = in_.rows;
@@ -367,8 +371,10 @@ class Marker {
     }
     const int64_t rank = Rank(in_.value(0)), given = node_.Int("start", 0);
     const int64_t start = std::clamp<int64_t>(given < 0 ? given + rank : given, 0, rank);
-    if (from.axis < start || from.axis - start >= result->type.elements()) fact.counted = nullptr;
-    else fact.counts[from.axis - start] = true;
+    if (from.axis < start || from.axis - start >= result->type.elements())
+      fact.counted = nullptr;
+    else
+      fact.counts[from.axis - start] = true;
     return absl::OkStatus();
   }
 

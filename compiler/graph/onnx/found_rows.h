@@ -16,8 +16,8 @@
 
 namespace diapason {
 
-// Before the rule of a node: hides rows that are not real from an operator that combines rows. InvalidArgument where the
-// operator needs to know how many rows are real.
+// Before the rule of a node: hides rows that are not real from an operator that combines rows. InvalidArgument where
+// the operator needs to know how many rows are real.
 absl::Status HideFoundRows(NodeImporter& node);
 // Behind it: says which rows of the results are real. `text` names the node in later errors.
 absl::Status MarkFoundRows(NodeImporter& node, const std::string& text);
