@@ -119,8 +119,8 @@ absl::Status CheckCounts(const Inputs& in) {
 
 // Places among rows may only be moved, and point to elements of tensors with these rows.
 absl::Status CheckPositions(const Inputs& in) {
-  static const auto& moves = *new Names{"Cast",    "Identity",  "Reshape", "Unsqueeze", "Squeeze",
-                                        "Flatten", "Transpose", "Slice",   "Shape",     "Gather"};
+  static const auto& moves = *new Names{"Cast",      "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
+                                        "Transpose", "Slice",    "Split",   "Shape",     "Gather"};
   for (int i = 0; i < in.size(); ++i) {
     if (!in.fact(i).positions || (i == 0 && moves.contains(in.op()))) continue;
     const bool takes =
@@ -183,8 +183,16 @@ absl::Status CheckRows(NodeImporter& node, const Inputs& in) {
   if (op == "Slice") {  // of the rows none may be left out, which shows behind the rule, nor change places
     if (node.opset() < 10 || in.size() < 5 || !in.value(4)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<int64_t> steps, node.KnownInts(4, "steps"));
-    const bool forward = std::all_of(steps.begin(), steps.end(), [](int64_t step) { return step == 1; });
-    return forward ? absl::OkStatus() : in.Refuse();
+    std::vector<int64_t> axes(steps.size());
+    std::iota(axes.begin(), axes.end(), int64_t{0});
+    if (in.value(3)) {
+      ASSIGN_OR_RETURN(axes, node.KnownInts(3, "axes"));
+    }
+    for (size_t k = 0; first.rows && k < std::min(axes.size(), steps.size()); ++k) {
+      const int64_t axis = axes[k] < 0 ? axes[k] + Rank(in.value(0)) : axes[k];
+      if (axis == first.axis && steps[k] != 1) return in.Refuse();
+    }
+    return absl::OkStatus();
   }
   if (op == "NonMaxSuppression") {
     const bool both = first.rows && first.rows == in.fact(1).rows && first.axis == 1 && in.fact(1).axis == 2;
