@@ -352,12 +352,20 @@ class TorchvisionDetector(nn.Module):
         return found["boxes"], found["scores"], found["labels"]
 
 
-@network("ssdlite320")
-def ssdlite320():
-    import torchvision
-    options = {"weights": None, "weights_backbone": None, "num_classes": 4, "detections_per_img": 50, "topk_candidates": 100}
-    module = torchvision.models.detection.ssdlite320_mobilenet_v3_large(**options)
-    return Network(TorchvisionDetector(module), {"image": torch.rand(1, 3, 320, 320)}, room=50)
+def enter_detector(name, function, size, spread=1, **options):
+    """`spread`: of scores, which would else be equal within rounding errors, so that their order would be chance."""
+    @network(name)
+    def make():
+        import torchvision
+        module = getattr(torchvision.models.detection, function)(weights=None, weights_backbone=None, num_classes=4, **options)
+        if spread != 1:
+            module.head.classification_head.cls_logits.weight.data.mul_(spread)
+        return Network(TorchvisionDetector(module), {"image": torch.rand(1, 3, size, size)}, room=50)
+
+
+enter_detector("ssdlite320", "ssdlite320_mobilenet_v3_large", 320, detections_per_img=50, topk_candidates=100)
+enter_detector("retinanet", "retinanet_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100,
+               score_thresh=0.005, spread=20)
 
 
 # ---- recurrent networks
