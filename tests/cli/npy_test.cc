@@ -13,6 +13,16 @@ std::string Npy(const std::string& dictionary, const std::string& data) {
   return bytes + header + data;
 }
 
+// NumPy has no such type.
+TEST(Npy, WritesBfloat16AsFloat32) {
+  Array array(DType::kBfloat16, {3});
+  for (int64_t i = 0; i < 3; ++i) array.set(i, 1.5 * static_cast<double>(i));
+  const auto read = ParseNpy(SerializeNpy(array), "x.npy");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->dtype, DType::kFloat32);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(read->at(i), array.at(i));
+}
+
 TEST(Npy, GivesBackWhatWasWritten) {
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {3}, {2, 3, 4}, {0, 5}}) {
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kBool,

@@ -19,6 +19,7 @@ int TypeNumber(DType dtype) {
     case DType::kBool: return onnx::TensorProto::BOOL;
     case DType::kInt8: return onnx::TensorProto::INT8;
     case DType::kUint8: return onnx::TensorProto::UINT8;
+    case DType::kBfloat16: return onnx::TensorProto::BFLOAT16;
   }
   return onnx::TensorProto::UNDEFINED;
 }

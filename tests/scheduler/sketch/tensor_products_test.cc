@@ -444,8 +444,9 @@ TEST(TensorProducts, BfloatsCompileForEveryArchitecture) {
       ASSERT_TRUE(lowered.ok()) << space.name() << " " << arch << ": " << lowered.status();
       const auto program = CompileProgram(*lowered, target);
       ASSERT_TRUE(program.ok()) << space.name() << " " << arch << ": " << program.status();
-      if (space.name() == "direct/tensor")
+      if (space.name() == "direct/tensor") {
         EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"), std::string::npos);
+      }
     }
   }
 }
