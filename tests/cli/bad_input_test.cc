@@ -38,7 +38,7 @@ TEST_F(BadInput, NumbersOutOfRange) {
   ExpectError(Tune({"--seed", "-1"}), "--seed -1: give a whole number of at least 0", kUsage);
   ExpectError(Tune({"--batch", "0"}), "--batch 0: give a whole number from 1 to 1048576", kUsage);
   ExpectError(Tune({"--layout", "CHWN"}), "--layout CHWN: give NHWC or NCHW", kUsage);
-  ExpectError(Tune({"--dtype", "int4"}), "--dtype int4: give float32 or float16", kUsage);
+  ExpectError(Tune({"--dtype", "int4"}), "--dtype int4: give float32 or float16 or bfloat16", kUsage);
 }
 
 TEST_F(BadInput, WhatIsMissing) {

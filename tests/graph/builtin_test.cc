@@ -277,7 +277,7 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
       {"resnet-18", other_batch, absl::StatusCode::kInvalidArgument,
        "input 'data' cannot have shape 2x224x224x3: give it as 3x224x224x3"},
       {"resnet-18", integers, absl::StatusCode::kInvalidArgument,
-       "built-in networks come in float32 and float16, not in int8"},
+       "built-in networks come in float32, float16 or bfloat16, not in int8"},
   };
   for (const ErrorCase& c : cases) {
     auto network = LoadModel(c.name, c.options);

@@ -428,9 +428,9 @@ TEST_F(RuntimeTest, DlpackTensorsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal([&](auto& x) { x.dl_tensor.strides = const_cast<int64_t*>(transposed.data()); }),
             "input 'x' is not dense in row-major order: give a contiguous copy");
   EXPECT_EQ(refusal([](auto& x) {
-              x.dl_tensor.dtype = {4, 16, 1};
+              x.dl_tensor.dtype = {4, 8, 1};
             }),
-            "input 'x' has elements of DLPack type 4 with 16 bits and 1 lane, which no package has");
+            "input 'x' has elements of DLPack type 4 with 8 bits and 1 lane, which no package has");
   EXPECT_EQ(refusal([](auto& x) {
               x.dl_tensor.dtype = {0, 32, 1};
             }),

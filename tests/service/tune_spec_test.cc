@@ -72,7 +72,8 @@ TEST(TuneSpec, RefusesWhatTheProgramWouldNotSend) {
   EXPECT_EQ(refusal([](auto& m) { m.set_weight(std::nan("")); }),
             "the job's weight is nan: give a number from 1e-06 to 1e+06");
   EXPECT_EQ(refusal([](auto& m) { m.set_layout("CHWN"); }), "the job's layout is 'CHWN': give NHWC or NCHW");
-  EXPECT_EQ(refusal([](auto& m) { m.set_dtype("int4"); }), "the job's dtype is 'int4': give float32 or float16");
+  EXPECT_EQ(refusal([](auto& m) { m.set_dtype("int4"); }),
+            "the job's dtype is 'int4'; give float32, float16 or bfloat16");
   EXPECT_EQ(refusal([](auto& m) { m.set_model(""); }), "the job names no model");
   EXPECT_EQ(refusal([](auto& m) { (*m.mutable_dims())["seq"].set_sizes(0, 0); }),
             "'seq' cannot have the size 0: give a number from 1 to 16777216");
