@@ -27,8 +27,7 @@ namespace diapason {
 absl::Status ApplyDefaults(CLI::App& app, const std::vector<std::string>& args, const CliEnvironment& environment);
 
 // Of a command that reads a history or asks a service: the one that was typed counts, whatever default the other has.
-// InvalidArgument
-// ("a build reads one history; ...") when both were, or both are defaults.
+// InvalidArgument ("a build reads one history; ...") when both were, or both are defaults.
 absl::Status ChooseSource(const std::string& what, const CLI::Option* history, std::string* history_value,
                           const CLI::Option* service, std::string* service_value);
 

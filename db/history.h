@@ -248,8 +248,7 @@ class History {
   // NotFound for an unknown id. `max_error` of NaN is stored as infinity.
   absl::Status SetVerified(int64_t id, bool ok, double max_error, const std::string& text);
   // The record is right alone and wrong in an assembled network; `text` is the evidence: the network, the output, the
-  // largest error
-  // (`max_error`, absolute), the tolerance and the seed of the inputs. NotFound as above.
+  // largest error (`max_error`, absolute), the tolerance and the seed of the inputs. NotFound as above.
   absl::Status MarkWrongInNetwork(int64_t id, double max_error, const std::string& text);
 
   // Adds samples of another measurement to those of a record, all of its launches; its time is then the median of all,

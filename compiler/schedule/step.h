@@ -43,8 +43,7 @@ struct Factor {
 // The numbers are stored in records: never renumber, never change what one means.
 enum class StepKind : uint8_t {
   // loops = {loop}; factors f1..fn: the loop becomes n+1 loops; the inner ones have extents f1..fn (outer to inner),
-  // the
-  // outermost ceil(extent / product). The product need not divide: what lies outside is predicated.
+  // the outermost ceil(extent / product). The product need not divide: what lies outside is predicated.
   kSplit = 1,
   // loops = adjacent leaf loops, outer to inner; they become one.
   kFuse = 2,
@@ -61,8 +60,7 @@ enum class StepKind : uint8_t {
   // ints = {Scope, reader stages...}: a new stage copies `stage`; those readers read the copy.
   kCacheRead = 8,
   // loops = {reduce loop, a piece of a split reduce axis}: a new stage has that loop as its first spatial axis (partial
-  // results);
-  // `stage` reduces over it.
+  // results); `stage` reduces over it.
   kRfactor = 9,
   // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused
   // elements.
@@ -70,62 +68,49 @@ enum class StepKind : uint8_t {
   // factors = {steps}: serial inner loops of the stage whose product of extents is at most this are unrolled.
   kUnroll = 11,
   // target = a constant placeholder read by `stage`; ints = dimension order after splitting; factors = one a dimension
-  // of
-  // the placeholder: dimension d is split in [ceil(n/f), f] (f = 1: not split). A new prologue stage holds the constant
-  // in that layout:
-  // `ints` lists the pieces outer to inner, piece 2*d the outer and 2*d+1 the inner part of dimension d. All readers
-  // use it.
+  // of the placeholder: dimension d is split in [ceil(n/f), f] (f = 1: not split). A new prologue stage holds the
+  // constant in that layout: `ints` lists the pieces outer to inner, piece 2*d the outer and 2*d+1 the inner part of
+  // dimension d. All readers use it.
   kPack = 12,
   // ints = {Scope}: the memory in which the stage's result is kept (attached stages).
   kSetScope = 13,
   // factors = {stages}: the reduce loops of the stage down to the one at which its operands are copied into shared
-  // memory run as a
-  // software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are started stages - 1
-  // iterations ahead (asynchronously on cuda). 1: no pipeline.
+  // memory run as a software pipeline: there are `stages` buffers of each copy, and the copies of an iteration are
+  // started stages - 1 iterations ahead (asynchronously on cuda). 1: no pipeline.
   kPipeline = 14,
   // A sum of products on tensor cores (tensor_intrinsic.h). loops = {k, m, n} of the stage: its innermost loops, k a
-  // reduce
-  // loop whose extent is a multiple of the product's depth, m and n of extent 2; target = the stage that has the thread
-  // loops; ints = {TensorMode, lane loop of m,
-  // lane loop of n}: loops of the target, of extents 8 and 4, fused innermost into its threads. The lanes of a
-  // warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes + n), so the loops as they stand compute the
-  // same; targets
-  // without tensor cores run them so.
+  // reduce loop whose extent is a multiple of the product's depth, m and n of extent 2; target = the stage that has the
+  // thread loops; ints = {TensorMode, lane loop of m, lane loop of n}: loops of the target, of extents 8 and 4, fused
+  // innermost into its threads. The lanes of a warp then hold a product's 16x8 elements at (m + 8 lanes) x (4 lanes +
+  // n), so the loops as they stand compute the same; targets without tensor cores run them so.
   kTensorize = 15,
   // factors = {0, 1 or 2}: with 1 or 2, each kernel of the program may be started before the one that it depends on has
   // ended, and waits itself (programmatic dependent launch). With 1 it lets the next one start at once, else when its
   // sums are complete (EarlyStart, lower/early_start.h). `stage` is any.
   kOverlap = 16,
   // factors = {elements}: along its last dimension the stage, an attached one, is computed from a multiple of so many
-  // elements on and
-  // for a multiple of so many, where its readers need one run of neighbours: whole vectors can be copied.
+  // elements on and for a multiple of so many, where its readers need one run of neighbours: whole vectors can be
+  // copied.
   kAlignRows = 17,
   // Copies for wgmma: of the last two dimensions [r, k] of the stage's buffer (shared memory), k in runs of 16 bytes, c
-  // elements, is outermost:
-  // [k / c][r][k % c], rows of c one after the other and c unused elements behind each k / c. Targets without wgmma lay
-  // it out so as well.
+  // elements, is outermost: [k / c][r][k % c], rows of c one after the other and c unused elements behind each k / c.
+  // Targets without wgmma lay it out so as well.
   kCoreMatrices = 18,
   // factors = {tiles}: the stage, a plain copy of a constant in shared memory, is made a whole tile at a time (bulk
-  // copies on
-  // cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no more than
-  // there are. A new prologue
-  // stage between the two holds the image of the copy's buffer for each tile, in order of the dimensions, one behind
-  // the other.
+  // copies on cuda), and so many tiles are there or on their way at once: no fewer than the buffers of its pipeline, no
+  // more than there are. A new prologue stage between the two holds the image of the copy's buffer for each tile, in
+  // order of the dimensions, one behind the other.
   kBulkCopy = 19,
   // loops = {the loop over blocks, made of several}; factors = {rows}: of the last two loops that it was made of, rows
-  // and columns of
-  // tiles, so many rows are walked together, down each column before the next, instead of one row after the other:
-  // blocks
-  // that run at the same time read less that is not the same. The last rows may be fewer.
+  // and columns of tiles, so many rows are walked together, down each column before the next, instead of one row after
+  // the other: blocks that run at the same time read less that is not the same. The last rows may be fewer.
   kGroupBlocks = 20,
   // The stage, a copy into shared memory computed at a loop of its kernel's root, is asked for before all else that is
   // computed there, asynchronously on cuda, and waited for where the first of these reads it.
   kAsyncCopy = 21,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
-  // to the
-  // call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new stage
-  // that
-  // holds them so. Comes before all other steps of these stages.
+  // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
+  // stage that holds them so. Comes before all other steps of these stages.
   kLibrary = 32,
 };
 

@@ -1,9 +1,9 @@
 // One run of the simplifier. Internal to compiler/tensor/simplify.
 //
 // It works on affine forms: a sum is collected into constant + coefficients * terms, where the terms that are no
-// variables
-// ("atoms") are simplified before. A canonical form is taken apart where its parts are needed, never simplified again,
-// so the cost of a tree is polynomial in its size. The rules call each other freely; a file holds those of a kind.
+// variables ("atoms") are simplified before. A canonical form is taken apart where its parts are needed, never
+// simplified again, so the cost of a tree is polynomial in its size. The rules call each other freely; a file holds
+// those of a kind.
 #pragma once
 
 #include <cstdint>
