@@ -78,22 +78,8 @@ TEST_F(LaunchCli, SlurmJobsOfAKilledTunerAreFoundAgain) {
 TEST_F(LaunchCli, PodsOfASubmissionEndWithItsJob) {
   Process service({"serve", "--listen", "127.0.0.1:0", "--history", Path("h.db")}, Path("serve"));
   const std::string address = service.Address();
-  std::vector<std::string> args = {"submit",
-                                   "gemm",
-                                   "--m",
-                                   "32",
-                                   "--n",
-                                   "48",
-                                   "--k",
-                                   "64",
-                                   "--target",
-                                   "cpu -num-cores=1",
-                                   "--trials",
-                                   "48",
-                                   "--min-repeat-ms",
-                                   "20",
-                                   "--service",
-                                   address};  // a queue that lasts
+  std::vector<std::string> args = OnSmallProduct(
+      "submit", {"--trials", "48", "--min-repeat-ms", "20", "--service", address});  // a queue that lasts
   std::vector<std::string> launch = Launch("kubernetes", "1");
   launch.insert(launch.end(),
                 {"--max-workers", "2", "--kube-template", TEST_PATH(DIAPASON_DEPLOY) + "/kubernetes/worker-pod.yaml"});
@@ -174,8 +160,7 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   Process service(args, Path("serve"));
   const std::string address = service.Address();
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 1; })) << service.err();
-  Process submit({"submit", "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1", "--trials",
-                  "64", "--min-repeat-ms", "1", "--service", address, "--wait"},
+  Process submit(OnSmallProduct("submit", {"--trials", "64", "--min-repeat-ms", "1", "--service", address, "--wait"}),
                  Path("submit"));
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 3; })) << service.err();
   kill(Jobs().front(), SIGKILL);

@@ -68,22 +68,8 @@ class ProgramTest : public CliTest {
   }
 
   std::vector<std::string> TuneArgs(int64_t trials) const {
-    return {"tune",
-            "gemm",
-            "--m",
-            "32",
-            "--n",
-            "48",
-            "--k",
-            "64",
-            "--target",
-            "cpu -num-cores=1",
-            "--history",
-            Path("h.db"),
-            "--min-repeat-ms",
-            "1",
-            "--trials",
-            absl::StrCat(trials)};
+    return OnSmallProduct("tune",
+                          {"--history", Path("h.db"), "--min-repeat-ms", "1", "--trials", absl::StrCat(trials)});
   }
 
   // Waits until the history holds so many records; fails the test after a minute.

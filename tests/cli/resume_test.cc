@@ -17,26 +17,8 @@ using Trial = std::tuple<std::string, std::string, std::vector<int32_t>>;  // wo
 class ResumeCli : public CliTest {
  protected:
   std::vector<std::string> Tune() const {
-    return {"tune",
-            "gemm",
-            "--m",
-            "32",
-            "--n",
-            "48",
-            "--k",
-            "64",
-            "--target",
-            "cpu -num-cores=1",
-            "--history",
-            Path("h.db"),
-            "--trials",
-            "96",
-            "--trials-per-round",
-            "16",
-            "--min-repeat-ms",
-            "1",
-            "--builders",
-            "1"};
+    return OnSmallProduct("tune", {"--history", Path("h.db"), "--trials", "96", "--trials-per-round", "16",
+                                   "--min-repeat-ms", "1", "--builders", "1"});
   }
   // Of the history; each trial is there once.
   std::set<Trial> Recorded() {

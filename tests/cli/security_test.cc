@@ -57,24 +57,8 @@ TEST_F(SecurityCli, AFleetMeasuresBehindCertificatesAndTokens) {
   for (const std::string& arg : With(Tls("service"), "submitter")) serve.push_back(arg);
   Process service(serve, Path("service"));
   const std::string at = service.Address();
-  std::vector<std::string> submit = {"submit",
-                                     "gemm",
-                                     "--m",
-                                     "32",
-                                     "--n",
-                                     "48",
-                                     "--k",
-                                     "64",
-                                     "--target",
-                                     "cpu -num-cores=1",
-                                     "--trials",
-                                     "6",
-                                     "--min-repeat-ms",
-                                     "1",
-                                     "--service",
-                                     at,
-                                     "--json",
-                                     "--wait"};
+  std::vector<std::string> submit =
+      OnSmallProduct("submit", {"--trials", "6", "--min-repeat-ms", "1", "--service", at, "--json", "--wait"});
   for (const std::string& arg : With(Tls("client"), "submitter")) submit.push_back(arg);
   const CliResult done = Cli(submit);
   ASSERT_EQ(done.code, 0) << done.err << service.err() << tracker->err() << worker->err();
@@ -120,24 +104,8 @@ TEST_F(SecurityCli, AServiceWithATrackerOfItsOwnNeedsNoTokenForItself) {
   Process service(serve, Path("service"));
   const std::string at = service.Address();
   auto worker = Worker(at, "worker", With(Tls("worker"), "worker"));
-  std::vector<std::string> submit = {"submit",
-                                     "gemm",
-                                     "--m",
-                                     "32",
-                                     "--n",
-                                     "48",
-                                     "--k",
-                                     "64",
-                                     "--target",
-                                     "cpu -num-cores=1",
-                                     "--trials",
-                                     "4",
-                                     "--min-repeat-ms",
-                                     "1",
-                                     "--service",
-                                     at,
-                                     "--json",
-                                     "--wait"};
+  std::vector<std::string> submit =
+      OnSmallProduct("submit", {"--trials", "4", "--min-repeat-ms", "1", "--service", at, "--json", "--wait"});
   for (const std::string& arg : With(Tls("client"), "submitter")) submit.push_back(arg);
   const CliResult done = Cli(submit);
   EXPECT_EQ(done.code, 0) << done.err << service.err() << worker->err();

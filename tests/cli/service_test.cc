@@ -20,23 +20,8 @@ class ServiceCli : public FleetCli {
   }
   std::vector<std::string> Submit(const std::string& service, const std::string& trials, const std::string& m = "32",
                                   std::vector<std::string> more = {}) {
-    std::vector<std::string> args = {"submit",
-                                     "gemm",
-                                     "--m",
-                                     "32",
-                                     "--n",
-                                     "48",
-                                     "--k",
-                                     "64",
-                                     "--target",
-                                     "cpu -num-cores=1",
-                                     "--trials",
-                                     trials,
-                                     "--min-repeat-ms",
-                                     "1",
-                                     "--service",
-                                     service,
-                                     "--json"};
+    std::vector<std::string> args =
+        OnSmallProduct("submit", {"--trials", trials, "--min-repeat-ms", "1", "--service", service, "--json"});
     args[3] = m;
     args.insert(args.end(), more.begin(), more.end());
     return args;

@@ -11,23 +11,8 @@ class ShareCli : public FleetCli {
  protected:
   // Of one seed and deterministic: both propose the same candidates as long as they get the same results.
   static std::vector<std::string> Gemm(const std::string& command, std::vector<std::string> more) {
-    std::vector<std::string> args = {command,
-                                     "gemm",
-                                     "--m",
-                                     "32",
-                                     "--n",
-                                     "48",
-                                     "--k",
-                                     "64",
-                                     "--target",
-                                     "cpu -num-cores=1",
-                                     "--trials",
-                                     "8",
-                                     "--seed",
-                                     "3",
-                                     "--min-repeat-ms",
-                                     "1",
-                                     "--deterministic"};
+    std::vector<std::string> args =
+        OnSmallProduct(command, {"--trials", "8", "--seed", "3", "--min-repeat-ms", "1", "--deterministic"});
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }

@@ -35,6 +35,13 @@ inline CliResult Cli(const std::vector<std::string>& args, const std::string& in
   return result;
 }
 
+// The arguments of a command on a small product, for one core, and `more` behind them.
+inline std::vector<std::string> OnSmallProduct(const std::string& command, const std::vector<std::string>& more) {
+  std::vector<std::string> args{command, "gemm", "--m", "32", "--n", "48", "--k", "64", "--target", "cpu -num-cores=1"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
 // Gives each test an empty folder, removed behind it.
 class CliTest : public testing::Test {
  protected:
