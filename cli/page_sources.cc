@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/environment.h"
+#include "base/rfc3339.h"
 #include "base/run_program.h"
 #include "cli/service_json.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_manager.h"
 #include "service/server.h"
-#include "ui/rfc3339.h"
 #include "worker/fleet_status.h"
 
 namespace diapason {

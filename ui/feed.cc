@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "ui/rfc3339.h"
+#include "base/rfc3339.h"
 #include "ui/task_facts.h"
 
 namespace diapason {

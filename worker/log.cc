@@ -5,8 +5,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
-#include <ctime>
+
+#include "base/rfc3339.h"
 
 namespace diapason {
 namespace {
@@ -34,15 +34,8 @@ std::string Quoted(const std::string& value) {
 }
 
 std::string TimeText() {
-  auto now = std::chrono::system_clock::now();
-  std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[40];
-  size_t length = std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  std::snprintf(text + length, sizeof(text) - length, ".%03dZ", static_cast<int>(millis));
-  return text;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return Rfc3339(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
 }  // namespace

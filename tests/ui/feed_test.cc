@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "tests/db/testing.h"
-#include "ui/rfc3339.h"
 
 namespace diapason {
 namespace {
@@ -133,12 +132,6 @@ TEST_F(FeedTest, OfMoreThanTheLimitTheNewestAndTheBestAreShown) {
 
 TEST_F(FeedTest, AMissingHistoryIsRefused) {
   EXPECT_EQ(HistoryFeed::Open(Path("none.db")).status().code(), absl::StatusCode::kNotFound);
-}
-
-TEST(Rfc3339Test, InstantsAreUtcWithMilliseconds) {
-  EXPECT_EQ(Rfc3339(0), "1970-01-01T00:00:00.000Z");
-  EXPECT_EQ(Rfc3339(1764043144123456789), "2025-11-25T03:59:04.123Z");
-  EXPECT_EQ(Rfc3339(-1), "1969-12-31T23:59:59.999Z");
 }
 
 }  // namespace

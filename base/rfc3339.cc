@@ -1,4 +1,4 @@
-#include "ui/rfc3339.h"
+#include "base/rfc3339.h"
 
 #include <ctime>
 
