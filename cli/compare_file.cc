@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "cli/table.h"
 #include "cli/tensor_file.h"
-#include "compiler/graph/passes/constants.h"
 
 namespace diapason {
 namespace {

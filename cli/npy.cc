@@ -85,12 +85,6 @@ void FromFortran(Array& array) {
   }
 }
 
-Array InFloat32(const Array& given) {
-  Array array(DType::kFloat32, given.shape);
-  for (int64_t i = 0; i < array.elements(); ++i) array.set(i, given.at(i));
-  return array;
-}
-
 }  // namespace
 
 absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name) {
@@ -128,7 +122,7 @@ absl::StatusOr<Array> ParseNpy(const std::string& bytes, const std::string& name
 }
 
 std::string SerializeNpy(const Array& given) {
-  const Array array = given.dtype == DType::kBfloat16 ? InFloat32(given) : given;
+  const Array array = given.dtype == DType::kBfloat16 ? CastArray(given, DType::kFloat32) : given;
   std::string descriptor;
   for (const auto& [text, dtype] : kDescriptors) {
     if (dtype == array.dtype) descriptor = text;

@@ -25,7 +25,6 @@
 #include "compiler/build/package.h"
 #include "compiler/build/plans.h"
 #include "compiler/build/random_inputs.h"
-#include "compiler/graph/passes/constants.h"
 
 namespace diapason {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
 #include "compiler/tensor/compute_dag.h"
 #include "compiler/tensor/dtype.h"
 #include "compiler/tensor/serialize.h"
@@ -17,9 +15,7 @@ double BytesOfStage(const Stage& stage) { return static_cast<double>(stage.eleme
 
 // Of the fastest instructions that the architecture has, for each way to multiply.
 void AddTensorCores(const Target& target, double flops, Roofs& roofs) {
-  int arch = 0;
-  absl::string_view digits = target.arch;
-  if (!absl::ConsumePrefix(&digits, "sm_") || !absl::SimpleAtoi(digits, &arch)) return;
+  const int arch = CudaArchNumber(target.arch);
   double three_tf32 = 0, half = 0;
   for (const TensorIntrinsic& intrinsic : TensorIntrinsics()) {
     if (intrinsic.first_arch > arch || (intrinsic.groups && arch != intrinsic.first_arch)) continue;

@@ -29,9 +29,7 @@ constexpr double kAllowedChange = 6;
 constexpr double kMaskRatio = 256;
 // The largest relative error that is added to a task's result: two to four units in the last place of a narrow float;
 // in float32 the error of sums of tens of thousands of terms.
-double LargestNoise(DType dtype) {
-  return dtype == DType::kFloat16 ? 0x1p-9 : dtype == DType::kBfloat16 ? 0x1p-6 : 1e-4;
-}
+double LargestNoise(DType dtype) { return IsNarrowFloat(dtype) ? 2 * SpacingOf(dtype) : 1e-4; }
 
 std::string Number(double value) {
   char text[32];

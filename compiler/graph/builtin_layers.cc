@@ -108,13 +108,10 @@ int TokenInput(NetworkBuilder& b, const std::string& name, int64_t length) {
 }
 
 int MaskBias(NetworkBuilder& b, int mask, const ModelOptions& options) {
-  const double lowest = options.dtype == DType::kFloat16    ? -65504.0
-                        : options.dtype == DType::kBfloat16 ? -0x1.fep127
-                                                            : std::numeric_limits<float>::lowest();
   int x = b.Node("unsqueeze", {mask}, {{"axes", std::vector<int64_t>{1, 2}}}, "mask.unsqueezed");
   x = b.Node("cast", {x}, {{"to", std::string("float32")}}, "mask.cast");
   x = b.Node("sub", {Scalar(b, 1, "mask.one"), x}, {}, "mask.hidden");
-  return b.Node("mul", {x, Scalar(b, lowest, "mask.lowest")}, {}, "mask.bias");
+  return b.Node("mul", {x, Scalar(b, -LargestOf(options.dtype), "mask.lowest")}, {}, "mask.bias");
 }
 
 int Embedding(NetworkBuilder& b, int ids, int64_t rows, int64_t columns, const std::string& name) {

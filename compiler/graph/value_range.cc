@@ -15,13 +15,6 @@ using Ranges = std::vector<ValueRange>;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kMostExponent = 80;  // exp() of it is finite in float32
 
-// The largest number of the type.
-double Most(DType dtype) {
-  if (dtype == DType::kFloat16) return 65504;
-  if (dtype == DType::kBfloat16) return 0x1.fep127;
-  return dtype == DType::kFloat32 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
-}
-
 Kind Worst(const Ranges& inputs) {
   Kind worst = Kind::kFinite;
   for (const ValueRange& input : inputs) worst = std::max(worst, input.kind);
@@ -223,9 +216,9 @@ ValueRange RangeOf(const Network& network, const Node& node, const std::vector<V
   }
   if (std::abs(range.lower) < Least(dtype)) range.lower = std::min(range.lower, 0.0);
   if (std::abs(range.upper) < Least(dtype)) range.upper = std::max(range.upper, 0.0);
-  if (std::isfinite(range.lower) && range.lower < -Most(dtype))
+  if (std::isfinite(range.lower) && range.lower < -LargestOf(dtype))
     range = {std::max(range.kind, Kind::kFiniteOrLow), -kInfinity, range.upper};
-  if (std::isfinite(range.upper) && range.upper > Most(dtype)) range = {Kind::kAny, range.lower, kInfinity};
+  if (std::isfinite(range.upper) && range.upper > LargestOf(dtype)) range = {Kind::kAny, range.lower, kInfinity};
   return range;
 }
 

@@ -34,6 +34,11 @@ struct Array {
   }
 };
 
+// Elements converted: truncated towards zero to integers, != 0 to bool.
+Array CastArray(const Array& array, DType dtype);
+// The nearest number that an element of a float type can hold.
+double RoundTo(DType dtype, double value);
+
 float HalfToFloat(uint16_t half);
 uint16_t FloatToHalf(float value);  // round to nearest even
 float Bfloat16ToFloat(uint16_t bits);

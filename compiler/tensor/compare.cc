@@ -16,7 +16,6 @@ constexpr double kFunctionRoundings = 32, kStageRoundings = 8;
 // Two roundings to a narrow float, of the last store at most, relative to the spacing of its numbers; and 5.5 standard
 // deviations of one before it.
 constexpr double kStored = 1.6;
-constexpr double kBfloat16Spacing = 0x1p-7;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLargestScale = 8;  // over the reference's root mean square
 // Masks: see MagnitudeOf.
@@ -81,11 +80,6 @@ int64_t TermsAsSecondFactor(const ComputeDag& dag, int placeholder) {
 }
 
 bool StandsForInfinity(double constant) { return !(constant > -kLeastMask && constant < kInfinite); }
-
-// The spacing of numbers next to 1 in memory; 0 of types that are computed with.
-double SpacingOf(DType dtype) {
-  return dtype == DType::kFloat16 ? 0x1p-10 : dtype == DType::kBfloat16 ? kBfloat16Spacing : 0;
-}
 
 double RoundoffOf(DType dtype) { return dtype == DType::kFloat64 ? 0x1p-53 : 0x1p-24; }
 
@@ -216,7 +210,7 @@ class ErrorModel {
     if (e.name == "abs") return {x.magnitude, x.error, true};
     if (e.name == "floor" || e.name == "ceil" || e.name == "round") return x;
     if (e.name == "bfloat16")
-      return {x.magnitude, std::hypot(x.error, kStored * kBfloat16Spacing * x.magnitude), x.nonnegative};
+      return {x.magnitude, std::hypot(x.error, kStored * SpacingOf(DType::kBfloat16) * x.magnitude), x.nonnegative};
     if (e.name == "tanh" || e.name == "erf") return with(std::min(1.0, m), 1.13, x.nonnegative);
     if (e.name == "sigmoid") return with(0.5, 0.25, true);
     if (e.name == "sqrt") return with(std::sqrt(m), 0.5 / std::sqrt(m), true);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
@@ -48,6 +49,17 @@ int BytesOf(DType dtype) { return InfoOf(dtype).bytes; }
 bool IsFloat(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64 || IsNarrowFloat(dtype); }
 
 bool IsNarrowFloat(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBfloat16; }
+
+double SpacingOf(DType dtype) { return dtype == DType::kFloat16 ? 0x1p-10 : dtype == DType::kBfloat16 ? 0x1p-7 : 0; }
+
+double LargestOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return 65504;
+    case DType::kBfloat16: return 0x1.fep127;
+    case DType::kFloat32: return std::numeric_limits<float>::max();
+    default: return std::numeric_limits<double>::max();
+  }
+}
 
 const char* NameOf(DType dtype) { return InfoOf(dtype).name; }
 

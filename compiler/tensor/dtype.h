@@ -30,6 +30,10 @@ int BytesOf(DType dtype);
 bool IsFloat(DType dtype);
 // A float of 16 bits: so it lies in memory, and is computed with in float32.
 bool IsNarrowFloat(DType dtype);
+// Between neighbouring numbers next to 1, of a narrow float; 0 of types that are computed with.
+double SpacingOf(DType dtype);
+// The largest number of a float type; of others, that of float64.
+double LargestOf(DType dtype);
 // "float32", "int64", ...
 const char* NameOf(DType dtype);
 // The inverse of NameOf; nothing for an unknown name.

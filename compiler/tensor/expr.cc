@@ -23,12 +23,6 @@ int64_t WrapTo(DType dtype, int64_t value) {
   }
 }
 
-double RoundTo(DType dtype, double value) {
-  if (dtype == DType::kFloat64) return value;
-  const float rounded = static_cast<float>(value);
-  return IsNarrowFloat(dtype) ? NarrowToFloat(dtype, FloatToNarrow(dtype, rounded)) : rounded;
-}
-
 Expr Node(ExprKind kind, DType dtype, std::vector<Expr> args) {
   return std::make_shared<const ExprNode>(ExprNode{.kind = kind, .dtype = dtype, .args = std::move(args)});
 }

@@ -114,12 +114,6 @@ int64_t ToInteger(double value) {  // saturates; NaN is 0
   return static_cast<int64_t>(value);
 }
 
-double RoundTo(DType dtype, double value) {
-  if (dtype == DType::kFloat64) return value;
-  const float rounded = static_cast<float>(value);
-  return IsNarrowFloat(dtype) ? NarrowToFloat(dtype, FloatToNarrow(dtype, rounded)) : rounded;
-}
-
 // A stage's body with variables and buffers resolved.
 struct Node {
   ExprKind kind;

@@ -1,6 +1,7 @@
 #include "compiler/tensor/target.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -174,5 +175,7 @@ std::string Target::ToString() const {
 }
 
 absl::StatusOr<Target> Target::Parse(const std::string& text) { return TargetParser(text).Run(); }
+
+int CudaArchNumber(const std::string& arch) { return arch.rfind("sm_", 0) == 0 ? std::atoi(arch.c_str() + 3) : 0; }
 
 }  // namespace diapason

@@ -53,6 +53,9 @@ struct DeviceFacts {
   std::string driver;            // driver or runtime version, for records
 };
 
+// 90 of "sm_90" and of "sm_90a"; 0 of what is no architecture of CUDA.
+int CudaArchNumber(const std::string& arch);
+
 // Facts without asking a device: of this machine for cpu; of the architecture for cuda (sm_70 to sm_120; an H200 for
 // sm_90) and of a generic GPU with 48 KiB of shared memory for opencl. compiler/runtime reads the real ones.
 DeviceFacts DefaultFacts(const Target& target);

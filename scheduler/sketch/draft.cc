@@ -1,7 +1,6 @@
 #include "scheduler/sketch/draft.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -73,8 +72,7 @@ void Draft::DropPrior() {
 
 bool Draft::HasCapability(int least) const {
   if (context_.target.kind != TargetKind::kCuda) return true;
-  const std::string& arch = context_.facts.arch;
-  return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= least;
+  return CudaArchNumber(context_.facts.arch) >= least;
 }
 
 std::vector<int> Draft::Split(int stage, int loop, std::vector<Factor> factors) {

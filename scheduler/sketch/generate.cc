@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -28,10 +27,7 @@ void BindRoots(Draft* draft) {
 
 // Whether kernels start before those that they depend on have ended is measured like any decision, from Hopper on.
 void MayOverlap(Draft* draft) {
-  const std::string& arch = draft->context().facts.arch;
-  if (draft->context().target.kind != TargetKind::kCuda || arch.rfind("sm_", 0) != 0 ||
-      std::atoi(arch.c_str() + 3) < 90)
-    return;
+  if (draft->context().target.kind != TargetKind::kCuda || !draft->HasCapability(90)) return;
   const Factor overlap = draft->OptionHole("overlap", {0, 1, 2}, 0);
   draft->Do({StepKind::kOverlap, draft->state().outputs()[0], {}, {overlap}, -1, {}});
 }

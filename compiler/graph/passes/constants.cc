@@ -39,20 +39,4 @@ Array ReshapeArray(Array array, std::vector<int64_t> shape) {
   return array;
 }
 
-Array CastArray(const Array& array, DType dtype) {
-  Array out(dtype, array.shape);
-  int64_t n = array.elements();
-  bool from_float = IsFloat(array.dtype);
-  for (int64_t i = 0; i < n; ++i) {
-    if (dtype == DType::kBool) {
-      out.set_int(i, from_float ? array.at(i) != 0 : array.int_at(i) != 0);
-    } else if (IsFloat(dtype)) {
-      out.set(i, array.at(i));
-    } else {
-      out.set_int(i, from_float ? static_cast<int64_t>(std::trunc(array.at(i))) : array.int_at(i));
-    }
-  }
-  return out;
-}
-
 }  // namespace diapason

@@ -12,7 +12,5 @@ namespace diapason {
 Array TransposeArray(const Array& array, const std::vector<int64_t>& perm);
 // The same elements in another shape. REQUIRES: as many elements.
 Array ReshapeArray(Array array, std::vector<int64_t> shape);
-// Elements converted: truncated towards zero to integers, != 0 to bool.
-Array CastArray(const Array& array, DType dtype);
 
 }  // namespace diapason

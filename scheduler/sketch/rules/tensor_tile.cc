@@ -1,7 +1,6 @@
 #include "scheduler/sketch/rules/tensor_tile.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace diapason {
@@ -26,8 +25,7 @@ const Expr* LoadsOfProduct(const Expr& body, Expr loads[2]) {
 bool MayUse(const TensorIntrinsic& intrinsic, const SketchContext& context) {
   if (context.target.kind != TargetKind::kCuda) return true;
   if (context.target.strict_fp32 && intrinsic.factor == DType::kFloat32) return false;
-  const std::string& arch = context.facts.arch;
-  return arch.rfind("sm_", 0) == 0 && std::atoi(arch.c_str() + 3) >= intrinsic.first_arch;
+  return CudaArchNumber(context.facts.arch) >= intrinsic.first_arch;
 }
 
 // Those up to 16.
