@@ -80,8 +80,8 @@ class CVectorPrinter : public ExprPrinter {
   bool SafeOnAllLanes(const Expr& branch, const Expr& condition) const;
   std::string Pointer(int buffer, const Expr& base);
   std::string MaskType(int bytes);
-  std::string NarrowAccess(DType dtype,
-                           bool load);  // name of the function that loads or stores lanes of a narrow float
+  // Name of the function that loads or stores lanes of a narrow float.
+  std::string NarrowAccess(DType dtype, bool load);
   // Neighbouring integers of 8 bits as a vector of int; empty where it is no load of such.
   std::string ByteLoad(const Expr& load);
 

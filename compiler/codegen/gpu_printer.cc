@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "compiler/codegen/passes.h"
+#include "compiler/lower/early_start.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {
@@ -180,18 +181,15 @@ class GpuKernelPrinter : public ExprPrinter {
   bool overlaps() const { return cuda_ && kernel_.overlap; }
 
   // Programmatic dependent launch: whether another kernel may use the buffer at the same time, before the wait. Such a
-  // parameter has no
-  // __restrict__: with it compilers take the contents as unchanging, move loads over the wait, and read through a cache
-  // that is not coherent (ld.global.nc).
+  // parameter has no __restrict__: with it compilers take the contents as unchanging, move loads over the wait, and
+  // read through a cache that is not coherent (ld.global.nc).
   bool IsAwaited(int buffer) const {
     const auto found = buffers_.find(buffer);
-    return overlaps() && found != buffers_.end() && found->second.scope == Scope::kGlobal && !found->second.constant;
+    return overlaps() && found != buffers_.end() && diapason::IsAwaited(found->second);
   }
 
   bool TouchesAwaited(const Expr& e) const {
-    bool touches = false;
-    if (e) Visit(e, [&](const ExprNode& node) { touches |= node.kind == ExprKind::kLoad && IsAwaited(node.buffer); });
-    return touches;
+    return LoadsFrom(e, [this](int buffer) { return IsAwaited(buffer); });
   }
 
   bool TouchesAwaited(const Stmt& stmt) const {
@@ -201,12 +199,8 @@ class GpuKernelPrinter : public ExprPrinter {
     });
   }
 
-  // A statement that runs its body once, in every thread.
   bool RunsBodyOnce(const StmtNode& s) const {
-    const bool index =
-        s.for_kind == ForKind::kBlockX || s.for_kind == ForKind::kThreadX || s.for_kind == ForKind::kCluster;
-    return s.kind == StmtKind::kSeq || s.kind == StmtKind::kAlloc || (s.kind == StmtKind::kFor && index) ||
-           (s.kind == StmtKind::kLet && !TouchesAwaited(s.value));
+    return diapason::RunsBodyOnce(s, [this](int buffer) { return IsAwaited(buffer); });
   }
 
   void PrintWait() {

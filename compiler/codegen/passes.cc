@@ -161,11 +161,6 @@ int64_t LargestPowerOfTwo(int64_t limit) { return static_cast<int64_t>(std::bit_
 
 }  // namespace
 
-bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) {
-  if (is(*stmt)) return true;
-  return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Contains(child, is); });
-}
-
 bool HasLoad(const Expr& e) {
   return e->kind == ExprKind::kLoad || std::any_of(e->args.begin(), e->args.end(), HasLoad);
 }

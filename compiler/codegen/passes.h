@@ -6,9 +6,6 @@
 
 namespace diapason {
 
-// True if `is` holds for the statement or one below it.
-bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
-
 // Whether the value depends on what is in memory.
 bool HasLoad(const Expr& e);
 

@@ -1,5 +1,6 @@
 #include "compiler/lower/stmt.h"
 
+#include <algorithm>
 #include <cctype>
 #include <utility>
 
@@ -352,6 +353,24 @@ std::string ToString(const KernelFunc& kernel) {
                       std::to_string(kernel.threads) + " shared " + std::to_string(kernel.shared_bytes) + ":");
   if (kernel.body != nullptr) printer.Print(kernel.body, 1);
   return printer.TakeText();
+}
+
+bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is) {
+  if (is(*stmt)) return true;
+  return std::any_of(stmt->body.begin(), stmt->body.end(), [&](const Stmt& child) { return Contains(child, is); });
+}
+
+bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from) {
+  bool loads = false;
+  if (e) Visit(e, [&](const ExprNode& node) { loads |= node.kind == ExprKind::kLoad && from(node.buffer); });
+  return loads;
+}
+
+Stmt WithBody(const StmtNode& stmt, std::vector<Stmt> body) {
+  if (stmt.kind == StmtKind::kSeq) return MakeSeq(std::move(body));
+  StmtNode copy = stmt;
+  copy.body = std::move(body);
+  return std::make_shared<const StmtNode>(std::move(copy));
 }
 
 }  // namespace diapason

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -208,6 +209,13 @@ struct LoweredProgram {
   std::vector<KernelFunc> prologue;
   std::vector<KernelFunc> kernels;
 };
+
+// True if `is` holds for the statement or one below it.
+bool Contains(const Stmt& stmt, const std::function<bool(const StmtNode&)>& is);
+// Whether the expression, if there is one, loads from a buffer that `from` holds for.
+bool LoadsFrom(const Expr& e, const std::function<bool(int buffer)>& from);
+// The statement around another body.
+Stmt WithBody(const StmtNode& stmt, std::vector<Stmt> body);
 
 std::string ToString(const Stmt& stmt);
 std::string ToString(const KernelFunc& kernel);
