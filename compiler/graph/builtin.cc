@@ -183,6 +183,20 @@ const std::vector<Builtin>& Table() {
         kRelu,
         kSeed},
        BuildGemm},
+      {"attention",
+       "attention alone: softmax(scale * queries by keys) by values",
+       {{"heads", 12, 1, 1024, "heads of the queries"},
+        {"kv_heads", 0, 0, 1024, "heads of keys and values; 0: as many as of the queries"},
+        {"queries", 128, 1, 65536, "queries of a head"},
+        {"keys", 0, 0, 65536, "keys of a head; 0: as many as queries"},
+        {"size", 64, 1, 1024, "elements of a query, a key and a value"},
+        {"causal", 0, 0, 1, "1: a query sees no key behind its own place; the first is behind the keys that are more"},
+        kSeed},
+       BuildAttention},
+      {"layer_norm",
+       "one layer normalization",
+       {{"rows", 128, 1, kLargest, "rows, each normalized"}, {"columns", 768, 1, kLargest, "elements of a row"}, kSeed},
+       BuildLayerNorm},
   };
   return table;
 }

@@ -42,5 +42,7 @@ absl::StatusOr<Network> BuildLstmTagger(const std::string& name, const BuiltinAr
 absl::StatusOr<Network> BuildConv2d(const std::string& name, const BuiltinArgs& args);
 absl::StatusOr<Network> BuildDepthwise(const std::string& name, const BuiltinArgs& args);
 absl::StatusOr<Network> BuildGemm(const std::string& name, const BuiltinArgs& args);
+absl::StatusOr<Network> BuildAttention(const std::string& name, const BuiltinArgs& args);
+absl::StatusOr<Network> BuildLayerNorm(const std::string& name, const BuiltinArgs& args);
 
 }  // namespace diapason

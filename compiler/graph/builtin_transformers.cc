@@ -113,6 +113,31 @@ Array RotaryTable(int64_t start, int64_t length, int64_t size, double (*function
 
 }  // namespace
 
+absl::StatusOr<Network> BuildAttention(const std::string& name, const BuiltinArgs& args) {
+  const int64_t heads = args.at("heads"), groups = args.at("kv_heads") > 0 ? args.at("kv_heads") : heads;
+  const int64_t queries = args.at("queries"), keys = args.at("keys") > 0 ? args.at("keys") : queries;
+  const int64_t size = args.at("size");
+  if (heads % groups != 0)
+    return absl::InvalidArgumentError(absl::StrCat("option 'kv_heads' of network '", name, "' cannot be ", groups,
+                                                   ": it must divide 'heads', which is ", heads));
+  if (args.at("causal") && keys < queries)
+    return absl::InvalidArgumentError(absl::StrCat("option 'keys' of network '", name, "' cannot be ", keys,
+                                                   ": with causal=1 there are at least as many as queries, ", queries));
+  NetworkBuilder b = BeginNetwork(name, args);
+  AttentionArgs attention;
+  attention.q = b.Input("q", {1, heads, queries, size});
+  attention.k = b.Input("k", {1, groups, keys, size});
+  attention.v = b.Input("v", {1, groups, keys, size});
+  attention.scale = ScaleOf(size);
+  if (args.at("causal")) attention.bias = CausalBias(b, queries, keys - queries, "causal_bias");
+  return b.Finish(Attend(b, attention, "attention"));
+}
+
+absl::StatusOr<Network> BuildLayerNorm(const std::string& name, const BuiltinArgs& args) {
+  NetworkBuilder b = BeginNetwork(name, args);
+  return b.Finish(LayerNorm(b, b.Input("data", {1, args.at("rows"), args.at("columns")}), "norm"));
+}
+
 // BERT (Devlin et al. 2018), the base size.
 absl::StatusOr<Network> BuildBert(const std::string& name, const BuiltinArgs& args) {
   RETURN_IF_ERROR(CheckDivides(name, args, "heads", "hidden"));

@@ -151,7 +151,8 @@ bool IsAsyncCopy(const State& state, int id) {
   if (!IsAttached(stage) || stage.memory != Memory::kShared || stage.op.reduces() || stage.core_matrices || stage.bulk)
     return false;
   const std::vector<int> producers = state.Producers(id);
-  return state.stage(stage.attach_stage).attach == StageState::Attach::kRoot &&
+  const StageState& target = state.stage(stage.attach_stage);
+  return (target.attach == StageState::Attach::kRoot || target.carry.is_carried_by(stage.attach_stage)) &&
          std::all_of(producers.begin(), producers.end(),
                      [&](int producer) { return state.stage(producer).attach == StageState::Attach::kRoot; });
 }
@@ -167,7 +168,9 @@ absl::Status CheckStructure(const State& state) {
       const StageState& producer = state.stage(read);
       if (producer.attach == StageState::Attach::kInlined)
         return Wrong(stage, absl::StrCat("reads ", producer.op.name, ", which is inlined"));
-      if (IsAttached(producer) && !IsInside(state, id, read))
+      // What a loop carried is read behind it.
+      const int at = producer.carry.is_carried() ? producer.carry.target : read;
+      if (IsAttached(producer) && !IsInside(state, id, at))
         return Wrong(stage, absl::StrCat("reads ", producer.op.name, " outside of the loop at which it is computed"));
     }
     if (stage.tensor != TensorMode::kNone && !IsTensorizable(state, id))
@@ -233,6 +236,10 @@ absl::Status CheckLoops(const State& state, const Bounds& bounds) {
       if (stage.loops[loop].annotation == Annotation::kVectorize && extent > kMaxLanes)
         return TooMany(stage, "lanes of a vector", extent, kMaxLanes);
     }
+    if (stage.carry.is_carried() && stage.carry.target != id &&
+        b.steps != bounds.stages[stage.carry.target].extent[stage.carry.target_loop])
+      return Wrong(stage, absl::StrCat("is carried over ", b.steps, " steps by a loop of ",
+                                       bounds.stages[stage.carry.target].extent[stage.carry.target_loop]));
     if (iterations > kMaxIterations) return TooMany(stage, "iterations", iterations, kMaxIterations);
     if (const double unrolled = Unrolled(stage, b); unrolled > kMaxUnrolled)
       return TooMany(stage, "unrolled iterations", unrolled, kMaxUnrolled);

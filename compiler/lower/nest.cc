@@ -37,6 +37,7 @@ NestBuilder::NestBuilder(const Skeleton& skeleton, const Bounds& bounds, const T
       access_of_(state_.size()),
       arrivals_(state_.size(), -1),
       small_parts_(state_.size(), -1),
+      growth_(state_.size(), -1),
       write_slot_(state_.size()),
       read_slot_(state_.size()) {}
 
@@ -186,6 +187,14 @@ std::vector<int> NestBuilder::StagesAt(int id, size_t position) const {
       continue;
     if (bounds_.stages[child].attach_position == static_cast<int>(position)) stages.push_back(child);
   }
+  // What reads a carried reduction comes behind the stage whose loop carries it.
+  std::stable_partition(stages.begin(), stages.end(), [&](int child) {
+    const std::vector<int> producers = state_.Producers(child);
+    return std::none_of(producers.begin(), producers.end(), [&](int producer) {
+      const Carry& carry = state_.stage(producer).carry;
+      return carry.is_carried() && std::count(stages.begin(), stages.end(), carry.target) > 0;
+    });
+  });
   return stages;
 }
 
@@ -230,7 +239,7 @@ Stmt NestBuilder::EmitInTurn(std::vector<int> stages) {
       all.push_back(MakeWait(last - asked.rbegin()));
       asked.erase(asked.begin(), last.base());
     }
-    if (waits || ReadsAny(child, written)) {
+    if (waits || std::any_of(written.begin(), written.end(), [&](int id) { return ReadsInside(child, id); })) {
       all.push_back(MakeBarrier());
       written.clear();
     }
@@ -475,6 +484,15 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
             {small_parts_[id], Identifier(s.op.name) + "_small", s.op.dtype, scope, b.small_parts(), true, 16});
       }
     }
+  }
+  for (const StageState& s : state_.stages()) {
+    const int maximum = s.carry.maximum;
+    if (maximum < 0 || growth_[maximum] >= 0 || skeleton_.root_of(maximum) != root) continue;
+    growth_[maximum] = (*next_buffer_)++;
+    const StageState& m = state_.stage(maximum);
+    temporaries_.push_back({growth_[maximum], Identifier(m.op.name) + "_growth", m.op.dtype,
+                            m.memory == Memory::kShared ? Scope::kShared : Scope::kLocal,
+                            bounds_.stages[maximum].stored(), true, 16});
   }
   kernel.name = "k_" + Identifier(stage.op.name);
   globals.insert(root);

@@ -109,6 +109,11 @@ class NestBuilder {
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
   bool HasReduction(int id, size_t from) const;
+  // Carried reductions (StepKind::kCarry), in carried_reductions.cc.
+  Expr GrowthOf(int id);
+  Stmt BeginCarried(int carrier);
+  Stmt BeginCarriedStage(int id);
+  Stmt WithGrowth(int id, size_t first, const Expr& index, const std::vector<Expr>& guards, Stmt maximum);
   bool InSerialLoops(int id, size_t first) const;
   bool OnTensorCores(int id) const;
   bool OnWarpgroups(int id) const;
@@ -137,7 +142,10 @@ class NestBuilder {
   std::vector<int>
       arrivals_;  // by stage: barriers where its tiles arrive (bulk copies on cuda); -1 where there are none
   std::vector<int>
-      small_parts_;       // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
+      small_parts_;  // by stage: buffer of the small parts of a copy in core matrices; -1 where there are none
+  // By stage, of the maximum of carried reductions (StepKind::kCarry): buffer of exp(the maximum before - now); else
+  // -1.
+  std::vector<int> growth_;
   Expr group_iteration_;  // of a pipeline of products by warpgroups: which of the two buffers of small parts is read
   bool defer_group_ = false;  // the next EmitGroupProducts leaves its end to the pipeline
   Stmt group_end_;

@@ -76,6 +76,8 @@ void NestBuilder::PrepareValues(int id) {
       analyzer_.Bind(c.leaf[p], b.extent[loop]);
     c.value[loop] = b.extent[loop] == 1 ? IntImm(0) : c.leaf[p];
   }
+  if (stage.carry.is_carried() && stage.carry.target != id)
+    c.value[stage.carry.loop] = context_[stage.carry.target].value[stage.carry.target_loop];
   for (size_t l = stage.loops.size(); l-- > 0;) {
     const struct Loop& loop = stage.loops[l];
     if (loop.annotation == Annotation::kBlockX && loop.is_leaf() && loop.group.Eval({}) > 1)
@@ -122,9 +124,12 @@ void NestBuilder::PrepareValues(int id) {
     }
     c.axis[a] = analyzer_.Simplify(real);
   }
-  Visit(stage.op.body, [&, next = size_t{0}](const ExprNode& e) mutable {
+  size_t next = 0;
+  const auto know = [&](const ExprNode& e) {
     if (e.kind == ExprKind::kLoad) access_of_[id][&e] = &skeleton_.accesses(id)[next++];
-  });
+  };
+  Visit(stage.op.body, know);
+  if (stage.carry.maximum_load) Visit(stage.carry.maximum_load, know);
   MarkUnrolled(id);
 }
 
@@ -324,7 +329,8 @@ NestBuilder::Guards NestBuilder::GuardsOf(int id) {
     const struct Loop& loop = stage.loops[l];
     if (loop.pieces.empty()) continue;
     int64_t covered = 1;
-    for (int piece : loop.pieces) covered *= b.extent[piece];
+    for (int piece : loop.pieces)
+      covered *= piece == stage.carry.loop && stage.carry.target != id ? b.steps : b.extent[piece];
     if (covered > b.extent[l]) add(loop.reduce ? &guards.reduce : &guards.spatial, Lt(c.value[l], IntImm(b.extent[l])));
   }
   if (stage.attach == StageState::Attach::kAt || stage.image_of >= 0) {

@@ -61,8 +61,12 @@ Stmt NestBuilder::EmitReduction(int id) {
     update_guards.insert(update_guards.end(), guards.reduce.begin(), guards.reduce.end());
   const std::vector<Expr>& stored = guards.spatial;
   const size_t held = RegisterPosition(id, first);
+  const bool carried = stage.carry.is_carried() && stage.carry.target != id;
+  const bool carrier = stage.carry.is_carried_by(id);
   const bool promote =
-      (held > first || root || stage.memory == Memory::kShared || InSerialLoops(id, first)) && HasReduction(id, held);
+      carried ||
+      ((held > first || root || stage.memory == Memory::kShared || InSerialLoops(id, first)) && HasReduction(id, held));
+  const Expr growth = GrowthOf(id);
   int buffer = id;
   Expr place = index;
   if (promote) {
@@ -88,7 +92,9 @@ Stmt NestBuilder::EmitReduction(int id) {
       const Expr outside = Substitute(index, fresh), inside = Substitute(place, fresh);
       std::vector<Expr> conditions;
       for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
-      return MakeIf(And(conditions), in ? MakeStore(buffer, inside, Load(id, stage.op.dtype, {outside}))
+      Expr held_before = Load(id, stage.op.dtype, {outside});
+      if (carried && growth) held_before = Mul(held_before, Substitute(growth, fresh));
+      return MakeIf(And(conditions), in ? MakeStore(buffer, inside, held_before)
                                         : MakeStore(id, outside, Load(buffer, stage.op.dtype, {inside})));
     });
   };
@@ -99,12 +105,34 @@ Stmt NestBuilder::EmitReduction(int id) {
     if (stage.loops[stage.order[p]].reduce) begun.push_back(Eq(context_[id].leaf[p], IntImm(0)));
   }
   // Registers begin with the identity, and memory is written when the sum is done; it never holds the identity.
-  auto begin = [&] {
+  auto begin = [&]() -> Stmt {
+    if (carried) return copy(true);
     const Stmt zero = SpatialNest(id, held, [&](const VarMap& fresh) {
       return MakeStore(buffer, Substitute(place, fresh), IdentityOf(stage.op.combiner, stage.op.dtype));
     });
     if (begun.empty()) return zero;
     return MakeSeq({MakeIf(And(begun), zero), MakeIf(Not(And(begun)), copy(true))});
+  };
+  // The sums of the terms before this step, relative to the maximum of this step.
+  auto rescale = [&] {
+    return SpatialNest(id, held, [&](const VarMap& fresh) {
+      const Expr inside = Substitute(place, fresh);
+      return MakeStore(buffer, inside, Mul(Load(buffer, stage.op.dtype, {inside}), Substitute(growth, fresh)));
+    });
+  };
+  const size_t step =
+      static_cast<size_t>(std::find(stage.order.begin(), stage.order.end(), stage.carry.loop) - stage.order.begin());
+  if (carrier && ((!promote && stage.memory != Memory::kLocal) || held > step || !begun.empty())) {
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage.op.name, ": a reduction that carries others has its own sums in registers"));
+    return nullptr;
+  }
+  const auto loops_of_reduction = [&](size_t end, const std::function<Stmt()>& inner) {
+    if (!carrier) return EmitLoops(id, held, end, inner);
+    const Stmt start = BeginCarried(id);
+    return MakeSeq({start, EmitLoops(id, held, step + 1, [&] {
+                      return MakeSeq({rescale(), EmitLoops(id, step + 1, end, inner)});
+                    })});
   };
   auto reduce = [&]() -> Stmt {
     Stmt loops;
@@ -116,23 +144,23 @@ Stmt NestBuilder::EmitReduction(int id) {
       }
       size_t tiles = stage.order.size() - 3;
       while (tiles > held && !stage.loops[stage.order[tiles - 1]].reduce) --tiles;
-      loops = EmitLoops(id, held, tiles, [&] {
+      loops = loops_of_reduction(tiles, [&] {
         return OnWarpgroups(id) ? EmitGroupProducts(id, tiles, buffer, place) : EmitProducts(id, tiles, buffer, place);
       });
     } else {
-      loops = EmitLoops(id, held, stage.order.size(), update);
+      loops = loops_of_reduction(stage.order.size(), update);
     }
     return promote ? MakeSeq({begin(), loops, copy(false)}) : loops;
   };
   auto rest = [&]() -> Stmt {
-    if (promote) return EmitLoops(id, first, held, reduce);
+    if (promote) return WithGrowth(id, first, index, stored, EmitLoops(id, first, held, reduce));
     const Expr identity = IdentityOf(stage.op.combiner, stage.op.dtype);
     Stmt init = SpatialNest(id, first, [&](const VarMap& fresh) {
       std::vector<Expr> conditions;
       for (const Expr& guard : stored) conditions.push_back(Substitute(guard, fresh));
       return MakeIf(And(conditions), MakeStore(id, Substitute(index, fresh), identity));
     });
-    return MakeSeq({init, EmitLoops(id, first, held, reduce)});
+    return WithGrowth(id, first, index, stored, MakeSeq({init, EmitLoops(id, first, held, reduce)}));
   };
   return EmitLoops(id, 0, first, rest);
 }

@@ -141,14 +141,16 @@ Skeleton::Skeleton(State state) : state_(std::move(state)) {
     int up = id;
     while (state_.stage(up).attach == StageState::Attach::kAt) up = state_.stage(up).attach_stage;
     root_[id] = up;
-    Visit(stage.op.body, [&](const ExprNode& e) {
+    const auto add_access = [&](const ExprNode& e) {
       if (e.kind != ExprKind::kLoad) return;
       Access access;
       access.reader = id;
       access.producer = e.buffer;
       for (const Expr& index : e.args) access.dims.push_back(AffineDim(stage, index));
       accesses_[id].push_back(std::move(access));
-    });
+    };
+    Visit(stage.op.body, add_access);
+    if (stage.carry.maximum_load) Visit(stage.carry.maximum_load, add_access);
   }
   for (auto it = state_.topological().rbegin(); it != state_.topological().rend(); ++it)
     if (state_.stage(*it).computes()) backwards_.push_back(*it);
@@ -183,17 +185,25 @@ void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBoun
     }
     out->extent[loop.pieces[0]] = CeilDiv(out->extent[l], inner);
   }
+  if (stage.carry.is_carried() && stage.carry.target != id) {
+    out->steps = out->extent[stage.carry.loop];
+    out->extent[stage.carry.loop] = 1;
+  }
 }
 
-void Skeleton::LocalTerms(int id, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const {
-  const Loop& l = state_.stage(id).loops[loop];
+void Skeleton::LocalTerms(int id, int loop, int64_t coefficient, const Bounds& all, Terms* terms) const {
+  const StageState& stage = state_.stage(id);
+  if (stage.carry.loop == loop && stage.carry.target != id)
+    return LocalTerms(stage.carry.target, stage.carry.target_loop, coefficient, all, terms);
+  const Loop& l = stage.loops[loop];
+  const StageBounds& bounds = all.stages[id];
   if (l.pieces.empty()) {
     if (bounds.extent[loop] > 1) terms->push_back({id, loop, coefficient});
     return;
   }
   int64_t stride = coefficient;
   for (size_t p = l.pieces.size(); p-- > 0;) {
-    LocalTerms(id, l.pieces[p], stride, bounds, terms);
+    LocalTerms(id, l.pieces[p], stride, all, terms);
     stride *= bounds.extent[l.pieces[p]];
   }
 }
@@ -225,7 +235,7 @@ void Skeleton::InferAxisTerms(int id, Bounds* all) const {
     Terms& terms = b.axis_terms[a];
     terms.clear();
     local.clear();
-    LocalTerms(id, a, 1, b, &local);
+    LocalTerms(id, a, 1, *all, &local);
     if (stage.attach != StageState::Attach::kAt || !stage.is_spatial_axis(a) || b.region[a].full) {
       for (const Term& t : local) terms.push_back(t);
       continue;
@@ -253,13 +263,22 @@ void Skeleton::InferAxisTerms(int id, Bounds* all) const {
   }
 }
 
-bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds) const {
+// The loop inside which a stage's elements are needed, and live: that at which it is computed, or, of one that is
+// carried by a loop, that at which the loop's stage is.
+Skeleton::Place Skeleton::PlaceOf(int producer, const Bounds& all) const {
+  const Carry& carry = state_.stage(producer).carry;
+  if (carry.is_carried() && carry.target != producer) return PlaceOf(carry.target, all);
+  return {state_.stage(producer).attach_stage, all.stages[producer].attach_position};
+}
+
+bool Skeleton::Inside(const Term& term, int producer, const Bounds& all) const {
   const StageState& p = state_.stage(producer);
   if (p.memory == Memory::kShared && is_thread(term.stage, term.loop)) return true;
-  if (term.stage == p.attach_stage) return outermost_[term.stage][term.loop] > bounds.attach_position;
+  const Place place = PlaceOf(producer, all);
+  if (term.stage == place.stage) return outermost_[term.stage][term.loop] > place.position;
   // A stage computed inside the attach stage's loop: is the attach stage above it?
   for (int up = term.stage; up >= 0; up = state_.stage(up).attach_stage)
-    if (up == p.attach_stage) return true;
+    if (up == place.stage) return true;
   return false;
 }
 
@@ -267,12 +286,12 @@ bool Skeleton::Inside(const Term& term, int producer, const StageBounds& bounds)
 // sum over loops inside. Harmless if the pieces inside have one iteration.
 bool Skeleton::CutByAttachPoint(const Term& term, int producer, const Bounds& all) const {
   const StageState& stage = state_.stage(term.stage);
-  if (position_[term.stage][term.loop] >= 0 || state_.stage(producer).attach_stage != term.stage) return false;
-  if (outermost_[term.stage][term.loop] > all.stages[producer].attach_position) return false;
+  const Place place = PlaceOf(producer, all);
+  if (position_[term.stage][term.loop] >= 0 || place.stage != term.stage) return false;
+  if (outermost_[term.stage][term.loop] > place.position) return false;
   const std::vector<int>& pieces = stage.loops[stage.loops[term.loop].fused_into].pieces;
   for (int piece : pieces) {
-    const bool inside =
-        position_[term.stage][piece] > all.stages[producer].attach_position || position_[term.stage][piece] < 0;
+    const bool inside = position_[term.stage][piece] > place.position || position_[term.stage][piece] < 0;
     if (inside && all.stages[term.stage].extent[piece] > 1) return true;
   }
   return false;
@@ -286,11 +305,10 @@ bool Skeleton::IndexTerms(const Bounds& all, const Access& access, int dim, Term
   const StageBounds& reader = all.stages[access.reader];
   *constant = index.constant;
   if (!index.affine) return false;
-  const StageBounds& producer = all.stages[access.producer];
   const auto place = [&](const Term& t) {
     if (t.coefficient == 0) return true;
     if (CutByAttachPoint(t, access.producer, all)) return false;
-    (Inside(t, access.producer, producer) ? inner : outer)->push_back(t);
+    (Inside(t, access.producer, all) ? inner : outer)->push_back(t);
     return true;
   };
   if (index.axes.size() == 1) {  // the terms of one axis differ in their loops: nothing to add up
@@ -403,6 +421,7 @@ int Skeleton::PipelineStart(int id, int position) const {
 int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bounds& all) const {
   const StageBounds& b = all.stages[id];
   const int parent = state_.stage(id).attach_stage;
+  if (state_.stage(parent).carry.is_carried_by(parent)) return 1;
   const int64_t wanted = state_.stage(parent).pipeline.Eval(decisions);
   const int first = wanted > 1 ? PipelineStart(parent, b.attach_position) : -1;
   if (first < 0) return 1;

@@ -69,6 +69,7 @@ struct StageBounds {
   int64_t core_row = 0;
   bool swizzled = false;
   bool bulk = false;  // StepKind::kBulkCopy: all of a slot is copied
+  int64_t steps = 1;  // iterations that its loop has, of a reduction that another stage's loop carries
   int64_t slots = 1;  // buffers in turn (pipelined copies); each is slot_stride() elements after the other
   // partial results side by side (Annotation::kThreadSet), as far from each other as slots are
   int64_t thread_sets = 1;
@@ -125,9 +126,13 @@ class Skeleton {
   int64_t SlotsOf(int stage, absl::Span<const int32_t> decisions, const Bounds& bounds) const;
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;
-  void LocalTerms(int stage, int loop, int64_t coefficient, const StageBounds& bounds, Terms* terms) const;
+  void LocalTerms(int stage, int loop, int64_t coefficient, const Bounds& bounds, Terms* terms) const;
+  struct Place {
+    int stage = -1, position = -1;
+  };
+  Place PlaceOf(int producer, const Bounds& bounds) const;
   bool CutByAttachPoint(const Term& term, int producer, const Bounds& bounds) const;
-  bool Inside(const Term& term, int producer, const StageBounds& bounds) const;
+  bool Inside(const Term& term, int producer, const Bounds& bounds) const;
 
   State state_;
   std::vector<std::vector<Access>> accesses_;

@@ -39,6 +39,18 @@ Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Exp
 // The kinds of memory that a step can name; its number may come from a peer.
 bool IsMemory(int32_t number) { return number >= 0 && number <= static_cast<int32_t>(Memory::kLocal); }
 
+const Expr& Unconverted(const Expr& e) { return e->kind == ExprKind::kCast ? e->args[0] : e; }
+
+// What is multiplied in a term that may be zero under a condition.
+void AddFactors(const Expr& e, std::vector<Expr>* factors) {
+  const Expr& term = Unconverted(e);
+  const bool condition =
+      term->kind == ExprKind::kSelect && term->args[2]->kind == ExprKind::kFloatImm && term->args[2]->fvalue == 0;
+  if (condition) return AddFactors(term->args[1], factors);
+  if (term->kind != ExprKind::kMul) return factors->push_back(term);
+  for (const Expr& factor : term->args) AddFactors(factor, factors);
+}
+
 // What a step of one number sets.
 Factor& NumberOf(StepKind kind, StageState& stage) {
   switch (kind) {
@@ -76,6 +88,10 @@ void State::ResetLoops(StageState& stage) {
 }
 
 bool State::is_output(int id) const { return std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end(); }
+
+bool State::carries(int id) const {
+  return std::any_of(stages_.begin(), stages_.end(), [&](const StageState& s) { return s.carry.is_carried_by(id); });
+}
 
 std::vector<int> State::Producers(int id) const {
   std::vector<int> result;
@@ -187,6 +203,7 @@ absl::Status State::Apply(const Step& step) {
       overlap_ = step.factors[0];
       return absl::OkStatus();
     case StepKind::kGroupBlocks: return GroupBlocks(step);
+    case StepKind::kCarry: return CarryReduction(step);
     case StepKind::kCoreMatrices:
       if (stage.op.axes.size() < 2) return Bad(stage, "core matrices have two dimensions");
       if (!stage.layout_factors.empty()) return Bad(stage, "a packed stage is not laid out again");
@@ -284,6 +301,73 @@ absl::Status State::GroupBlocks(const Step& step) {
     return Bad(stage, "blocks in groups are a loop over blocks that was made of several");
   loop.group = step.factors[0];
   return absl::OkStatus();
+}
+
+absl::Status State::CarryReduction(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.loops.size() != 1 || step.ints.size() != 2 || step.target < 0 || step.target >= size())
+    return Bad(stage, "to carry a reduction takes one loop, a target, its loop and a maximum or -1");
+  Carry carry{step.loops[0], step.target, step.ints[0], step.ints[1], nullptr};
+  const StageState& target = stages_[carry.target];
+  const auto is_outer = [](const StageState& s, int loop) {
+    return loop >= 0 && loop < static_cast<int>(s.loops.size()) && s.loops[loop].is_leaf() && s.loops[loop].reduce &&
+           s.loops[loop].origin == Loop::Origin::kSplit && s.loops[loop].level == 0 && s.op.reduce_axes.size() == 1;
+  };
+  if (!is_outer(stage, carry.loop) || !is_outer(target, carry.target_loop))
+    return Bad(stage, "a reduction over one split axis is carried by the outermost loop of such an axis");
+  if (step.stage == carry.target ? carry.loop != carry.target_loop
+                                 : !IsComputedAt(step.stage, carry.target, carry.target_loop))
+    return Bad(stage, "a reduction is carried by the loop at which it is computed");
+  if (carry.maximum >= 0)
+    RETURN_IF_ERROR(CarryRelative(step, &carry));
+  else if (stage.op.combiner != Combiner::kMax)
+    return Bad(stage, "what is carried without a maximum is one");
+  stage.carry = std::move(carry);
+  // The loop's stage is known first where stages are visited from consumers to producers.
+  if (step.stage != step.target) {
+    const auto at = std::find(topological_.begin(), topological_.end(), step.stage);
+    const auto of_target = std::find(topological_.begin(), topological_.end(), step.target);
+    if (of_target < at) std::rotate(of_target, at, at + 1);
+  }
+  return absl::OkStatus();
+}
+
+bool State::IsComputedAt(int id, int target, int loop) const {
+  const StageState& stage = stages_[id];
+  return stage.attach == StageState::Attach::kAt && stage.attach_stage == target &&
+         stage.attach_loops == std::vector<int>{loop};
+}
+
+// A sum of exponentials relative to a maximum, or of their products by other factors.
+absl::Status State::CarryRelative(const Step& step, Carry* carry) {
+  const StageState& stage = stages_[step.stage];
+  if (carry->maximum >= size() || !IsComputedAt(carry->maximum, carry->target, carry->target_loop))
+    return Bad(stage, "its maximum is not computed at the loop that carries it");
+  const StageState& maximum = stages_[carry->maximum];
+  bool of_carried = maximum.op.combiner == Combiner::kMax && !maximum.carry.is_carried();
+  for (int producer : Producers(carry->maximum)) of_carried &= stages_[producer].carry.is_carried_by(carry->target);
+  if (!of_carried) return Bad(maximum, "it is no maximum of maxima that the same loop carries");
+  if (stage.op.combiner != Combiner::kSum) return Bad(stage, "only sums are relative to a maximum");
+  std::vector<Expr> factors;
+  AddFactors(stage.op.body, &factors);
+  for (const Expr& load : factors) {
+    if (load->kind != ExprKind::kLoad || !stages_[load->buffer].op.body) continue;
+    const Stage& powers = stages_[load->buffer].op;
+    const Expr& power = Unconverted(powers.body);
+    if (power->kind != ExprKind::kCall || power->name != "exp" || power->args[0]->kind != ExprKind::kSub) continue;
+    const Expr &of = power->args[0]->args[0], &top = power->args[0]->args[1];
+    bool reads = false;
+    Visit(of, [&](const ExprNode& e) { reads |= e.kind == ExprKind::kLoad && e.buffer == carry->maximum; });
+    if (reads || top->kind != ExprKind::kLoad || top->buffer != carry->maximum) continue;
+    VarMap point;
+    for (size_t d = 0; d < powers.axes.size(); ++d) point[powers.axes[d].var.get()] = load->args[d];
+    std::vector<Expr> indices;
+    for (const Expr& index : top->args) indices.push_back(Substitute(index, point));
+    carry->maximum_load = Load(carry->maximum, top->dtype, std::move(indices));
+    if (UsesVar(carry->maximum_load, stage.op.reduce_axes[0].var.get())) continue;
+    return absl::OkStatus();
+  }
+  return Bad(stage, "its terms are no exponentials relative to the maximum");
 }
 
 absl::Status State::Reorder(const Step& step) {

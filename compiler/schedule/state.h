@@ -33,6 +33,18 @@ struct Loop {
   bool is_leaf() const { return pieces.empty() && fused_into < 0; }
 };
 
+// StepKind::kCarry.
+struct Carry {
+  int loop = -1;  // -1: the reduction is not carried
+  int target = -1, target_loop = -1;
+  int maximum = -1;     // M; -1: none
+  Expr maximum_load{};  // of M for an element of the stage
+
+  bool is_carried() const { return loop >= 0; }
+  // Carried by the loop of another stage.
+  bool is_carried_by(int stage) const { return is_carried() && target == stage; }
+};
+
 struct StageState {
   enum class Attach : uint8_t { kRoot, kInlined, kAt };
   Stage op;                 // body over the ids of this State
@@ -52,7 +64,8 @@ struct StageState {
   bool core_matrices = false;                       // kCoreMatrices
   bool async_copy = false;                          // kAsyncCopy
   Factor core_width;                                // a multiple of the elements of its runs
-  bool bulk = false;                                // kBulkCopy
+  Carry carry;
+  bool bulk = false;  // kBulkCopy
   Factor bulk_tiles{1};
   int image_of = -1;   // kBulkCopy: the copy whose tiles this stage holds
   Factor pipeline{1};  // buffers of each shared copy that is computed in this stage
@@ -90,6 +103,8 @@ class State {
   bool has_overlap() const { return has_overlap_; }  // there is a step kOverlap
   Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
+  // A reduction whose loop carries another one.
+  bool carries(int id) const;
   // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
   // lies beside it.
   bool has_small_parts(int copy) const;
@@ -115,6 +130,9 @@ class State {
   absl::Status ReadThrough(int stage, const std::vector<int>& readers, const char* ending);
   absl::Status Tensorize(const Step& step);
   absl::Status GroupBlocks(const Step& step);
+  absl::Status CarryReduction(const Step& step);
+  absl::Status CarryRelative(const Step& step, Carry* carry);
+  bool IsComputedAt(int id, int target, int loop) const;
   absl::Status CallLibrary(const Step& step);
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);

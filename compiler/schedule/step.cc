@@ -33,13 +33,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kBulkCopy: return "bulk_copy";
     case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kAsyncCopy: return "async_copy";
+    case StepKind::kCarry: return "carry";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kAsyncCopy)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kCarry)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

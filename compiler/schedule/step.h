@@ -108,6 +108,15 @@ enum class StepKind : uint8_t {
   // The stage, a copy into shared memory computed at a loop of its kernel's root, is asked for before all else that is
   // computed there, asynchronously on cuda, and waited for where the first of these reads it.
   kAsyncCopy = 21,
+  // loops = {l}, the outermost piece of the split axis of a reduction; target, ints = {a reduce loop of the target, M
+  // or
+  // -1}: the reduction, computed at that loop of the target or the target itself, is carried from one iteration of the
+  // loop to the next: each takes the terms of the iteration of l of the same number, and what the stage then holds is
+  // of
+  // all terms so far. Without M it is a maximum. M is a maximum of such results that is computed at the same loop; the
+  // terms of a sum with M are exponentials relative to M, or their products by other factors, and what the sum holds is
+  // multiplied by exp(M before - M) when M grows (online softmax: Milakov and Gimelshein 2018).
+  kCarry = 22,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.

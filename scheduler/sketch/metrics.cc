@@ -75,6 +75,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
   operations_.assign(state.size(), 0);
   share_.assign(state.size(), 1);
   summed_.assign(state.size(), -1);
+  is_maximum_.assign(state.size(), 0);
   held_.assign(state.size(), 0);
   distinct_.resize(state.size());
   for (int id : state.topological()) {
@@ -86,6 +87,7 @@ MetricsModel::MetricsModel(const Skeleton* skeleton, const Target& target, const
           stage.attach_stage >= 0)
         summed_[stage.attach_stage] = id;
     }
+    if (stage.carry.maximum >= 0) is_maximum_[stage.carry.maximum] = true;
     operations_[id] = OperationsOf(stage);
     distinct_[id] = DistinctAccesses(skeleton_->accesses(id));
     if (stage.attach == StageState::Attach::kAt && stage.memory == Memory::kLocal && !stage.op.reduces())
@@ -136,6 +138,7 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
     int64_t bytes = b.stored() * BytesOf(stage.op.dtype);
     if (target_.kind == TargetKind::kCuda && state.has_small_parts(id))
       bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
+    if (is_maximum_[id]) bytes += (bytes + 15) / 16 * 16;  // and how much it grew
     if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
     if (summed_[id] >= 0) {
       tile_bytes += (bytes + 15) / 16 * 16;
@@ -199,11 +202,15 @@ double MetricsModel::Executions(const Bounds& bounds, int id) const {
     const int up = state.stage(at).attach_stage;
     const int last = bounds.stages[at].attach_position;
     const StageState& parent = state.stage(up);
+    bool threads = own_threads;  // all loops over threads are the one over those of the block
     for (int p = 0; p <= last; ++p) {
       const int loop = parent.order[p];
-      if (own_threads && parent.loops[loop].annotation == Annotation::kThreadX) continue;
+      const bool over_threads = parent.loops[loop].annotation == Annotation::kThreadX;
+      threads |= over_threads;
+      if (own_threads && over_threads) continue;
       product *= static_cast<double>(bounds.stages[up].extent[loop]);
     }
+    own_threads = threads;
     at = up;
   }
   return product;

@@ -99,7 +99,8 @@ class MetricsModel {
   std::vector<std::vector<int>> members_;  // stages computed in each kernel, by index into roots_
   std::vector<std::vector<int>>
       distinct_;  // by stage: its accesses without those that read the same elements as an earlier one
-  std::vector<double> operations_;  // arithmetic of a stage's body, by stage
+  std::vector<double> operations_;   // arithmetic of a stage's body, by stage
+  std::vector<uint8_t> is_maximum_;  // by stage: of carried reductions (StepKind::kCarry)
   std::vector<int>
       summed_;  // by stage: the reduction over a cluster or sets of threads whose partial results it holds; -1: none
   std::vector<uint8_t> held_;  // by stage: a copy of shared memory in registers

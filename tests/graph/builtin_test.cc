@@ -16,7 +16,7 @@ std::string AllNames() {
   return "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, mobilenet_v2, "
          "mobilenet_v3, efficientnet-b0, vgg-16, densenet-121, inception_v3, convnext-tiny, swin-tiny, "
          "vit-b16, resnet3d-18, unet-small, yolo-small, bert-base, gpt2, llama-tiny, t5-encoder, "
-         "whisper-encoder, lstm-tagger, conv2d, depthwise, gemm";
+         "whisper-encoder, lstm-tagger, conv2d, depthwise, gemm, attention, layer_norm";
 }
 
 TEST(Builtin, TheTableListsAllNetworks) {
@@ -147,6 +147,11 @@ TEST(Builtin, NetworksHaveTheirLayersAndArePartitionedIntoTasksOfThem) {
       {"whisper-encoder", sound, {{"conv2d", 2}, {"matmul", 16}, {"softmax", 2}, {"layer_norm", 5}}, 4},
       {"vit-b16", vision, {{"conv2d", 1}, {"matmul", 12}, {"gemm", 1}, {"softmax", 2}, {"layer_norm", 5}}, 4},
       {"swin-tiny", windows, {{"conv2d", 1}, {"matmul", 75}, {"gemm", 1}, {"softmax", 12}, {"layer_norm", 29}}, 20},
+      {"attention",
+       {{"heads", "4"}, {"kv_heads", "2"}, {"queries", "5"}, {"keys", "9"}, {"causal", "1"}},
+       {{"matmul", 2}, {"softmax", 1}},
+       1},
+      {"layer_norm", {{"rows", "5"}}, {{"layer_norm", 1}}, 0},
       {"lstm-tagger", {{"seq", "6"}, {"hidden", "8"}, {"vocab", "50"}}, {{"matmul", 13}, {"log_softmax", 1}}, 3},
       {"mobilenet_v2", image, {{"conv2d", 52}, {"gemm", 1}}, 20},
       {"mobilenet_v3", image, {{"conv2d", 62}, {"gemm", 2}}, 20},
@@ -171,7 +176,7 @@ TEST(Builtin, NetworksHaveTheirLayersAndArePartitionedIntoTasksOfThem) {
     ASSERT_TRUE(partition.ok()) << partition.status();
     int products = 0;
     for (const Task& task : partition->tasks)
-      for (const char* kind : {"conv2d", "conv3d", "depthwise", "gemm", "matmul"})
+      for (const char* kind : {"conv2d", "conv3d", "depthwise", "gemm", "matmul", "attention"})
         if (task.name.find(kind) != std::string::npos) {
           ++products;
           break;
@@ -247,6 +252,8 @@ TEST(Builtin, ErrorsNameTheInputAndTheMend) {
        "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed"},
       {"gemm", Extra("sede", "1"), absl::StatusCode::kInvalidArgument,
        "network 'gemm' has no option 'sede': did you mean 'seed'? its options are m, n, k, constant, bias, relu, seed"},
+      {"attention", Extra("kv_heads", "5"), absl::StatusCode::kInvalidArgument,
+       "option 'kv_heads' of network 'attention' cannot be 5: it must divide 'heads', which is 12"},
       {"gemm", Extra("m", "0"), absl::StatusCode::kInvalidArgument,
        "option 'm' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576"},
       {"gemm", Extra("m", "ten"), absl::StatusCode::kInvalidArgument,

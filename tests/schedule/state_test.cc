@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace diapason {
 namespace {
@@ -44,6 +47,56 @@ TEST(State, AStageThatWouldMakeItsReaderTooLargeIsNotInlined) {
                                                ": it makes what reads it too large to be inlined"));
   EXPECT_GT(inlined, 10);
   EXPECT_LT(inlined, 25);
+}
+
+// A softmax whose maximum and sum are carried by the loop of the sum.
+TEST(State, OnlySumsOfExponentialsAreCarriedWithAMaximum) {
+  DagBuilder b;
+  const int x = b.Placeholder("x", {4, 32});
+  const auto max = [&](const char* name, int of) {
+    return b.Reduce(name, {4}, {32}, Combiner::kMax, [&, of](const auto& i, const auto& r) {
+      return b.At(of, {i[0], r[0]});
+    });
+  };
+  const int top = max("top", x);
+  const auto exponentials = [&](const char* name, bool relative) {
+    const int e = b.Compute(absl::StrCat(name, ".e"), {4, 32}, [&](const auto& i) {
+      return Call("exp", {relative ? Sub(b.At(x, i), b.At(top, {i[0]})) : Add(b.At(x, i), b.At(top, {i[0]}))});
+    });
+    return b.Reduce(name, {4}, {32}, Combiner::kSum, [&](const auto& i, const auto& r) {
+      return b.At(e, {i[0], r[0]});
+    });
+  };
+  const int sum = exponentials("sum", true), other = exponentials("other", false);
+  const int y = b.Compute("y", {4}, [&](const auto& i) { return Add(b.At(sum, i), b.At(other, i)); });
+  State state(b.Build({y}).value());
+  const int kLoop = 2, kPart = 3;  // pieces of the axes of sums
+  for (int stage : {sum, other, top})
+    ASSERT_TRUE(state.Apply({StepKind::kSplit, stage, {1}, {Factor::Of(8)}, -1, {}}).ok());
+  const auto carry = [&](int stage, int loop, int target, int target_loop, int maximum) {
+    return std::string(state.Apply({StepKind::kCarry, stage, {loop}, {}, target, {target_loop, maximum}}).message());
+  };
+  EXPECT_EQ(carry(top, kLoop, sum, kLoop, -1), "stage top: a reduction is carried by the loop at which it is computed");
+  EXPECT_EQ(carry(sum, kPart, sum, kPart, -1),
+            "stage sum: a reduction over one split axis is carried by the outermost loop of such an axis");
+  EXPECT_EQ(carry(sum, kLoop, sum, kLoop, -1), "stage sum: what is carried without a maximum is one");
+  EXPECT_EQ(carry(sum, kLoop, sum, kLoop, 99), "stage sum: its maximum is not computed at the loop that carries it");
+  for (const std::vector<int32_t>& ints : {std::vector<int32_t>{}, {1}, {1, 2, 3}})
+    EXPECT_FALSE(state.Apply({StepKind::kCarry, sum, {kLoop}, {}, sum, ints}).ok());
+  EXPECT_FALSE(state.Apply({StepKind::kCarry, sum, {kLoop}, {}, 99, {kLoop, -1}}).ok());
+  // The maximum of parts that the loop carries.
+  ASSERT_TRUE(state.Apply({StepKind::kRfactor, top, {kPart}, {}, -1, {}}).ok());
+  const int parts = state.size() - 1;
+  ASSERT_TRUE(state.Apply({StepKind::kSplit, parts, {2}, {Factor::Of(1)}, -1, {}}).ok());
+  for (int target : {sum, other}) {
+    for (int stage : {top, parts})
+      ASSERT_TRUE(state.Apply({StepKind::kComputeAt, stage, {kLoop}, {Factor::Of(0)}, target, {}}).ok());
+    EXPECT_EQ(carry(target, kLoop, target, kLoop, top),
+              "stage top: it is no maximum of maxima that the same loop carries");
+    ASSERT_EQ(carry(parts, 3, target, kLoop, -1), "");
+    EXPECT_EQ(carry(target, kLoop, target, kLoop, top),
+              target == sum ? "" : "stage other: its terms are no exponentials relative to the maximum");
+  }
 }
 
 }  // namespace

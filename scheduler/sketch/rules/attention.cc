@@ -1,7 +1,7 @@
 // Attention (attention_chain.h) in one kernel. A block, or a core, has some rows of queries: their scores, what a
 // softmax makes of them and its sums are held on chip, so memory sees queries, keys, values and the result only. Rows
-// that do not fit one at a time have no such sketch: to stream the keys (Dao et al. 2022) is not a schedule of this dag
-// but a rewriting of it.
+// that do not fit one at a time are streamed on tensor cores, some keys after the others, and have no such sketch
+// elsewhere.
 #include <algorithm>
 #include <cstdint>
 
@@ -224,10 +224,10 @@ class Attention : public SketchRule {
     if (!next.status().ok()) return Answer::kSkip;
     const std::optional<AttentionChain> chain = FindAttention(next, stage);
     if (!chain) return Answer::kSkip;
-    if (chain->divides_last && !(draft.gpu() && FitsAttentionOnTensorCores(next, *chain))) return Answer::kSkip;
-    const bool fits =
-        draft.gpu() ? StartOf(*chain, draft.context().facts).has_value() : StackBytes(*chain) <= kStackBytes;
-    return fits ? Answer::kApplyAndSkipRest : Answer::kSkip;
+    const bool on_tensor_cores = draft.gpu() && FitsAttentionOnTensorCores(next, *chain);
+    if (chain->divides_last && !on_tensor_cores) return Answer::kSkip;
+    const bool fits = draft.gpu() ? Fits(draft, *chain) : StackBytes(*chain) <= kStackBytes;
+    return fits || (on_tensor_cores && StreamsAttention(next, *chain)) ? Answer::kApplyAndSkipRest : Answer::kSkip;
   }
   std::vector<Derived> Apply(const Draft& draft, int stage) const override {
     const Draft start = EndingElementwise(draft, stage);
@@ -242,11 +242,16 @@ class Attention : public SketchRule {
       result.push_back({sketch.Take(), false});
     }
     if (draft.gpu() && FitsAttentionOnTensorCores(start, chain))
-      for (Draft& made : AttentionOnTensorCores(start, chain)) result.push_back({std::move(made), false});
+      for (Draft& made : AttentionOnTensorCores(start, chain, Fits(start, chain)))
+        result.push_back({std::move(made), false});
     return result;
   }
 
  private:
+  static bool Fits(const Draft& draft, const AttentionChain& chain) {
+    return StartOf(chain, draft.context().facts).has_value();
+  }
+
   // The largest that fit; nothing if one row does not.
   static std::optional<Start> StartOf(const AttentionChain& chain, const DeviceFacts& facts) {
     constexpr Start kStarts[] = {{4, 4, 32, 4}, {4, 4, 32, 2},  {4, 4, 32, 1},  {4, 2, 32, 4},

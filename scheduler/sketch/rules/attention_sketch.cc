@@ -68,14 +68,15 @@ void AttentionSketch::ByThreads(int stage, const std::vector<int>& loops, const 
   draft_.Annotate(stage, pieces[1], Annotation::kThreadX);
 }
 
+int AttentionSketch::FactorParts(int stage, int32_t parts) {
+  const std::vector<int> pieces = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(parts)});
+  draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
+  return draft_.state().size() - 1;
+}
+
 void AttentionSketch::ShareReduction(int stage, int block, const Factor& threads) {
-  const int64_t parts = PartsOf(a_);
-  if (parts > 1) {
-    // Every so many keys: neighbouring threads read neighbours.
-    const std::vector<int> pieces =
-        draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(static_cast<int32_t>(parts))});
-    draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
-    const int partial = draft_.state().size() - 1;
+  if (PartsOf(a_) > 1) {
+    const int partial = FactorParts(stage, static_cast<int32_t>(PartsOf(a_)));
     std::vector<int> spatial = draft_.SpatialAxes(partial);
     std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());  // neighbouring threads have parts of one row
     Order(partial, {spatial, draft_.ReduceAxes(partial)});

@@ -24,6 +24,9 @@ class AttentionSketch {
   void Share(int stage, int block);
   // Elements, in the order of these loops, by the threads of a block in turns.
   void ByThreads(int stage, const std::vector<int>& loops, const Factor& threads);
+  // Parts of a row's reduction, each of every so many keys, so that neighbouring threads read neighbours: the new stage
+  // that has them.
+  int FactorParts(int stage, int32_t parts);
   // A row's reduction: parts of rows by all threads, then rows.
   void ShareReduction(int stage, int block, const Factor& threads);
 
@@ -39,8 +42,11 @@ class AttentionSketch {
 int64_t PartsOf(const AttentionChain& chain);
 
 // The sketches on tensor cores: with copies of keys and values as the products need them, and of all at once, asked for
-// before all else, where these fit the device. REQUIRES: FitsAttentionOnTensorCores.
-std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);
+// before all else, where these fit the device, both where rows fit (`rows_fit`); and with a stream of keys and values.
+// REQUIRES: FitsAttentionOnTensorCores.
+std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit);
+// Whether there is a sketch that streams keys and values: rows of any length.
+bool StreamsAttention(const Draft& draft, const AttentionChain& chain);
 // True if both products of an attention fit tensor cores and their operands are stages in the order of rows, as in the
 // view `attention`.
 bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain);

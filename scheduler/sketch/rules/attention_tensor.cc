@@ -11,6 +11,9 @@
 //       y.acc       keys | tiles                               in registers
 //         v rows    a tile in shared memory
 //
+// Or, for rows of any length, all but the queries is of one step of keys, and the loop over steps carries the maximum
+// of a row, the sum of its weights and the product (StepKind::kCarry; Dao et al. 2022).
+//
 // The rows are stages of the view `attention` (schedule/view_attention.h), in the order that fragments are read in.
 #include <algorithm>
 #include <cstdint>
@@ -22,6 +25,9 @@
 
 namespace diapason {
 namespace {
+
+// Of a row's reduction where keys are streamed, so that a step has whole products.
+constexpr int32_t kPartsOfStream = 16;
 
 // The one load of a buffer in a stage's body; null if there is none or they differ.
 const ExprNode* LoadOf(const Draft& draft, int stage, int buffer) {
@@ -45,14 +51,22 @@ bool IsRows(const Draft& draft, int stage, int operand, const Expr& innermost) {
          draft.state().Consumers(operand).size() == 1;
 }
 
+// How keys and values come into shared memory.
+enum class Copies {
+  kTiles,   // the keys of a tile of scores, the values of a step of the product
+  kWhole,   // all at once
+  kStream,  // those of a step; scores and weights are of a step as well
+};
+
 class TensorSketch : public AttentionSketch {
  public:
-  // `whole`: keys and values are copied all at once.
-  TensorSketch(const Draft& draft, const AttentionChain& chain, bool whole)
-      : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}), whole_(whole) {}
+  TensorSketch(const Draft& draft, const AttentionChain& chain, Copies copies)
+      : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}), copies_(copies) {}
 
   Draft Make() {
-    draft_.Name(whole_ ? "attention_tensor.whole" : "attention_tensor");
+    draft_.Name(copies_ == Copies::kWhole    ? "attention_tensor.whole"
+                : copies_ == Copies::kStream ? "attention_tensor.stream"
+                                             : "attention_tensor");
     MakeTiles();
     const int root = a_.root, product = a_.product;
     std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
@@ -67,6 +81,10 @@ class TensorSketch : public AttentionSketch {
     tiles.assign(draft_.SpatialAxes(product).size(), TensorTile());
     tiles[a_.query_of_product] = rows_;
     tiles[a_.value_of_product] = values_;
+    if (copies_ == Copies::kStream) {
+      MakeStream(tiles, loops, thread);
+      return std::move(draft_);
+    }
     const int keys = TileTensorReduction(&draft_, product, tiles, loops);
     CopyPart(a_.values_read, product, keys);
 
@@ -74,7 +92,7 @@ class TensorSketch : public AttentionSketch {
     Pad(a_.weights);
     RowsByWarps(a_.weights, a_.query_of_weights, a_.key_of_weights);
     for (int id : a_.reductions) ShareReduction(id, block_, threads_);
-    MakeScores();
+    MakeScores(a_.root, block_);
     return std::move(draft_);
   }
 
@@ -93,8 +111,14 @@ class TensorSketch : public AttentionSketch {
         draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
     draft_.Tile(a_.values, values_.all());
     keys_.warps = values_.warps;
-    keys_.tiles = draft_.TileHole("key.tiles", units(a_.keys, 8), 16, 4);
-    draft_.Tile(a_.keys, keys_.all());
+    if (copies_ == Copies::kStream) {
+      // A step is one tile of scores.
+      step_ = draft_.OptionHole("key.step", {1, 2, 4, 8}, 4);
+      keys_.tiles = draft_.OptionHole("key.tiles", {1, 2, 4, 8, 16}, 4);
+    } else {
+      keys_.tiles = draft_.TileHole("key.tiles", units(a_.keys, 8), 16, 4);
+      draft_.Tile(a_.keys, keys_.all());
+    }
     threads_ = Factor::Of(32) * rows_.warps * values_.warps;
   }
 
@@ -106,8 +130,71 @@ class TensorSketch : public AttentionSketch {
     return thread;
   }
 
-  void MakeScores() {
-    Share(a_.seen, block_);
+  // Everything but the queries is made at the loop over steps of keys, which carries the maximum of a row, the sum of
+  // its weights and the product (StepKind::kCarry).
+  void MakeStream(const std::vector<TensorTile>& tiles, const TensorLoops& loops, int thread) {
+    const int product = a_.product, step = TileStep(product, tiles, loops);
+    Copy(a_.values_read, product, step);
+    SetShared(a_.weights, product, step);
+    Pad(a_.weights);
+    RowsByWarps(a_.weights, a_.query_of_weights, a_.key_of_weights);
+    const int maximum = a_.reductions[0], sum = a_.reductions[1];
+    CarryParts(maximum, product, step, -1);
+    SetShared(maximum, product, step);
+    ByThreads(maximum, draft_.SpatialAxes(maximum), threads_);
+    CarryParts(sum, product, step, maximum);
+    draft_.ComputeAt(sum, a_.root, {thread});
+    draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
+    MakeScores(product, step);
+  }
+
+  // Splits the keys of the product into steps; returns their loop.
+  int TileStep(int product, const std::vector<TensorTile>& tiles, const TensorLoops& lanes) {
+    std::vector<int> outer, tile, pair(2);
+    for (int axis : draft_.SpatialAxes(product)) {
+      if (!tiles[axis].has_lanes()) {
+        outer.push_back(axis);
+        continue;
+      }
+      const std::vector<int> pieces = draft_.Split(product, axis, {Factor::Of(2)});
+      tile.push_back(pieces[0]);
+      pair[tiles[axis].rows() ? 0 : 1] = pieces[1];
+    }
+    const std::vector<int> keys =
+        draft_.Split(product, draft_.ReduceAxes(product)[0], {Factor::Of(kPartsOfStream) * step_});
+    Order(product, {{keys[0]}, outer, tile, {keys[1]}, pair});
+    for (const auto& level : {outer, tile, {keys[1]}, pair})
+      for (int loop : level) draft_.Annotate(product, loop, Annotation::kUnroll);
+    const TensorIntrinsic& intrinsic = *IntrinsicFor(draft_, product, /*groups=*/false);
+    draft_.Do({StepKind::kTensorize,
+               product,
+               {keys[1], pair[0], pair[1]},
+               {},
+               lanes.stage,
+               {static_cast<int32_t>(intrinsic.mode), lanes.lane[0], lanes.lane[1]}});
+    return keys[0];
+  }
+
+  // A row's reduction as parts that the loop carries, side by side.
+  void CarryParts(int stage, int product, int step, int maximum) {
+    const int partial = FactorParts(stage, kPartsOfStream);
+    const std::vector<int> terms = draft_.Split(partial, draft_.ReduceAxes(partial)[0], {step_});
+    std::vector<int> spatial = draft_.SpatialAxes(partial);
+    std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());
+    Order(partial, {spatial, terms});
+    SetShared(partial, product, step);
+    ByThreads(partial, spatial, threads_);
+    draft_.Do({StepKind::kCarry, partial, {terms[0]}, {}, product, {step, maximum}});
+  }
+
+  void SetShared(int stage, int target, int loop) {
+    draft_.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+    draft_.ComputeAt(stage, target, {loop});
+  }
+
+  // The scores of a block, or of a step, computed at the loop of the target.
+  void MakeScores(int target, int target_loop) {
+    SetShared(a_.seen, target, target_loop);
     Pad(a_.seen);
     std::vector<TensorTile> tiles(draft_.SpatialAxes(a_.seen).size());
     tiles[a_.query_of_seen] = rows_;
@@ -144,15 +231,20 @@ class TensorSketch : public AttentionSketch {
                {},
                a_.seen,
                {static_cast<int32_t>(intrinsic.mode), loops.lane[0], loops.lane[1]}});
-    CopyPart(a_.keys_read, a_.seen, tile);
+    if (copies_ == Copies::kStream)
+      Copy(a_.keys_read, target, target_loop);
+    else
+      CopyPart(a_.keys_read, a_.seen, tile);
     Copy(a_.queries_read, a_.root, block_);
-    if (whole_)
+    if (copies_ != Copies::kTiles)
       for (int rows : {a_.queries_read, a_.keys_read, a_.values_read})
         draft_.Do({StepKind::kAsyncCopy, rows, {}, {}, -1, {}});
   }
 
   // At the loop, or all for the block.
-  void CopyPart(int rows, int target, int loop) { whole_ ? Copy(rows, a_.root, block_) : Copy(rows, target, loop); }
+  void CopyPart(int rows, int target, int loop) {
+    copies_ == Copies::kWhole ? Copy(rows, a_.root, block_) : Copy(rows, target, loop);
+  }
 
   // Pairs of neighbours of a row by a warp, rows by the block's warps: an index is no division by the length of a row.
   void RowsByWarps(int stage, int row, int element) {
@@ -183,8 +275,9 @@ class TensorSketch : public AttentionSketch {
   // Rows of a fragment begin in different banks.
   void Pad(int stage) { draft_.Do({StepKind::kPadRows, stage, {}, {Factor::Of(Vector(stage))}, -1, {}}); }
 
-  const bool whole_;
+  const Copies copies_;
   TensorTile rows_, values_, keys_;
+  Factor step_;  // terms of each part of a row in a step of keys
   Factor threads_;
   int block_ = -1;
 };
@@ -213,9 +306,18 @@ bool FitsAttentionOnTensorCores(const Draft& draft, const AttentionChain& chain)
          weights != nullptr && weights->args.back() == product.reduce_axes[0].var;
 }
 
-std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain) {
-  std::vector<Draft> drafts{TensorSketch(draft, chain, false).Make()};
-  if (WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, true).Make());
+// Whether a row's scores are worth more than one step.
+bool StreamsAttention(const Draft& draft, const AttentionChain& chain) {
+  constexpr int64_t kFewKeys = 32;
+  return chain.divides_last && chain.reductions.size() == 2 && chain.keys > kFewKeys &&
+         draft.state().stage(chain.reductions[0]).op.combiner == Combiner::kMax;
+}
+
+std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit) {
+  std::vector<Draft> drafts;
+  if (rows_fit) drafts.push_back(TensorSketch(draft, chain, Copies::kTiles).Make());
+  if (rows_fit && WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kWhole).Make());
+  if (StreamsAttention(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
   return drafts;
 }
 

@@ -14,6 +14,7 @@
 #include "scheduler/sketch/attention_chain.h"
 #include "scheduler/space.h"
 #include "tests/scheduler/sketch/dags.h"
+#include "tests/scheduler/sketch/decide.h"
 #include "tests/scheduler/sketch/run_nest.h"
 
 namespace diapason {
@@ -21,6 +22,9 @@ namespace {
 
 using testing::Attention;
 using testing::NamedDag;
+
+const char* const kSketchesOnTensorCores[] = {"attention/attention_tensor", "attention/attention_tensor.whole",
+                                              "attention/attention_tensor.stream"};
 
 std::optional<AttentionChain> ChainOf(const ComputeDag& dag) {
   const Target target = Target::Parse("opencl").value();
@@ -119,7 +123,7 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   for (const char* arch : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
     const Target target = Target::Parse(absl::StrCat("cuda -arch=", arch)).value();
     const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
-    for (const char* name : {"attention/attention_tensor", "attention/attention_tensor.whole"}) {
+    for (const char* name : kSketchesOnTensorCores) {
       SCOPED_TRACE(absl::StrCat(name, " for ", arch));
       const int found = task->Find(name);
       ASSERT_GE(found, 0);
@@ -128,7 +132,9 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
       ASSERT_TRUE(lowered.ok()) << lowered.status();
       ASSERT_EQ(lowered->kernels.size(), 1u);
       EXPECT_GT(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }), 1);
-      EXPECT_EQ(Count(*lowered, IsExponential), 1) << "each exponential once";
+      // Streamed, there is one more for each row and step: by how much its maximum grew.
+      const int stream = space.name().find("stream") != std::string::npos;
+      EXPECT_EQ(Count(*lowered, IsExponential), 1 + stream) << "each exponential once";
       const auto program = CompileProgram(*lowered, target);
       ASSERT_TRUE(program.ok()) << program.status();
       EXPECT_NE(program->source.find("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"), std::string::npos);
@@ -137,7 +143,7 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   }
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
-  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 3u);
+  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 4u);
   for (const ComputeDag& other :
        {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
         Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
@@ -154,7 +160,7 @@ TEST(AttentionTest, SketchesOnTensorCoresComputeTheDag) {
     if (attention.name.find("half") == std::string::npos) continue;
     const auto task = TaskSpace::Create(attention.dag, target, facts).value();
     const testing::Reference reference = testing::MakeReference(attention.dag, 5);
-    for (const char* name : {"attention/attention_tensor", "attention/attention_tensor.whole"}) {
+    for (const char* name : kSketchesOnTensorCores) {
       SCOPED_TRACE(absl::StrCat(name, " of ", attention.name));
       ASSERT_GE(task->Find(name), 0);
       const Space& space = task->space(task->Find(name));
@@ -163,6 +169,45 @@ TEST(AttentionTest, SketchesOnTensorCoresComputeTheDag) {
       testing::ExpectNestComputes(*lowered, reference, 2e-3);
     }
   }
+}
+
+// Steps of 16 and 32 keys, the last of them short, and a step that hides all its keys from all rows, before and behind
+// others: as loops, for tensor cores and without them.
+TEST(AttentionTest, StreamedKeysComputeTheDag) {
+  for (const char* text : {"cuda -arch=sm_90", "opencl"}) {
+    const Target target = Target::Parse(text).value();
+    for (DType dtype : {DType::kFloat16, DType::kBfloat16, DType::kFloat32}) {
+      for (int64_t hidden : {0, 35, 89}) {
+        const ComputeDag dag = Attention(
+            {.queries = 21, .keys = 90, .size = 16, .values = 24, .masked = false, .dtype = dtype, .hidden = hidden});
+        const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+        const testing::Reference reference = testing::MakeReference(dag, 7);
+        const Space& space = task->space(task->Find("attention/attention_tensor.stream"));
+        for (int32_t step : {1, 2}) {
+          SCOPED_TRACE(absl::StrCat(NameOf(dtype), " on ", text, ", ", hidden, " hidden, step ", step));
+          const std::vector<int32_t> decisions = testing::Decide(space, {{"key.step", step}});
+          const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
+          ASSERT_TRUE(lowered.ok()) << lowered.status();
+          ASSERT_EQ(lowered->kernels.size(), 1u);
+          testing::ExpectNestComputes(*lowered, reference, dtype == DType::kFloat32 ? 1e-5 : 2e-2);
+        }
+      }
+    }
+  }
+}
+
+// A row of any length on tensor cores takes no more shared memory than its steps.
+TEST(AttentionTest, RowsOfAnyLengthAreStreamed) {
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const DeviceFacts facts = DefaultFacts(target);
+  const ComputeDag longest = Attention(
+      {.heads = 16, .groups = 16, .queries = 2048, .keys = 65536, .size = 64, .values = 64, .dtype = DType::kFloat16});
+  EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"), std::vector<std::string>{"attention/attention_tensor.stream"});
+  const auto schedule = DefaultSchedule(longest, target, facts);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  const auto lowered = Lower(longest, *schedule, target, facts);
+  ASSERT_TRUE(lowered.ok()) << lowered.status();
+  EXPECT_EQ(lowered->kernels.size(), 1u) << schedule->sketch;
 }
 
 // What is asked for first is waited for where it is read: values not before the scores are there.

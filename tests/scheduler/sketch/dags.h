@@ -292,6 +292,7 @@ struct AttentionShape {
   bool masked = true, transposed_keys = false,
        joined = false;  // joined: heads side by side in the result, and a residual
   DType dtype = DType::kFloat32;
+  int64_t hidden = 0;  // keys that nobody sees, the first: scores of minus infinity
 };
 
 inline ComputeDag Attention(const AttentionShape& s) {
@@ -314,6 +315,11 @@ inline ComputeDag Attention(const AttentionShape& s) {
   if (s.masked) {
     const int mask = b.Placeholder("mask", {s.queries, s.keys});
     seen = b.Compute("masked", shape, [&](const Vars& i) { return Add(b.At(seen, i), b.At(mask, {i[1], i[2]})); });
+  }
+  if (s.hidden > 0) {
+    const Expr never = FloatImm(-std::numeric_limits<double>::infinity());
+    seen = b.Compute("hidden", shape,
+                     [&](const Vars& i) { return Select(Lt(i[2], IntImm(s.hidden)), never, b.At(seen, i)); });
   }
   const int top = b.Reduce("top", rows, {s.keys}, Combiner::kMax, [&](const Vars& i, const Vars& r) {
     return b.At(seen, {i[0], i[1], r[0]});
