@@ -3,7 +3,7 @@
 
     bench/peers_torch.py network NAME [--batch N]     a network of torchvision, eager, both memory formats
     bench/peers_torch.py compiled NAME [--batch N]    the same by torch.compile with freezing
-    bench/peers_torch.py kernels convs|depthwise|gemm|gemms-half  the kernels of gpu_table/cases.py, the best of formats and ways
+    bench/peers_torch.py kernels convs|depthwise|gemm|...-half  the kernels of gpu_table/cases.py, the best of formats and ways
     bench/peers_torch.py export NAME FILE             the network as ONNX, with image.npy and expected.npy beside it
     bench/peers_torch.py serve                        answers such requests, one JSON list of words a line, until its input ends
 
@@ -216,14 +216,41 @@ def time_gemm(kernel, dtype=torch.float32):
     return {"variants": variants, "best_us": best, "bare_us": best}
 
 
+def time_attention(kernel):
+    """PyTorch's implementations that know the shape and type."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    o = kernel.options
+    q, k, v = (random((1, o["heads"], o["queries"], o["size"])).to(getattr(torch, kernel.dtype)) for _ in range(3))
+    copies = max(1, min(50, 2**31 // (o["heads"] * o["queries"] ** 2 * o["size"] // 16)))
+    variants = {}
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        try:
+            with sdpa_kernel(backend):
+                variants[backend.name] = time_us(lambda: F.scaled_dot_product_attention(q, k, v), copies)
+        except RuntimeError as error:
+            print(f"{backend.name}: {error}", file=sys.stderr)
+    best = min(variants.values())
+    return {"variants": variants, "best_us": best, "bare_us": best}
+
+
+def time_layer_norm(kernel):
+    rows, columns = kernel.options["rows"], kernel.options["columns"]
+    x, weight, bias = (random(shape).to(getattr(torch, kernel.dtype)) for shape in ((rows, columns), (columns,), (columns,)))
+    best = time_us(lambda: F.layer_norm(x, (columns,), weight, bias), 20)
+    return {"variants": {"layer_norm": best}, "best_us": best, "bare_us": best}
+
+
+def time_kernel(kernel):
+    """By what it is."""
+    ways = {"gemm": lambda: time_gemm(kernel, getattr(torch, kernel.dtype)), "attention": lambda: time_attention(kernel),
+            "layer_norm": lambda: time_layer_norm(kernel)}
+    return ways.get(kernel.operator, lambda: time_convolution(kernel))()
+
+
 @torch.inference_mode()
 def time_kernels(args):
-    if args.part == "gemm":
-        return {"kernels": {cases.GEMM.name: time_gemm(cases.GEMM)}}
-    if args.part == "gemms-half":
-        return {"kernels": {kernel.name: time_gemm(kernel, torch.float16) for kernel in cases.GEMMS_HALF}}
-    kernels = cases.CONVS if args.part == "convs" else cases.DEPTHWISE
-    return {"kernels": {kernel.name: time_convolution(kernel) for kernel in kernels}}
+    kernels = [cases.GEMM] if args.part == "gemm" else cases.KERNEL_LISTS[args.part]
+    return {"kernels": {kernel.name: time_kernel(kernel) for kernel in kernels}}
 
 
 def set_statistics(model):
@@ -274,7 +301,7 @@ def parse(words):
         command.add_argument("--dtype", choices=("float32", "float16"), default="float32")
         command.set_defaults(run=run)
     command = commands.add_parser("kernels")
-    command.add_argument("part", choices=("convs", "depthwise", "gemm", "gemms-half"))
+    command.add_argument("part", choices=tuple(cases.KERNELS))
     command.set_defaults(run=time_kernels)
     command = commands.add_parser("export")
     command.add_argument("name")

@@ -25,6 +25,7 @@ class Kernel:
     name: str
     operator: str
     options: dict = field(hash=False)
+    dtype: str = "float32"  # of both sides
 
 
 def conv(size, channels_in, channels_out, kernel, stride):
@@ -79,22 +80,35 @@ DEPTHWISE = [depthwise(21, 1, 3), depthwise(32, 1, 3), depthwise(64, 1, 3), dept
 GEMM = Kernel("GEMM 4096^3", "gemm", {"m": 4096, "n": 4096, "k": 4096, "constant": 0})
 def half_gemm(m, n, k):
     """With weights, as layers have them, but for the large one, where neither side may prepare an operand."""
-    return Kernel(f"{m}x{n}x{k}", "gemm", {"m": m, "n": n, "k": k, "constant": int(m < 4096)})
+    return Kernel(f"{m}x{n}x{k}", "gemm", {"m": m, "n": n, "k": k, "constant": int(m < 4096)}, "float16")
+
+
+def attention(heads, length, size, dtype="float16"):
+    """Heads of all examples of a batch, as they are independent."""
+    return Kernel(f"{heads}x{length}x{size}", "attention", {"heads": heads, "queries": length, "size": size}, dtype)
+
+
+def layer_norm(rows, columns):
+    return Kernel(f"{rows}x{columns}", "layer_norm", {"rows": rows, "columns": columns}, "float16")
 
 
 GEMMS_HALF = [half_gemm(128, 768, 768), half_gemm(128, 3072, 768), half_gemm(128, 768, 3072), half_gemm(16, 4096, 4096),
               half_gemm(4096, 4096, 4096)]
+ATTENTION_HALF = [attention(12, 128, 64), attention(128, 2048, 64), attention(128, 2048, 128), attention(32, 4096, 128, "bfloat16")]
+NORMS_HALF = [layer_norm(128, 768), layer_norm(8192, 1024)]
 # Strassen's algorithm competes in the first and third; a plain product is asked for by leaving it out of the search (flags of `tune`).
 GEMM_MODES = {"default": [], "without Strassen": [], "strict fp32": ["--strict-fp32"], "strict fp32, without Strassen": ["--strict-fp32"]}
 LEFT_OUT = {"without Strassen": ["--without", "strassen"], "strict fp32, without Strassen": ["--without", "strassen"]}
 
 # Seconds of tuning of each kernel.
-KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10}
-KERNELS = {"gemm": len(GEMM_MODES), "convs": len(CONVS), "depthwise": len(DEPTHWISE), "gemms-half": len(GEMMS_HALF)}
+KERNEL_SECONDS = {"gemm": 10, "convs": 5, "depthwise": 4, "gemms-half": 10, "attention-half": 12, "norms-half": 5}
+# By part; of "gemm" there is one, in several modes.
+KERNEL_LISTS = {"convs": CONVS, "depthwise": DEPTHWISE, "gemms-half": GEMMS_HALF, "attention-half": ATTENTION_HALF, "norms-half": NORMS_HALF}
+KERNELS = {"gemm": len(GEMM_MODES)} | {part: len(kernels) for part, kernels in KERNEL_LISTS.items()}
 
 PARTS = [*NETWORKS, "gemm"]
 NETWORKS |= TRANSFORMERS | HALF
-MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
+MORE_PARTS = ["convs", "depthwise", *TRANSFORMERS, *HALF, "gemms-half", "attention-half", "norms-half"]  # by name only: they do not fit into two calls of ten minutes with the others
 CALLS = [["resnet-18", "resnet-50", "resnet-50-b16", "squeezenet"],
          ["mobilenet-v2", "efficientnet-b0", "densenet-121", "googlenet", "gemm"]]
 

@@ -119,15 +119,14 @@ def kernels_of(part):
     """Label, kernel and flags of each row."""
     if part == "gemm":
         return [(mode, cases.GEMM, flags) for mode, flags in cases.GEMM_MODES.items()]
-    kernels = {"convs": cases.CONVS, "depthwise": cases.DEPTHWISE, "gemms-half": cases.GEMMS_HALF}[part]
-    return [(kernel.name, kernel, []) for kernel in kernels]
+    return [(kernel.name, kernel, []) for kernel in cases.KERNEL_LISTS[part]]
 
 
 def kernels_part(bench, name, result):
     packages = {}
     for label, kernel, flags in kernels_of(name):
         options = [word for key, value in kernel.options.items() for word in ("--set", f"{key}={value}")]
-        options += ["--dtype", "float16"] if name.endswith("-half") else []
+        options += ["--dtype", kernel.dtype] if kernel.dtype != "float32" else []
         history = bench.scratch / f"{name}-{len(packages)}.db"
         row = result["rows"][label] = tune(bench, kernel.operator, options, history, cases.KERNEL_SECONDS[name],
                                              [*flags, *(cases.LEFT_OUT.get(label, []) if name == "gemm" else [])])

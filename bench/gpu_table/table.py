@@ -64,7 +64,11 @@ def title_of(part, label):
         return cases.NETWORKS[part].title + ("" if label == "default" else f", {label}")
     if part == "gemm":
         return cases.GEMM.name + ("" if label == "default" else f", {label}")
-    return {"depthwise": f"depthwise {label}", "gemms-half": f"GEMM {label}, fp16"}.get(part, label)
+    if part.endswith("-half"):
+        kernel = next(kernel for kernel in cases.KERNEL_LISTS[part] if kernel.name == label)
+        kind = {"gemm": "GEMM", "layer_norm": "layer norm"}.get(kernel.operator, kernel.operator)
+        return f"{kind} {label}, {'bf16' if kernel.dtype == 'bfloat16' else 'fp16'}"
+    return {"depthwise": f"depthwise {label}"}.get(part, label)
 
 
 def measured_row(part, label, row, result):

@@ -74,6 +74,7 @@ class CKernelPrinter : public CVectorPrinter {
       case StmtKind::kAlloc: return PrintAlloc(*stmt);
       case StmtKind::kMma:
       case StmtKind::kLoadMatrix:
+      case StmtKind::kShuffle:
       case StmtKind::kPackPair:
       case StmtKind::kSmallParts:
       case StmtKind::kGroupMma:

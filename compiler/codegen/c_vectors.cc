@@ -297,6 +297,7 @@ void CVectorPrinter::PrintVectorStmt(const Stmt& stmt) {
     case StmtKind::kAlloc:
     case StmtKind::kMma:
     case StmtKind::kLoadMatrix:
+    case StmtKind::kShuffle:
     case StmtKind::kPackPair:
     case StmtKind::kSmallParts:
     case StmtKind::kGroupMma:

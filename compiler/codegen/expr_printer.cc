@@ -581,6 +581,9 @@ std::string ExprPrinter::CastText(const ExprNode& e, int precedence) {
     const std::string zero = IsFloat(from->dtype) ? FloatLiteral(0, from->dtype) : "0";
     return Parenthesized(Text(from, kEqualityLevel + 1) + " != " + zero, kEqualityLevel, precedence);
   }
+  // Its relative error, 2^-21 and 2^-24 for each unit of the argument, is far below half a spacing of 16 bits.
+  const bool coarse = dialect_ == Dialect::kCuda && IsNarrowFloat(e.dtype) && from->dtype == DType::kFloat32;
+  if (coarse && from->kind == ExprKind::kCall && from->name == "exp") return "__expf(" + Text(from->args[0]) + ")";
   if (ValueType(e.dtype) == ValueType(from->dtype)) return Text(from, precedence);
   return Parenthesized("(" + ValueType(e.dtype) + ")" + Atom(from), kUnaryLevel, precedence);
 }

@@ -225,6 +225,10 @@ class GpuKernelPrinter : public ExprPrinter {
       case StmtKind::kBarrier: return Line(cuda_ ? "__syncthreads();" : "barrier(CLK_LOCAL_MEM_FENCE);");
       case StmtKind::kMma: return PrintMma(*stmt);
       case StmtKind::kLoadMatrix: return PrintLoadMatrix(*stmt);
+      case StmtKind::kShuffle:
+        DIAPASON_CHECK_MSG(cuda_, "registers of lanes are of cuda");
+        return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = __shfl_sync(0xffffffffu, " +
+                    Text(stmt->value) + ", " + Text(stmt->operands[0]) + ");");
       case StmtKind::kPackPair:
         CheckTensorCores();
         return Line(NameOf(stmt->buffer) + "[" + Text(stmt->index) + "] = " + PackFunction(stmt->operands[0]->dtype) +

@@ -43,6 +43,7 @@ Stmt WithParts(const StmtNode& s, std::vector<Stmt> body, const std::function<Ex
     }
     case StmtKind::kLoadMatrix:
       return MakeLoadMatrix(s.tensor, s.buffer, fn(s.index), s.extent, fn(s.value), s.transposed);
+    case StmtKind::kShuffle: return MakeShuffle(s.buffer, fn(s.index), fn(s.value), fn(s.operands[0]));
     case StmtKind::kPackPair: return MakePackPair(s.buffer, fn(s.index), fn(s.operands[0]), fn(s.operands[1]));
     case StmtKind::kSmallParts: return MakeSmallParts(s.buffer, fn(s.index), s.extent, fn(s.value));
     case StmtKind::kGroupMma: {

@@ -36,8 +36,8 @@ Stmt NestBuilder::BeginCarriedStage(int id) {
   PrepareValues(id);
   const StageState& stage = state_.stage(id);
   const DType dtype = stage.op.dtype;
-  const Expr start = stage.op.combiner == Combiner::kMax ? FloatImm(-LargestOf(dtype), dtype)
-                                                         : IdentityOf(stage.op.combiner, dtype);
+  const Expr start =
+      stage.op.combiner == Combiner::kMax ? FloatImm(-LargestOf(dtype), dtype) : IdentityOf(stage.op.combiner, dtype);
   const Expr index = StoreIndex(id);
   const Expr guard = And(GuardsOf(id).spatial);
   size_t first = 0;
@@ -61,9 +61,8 @@ Stmt NestBuilder::WithGrowth(int id, size_t first, const Expr& index, const std:
     });
   };
   const Stmt before = store([&](const Expr& at) { return Load(id, dtype, {at}); });
-  const Stmt after = store([&](const Expr& at) {
-    return Call("exp", {Sub(Load(growth, dtype, {at}), Load(id, dtype, {at}))});
-  });
+  const Stmt after =
+      store([&](const Expr& at) { return Call("exp", {Sub(Load(growth, dtype, {at}), Load(id, dtype, {at}))}); });
   return MakeSeq({before, std::move(maximum), after});
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kMaxTiles = int64_t{1} << 44;  // product of all tile factors of a stage
 constexpr int64_t kMaxNumber = 65536;            // of padding, unrolling
 constexpr int64_t kMaxSlots = 64;                // of a pipeline
+constexpr int64_t kMostReplicas = 32;            // the lanes of a warp
 constexpr double kMaxIterations = static_cast<double>(int64_t{1} << 52);
 constexpr double kMaxLanes = 1024;
 constexpr double kMaxUnrolled = 65536;  // iterations of one stage that are written out
@@ -32,6 +33,7 @@ Range RangeOf(StepKind kind) {
     case StepKind::kAlignRows: return {1, kMaxNumber};
     case StepKind::kPadRows:
     case StepKind::kUnroll: return {0, kMaxNumber};
+    case StepKind::kReplicate: return {1, kMostReplicas};
     case StepKind::kPipeline:
     case StepKind::kBulkCopy: return {1, kMaxSlots};
     case StepKind::kOverlap: return {0, static_cast<int64_t>(EarlyStart::kBehindSums)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -144,7 +145,7 @@ Stmt NestBuilder::AttachedAt(int id, size_t position, bool shared) {
   });
   std::vector<Stmt> all;
   for (int child : stages) {
-    if ((state_.stage(child).memory == Memory::kShared) != shared) continue;
+    if (IsOfBlock(state_.stage(child).memory) != shared) continue;
     PrepareValues(child);
     all.push_back(EmitStage(child));
   }
@@ -156,7 +157,7 @@ Stmt NestBuilder::EmitAttached(int id, size_t position) {
   const bool async =
       std::any_of(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
   const bool in_turn = async || std::any_of(stages.begin(), stages.end(), [&](int child) {
-                         return state_.stage(child).memory == Memory::kShared && ReadsAny(child, stages);
+                         return IsOfBlock(state_.stage(child).memory) && ReadsAny(child, stages);
                        });
   const bool apart = split_.reduction < 0 && BulkCopiesAt(id, position).empty();
   if (in_turn && apart) return EmitInTurn(stages);
@@ -218,12 +219,13 @@ bool NestBuilder::ReadsInside(int id, int producer) const {
 }
 
 // Stages computed at one loop in their order, where one in shared memory needs others that are computed there: a
-// barrier in front of the first that reads what other threads wrote since the last one. Asynchronous copies come first;
+// barrier in front of the first that reads what other threads wrote since the last one, and of all in a loop unless one
+// stands there (`after_barrier`). Asynchronous copies come first;
 // a stage that reads one waits for it, and so for all that were asked for before it.
-Stmt NestBuilder::EmitInTurn(std::vector<int> stages) {
+Stmt NestBuilder::EmitInTurn(std::vector<int> stages, bool after_barrier) {
   std::vector<Stmt> all;
   std::vector<int> written, asked;
-  if (serial_depth_ > 0) all.push_back(MakeBarrier());
+  if (serial_depth_ > 0 && !after_barrier) all.push_back(MakeBarrier());
   const auto others =
       std::stable_partition(stages.begin(), stages.end(), [&](int child) { return state_.stage(child).async_copy; });
   for (auto child = stages.begin(); child != others; ++child) {
@@ -245,7 +247,7 @@ Stmt NestBuilder::EmitInTurn(std::vector<int> stages) {
     }
     PrepareValues(child);
     all.push_back(EmitStage(child));
-    if (state_.stage(child).memory == Memory::kShared) written.push_back(child);
+    if (IsOfBlock(state_.stage(child).memory) && !IsHeldByLanes(child)) written.push_back(child);
   }
   if (!asked.empty()) all.push_back(MakeWait(0));
   if (!written.empty() || !asked.empty()) all.push_back(MakeBarrier());
@@ -299,12 +301,14 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   for (size_t p = first; p <= last; ++p) iterations *= bounds_.stages[id].extent[stage.order[p]];
   const Expr step = MakeVar("step_" + Identifier(stage.op.name));
   analyzer_.Bind(step, iterations + slots - 1);
+  const bool carries = stage.carry.is_carried_by(id);
   Expr fill, use;
   for (int child : skeleton_.backwards()) {
     const StageState& copy = state_.stage(child);
     const StageBounds& b = bounds_.stages[child];
     if (copy.attach != StageState::Attach::kAt || copy.attach_stage != id || copy.memory != Memory::kShared) continue;
     if (b.attach_position < static_cast<int>(first) || b.attach_position > static_cast<int>(last)) continue;
+    if (carries && b.slots == 1) continue;
     if (b.attach_position != static_cast<int>(last) || (b.slots != slots && !b.bulk)) {
       status_ = absl::InvalidArgumentError(absl::StrCat(
           "stage ", stage.op.name, ": all shared copies of a pipeline are computed at its innermost loop"));
@@ -333,10 +337,28 @@ Stmt NestBuilder::EmitPipeline(int id, size_t first, size_t last, size_t end, in
   };
   if (OnWarpgroups(id)) return EmitGroupPipeline(id, last, end, slots, iterations, step, fill, use, at, inner);
   const Expr ahead = IntImm(slots - 1);
-  Stmt copies = at(Min(step, IntImm(iterations - 1)), AttachedAt(id, last, true));
+  std::vector<int> made_in_turn;  // beside the copies that come ahead
+  Stmt copies;
+  if (carries) {
+    std::vector<Stmt> each;
+    for (int child : StagesAt(id, last)) {
+      if (bounds_.stages[child].slots == 1) {
+        made_in_turn.push_back(child);
+        continue;
+      }
+      PrepareValues(child);
+      each.push_back(EmitStage(child));
+    }
+    copies = MakeSeq(std::move(each));
+  } else {
+    copies = AttachedAt(id, last, true);
+  }
+  copies = at(Min(step, IntImm(iterations - 1)), copies);
   copies = MakeIf(Lt(step, IntImm(iterations)), MakeLet(fill, FloorMod(step, slots), copies));
   ++serial_depth_;
-  Stmt work = MakeSeq({AttachedAt(id, last, false), EmitLoops(id, last + 1, end, inner)});
+  const Stmt attached =
+      carries ? EmitInTurn(std::move(made_in_turn), /*after_barrier=*/true) : AttachedAt(id, last, false);
+  Stmt work = MakeSeq({attached, EmitLoops(id, last + 1, end, inner)});
   --serial_depth_;
   const Expr iteration = Max(Sub(step, ahead), IntImm(0));
   work = at(iteration, HoldBulk(id, last, iteration, work));
@@ -408,7 +430,9 @@ Stmt NestBuilder::EmitStage(int id) {
     // Partial results beyond the tensor are never read.
     if (!guards.domain.empty() && id != split_.tile)
       value = Select(And(guards.domain), value, IdentityOf(Combiner::kSum, stage.op.dtype));
-    return MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr || stage.async_copy));
+    return WithShuffles(
+        id, std::exchange(shuffles_, {}), guards.spatial.empty(),
+        MakeIf(And(guards.spatial), MakeStore(id, index, value, write_slot_[id] != nullptr || stage.async_copy)));
   };
   return EmitLoops(id, 0, stage.order.size(), statement);
 }
@@ -462,8 +486,8 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
     for (int producer : state_.Producers(id))
       if (skeleton_.root_of(producer) != root || producer == root) globals.insert(producer);
     if (s.attach == StageState::Attach::kAt) {
-      const Scope scope = s.memory == Memory::kShared ? Scope::kShared : Scope::kLocal;
-      temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, bounds_.stages[id].stored(), true,
+      const Scope scope = IsOfBlock(s.memory) && !IsHeldByLanes(id) ? Scope::kShared : Scope::kLocal;
+      temporaries_.push_back({id, Identifier(s.op.name) + "_", s.op.dtype, scope, ElementsOf(id), true,
                               target_.is_gpu() ? 16 : 64, id == split_.tile});
       temporaries_.back().packed = target_.is_gpu() && IsReadAhead(id);
       if (bounds_.stages[id].swizzled) {
@@ -491,13 +515,15 @@ absl::StatusOr<KernelFunc> NestBuilder::Build(int root, int* next_buffer) {
     growth_[maximum] = (*next_buffer_)++;
     const StageState& m = state_.stage(maximum);
     temporaries_.push_back({growth_[maximum], Identifier(m.op.name) + "_growth", m.op.dtype,
-                            m.memory == Memory::kShared ? Scope::kShared : Scope::kLocal,
-                            bounds_.stages[maximum].stored(), true, 16});
+                            IsOfBlock(m.memory) && !IsHeldByLanes(maximum) ? Scope::kShared : Scope::kLocal,
+                            ElementsOf(maximum), true, 16});
   }
   kernel.name = "k_" + Identifier(stage.op.name);
   globals.insert(root);
   PrepareValues(root);
   kernel.body = WithAllocations(EmitStage(root));
+  if (!shuffles_.empty() && status_.ok())
+    status_ = absl::InvalidArgumentError("what another lane has is read by a product, or by the loop that carries it");
   if (!status_.ok()) return status_;
   for (int id : globals) {
     const StageState& s = state_.stage(id);

@@ -64,7 +64,7 @@ class NestBuilder {
   bool IsReadAhead(int id) const;
   std::vector<int> StagesAt(int id, size_t position) const;
   bool ReadsAny(int id, const std::vector<int>& stages) const;
-  Stmt EmitInTurn(std::vector<int> stages);
+  Stmt EmitInTurn(std::vector<int> stages, bool after_barrier = false);
   bool ReadsInside(int id, int producer) const;
   int64_t PipelineSlots(int id, size_t position, size_t* last) const;
   void NameSlots(int id);
@@ -109,6 +109,14 @@ class NestBuilder {
   Stmt SpatialNest(int id, size_t first, const std::function<Stmt(const VarMap&)>& make);
   size_t RegisterPosition(int id, size_t first) const;
   bool HasReduction(int id, size_t from) const;
+  // Registers of lanes (Memory::kLanes), in lane_registers.cc.
+  bool IsHeldByLanes(int id) const;
+  int64_t ElementsOf(int id) const;
+  Expr RegisterOf(int id, const std::vector<Expr>& values);
+  void AddDigits(int id, int loop, const Expr& value, std::vector<Expr>* values);
+  Expr ThreadOf(int id) const;
+  Expr LoadFromLanes(int reader, const Expr& load, const std::vector<Expr>& indices);
+  Stmt WithShuffles(int id, std::vector<Stmt> shuffles, bool by_all, Stmt stmt);
   // Carried reductions (StepKind::kCarry), in carried_reductions.cc.
   Expr GrowthOf(int id);
   Stmt BeginCarried(int carrier);
@@ -151,6 +159,7 @@ class NestBuilder {
   Stmt group_end_;
   std::vector<Expr> write_slot_,
       read_slot_;                 // by stage: which of a pipelined copy's buffers is filled, is read; else null
+  std::vector<Stmt> shuffles_;    // that the expression which was lowered last needs in front of its statement
   std::vector<Expr> conditions_;  // of the branches around the expression that is lowered
   absl::Status status_;
 };

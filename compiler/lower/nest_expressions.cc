@@ -253,6 +253,7 @@ Expr NestBuilder::LowerLoad(int id, const Expr& load, bool* unsafe) {
     }
     indices.push_back(real);
   }
+  if (IsHeldByLanes(load->buffer)) return LoadFromLanes(id, load, indices);
   Expr flat = FlatIndex(load->buffer, indices);
   if (const Expr& slot = read_slot_[load->buffer])
     flat = Add(Mul(slot, IntImm(bounds_.stages[load->buffer].slot_stride())), flat);
@@ -286,6 +287,7 @@ Expr NestBuilder::LowerExpr(int id, const Expr& e, bool* unsafe) {
 }
 
 Expr NestBuilder::StoreIndex(int id) {
+  if (IsHeldByLanes(id)) return RegisterOf(id, context_[id].value);
   Expr flat = FlatIndex(id, context_[id].compact);
   if (const Expr& slot = write_slot_[id]) flat = Add(Mul(slot, IntImm(bounds_.stages[id].slot_stride())), flat);
   if (id == split_.tile && split_.thread_sets > 1)
@@ -327,6 +329,7 @@ NestBuilder::Guards NestBuilder::GuardsOf(int id) {
   };
   for (size_t l = 0; l < stage.loops.size(); ++l) {
     const struct Loop& loop = stage.loops[l];
+    if (loop.origin == Loop::Origin::kReplica && !IsHeldByLanes(id)) add(&guards.spatial, Eq(c.value[l], IntImm(0)));
     if (loop.pieces.empty()) continue;
     int64_t covered = 1;
     for (int piece : loop.pieces)

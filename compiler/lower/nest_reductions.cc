@@ -1,5 +1,6 @@
 // Reductions: into registers, across the threads of a block, on tensor cores.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -54,6 +55,7 @@ Stmt NestBuilder::EmitReduction(int id) {
   const Expr index = StoreIndex(id);
   bool unsafe = false;
   const Expr value = LowerExpr(id, stage.op.body, &unsafe);
+  const std::vector<Stmt> shuffles = std::exchange(shuffles_, {});
   const Guards guards = GuardsOf(id);
   std::vector<Expr> update_guards = guards.spatial;
   if (unsafe) update_guards.insert(update_guards.end(), guards.domain.begin(), guards.domain.end());
@@ -63,9 +65,8 @@ Stmt NestBuilder::EmitReduction(int id) {
   const size_t held = RegisterPosition(id, first);
   const bool carried = stage.carry.is_carried() && stage.carry.target != id;
   const bool carrier = stage.carry.is_carried_by(id);
-  const bool promote =
-      carried ||
-      ((held > first || root || stage.memory == Memory::kShared || InSerialLoops(id, first)) && HasReduction(id, held));
+  const bool promote = carried || ((held > first || root || IsOfBlock(stage.memory) || InSerialLoops(id, first)) &&
+                                   HasReduction(id, held));
   const Expr growth = GrowthOf(id);
   int buffer = id;
   Expr place = index;
@@ -85,7 +86,8 @@ Stmt NestBuilder::EmitReduction(int id) {
   }
   auto update = [&] {
     const Expr old = Load(buffer, stage.op.dtype, {place});
-    return MakeIf(And(update_guards), MakeStore(buffer, place, Combine(stage.op.combiner, old, value)));
+    return WithShuffles(id, shuffles, update_guards.empty(),
+                        MakeIf(And(update_guards), MakeStore(buffer, place, Combine(stage.op.combiner, old, value))));
   };
   auto copy = [&](bool in) {
     return SpatialNest(id, held, [&](const VarMap& fresh) {

@@ -91,6 +91,14 @@ Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices,
                .transposed = transposed});
 }
 
+Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane) {
+  return Make({.kind = StmtKind::kShuffle,
+               .buffer = buffer,
+               .index = std::move(index),
+               .value = std::move(value),
+               .operands = {std::move(lane)}});
+}
+
 Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second) {
   return Make({.kind = StmtKind::kPackPair,
                .buffer = buffer,
@@ -272,6 +280,9 @@ class Printer {
         return Line(depth, std::string(stmt->transposed ? "load transposed matrices " : "load matrices ") +
                                Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + std::to_string(stmt->extent) +
                                " from " + Text(stmt->value));
+      case StmtKind::kShuffle:
+        return Line(depth, Name(stmt->buffer) + "[" + Text(stmt->index) + "] = " + Text(stmt->value) + " of lane " +
+                               Text(stmt->operands[0]));
       case StmtKind::kPackPair:
         return Line(depth, "pack " + Name(stmt->buffer) + "[" + Text(stmt->index) + "] of " + Text(stmt->operands[0]) +
                                ", " + Text(stmt->operands[1]));

@@ -78,6 +78,9 @@ enum class StmtKind : uint8_t {
   // loaded by the warp: `value` is the load of the first element of a row, of row l % 8 of matrix l / 8 in lane l; lane
   // l gets word l % 4 of row l / 4 of each; `transposed`: elements 2 * (l % 4) and the next of column l / 4 (16 bits).
   kLoadMatrix,
+  // buffer[index] = `value`, a load of registers, as lane operands[0] of the warp has it; all its lanes come here at
+  // once.
+  kShuffle,
   kPackPair,    // buffer[index] = the two float16 values of operands, the first one in the low half
   kSmallParts,  // buffer[index, index + extent) = what TensorFloat-32 cannot hold of the elements of `value`, a load,
                 // and those behind it
@@ -163,6 +166,7 @@ Stmt MakeLet(Expr var, Expr value, Stmt body);
 Stmt MakeComment(std::string text);
 Stmt MakeMma(TensorMode tensor, int buffer, std::vector<Expr> operands, bool from_zero);
 Stmt MakeLoadMatrix(TensorMode tensor, int buffer, Expr index, int64_t matrices, Expr value, bool transposed = false);
+Stmt MakeShuffle(int buffer, Expr index, Expr value, Expr lane);
 Stmt MakePackPair(int buffer, Expr index, Expr first, Expr second);
 Stmt MakeSmallParts(int buffer, Expr index, int64_t elements, Expr value);
 Stmt MakeGroupMma(int buffer, Expr index, int64_t columns, std::vector<Expr> operands, CoreMatrices matrices,

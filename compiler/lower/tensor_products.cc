@@ -14,6 +14,30 @@ namespace {
 // Sums of a lane that can be held twice, beside the fragments.
 constexpr int64_t kMostSums = 64;
 
+// Loads of two matrices each, two at a time where they are the same number of elements apart for all lanes: lanes from
+// 16 on (`upper`: 1, else 0) then give the rows of the second.
+std::vector<Stmt> InFours(std::vector<Stmt> loads, const Expr& upper, Analyzer* analyzer) {
+  std::vector<Stmt> result;
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const Stmt& one = loads[i];
+    const Stmt two = i + 1 < loads.size() ? loads[i + 1] : nullptr;
+    const auto is_pair = [](const Stmt& s) { return s && s->kind == StmtKind::kLoadMatrix && s->extent == 2; };
+    const bool follows = is_pair(one) && is_pair(two) && one->buffer == two->buffer &&
+                         one->transposed == two->transposed && one->value->buffer == two->value->buffer &&
+                         IsInt(analyzer->Simplify(Sub(two->index, one->index)), 2);
+    const Expr apart = follows ? analyzer->Simplify(Sub(two->value->args[0], one->value->args[0])) : Expr();
+    if (!follows || apart->kind != ExprKind::kIntImm) {
+      result.push_back(one);
+      continue;
+    }
+    const Expr at = analyzer->Simplify(Add(one->value->args[0], Mul(upper, apart)));
+    result.push_back(MakeLoadMatrix(one->tensor, one->buffer, one->index, 4,
+                                    Load(one->value->buffer, one->value->dtype, {at}), one->transposed));
+    ++i;
+  }
+  return result;
+}
+
 }  // namespace
 
 // True if a load of the stage's body moves with a lane loop.
@@ -77,8 +101,20 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
   const Expr first = element(0, 0);
   for (const auto& [load, at] : operand->known)
     if (Equal(load, first)) return at;
-  const int64_t at = operand->elements;
+  const int64_t at = operand->elements, count = operand->rows ? 4 : 2;
   operand->known.emplace_back(first, at);
+  operand->elements += count;
+  const auto by_elements = [&] {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * row_elements;
+      const Expr value = element(half, offset);
+      operand->loads.push_back(pair == 1
+                                   ? MakeStore(operand->buffer, IntImm(at + i), value)
+                                   : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
+    }
+    return at;
+  };
+  if (IsHeldByLanes(operand->load->buffer)) return by_elements();
 
   // Lane l gives the address of row l % 8 of matrix l / 8.
   const Expr line = Add(Mul(FloorMod(g, 2), IntImm(4)), q), eighth = FloorDiv(g, 2);
@@ -92,8 +128,6 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
            state_.stage(load->buffer).memory == Memory::kShared &&
            analyzer_.KnownDivisor(load->args[0]) % row_elements == 0;
   };
-  const int64_t count = operand->rows ? 4 : 2;
-  operand->elements += count;
   if (are_rows(row) && IsInt(analyzer_.Simplify(Sub(next->args[0], start->args[0])), 1)) {
     operand->loads.push_back(MakeLoadMatrix(stage.tensor, operand->buffer, IntImm(at), count, row));
     return at;
@@ -107,14 +141,7 @@ int64_t NestBuilder::FragmentAt(int id, Fragments* operand, int64_t k) {
       return at;
     }
   }
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t half = operand->rows ? i % 2 : 0, offset = (operand->rows ? i / 2 : i) * row_elements;
-    const Expr value = element(half, offset);
-    operand->loads.push_back(pair == 1
-                                 ? MakeStore(operand->buffer, IntImm(at + i), value)
-                                 : MakePackPair(operand->buffer, IntImm(at + i), value, element(half, offset + 1)));
-  }
-  return at;
+  return by_elements();
 }
 
 // True if rows or columns of an operand, eight from the first of a tile on, are neighbours in memory.
@@ -244,6 +271,9 @@ Stmt NestBuilder::EmitProducts(int id, size_t first, int buffer, const Expr& pla
       }
       for (size_t p = end; p-- > first && ++tile[p - first] == b.extent[stage.order[p]];) tile[p - first] = 0;
     }
+    const Expr lane_m = context_[stage.lane_stage].value[stage.lane_m];
+    if (intrinsic.factors_per_register() > 1)
+      operands[1].loads = InFours(std::move(operands[1].loads), FloorDiv(lane_m, 4), &analyzer_);
     for (int o = 0; o < 2; ++o) {
       all.insert(all.end(), operands[o].loads.begin(), operands[o].loads.end());
       if (k == 0) each[o] = operands[o].elements;

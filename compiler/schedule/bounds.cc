@@ -113,6 +113,14 @@ int64_t StageBounds::elements() const {
   return product;
 }
 
+int64_t ElementsOfThread(const StageState& stage, const StageBounds& bounds) {
+  int64_t elements = 1;
+  for (int loop : stage.order)
+    if (!stage.loops[loop].reduce && stage.loops[loop].annotation != Annotation::kThreadX)
+      elements *= bounds.extent[loop];
+  return elements;
+}
+
 Skeleton::Skeleton(State state) : state_(std::move(state)) {
   const int n = state_.size();
   accesses_.resize(n);
@@ -171,6 +179,8 @@ void Skeleton::InferLoops(int id, absl::Span<const int32_t> decisions, StageBoun
     const Loop& loop = stage.loops[l];
     if (loop.origin == Loop::Origin::kAxis) {
       out->extent[l] = stage.is_spatial_axis(loop.axis) ? out->buffer[loop.axis] : stage.axis(loop.axis).extent;
+    } else if (loop.origin == Loop::Origin::kReplica) {
+      out->extent[l] = std::max<int64_t>(1, loop.factor.Eval(decisions));
     } else if (loop.origin == Loop::Origin::kFuse) {
       int64_t product = 1;
       for (int part : loop.fused) product *= out->extent[part];
@@ -273,7 +283,7 @@ Skeleton::Place Skeleton::PlaceOf(int producer, const Bounds& all) const {
 
 bool Skeleton::Inside(const Term& term, int producer, const Bounds& all) const {
   const StageState& p = state_.stage(producer);
-  if (p.memory == Memory::kShared && is_thread(term.stage, term.loop)) return true;
+  if (IsOfBlock(p.memory) && is_thread(term.stage, term.loop)) return true;
   const Place place = PlaceOf(producer, all);
   if (term.stage == place.stage) return outermost_[term.stage][term.loop] > place.position;
   // A stage computed inside the attach stage's loop: is the attach stage above it?
@@ -417,11 +427,18 @@ int Skeleton::PipelineStart(int id, int position) const {
   return first <= position ? first : -1;
 }
 
+bool Skeleton::IsCopyOfMemory(int id) const {
+  return std::all_of(accesses_[id].begin(), accesses_[id].end(), [&](const Access& access) {
+    return state_.stage(access.producer).attach == StageState::Attach::kRoot;
+  });
+}
+
 // One slot a stage of the pipeline, and no more than there are iterations.
 int64_t Skeleton::SlotsOf(int id, absl::Span<const int32_t> decisions, const Bounds& all) const {
   const StageBounds& b = all.stages[id];
   const int parent = state_.stage(id).attach_stage;
-  if (state_.stage(parent).carry.is_carried_by(parent)) return 1;
+  // Where reductions are carried, only copies of what is in memory come ahead.
+  if (state_.stage(parent).carry.is_carried_by(parent) && !IsCopyOfMemory(id)) return 1;
   const int64_t wanted = state_.stage(parent).pipeline.Eval(decisions);
   const int first = wanted > 1 ? PipelineStart(parent, b.attach_position) : -1;
   if (first < 0) return 1;

@@ -90,6 +90,10 @@ struct Bounds {
   std::vector<StageBounds> stages;  // by stage id; kept between calls to spare allocations
 };
 
+// Elements that each thread has of a stage in Memory::kLanes where that is registers: those of its loops that are not
+// over threads.
+int64_t ElementsOfThread(const StageState& stage, const StageBounds& bounds);
+
 // A State prepared for fast evaluation. Immutable.
 class Skeleton {
  public:
@@ -123,6 +127,7 @@ class Skeleton {
   void InferStages(const std::vector<int>& stages, absl::Span<const int32_t> decisions, Bounds* bounds) const;
   void InferLoops(int stage, absl::Span<const int32_t> decisions, StageBounds* out) const;
   void FinishRegion(int stage, Bounds* bounds) const;
+  bool IsCopyOfMemory(int stage) const;
   int64_t SlotsOf(int stage, absl::Span<const int32_t> decisions, const Bounds& bounds) const;
   void InferAxisTerms(int stage, Bounds* bounds) const;
   void PushRegions(int reader, Bounds* bounds) const;

@@ -36,7 +36,7 @@ Expr ReplaceLoads(const Expr& body, int from, const std::function<Expr(const Exp
                  [&](const Expr& e) { return e->kind == ExprKind::kLoad && e->buffer == from ? replacement(e) : e; });
 }
 
-// The kinds of memory that a step can name; its number may come from a peer.
+// The kinds of memory that a step can name for a copy; its number may come from a peer.
 bool IsMemory(int32_t number) { return number >= 0 && number <= static_cast<int32_t>(Memory::kLocal); }
 
 const Expr& Unconverted(const Expr& e) { return e->kind == ExprKind::kCast ? e->args[0] : e; }
@@ -204,6 +204,7 @@ absl::Status State::Apply(const Step& step) {
       return absl::OkStatus();
     case StepKind::kGroupBlocks: return GroupBlocks(step);
     case StepKind::kCarry: return CarryReduction(step);
+    case StepKind::kReplicate: return Replicate(step);
     case StepKind::kCoreMatrices:
       if (stage.op.axes.size() < 2) return Bad(stage, "core matrices have two dimensions");
       if (!stage.layout_factors.empty()) return Bad(stage, "a packed stage is not laid out again");
@@ -213,7 +214,8 @@ absl::Status State::Apply(const Step& step) {
       return absl::OkStatus();
     case StepKind::kAsyncCopy: stage.async_copy = true; return absl::OkStatus();
     case StepKind::kSetScope:
-      if (step.ints.size() != 1 || !IsMemory(step.ints[0])) return Bad(stage, "one scope is needed");
+      if (step.ints.size() != 1 || !(IsMemory(step.ints[0]) || step.ints[0] == static_cast<int32_t>(Memory::kLanes)))
+        return Bad(stage, "one scope is needed");
       stage.memory = static_cast<Memory>(step.ints[0]);
       return absl::OkStatus();
   }
@@ -303,6 +305,18 @@ absl::Status State::GroupBlocks(const Step& step) {
   return absl::OkStatus();
 }
 
+absl::Status State::Replicate(const Step& step) {
+  StageState& stage = stages_[step.stage];
+  if (step.factors.size() != 1) return Bad(stage, "one number is needed");
+  Loop loop;
+  loop.name = "replica";
+  loop.origin = Loop::Origin::kReplica;
+  loop.factor = step.factors[0];
+  stage.order.push_back(static_cast<int>(stage.loops.size()));
+  stage.loops.push_back(std::move(loop));
+  return absl::OkStatus();
+}
+
 absl::Status State::CarryReduction(const Step& step) {
   StageState& stage = stages_[step.stage];
   if (step.loops.size() != 1 || step.ints.size() != 2 || step.target < 0 || step.target >= size())
@@ -311,10 +325,11 @@ absl::Status State::CarryReduction(const Step& step) {
   const StageState& target = stages_[carry.target];
   const auto is_outer = [](const StageState& s, int loop) {
     return loop >= 0 && loop < static_cast<int>(s.loops.size()) && s.loops[loop].is_leaf() && s.loops[loop].reduce &&
-           s.loops[loop].origin == Loop::Origin::kSplit && s.loops[loop].level == 0 && s.op.reduce_axes.size() == 1;
+           s.loops[loop].origin == Loop::Origin::kSplit && s.loops[loop].level == 0 &&
+           s.loops[loop].parent == static_cast<int>(s.op.axes.size());
   };
   if (!is_outer(stage, carry.loop) || !is_outer(target, carry.target_loop))
-    return Bad(stage, "a reduction over one split axis is carried by the outermost loop of such an axis");
+    return Bad(stage, "a reduction is carried by the outermost loop of its first axis, which is split");
   if (step.stage == carry.target ? carry.loop != carry.target_loop
                                  : !IsComputedAt(step.stage, carry.target, carry.target_loop))
     return Bad(stage, "a reduction is carried by the loop at which it is computed");
@@ -364,7 +379,9 @@ absl::Status State::CarryRelative(const Step& step, Carry* carry) {
     std::vector<Expr> indices;
     for (const Expr& index : top->args) indices.push_back(Substitute(index, point));
     carry->maximum_load = Load(carry->maximum, top->dtype, std::move(indices));
-    if (UsesVar(carry->maximum_load, stage.op.reduce_axes[0].var.get())) continue;
+    const bool by_term = std::any_of(stage.op.reduce_axes.begin(), stage.op.reduce_axes.end(),
+                                     [&](const Axis& axis) { return UsesVar(carry->maximum_load, axis.var.get()); });
+    if (by_term) continue;
     return absl::OkStatus();
   }
   return Bad(stage, "its terms are no exponentials relative to the maximum");
@@ -482,11 +499,15 @@ absl::Status State::Rfactor(const Step& step) {
   if (!piece.reduce || piece.origin != Loop::Origin::kSplit)
     return Bad(stages_[step.stage], "rfactor takes a piece of a split reduce axis");
   const Loop& split = stages_[step.stage].loops[piece.parent];
-  if (split.origin != Loop::Origin::kAxis || split.pieces.size() != 2)
-    return Bad(stages_[step.stage], "rfactor takes a reduce axis that is split in two");
+  if (split.origin != Loop::Origin::kAxis || split.pieces.size() > 3 || split.pieces.size() < 2)
+    return Bad(stages_[step.stage], "rfactor takes a reduce axis that is split in two or three");
+  for (size_t p = 1; p < split.pieces.size(); ++p) {
+    const Factor& factor = stages_[step.stage].loops[split.pieces[p]].factor;
+    if (!factor.is_constant() || factor.value < 1)
+      return Bad(stages_[step.stage], "the factor of rfactor must be a number");
+  }
+  if (split.pieces.size() == 3) return RfactorMiddle(step);
   const Factor inner = stages_[step.stage].loops[split.pieces[1]].factor;
-  if (!inner.is_constant() || inner.value < 1)
-    return Bad(stages_[step.stage], "the factor of rfactor must be a number");
   const int reduce_index = split.axis - static_cast<int>(op.axes.size());
   const int64_t extent = op.reduce_axes[reduce_index].extent;
   const int64_t inner_extent = inner.value, outer_extent = (extent + inner_extent - 1) / inner_extent;
@@ -510,15 +531,50 @@ absl::Status State::Rfactor(const Step& step) {
   partial.unroll_axes.clear();
   const int id = AddStage(std::move(partial), step.stage);
 
-  StageState& stage = stages_[step.stage];
-  stages_[id].prologue = stage.prologue;
-  Axis slices{MakeVar("s"), slice_extent};
+  ReduceSlices(step.stage, id, slice_extent);
+  return absl::OkStatus();
+}
+
+// The axis as three: the outer and the inner piece are reduced by the new stage, the middle one is its first axis.
+absl::Status State::RfactorMiddle(const Step& step) {
+  const Stage op = stages_[step.stage].op;
+  const Loop& piece = stages_[step.stage].loops[step.loops[0]];
+  const Loop& split = stages_[step.stage].loops[piece.parent];
+  if (piece.level != 1) return Bad(stages_[step.stage], "of three pieces rfactor takes the one in the middle");
+  const int64_t middle = piece.factor.value, inner = stages_[step.stage].loops[split.pieces[2]].factor.value;
+  const int reduce_index = split.axis - static_cast<int>(op.axes.size());
+  const int64_t extent = op.reduce_axes[reduce_index].extent;
+  const int64_t outer = (extent + middle * inner - 1) / (middle * inner);
+  Stage partial = op;
+  VarMap map;
+  partial.name = op.name + ".rf";
+  partial.axes = FreshAxes(op.axes, &map);
+  partial.reduce_axes = FreshAxes(op.reduce_axes, &map);
+  const std::string& name = op.reduce_axes[reduce_index].var->name;
+  const Axis slice{MakeVar("s"), middle}, rest{MakeVar(name), outer}, last{MakeVar(name + "_in"), inner};
+  const Expr whole = Add(Mul(Add(Mul(rest.var, IntImm(middle)), slice.var), IntImm(inner)), last.var);
+  map[op.reduce_axes[reduce_index].var.get()] = whole;
+  partial.reduce_axes[reduce_index] = rest;
+  partial.reduce_axes.insert(partial.reduce_axes.begin() + reduce_index + 1, last);
+  partial.axes.insert(partial.axes.begin(), slice);
+  partial.body = Substitute(op.body, map);
+  if (outer * middle * inner != extent)
+    partial.body = Select(Lt(whole, IntImm(extent)), partial.body, IdentityOf(op.combiner, op.dtype));
+  partial.unroll_axes.clear();
+  ReduceSlices(step.stage, AddStage(std::move(partial), step.stage), middle);
+  return absl::OkStatus();
+}
+
+// The stage becomes the reduction of the partial results that another one has, by its first axis.
+void State::ReduceSlices(int reduction, int partial, int64_t slice_extent) {
+  StageState& stage = stages_[reduction];
+  stages_[partial].prologue = stage.prologue;
+  const Axis slices{MakeVar("s"), slice_extent};
   std::vector<Expr> indices = VarsOf(stage.op.axes);
   indices.insert(indices.begin(), slices.var);
   stage.op.reduce_axes = {slices};
-  stage.op.body = Load(id, stage.op.dtype, indices);
+  stage.op.body = Load(partial, stage.op.dtype, indices);
   ResetLoops(stage);
-  return absl::OkStatus();
 }
 
 // Readers of a constant read a new stage instead, the last, which holds it in a layout of its own.

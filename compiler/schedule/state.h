@@ -13,17 +13,26 @@
 
 namespace diapason {
 
-enum class Memory : uint8_t { kGlobal = 0, kShared = 1, kLocal = 2 };
+enum class Memory : uint8_t {
+  kGlobal = 0,
+  kShared = 1,  // one copy a block
+  kLocal = 2,   // one copy a thread
+  // One copy a block, of which each thread has the elements that it computes: on cuda in its registers, read by others
+  // of its warp by shuffles; in shared memory elsewhere.
+  kLanes = 3,
+};
+// One copy for the threads of a block.
+inline bool IsOfBlock(Memory memory) { return memory == Memory::kShared || memory == Memory::kLanes; }
 
 struct Loop {
-  enum class Origin : uint8_t { kAxis, kSplit, kFuse };
+  enum class Origin : uint8_t { kAxis, kSplit, kFuse, kReplica };
   std::string name;
   bool reduce = false;
   Origin origin = Origin::kAxis;
   int axis = -1;            // kAxis: spatial axes first, then reduce axes
   int parent = -1;          // kSplit: the loop that was split
   int level = 0;            // kSplit: 0 is the outermost piece
-  Factor factor;            // kSplit: extent of a piece of level >= 1
+  Factor factor;            // kSplit: extent of a piece of level >= 1; kReplica: extent
   std::vector<int> fused;   // kFuse: the loops it was made of, outer to inner
   std::vector<int> pieces;  // if split: its pieces, outer to inner
   int fused_into = -1;      // if fused: the loop it went into
@@ -125,11 +134,14 @@ class State {
   absl::Status CacheWrite(const Step& step);
   absl::Status CacheRead(const Step& step);
   absl::Status Rfactor(const Step& step);
+  absl::Status RfactorMiddle(const Step& step);
+  void ReduceSlices(int reduction, int partial, int64_t slice_extent);
   absl::Status Pack(const Step& step);
   absl::Status BulkCopy(const Step& step);
   absl::Status ReadThrough(int stage, const std::vector<int>& readers, const char* ending);
   absl::Status Tensorize(const Step& step);
   absl::Status GroupBlocks(const Step& step);
+  absl::Status Replicate(const Step& step);
   absl::Status CarryReduction(const Step& step);
   absl::Status CarryRelative(const Step& step, Carry* carry);
   bool IsComputedAt(int id, int target, int loop) const;

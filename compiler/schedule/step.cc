@@ -34,13 +34,14 @@ const char* KindName(StepKind kind) {
     case StepKind::kGroupBlocks: return "group_blocks";
     case StepKind::kAsyncCopy: return "async_copy";
     case StepKind::kCarry: return "carry";
+    case StepKind::kReplicate: return "replicate";
     case StepKind::kLibrary: return "library";
   }
   return "unknown";
 }
 
 bool IsKnown(int kind) {
-  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kCarry)) ||
+  return (kind >= static_cast<int>(StepKind::kSplit) && kind <= static_cast<int>(StepKind::kReplicate)) ||
          kind == static_cast<int>(StepKind::kLibrary);
 }
 

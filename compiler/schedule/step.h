@@ -59,8 +59,8 @@ enum class StepKind : uint8_t {
   kCacheWrite = 7,
   // ints = {Scope, reader stages...}: a new stage copies `stage`; those readers read the copy.
   kCacheRead = 8,
-  // loops = {reduce loop, a piece of a split reduce axis}: a new stage has that loop as its first spatial axis (partial
-  // results); `stage` reduces over it.
+  // loops = {reduce loop, a piece of a reduce axis split in two, or the middle one of three}: a new stage has that loop
+  // as its first spatial axis (partial results); `stage` reduces over it.
   kRfactor = 9,
   // factors = {elements}: each row (innermost dimension) of the stage's buffer is followed by that many unused
   // elements.
@@ -117,6 +117,10 @@ enum class StepKind : uint8_t {
   // terms of a sum with M are exponentials relative to M, or their products by other factors, and what the sum holds is
   // multiplied by exp(M before - M) when M grows (online softmax: Milakov and Gimelshein 2018).
   kCarry = 22,
+  // factors = {replicas}: a new innermost loop of the stage, whose iterations all compute the same: so many threads
+  // then
+  // have the elements that are kept by lanes (Memory::kLanes), where others would have to ask for them.
+  kReplicate = 23,
   // ints = {Library, fused}; target = the anchor; factors = {algorithm}: a library computes the anchor and what belongs
   // to the call up to `stage` (MatchLibrary). Weights that the library wants in another order are read through a new
   // stage that holds them so. Comes before all other steps of these stages.

@@ -119,6 +119,7 @@ class Draft {
   // Loops of spatial and reduce axes before any step (ids are axis numbers).
   std::vector<int> SpatialAxes(int stage) const;
   std::vector<int> ReduceAxes(int stage) const;
+  int LastLoop(int stage) const { return static_cast<int>(state_.stage(stage).loops.size()) - 1; }  // made last
   // True if a window moves by this axis over the last dimension of a stage that is read.
   bool IsRowOfWindow(int stage, int axis) const;
   int LongestReduceAxis(int stage) const;  // the first of equal ones; -1 without a reduction

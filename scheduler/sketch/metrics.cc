@@ -140,9 +140,13 @@ MetricsModel::Resources MetricsModel::ResourcesOf(const Bounds& bounds, int kern
       bytes = (bytes + 15) / 16 * 16 + b.small_parts() * BytesOf(stage.op.dtype);
     if (is_maximum_[id]) bytes += (bytes + 15) / 16 * 16;  // and how much it grew
     if (target_.kind == TargetKind::kCuda && stage.bulk) apart += (b.slots * BytesOf(DType::kInt64) + 15) / 16 * 16;
-    if (summed_[id] >= 0) {
+    if (stage.memory == Memory::kLanes && target_.kind == TargetKind::kCuda) {
+      // What is computed element by element takes the place of what it is computed from.
+      const int64_t held = stage.op.reduces() ? ElementsOfThread(stage, b) : 0;
+      k.local_elements += is_maximum_[id] ? 2 * held : held;
+    } else if (summed_[id] >= 0) {
       tile_bytes += (bytes + 15) / 16 * 16;
-    } else if (stage.memory == Memory::kShared) {
+    } else if (IsOfBlock(stage.memory)) {
       k.shared_bytes += (bytes + 15) / 16 * 16;
     } else {
       k.local_elements += b.elements();

@@ -28,6 +28,7 @@ namespace diapason::testing {
 // What the lanes of a warp show each other.
 struct ReferenceWarp {
   std::barrier<> barrier{32};
+  double shown[32];
   double factors[32][6];
   double group_factors[32][8];
   int64_t rows[32];
@@ -84,6 +85,7 @@ class ReferenceThread {
       case StmtKind::kWait: return Finish(s->extent);
       case StmtKind::kMma: return Multiply(*s);
       case StmtKind::kLoadMatrix: return LoadMatrix(*s);
+      case StmtKind::kShuffle: return Shuffle(*s);
       case StmtKind::kPackPair:
         memory.at(s->buffer)->at(Int(s->index)) =
             Pair(s->operands[0]->dtype, Value(s->operands[0]), Value(s->operands[1]));
@@ -108,6 +110,13 @@ class ReferenceThread {
       vars_[s.var.get()] = i;
       Execute(s.body[0]);
     }
+  }
+
+  void Shuffle(const StmtNode& s) {
+    warp->shown[thread % 32] = Value(s.value);
+    warp->barrier.arrive_and_wait();
+    memory.at(s.buffer)->at(Int(s.index)) = warp->shown[Int(s.operands[0])];
+    warp->barrier.arrive_and_wait();
   }
 
   static double Pair(DType dtype, double low, double high) {

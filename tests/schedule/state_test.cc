@@ -78,7 +78,7 @@ TEST(State, OnlySumsOfExponentialsAreCarriedWithAMaximum) {
   };
   EXPECT_EQ(carry(top, kLoop, sum, kLoop, -1), "stage top: a reduction is carried by the loop at which it is computed");
   EXPECT_EQ(carry(sum, kPart, sum, kPart, -1),
-            "stage sum: a reduction over one split axis is carried by the outermost loop of such an axis");
+            "stage sum: a reduction is carried by the outermost loop of its first axis, which is split");
   EXPECT_EQ(carry(sum, kLoop, sum, kLoop, -1), "stage sum: what is carried without a maximum is one");
   EXPECT_EQ(carry(sum, kLoop, sum, kLoop, 99), "stage sum: its maximum is not computed at the loop that carries it");
   for (const std::vector<int32_t>& ints : {std::vector<int32_t>{}, {1}, {1, 2, 3}})

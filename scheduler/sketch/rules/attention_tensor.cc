@@ -28,6 +28,7 @@ namespace {
 
 // Of a row's reduction where keys are streamed, so that a step has whole products.
 constexpr int32_t kPartsOfStream = 16;
+constexpr int32_t kQuad = 4;  // lanes that have the results of a row of a product
 
 // The one load of a buffer in a stage's body; null if there is none or they differ.
 const ExprNode* LoadOf(const Draft& draft, int stage, int buffer) {
@@ -56,6 +57,7 @@ enum class Copies {
   kTiles,   // the keys of a tile of scores, the values of a step of the product
   kWhole,   // all at once
   kStream,  // those of a step; scores and weights are of a step as well
+  kLanes,   // as kStream, with scores and weights in the registers of lanes
 };
 
 class TensorSketch : public AttentionSketch {
@@ -64,9 +66,9 @@ class TensorSketch : public AttentionSketch {
       : AttentionSketch(draft, chain, {chain.queries_read, chain.values_read}), copies_(copies) {}
 
   Draft Make() {
-    draft_.Name(copies_ == Copies::kWhole    ? "attention_tensor.whole"
-                : copies_ == Copies::kStream ? "attention_tensor.stream"
-                                             : "attention_tensor");
+    constexpr const char* kNames[] = {"attention_tensor", "attention_tensor.whole", "attention_tensor.stream",
+                                      "attention_tensor.lanes"};
+    draft_.Name(kNames[static_cast<int>(copies_)]);
     MakeTiles();
     const int root = a_.root, product = a_.product;
     std::vector<TensorTile> tiles(draft_.SpatialAxes(root).size());
@@ -81,7 +83,7 @@ class TensorSketch : public AttentionSketch {
     tiles.assign(draft_.SpatialAxes(product).size(), TensorTile());
     tiles[a_.query_of_product] = rows_;
     tiles[a_.value_of_product] = values_;
-    if (copies_ == Copies::kStream) {
+    if (streams()) {
       MakeStream(tiles, loops, thread);
       return std::move(draft_);
     }
@@ -97,22 +99,34 @@ class TensorSketch : public AttentionSketch {
   }
 
  private:
+  bool streams() const { return copies_ == Copies::kStream || copies_ == Copies::kLanes; }
+  Memory memory() const { return copies_ == Copies::kLanes ? Memory::kLanes : Memory::kShared; }
+
   // A block has all values of its rows where they fit: others would make the scores again.
   void MakeTiles() {
     const auto units = [](int64_t extent, int64_t unit) { return (extent + unit - 1) / unit; };
     rows_.unit = 16;
-    rows_.warps = draft_.TileHole("query.warps", units(a_.queries, 16), 4, a_.queries > 16 ? 2 : 1);
+    const bool lanes = copies_ == Copies::kLanes;
+    rows_.warps =
+        draft_.TileHole("query.warps", units(a_.queries, 16), lanes ? 8 : 4, a_.queries > 16 ? (lanes ? 4 : 2) : 1);
     rows_.tiles = draft_.TileHole("query.tiles", units(a_.queries, 16), 4, 1);
     draft_.Tile(a_.queries, rows_.all());
     const int64_t values = units(a_.values, 8);
     values_.unit = keys_.unit = 8;
-    values_.warps = draft_.TileHole("value.warps", values, 8, 2);
-    values_.tiles =
-        draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
-    draft_.Tile(a_.values, values_.all());
+    if (copies_ == Copies::kLanes) {
+      values_.tiles = Factor::Of(static_cast<int32_t>(values));
+    } else {
+      values_.warps = draft_.TileHole("value.warps", values, 8, 2);
+      values_.tiles =
+          draft_.TileHole("value.tiles", values, 16, static_cast<int32_t>(std::min<int64_t>(16, (values + 1) / 2)));
+      draft_.Tile(a_.values, values_.all());
+    }
     keys_.warps = values_.warps;
-    if (copies_ == Copies::kStream) {
-      // A step is one tile of scores.
+    if (copies_ == Copies::kLanes) {
+      // A step is one tile of scores: two of 8 keys are a product's depth.
+      step_ = draft_.OptionHole("key.step", {1, 2, 3, 4, 5, 6, 7, 8}, 4);
+      keys_.tiles = Factor::Of(2) * step_;
+    } else if (copies_ == Copies::kStream) {
       step_ = draft_.OptionHole("key.step", {1, 2, 4, 8}, 4);
       keys_.tiles = draft_.OptionHole("key.tiles", {1, 2, 4, 8, 16}, 4);
     } else {
@@ -135,16 +149,28 @@ class TensorSketch : public AttentionSketch {
   void MakeStream(const std::vector<TensorTile>& tiles, const TensorLoops& loops, int thread) {
     const int product = a_.product, step = TileStep(product, tiles, loops);
     Copy(a_.values_read, product, step);
-    SetShared(a_.weights, product, step);
-    Pad(a_.weights);
-    RowsByWarps(a_.weights, a_.query_of_weights, a_.key_of_weights);
+    KeepAt(a_.weights, product, step);
     const int maximum = a_.reductions[0], sum = a_.reductions[1];
-    CarryParts(maximum, product, step, -1);
-    SetShared(maximum, product, step);
-    ByThreads(maximum, draft_.SpatialAxes(maximum), threads_);
-    CarryParts(sum, product, step, maximum);
+    if (copies_ == Copies::kLanes) {
+      TileByLanes(a_.weights, a_.query_of_weights, a_.key_of_weights);
+    } else {
+      Pad(a_.weights);
+      RowsByWarps(a_.weights, a_.query_of_weights, a_.key_of_weights);
+    }
+    CarryParts(maximum, a_.query_of_reductions[0], product, step, -1);
+    KeepAt(maximum, product, step);
+    if (copies_ == Copies::kLanes) {
+      draft_.Do({StepKind::kReplicate, maximum, {}, {Factor::Of(kQuad)}, -1, {}});
+      RowsByLanes(maximum, a_.query_of_reductions[0], draft_.LastLoop(maximum));
+    } else {
+      ByThreads(maximum, draft_.SpatialAxes(maximum), threads_);
+    }
+    CarryParts(sum, a_.query_of_reductions[1], product, step, maximum);
     draft_.ComputeAt(sum, a_.root, {thread});
+    if (copies_ == Copies::kLanes)
+      for (int loop : draft_.state().stage(sum).order) draft_.Annotate(sum, loop, Annotation::kUnroll);
     draft_.Do({StepKind::kCarry, product, {step}, {}, product, {step, maximum}});
+    draft_.Do({StepKind::kPipeline, product, {}, {draft_.OptionHole("stages", {1, 2, 3}, 2)}, -1, {}});
     MakeScores(product, step);
   }
 
@@ -175,27 +201,76 @@ class TensorSketch : public AttentionSketch {
     return keys[0];
   }
 
-  // A row's reduction as parts that the loop carries, side by side.
-  void CarryParts(int stage, int product, int step, int maximum) {
-    const int partial = FactorParts(stage, kPartsOfStream);
-    const std::vector<int> terms = draft_.Split(partial, draft_.ReduceAxes(partial)[0], {step_});
-    std::vector<int> spatial = draft_.SpatialAxes(partial);
-    std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());
-    Order(partial, {spatial, terms});
-    SetShared(partial, product, step);
-    ByThreads(partial, spatial, threads_);
+  // A row's reduction as parts that the loop carries, side by side: one for each so many keys, or that of the lane that
+  // has them. `row`: the axis of queries.
+  void CarryParts(int stage, int row, int product, int step, int maximum) {
+    const bool lanes = copies_ == Copies::kLanes;
+    const int partial = lanes ? FactorLanes(stage) : FactorParts(stage, kPartsOfStream);
+    const std::vector<int> axes = draft_.ReduceAxes(partial);
+    const std::vector<int> terms = draft_.Split(partial, axes[0], {lanes ? keys_.tiles : step_});
+    KeepAt(partial, product, step);
+    if (lanes) {
+      for (int loop : {terms[1], axes[1]}) draft_.Annotate(partial, loop, Annotation::kUnroll);
+      RowsByLanes(partial, row + 1, 0);
+    } else {
+      std::vector<int> spatial = draft_.SpatialAxes(partial);
+      std::rotate(spatial.begin(), spatial.begin() + 1, spatial.end());
+      Order(partial, {spatial, terms});
+      ByThreads(partial, spatial, threads_);
+    }
     draft_.Do({StepKind::kCarry, partial, {terms[0]}, {}, product, {step, maximum}});
   }
 
-  void SetShared(int stage, int target, int loop) {
-    draft_.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(Memory::kShared)}});
+  void KeepAt(int stage, int target, int loop) {
+    draft_.Do({StepKind::kSetScope, stage, {}, {}, -1, {static_cast<int32_t>(memory())}});
     draft_.ComputeAt(stage, target, {loop});
+  }
+
+  // Of the keys of a tile lane 4 * g + q has 2 * q and the next one: a stage with q as its first axis.
+  int FactorLanes(int stage) {
+    const std::vector<int> pieces =
+        draft_.Split(stage, draft_.ReduceAxes(stage)[0], {Factor::Of(kQuad), Factor::Of(2)});
+    draft_.Do({StepKind::kRfactor, stage, {pieces[1]}, {}, -1, {}});
+    return draft_.state().size() - 1;
+  }
+
+  // Rows by the lanes that have scores of them, each of the four of a row by its own piece of `across`; reduce loops
+  // stay inside.
+  void RowsByLanes(int stage, int row, int across) {
+    std::vector<int> outer, reduce;
+    for (int loop : draft_.state().stage(stage).order) {
+      if (draft_.state().stage(stage).loops[loop].reduce)
+        reduce.push_back(loop);
+      else if (loop != row && loop != across)
+        outer.push_back(loop);
+    }
+    const std::vector<int> rows = draft_.Split(stage, row, {rows_.warps, rows_.tiles, Factor::Of(2), Factor::Of(8)});
+    outer.push_back(rows[0]);
+    Order(stage, {outer, {rows[1], rows[4], across}, {rows[2], rows[3]}, reduce});
+    draft_.Annotate(stage, draft_.Fuse(stage, {rows[1], rows[4], across}), Annotation::kThreadX);
+    for (int loop : {rows[2], rows[3]}) draft_.Annotate(stage, loop, Annotation::kUnroll);
+    for (int loop : reduce) {
+      if (draft_.state().stage(stage).loops[loop].level != 0 || reduce.size() == 1)
+        draft_.Annotate(stage, loop, Annotation::kUnroll);
+    }
+  }
+
+  // A tile of rows and keys by the lanes that have its elements as the sums of products.
+  TensorLoops TileByLanes(int stage, int row, int key) {
+    std::vector<TensorTile> tiles(draft_.SpatialAxes(stage).size());
+    tiles[row] = rows_;
+    tiles[key] = keys_;
+    TensorLoops loops = SplitForLanes(&draft_, stage, tiles);
+    OrderTiles(&draft_, stage, loops, loops.outer);
+    draft_.Annotate(stage, loops.pair.back(), Annotation::kUnroll);
+    draft_.Annotate(stage, draft_.Fuse(stage, loops.threads()), Annotation::kThreadX);
+    return loops;
   }
 
   // The scores of a block, or of a step, computed at the loop of the target.
   void MakeScores(int target, int target_loop) {
-    SetShared(a_.seen, target, target_loop);
-    Pad(a_.seen);
+    KeepAt(a_.seen, target, target_loop);
+    if (copies_ != Copies::kLanes) Pad(a_.seen);
     std::vector<TensorTile> tiles(draft_.SpatialAxes(a_.seen).size());
     tiles[a_.query_of_seen] = rows_;
     tiles[a_.key_of_seen] = keys_;
@@ -205,6 +280,7 @@ class TensorSketch : public AttentionSketch {
     std::erase(outer, tile);
     outer.push_back(tile);
     const int thread = BindTiles(a_.seen, loops, outer);
+    if (copies_ == Copies::kLanes) draft_.Annotate(a_.seen, loops.pair.back(), Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
 
     const std::vector<int> axes = draft_.SpatialAxes(local_);
@@ -223,6 +299,7 @@ class TensorSketch : public AttentionSketch {
     const std::vector<int> k =
         draft_.Split(local_, draft_.ReduceAxes(local_)[0], {Factor::Of(static_cast<int32_t>(intrinsic.depth()))});
     Order(local_, {{k[0]}, others, tiled, {k[1]}, pair});
+    if (copies_ == Copies::kLanes) draft_.Annotate(local_, k[0], Annotation::kUnroll);
     for (const auto& level : {others, tiled, {k[1]}, pair})
       for (int loop : level) draft_.Annotate(local_, loop, Annotation::kUnroll);
     draft_.Do({StepKind::kTensorize,
@@ -231,7 +308,7 @@ class TensorSketch : public AttentionSketch {
                {},
                a_.seen,
                {static_cast<int32_t>(intrinsic.mode), loops.lane[0], loops.lane[1]}});
-    if (copies_ == Copies::kStream)
+    if (streams())
       Copy(a_.keys_read, target, target_loop);
     else
       CopyPart(a_.keys_read, a_.seen, tile);
@@ -313,11 +390,20 @@ bool StreamsAttention(const Draft& draft, const AttentionChain& chain) {
          draft.state().stage(chain.reductions[0]).op.combiner == Combiner::kMax;
 }
 
+// Whether lanes have the weights as the product by the values takes them, which needs types of 16 bits, and all values
+// of their rows.
+static bool LanesHoldWeights(const Draft& draft, const AttentionChain& chain) {
+  constexpr int64_t kMostValues = 256;
+  return IsNarrowFloat(draft.state().stage(chain.values_read).op.dtype) && chain.values <= kMostValues;
+}
+
 std::vector<Draft> AttentionOnTensorCores(const Draft& draft, const AttentionChain& chain, bool rows_fit) {
   std::vector<Draft> drafts;
   if (rows_fit) drafts.push_back(TensorSketch(draft, chain, Copies::kTiles).Make());
   if (rows_fit && WholeFits(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kWhole).Make());
   if (StreamsAttention(draft, chain)) drafts.push_back(TensorSketch(draft, chain, Copies::kStream).Make());
+  if (StreamsAttention(draft, chain) && LanesHoldWeights(draft, chain))
+    drafts.push_back(TensorSketch(draft, chain, Copies::kLanes).Make());
   return drafts;
 }
 

@@ -1,8 +1,10 @@
 // Which dags are attention, and what becomes of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +26,7 @@ using testing::Attention;
 using testing::NamedDag;
 
 const char* const kSketchesOnTensorCores[] = {"attention/attention_tensor", "attention/attention_tensor.whole",
-                                              "attention/attention_tensor.stream"};
+                                              "attention/attention_tensor.stream", "attention/attention_tensor.lanes"};
 
 std::optional<AttentionChain> ChainOf(const ComputeDag& dag) {
   const Target target = Target::Parse("opencl").value();
@@ -133,7 +135,8 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
       ASSERT_EQ(lowered->kernels.size(), 1u);
       EXPECT_GT(Count(*lowered, [](const StmtNode& s) { return s.kind == StmtKind::kMma; }), 1);
       // Streamed, there is one more for each row and step: by how much its maximum grew.
-      const int stream = space.name().find("stream") != std::string::npos;
+      const int stream =
+          space.name().find("stream") != std::string::npos || space.name().find("lanes") != std::string::npos;
       EXPECT_EQ(Count(*lowered, IsExponential), 1 + stream) << "each exponential once";
       const auto program = CompileProgram(*lowered, target);
       ASSERT_TRUE(program.ok()) << program.status();
@@ -143,7 +146,7 @@ TEST(AttentionTest, BothProductsAreMadeOnTensorCores) {
   }
   EXPECT_EQ(Sketches(half, "cuda -arch=sm_75"), std::vector<std::string>{"direct/attention_block"});
   EXPECT_EQ(Sketches(half, "cpu"), std::vector<std::string>{"direct/attention_row"});
-  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 4u);
+  EXPECT_EQ(Sketches(half, "cuda -arch=sm_90").size(), 5u);
   for (const ComputeDag& other :
        {Attention({.queries = 1, .keys = 70, .size = 32, .values = 48, .dtype = DType::kFloat16}),
         Attention({.queries = 40, .keys = 70, .size = 4, .values = 48, .dtype = DType::kFloat16})})
@@ -182,18 +185,44 @@ TEST(AttentionTest, StreamedKeysComputeTheDag) {
             {.queries = 21, .keys = 90, .size = 16, .values = 24, .masked = false, .dtype = dtype, .hidden = hidden});
         const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
         const testing::Reference reference = testing::MakeReference(dag, 7);
-        const Space& space = task->space(task->Find("attention/attention_tensor.stream"));
-        for (int32_t step : {1, 2}) {
-          SCOPED_TRACE(absl::StrCat(NameOf(dtype), " on ", text, ", ", hidden, " hidden, step ", step));
-          const std::vector<int32_t> decisions = testing::Decide(space, {{"key.step", step}});
-          const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
-          ASSERT_TRUE(lowered.ok()) << lowered.status();
-          ASSERT_EQ(lowered->kernels.size(), 1u);
-          testing::ExpectNestComputes(*lowered, reference, dtype == DType::kFloat32 ? 1e-5 : 2e-2);
+        for (const char* name : {"attention/attention_tensor.stream", "attention/attention_tensor.lanes"}) {
+          if (task->Find(name) < 0) continue;  // lanes have weights of 16 bits
+          const Space& space = task->space(task->Find(name));
+          for (const auto& [step, stages] : {std::pair(1, 1), {1, 3}, {2, 2}}) {
+            SCOPED_TRACE(absl::StrCat(name, " of ", NameOf(dtype), " on ", text, ", ", hidden, " hidden, step ", step,
+                                      ", stages ", stages));
+            const std::vector<int32_t> decisions = testing::Decide(space, {{"key.step", step}, {"stages", stages}});
+            const auto lowered = Lower(dag, space.Instantiate(decisions), target, DefaultFacts(target));
+            ASSERT_TRUE(lowered.ok()) << lowered.status();
+            ASSERT_EQ(lowered->kernels.size(), 1u);
+            testing::ExpectNestComputes(*lowered, reference, dtype == DType::kFloat32 ? 1e-5 : 2e-2);
+          }
         }
       }
     }
   }
+}
+
+// The weights of a product go from registers to registers: what a block has in shared memory is queries, keys and
+// values.
+TEST(AttentionTest, LanesKeepScoresInRegisters) {
+  const ComputeDag half = Attention({.queries = 64, .keys = 256, .size = 64, .values = 64, .dtype = DType::kFloat16});
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto task = TaskSpace::Create(half, target, DefaultFacts(target)).value();
+  const Space& space = task->space(task->Find("attention/attention_tensor.lanes"));
+  const auto lowered = Lower(half, space.Instantiate(space.Default()), target, DefaultFacts(target)).value();
+  std::vector<std::string> shared;
+  Contains(lowered.kernels[0].body, [&](const StmtNode& s) {
+    if (s.kind == StmtKind::kAlloc && s.decl.scope == Scope::kShared) shared.push_back(s.decl.name);
+    return false;
+  });
+  std::sort(shared.begin(), shared.end());
+  EXPECT_EQ(shared, (std::vector<std::string>{"k_rows_", "q_rows_", "v_rows_"}));
+  // Of each row: four for the maximum and four for the sum.
+  EXPECT_EQ(Count(lowered, [](const StmtNode& s) { return s.kind == StmtKind::kShuffle; }), 2);
+  const auto program = CompileProgram(lowered, target);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
 }
 
 // A row of any length on tensor cores takes no more shared memory than its steps.
@@ -202,7 +231,8 @@ TEST(AttentionTest, RowsOfAnyLengthAreStreamed) {
   const DeviceFacts facts = DefaultFacts(target);
   const ComputeDag longest = Attention(
       {.heads = 16, .groups = 16, .queries = 2048, .keys = 65536, .size = 64, .values = 64, .dtype = DType::kFloat16});
-  EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"), std::vector<std::string>{"attention/attention_tensor.stream"});
+  EXPECT_EQ(Sketches(longest, "cuda -arch=sm_90"),
+            (std::vector<std::string>{"attention/attention_tensor.stream", "attention/attention_tensor.lanes"}));
   const auto schedule = DefaultSchedule(longest, target, facts);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
   const auto lowered = Lower(longest, *schedule, target, facts);

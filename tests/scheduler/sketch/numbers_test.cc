@@ -28,13 +28,15 @@ void CompareStage(const SketchSpace& space, const Bounds& bounds, int id, const 
   const StageState& stage = space.skeleton().state().stage(id);
   if (auto it = counted.buffers.find(id); it != counted.buffers.end()) {
     const StageBounds& b = bounds.stages[id];
-    EXPECT_EQ(b.stored(), it->second.elements) << stage.op.name;
+    const bool registers = stage.memory == Memory::kLanes && it->second.scope == Scope::kLocal;
+    const int64_t stored = registers ? ElementsOfThread(stage, b) : b.stored();
+    EXPECT_EQ(stored, it->second.elements) << stage.op.name;
     // All of the buffer is used, but for the padding behind its rows and between its slots or the results of sets of
     // threads.
     const bool whole_slots = b.slots * b.thread_sets > 1 || b.bulk;
     const int64_t padding =
         (b.core_row > 0 ? b.core_row : b.row_padding) + (whole_slots ? b.slot_stride() - b.elements() : 0);
-    EXPECT_GE(counted.reached.at(id) + padding, b.stored()) << stage.op.name << " is larger than what is put there";
+    EXPECT_GE(counted.reached.at(id) + padding, stored) << stage.op.name << " is larger than what is put there";
   }
   const double expected = space.model().Executions(bounds, id);
   if (stage.bulk) {
