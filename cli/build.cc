@@ -194,7 +194,11 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   flags->service_flag =
       command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
   AddSecurityFlags(command, &flags->security);
-  command->add_option("--out", flags->out, "Folder to make; a package there is replaced")->required()->type_name("DIR");
+  command
+      ->add_option("--out", flags->out,
+                   "Folder to make, or one file where the name ends in .dpk; a package there is replaced")
+      ->required()
+      ->type_name("PATH");
   AddNumber(command, "--build-timeout", &flags->build_timeout, 0, "Seconds to compile a task (default 120)");
   command->add_flag(
       "--no-measure", flags->no_measure,

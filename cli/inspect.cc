@@ -16,6 +16,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table.h"
+#include "compiler/build/package_archive.h"
 #include "compiler/graph/dims.h"
 #include "compiler/graph/onnx/printable.h"
 
@@ -173,7 +174,7 @@ absl::Status InspectPackageAt(const InspectFlags& flags, Session& session) {
   const ModelFlags& m = flags.model;
   if (m.batch > 0 || !m.dims.empty() || !m.input_shapes.empty() || !m.extra.empty())
     return absl::InvalidArgumentError(
-        absl::StrCat(m.model, " is a folder, and so a package, which has its sizes: leave out the options of models"));
+        absl::StrCat(m.model, " is a package, which has its sizes: leave out the options of models"));
   ASSIGN_OR_RETURN(const api::PackageInfo info, api::InspectPackage(m.model));
   flags.json ? PrintJson(session.out, info) : PrintText(session.out, info);
   return absl::OkStatus();
@@ -181,7 +182,8 @@ absl::Status InspectPackageAt(const InspectFlags& flags, Session& session) {
 
 absl::Status RunInspect(const InspectFlags& flags, Session& session) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(flags.model.model, ignored)) return InspectPackageAt(flags, session);
+  if (std::filesystem::is_directory(flags.model.model, ignored) || IsArchiveName(flags.model.model))
+    return InspectPackageAt(flags, session);
   ASSIGN_OR_RETURN(const api::Model model, ModelOf(flags.model, flags.import, ""));
   ASSIGN_OR_RETURN(const api::ModelInfo info, api::InspectModel(model, HooksOf(session)));
   flags.json ? PrintJson(session.out, flags.model.model, info) : PrintText(session.out, flags.model.model, info);
@@ -194,7 +196,8 @@ void AddInspect(CLI::App& app, CommandBody& chosen) {
   CLI::App* command =
       app.add_subcommand("inspect", "Show inputs and outputs of a model or a package, and what a package consists of");
   command->footer(
-      "Names, types and shapes; symbolic dimensions are shown by the names that --dim takes. A package (a folder) is "
+      "Names, types and shapes; symbolic dimensions are shown by the names that --dim takes. A package (a folder or a "
+      ".dpk file) is "
       "shown with its target, the "
       "device, the kernels and the weights; nothing of it is run.");
   auto flags = std::make_shared<InspectFlags>();

@@ -272,7 +272,9 @@ void AddProfile(CLI::App& app, CommandBody& chosen) {
       "executes, GB/s each byte that it touches once; the roofline is how much of the speed that the device's peaks "
       "allow is reached. Above 100%: the data came from caches.");
   auto flags = std::make_shared<ProfileFlags>();
-  command->add_option("PACKAGE", flags->package, "Package that `diapason build` made")->required()->type_name("");
+  command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
+      ->required()
+      ->type_name("");
   AddDimFlag(command, &flags->dims, "Size of a symbolic dimension, as in seq=128 (default: all that the package has)");
   AddNumber(command, "--duration", &flags->duration, 0, "Seconds to time kernels of each plan (default 2)");
   AddNumber(command, "--warm-up-ms", &flags->warm_up_ms, 0,

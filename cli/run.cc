@@ -342,7 +342,9 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
       "sizes are padded where the "
       "build has shown that to be harmless, outputs are cut back, and other sizes are refused.");
   auto flags = std::make_shared<RunFlags>();
-  command->add_option("DIR", flags->package, "Package that `diapason build` made")->required()->type_name("");
+  command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
+      ->required()
+      ->type_name("");
   command
       ->add_option("--input", flags->inputs,
                    "Contents of an input, NAME=FILE with a .npy or ONNX .pb tensor; may be repeated")

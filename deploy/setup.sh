@@ -7,8 +7,9 @@ packages=(
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc
   libssl-dev openssl prometheus-cpp-dev
   libsqlite3-dev sqlite3 libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
-  libcli11-dev nlohmann-json3-dev libtomlplusplus-dev pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
-  bubblewrap clang-format-14 libcpp-httplib-dev libjs-chart.js chromium-headless-shell fonts-dejavu-core
+  libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libminizip-dev zlib1g-dev
+  pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
+  bubblewrap clang-format-14 abigail-tools libcpp-httplib-dev libjs-chart.js chromium-headless-shell fonts-dejavu-core
 )
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -47,8 +47,7 @@ LoadedPackage::LoadedPackage(Package package, Target target, std::unique_ptr<Dev
   outputs_ = FactsOf(package_.plans(), &PackageManifest::outputs, symbols_);
 }
 
-absl::StatusOr<std::shared_ptr<LoadedPackage>> LoadedPackage::Load(const std::string& folder, int gpu) {
-  ASSIGN_OR_RETURN(Package package, Package::Open(folder));
+absl::StatusOr<std::shared_ptr<LoadedPackage>> LoadedPackage::Load(Package package, int gpu) {
   Target target = package.manifest().target;
   if (target.kind == TargetKind::kCuda) {
     target.arch.clear();  // PackageRunner says what does not fit

@@ -27,9 +27,9 @@ struct PortFacts {
 // Safe from any thread. Kept alive by the contexts that were made of it.
 class LoadedPackage {
  public:
-  // Opens the device (a GPU by its number, if `gpu` is not negative), and loads the first plan. Errors as Package::Open
-  // and PackageRunner::Load.
-  static absl::StatusOr<std::shared_ptr<LoadedPackage>> Load(const std::string& folder, int gpu);
+  // Opens the device (a GPU by its number, if `gpu` is not negative), and loads the first plan. Errors as
+  // PackageRunner::Load.
+  static absl::StatusOr<std::shared_ptr<LoadedPackage>> Load(Package package, int gpu);
 
   const Package& package() const { return package_; }
   const std::string& target() const { return target_text_; }

@@ -163,6 +163,21 @@ diapason_status DescribeTensor(diapason_context* context, bool input, int32_t in
   });
 }
 
+// What both ways of loading do around opening the package.
+template <typename Open>
+diapason_status LoadPackage(const diapason_load_options* options, diapason_package** package, Open open) noexcept {
+  return Guarded([&]() -> absl::Status {
+    RETURN_IF_ERROR(NotNull(package, "package"));
+    *package = nullptr;
+    if (options != nullptr) RETURN_IF_ERROR(CheckSize(options, "options"));
+    ASSIGN_OR_RETURN(diapason::Package opened, open());
+    ASSIGN_OR_RETURN(auto loaded,
+                     diapason::LoadedPackage::Load(std::move(opened), options != nullptr ? options->device : -1));
+    *package = new diapason_package{std::move(loaded)};
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -171,16 +186,19 @@ const char* diapason_last_error(void) { return last_error.c_str(); }
 
 const char* diapason_runtime_version(void) { return DIAPASON_RUNTIME_VERSION; }
 
-diapason_status diapason_package_load(const char* folder, const diapason_load_options* options,
+diapason_status diapason_package_load(const char* path, const diapason_load_options* options,
                                       diapason_package** package) {
-  return Guarded([&]() -> absl::Status {
-    RETURN_IF_ERROR(NotNull(package, "package"));
-    *package = nullptr;
-    RETURN_IF_ERROR(NotNull(folder, "folder"));
-    if (options != nullptr) RETURN_IF_ERROR(CheckSize(options, "options"));
-    ASSIGN_OR_RETURN(auto loaded, diapason::LoadedPackage::Load(folder, options != nullptr ? options->device : -1));
-    *package = new diapason_package{std::move(loaded)};
-    return absl::OkStatus();
+  return LoadPackage(options, package, [&]() -> absl::StatusOr<diapason::Package> {
+    RETURN_IF_ERROR(NotNull(path, "path"));
+    return diapason::Package::Open(path);
+  });
+}
+
+diapason_status diapason_package_load_memory(const void* bytes, size_t size, const diapason_load_options* options,
+                                             diapason_package** package) {
+  return LoadPackage(options, package, [&]() -> absl::StatusOr<diapason::Package> {
+    RETURN_IF_ERROR(NotNull(bytes, "bytes"));
+    return diapason::Package::FromMemory({static_cast<const char*>(bytes), size}, "memory");
   });
 }
 

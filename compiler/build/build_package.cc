@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "compiler/build/latency_model.h"
 #include "compiler/build/memory_plan.h"
+#include "compiler/build/package_archive.h"
 #include "compiler/build/package_files.h"
 #include "compiler/build/package_format.h"
 #include "compiler/tensor/serialize.h"
@@ -281,7 +282,7 @@ absl::Status Layout::Make() {
 // Kernels with what they compute, each once.
 class TaskFiles {
  public:
-  explicit TaskFiles(PackageFolder& folder) : folder_(folder) {}
+  explicit TaskFiles(PackageWriter& folder) : folder_(folder) {}
 
   // Gives the task the name of its files, which are written unless equal ones were.
   absl::Status Write(const ComputeDag& dag, Program program, PackageTask& task) {
@@ -305,9 +306,15 @@ class TaskFiles {
   }
 
  private:
-  PackageFolder& folder_;
+  PackageWriter& folder_;
   std::map<std::string, std::string> files_;  // names, by the contents
 };
+
+absl::StatusOr<std::unique_ptr<PackageWriter>> CreateWriter(const std::string& path) {
+  if (IsArchiveName(path)) return CreatePackageArchive(path);
+  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Create(path));
+  return std::make_unique<PackageFolder>(std::move(folder));
+}
 
 // What all plans have in common.
 void Share(std::vector<PackageManifest>& plans, const std::string& weights) {
@@ -330,9 +337,9 @@ void Share(std::vector<PackageManifest>& plans, const std::string& weights) {
 
 absl::Status BuildPackage(const std::string& dir, const std::vector<PackageRequest>& requests) {
   DIAPASON_CHECK(!requests.empty());
-  ASSIGN_OR_RETURN(PackageFolder folder, PackageFolder::Create(dir));
+  ASSIGN_OR_RETURN(const std::unique_ptr<PackageWriter> writer, CreateWriter(dir));
   Weights weights;
-  TaskFiles files(folder);
+  TaskFiles files(*writer);
   std::vector<PackageManifest> plans;
   for (const PackageRequest& request : requests) {
     Layout layout(request, weights);
@@ -343,9 +350,9 @@ absl::Status BuildPackage(const std::string& dir, const std::vector<PackageReque
     plans.push_back(std::move(layout.manifest()));
   }
   Share(plans, weights.bytes());
-  RETURN_IF_ERROR(folder.Write("weights.bin", weights.bytes()));
-  RETURN_IF_ERROR(folder.Write(kManifestFile, PlansToJson(plans)));
-  return folder.Commit();
+  RETURN_IF_ERROR(writer->Write("weights.bin", weights.bytes()));
+  RETURN_IF_ERROR(writer->Write(kManifestFile, PlansToJson(plans)));
+  return writer->Commit();
 }
 
 absl::Status BuildPackage(const std::string& dir, const PackageRequest& request) {

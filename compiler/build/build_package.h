@@ -49,7 +49,8 @@ struct PackageRequest {
   PlanSymbols symbols{};
 };
 
-// Writes the package (package_format.h) to `dir` whole or not at all: beside it first, then renamed. FailedPrecondition
+// Writes the package (package_format.h) to `dir`, a folder, or a file where the name ends in .dpk (package_archive.h),
+// whole or not at all: beside it first, then renamed. FailedPrecondition
 // when `dir` holds something that is no package; a package there is replaced. InvalidArgument when a program does not
 // fit its task (buffers that are missing or of another size). Disk errors name the path.
 absl::Status BuildPackage(const std::string& dir, const PackageRequest& request);

@@ -135,11 +135,11 @@ absl::Status ReferenceNetwork::Impl::Prepare(std::vector<Program> naive) {
 }
 
 absl::Status ReferenceNetwork::Impl::TakeConstants() {
-  ASSIGN_OR_RETURN(const std::string weights, package_.ReadWeights());
+  ASSIGN_OR_RETURN(const PackageBytes weights, package_.ReadWeights());
   for (const PackageTensor& tensor : manifest_.tensors) {
     Array value(tensor.dtype, {tensor.elements});
     if (tensor.place == Place::kConstant)
-      std::memcpy(value.data.data(), weights.data() + tensor.offset, tensor.bytes());
+      std::memcpy(value.data.data(), weights.bytes.data() + tensor.offset, tensor.bytes());
     values_.push_back(std::move(value));
   }
   tolerances_.assign(values_.size(), Tolerance{});

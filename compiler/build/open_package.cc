@@ -13,7 +13,7 @@ absl::StatusOr<ComputeDag> ReadDag(const Package& package, int task) {
   ASSIGN_OR_RETURN(const std::string bytes, package.ReadDag(task));
   absl::StatusOr<ComputeDag> dag = ParseDag(bytes);
   if (!dag.ok())
-    return absl::DataLossError(absl::StrCat(package.dir(), "/tasks/", package.manifest().tasks[task].file,
+    return absl::DataLossError(absl::StrCat(package.PathOf("tasks/"), package.manifest().tasks[task].file,
                                             ".dag is damaged: ", dag.status().message(), "; build the package again"));
   return dag;
 }

@@ -1,6 +1,7 @@
 #include "compiler/build/package.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -51,15 +52,48 @@ std::string NamesOf(const std::vector<PackagePort>& ports) {
 Package::Package(std::string dir, std::vector<PackageManifest> plans)
     : dir_(std::move(dir)), plans_(std::make_shared<const std::vector<PackageManifest>>(std::move(plans))) {}
 
-absl::StatusOr<Package> Package::Open(const std::string& dir) {
-  const std::string path = absl::StrCat(dir, "/", kManifestFile);
-  absl::StatusOr<std::string> text = ReadPackageFile(path);
+absl::StatusOr<Package> Package::Open(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_directory(path, ignored)) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const PackageArchive> archive, PackageArchive::Open(path));
+    return FromArchive(std::move(archive));
+  }
+  const std::string manifest = absl::StrCat(path, "/", kManifestFile);
+  absl::StatusOr<std::string> text = ReadPackageFile(manifest);
   if (absl::IsNotFound(text.status()))
-    return absl::NotFoundError(absl::StrCat("'", dir, "' is no package: it has no ", kManifestFile,
-                                            "; name a folder made by 'diapason build'"));
+    return absl::NotFoundError(absl::StrCat("'", path, "' is no package: it has no ", kManifestFile,
+                                            "; name a folder or a .dpk file made by 'diapason build'"));
   if (!text.ok()) return text.status();
-  ASSIGN_OR_RETURN(std::vector<PackageManifest> plans, PlansFromJson(*text, path));
-  return Package(dir, std::move(plans));
+  ASSIGN_OR_RETURN(std::vector<PackageManifest> plans, PlansFromJson(*text, manifest));
+  return Package(path, std::move(plans));
+}
+
+absl::StatusOr<Package> Package::FromMemory(std::string_view bytes, const std::string& name) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const PackageArchive> archive, PackageArchive::FromMemory(bytes, name));
+  return FromArchive(std::move(archive));
+}
+
+absl::StatusOr<Package> Package::FromArchive(std::shared_ptr<const PackageArchive> archive) {
+  const absl::StatusOr<std::string_view> text = archive->Read(kManifestFile);
+  if (absl::IsNotFound(text.status()))
+    return absl::DataLossError(absl::StrCat("'", archive->path(), "' is no package: it has no ", kManifestFile,
+                                            "; name a folder or a .dpk file made by 'diapason build'"));
+  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(std::vector<PackageManifest> plans,
+                   PlansFromJson(std::string(*text), absl::StrCat(archive->path(), ":", kManifestFile)));
+  Package package(archive->path(), std::move(plans));
+  package.archive_ = std::move(archive);
+  return package;
+}
+
+std::string Package::PathOf(const std::string& file) const {
+  return absl::StrCat(dir_, archive_ != nullptr ? ":" : "/", file);
+}
+
+absl::StatusOr<std::string> Package::ReadText(const std::string& file) const {
+  if (archive_ == nullptr) return ReadPackageFile(PathOf(file));
+  ASSIGN_OR_RETURN(const std::string_view bytes, archive_->Read(file));
+  return std::string(bytes);
 }
 
 Package Package::WithPlan(int plan) const {
@@ -82,34 +116,45 @@ Package Package::InMemory(std::string name, std::shared_ptr<const PackageContent
   return package;
 }
 
-absl::StatusOr<std::string> Package::ReadWeights() const {
-  if (contents_ != nullptr) return contents_->weights;
-  const std::string path = absl::StrCat(dir_, "/weights.bin");
-  ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(path));
+absl::StatusOr<PackageBytes> Package::ReadWeights() const {
+  if (contents_ != nullptr) return PackageBytes{contents_->weights, contents_};
+  PackageBytes weights;
+  if (archive_ != nullptr) {
+    ASSIGN_OR_RETURN(weights.bytes, archive_->Read("weights.bin"));
+    weights.owner = archive_;
+  } else {
+    ASSIGN_OR_RETURN(std::string bytes, ReadPackageFile(PathOf("weights.bin")));
+    auto owner = std::make_shared<const std::string>(std::move(bytes));
+    weights = {*owner, owner};
+  }
+  const std::string_view bytes = weights.bytes;
   if (static_cast<int64_t>(bytes.size()) != manifest().weights_bytes)
-    return Damaged(path, absl::StrCat("it has ", bytes.size(), " bytes instead of ", manifest().weights_bytes));
-  if (ChecksumOfBytes(bytes) != manifest().weights_checksum) return Damaged(path, "its checksum does not match");
-  return bytes;
+    return Damaged(PathOf("weights.bin"),
+                   absl::StrCat("it has ", bytes.size(), " bytes instead of ", manifest().weights_bytes));
+  if (ChecksumOfBytes(bytes) != manifest().weights_checksum)
+    return Damaged(PathOf("weights.bin"), "its checksum does not match");
+  return weights;
 }
 
 absl::StatusOr<Program> Package::ReadProgram(int task) const {
   if (contents_ != nullptr) return contents_->programs[task];
   const TargetKind kind = manifest().target.kind;
-  const std::string base = absl::StrCat(dir_, "/kernels/", manifest().tasks[task].file), ending = BinaryEnding(kind);
-  ASSIGN_OR_RETURN(const std::string bytes, ReadPackageFile(base + ".program"));
+  const std::string base = absl::StrCat("kernels/", manifest().tasks[task].file), ending = BinaryEnding(kind);
+  const std::string program_file = base + ".program";
+  ASSIGN_OR_RETURN(const std::string bytes, ReadText(program_file));
   absl::StatusOr<Program> program = ParseProgram(bytes);
-  if (!program.ok()) return Damaged(base + ".program", std::string(program.status().message()));
-  if (program->target.kind != kind) return Damaged(base + ".program", "it is for another target");
-  const std::string binary_path = base + (ending.empty() ? SourceEnding(kind) : ending);
-  ASSIGN_OR_RETURN(program->binary, ReadPackageFile(binary_path));
+  if (!program.ok()) return Damaged(PathOf(program_file), std::string(program.status().message()));
+  if (program->target.kind != kind) return Damaged(PathOf(program_file), "it is for another target");
+  const std::string binary_file = base + (ending.empty() ? SourceEnding(kind) : ending);
+  ASSIGN_OR_RETURN(program->binary, ReadText(binary_file));
   if (ChecksumOfBytes(program->binary) != manifest().tasks[task].checksum)
-    return Damaged(binary_path, "its checksum does not match");
+    return Damaged(PathOf(binary_file), "its checksum does not match");
   return program;
 }
 
 absl::StatusOr<std::string> Package::ReadDag(int task) const {
   if (contents_ != nullptr) return contents_->dags[task];
-  return ReadPackageFile(absl::StrCat(dir_, "/tasks/", manifest().tasks[task].file, ".dag"));
+  return ReadText(absl::StrCat("tasks/", manifest().tasks[task].file, ".dag"));
 }
 
 absl::Status CheckPackageLibraries(const Package& package, const std::function<absl::Status(Library)>& check) {
@@ -123,7 +168,7 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, const std::string& weights,
+absl::StatusOr<std::shared_ptr<DeviceBuffer>> DeviceConstants::Get(Device& device, std::string_view weights,
                                                                    int64_t offset, int64_t bytes) {
   std::weak_ptr<DeviceBuffer>& known = buffers_[{offset, bytes}];
   if (std::shared_ptr<DeviceBuffer> there = known.lock(); there != nullptr) return there;
@@ -190,7 +235,7 @@ absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
     for (const auto& [buffer, offset] : step.workspaces) {
       if (buffer < 0 || buffer >= static_cast<int>(program.buffers.size()) || offset < 0 ||
           offset % kArenaAlignment != 0 || offset > manifest_.arena_bytes - program.buffers[buffer].bytes())
-        return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile), "a workspace lies outside its memory");
+        return Damaged(runner_.package_.PathOf(kManifestFile), "a workspace lies outside its memory");
       parts.push_back({offset, program.buffers[buffer].bytes()});
     }
   }
@@ -200,7 +245,7 @@ absl::Status PackageRunner::Loader::AllocateArena(const PlanParts* plan) {
 
 absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
   RETURN_IF_ERROR(AllocateArena(parts));
-  std::string weights;
+  PackageBytes weights;
   if (parts == nullptr) {
     ASSIGN_OR_RETURN(weights, runner_.package_.ReadWeights());
   }
@@ -216,7 +261,7 @@ absl::Status PackageRunner::Loader::AllocateTensors(const PlanParts* parts) {
           buffer = parts->constants[runner_.tensors_.size()];
           break;
         }
-        ASSIGN_OR_RETURN(buffer, constants_.Get(device_, weights, tensor.offset, tensor.bytes()));
+        ASSIGN_OR_RETURN(buffer, constants_.Get(device_, weights.bytes, tensor.offset, tensor.bytes()));
         break;
       }
       case Place::kInput: {
@@ -250,11 +295,11 @@ absl::Status PackageRunner::Loader::BindStage(Executable& executable, int stage,
   const ProgramBuffer& wanted = executable.program().buffers[index];
   const PackageTensor& given = manifest_.tensors[tensor];
   if (wanted.elements != given.elements || wanted.dtype != given.dtype)
-    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+    return Damaged(runner_.package_.PathOf(kManifestFile),
                    absl::StrCat("tensor '", given.name, "' does not fit buffer '", wanted.name, "'"));
   // Kernels may read constants while others still run.
   if (wanted.role == BufferRole::kConstant && given.place != Place::kConstant)
-    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+    return Damaged(runner_.package_.PathOf(kManifestFile),
                    absl::StrCat("tensor '", given.name, "' changes, and buffer '", wanted.name, "' is a constant"));
   executable.Bind(index, runner_.tensors_[tensor].get());
   return absl::OkStatus();
@@ -264,7 +309,7 @@ absl::Status PackageRunner::Loader::BindStep(Executable& executable, const Packa
   const PackageTask& task = manifest_.tasks[step.task];
   const std::vector<int>&inputs = task.input_stages, &outputs = task.output_stages;
   if (inputs.size() != step.inputs.size() || outputs.size() != step.outputs.size())
-    return Damaged(absl::StrCat(runner_.package_.dir(), "/", kManifestFile),
+    return Damaged(runner_.package_.PathOf(kManifestFile),
                    absl::StrCat("a step does not fit its task '", task.name, "'"));
   for (size_t i = 0; i < inputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, inputs[i], step.inputs[i]));
   for (size_t i = 0; i < outputs.size(); ++i) RETURN_IF_ERROR(BindStage(executable, outputs[i], step.outputs[i]));

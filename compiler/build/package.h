@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "compiler/build/arena.h"
+#include "compiler/build/package_archive.h"
 #include "compiler/build/package_format.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/executable.h"
@@ -29,17 +31,29 @@ struct PackageContents {
   std::vector<std::string> dags;  // by task, as bytes (tensor/serialize.h)
 };
 
+// Bytes, and what keeps them in memory.
+struct PackageBytes {
+  std::string_view bytes;
+  std::shared_ptr<const void> owner;
+};
+
 // The files of a package, or what would be in them. Nothing here needs a device.
 class Package {
  public:
-  // With its first plan. NotFound when `dir` is no package; else as PlansFromJson.
-  static absl::StatusOr<Package> Open(const std::string& dir);
+  // A folder, or a file (package_archive.h), which is mapped into memory. With its first plan. NotFound when there is
+  // no package; DataLoss for a file that is none; else as PlansFromJson.
+  static absl::StatusOr<Package> Open(const std::string& path);
+  // The bytes of such a file, which must outlive the package and its copies; `name` stands for its path in messages.
+  static absl::StatusOr<Package> FromMemory(std::string_view bytes, const std::string& name);
   // The same files with other plans. REQUIRES: as many, and of the same tasks.
   Package WithPlans(std::vector<PackageManifest> plans) const;
   // One that is on no disk; `name` stands for its folder in messages. The contents are not checked against each other.
   static Package InMemory(std::string name, std::shared_ptr<const PackageContents> contents);
 
+  // The folder or file.
   const std::string& dir() const { return dir_; }
+  // One of its files, as messages name it.
+  std::string PathOf(const std::string& file) const;
   // Its plans; there is at least one.
   const std::vector<PackageManifest>& plans() const { return *plans_; }
   // The same package with another plan. REQUIRES: 0 <= plan < plans().size().
@@ -50,14 +64,18 @@ class Package {
 
   // Each reads from disk, unless the package is in memory. DataLoss for a file that is not what the manifest says;
   // NotFound for a missing one.
-  absl::StatusOr<std::string> ReadWeights() const;
+  absl::StatusOr<PackageBytes> ReadWeights() const;
   absl::StatusOr<Program> ReadProgram(int task) const;
   // As bytes (tensor/serialize.h): parsing them takes what this library does without (open_package.h).
   absl::StatusOr<std::string> ReadDag(int task) const;
 
  private:
   Package(std::string dir, std::vector<PackageManifest> plans);
+  static absl::StatusOr<Package> FromArchive(std::shared_ptr<const PackageArchive> archive);
+  absl::StatusOr<std::string> ReadText(const std::string& file) const;
+
   std::string dir_;
+  std::shared_ptr<const PackageArchive> archive_;              // null: a folder, or in memory
   std::shared_ptr<const std::vector<PackageManifest>> plans_;  // shared by copies
   int plan_ = 0;
   std::shared_ptr<const PackageContents> contents_;  // null: on disk
@@ -72,7 +90,7 @@ absl::Status CheckPackageLibraries(const Package& package, const std::function<a
 class DeviceConstants {
  public:
   // The constant at an offset of `weights`, copied to the device unless a runner holds it already.
-  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, const std::string& weights, int64_t offset,
+  absl::StatusOr<std::shared_ptr<DeviceBuffer>> Get(Device& device, std::string_view weights, int64_t offset,
                                                     int64_t bytes);
 
  private:

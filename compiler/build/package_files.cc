@@ -39,28 +39,22 @@ absl::Status CheckReplaceable(const fs::path& dir, const std::string& name) {
   std::error_code error;
   if (!fs::exists(dir, error)) return absl::OkStatus();
   if (!fs::is_directory(dir, error))
-    return absl::FailedPreconditionError(absl::StrCat("'", name, "' is a file; give --out a folder"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", name, "' is a file; give --out a folder, or a name that ends in .dpk"));
   if (fs::is_empty(dir, error) || IsOurs(dir)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "'", name,
       "' holds files that are no part of a package; give --out a new or empty folder, or a package to replace"));
 }
 
-absl::Status WriteError(const std::string& path, int error) {
-  const std::string text = absl::StrCat("cannot write ", path, ": ", std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT)
-    return absl::ResourceExhaustedError(text + "; make room or choose another --out");
-  return absl::UnavailableError(text + "; choose an --out where you may write");
-}
-
 absl::Status WriteDown(int fd, const std::string& path, const std::string& contents) {
   for (size_t done = 0; done < contents.size();) {
     const ssize_t n = write(fd, contents.data() + done, contents.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return WriteError(path, errno);
+    if (n < 0) return PackageWriteError(path, errno);
     done += n;
   }
-  return fsync(fd) == 0 ? absl::OkStatus() : WriteError(path, errno);
+  return fsync(fd) == 0 ? absl::OkStatus() : PackageWriteError(path, errno);
 }
 
 }  // namespace
@@ -83,7 +77,14 @@ absl::StatusOr<std::string> ReadPackageFile(const std::string& path) {
   return contents;
 }
 
-uint64_t ChecksumOfBytes(const std::string& bytes) {
+absl::Status PackageWriteError(const std::string& path, int error) {
+  const std::string text = absl::StrCat("cannot write ", path, ": ", std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT)
+    return absl::ResourceExhaustedError(text + "; make room or choose another --out");
+  return absl::UnavailableError(text + "; choose an --out where you may write");
+}
+
+uint64_t ChecksumOfBytes(std::string_view bytes) {
   uint64_t sum = 0xcbf29ce484222325ull ^ bytes.size();
   const auto mix = [&](uint64_t word) {
     sum = (sum ^ word) * 0x100000001b3ull;
@@ -119,7 +120,7 @@ absl::StatusOr<PackageFolder> PackageFolder::Create(const std::string& dir) {
   RETURN_IF_ERROR(CheckReplaceable(destination, dir));
   fs::create_directories(destination.parent_path(), error);
   std::string temporary = absl::StrCat(destination.string(), ".tmp-XXXXXX");
-  if (mkdtemp(temporary.data()) == nullptr) return WriteError(destination.string(), errno);
+  if (mkdtemp(temporary.data()) == nullptr) return PackageWriteError(destination.string(), errno);
   fs::permissions(temporary, fs::perms(0755), error);
   return PackageFolder(destination.string(), std::move(temporary));
 }
@@ -129,9 +130,9 @@ absl::Status PackageFolder::Write(const std::string& name, const std::string& co
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return WriteError(path, errno);
+  if (fd < 0) return PackageWriteError(path, errno);
   absl::Status written = WriteDown(fd, path, contents);
-  if (close(fd) != 0 && written.ok()) written = WriteError(path, errno);
+  if (close(fd) != 0 && written.ok()) written = PackageWriteError(path, errno);
   return written;
 }
 
@@ -139,7 +140,7 @@ absl::Status PackageFolder::Commit() {
   RETURN_IF_ERROR(CheckReplaceable(destination_, destination_));  // others may have written there meanwhile
   std::error_code error;
   if (!fs::exists(destination_, error) || fs::is_empty(destination_, error)) {
-    if (rename(temporary_.c_str(), destination_.c_str()) != 0) return WriteError(destination_, errno);
+    if (rename(temporary_.c_str(), destination_.c_str()) != 0) return PackageWriteError(destination_, errno);
     temporary_.clear();
     return absl::OkStatus();
   }
@@ -148,9 +149,9 @@ absl::Status PackageFolder::Commit() {
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, destination_.c_str(), RENAME_EXCHANGE) == 0)
     return absl::OkStatus();
   const std::string aside = absl::StrCat(temporary_, "-old");
-  if (rename(destination_.c_str(), aside.c_str()) != 0) return WriteError(destination_, errno);
+  if (rename(destination_.c_str(), aside.c_str()) != 0) return PackageWriteError(destination_, errno);
   if (rename(temporary_.c_str(), destination_.c_str()) != 0) {
-    const absl::Status status = WriteError(destination_, errno);
+    const absl::Status status = PackageWriteError(destination_, errno);
     rename(aside.c_str(), destination_.c_str());
     return status;
   }

@@ -35,6 +35,8 @@
 //    weights.bin),
 //                                                                        arena (offset into the arena)
 //    "steps":   [{"task", "inputs": [tensor...], "outputs": [tensor...], "workspaces": [[buffer, offset]...]}]}
+// A package may be one file instead of a folder: a zip archive of the same files (package_archive.h).
+//
 // A step runs the kernels of a task. Its inputs stand for the placeholders of the task's dag in order of their ids, its
 // outputs for the dag's outputs, or for the tensor that the output is a part of. Workspaces are scratch buffers of the
 // program (by index) placed in the arena for the length of the step. Views are resolved: several names, inputs and

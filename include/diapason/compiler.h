@@ -84,7 +84,7 @@ struct NetworkCheck {
 struct BuildOptions {
   Model model;
   std::string target;
-  std::string out;      // folder to make; a package there is replaced
+  std::string out;      // folder, or file ending in .dpk, to make; a package there is replaced
   std::string history;  // file with the records; empty, or no such file: default schedules, with a warning
   double build_timeout_seconds = 120;  // to compile a task
   bool check = true;                   // where the device is here: compare the network with the naive evaluation

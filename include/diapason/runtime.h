@@ -75,10 +75,17 @@ typedef struct diapason_load_options {
       device; /* cuda: number of the GPU, or -1: the one that the package names, 0 unless it was built for another */
 } diapason_load_options;
 
-/* Loads the package in a folder for the device that it was built for, weights and kernels included. `options` may be
- * null. Sets *package, also where it fails: to null. */
-DIAPASON_API diapason_status diapason_package_load(const char* folder, const diapason_load_options* options,
+/* Loads the package in a folder, or in a .dpk file, for the device that it was built for, weights and kernels included.
+ * `options` may be null. Sets *package, also where it fails: to null. A file is mapped into memory, and must not be
+ * changed while the package is in use; it may be replaced or removed. */
+DIAPASON_API diapason_status diapason_package_load(const char* path, const diapason_load_options* options,
                                                    diapason_package** package);
+/* The same of the bytes of such a file. They are read also later, and must stay until the package, its contexts and
+ * their DLPack tensors have been freed. Symbol version
+ * DIAPASON_RUNTIME_1.1. */
+DIAPASON_API diapason_status diapason_package_load_memory(const void* bytes, size_t size,
+                                                          const diapason_load_options* options,
+                                                          diapason_package** package);
 /* Its contexts, and DLPack tensors that came out of them, keep what they need. Null is allowed. */
 DIAPASON_API void diapason_package_free(diapason_package* package);
 

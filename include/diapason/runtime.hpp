@@ -62,6 +62,17 @@ class Package {
     internal::Check(diapason_package_load(folder.c_str(), &options, &package));
     package_.reset(package);
   }
+  // The bytes of a .dpk file, which must outlive the package, its contexts and their DLPack tensors.
+  static Package FromMemory(const void* bytes, size_t size, int32_t gpu = -1) {
+    diapason_load_options options{};
+    options.struct_size = sizeof options;
+    options.device = gpu;
+    diapason_package* package = nullptr;
+    internal::Check(diapason_package_load_memory(bytes, size, &options, &package));
+    Package made;
+    made.package_.reset(package);
+    return made;
+  }
 
   std::string network() const { return diapason_package_network(get()); }
   std::string target() const { return diapason_package_target(get()); }
@@ -77,6 +88,7 @@ class Package {
   diapason_package* get() const { return package_.get(); }
 
  private:
+  Package() = default;
   template <typename Describe>
   std::vector<Port> Ports(int32_t count, Describe describe) const {
     std::vector<Port> ports;

@@ -175,7 +175,7 @@ class BuiltPlan:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """A package that was built: its folder ``out``, its target, the libraries that it needs where it runs, and its plans."""
+    """A package that was built: its folder or file ``out``, its target, the libraries that it needs where it runs, and its plans."""
 
     out: str
     target: str
@@ -226,7 +226,7 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
 
     Args:
         model, target, **options: as :func:`diapason.tasks`.
-        out: the folder to make; a package there is replaced.
+        out: the folder to make, or a file if the name ends in ``.dpk``; a package there is replaced.
         history: the file with the records; None: default schedules.
         check: where the device is here, compare the network with the naive evaluation of the model.
         measure: where the device is here and the history has all tasks, time the package, and keep that in the history.

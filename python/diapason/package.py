@@ -148,7 +148,7 @@ def load(path: str | os.PathLike[str], device: int | None = None, threads: int =
     have built, from folders that others cannot write to.
 
     Args:
-        path: the folder of the package.
+        path: the folder of the package, or its ``.dpk`` file.
         device: cuda: the number of the GPU; ``None``: the one that the package names, 0 unless it was built for another.
         threads: cpu: threads of a run; 0: as many as the package was built for.
 

@@ -78,7 +78,8 @@ TEST_F(PackageFilesTest, WhatIsNotOursIsLeftAlone) {
   EXPECT_EQ(ReadText(Path("out/outputs.npy")), "results");
 
   WriteText(Path("file"), "text");
-  EXPECT_EQ(WritePackage(Path("file"), "w").message(), "'" + Path("file") + "' is a file; give --out a folder");
+  EXPECT_EQ(WritePackage(Path("file"), "w").message(),
+            "'" + Path("file") + "' is a file; give --out a folder, or a name that ends in .dpk");
   EXPECT_THAT(Entries(), UnorderedElementsAre("home", "web", "out", "file"));
 }
 

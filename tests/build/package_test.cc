@@ -295,7 +295,8 @@ TEST_F(PackageTest, ProgramsThatDoNotFitTheirTaskAreRefused) {
 
 TEST_F(PackageTest, WhatIsNoPackageIsRefused) {
   EXPECT_EQ(PackageRunner::Load(Path("none")).status().message(),
-            "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+            "'" + Path("none") +
+                "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   WriteText(Path("web/manifest.json"), "{}");
   EXPECT_EQ(
       PackageRunner::Load(Path("web")).status().message(),

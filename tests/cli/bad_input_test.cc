@@ -49,7 +49,7 @@ TEST_F(BadInput, WhatIsMissing) {
               "--history is missing; `diapason tune --help` shows what to give", kUsage);
   ExpectError(Cli({"build", "gemm", "--target", "cpu"}), "--out is missing; `diapason build --help` shows what to give",
               kUsage);
-  ExpectError(Cli({"run"}), "DIR is missing; `diapason run --help` shows what to give", kUsage);
+  ExpectError(Cli({"run"}), "PACKAGE is missing; `diapason run --help` shows what to give", kUsage);
   ExpectError(Cli({"explain", "--history", "h.db"}),
               "--record is missing; `diapason explain --help` shows what to give", kUsage);
 }
@@ -126,7 +126,8 @@ TEST_F(BadInput, HistoriesThatCannotBeWritten) {
 
 TEST_F(BadInput, PackagesThatAreNone) {
   ExpectError(Cli({"run", Path("none")}),
-              "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+              "'" + Path("none") +
+                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   std::filesystem::create_directory(Path("full"));
   std::ofstream(Path("full/file")) << "mine";
   const CliResult result =

@@ -107,7 +107,26 @@ TEST_F(Inspect, ShowsThePackageOfFixedShapesWithItsTasks) {
             std::string::npos)
       << text.out;
   ExpectError(Cli({"inspect", Path("p"), "--batch", "2"}),
-              Path("p") + " is a folder, and so a package, which has its sizes: leave out the options of models");
+              Path("p") + " is a package, which has its sizes: leave out the options of models");
+}
+
+TEST_F(Inspect, APackageMayBeOneFile) {
+  const std::string file = Path("p.dpk");
+  ASSERT_EQ(
+      Cli({"build", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "cpu -num-cores=1", "--out", file}).code,
+      0);
+  ASSERT_TRUE(std::filesystem::is_regular_file(file));
+  const CliResult text = Cli({"inspect", file});
+  EXPECT_EQ(text.err, "");
+  EXPECT_EQ(text.out.rfind("package " + file + ": gemm for cpu -num-cores=1, built for ", 0), 0u) << text.out;
+  const CliResult run = Cli({"run", file, "--check"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("check ok"), std::string::npos) << run.out;
+  EXPECT_EQ(Cli({"profile", file, "--duration", "0.01", "--warm-up-ms", "1"}).code, 0);
+  // Built again, it is replaced.
+  EXPECT_EQ(
+      Cli({"build", "gemm", "--m", "4", "--n", "4", "--k", "4", "--target", "cpu -num-cores=1", "--out", file}).code,
+      0);
 }
 
 TEST_F(Inspect, SaysWhatCannotBeRead) {

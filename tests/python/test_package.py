@@ -143,10 +143,17 @@ def test_an_output_that_may_not_be_written_is_an_error(gemm, matrices):
         package.run([a, b], outputs=[out])
 
 
+def test_a_package_may_be_one_file(tmp_path):
+    dp.build("gemm", "cpu -num-cores=1", out=tmp_path / "p.dpk", options={"m": 4, "n": 4, "k": 4})
+    package = dp.load(tmp_path / "p.dpk")
+    a, b = np.ones((4, 4), np.float32), np.full((4, 4), 2, np.float32)
+    np.testing.assert_allclose(package(a, b), a @ b)
+
+
 def test_what_is_no_package_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         dp.load(tmp_path / "none")
     assert isinstance(caught.value, dp.NotFoundError)
-    assert str(caught.value) == f"'{tmp_path / 'none'}' is no package: it has no manifest.json; name a folder made by 'diapason build'"
+    assert str(caught.value) == f"'{tmp_path / 'none'}' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'"
     with pytest.raises(ValueError, match="^threads is -1; give 0 for as many as the package was built for, or a number above 0$"):
         dp.load(tmp_path, threads=-1)

@@ -302,7 +302,7 @@ TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
   EXPECT_STREQ(diapason_last_error(), "package is null");
   diapason_package* none = package.get();
   EXPECT_EQ(diapason_package_load(nullptr, nullptr, &none), DIAPASON_INVALID_ARGUMENT);
-  EXPECT_STREQ(diapason_last_error(), "folder is null");
+  EXPECT_STREQ(diapason_last_error(), "path is null");
   EXPECT_EQ(none, nullptr);
   diapason_port port{};
   EXPECT_EQ(diapason_package_input(package.get(), 0, &port), DIAPASON_INVALID_ARGUMENT);
@@ -326,11 +326,39 @@ TEST_F(RuntimeTest, NullsAndForeignStructuresAreRefused) {
   diapason_context_free(nullptr);
 }
 
+TEST_F(RuntimeTest, AFileAndItsBytesAreLoadedAsAFolderIs) {
+  ASSERT_EQ(BuildNaively(Path("p.dpk"), classifier_, TestTarget(TargetKind::kCpu)), absl::OkStatus());
+  const std::string bytes = ReadText(Path("p.dpk"));
+  diapason_package* from_memory = nullptr;
+  ASSERT_EQ(diapason_package_load_memory(bytes.data(), bytes.size(), nullptr, &from_memory), DIAPASON_OK)
+      << diapason_last_error();
+  PackageHandle packages[] = {Load("p.dpk"), PackageHandle(from_memory)};
+  for (const PackageHandle& package : packages) {
+    const ContextHandle context = Make(package);
+    std::vector<Array> inputs = InputsOf(classifier_, 1), outputs = OutputsOf(classifier_);
+    const std::vector<Array> want = EvaluateNetwork(classifier_, inputs).value();
+    EXPECT_EQ(
+        diapason_run(context.get(), BuffersOf(inputs).data(), inputs.size(), BuffersOf(outputs).data(), outputs.size()),
+        DIAPASON_OK)
+        << diapason_last_error();
+    ExpectClose(outputs, want);
+  }
+  diapason_package* none = packages[0].get();
+  EXPECT_EQ(diapason_package_load_memory(bytes.data(), bytes.size() / 2, nullptr, &none), DIAPASON_DATA_LOSS);
+  EXPECT_STREQ(diapason_last_error(),
+               "'memory' is no package: it is no zip archive, or not a whole one; name a folder or a .dpk file made by "
+               "'diapason build'");
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(diapason_package_load_memory(nullptr, 1, nullptr, &none), DIAPASON_INVALID_ARGUMENT);
+  EXPECT_STREQ(diapason_last_error(), "bytes is null");
+}
+
 TEST_F(RuntimeTest, PackagesThatCannotBeLoadedAreNamed) {
   diapason_package* package = nullptr;
   EXPECT_EQ(diapason_package_load(Path("none").c_str(), nullptr, &package), DIAPASON_NOT_FOUND);
   EXPECT_EQ(diapason_last_error(),
-            "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+            "'" + Path("none") +
+                "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   BuildClassifier();
   std::string weights = ReadText(Path("p/weights.bin"));
   weights[7] = static_cast<char>(weights[7] ^ 1);

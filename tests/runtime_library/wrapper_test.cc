@@ -46,7 +46,8 @@ TEST_F(WrapperTest, ErrorsAreExceptions) {
   } catch (const runtime::Error& error) {
     EXPECT_EQ(error.status(), DIAPASON_NOT_FOUND);
     EXPECT_EQ(error.what(),
-              "'" + Path("none") + "' is no package: it has no manifest.json; name a folder made by 'diapason build'");
+              "'" + Path("none") +
+                  "' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'");
   }
 }
 
