@@ -28,9 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 4096;
 constexpr uint64_t kAlignment = 4096;
-constexpr uint64_t kLocalHeaderBytes = 30, kZip64ExtraBytes = 20;
-// From this size on, minizip needs to be told that sizes take 64 bits.
-constexpr uint64_t kZip64Bytes = 0xf0000000;
+constexpr uint64_t kLocalHeaderBytes = 30;
+constexpr uint64_t kInZip64 = 0xffffffff;  // in the place of a size of 64 bits
 // An extra field that says nothing: private use, of any length.
 constexpr uint16_t kPaddingId = 0xd1a9;
 
@@ -171,6 +170,8 @@ absl::Status PackageArchive::AddEntry(void* zip) {
   const bool folder = absl::EndsWith(name, "/");  // zip makes entries of folders
   if (!IsInside(folder ? name.substr(0, name.size() - 1) : name)) return bad("has a name that leads elsewhere");
   if ((info.flag & 1) != 0) return bad("is encrypted");
+  if (info.uncompressed_size == kInZip64 || info.compressed_size == kInZip64)
+    return bad("gives its size in 64 bits (zip64), and a .dpk file is below 4 GiB");
   if (info.compression_method != 0 || info.compressed_size != info.uncompressed_size) return bad("is compressed");
   if (folder && info.uncompressed_size != 0) return bad("is a folder with contents");
   if (unzOpenCurrentFile2(zip, nullptr, nullptr, /*raw=*/1) != UNZ_OK)
@@ -198,7 +199,8 @@ absl::Status PackageArchive::CheckOverlaps() const {
 absl::StatusOr<std::string_view> PackageArchive::Read(const std::string& name) const {
   const auto found = entries_.find(name);
   if (found == entries_.end())
-    return absl::NotFoundError(absl::StrCat("cannot read ", path_, ":", name, ": there is no such entry"));
+    return absl::NotFoundError(
+        absl::StrCat("cannot read ", path_, ":", name, ": there is no such entry; build the package again"));
   const std::string_view contents = bytes_.substr(found->second.offset, found->second.bytes);
   if (Crc(contents) == found->second.crc) return contents;
   return absl::DataLossError(
@@ -247,8 +249,8 @@ int DiskError(void*, void* stream) { return Disk(stream).error; }
 
 class ArchiveWriter : public PackageWriter {
  public:
-  ArchiveWriter(std::string destination, std::string temporary, int fd)
-      : destination_(std::move(destination)), temporary_(std::move(temporary)) {
+  ArchiveWriter(std::string destination, std::string temporary, int fd, uint64_t most_bytes)
+      : destination_(std::move(destination)), temporary_(std::move(temporary)), most_bytes_(most_bytes) {
     file_.fd = fd;
     functions_ = {OpenMemory, ReadDisk, WriteDisk, TellDisk, SeekDisk, CloseNothing, DiskError, &file_};
     zip_ = zipOpen2_64(temporary_.c_str(), APPEND_STATUS_CREATE, nullptr, &functions_);
@@ -263,19 +265,20 @@ class ArchiveWriter : public PackageWriter {
   absl::Status Commit() override;
 
  private:
-  std::string Padding(const std::string& name, bool zip64) const;
+  std::string Padding(const std::string& name) const;
   absl::Status Failed() const { return PackageWriteError(destination_, file_.error != 0 ? file_.error : EIO); }
 
   const std::string destination_;
   std::string temporary_;
+  const uint64_t most_bytes_;
   DiskFile file_;
   zlib_filefunc64_def functions_{};
   zipFile zip_ = nullptr;
 };
 
 // An extra field of the local header behind which the contents begin at a multiple of kAlignment.
-std::string ArchiveWriter::Padding(const std::string& name, bool zip64) const {
-  const uint64_t begin = file_.at + kLocalHeaderBytes + name.size() + (zip64 ? kZip64ExtraBytes : 0) + 4;
+std::string ArchiveWriter::Padding(const std::string& name) const {
+  const uint64_t begin = file_.at + kLocalHeaderBytes + name.size() + 4;
   const auto length = static_cast<uint16_t>((kAlignment - begin % kAlignment) % kAlignment);
   std::string extra(4 + length, 0);
   std::memcpy(extra.data(), &kPaddingId, 2);
@@ -284,8 +287,11 @@ std::string ArchiveWriter::Padding(const std::string& name, bool zip64) const {
 }
 
 absl::Status ArchiveWriter::Write(const std::string& name, const std::string& contents) {
-  const bool zip64 = contents.size() >= kZip64Bytes;
-  const std::string extra = contents.size() >= kAlignment ? Padding(name, zip64) : "";
+  if (contents.size() > most_bytes_ || file_.at > most_bytes_ - contents.size())
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", destination_, "' would be a file of more than ", most_bytes_ >> 20,
+                     " MiB, which a .dpk file cannot be; give --out a folder: a name without .dpk"));
+  const std::string extra = contents.size() >= kAlignment ? Padding(name) : "";
   zip_fileinfo info{};
   info.tmz_date.tm_year = 1980;  // the same contents make the same file
   info.tmz_date.tm_mday = 1;
@@ -295,7 +301,7 @@ absl::Status ArchiveWriter::Write(const std::string& name, const std::string& co
                                : zipOpenNewFileInZip4_64(zip_, name.c_str(), &info, extra.data(),
                                                          static_cast<uInt>(extra.size()), nullptr, 0, nullptr,
                                                          /*method=*/0, 0, /*raw=*/0, -MAX_WBITS, DEF_MEM_LEVEL,
-                                                         Z_DEFAULT_STRATEGY, nullptr, 0, kMadeByUnix, 0, zip64);
+                                                         Z_DEFAULT_STRATEGY, nullptr, 0, kMadeByUnix, 0, /*zip64=*/0);
   for (size_t at = 0; result == ZIP_OK && at < contents.size();) {
     const size_t piece = std::min<size_t>(contents.size() - at, 1 << 30);
     result = zipWriteInFileInZip(zip_, contents.data() + at, static_cast<unsigned>(piece));
@@ -330,7 +336,7 @@ absl::Status ArchiveWriter::Commit() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PackageWriter>> CreatePackageArchive(const std::string& path) {
+absl::StatusOr<std::unique_ptr<PackageWriter>> CreatePackageArchive(const std::string& path, uint64_t most_bytes) {
   std::error_code error;
   const fs::path destination = fs::weakly_canonical(fs::absolute(path, error), error);
   if (error || path.empty())
@@ -341,7 +347,7 @@ absl::StatusOr<std::unique_ptr<PackageWriter>> CreatePackageArchive(const std::s
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return PackageWriteError(destination.string(), errno);
   fchmod(fd, 0644);
-  return std::make_unique<ArchiveWriter>(destination.string(), std::move(temporary), fd);
+  return std::make_unique<ArchiveWriter>(destination.string(), std::move(temporary), fd, most_bytes);
 }
 
 }  // namespace diapason

@@ -2,8 +2,8 @@
 // that they are read where they lie in memory.
 //
 // Entries are stored (method 0), manifest.json last. weights.bin begins at a multiple of 4096 bytes. An archive that
-// `zip -0 -r` made of a folder is one as well. minizip reads and writes the structure, because libzip does not tell
-// where an entry lies.
+// `zip -0 -r` made of a folder is one as well. It is below 4 GiB, because Debian's minizip reads no zip64. minizip
+// reads and writes the structure, because libzip does not tell where an entry lies.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,14 @@ class PackageArchive {
 // Whether `path` names a package of one file, by its ending.
 bool IsArchiveName(const std::string& path);
 
+// What a file may hold. Sizes and offsets from 4 GiB on take 64 bits (zip64), which minizip 1.1 writes, but does not
+// read where a long has 64 bits; what is left is for the list of entries.
+inline constexpr uint64_t kMostArchiveBytes = uint64_t{3840} << 20;
+
 // Writing: beside the destination first, then renamed. FailedPrecondition when there is something else than such an
-// archive at `path`. Disk errors name the path.
-absl::StatusOr<std::unique_ptr<PackageWriter>> CreatePackageArchive(const std::string& path);
+// archive at `path`. Write: InvalidArgument for what would make the file larger than `most_bytes`. Disk errors name the
+// path.
+absl::StatusOr<std::unique_ptr<PackageWriter>> CreatePackageArchive(const std::string& path,
+                                                                    uint64_t most_bytes = kMostArchiveBytes);
 
 }  // namespace diapason

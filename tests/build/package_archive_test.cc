@@ -99,6 +99,16 @@ TEST_F(PackageArchiveTest, NothingIsLeftOfAFileNotCommitted) {
   EXPECT_THAT(Entries(), ::testing::IsEmpty());
 }
 
+TEST_F(PackageArchiveTest, WhatWouldBeTooLargeForAFileIsRefused) {
+  const auto writer = CreatePackageArchive(Path("m.dpk"), /*most_bytes=*/1 << 20);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE((*writer)->Write("a", std::string(1 << 19, 'a')).ok());
+  EXPECT_EQ((*writer)->Write("b", std::string(1 << 19, 'b')).message(),
+            "'" + std::filesystem::weakly_canonical(Path("m.dpk")).string() +
+                "' would be a file of more than 1 MiB, which a .dpk file cannot be; give --out a folder: a name "
+                "without .dpk");
+}
+
 TEST_F(PackageArchiveTest, OtherFilesAreNoPackages) {
   EXPECT_EQ(ErrorOf("not a zip archive"), NoPackage("it is no zip archive, or not a whole one"));
   EXPECT_EQ(ErrorOf(""), NoPackage("it is no zip archive, or not a whole one"));
@@ -137,11 +147,22 @@ TEST_F(PackageArchiveTest, SizesAndPlacesOutsideOfTheFileAreRefused) {
             NoPackage("its entry 'a' does not lie where the list of entries says"));
 }
 
+TEST_F(PackageArchiveTest, SizesOf64BitsAreRefused) {
+  for (const auto& entry : {ZipEntry{.name = "a", .contents = "b", .bytes = 0xffffffff},
+                            ZipEntry{.name = "a", .contents = "b", .bytes = 1, .compressed_bytes = 0xffffffff}})
+    EXPECT_EQ(ErrorOf({entry}),
+              NoPackage("its entry 'a' gives its size in 64 bits (zip64), and a .dpk file is below 4 GiB"));
+  EXPECT_EQ(ErrorOf({{.name = "a", .contents = "b", .offset = 0xffffffff}}),
+            NoPackage("its entry 'a' does not lie where the list of entries says"));
+}
+
 TEST_F(PackageArchiveTest, DamageShowsWhenAnEntryIsRead) {
   const auto archive = PackageArchive::FromMemory(WriteZip({{.name = "a", .contents = "b", .crc = 1}}), "m.dpk");
   ASSERT_TRUE(archive.ok()) << archive.status();
   EXPECT_EQ((*archive)->Read("a").status().message(),
             "m.dpk:a is damaged: its checksum does not match; build the package again");
+  EXPECT_EQ((*archive)->Read("b").status().message(),
+            "cannot read m.dpk:b: there is no such entry; build the package again");
   EXPECT_EQ((*archive)->Read("b").status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -144,10 +144,13 @@ def test_an_output_that_may_not_be_written_is_an_error(gemm, matrices):
 
 
 def test_a_package_may_be_one_file(tmp_path):
-    dp.build("gemm", "cpu -num-cores=1", out=tmp_path / "p.dpk", options={"m": 4, "n": 4, "k": 4})
-    package = dp.load(tmp_path / "p.dpk")
-    a, b = np.ones((4, 4), np.float32), np.full((4, 4), 2, np.float32)
-    np.testing.assert_allclose(package(a, b), a @ b)
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    results = []
+    for name in ("folder", "file.dpk"):
+        dp.build("gemm", "cpu -num-cores=1", out=tmp_path / name, options={"m": 4, "n": 4, "k": 4})
+        results.append(dp.load(tmp_path / name)(x))
+    assert (tmp_path / "file.dpk").is_file() and np.any(results[0] != 0)
+    np.testing.assert_array_equal(results[1], results[0])
 
 
 def test_what_is_no_package_is_an_error(tmp_path):
