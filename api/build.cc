@@ -140,19 +140,20 @@ class Builder {
     return built;
   }
 
-  // Warns of the tasks of all plans that got the default schedule for want of a record: of each, or how many these are.
+  // Warns of the tasks of all plans that got the fallback schedule for want of a record: of each, or how many these
+  // are.
   void TellDefaults() {
     if (defaults_.size() > 1 && !options_.list_defaults) {
       defaults_ = {absl::StrCat(defaults_.size(), " of ", told_.size(), " tasks have no verified record on target ",
                                 resolved_.target.ToString(),
-                                "; their default schedules are used, which may be slow (--verbose lists them)")};
+                                "; their fallback schedules are used, which may be slow (--verbose lists them)")};
     }
     for (const std::string& sentence : defaults_) Warn(options_.hooks, sentence);
     defaults_.clear();
   }
 
  private:
-  // Why tasks get the default schedule, each once.
+  // Why tasks get the fallback schedule, each once.
   void NoteDefaults(const Assembly& assembly, const RecordsByWorkload& records) {
     for (size_t i = 0; i < assembly.records.size(); ++i) {
       const ::diapason::Task& task = assembly.partition.tasks[i];
@@ -163,14 +164,14 @@ class Builder {
         const auto why = compiler_.unusable().find(record->id);
         if (why == compiler_.unusable().end()) continue;
         Warn(options_.hooks, absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (",
-                                          why->second, "); the default schedule is used"));
+                                          why->second, "); the fallback schedule is used"));
       } else if (records.contains(task.workload_key)) {
         defaults_.push_back(
             absl::StrCat("the records of ", workload,
-                         " were not verified yet; the default schedule is used, tune again to have them verified"));
+                         " were not verified yet; the fallback schedule is used, tune again to have them verified"));
       } else {
         defaults_.push_back(
-            absl::StrCat("there is no record of ", workload, "; the default schedule is used, which may be slow"));
+            absl::StrCat("there is no record of ", workload, "; the fallback schedule is used, which may be slow"));
       }
     }
   }

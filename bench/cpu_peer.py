@@ -2,10 +2,10 @@
 """Networks of torchvision and transformers on the processor, against ONNX Runtime on the same ONNX file in the same run.
 
     bench/cpu.sh                                          six image classifiers, 300 s of tuning each
-    bench/cpu.sh --seconds 0 resnet18                     default schedules alone
+    bench/cpu.sh --seconds 0 resnet18                     fallback schedules alone
     bench/cpu.sh --older /elsewhere/build/bin/diapason    another build of Diapason takes part, tuned for as long
 
-Each network (random weights, batch 1, float32) is exported by torch.onnx, built with default schedules (the time of that is told), tuned
+Each network (random weights, batch 1, float32) is exported by torch.onnx, built with fallback schedules (the time of that is told), tuned
 into build/bench/cpu-NETWORK.db and built again. Then the packages and ONNX Runtime take turns, so that a change of the machine's clock
 or load hits all of them; the table has medians in milliseconds. PyTorch, ONNX Runtime and the rest come from PyPI into a virtual
 environment under build/, which is made when it is missing (3 GB).
@@ -170,7 +170,7 @@ def main():
     parser.add_argument("networks", nargs="*", help=f"of {', '.join(CLASSIFIERS + OTHERS)}; default: the first {len(CLASSIFIERS)}")
     parser.add_argument("--program", default=str(ROOT / "build" / "bin" / "diapason"))
     parser.add_argument("--older", metavar="PROGRAM", help="another build of diapason to compare with")
-    parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: default schedules alone")
+    parser.add_argument("--seconds", type=float, default=300, help="of tuning a network; 0: fallback schedules alone")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", metavar="FILE", help="writes the results there, too")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The guard of the search space, at length: for random candidates of every sketch of every task of every built-in network
 # the numbers that the search works with must be those counted on the lowered loop nest, and the results of running them
-# those of the naive evaluation.
+# those of the reference implementation.
 #
 #   bench/guard.sh [TARGET] [CANDIDATES]      TARGET: cpu, opencl, cuda or all (default); CANDIDATES: of each sketch (1000)
 #

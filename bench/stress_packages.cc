@@ -3,7 +3,7 @@
 // that read too early, memory that is shared and must not be, sums that are added in another order.
 //
 //   stress_packages --target cuda --history H.db --seconds 60 resnet-18 efficientnet.onnx
-//   stress_packages --target cpu --runs 200                   all built-in image classifiers, default schedules
+//   stress_packages --target cpu --runs 200                   all built-in image classifiers, fallback schedules
 //
 // Prints a line for each network and exits with 1 if one of them was wrong, with 2 if one could not be run.
 #include <signal.h>
@@ -154,7 +154,7 @@ absl::StatusOr<bool> Stress(const Flags& flags, const std::string& model, const 
   std::printf("%-20s %6lld runs of %d inputs in %6.1f s, %zu of %zu tasks tuned, %d path%s%s: %s\n", model.c_str(),
               static_cast<long long>(verdict.runs), flags.inputs, seconds, loaded.tuned, loaded.tasks,
               loaded.runner->paths(), loaded.runner->paths() == 1 ? "" : "s",
-              flags.reference ? ", compared with the naive evaluation" : "",
+              flags.reference ? ", compared with the reference implementation" : "",
               verdict.ok ? "right" : absl::StrCat("WRONG, ", verdict.text).c_str());
   std::fflush(stdout);
   return verdict.ok;
@@ -202,7 +202,7 @@ int Main(int argc, char** argv) {
       ->type_name("");
   app.add_option("--target", flags.target, "cpu (default), opencl, cuda, with attributes as for diapason")
       ->type_name("TARGET");
-  app.add_option("--history", flags.history, "Take the best records of this history (default: default schedules)")
+  app.add_option("--history", flags.history, "Take the best records of this history (default: fallback schedules)")
       ->type_name("FILE");
   app.add_option("--runs", flags.runs, "Runs of each network (default 10000)")->check(CLI::PositiveNumber);
   app.add_option("--seconds", flags.seconds,
@@ -215,7 +215,8 @@ int Main(int argc, char** argv) {
   app.add_option("--set", flags.options, "Option of a built-in network, NAME=VALUE; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--reference", flags.reference, "Compare the first runs with the naive evaluation, which takes a while");
+  app.add_flag("--reference", flags.reference,
+               "Compare the first runs with the reference implementation, which takes a while");
   app.add_flag("--no-load", flags.no_load, "Without the second process");
   app.add_flag("--load", flags.load, "Be the second process")->group("");
   CLI11_PARSE(app, argc, argv);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds every built-in network with default schedules only (no history), runs it and checks it against the naive evaluation.
+# Builds every built-in network with fallback schedules only (no history), runs it and checks it against the reference implementation.
 #
 #   bench/zero_trials.sh [TARGET] [NETWORK...]      default: cpu, all networks
 #

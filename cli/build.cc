@@ -64,7 +64,7 @@ nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
   for (const api::BuiltTask& task : built.tasks) {
     tasks.push_back({{"id", task.id},
                      {"name", task.name},
-                     {"weight", task.weight},
+                     {"count", task.weight},
                      {"workload", task.workload},
                      {"record", number(task.record)},
                      {"default", !task.record.has_value()},
@@ -104,7 +104,7 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
 // "12 tasks, 3 with the best record, ...".
 void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
   out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record, "
-      << built.default_count << " with the default schedule";
+      << built.default_count << " with the fallback schedule";
   if (built.default_count == 0) out << "; estimated latency " << Duration(built.estimated_us.value_or(0) * 1e-6);
   if (built.measured_us.has_value()) out << ", measured here " << Duration(*built.measured_us * 1e-6);
 }
@@ -112,7 +112,7 @@ void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
 // What was chosen and found out beside it.
 void PrintMore(std::ostream& out, const api::BuiltPlan& built) {
   for (const api::OtherWay& one : built.other_ways)
-    out << "cut at " << one.boundary << ": " << one.way << ", which the history says is faster than the usual way\n";
+    out << "fusion at " << one.boundary << ": " << one.way << ", which the history says is faster than the default\n";
   if (built.check.has_value()) out << built.check->summary << "\n";
 }
 
@@ -174,12 +174,12 @@ absl::Status RunBuild(BuildFlags& flags, Session& session) {
 void AddBuild(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("build", "Make a runnable package with the best schedules of a history");
   command->footer(
-      "A task without a verified record gets the default schedule; a warning says how many these are. Where a network "
-      "can be cut in several ways (a "
-      "residual addition with either branch or apart, a concatenation in place or apart), the one whose records take "
-      "least time "
-      "together is built. Where the device is present, the network is run on it and compared with "
-      "the naive evaluation, on several inputs and many times; records that make it wrong are found, marked in the "
+      "A task without a verified record gets the fallback schedule; a warning says how many these are. Where a network "
+      "can be fused in several ways (a residual addition with either branch or apart, a concatenation in place or "
+      "apart), the alternative with the lowest estimated latency is built. Where the device is present, the network is "
+      "run on it and compared with "
+      "the reference implementation, on several inputs and many times; records that make it wrong are found, marked in "
+      "the "
       "history and replaced, and "
       "a package that is wrong all the same is not made. With --dim, the package has a plan for each combination of "
       "sizes; plans share weights and "
@@ -204,7 +204,8 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
       "--no-measure", flags->no_measure,
       "Do not time the package where this machine has its device and the history all of its tasks; the history keeps "
       "that time, by which later estimates of the network are corrected");
-  command->add_flag("--no-check", flags->no_check, "Do not run the network to compare it with the naive evaluation");
+  command->add_flag("--no-check", flags->no_check,
+                    "Do not run the network to compare it with the reference implementation");
   command->add_flag("--verbose", flags->verbose,
                     "Warn of each task without a verified record, instead of how many these are");
   command->add_flag("--json", flags->json, "One JSON document instead of text");

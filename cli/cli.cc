@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/defaults.h"
 #include "cli/flags.h"
+#include "cli/renamed.h"
 
 namespace diapason {
 namespace {
@@ -78,7 +79,7 @@ std::string FirstExtra(const CLI::App& app) {
   return extras.empty() ? "" : extras.front();
 }
 
-// What the parser did not like, said in one sentence with the mend.
+// What the parser did not like, in one sentence that says how to fix it.
 std::string UsageError(const CLI::App& app, const CLI::ParseError& error) {
   const Recognized recognized = DeepestCommand(app);
   const std::string help = absl::StrCat("`", recognized.name, " --help`"), extra = FirstExtra(app),
@@ -144,9 +145,12 @@ api::Hooks HooksOf(Session& session) {
   return {[&session](const std::string& sentence) { Warn(session, sentence); }, nullptr};
 }
 
-int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+int RunCli(const std::vector<std::string>& typed, std::ostream& out, std::ostream& err,
            const CliEnvironment& environment) {
   CLI::App app("Tunes the kernels of a neural network for a device by search and measurement.", "diapason");
+  const CurrentArguments current = ReplaceOldNames(typed);
+  const std::vector<std::string>& args = current.args;
+  for (const std::string& warning : current.warnings) err << "warning: " << warning << "\n";
   app.set_version_flag("--version", std::string("diapason ") + kVersion);
   app.require_subcommand(1);
   CommandBody chosen;
@@ -157,7 +161,7 @@ int RunCli(const std::vector<std::string>& args, std::ostream& out, std::ostream
   const auto finish = [&] {
     if (out.flush()) return 0;
     if (environment.out_has_no_reader && environment.out_has_no_reader()) return kExitNoReader;
-    PrintError(err, "the report could not be written to its end; send standard output to a place with room");
+    PrintError(err, "the report could not be written to its end; write standard output where there is free space");
     return kExitFailure;
   };
   try {

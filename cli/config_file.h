@@ -5,7 +5,7 @@
 //   [tune]                               # of one command
 //   seconds = 600
 //   [fleet.status]
-//   wait = 20
+//   wait-timeout = 20
 #pragma once
 
 #include <string>

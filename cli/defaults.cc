@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "cli/config_file.h"
+#include "cli/renamed.h"
 
 namespace diapason {
 namespace {
@@ -151,12 +152,13 @@ class Defaults {
             absl::StrJoin(entry.command, "."), "]; ", DidYouMean(name, names), "`diapason --help` lists them"));
       command = below;
     }
+    const std::string key = CurrentKey(entry.command, entry.key);
     const std::vector<std::string> keys = KeysOf(*command);
-    if (std::find(keys.begin(), keys.end(), entry.key) == keys.end())
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
       return absl::InvalidArgumentError(
           absl::StrCat(SourceOf(file, entry), ": `diapason ", absl::StrJoin(entry.command, " "), "` has no flag --",
                        entry.key, " that takes a value; ", DidYouMean(entry.key, keys), "its --help lists them"));
-    CLI::Option& option = *FlagOf(*command, entry.key);
+    CLI::Option& option = *FlagOf(*command, key);
     return SetDefault(option, IsPath(option) ? ResolvePath(entry.value, file.path, environment_) : entry.value,
                       SourceOf(file, entry));
   }

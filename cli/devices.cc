@@ -64,8 +64,8 @@ void PrintDevice(std::ostream& out, const DeviceListing& listing) {
   line("vector width", Bytes(f.vector_bytes));
   if (gpu) {
     line("warp", absl::StrCat(f.warp_size, " threads"));
-    line("threads a block", absl::StrCat(f.max_threads_per_block));
-    line("blocks a cluster", f.max_cluster > 1 ? absl::StrCat(f.max_cluster) : "no clusters");
+    line("threads per block", absl::StrCat(f.max_threads_per_block));
+    line("blocks per cluster", f.max_cluster > 1 ? absl::StrCat(f.max_cluster) : "no clusters");
     line("shared memory a block", Bytes(f.max_shared_bytes));
     line("registers",
          absl::StrCat(f.registers_per_core, " a multiprocessor, ", f.max_registers_per_thread, " a thread"));

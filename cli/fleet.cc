@@ -122,7 +122,8 @@ void AddFleet(CLI::App& app, CommandBody& chosen) {
       "time than those of its peers.");
   auto flags = std::make_shared<FleetFlags>();
   command->add_option("--tracker", flags->tracker, "Address of the tracker")->required()->type_name("HOST:PORT");
-  AddNumber(command, "--wait", &flags->wait, 0, "Seconds to wait for a tracker that does not answer (default 5)");
+  AddNumber(command, "--wait-timeout", &flags->wait, 0,
+            "Seconds to wait for a tracker that does not answer (default 5)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");
   AddSecurityFlags(command, &flags->security);
   command->callback([&chosen, flags] { chosen = [flags](Session& session) { return RunStatus(*flags, session); }; });

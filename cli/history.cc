@@ -1,4 +1,4 @@
-// diapason history: statistics, integrity, export, import and distillation of a history.
+// diapason history: statistics, integrity, export, import and pruning of a history.
 #include "db/history.h"
 
 #include <CLI/CLI.hpp>
@@ -168,7 +168,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   if (!to) {
     return absl::ResourceExhaustedError(
         absl::StrCat(flags.out.empty() ? "the output" : flags.out,
-                     " could not be written to its end; make room or name another file with --out"));
+                     " could not be written to its end; free some space or name another file with --out"));
   }
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
@@ -244,7 +244,7 @@ CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_pt
 }  // namespace
 
 void AddHistory(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import or distill a history");
+  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import or prune a history");
   command->require_subcommand(1);
   auto flags = std::make_shared<HistoryFlags>();
   AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
@@ -262,7 +262,7 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");
   read->add_flag("--skip-damaged", flags->skip_damaged, "Import the good lines, instead of nothing");
 
-  CLI::App* best = AddAction(command, chosen, flags, "distill", "Keep only the best records", RunDistill);
+  CLI::App* best = AddAction(command, chosen, flags, "prune", "Keep only the best records", RunDistill);
   AddWhole(best, "--keep", &flags->keep, 1, std::numeric_limits<int64_t>::max(),
            "How many of each workload, target and device (default 1)");
   best->add_option("--out", flags->out, "New file to write (default: the history itself)")->type_name("FILE");

@@ -65,7 +65,7 @@ std::string TimeText(int64_t nanos) {
 
 std::string NetworkCheckText(const v1::NetworkCheckOutcome& check) {
   if (check.latency_us() <= 0) return check.text();
-  return absl::StrCat(check.text(), "\nmeasured total ", Duration(check.latency_us() * 1e-6));
+  return absl::StrCat(check.text(), "\nmeasured latency ", Duration(check.latency_us() * 1e-6));
 }
 
 ProgressSnapshot SnapshotOf(const v1::Job& job) {
@@ -283,7 +283,7 @@ void PrintJob(std::ostream& out, const v1::Job& job) {
   out << "\n";
   if (p.has_estimated_us()) {
     out << "latency    " << Duration(p.estimated_us() * 1e-6);
-    if (p.has_estimated_default_us()) out << ", with default schedules " << Duration(p.estimated_default_us() * 1e-6);
+    if (p.has_estimated_default_us()) out << ", with fallback schedules " << Duration(p.estimated_default_us() * 1e-6);
     out << "\n";
   }
   for (const auto& [kind, count] : p.errors()) out << "errors     " << kind << " " << count << "\n";
@@ -365,7 +365,8 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
 
 void AddJobFlags(CLI::App* command, JobFlags* flags) {
   command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
-  AddNumber(command, "--give-up", &flags->give_up, 0, "Seconds to try when the service does not answer (default 10)");
+  AddNumber(command, "--timeout", &flags->give_up, 0,
+            "Seconds to keep trying when the service does not answer (default 10)");
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   AddSecurityFlags(command, &flags->security);
 }
@@ -407,7 +408,7 @@ void AddSubmit(CLI::App& app, CommandBody& chosen) {
 }
 
 void AddJobs(CLI::App& app, CommandBody& chosen) {
-  CLI::App* jobs = app.add_subcommand("jobs", "Show and steer the jobs of a service");
+  CLI::App* jobs = app.add_subcommand("jobs", "Show and manage the jobs of a service");
   jobs->require_subcommand(1);
   auto flags = std::make_shared<JobFlags>();
   AddJobCommand(jobs, chosen, "list", "All jobs, newest first", &RunList, flags);
@@ -417,7 +418,7 @@ void AddJobs(CLI::App& app, CommandBody& chosen) {
   AddJobCommand(jobs, chosen, "cancel", "End a job; what it measured is kept", &RunCancel, flags);
   AddJobCommand(jobs, chosen, "delete", "Forget jobs that have ended; what they measured stays in the history",
                 &RunDelete, flags);
-  CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Go on with a job that has ended", &RunResume, flags);
+  CLI::App* resume = AddJobCommand(jobs, chosen, "resume", "Resume a job that has ended", &RunResume, flags);
   AddWhole(resume, "--trials", &flags->trials, 1, int64_t{1} << 50,
            "New limit, measurements in the history included (default: as before)");
 }

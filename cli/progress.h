@@ -19,8 +19,8 @@ struct ProgressSnapshot {
     double count = 1;  // occurrences in the network
     int64_t trials = 0;
     std::optional<double> best_seconds;      // nothing: no measurement succeeded yet
-    std::optional<double> fallback_seconds;  // of the default schedule; likewise
-    double expected_seconds = 0;             // the best, or what is expected of the default schedule
+    std::optional<double> fallback_seconds;  // of the fallback schedule; likewise
+    double expected_seconds = 0;             // the best, or what is expected of the fallback schedule
     std::string schedule{};                  // of the best, for the table at the end
     bool tuned = true;                       // in this run; others count but are not shown
     double seconds() const { return count * best_seconds.value_or(expected_seconds); }

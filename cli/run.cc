@@ -1,4 +1,5 @@
-// diapason run: runs a package, checks it against the naive evaluation of its network and against files, and times it.
+// diapason run: runs a package, checks it against the reference implementation of its network and against files, and
+// times it.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
@@ -221,7 +222,7 @@ void PrintBench(std::ostream& out, const RunReport& report) {
       << Count(static_cast<int64_t>(report.bench->runs.size()), "run") << "\n"
       << "throughput " << Digits(report.bench->RunsPerSecond()) << " runs/s back to back\n";
   if (report.expected_seconds > 0) out << "estimated latency " << Duration(report.expected_seconds) << "\n";
-  if (report.tasks_seconds > 0) out << "sum of the tasks' measured times " << Duration(report.tasks_seconds) << "\n";
+  if (report.tasks_seconds > 0) out << "sum of task latencies " << Duration(report.tasks_seconds) << "\n";
 }
 
 void PrintText(std::ostream& out, const RunReport& report) {
@@ -340,7 +341,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
   command->footer(
       "A package that was built with --dim has several plans. The sizes of the inputs choose one; inputs between the "
       "sizes are padded where the "
-      "build has shown that to be harmless, outputs are cut back, and other sizes are refused.");
+      "build has shown that to be harmless, outputs are cropped, and other sizes are rejected.");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("PACKAGE", flags->package, "Package that `diapason build` made, a folder or a .dpk file")
       ->required()
@@ -358,7 +359,7 @@ void AddRun(CLI::App& app, CommandBody& chosen) {
   AddWhole(command, "--random-seed", &flags->random_seed, 0, std::numeric_limits<int64_t>::max(),
            "Seed of the inputs that no file is given for (default 0)");
   command->add_option("--output-dir", flags->output_dir, "Folder for the outputs, as NAME.npy")->type_name("DIR");
-  command->add_flag("--check", flags->check, "Compare the outputs with the naive evaluation of the network");
+  command->add_flag("--check", flags->check, "Compare the outputs with the reference implementation of the network");
   command
       ->add_option(
           "--compare", flags->comparisons,

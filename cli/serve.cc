@@ -131,8 +131,8 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
           "Show jobs, history and fleet as a page here too, with the certificates and tokens of --listen; port "
           "0 takes a free one")
       ->type_name("HOST:PORT");
-  AddWhole(command, "--running", &flags->running, 1, 64, "Jobs at once (default 4)");
-  AddWhole(command, "--unfinished", &flags->unfinished, 1, 100000,
+  AddWhole(command, "--max-running-jobs", &flags->running, 1, 64, "Jobs at once (default 4)");
+  AddWhole(command, "--max-queued-jobs", &flags->unfinished, 1, 100000,
            "Jobs that may wait or run; more are refused (default 256)");
   AddWhole(command, "--max-unfinished-jobs-per-token", &flags->unfinished_per_token, 1, 100000,
            absl::StrCat("Jobs, submitted or resumed with the token, that may wait or run (default ",

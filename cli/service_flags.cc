@@ -63,7 +63,8 @@ bool IsLoopback(const std::string& address) {
 }
 
 void AddServiceFlags(CLI::App* command, ServiceFlags* flags, Ends ends) {
-  command->add_option("--log-level", flags->log_level, "Events told on stderr: error, warning, info (default) or debug")
+  command
+      ->add_option("--log-level", flags->log_level, "Events logged on stderr: error, warning, info (default) or debug")
       ->check(CLI::Validator(
           [](std::string& text) {
             LogLevel level = LogLevel::kNone;
@@ -129,10 +130,10 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, Ends ends) {
     command->add_option(name, *value, help)->type_name("FILE")->group(group);
   };
   file("--tls-cert", &flags->tls.cert,
-       "Certificate to show (PEM); with --tls-key and --tls-ca, peers are to show one too; all are read again when "
+       "Certificate to present (PEM); with --tls-key and --tls-ca, mutual TLS is required; files are reloaded when "
        "they change");
   file("--tls-key", &flags->tls.key, "Its private key");
-  file("--tls-ca", &flags->tls.ca, "Certificate of the authority that vouches for peers");
+  file("--tls-ca", &flags->tls.ca, "Certificate of the authority that signs the certificates to accept");
   if (ends != Ends::kListens) file("--token-file", &flags->token_file, "File with the token to show");
   if (ends != Ends::kDials)
     file("--tokens", &flags->tokens,

@@ -18,7 +18,7 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
   for (const v1::TaskProgress& task : p.tasks()) {
     tasks.push_back({{"id", task.id()},
                      {"name", task.name()},
-                     {"weight", task.weight()},
+                     {"count", task.weight()},
                      {"trials", task.trials()},
                      {"failed", task.failed()},
                      {"best_us", number(task.has_best_us(), task.best_us())},

@@ -42,7 +42,7 @@ void PrintJson(std::ostream& out, const api::TaskList& list) {
   for (const api::Task& task : list.tasks) {
     tasks.push_back({{"id", task.id},
                      {"name", task.name},
-                     {"weight", task.weight},
+                     {"count", task.weight},
                      {"gflop", task.flops / 1e9},
                      {"workload", task.workload},
                      {"sketches", task.sketches.size()},
@@ -90,7 +90,7 @@ void PrintPlan(std::ostream& out, const api::PlanTasks& plan) {
 
 void PrintText(std::ostream& out, const api::TaskList& list) {
   TextTable table(
-      {{"id", true}, {"task"}, {"weight", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
+      {{"id", true}, {"task"}, {"count", true}, {"GFLOP", true}, {"sketches", true}, {"kernels", true}, {"workload"}});
   double total = 0;
   int64_t kernels = 0, moving = 0, other = 0;
   for (const api::Task& task : list.tasks) {
@@ -105,11 +105,11 @@ void PrintText(std::ostream& out, const api::TaskList& list) {
   PrintInputs(out, list.inputs);
   out << table.ToString() << Count(static_cast<int64_t>(list.tasks.size()) - other, "task") << ", "
       << absl::StrFormat("%.3f", total / 1e9) << " GFLOP and " << Count(kernels, "kernel")
-      << " in all with their weights\n";
+      << " in all, counting every occurrence\n";
   if (moving > 0) out << "* " << Count(moving, "kernel") << (moving == 1 ? " only moves" : " only move") << " data\n";
   if (other > 0)
-    out << Count(other, "task") << " of weight 0 " << (other == 1 ? "is" : "are")
-        << " for other ways to cut the network, and used where a history says that these are faster\n";
+    out << Count(other, "task") << " with count 0 " << (other == 1 ? "belongs" : "belong")
+        << " to fusion alternatives, which `build` takes where the history says that they are faster\n";
   for (const api::PlanTasks& plan : list.plans)
     if (!plan.sizes.empty()) PrintPlan(out, plan);
 }
@@ -124,7 +124,7 @@ absl::Status RunTasks(const TasksFlags& flags, Session& session) {
 }  // namespace
 
 void AddTasks(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("tasks", "Show the tuning tasks that a network is cut into");
+  CLI::App* command = app.add_subcommand("tasks", "Show the tuning tasks of a network");
   auto flags = std::make_shared<TasksFlags>();
   AddModelFlags(command, &flags->model);
   AddImportFlags(command, &flags->import);

@@ -30,7 +30,7 @@ absl::Status WriteNpyFile(const std::string& path, const Array& array) {
   file.close();
   if (file) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat(path, " cannot be written (", std::strerror(errno), "); make room or choose another folder"));
+      absl::StrCat(path, " cannot be written (", std::strerror(errno), "); free some space or choose another folder"));
 }
 
 }  // namespace diapason

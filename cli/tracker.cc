@@ -79,7 +79,7 @@ void AddTracker(CLI::App& app, CommandBody& chosen) {
             "Seconds after which a tuner that is silent is forgotten (default 60)");
   AddNumber(
       command, "--exclude-drift", &flags->exclude_drift, 1,
-      "Measure nothing on a device whose reference kernel takes so many times as long as its peers', or they as its "
+      "Take a device out of service when its reference-kernel time differs from its peers' by more than this ratio "
       "(default: `fleet status` tells of it)");
   AddWhole(command, "--max-pending", &flags->max_pending, 1, 1 << 20,
            "Measurements that a tuner may have waiting (default 4096)");

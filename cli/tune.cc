@@ -164,7 +164,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
     tasks.push_back(
         {{"id", task.id + 1},
          {"name", task.name},
-         {"weight", task.weight},
+         {"count", task.weight},
          {"trials", task.trials},
          {"failed", task.failed},
          {"best_us", Number(task.best_us)},
@@ -227,12 +227,12 @@ std::string WinnersText(const TuneReport& report) {
                        [](std::string* out, const auto& one) { absl::StrAppend(out, one.first, " ", one.second); });
 }
 
-// "cut in the usual way at 6 of 8 places, else: layer1.0.add: add apart, ...".
+// "default fusion at 6 of 8 choice points, else: layer1.0.add: add apart, ...".
 std::string CutText(const TuneReport& report, const TuneWork& work) {
   const std::vector<WonBoundary> won = OtherWaysThatWon(work, report);
-  const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "place");
-  if (won.empty()) return absl::StrCat("cut in the usual way at all of ", boundaries);
-  return absl::StrCat("cut in the usual way at ", work.boundaries.size() - won.size(), " of ", boundaries,
+  const std::string boundaries = Count(static_cast<int64_t>(work.boundaries.size()), "choice point");
+  if (won.empty()) return absl::StrCat("default fusion at all of ", boundaries);
+  return absl::StrCat("default fusion at ", work.boundaries.size() - won.size(), " of ", boundaries,
                       ", else: ", absl::StrJoin(won, ", ", [](std::string* out, const WonBoundary& one) {
                         absl::StrAppend(out, one.boundary, ": ", one.way);
                       }));
@@ -277,13 +277,13 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
   double corrected = 1;  // of estimates, by what was measured just now
   if (checks.size() == 1 && checks.front().report.run_seconds > 0) {
     if (report.estimated_us.value_or(0) > 0) corrected = checks.front().report.run_seconds * 1e6 / *report.estimated_us;
-    out << "measured total " << Duration(checks.front().report.run_seconds);
+    out << "measured latency " << Duration(checks.front().report.run_seconds);
     if (report.tasks_us.has_value()) out << " (the tasks' times add up to " << Duration(*report.tasks_us * 1e-6) << ")";
   } else {
     out << LatencyText(report);
   }
   if (report.expected_default_us > 0)
-    out << ", with default schedules " << Duration(report.expected_default_us * corrected * 1e-6);
+    out << ", with fallback schedules " << Duration(report.expected_default_us * corrected * 1e-6);
   out << "\n"
       << Count(report.measured, "trial") << " in " << Duration(report.seconds) << " (" << Digits(report.trials_per_s)
       << "/s), " << report.trials << " in the history, of these " << report.failed << " failed; "
@@ -294,7 +294,7 @@ void PrintText(std::ostream& out, const TuneReport& report, const TuneWork& work
 
 // Flags that go with a fleet only, or with this host's devices only.
 absl::Status CheckFleetFlags(const TuneFlags& flags) {
-  const char* alone = !flags.device.empty() ? "--device" : !flags.labels.empty() ? "--labels" : nullptr;
+  const char* alone = !flags.device.empty() ? "--device" : !flags.labels.empty() ? "--selector" : nullptr;
   if (flags.tracker.empty() && alone != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(alone, " chooses among the devices of a fleet; name its tracker with --tracker"));
@@ -419,7 +419,8 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
   command->footer(
       "At the end, after --trials or --seconds, the network is assembled from the best records on the measuring device "
       "and compared with the "
-      "naive evaluation, on several inputs and many times. Records that make it wrong are found, marked in the history "
+      "reference implementation, on several inputs and many times. Records that make it wrong are found, marked in the "
+      "history "
       "and replaced by the next "
       "best; the exit status is 0 only if the network is right at last. "
       "Ctrl-C finishes what is being measured, keeps everything and exits with 130; a second one stops at once. With "
@@ -443,7 +444,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->type_name("HOST:PORT")
       ->group("Measuring on a fleet");
   AddNumber(
-      command, "--wait", &flags->wait, 0,
+      command, "--wait-timeout", &flags->wait, 0,
       "Seconds to wait for the tracker, 60 at most, and for a device of the fleet (default 60, with --launch 3600)")
       ->group("Measuring on a fleet");
   AddLaunchFlags(command, &flags->launch);

@@ -35,10 +35,10 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
            "Trials of a task between choices (default 64)");
   command->add_flag("--deterministic", flags->deterministic,
                     "One round after the other: the same proposals for the same seed and measurements; slower");
-  command->add_flag(
-      "--no-check", flags->no_check,
-      "Do not compare the assembled network with the naive evaluation at the end, which takes seconds to minutes after "
-      "--seconds are over");
+  command->add_flag("--no-check", flags->no_check,
+                    "Do not compare the assembled network with the reference implementation at the end, which takes "
+                    "seconds to minutes after "
+                    "--seconds are over");
   command->add_flag("--cold-start", flags->cold_start,
                     "Begin each task without what similar ones of the network and the history found best");
 }
@@ -58,7 +58,7 @@ void AddDevices(CLI::App* command, TuneFlags* flags) {
   command->add_option("--device", flags->device, "Only devices of this model (`diapason fleet status`)")
       ->type_name("NAME")
       ->group(kFleet);
-  command->add_option("--labels", flags->labels, "Only devices of workers that carry these labels")
+  command->add_option("--selector", flags->labels, "Only devices of workers that carry these labels")
       ->type_name("K=V,...")
       ->group(kFleet);
   AddWhole(command, "--priority", &flags->priority, -1000, 1000, "Who has a higher one is measured first (default 0)")
@@ -120,7 +120,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   spec.measure.race = !flags.no_race;
   spec.measure.flush_l2 = flags.flush_l2;
   spec.device_model = flags.device;
-  ASSIGN_OR_RETURN(const auto labels, ParsePairs("--labels", flags.labels));
+  ASSIGN_OR_RETURN(const auto labels, ParsePairs("--selector", flags.labels));
   spec.labels = {labels.begin(), labels.end()};
   spec.priority = static_cast<int32_t>(flags.priority);
   spec.deterministic = flags.deterministic;

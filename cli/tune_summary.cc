@@ -60,7 +60,7 @@ std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& sp
   if (const int64_t untimed = tasks - timed - failing; untimed > 0)
     doubts.push_back(absl::StrCat(untimed, " of ", Count(tasks, "task"), untimed == 1 ? " was" : " were",
                                   " not timed, and a build uses ",
-                                  untimed == 1 ? "its default schedule" : "their default schedules", ": ",
+                                  untimed == 1 ? "its fallback schedule" : "their fallback schedules", ": ",
                                   HowToTimeAll(report, spec, tasks, timed)));
   if (failing > 0)
     doubts.push_back(absl::StrCat("all trials of ", failing, " of ", Count(tasks, "task"),

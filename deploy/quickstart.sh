@@ -62,9 +62,9 @@ step tasks "$model" --target "$target"
 # Shorter samples than by default: in two minutes, more trials are worth more than exact ones.
 step tune "$model" --target "$target" --history "$history" --seconds "$seconds" --min-repeat-ms 20
 
-# Without records, from a history that is not there, the default schedules are built; their warnings are expected.
+# Without records, from a history that is not there, the fallback schedules are built; their warnings are expected.
 echo
-echo "\$ diapason build $model (default schedules)"
+echo "\$ diapason build $model (fallback schedules)"
 build/bin/diapason build "$model" --target "$target" --history "$out/none.db" --out "$out/default" 2>"$out/default.warnings" ||
   { cat "$out/default.warnings" >&2; exit 1; }
 step build "$model" --target "$target" --history "$history" --out "$out/tuned"
@@ -76,7 +76,7 @@ python3 - "$out/default.json" "$out/tuned.json" "$model" "$target" <<'PYTHON'
 import json, sys
 
 default, tuned = (json.load(open(path)) for path in sys.argv[1:3])
-print(f"\n{sys.argv[3]} on {sys.argv[4]}, outputs compared with the naive evaluation:")
+print(f"\n{sys.argv[3]} on {sys.argv[4]}, outputs compared with the reference implementation:")
 for name, report in (("default", default), ("tuned", tuned)):
     latency, check = report["latency_us"], report["check"]
     print(f"  {name:8} {latency['median'] / 1e3:10.3f} ms   largest error {check['max_abs_error']:.2e}")

@@ -37,12 +37,12 @@ struct MeasureRequest {
   MeasureOptions options;
   // Median of the task's best so far, what a race is run against; 0: none yet, measure in full.
   double best_seconds = 0;
-  // Compare the result with the naive evaluation of the workload; `verdict` is set when the kernel ran to its end. The
-  // kernel is not timed then: the outcome is a Timing without samples.
+  // Compare the result with the reference implementation of the workload; `verdict` is set when the kernel ran to its
+  // end. The kernel is not timed then: the outcome is a Timing without samples.
   bool verify = false;
 };
 
-// Result of comparing with the naive evaluation.
+// Result of comparing with the reference implementation.
 struct Verdict {
   bool ok = false;
   double max_error = 0;  // infinity for NaN outputs

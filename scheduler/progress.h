@@ -20,8 +20,8 @@ struct TaskReport {
   int64_t in_flight = 0;
   // Microseconds. The best is one that is verified, or, marked by `verified`, the best that is not refuted.
   std::optional<double> best_us, default_us;
-  // The best, or what is expected of the default schedule while nothing of the task is timed: the analytic estimate,
-  // scaled by how far it was off for the default schedules that are.
+  // The best, or what is expected of the fallback schedule while nothing of the task is timed: the analytic estimate,
+  // scaled by how far it was off for the fallback schedules that are.
   double expected_us = 0;
   std::optional<double> gflops;  // of the best, 1e9 floating point operations a second
   bool verified = false;
@@ -73,7 +73,7 @@ class ProgressListener {
   virtual void OnRound(int task, int candidates, const TuneReport& report) {}
   // A measurement was stored in the history; `best`: it is the fastest of its task so far.
   virtual void OnRecord(int task, const TuningRecord& record, bool best, const TuneReport& report) {}
-  // A record's result was compared with the naive evaluation.
+  // A record's result was compared with the reference implementation.
   virtual void OnVerified(int task, int64_t record, bool ok, const std::string& text) {}
   // Something that does not end the run: one sentence.
   virtual void OnWarning(const std::string& text) {}

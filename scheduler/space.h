@@ -89,7 +89,7 @@ class TaskSpace {
   std::vector<std::unique_ptr<Space>> spaces_;
 };
 
-// The constructive default schedule of a task: used by a build without a record, and as trial 0 of tuning. Correct on
+// The constructive fallback schedule of a task: used by a build without a record, and as trial 0 of tuning. Correct on
 // any target; the best of the spaces' defaults by the analytic estimate.
 absl::StatusOr<Schedule> DefaultSchedule(const ComputeDag& dag, const Target& target, const DeviceFacts& facts);
 

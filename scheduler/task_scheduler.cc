@@ -248,13 +248,13 @@ std::optional<TaskScheduler::Round> TaskScheduler::Next(int max_in_flight) {
     const State& state = states_[task];
     if (state.done || (optional_[task] && !MayGoOn(task, latencies))) continue;
     live.push_back(task);
-    if (state.trials + state.in_flight == 0) return start(task, 1);  // its default schedule
+    if (state.trials + state.in_flight == 0) return start(task, 1);  // its fallback schedule
     if (optional_[task] && Had(task) < options_.round_size) continue;
     if (state.in_flight == 0 || state.in_flight + options_.round_size <= max_in_flight) open.push_back(task);
   }
   if (live.empty()) return in_flight_ == 0 ? End(StopReason::kTasksDone) : std::nullopt;
   bool waits = false;
-  for (int task : live) {  // warm-up, raced against the default schedule
+  for (int task : live) {  // warm-up, raced against the fallback schedule
     const int64_t had = states_[task].trials + states_[task].in_flight;
     if (had >= options_.round_size) continue;
     if (states_[task].trials > 0) return start(task, options_.round_size - had);

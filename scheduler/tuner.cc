@@ -134,7 +134,7 @@ absl::Status Tuner::Impl::Loop(const std::atomic<bool>* stop) {
     }
     const int64_t waiting = std::accumulate(trials_pending_.begin(), trials_pending_.end(), int64_t{0});
     if (OutOfTime(VerificationReserve() + trial_pace_.mean() * static_cast<double>(waiting))) {
-      stopped_ = "the time is over";
+      stopped_ = "time limit reached";
       trials_over_ = true;
       return absl::OkStatus();
     }

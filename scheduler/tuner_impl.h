@@ -147,7 +147,7 @@ class Tuner::Impl {
   void StopThreads();
   TuneReport Report() const;
   TaskReport ReportOf(const TaskState& task) const;
-  // By which the analytic estimates of the default schedules that are timed were off, together; 1: none is.
+  // By which the analytic estimates of the fallback schedules that are timed were off, together; 1: none is.
   double AnalyticError() const;
   void Tick();
   void Warn(const std::string& text) {

@@ -63,7 +63,7 @@ struct AssemblyCompiler::Work {
   std::string key;
   const Task* task = nullptr;
   OutputPlace place;
-  const TuningRecord* record = nullptr;  // null: the default schedule
+  const TuningRecord* record = nullptr;  // null: the fallback schedule
   absl::StatusOr<TaskKernels> kernels = absl::UnknownError("not compiled");
 };
 

@@ -26,9 +26,9 @@ const TuningRecord* UsableRecord(const RecordsByWorkload& records, const Task& t
 struct Assembly {
   std::vector<int> ways;  // by boundary
   std::vector<std::pair<std::string, std::string>>
-      other;  // boundaries that are not cut in the usual way, and how they are
+      other;  // choice points with another alternative than the default, and which
   Partition partition;
-  std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the default schedule
+  std::vector<std::optional<TuningRecord>> records;  // by task; nothing: the fallback schedule
 };
 
 // The sum of the times of its tasks' records, each as often as the network holds the task; 0 when a task has none.
@@ -45,7 +45,7 @@ class AssemblyCompiler {
   AssemblyCompiler(const ResolvedTarget& target, double timeout_seconds) : target_(target), timeout_(timeout_seconds) {}
 
   // The kernels of each of the partition's programs: of the task's record where `in_place` (by task) is true, else, and
-  // where that record cannot be built here, of the default schedule. The error names the task that cannot be built at
+  // where that record cannot be built here, of the fallback schedule. The error names the task that cannot be built at
   // all.
   absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
   // Why records were not used so far, by their ids.

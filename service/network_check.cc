@@ -109,7 +109,7 @@ class Checker {
         FindGuilty(static_cast<int>(suspects.size()), is_wrong, kConfirmations);
     if (absl::IsFailedPrecondition(guilty.status())) {
       report_.text = absl::StrCat(
-          "the network computes a wrong result with default schedules alone, so that no record is to blame (",
+          "the network computes a wrong result with fallback schedules alone, so that no record is to blame (",
           last.text, "); report a bug");
       return false;
     }
@@ -165,7 +165,7 @@ absl::Status HistoryShelf::MarkWrongInNetwork(const TuningRecord& record, double
 std::string NetworkCheckReport::Wrong::Sentence() const {
   return absl::StrCat("record ", record.id, " of ", record.task_name,
                       " is right alone but makes the network compute a wrong result, and is not used: ", evidence, "; ",
-                      replacement < 0 ? std::string("the default schedule takes its place")
+                      replacement < 0 ? std::string("the fallback schedule takes its place")
                                       : absl::StrCat("record ", replacement, " takes its place"));
 }
 

@@ -32,7 +32,7 @@ class NetworkJudge {
   virtual ~NetworkJudge() = default;
   // What follows is about this assembly, which outlives it.
   virtual absl::Status Use(const Assembly& assembly) = 0;
-  // With the records of the tasks that `in_place` names, and default schedules for the others. A fault of the programs
+  // With the records of the tasks that `in_place` names, and fallback schedules for the others. A fault of the programs
   // (wrong numbers, a crash, a deadline) is a verdict; an error means that nothing could be found out.
   virtual absl::StatusOr<Verdict> Judge(const std::vector<bool>& in_place) = 0;
   // One record by itself, as tuning verifies it. Unimplemented where that is not possible.
@@ -71,7 +71,7 @@ struct NetworkCheckReport {
   struct Wrong {
     TuningRecord record;
     std::string evidence;
-    int64_t replacement = -1;      // its record; -1: the default schedule
+    int64_t replacement = -1;      // its record; -1: the fallback schedule
     std::string Sentence() const;  // for people
   };
   std::vector<Wrong> wrong;  // records that were marked, in the order in which they were found
@@ -85,7 +85,7 @@ std::string Summary(const NetworkCheckReport& report);
 
 // Assembles the network from the best records of `shelf`, has it judged, and as long as it is wrong: finds the records
 // that make it so (find_guilty.h), marks them and goes on with the next best. A best record that was not verified yet
-// is verified first. A network that is wrong with default schedules alone is reported (`right` is false) and marks
+// is verified first. A network that is wrong with fallback schedules alone is reported (`right` is false) and marks
 // nothing; so is one that was wrong once and not again. An error means that it could not be checked.
 absl::StatusOr<NetworkCheckReport> CheckNetwork(const Network& network, const Cuts& cuts, RecordShelf& shelf,
                                                 NetworkJudge& judge);

@@ -29,7 +29,7 @@ BuildResult BuildNaive(Toolchain& toolchain, const ComputeDag& dag, const Target
   if (program.ok()) return *std::move(program);
   // A reference that cannot be had says nothing of the candidate.
   return MeasureError{ErrorKind::kInfrastructure, MeasureStage::kCompile,
-                      "the naive evaluation does not build: " + std::string(program.status().message())};
+                      "the reference implementation does not build: " + std::string(program.status().message())};
 }
 
 BuildResult Build(Toolchain& toolchain, const v1::BuildJob& job, const Toolchain::StageBegins& stage_begins) {

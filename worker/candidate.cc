@@ -411,7 +411,7 @@ bool CandidateRunner::Job::Verify() {
   const auto broken = [&](const absl::Status& naive) {
     // Not the candidate's doing; a device that it broke shows when the candidate runs.
     reply_.set_device_lost(DeviceIsLost(naive));
-    return Fail(ErrorKind::kInfrastructure, "the naive evaluation failed: " + std::string(naive.message()));
+    return Fail(ErrorKind::kInfrastructure, "the reference implementation failed: " + std::string(naive.message()));
   };
   if (absl::Status naive = EvaluateNaively(); !naive.ok()) return broken(naive);
   OutputComparison comparison = CompareOutputs(dag_, runner_.scratch_, runner_.references_.outputs());

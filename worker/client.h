@@ -25,8 +25,8 @@ namespace diapason {
 
 enum class MeasurementMode : uint8_t {
   kTime = 1,
-  kVerify = 2,         // compare with the naive evaluation, no timing: the outcome is a Timing without samples
-  kTimeAndVerify = 3,  // verified unless raced out
+  kVerify = 2,         // compare with the reference implementation, no timing: the outcome is a Timing without samples
+  kTimeAndVerify = 3,  // verified unless stopped early
 };
 
 struct Measurement {
@@ -51,7 +51,7 @@ struct Measurement {
   std::shared_ptr<const std::string> network;
 };
 
-// Result of comparing with the naive evaluation.
+// Result of comparing with the reference implementation.
 struct MeasurementCheck {
   bool ok = false;
   double max_abs_error = 0;  // infinity for NaN outputs
@@ -63,7 +63,8 @@ struct MeasurementCheck {
 
 struct MeasurementResult {
   int64_t id = 0;
-  // A result that differs from the naive evaluation is an error of kind wrong_result, with `check` telling by how much.
+  // A result that differs from the reference implementation is an error of kind wrong_result, with `check` telling by
+  // how much.
   Outcome outcome;
   bool cancelled = false;                 // given up by Cancel; the outcome is then an error of kind infrastructure
   std::optional<MeasurementCheck> check;  // modes that verify, when the candidate ran to its end
@@ -83,7 +84,7 @@ struct MeasureStatistics {
   double builder_busy_seconds = 0, runner_busy_seconds = 0;  // summed over builders and over devices
   double seconds = 0;                                        // since the first worker started
   // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in
-  // full and of those that lost the race; looking at outputs; naive evaluation and comparison.
+  // full and of those that lost the race; looking at outputs; reference implementation and comparison.
   struct RunSeconds {
     double load = 0, fill = 0, first_run = 0, timing = 0, lost_race = 0, check = 0, verify = 0;
   } run_seconds;

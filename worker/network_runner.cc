@@ -55,7 +55,7 @@ class NetworkRunner::Job {
   bool FailReference(const absl::Status& status) {
     reply_.set_device_lost(DeviceIsLost(status));
     return Fail(absl::IsInvalidArgument(status) ? ErrorKind::kInstantiation : ErrorKind::kInfrastructure,
-                absl::StrCat("the naive evaluation of the network failed: ", std::string(status.message())));
+                absl::StrCat("the reference implementation of the network failed: ", std::string(status.message())));
   }
 
   bool Parse(std::vector<Program>* programs) {

@@ -15,8 +15,8 @@
 
 namespace diapason {
 
-// On one device, one network at a time. What the naive evaluation gave is kept for the next request about the same plan
-// and seeds, since a search for a wrong record asks many times.
+// On one device, one network at a time. What the reference implementation gave is kept for the next request about the
+// same plan and seeds, since a search for a wrong record asks many times.
 class NetworkRunner {
  public:
   explicit NetworkRunner(Device& device) : device_(device) {}

@@ -127,7 +127,7 @@ void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureSta
   counts_.set_failed_builds(counts_.failed_builds() + 1);
   if (task.network_task >= 0 && kind != ErrorKind::kInstantiation)
     return Fail(task.job, ErrorKind::kInfrastructure, stage,
-                WithDetail("the naive evaluation could not be built", text));
+                WithDetail("the reference implementation could not be built", text));
   if (task.naive == nullptr) {
     task.job->result.mutable_times()->set_build_ended_at(absl::GetCurrentTimeNanos());
     return Fail(task.job, kind, stage, task.of_network() ? "task " + NetworkTaskName(task) + ": " + text : text);
@@ -140,7 +140,7 @@ void Pipeline::Impl::FailBuild(const BuildTask& task, ErrorKind kind, MeasureSta
       Fail(job, kind, stage, text);
       continue;
     }
-    Fail(job, ErrorKind::kInfrastructure, stage, WithDetail("the naive evaluation could not be built", text));
+    Fail(job, ErrorKind::kInfrastructure, stage, WithDetail("the reference implementation could not be built", text));
   }
 }
 

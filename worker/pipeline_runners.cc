@@ -168,7 +168,7 @@ void Pipeline::Impl::OnRunnerLost(RunnerPlace& place, const SlotEvent& loss, Ins
       // Nothing of the candidate was running, though loading it may be what hangs.
       job->result.set_runner_lost(loading);
       return Fail(job, ErrorKind::kInfrastructure, place.stage,
-                  loading ? text : WithDetail("the naive evaluation did not finish in time", loss.text));
+                  loading ? text : WithDetail("the reference implementation did not finish in time", loss.text));
     case LossKind::kCrash: return Fail(job, ErrorKind::kRunCrash, place.stage, text);
     case LossKind::kOutOfMemory: return Fail(job, ErrorKind::kOutOfMemory, place.stage, text);
     case LossKind::kKilled:

@@ -37,8 +37,8 @@ std::string Describe(const Stage& stage, int64_t element, double got, double ref
     index = std::to_string(element % shape[d]) + (index.empty() ? "" : ", ") + index;
   }
   char numbers[160];
-  std::snprintf(numbers, sizeof(numbers), "is %.9g where the naive evaluation has %.9g (allowed error %.3g)", got,
-                reference, limit);
+  std::snprintf(numbers, sizeof(numbers), "is %.9g where the reference implementation has %.9g (allowed error %.3g)",
+                got, reference, limit);
   return "'" + stage.name + "' [" + index + "] " + numbers;
 }
 

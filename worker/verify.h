@@ -1,4 +1,5 @@
-// Whether the outputs of a candidate are those of the naive evaluation, on inputs made by RandomInput (runtime/fill.h).
+// Whether the outputs of a candidate are those of the reference implementation, on inputs made by RandomInput
+// (runtime/fill.h).
 #pragma once
 
 #include <cstdint>

@@ -215,7 +215,7 @@ def try_export(folder, dtype, flags):
     if error:
         return row | {"result": f"not read: {error}"}
     tasks = json.loads(text)["tasks"]
-    keys = collections.Counter({t["workload"]: t["weight"] for t in tasks if t["weight"] > 0})
+    keys = collections.Counter({t["workload"]: t["count"] for t in tasks if t["count"] > 0})
     row |= {"import": f"{seconds:.1f}", "kernels": sum(keys.values()), "keys": keys}
     if flags.read_only:
         return row | {"result": "read"}

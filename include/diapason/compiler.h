@@ -35,7 +35,7 @@ struct Task {
   double flops = 0;      // of one occurrence
   std::string workload;  // the key under which records are kept
   std::vector<std::string> sketches;
-  int64_t kernels = 0;      // that the default schedule launches
+  int64_t kernels = 0;      // that the fallback schedule launches
   bool moves_data = false;  // these only move data
 };
 
@@ -60,13 +60,13 @@ absl::StatusOr<TaskList> Tasks(const Model& model, const std::string& target, co
 
 // ---- Checks of the whole network ----
 
-// The assembled network compared with the naive evaluation of the model.
+// The assembled network compared with the reference implementation of the model.
 struct NetworkCheck {
   struct WrongRecord {
     int64_t record = 0;
     std::string task;
     std::string text;                    // the evidence
-    std::optional<int64_t> replacement;  // the record in its place; nothing: the default schedule
+    std::optional<int64_t> replacement;  // the record in its place; nothing: the fallback schedule
     std::string sentence;                // all of this, for people
   };
   std::map<std::string, int64_t> sizes;  // of the plan; empty: there is one
@@ -85,9 +85,9 @@ struct BuildOptions {
   Model model;
   std::string target;
   std::string out;      // folder, or file ending in .dpk, to make; a package there is replaced
-  std::string history;  // file with the records; empty, or no such file: default schedules, with a warning
+  std::string history;  // file with the records; empty, or no such file: fallback schedules, with a warning
   double build_timeout_seconds = 120;  // to compile a task
-  bool check = true;                   // where the device is here: compare the network with the naive evaluation
+  bool check = true;  // where the device is here: compare the network with the reference implementation
   // where the device is here and the history has all tasks: time the package, and keep that in the history
   bool measure = true;
   bool list_defaults = false;  // warn of each task without a verified record, instead of how many these are
@@ -99,13 +99,13 @@ struct BuiltTask {
   std::string name;
   int64_t weight = 0;
   std::string workload;
-  std::optional<int64_t> record;  // nothing: the default schedule
+  std::optional<int64_t> record;  // nothing: the fallback schedule
   std::string schedule;           // for people
   std::string writes;             // its place in a larger tensor; empty: a whole tensor
   std::optional<double> estimated_us;
 };
 
-// A boundary that is not cut in the usual way.
+// A choice point where another alternative than the default fusion is built.
 struct OtherWay {
   std::string boundary, way;
 };
@@ -114,7 +114,7 @@ struct BuiltPlan {
   std::map<std::string, int64_t> sizes;
   std::vector<BuiltTask> tasks;  // what is compiled: a task that writes to several places is there for each
   int task_count = 0;            // tasks, each once
-  int default_count = 0;         // of these, with the default schedule
+  int default_count = 0;         // of these, with the fallback schedule
   std::vector<OtherWay> other_ways;
   std::optional<double> tasks_us;      // the sum of the tasks' times
   std::optional<double> estimated_us;  // of the network

@@ -40,7 +40,7 @@ struct PackageTaskInfo {
   std::string workload;
   int64_t count = 0;                   // runs of it in one run of the plan
   int64_t kernels = 0;                 // that each of these launches
-  std::optional<int64_t> record;       // of the history that it was built from; nothing: the default schedule
+  std::optional<int64_t> record;       // of the history that it was built from; nothing: the fallback schedule
   std::string schedule;                // for people
   std::optional<double> estimated_us;  // of one run
 };

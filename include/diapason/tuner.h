@@ -39,7 +39,7 @@ struct Progress {
   std::optional<double> seconds_limit;
   std::optional<double> seconds_left;
   std::optional<double> estimated_us;                   // of the network; nothing while a task has no time
-  std::optional<double> estimated_default_us;           // with default schedules
+  std::optional<double> estimated_default_us;           // with fallback schedules
   int64_t candidates = 0;                               // that the search evaluated
   std::vector<std::pair<std::string, int64_t>> errors;  // of this run, by kind
   std::vector<TaskProgress> tasks;
@@ -61,7 +61,7 @@ struct TuneOptions {
   double build_timeout_seconds = 30, run_timeout_seconds = 10;  // of a candidate
   int builders = 0;                                             // processes that compile; 0: as the machine allows
   std::string sandbox = "auto";                                 // for these processes: "auto", "on", "off"
-  bool check = true;  // compare the assembled network with the naive evaluation at the end
+  bool check = true;  // compare the assembled network with the reference implementation at the end
   // About ten times a second, from the thread that called Tune: must not take long. May be empty.
   std::function<void(const Progress&)> progress;
   Hooks hooks;

@@ -54,7 +54,7 @@ class Task:
         flops: floating point operations of one occurrence.
         workload: the key under which histories keep its records.
         sketches: names of its sketches.
-        kernels: that the default schedule launches.
+        kernels: that the fallback schedule launches.
         moves_data: these only move data.
     """
 
@@ -96,7 +96,7 @@ class TaskList:
 
 @dataclass(frozen=True)
 class WrongRecord:
-    """A record that made the assembled network wrong; ``replacement`` is the record in its place, or None: the default schedule."""
+    """A record that made the assembled network wrong; ``replacement`` is the record in its place, or None: the fallback schedule."""
 
     record: int
     task: str
@@ -106,7 +106,7 @@ class WrongRecord:
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """The assembled network compared with the naive evaluation of the model.
+    """The assembled network compared with the reference implementation of the model.
 
     Attributes:
         sizes: of the plan; empty: there is one.
@@ -129,7 +129,7 @@ class NetworkCheck:
 
 @dataclass(frozen=True)
 class BuiltTask:
-    """A task of a package: ``record`` is that of its schedule, None: the default schedule; ``writes`` its place in a larger tensor."""
+    """A task of a package: ``record`` is that of its schedule, None: the fallback schedule; ``writes`` its place in a larger tensor."""
 
     id: int
     name: str
@@ -156,7 +156,7 @@ class BuiltPlan:
     Attributes:
         sizes: of symbolic dimensions; empty: all shapes are fixed.
         tasks: what was compiled.
-        task_count, default_count: different tasks, and how many of these have the default schedule.
+        task_count, default_count: different tasks, and how many of these have the fallback schedule.
         tasks_us, estimated_us, measured_us: the sum of the tasks' times, the latency that is expected of the network, and what was measured; None: not known.
         check: None: there was none.
     """
@@ -221,14 +221,14 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
           check: bool = True, measure: bool = True, build_timeout: float = 120, **options: Unpack[ModelOptions]) -> BuildReport:
     """Makes a package with the best verified schedules of a history; :func:`diapason.load` runs it.
 
-    A task without a verified record gets the default schedule, with a warning. No device is needed: packages for cuda can be built, unchecked,
+    A task without a verified record gets the fallback schedule, with a warning. No device is needed: packages for cuda can be built, unchecked,
     where there is no GPU. Ctrl-C ends the build after the step that it is at.
 
     Args:
         model, target, **options: as :func:`diapason.tasks`.
         out: the folder to make, or a file if the name ends in ``.dpk``; a package there is replaced.
-        history: the file with the records; None: default schedules.
-        check: where the device is here, compare the network with the naive evaluation of the model.
+        history: the file with the records; None: fallback schedules.
+        check: where the device is here, compare the network with the reference implementation of the model.
         measure: where the device is here and the history has all tasks, time the package, and keep that in the history.
         build_timeout: seconds to compile a task.
 

@@ -48,7 +48,7 @@ class Record:
 
     @property
     def verified(self) -> bool:
-        """Its result was compared with the naive evaluation, and is right."""
+        """Its result was compared with the reference implementation, and is right."""
         return self.verification == "ok"
 
 

@@ -32,7 +32,7 @@ class Job:
         model, target: what is tuned, and for what.
         trials, measured, failed: measurements in all, those in the history before it included; by this job; failed ones of all.
         seconds: since its start.
-        estimated_us, estimated_default_us: latency of the network with the best records, and with default schedules; None: not known yet.
+        estimated_us, estimated_default_us: latency of the network with the best records, and with fallback schedules; None: not known yet.
         stopped: why it ended.
         warnings: sentences.
         details: all that the service says of it: tasks, errors, the check of the network.
@@ -77,7 +77,7 @@ class Service:
     def __init__(self, address: str, *, token_file: str | os.PathLike[str] | None = None, tls_cert: str | os.PathLike[str] | None = None,
                  tls_key: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None, insecure: bool = False,
                  timeout: float = 10) -> None:
-        self._flags = [f"--service={address}", f"--give-up={timeout}", "--json"]
+        self._flags = [f"--service={address}", f"--timeout={timeout}", "--json"]
         files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key, "tls-ca": tls_ca}
         self._flags += [f"--{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
         if insecure:

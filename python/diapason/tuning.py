@@ -26,8 +26,8 @@ class TaskProgress:
         id, name, workload: as in :class:`diapason.Task`.
         weight: times it runs when the network is cut in the way that is best so far.
         trials, failed: measurements, those in the history before this run included, and those without a time.
-        best_us, default_us, gflops: of the best record, of the default schedule; None: not known.
-        verified: the best record's result was compared with the naive evaluation.
+        best_us, default_us, gflops: of the best record, of the fallback schedule; None: not known.
+        verified: the best record's result was compared with the reference implementation.
         best_record, sketch: of the best.
         tuned: in this run; others count, but get no trials.
     """
@@ -56,7 +56,7 @@ class Progress:
         trials, measured, failed: measurements in all, those in the history before this run included; by this run; failed ones of all.
         trial_limit, seconds_limit, seconds_left: None: no limit, or not known.
         estimated_us: latency of the network with the best records; None while a task has no time.
-        estimated_default_us: the same with default schedules.
+        estimated_default_us: the same with fallback schedules.
         candidates: that the search evaluated.
         errors: how many candidates of this run failed, by kind.
     """
@@ -137,7 +137,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
     """Searches fast schedules for a network on a device of this host, and stores every measurement in a history.
 
     The run ends at ``trials`` or ``seconds``, whichever comes first. Then the network is assembled from the best records and compared with the
-    naive evaluation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
+    reference implementation of the model, which takes seconds to minutes more. Ctrl-C, and an exception of the callback, end the run within some seconds; what was
     measured until then is in the history, and the same call goes on from there.
 
     Args:

@@ -18,8 +18,8 @@ class CertificatesAttack : public AttackTest {
     return args;
   }
   CliResult Status(const std::string& tracker, const std::string& peer, const std::vector<std::string>& more = {}) {
-    return Cli(Joined(Joined({"fleet", "status", "--tracker", tracker, "--wait", "0.3", "--json", "--token-file",
-                              Path("certs/admin.token")},
+    return Cli(Joined(Joined({"fleet", "status", "--tracker", tracker, "--wait-timeout", "0.3", "--json",
+                              "--token-file", Path("certs/admin.token")},
                              Tls(peer)),
                       more));
   }

@@ -359,7 +359,8 @@ TEST_F(PeerAttack, OneTokenCannotTakeAllJobs) {
   const absl::Status full =
       absl::ResourceExhaustedError("the token of 'alice' has 3 unfinished jobs and may have 3; cancel some, or wait");
   for (const bool restarted : {false, true}) {
-    auto service = Serve({"--tokens", Path("two_tokens"), "--unfinished", "5", "--max-unfinished-jobs-per-token", "3"});
+    auto service =
+        Serve({"--tokens", Path("two_tokens"), "--max-queued-jobs", "5", "--max-unfinished-jobs-per-token", "3"});
     ASSERT_NE(service->Address(), "") << service->err();
     const auto as = [&](const std::string& token) {
       auto credentials = std::make_shared<ClientCredentials>();

@@ -29,7 +29,7 @@ TEST_F(PlainTextAttack, LoopbackAddressesNeedNoCertificates) {
   EXPECT_TRUE(IsHealthy(address)) << service->err();
   EXPECT_EQ(Cli({"jobs", "list", "--service", address, "--json"}).code, 0);
   for (const std::string host : {"localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}) {
-    const CliResult status = Cli({"fleet", "status", "--tracker", host + ":1", "--wait", "0.1"});
+    const CliResult status = Cli({"fleet", "status", "--tracker", host + ":1", "--wait-timeout", "0.1"});
     EXPECT_EQ(status.err.find("would speak plain text"), std::string::npos) << status.err;
     EXPECT_NE(status.err.find("does not answer"), std::string::npos) << status.err;
   }

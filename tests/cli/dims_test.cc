@@ -245,8 +245,8 @@ TEST_F(Dims, TuningSpendsTrialsByWeight) {
   ASSERT_EQ(tuned.code, 0) << tuned.err;
   const auto report = tuned.json();
   ASSERT_EQ(report["tasks"].size(), 2u);
-  EXPECT_EQ(report["tasks"][0]["weight"], 1);
-  EXPECT_EQ(report["tasks"][1]["weight"], 50);
+  EXPECT_EQ(report["tasks"][0]["count"], 1);
+  EXPECT_EQ(report["tasks"][1]["count"], 50);
   EXPECT_LT(report["tasks"][0]["trials"], report["tasks"][1]["trials"]);
   ASSERT_EQ(report["checks"].size(), 2u);
   EXPECT_EQ(report["checks"][1]["sizes"], (nlohmann::json{{"batch", 2}}));

@@ -37,7 +37,7 @@ TEST_F(EndToEnd, TuneBuildRunAndExplain) {
   ASSERT_EQ(tasks["tasks"].size(), 1u);
   const auto& task = tasks["tasks"][0];
   EXPECT_EQ(task["id"], 1);
-  EXPECT_EQ(task["weight"], 1);
+  EXPECT_EQ(task["count"], 1);
   EXPECT_NEAR(task["gflop"], 2 * 32 * 48 * 64 / 1e9, 1e-9);
   EXPECT_GE(task["sketches"], 1);
 
@@ -141,9 +141,9 @@ TEST_F(EndToEnd, BuildWithoutRecordsWarnsOnceForEachTask) {
   const CliResult built = Cli(Args("build", {"--out", Path("package")}));
   EXPECT_EQ(built.code, 0);
   EXPECT_EQ(built.err, "warning: there is no record of workload " + workload + " (" + name +
-                           ") on target cpu -num-cores=1; the default schedule is used, which may be slow\n");
+                           ") on target cpu -num-cores=1; the fallback schedule is used, which may be slow\n");
   const std::string said =
-      "built " + Path("package") + ": 1 task, 0 with the best record, 1 with the default schedule\n";
+      "built " + Path("package") + ": 1 task, 0 with the best record, 1 with the fallback schedule\n";
   EXPECT_EQ(built.out.rfind(said + "network check ok: largest relative error ", 0), 0u) << built.out;
   EXPECT_EQ(Cli(Args("build", {"--no-check", "--out", Path("package")})).out, said);
   EXPECT_EQ(Cli({"run", Path("package"), "--check"}).code, 0);
@@ -158,7 +158,7 @@ TEST_F(EndToEnd, BuildWithoutRecordsSaysHowManyTasksLackOne) {
   const std::string tasks = built.err.substr(9, of == std::string::npos ? 0 : of - 9);
   EXPECT_EQ(built.err,
             "warning: " + tasks + " of " + tasks +
-                " tasks have no verified record on target cpu -num-cores=2; their default schedules are used, "
+                " tasks have no verified record on target cpu -num-cores=2; their fallback schedules are used, "
                 "which may be slow (--verbose lists them)\n");
   std::vector<std::string> verbose = build;
   verbose.push_back("--verbose");
@@ -258,7 +258,7 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   // The best was measured again at the end; the other one, too, if that made it the best.
   EXPECT_TRUE(samples == (std::multiset<size_t>{4, 9}) || samples == (std::multiset<size_t>{9, 9}));
   const auto timed = tune("d.db", {"--seconds", "8"});
-  EXPECT_EQ(timed["stopped"], "the time is over");
+  EXPECT_EQ(timed["stopped"], "time limit reached");
   EXPECT_LT(timed["seconds"], 12);
   EXPECT_EQ(timed["tasks"][0]["verified"], true);
 }

@@ -21,7 +21,7 @@ TEST_F(FleetCli, TunesOnAFleet) {
   const std::string address = tracker->Address();
   ASSERT_NE(address, "") << tracker->err();
   // The tuner may be first: it waits for a device.
-  Process tune(Tune(address, "8", {"--labels", "rack=a"}), Path("tune"));
+  Process tune(Tune(address, "8", {"--selector", "rack=a"}), Path("tune"));
   auto other = Worker(address, "other", {"--labels", "rack=b"});
   auto worker = Worker(address, "worker", {"--labels", "rack=a,room=1"});
   ASSERT_EQ(tune.Wait(), 0) << tune.err();
@@ -90,7 +90,7 @@ TEST_F(FleetCli, StatusShowsDevicesAndQueues) {
   ASSERT_TRUE(WaitFor([&] { return status()["devices"].size() == 1; }));
   tracker->Kill();
   ExpectError(
-      Cli({"fleet", "status", "--tracker", address, "--wait", "0.3"}),
+      Cli({"fleet", "status", "--tracker", address, "--wait-timeout", "0.3"}),
       "the tracker at '" + address +
           "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
           "network");
@@ -145,7 +145,7 @@ TEST_F(FleetCli, ServesMetrics) {
   const std::string of_worker = Fetch(MetricsAddress(*worker));
   EXPECT_EQ(Number(of_worker, "diapason_worker_leases"), 0);
   EXPECT_EQ(Number(of_worker, "diapason_worker_waiting_for_runner"), 0);
-  EXPECT_GE(Number(of_worker, "diapason_worker_builds_total"), 6);  // the trials and the naive evaluation
+  EXPECT_GE(Number(of_worker, "diapason_worker_builds_total"), 6);  // the trials and the reference implementation
   EXPECT_GE(Number(of_worker, "diapason_worker_runs_total{device=\"cpu:0\"}"), leases);
   EXPECT_GT(Number(of_worker, "diapason_worker_device_busy_seconds_total{device=\"cpu:0\"}"), 0);
   EXPECT_NE(of_worker.find("\ndiapason_worker_registered 1\n"), std::string::npos) << of_worker;
@@ -251,7 +251,7 @@ TEST_F(FleetCli, AWorkersAgentKeepsOffItsDevices) {
 TEST_F(FleetCli, TuneSaysThatThereIsNoTracker) {
   const std::string address = Tracker()->Address();
   ExpectError(
-      Cli(Tune(address, "8", {"--wait", "0.3"})),
+      Cli(Tune(address, "8", {"--wait-timeout", "0.3"})),
       "the tracker at '" + address +
           "' does not answer (Connection refused): start it with 'diapason tracker', or check the address and the "
           "network");

@@ -123,7 +123,7 @@ TEST_F(HistoryCommands, ExportAndImportByFile) {
 }
 
 TEST_F(HistoryCommands, DistillKeepsTheBestOfEachWorkload) {
-  const auto json = Cli({"history", "distill", Path("h.db"), "--out", Path("best.db"), "--json"}).json();
+  const auto json = Cli({"history", "prune", Path("h.db"), "--out", Path("best.db"), "--json"}).json();
   EXPECT_EQ(json["kept"], 2);
   EXPECT_EQ(json["dropped"], 2);
   EXPECT_EQ(Cli({"history", "info", Path("best.db"), "--json"}).json()["records"], 2);

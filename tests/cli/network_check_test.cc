@@ -66,7 +66,7 @@ class NetworkCheckCli : public FleetCli {
   }
 
   // A history of ten trials of which two may be used: the best one, which is verified, and a second one, whose kernels
-  // differ from each other and from that of the default schedule. From here on the compiler breaks the best one's
+  // differ from each other and from that of the fallback schedule. From here on the compiler breaks the best one's
   // program: its loop leaves out what it should do first.
   void PrepareWrongRecord(Verified second) {
     const CliResult tuned = Tune({"--no-check"});
@@ -149,7 +149,7 @@ TEST_F(NetworkCheckCli, TuneEndsWithTheCheckUnlessToldOtherwise) {
   // What the network took is kept, and builds that do not measure say it.
   const double latency = checked["check"]["latency_us"];
   EXPECT_GT(latency, 0);
-  EXPECT_NE(tuned.out.find("\nmeasured total "), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("\nmeasured latency "), std::string::npos) << tuned.out;
   const auto built = Build("estimated", {"--json", "--no-check", "--no-measure"}).json();
   const double ratio = std::clamp(latency / built["tasks_us"].get<double>(), 0.5, 2.0);
   EXPECT_NEAR(built["estimated_us"].get<double>(), ratio * built["tasks_us"].get<double>(), 1e-3);
@@ -181,7 +181,7 @@ TEST_F(NetworkCheckCli, ABuildThatIsWrongWithDefaultSchedulesMakesNoPackageAndBl
   Break("default");
   const CliResult built = Build("p");
   EXPECT_EQ(built.code, 1);
-  EXPECT_EQ(built.err.rfind("error: the network computes a wrong result with default schedules alone, so that no "
+  EXPECT_EQ(built.err.rfind("error: the network computes a wrong result with fallback schedules alone, so that no "
                             "record is to blame (output '",
                             0),
             0u)

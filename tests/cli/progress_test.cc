@@ -120,7 +120,7 @@ TEST(ProgressView, ShowsOnlyTheTasksThatAreTuned) {
   EXPECT_NE(out.str().find("25.0%"), std::string::npos) << "shares are of all tasks\n" << out.str();
 }
 
-// The task that has no time, where 40 us are expected of its default schedule.
+// The task that has no time, where 40 us are expected of its fallback schedule.
 ProgressSnapshot OneUntimed() {
   ProgressSnapshot s = TwoTasks();
   s.tasks[0].best_seconds.reset();

@@ -36,7 +36,7 @@ class SecurityCli : public FleetCli {
     return std::string(text).substr(std::strlen("notAfter="), std::strlen("2026-11-20"));
   }
   CliResult Status(const std::string& tracker, const std::vector<std::string>& more) {
-    std::vector<std::string> args = {"fleet", "status", "--tracker", tracker, "--wait", "0.3", "--json"};
+    std::vector<std::string> args = {"fleet", "status", "--tracker", tracker, "--wait-timeout", "0.3", "--json"};
     args.insert(args.end(), more.begin(), more.end());
     return Cli(args);
   }
@@ -118,7 +118,7 @@ TEST_F(SecurityCli, WhoDialsTooEarlyGetsThrough) {
                                     Path("h.db"), "--tokens", Path("certs/tokens")};
   for (const std::string& arg : Tls("service")) serve.push_back(arg);
   serve[2] = Process(serve, Path("first")).Address();
-  std::vector<std::string> list = {"jobs", "list", "--service", serve[2], "--give-up", "12"};
+  std::vector<std::string> list = {"jobs", "list", "--service", serve[2], "--timeout", "12"};
   for (const std::string& arg : With(Tls("client"), "reader")) list.push_back(arg);
   Process early(list, Path("early"));
   std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -181,7 +181,7 @@ TEST_F(ServiceCli, AFullDiskHoldsUpAJobAndLosesNothing) {
 }
 
 TEST_F(ServiceCli, AModelIsSentOnceAndJobsAreCancelled) {
-  auto service = Serve(OwnLoopback(), {"--running", "1"});
+  auto service = Serve(OwnLoopback(), {"--max-running-jobs", "1"});
   const std::string address = service->Address();
   auto submit = [&](std::vector<std::string> more) {
     std::vector<std::string> args = {
@@ -252,7 +252,8 @@ TEST_F(ServiceCli, BadInput) {
       "--max-unfinished-jobs-per-token 0: give a whole number from 1 to 100000", kUsage);
   ExpectError(Cli({"build", "gemm", "--target", "cpu", "--history", "a", "--service", address, "--out", Path("p")}),
               "a build reads one history; give either --history or --service");
-  Process full({"serve", "--listen", "127.0.0.1:0", "--history", Path("full.db"), "--unfinished", "1"}, Path("full"));
+  Process full({"serve", "--listen", "127.0.0.1:0", "--history", Path("full.db"), "--max-queued-jobs", "1"},
+               Path("full"));
   ASSERT_EQ(Cli(Submit(full.Address(), "8")).json()["job"], 1) << full.err();
   ExpectError(Cli(Submit(full.Address(), "8", "40")),
               "the service has 1 unfinished jobs and takes no more; cancel some, or wait");
@@ -261,7 +262,7 @@ TEST_F(ServiceCli, BadInput) {
       Cli({"jobs", "list", "--service", tracker->Address()}),
       "'" + tracker->Address() + "' is not a tuning service: name the address that 'diapason serve' listens on");
   service->Kill();
-  const CliResult gone = Cli({"jobs", "list", "--service", address, "--give-up", "0.3"});
+  const CliResult gone = Cli({"jobs", "list", "--service", address, "--timeout", "0.3"});
   ExpectError(gone,
               "the service at '" + address +
                   "' does not answer (Connection refused): start it with 'diapason serve', or check the address and "

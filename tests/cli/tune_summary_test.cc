@@ -32,13 +32,14 @@ TuneSpec For(double seconds, int64_t trials) {
 TEST(TuneDoubts, AskForMoreTimeWhereTasksWereNotTimed) {
   EXPECT_THAT(
       TuneDoubts(ReportOf(30, 20), For(40, 0), 0),
-      ElementsAre("10 of 30 tasks were not timed, and a build uses their default schedules: use --seconds 80 or more"));
+      ElementsAre(
+          "10 of 30 tasks were not timed, and a build uses their fallback schedules: use --seconds 80 or more"));
   EXPECT_THAT(
       TuneDoubts(ReportOf(30, 29), For(40, 0), 0),
-      ElementsAre("1 of 30 tasks was not timed, and a build uses its default schedule: use --seconds 50 or more"));
+      ElementsAre("1 of 30 tasks was not timed, and a build uses its fallback schedule: use --seconds 50 or more"));
   EXPECT_THAT(
       TuneDoubts(ReportOf(4, 2), For(0, 8), 0),
-      ElementsAre("2 of 4 tasks were not timed, and a build uses their default schedules: use --trials 20 or more"));
+      ElementsAre("2 of 4 tasks were not timed, and a build uses their fallback schedules: use --trials 20 or more"));
   EXPECT_THAT(TuneDoubts(ReportOf(30, 30), For(40, 0), 0), IsEmpty());
 }
 

@@ -20,7 +20,7 @@ TEST(Usage, EveryCommandHasHelp) {
                                                                                        {"history", "check"},
                                                                                        {"history", "export"},
                                                                                        {"history", "import"},
-                                                                                       {"history", "distill"}}) {
+                                                                                       {"history", "prune"}}) {
     std::vector<std::string> args = command;
     args.push_back("--help");
     const CliResult result = Cli(args);

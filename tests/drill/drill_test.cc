@@ -68,7 +68,7 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
   nlohmann::json Jobs(const std::vector<std::string>& args) {
     std::vector<std::string> all = {"jobs"};
     all.insert(all.end(), args.begin(), args.end());
-    for (const char* more : {"--service", service_.c_str(), "--json", "--give-up", "30"}) all.push_back(more);
+    for (const char* more : {"--service", service_.c_str(), "--json", "--timeout", "30"}) all.push_back(more);
     const CliResult result = Cli(all);
     EXPECT_EQ(result.code, 0) << result.err;
     return result.code == 0 ? result.json() : nlohmann::json();
@@ -92,7 +92,7 @@ class Drill : public FleetCli, public testing::WithParamInterface<int64_t> {
                                      "1",
                                      "--service",
                                      service_,
-                                     "--give-up",
+                                     "--timeout",
                                      "30"};
     args.insert(args.end(), more.begin(), more.end());
     const CliResult result = Cli(args);

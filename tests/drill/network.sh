@@ -100,7 +100,7 @@ for ((i = 1; i <= workers; ++i)); do
 done
 client() {
   # shellcheck disable=SC2046
-  ip netns exec "$id-service" "$diapason" "$@" --service 10.77.0.2:9191 --give-up 60 $(tls client) \
+  ip netns exec "$id-service" "$diapason" "$@" --service 10.77.0.2:9191 --timeout 60 $(tls client) \
     --token-file "$work/certs/submitter.token"
 }
 records() { "$diapason" history info "$work/h.db" --json 2>/dev/null | python3 -c 'import json,sys; print(json.load(sys.stdin)["records"])' || echo 0; }

@@ -115,7 +115,7 @@ TEST_F(TunerTest, FindsNearlyTheBestAndFarBetterThanRandomSearch) {
   EXPECT_EQ(report->stopped, "all trials are done");
 }
 
-// Of the task that was not measured the default schedule is expected, by an estimate that is as far off as that of the
+// Of the task that was not measured the fallback schedule is expected, by an estimate that is as far off as that of the
 // other one was.
 TEST_F(TunerTest, ExpectsALatencyWhileTasksAreNotTimed) {
   const FakeNetwork network = TwoTasks();
@@ -165,7 +165,7 @@ TEST_F(TunerTest, ReportsWhatTheHistoryHolds) {
     EXPECT_TRUE(one.verified);
     EXPECT_NEAR(*one.best_us, MedianSeconds(*best->timing()) * 1e6, 1e-6);
     EXPECT_NEAR(*one.gflops, network.tasks()[task].dag.flops() / *one.best_us / 1e3, 1e-6);
-    // Trial 0 is the default schedule.
+    // Trial 0 is the fallback schedule.
     EXPECT_EQ(stored[0].trial, 0);
     EXPECT_EQ(stored[0].decisions, std::vector<int32_t>(8, 1));
     EXPECT_NEAR(*one.default_us, MedianSeconds(*stored[0].timing()) * 1e6, 1e-6);
@@ -790,7 +790,7 @@ TEST_F(TunerTest, StopsInTimeAndVerifiesAfterwards) {
   options.clock = [&] { return clock.Now(); };
   const auto report = Tune(network, options, &measurer);
   ASSERT_TRUE(report.ok());
-  EXPECT_EQ(report->stopped, "the time is over");
+  EXPECT_EQ(report->stopped, "time limit reached");
   EXPECT_GT(report->measured, 80);
   EXPECT_LE(report->measured, 124);
   EXPECT_TRUE(report->tasks[0].verified && report->tasks[1].verified);
@@ -818,7 +818,7 @@ TEST_F(TunerTest, VerifiesTheBestsWithinTheTime) {
     const double start = clock.Now();
     const auto report = Tune(network, options, &measurer);
     ASSERT_TRUE(report.ok()) << report.status();
-    EXPECT_EQ(report->stopped, "the time is over");
+    EXPECT_EQ(report->stopped, "time limit reached");
     // The trials that run at the end may bring new bests, with 5 s of verification each.
     EXPECT_LE(clock.Now() - start, 215);
     EXPECT_GE(clock.Now() - start, 160);

@@ -173,7 +173,7 @@ TEST_F(NetworkCheckTest, SeveralGuiltyRecordsAndTheirSuccessorsAreFound) {
     EXPECT_EQ(wrong.Sentence(),
               "record 603 of task5 is right alone but makes the network compute a wrong result, and is not used: "
               "output 'y' because "
-              "of 603; the default schedule takes its place");
+              "of 603; the fallback schedule takes its place");
   }
 }
 
@@ -195,9 +195,10 @@ TEST_F(NetworkCheckTest, ANetworkThatIsWrongWithoutRecordsMarksNone) {
   const NetworkCheckReport report = Check();
   EXPECT_FALSE(report.right);
   EXPECT_TRUE(report.wrong.empty());
-  EXPECT_EQ(report.text,
-            "the network computes a wrong result with default schedules alone, so that no record is to blame (chance); "
-            "report a bug");
+  EXPECT_EQ(
+      report.text,
+      "the network computes a wrong result with fallback schedules alone, so that no record is to blame (chance); "
+      "report a bug");
   EXPECT_EQ(Summary(report), "network check FAILED: " + report.text);
   for (int task = 1; task <= 6; ++task) EXPECT_EQ(shelf_->record(100 * task + 1).verified, Verified::kOk);
 }

@@ -218,7 +218,7 @@ TEST_F(CandidateTest, ARefutationByInputsAsTheyWereMadeStands) {
   counts_.candidate = [](auto&, auto& out) { std::memset(out.data(), 0, out.size()); };
   const v1::RunReply wrong = Run(v1::MEASURE_MODE_VERIFY, 0);
   EXPECT_EQ(wrong.error().kind(), "wrong_result");
-  EXPECT_THAT(wrong.error().text(), HasSubstr("where the naive evaluation has"));
+  EXPECT_THAT(wrong.error().text(), HasSubstr("where the reference implementation has"));
   EXPECT_FALSE(wrong.verification().ok());
 }
 

@@ -135,9 +135,9 @@ TEST_F(NetworkTest, ARequestThatContradictsItselfIsRefusedWithTheReason) {
   unmade.mutable_network()->mutable_plan()->mutable_steps()->RemoveLast();
   const v1::MeasureResult result = Check(unmade);
   EXPECT_EQ(result.error().kind(), "instantiation");
-  EXPECT_EQ(
-      result.error().text(),
-      "the naive evaluation of the network failed: the network's plan contradicts itself: nothing makes tensor 't1'");
+  EXPECT_EQ(result.error().text(),
+            "the reference implementation of the network failed: the network's plan contradicts itself: nothing makes "
+            "tensor 't1'");
 }
 
 TEST_F(NetworkTest, ANetworkLargerThanTheWorkerTakesIsRefused) {

@@ -80,7 +80,7 @@ TEST(VerifyTest, ComparesByThePolicyAndSaysWhereItIsWrong) {
   const OutputComparison far = CompareOutputs(dag, {Floats({1, 3}, {2, 0.25f, -2})}, {reference});
   EXPECT_FALSE(far.ok);
   char text[200];
-  std::snprintf(text, sizeof(text), "'c' [0, 1] is 0.25 where the naive evaluation has 0 (allowed error %.3g)",
+  std::snprintf(text, sizeof(text), "'c' [0, 1] is 0.25 where the reference implementation has 0 (allowed error %.3g)",
                 tolerance.relative * tolerance.magnitude);
   EXPECT_EQ(far.text, text);
 }

@@ -56,7 +56,7 @@
 
   const jobTaskColumns = [
     { name: 'task', value: (task) => task.name, cell: (task) => named(task.name) },
-    { name: 'count', number: true, value: (task) => task.weight },
+    { name: 'count', number: true, value: (task) => task.count },
     { name: 'trials', number: true, value: (task) => task.trials },
     { name: 'failed', number: true, value: (task) => task.failed },
     { name: 'fallback', number: true, value: (task) => task.default_us, cell: (task) => duration(task.default_us) },
