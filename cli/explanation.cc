@@ -89,11 +89,7 @@ absl::StatusOr<Explanation> Explain(TuningRecord record) {
   ASSIGN_OR_RETURN(e.dag, ParseDag(e.record.workload));
   ASSIGN_OR_RETURN(e.schedule, ParseSchedule(e.record.schedule));
   ASSIGN_OR_RETURN(const Target target, Target::Parse(e.record.target));
-  const DeviceFacts facts = ResolveFacts(target);
-  e.computation = e.dag.ToString();
-  for (const Step& step : e.schedule.steps) absl::StrAppend(&e.steps, ToString(step), "\n");
-  ExplainNumbers(target, facts, &e);
-  e.problem = std::string(ExplainProgram(target, facts, &e).message());
+  CompleteExplanation(target, ResolveFacts(target), &e);
   return e;
 }
 
@@ -112,25 +108,38 @@ Json MeasuredJson(const TuningRecord& record) {
 
 }  // namespace
 
+void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explanation* e) {
+  e->computation = e->dag.ToString();
+  if (const auto rewritten = ApplyView(e->dag, e->schedule.view); rewritten.ok()) {
+    e->rewrite = rewritten->ToString();
+    if (e->rewrite == e->computation) e->rewrite.clear();
+  }
+  for (const Step& step : e->schedule.steps) absl::StrAppend(&e->steps, ToString(step), "\n");
+  ExplainNumbers(target, facts, e);
+  e->problem = std::string(ExplainProgram(target, facts, e).message());
+}
+
 nlohmann::ordered_json ExplanationJson(const Explanation& e) {
   Json decisions = Json::array(), features = Json::array();
   for (const auto& [name, value] : e.decisions) decisions.push_back({{"name", name}, {"value", value}});
   for (const auto& [name, value] : e.features) features.push_back({{"name", name}, {"value", value}});
-  Json json = {{"id", e.record.id},
+  const bool recorded = e.record.id > 0;
+  Json json = {{"id", recorded ? Json(e.record.id) : Json(nullptr)},
                {"workload", e.record.workload_key},
                {"task", e.record.task_name},
                {"target", e.record.target},
                {"device", e.record.device_model},
-               {"trial", e.record.trial},
+               {"trial", recorded ? Json(e.record.trial) : Json(nullptr)},
                {"view", e.schedule.view.ToString()},
                {"sketch", e.schedule.sketch},
                {"decisions", decisions},
                {"steps", e.steps},
                {"computation", e.computation},
+               {"rewrite", e.rewrite},
                {"loops", e.loops},
                {"source", e.source},
                {"predicted_us", e.record.predicted ? Json(*e.record.predicted * 1e6) : Json(nullptr)},
-               {"measured", MeasuredJson(e.record)},
+               {"measured", recorded ? MeasuredJson(e.record) : Json(nullptr)},
                {"verification", VerifiedName(e.record.verified)}};
   if (e.analytic_seconds.has_value()) {
     json["analytic_us"] = *e.analytic_seconds * 1e6;
@@ -139,6 +148,8 @@ nlohmann::ordered_json ExplanationJson(const Explanation& e) {
   json["shares"] = Json::array();
   for (const Explanation::Share& one : e.shares)
     json["shares"].push_back({{"network", one.network}, {"count", one.count}, {"share", one.share}});
+  for (const auto& [name, seconds] : e.sketches)
+    json["sketches"].push_back({{"name", name}, {"analytic_us", seconds * 1e6}});
   if (!e.problem.empty()) json["problem"] = e.problem;
   return json;
 }

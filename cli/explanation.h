@@ -1,4 +1,4 @@
-// One record of a history in readable form: what `diapason explain` and the page show.
+// One candidate in readable form, from a record of a history or not: what `diapason explain` and the page show.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,20 @@
 #include "absl/status/statusor.h"
 #include "compiler/schedule/step.h"
 #include "compiler/tensor/compute_dag.h"
+#include "compiler/tensor/target.h"
 #include "db/history.h"
 
 namespace diapason {
 
-// What can be told of a record. A part that cannot be made (an error's record may not lower) stays empty, and `problem`
-// says why.
+// A part that cannot be made stays empty (a record of an error may not lower), and `problem` says why.
 struct Explanation {
-  TuningRecord record;
+  TuningRecord record;  // id 0: of no history, only the names of task, workload and target are set
   ComputeDag dag;
   Schedule schedule;
   std::vector<std::pair<std::string, int32_t>>
-      decisions;  // names of the holes; empty names when the sketch is not known
-  std::string computation, steps, loops, source, problem;
+      decisions;  // the configuration: values of the tunable parameters; "decision 0", ... for an unknown sketch
+  std::string computation, rewrite;  // the task's dag; that of the algorithm, where that changes it
+  std::string steps, loops, source, problem;
   std::optional<double> analytic_seconds;
   std::vector<std::pair<std::string, float>> features;  // by name
   struct Share {
@@ -32,7 +33,12 @@ struct Explanation {
   };
   std::vector<Share>
       shares;  // of the networks that hold the task, with their best records on the same target and device
+  std::vector<std::pair<std::string, double>> sketches;  // all of the task, with the estimates of their defaults
 };
+
+// Derives all that follows from `dag`, `schedule` and `record.sketch`: the readable forms, the names of parameters and
+// the features.
+void CompleteExplanation(const Target& target, const DeviceFacts& facts, Explanation* explanation);
 
 // NotFound for an unknown id; errors of reading the record, its workload and its schedule.
 absl::StatusOr<Explanation> ExplainRecord(History& history, int64_t id);

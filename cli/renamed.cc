@@ -16,10 +16,14 @@ struct RenamedFlag {
 
 const std::vector<RenamedFlag>& RenamedFlags() {
   static const auto* const flags = new std::vector<RenamedFlag>{
-      {{"submit"}, "--give-up", "--timeout"},           {{"jobs"}, "--give-up", "--timeout"},
-      {{"serve"}, "--running", "--max-running-jobs"},   {{"serve"}, "--unfinished", "--max-queued-jobs"},
-      {{"fleet", "status"}, "--wait", "--wait-timeout"}, {{"tune"}, "--wait", "--wait-timeout"},
-      {{"tune"}, "--labels", "--selector"},             {{"submit"}, "--labels", "--selector"},
+      {{"submit"}, "--give-up", "--timeout"},
+      {{"jobs"}, "--give-up", "--timeout"},
+      {{"serve"}, "--running", "--max-running-jobs"},
+      {{"serve"}, "--unfinished", "--max-queued-jobs"},
+      {{"fleet", "status"}, "--wait", "--wait-timeout"},
+      {{"tune"}, "--wait", "--wait-timeout"},
+      {{"tune"}, "--labels", "--selector"},
+      {{"submit"}, "--labels", "--selector"},
   };
   return *flags;
 }

@@ -51,7 +51,7 @@ TEST_F(BadInput, WhatIsMissing) {
               kUsage);
   ExpectError(Cli({"run"}), "PACKAGE is missing; `diapason run --help` shows what to give", kUsage);
   ExpectError(Cli({"explain", "--history", "h.db"}),
-              "--record is missing; `diapason explain --help` shows what to give", kUsage);
+              "give --history and --record, as `diapason query` shows it, or MODEL with --target and --task");
 }
 
 TEST_F(BadInput, UnknownNetworks) {

@@ -106,7 +106,7 @@ TEST_F(LibraryCommands, RecordsAreQueriedCheckedAndExplained) {
   EXPECT_THAT(std::string(told["steps"]), HasSubstr("library stage "));
   EXPECT_FALSE(told.contains("problem")) << told["problem"];
   const CliResult text = Cli({"explain", "--history", Path("h.db"), "--record", std::to_string(id)});
-  EXPECT_THAT(text.out, HasSubstr("sketch     library/cudnn over the view library\n"));
+  EXPECT_THAT(text.out, HasSubstr("sketch     library/cudnn, algorithm library\n"));
 }
 
 TEST_F(LibraryCommands, BuildsApplyThemAndSayWhatIsNeeded) {
@@ -119,9 +119,9 @@ TEST_F(LibraryCommands, BuildsApplyThemAndSayWhatIsNeeded) {
   EXPECT_THAT(built.json()["libraries"], ElementsAre("cudnn"));
   EXPECT_EQ(std::string(built.json()["tasks"][0]["schedule"]).rfind("library/cudnn [", 0), 0u);
   const CliResult text = Cli(Args("build", {"--target", kTarget, "--history", Path("h.db"), "--out", Path("p")}));
-  EXPECT_THAT(text.out, HasSubstr("1 with the best record, 0 with the default schedule"));
+  EXPECT_THAT(text.out, HasSubstr("1 with the best record, 0 with the fallback schedule"));
   EXPECT_THAT(text.out, HasSubstr("; needs cuDNN where it runs\n"));
-  // A default schedule needs no library.
+  // A fallback schedule needs no library.
   const auto plain = Cli(Args("build", {"--target", kTarget, "--out", Path("q"), "--json"})).json();
   EXPECT_TRUE(plain["libraries"].empty());
 }

@@ -43,9 +43,9 @@ TEST(Renamed, TheProgramTakesOldNamesAndItsHelpHidesThem) {
   new_name.insert(new_name.end(), {"--wait-timeout", "0.1"});
   const CliResult with_old = Cli(old_name), with_new = Cli(new_name);
   EXPECT_EQ(with_old.code, 1);
-  EXPECT_EQ(with_old.err,
-            "warning: --wait is deprecated and will be removed in the next release; use --wait-timeout\n" +
-                with_new.err);
+  EXPECT_EQ(
+      with_old.err,
+      "warning: --wait is deprecated and will be removed in the next release; use --wait-timeout\n" + with_new.err);
   EXPECT_THAT(Cli({"history", "distill", "--help"}).out, HasSubstr("prune"));
   EXPECT_THAT(Cli({"history", "--help"}).out, Not(HasSubstr("distill")));
 }
