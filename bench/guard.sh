@@ -41,13 +41,15 @@ status=0
 
 # guard PART SUITE TARGET CANDIDATES: one process a shard, and the sum of what they compared.
 guard() {
-  local part=$1 suite=$2 kind=$3 count=$4 pids=() shard failed=0 started=$SECONDS
+  local part=$1 suite=$2 kind=$3 count=$4 pids=() shard failed=0 started=$SECONDS filter="*$2.*/$3"
+  # The cases on certain kinds of sketches fail where a name leaves nothing of these.
+  if [[ -n ${TASK:-}${SKETCH:-} ]]; then filter="*$2.*AllKindsOfTasks*/$3:*$2.*BuiltInTasks*/$3"; fi
   for ((shard = 0; shard < jobs; ++shard)); do
     DIAPASON_CANDIDATES=$count DIAPASON_SHARD=$shard/$jobs DIAPASON_SEED=${SEED:-1} DIAPASON_TASK=${TASK:-} \
       DIAPASON_SKETCH=${SKETCH:-} DIAPASON_FULL_SIZE=${FULL_SIZE:-$([[ $kind == cuda ]] && echo 1 || echo 0)} \
       DIAPASON_SECONDS=$([[ $part == execution ]] && echo "${SECONDS_LIMIT:-0}" || echo 0) \
       DIAPASON_TRACE="$folder/trace.$shard" \
-      "$program" --gtest_filter="*$suite.*/$kind" >"$folder/log.$shard" 2>&1 &
+      "$program" --gtest_filter="$filter" >"$folder/log.$shard" 2>&1 &
     pids+=($!)
   done
   for ((shard = 0; shard < jobs; ++shard)); do
@@ -61,7 +63,8 @@ guard() {
     grep -v '^\[' "$folder/log.$shard" | head -n "${LINES_SHOWN:-150}"
   done
   if ((failed)); then status=1; fi
-  if grep -q SKIPPED "$folder"/log.*; then
+  # Single cases are skipped where a target has nothing of their kind.
+  if ((!failed)) && ! grep -q '^guard: ' "$folder"/log.*; then
     echo "$part $kind: skipped, there is no such device here"
     return
   fi
@@ -69,7 +72,8 @@ guard() {
     /^guard: / { gsub(",", ""); for (i = 2; i <= NF; ++i) { if ($i ~ /^task/ && $(i - 1) + 0 > 0) tasks += $(i - 1)
                  if ($i == "sketches") sketches += $(i - 1); if ($i == "candidates") candidates += $(i - 1) } }
     END { printf "%s %s: %d tasks, %d sketches, %d candidates in %d s: %s\n", part, kind, tasks, sketches, candidates, seconds,
-          failed ? "FAILED" : "ok" }' "$folder"/log.*
+          failed ? "FAILED" : sketches ? "ok" : "no sketch has these names"; exit failed || !sketches }' "$folder"/log.* ||
+    status=1
 }
 
 for kind in "${targets[@]}"; do
