@@ -115,6 +115,7 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddBuild(app, chosen);
   AddRun(app, chosen);
   AddProfile(app, chosen);
+  AddExportKernels(app, chosen);
   AddInspect(app, chosen);
   AddQuery(app, chosen);
   AddHistory(app, chosen);

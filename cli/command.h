@@ -35,6 +35,7 @@ void AddTune(CLI::App& app, CommandBody& chosen);
 void AddBuild(CLI::App& app, CommandBody& chosen);
 void AddRun(CLI::App& app, CommandBody& chosen);
 void AddProfile(CLI::App& app, CommandBody& chosen);
+void AddExportKernels(CLI::App& app, CommandBody& chosen);
 void AddInspect(CLI::App& app, CommandBody& chosen);
 void AddQuery(CLI::App& app, CommandBody& chosen);
 void AddHistory(CLI::App& app, CommandBody& chosen);

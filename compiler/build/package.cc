@@ -152,6 +152,11 @@ absl::StatusOr<Program> Package::ReadProgram(int task) const {
   return program;
 }
 
+absl::StatusOr<std::string> Package::ReadSource(int task) const {
+  if (contents_ != nullptr) return contents_->programs[task].source;
+  return ReadText(absl::StrCat("kernels/", manifest().tasks[task].file, SourceEnding(manifest().target.kind)));
+}
+
 absl::StatusOr<std::string> Package::ReadDag(int task) const {
   if (contents_ != nullptr) return contents_->dags[task];
   return ReadText(absl::StrCat("tasks/", manifest().tasks[task].file, ".dag"));

@@ -66,6 +66,8 @@ class Package {
   // NotFound for a missing one.
   absl::StatusOr<PackageBytes> ReadWeights() const;
   absl::StatusOr<Program> ReadProgram(int task) const;
+  // For people, and for exports: it is not checked against the manifest. As ReadProgram where that is the binary.
+  absl::StatusOr<std::string> ReadSource(int task) const;
   // As bytes (tensor/serialize.h): parsing them takes what this library does without (open_package.h).
   absl::StatusOr<std::string> ReadDag(int task) const;
 

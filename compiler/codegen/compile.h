@@ -19,6 +19,9 @@ absl::Status CompileSource(Program& program, double timeout_seconds);
 // when this returns, whatever happened.
 absl::Status CompileC(Program& program, const std::vector<std::string>& units, double timeout_seconds);
 
+// With which CompileC compiles for a target: those that decide what kernels compute, and how fast.
+std::vector<std::string> CKernelFlags(const Target& target);
+
 // Makes a cubin of CUDA source with NVRTC, for program.target.arch or sm_90. A program with a kernel for whose
 // registers the compiler guesses badly is compiled a second time, and a third where that helps only some of its
 // kernels: `source` then says how many blocks are to be resident.

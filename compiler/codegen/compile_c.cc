@@ -73,23 +73,11 @@ ObjectCache& Objects() {
   return cache;
 }
 
-// -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper
-// scalar (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
 std::vector<std::string> CompileFlags(const Target& target) {
-  return {"-x",
-          "c",
-          "-std=gnu11",
-          "-w",
-          "-O2",
-          "-fno-tree-vectorize",
-          "-ffp-contract=fast",
-          "-fno-math-errno",
-          "-fno-trapping-math",
-          "-fPIC",
-          "-fvisibility=default",
-          "-pipe",
-          "-march=" + target.mcpu,
-          "-c"};
+  std::vector<std::string> flags = {"-x", "c", "-std=gnu11"};
+  for (std::string& flag : CKernelFlags(target)) flags.push_back(std::move(flag));
+  flags.insert(flags.end(), {"-fPIC", "-fvisibility=default", "-pipe", "-c"});
+  return flags;
 }
 
 // Kernels have no constructors, so they need no start files; their objects have no code for link time.
@@ -199,6 +187,18 @@ class UnitCompiler {
 };
 
 }  // namespace
+
+// -O2 without its loop vectorizer: loops that should be vectors are printed as vectors, and what is left is cheaper
+// scalar (vectorizing it costs a third of the compile time and bloats epilogues). Contraction gives the FMAs.
+std::vector<std::string> CKernelFlags(const Target& target) {
+  return {"-w",
+          "-O2",
+          "-fno-tree-vectorize",
+          "-ffp-contract=fast",
+          "-fno-math-errno",
+          "-fno-trapping-math",
+          "-march=" + target.mcpu};
+}
 
 std::string FirstErrors(const std::string& report, int count) {
   std::istringstream lines(report);
