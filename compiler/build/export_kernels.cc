@@ -213,9 +213,9 @@ absl::Status Exporter::Prepare() {
     return absl::InvalidArgumentError(
         absl::StrCat("--name: '", name_, "' is no identifier of C: use letters, digits and _"));
   if (plan_.target.kind == TargetKind::kOpenCl)
-    return absl::InvalidArgumentError(
-        absl::StrCat("package '", package_.dir(), "' is for opencl, whose kernels only a driver compiles: kernels are "
-                                                  "exported from packages for cpu and cuda"));
+    return absl::InvalidArgumentError(absl::StrCat("package '", package_.dir(),
+                                                   "' is for opencl, whose kernels only a driver compiles: kernels are "
+                                                   "exported from packages for cpu and cuda"));
   for (size_t task = 0; task < plan_.tasks.size(); ++task) RETURN_IF_ERROR(AddTask(static_cast<int>(task)));
   memory_bytes_ = plan_.arena_bytes + kReadBehind;
   for (const PackageTensor& tensor : plan_.tensors)
@@ -264,7 +264,8 @@ std::string Exporter::LaunchType() const {
   std::string text;
   if (cuda_) {
     absl::StrAppend(&text, "static const char* const ", name_, "_modules[] = {\n");
-    for (const PackageTask& task : plan_.tasks) absl::StrAppend(&text, "    ", Quoted("kernels/" + task.file + ".cubin"), ",\n");
+    for (const PackageTask& task : plan_.tasks)
+      absl::StrAppend(&text, "    ", Quoted("kernels/" + task.file + ".cubin"), ",\n");
     absl::StrAppend(&text, "    0,\n};\n\n");
     text += Filled(
         "typedef struct {\n  const char* task;\n  const char* kernel;\n  int module; /* in @NAME@_modules */\n"
@@ -295,11 +296,11 @@ std::string Exporter::LaunchesHeader() const {
   std::string text = absl::StrCat(
       "/* What @NAME@.c launches: where buffers lie, and the kernels in order with their grids and arguments.\n"
       " * The prologue, which prepares weights, is launched once; the launches at each run. */\n#pragma once\n\n"
-      "enum {\n  @NAME@_BUFFERS = ", buffers_.size(), ",\n  @NAME@_ARGUMENTS = ", arguments_.size(),
-      ",\n  @NAME@_MOST_ARGUMENTS = ", most_arguments, ", /* of one launch */\n  @NAME@_PROLOGUE = ", prologue_.size(),
-      ",\n  @NAME@_LAUNCHES = ", launches_.size(), ",\n  @NAME@_THREADS = @THREADS@,\n  @NAME@_MODULES = ",
-      cuda_ ? programs_.size() : 0, "\n};\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes,
-      "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
+      "enum {\n  @NAME@_BUFFERS = ",
+      buffers_.size(), ",\n  @NAME@_ARGUMENTS = ", arguments_.size(), ",\n  @NAME@_MOST_ARGUMENTS = ", most_arguments,
+      ", /* of one launch */\n  @NAME@_PROLOGUE = ", prologue_.size(), ",\n  @NAME@_LAUNCHES = ", launches_.size(),
+      ",\n  @NAME@_THREADS = @THREADS@,\n  @NAME@_MODULES = ", cuda_ ? programs_.size() : 0,
+      "\n};\n#define @NAME@_WEIGHTS_BYTES ", plan_.weights_bytes, "LL\n#define @NAME@_MEMORY_BYTES ", memory_bytes_,
       "LL\n\n/* A range of weights.bin, or of memory that the network allocates. */\n"
       "enum { @NAME@_IN_WEIGHTS, @NAME@_IN_MEMORY };\n"
       "typedef struct {\n  const char* name;\n  int block;\n  long long offset, bytes;\n} @NAME@_buffer;\n"
@@ -329,19 +330,18 @@ std::string Exporter::Filled(std::string_view text) const {
   std::string kernels;
   if (!cuda_)
     for (const PackageTask& task : plan_.tasks) absl::StrAppend(&kernels, "  kernels/", task.file, ".c\n");
-  return absl::StrReplaceAll(
-      absl::string_view(text.data(), text.size()),
-      {{"@NETWORK@", InComment(plan_.network)},
-       {"@TARGET@", InComment(plan_.target.ToString())},
-       {"@NAME@", name_},
-       {"@INPUTS@", absl::StrCat(plan_.inputs.size())},
-       {"@OUTPUTS@", absl::StrCat(plan_.outputs.size())},
-       {"@RANK@", absl::StrCat(rank)},
-       {"@THREADS@", absl::StrCat(cuda_ ? 1 : std::max(plan_.target.num_cores, 1))},
-       {"@INCLUDE@", cuda_ ? "#include <cuda.h>\n" : ""},
-       {"@READS@", cuda_ ? "weights.bin and the cubins" : "weights.bin"},
-       {"@FLAGS@", cuda_ ? "" : absl::StrJoin(CKernelFlags(plan_.target), ";")},
-       {"@KERNELS@", kernels}});
+  return absl::StrReplaceAll(absl::string_view(text.data(), text.size()),
+                             {{"@NETWORK@", InComment(plan_.network)},
+                              {"@TARGET@", InComment(plan_.target.ToString())},
+                              {"@NAME@", name_},
+                              {"@INPUTS@", absl::StrCat(plan_.inputs.size())},
+                              {"@OUTPUTS@", absl::StrCat(plan_.outputs.size())},
+                              {"@RANK@", absl::StrCat(rank)},
+                              {"@THREADS@", absl::StrCat(cuda_ ? 1 : std::max(plan_.target.num_cores, 1))},
+                              {"@INCLUDE@", cuda_ ? "#include <cuda.h>\n" : ""},
+                              {"@READS@", cuda_ ? "weights.bin and the cubins" : "weights.bin"},
+                              {"@FLAGS@", cuda_ ? "" : absl::StrJoin(CKernelFlags(plan_.target), ";")},
+                              {"@KERNELS@", kernels}});
 }
 
 absl::Status Exporter::Write(PackageWriter& folder) const {

@@ -16,9 +16,8 @@ DIAPASON_EMBED(cuda_source, DIAPASON_EXPORT "/cuda.c.in");
 DIAPASON_EMBED(cuda_cmake, DIAPASON_EXPORT "/cuda.cmake.in");
 
 #undef DIAPASON_EMBED
-#define DIAPASON_TEXT(name)               \
-  std::string_view(diapason_export_##name, \
-                   static_cast<size_t>(diapason_export_##name##_end - diapason_export_##name))
+#define DIAPASON_TEXT(name) \
+  std::string_view(diapason_export_##name, static_cast<size_t>(diapason_export_##name##_end - diapason_export_##name))
 
 namespace diapason {
 

@@ -48,8 +48,8 @@ class ExportKernelsTest : public CliTest {
     ASSERT_EQ(result.code, 0) << result.err;
   }
   CliResult Build(const std::string& target, const std::string& out = "p", const std::string& sizes = "2") {
-    return Cli({"build", Path("net.onnx"), "--target", target, "--dim", "batch=" + sizes, "--out", Path(out),
-                "--no-check"});
+    return Cli(
+        {"build", Path("net.onnx"), "--target", target, "--dim", "batch=" + sizes, "--out", Path(out), "--no-check"});
   }
   CliResult Export(const std::string& package, const std::string& to, const std::vector<std::string>& more = {}) {
     std::vector<std::string> args = {"export-kernels", Path(package), "--out", Path(to)};
@@ -120,7 +120,8 @@ TEST_F(ExportKernelsTest, TheProgramRefusesWrongFilesAndDamagedWeights) {
             "run_net: 'y=" + Path("x.npy") + "' is no INPUT=FILE.npy; the inputs are x\n");
   EXPECT_EQ(error_of({"--folder", Path("none")}), "run_net: cannot read " + Path("none") + "/weights.bin\n");
   std::filesystem::resize_file(Path("e/weights.bin"), 100);
-  EXPECT_EQ(error_of({"--folder", Path("e")}), "run_net: not of the size that the network has: " + Path("e") + "/weights.bin\n");
+  EXPECT_EQ(error_of({"--folder", Path("e")}),
+            "run_net: not of the size that the network has: " + Path("e") + "/weights.bin\n");
 }
 
 // Of C code for the driver's API: compiled wherever cuda.h is, executed where there is a GPU.
@@ -144,9 +145,8 @@ TEST_F(ExportKernelsTest, ACudaExportComputesTheSameBits) {
 
 TEST_F(ExportKernelsTest, OnePlanOfSeveralIsExported) {
   ASSERT_EQ(Build(kCpu, "p", "1,2").code, 0);
-  const std::string sentence =
-      "one plan is exported, and package '" + Path("p") +
-      "' has batch=1; batch=2: give the sizes of one of them with --dim";
+  const std::string sentence = "one plan is exported, and package '" + Path("p") +
+                               "' has batch=1; batch=2: give the sizes of one of them with --dim";
   ExpectError(Export("p", "e"), sentence);
   ExpectError(Export("p", "e", {"--dim", "batch=3"}), sentence);
   EXPECT_FALSE(std::filesystem::exists(Path("e")));

@@ -1,11 +1,16 @@
 """libdiapason_runtime as its users get it: what it links and exports, and the examples built from an install tree."""
 
+import concurrent.futures
+import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 EXAMPLES = pathlib.Path(os.environ["DIAPASON_EXAMPLES"])
@@ -89,6 +94,37 @@ class Installed(unittest.TestCase):
         run("cmake", "--build", folder, "--parallel", "2")
         self.check_output(run(folder / "run_package", self.package))
         self.assertRegex(run(folder / "serve_threads", self.package, 3, 50), r"^50 requests by 3 threads, [0-9.]+ per second\n$")
+        self.check_server(folder / "serve_http")
+
+    def check_server(self, program):
+        with subprocess.Popen([program, self.package, "127.0.0.1:0"], stdout=subprocess.PIPE, text=True) as server:
+            try:
+                line = server.stdout.readline()
+                address = re.fullmatch(r"gemm for cpu -num-cores=2 listens on (http://127\.0\.0\.1:\d+)\n", line).group(1)
+                model = json.loads(self.fetch(f"{address}/model")[1])
+                self.assertEqual([(port["dtype"], port["shape"]) for port in model["inputs"] + model["outputs"]], [("float32", [16, 16])] * 2)
+                identity = struct.pack("256f", *(float(i % 17 == 0) for i in range(256)))
+                status, weights = self.fetch(f"{address}/run", identity)
+                self.assertEqual((status, len(weights)), (200, 1024))
+                # What is twice the input gives twice the output; four clients at once get the same.
+                double = struct.pack("256f", *(2 * float(i % 17 == 0) for i in range(256)))
+                with concurrent.futures.ThreadPoolExecutor(4) as clients:
+                    for _, answer in clients.map(self.fetch, [f"{address}/run"] * 20, [double] * 20):
+                        self.assertEqual(struct.unpack("256f", answer), tuple(2 * x for x in struct.unpack("256f", weights)))
+                self.assertEqual(self.fetch(f"{address}/run", b"abc"),
+                                 (400, b"the inputs are 1024 bytes, and the request has 3; GET /model shows types and shapes\n"))
+                server.terminate()
+                self.assertEqual(server.wait(20), 0)
+            finally:
+                server.kill()
+
+    def fetch(self, url, body=None):
+        try:
+            with urllib.request.urlopen(url, body, timeout=20) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
 
     def test_the_c_example_is_built_by_pkg_config(self):
         environment = {**os.environ, "PKG_CONFIG_PATH": str(self.library_folder() / "pkgconfig")}
