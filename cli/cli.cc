@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "api/version.h"
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
 #include "cli/flags.h"
 #include "cli/renamed.h"
+#include "cli/version_text.h"
 
 namespace diapason {
 namespace {
@@ -128,6 +128,8 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddJobs(app, chosen);
   AddTracker(app, chosen);
   AddWorker(app, chosen);
+  AddCompletion(app, chosen);
+  AddMan(app, chosen);
 }
 
 std::string Joined(const std::vector<std::string>& args) {
@@ -152,7 +154,7 @@ int RunCli(const std::vector<std::string>& typed, std::ostream& out, std::ostrea
   const CurrentArguments current = ReplaceOldNames(typed);
   const std::vector<std::string>& args = current.args;
   for (const std::string& warning : current.warnings) err << "warning: " << warning << "\n";
-  app.set_version_flag("--version", std::string("diapason ") + kVersion);
+  app.set_version_flag("--version", VersionText());
   app.require_subcommand(1);
   CommandBody chosen;
   AddCommands(app, chosen);

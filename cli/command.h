@@ -48,6 +48,9 @@ void AddSubmit(CLI::App& app, CommandBody& chosen);
 void AddJobs(CLI::App& app, CommandBody& chosen);
 void AddTracker(CLI::App& app, CommandBody& chosen);
 void AddWorker(CLI::App& app, CommandBody& chosen);
+// These speak of all commands: `app` is the program.
+void AddCompletion(CLI::App& app, CommandBody& chosen);
+void AddMan(CLI::App& app, CommandBody& chosen);
 
 // Prints "warning: <sentence>" on one line of `err`.
 void Warn(Session& session, const std::string& sentence);

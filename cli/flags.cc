@@ -76,17 +76,18 @@ std::optional<int64_t> ParseWhole(const std::string& text) {
   return value;
 }
 
+}  // namespace
+
 CLI::Validator OneOf(std::vector<std::string> allowed) {
+  const std::string choices = absl::StrCat("{", absl::StrJoin(allowed, ","), "}");  // as the help shows them
   const std::string list = absl::StrJoin(allowed, " or ");
   return CLI::Validator(
       [allowed = std::move(allowed), list](std::string& text) {
         const bool known = std::find(allowed.begin(), allowed.end(), text) != allowed.end();
         return known ? std::string() : absl::StrCat(text, ": give ", list);
       },
-      "");
+      choices);
 }
-
-}  // namespace
 
 CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
                       const std::string& help) {

@@ -16,6 +16,7 @@
 namespace CLI {
 class App;
 class Option;
+class Validator;
 }  // namespace CLI
 
 namespace diapason {
@@ -46,6 +47,8 @@ void AddSizeFlags(CLI::App* command, ModelFlags* flags, const std::string& dim_h
 void AddImportFlags(CLI::App* command, ImportFlags* flags);
 // --target, required.
 void AddTargetFlag(CLI::App* command, std::string* target);
+// A check that a value is one of these; help and completions list them.
+CLI::Validator OneOf(std::vector<std::string> allowed);
 // A whole number or a decimal one within bounds; the current value is the default.
 CLI::Option* AddWhole(CLI::App* command, const std::string& name, int64_t* value, int64_t least, int64_t most,
                       const std::string& help);

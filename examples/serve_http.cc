@@ -4,9 +4,9 @@
 //   curl http://127.0.0.1:8080/model
 //   curl --data-binary @inputs.bin http://127.0.0.1:8080/run --output outputs.bin
 //
-// GET /model names the inputs and outputs. POST /run takes the bytes of all inputs one after the other, row-major and in
-// that order, and answers with those of the outputs. ?batch=3 gives the size of a symbolic dimension. Ctrl-C or SIGTERM: requests
-// that are running are answered first.
+// GET /model names the inputs and outputs. POST /run takes the bytes of all inputs one after the other, row-major and
+// in that order, and answers with those of the outputs. ?batch=3 gives the size of a symbolic dimension. Ctrl-C or
+// SIGTERM: requests that are running are answered first.
 #include <httplib.h>
 #include <pthread.h>
 #include <signal.h>
@@ -102,7 +102,7 @@ std::string Json(const std::vector<Port>& ports) {
     text += (text.empty() ? "" : ", ") + std::string("{\"name\": ") + Quoted(port.name) +
             ", \"dtype\": " + Quoted(NameOf(port.dtype)) + ", \"shape\": [";
     for (size_t d = 0; d < port.shape.size(); ++d) {
-      const std::string extent = port.shape[d] >= 0          ? std::to_string(port.shape[d])
+      const std::string extent = port.shape[d] >= 0        ? std::to_string(port.shape[d])
                                  : port.symbols[d].empty() ? "null"
                                                            : Quoted(port.symbols[d]);
       text += (d > 0 ? ", " : "") + extent;
@@ -119,7 +119,8 @@ std::string Model(const Package& package) {
 
 std::string Run(const Package& package, Context& context, const httplib::Request& request) {
   for (const std::string& symbol : package.symbols()) {  // contexts remember those of the request before
-    if (!request.has_param(symbol.c_str())) throw std::invalid_argument("the size of '" + symbol + "' is missing: POST /run?" + symbol + "=1");
+    if (!request.has_param(symbol.c_str()))
+      throw std::invalid_argument("the size of '" + symbol + "' is missing: POST /run?" + symbol + "=1");
     context.SetSize(symbol, std::strtoll(request.get_param_value(symbol.c_str()).c_str(), nullptr, 10));
   }
   std::vector<Buffer> inputs, outputs;
@@ -181,8 +182,10 @@ int Serve(const Package& package, const std::string& host, int port, int count, 
   server.Post("/run", [&](const httplib::Request& request, httplib::Response& response) {
     Answer(package, contexts, request, response);
   });
-  if (port == 0) port = server.bind_to_any_port(host.c_str());
-  else if (!server.bind_to_port(host.c_str(), port)) port = -1;
+  if (port == 0)
+    port = server.bind_to_any_port(host.c_str());
+  else if (!server.bind_to_port(host.c_str(), port))
+    port = -1;
   if (port < 0) {
     std::fprintf(stderr, "serve_http: cannot listen on %s; give another HOST:PORT\n", host.c_str());
     return 1;

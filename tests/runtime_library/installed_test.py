@@ -142,6 +142,15 @@ class Installed(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr, "run_package: 'none' is no package: it has no manifest.json; name a folder or a .dpk file made by 'diapason build'\n")
 
+    def test_the_program_has_manual_pages_and_completions(self):
+        prefix = self.root / "program"
+        run("cmake", "--install", BUILD, "--component", "program", "--prefix", prefix)
+        self.assertRegex(run(prefix / "bin/diapason", "--version"), r"^diapason [0-9.]+\ncommit \S+\nbuilt ")
+        for name in ("diapason.1", "diapason-tune.1", "diapason-export-kernels.1"):
+            self.assertIn(".SH SYNOPSIS", (prefix / "share/man/man1" / name).read_text())
+        for name in ("bash-completion/completions/diapason", "zsh/vendor-completions/_diapason", "fish/vendor_completions.d/diapason.fish"):
+            self.assertIn("export-kernels", (prefix / "share" / name).read_text())
+
 
 if __name__ == "__main__":
     unittest.main()
