@@ -11,6 +11,7 @@
 #include "cli/check_report.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -98,7 +99,7 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
     report["kernels"] = {{"used", built.kernels_used}, {"stored", built.kernels_stored}};
     for (const api::BuiltPlan& plan : built.plans) report["plans"].push_back(JsonOf(plan));
   }
-  out << report.dump(2) << "\n";
+  WriteDocument(out, "build", report);
 }
 
 // "12 tasks, 3 with the best record, ...".

@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <ostream>
+#include <streambuf>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/nearest.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/renamed.h"
 #include "cli/version_text.h"
@@ -32,6 +34,33 @@ constexpr char kFooter[] =
 std::string OneLine(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '.')) text.pop_back();
   return absl::StrReplaceAll(text, {{"\r", ""}, {"\n", " "}});
+}
+
+// Knows whether anything was written to another stream buffer through it.
+class Watched : public std::streambuf {
+ public:
+  explicit Watched(std::streambuf* inner) : inner_(inner) {}
+  bool written() const { return written_; }
+
+ protected:
+  int_type overflow(int_type c) override {
+    written_ = true;
+    return traits_type::eq_int_type(c, traits_type::eof()) ? traits_type::not_eof(c)
+                                                           : inner_->sputc(traits_type::to_char_type(c));
+  }
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    written_ = true;
+    return inner_->sputn(text, count);
+  }
+  int sync() override { return inner_->pubsync(); }
+
+ private:
+  std::streambuf* const inner_;
+  bool written_ = false;
+};
+
+bool WantsJson(const std::vector<std::string>& args) {
+  return std::find(args.begin(), args.end(), "--json") != args.end();
 }
 
 void PrintError(std::ostream& err, const std::string& message) { err << "error: " << OneLine(message) << "\n"; }
@@ -148,8 +177,10 @@ api::Hooks HooksOf(Session& session) {
   return {[&session](const std::string& sentence) { Warn(session, sentence); }, nullptr};
 }
 
-int RunCli(const std::vector<std::string>& typed, std::ostream& out, std::ostream& err,
+int RunCli(const std::vector<std::string>& typed, std::ostream& stdout_stream, std::ostream& err,
            const CliEnvironment& environment) {
+  Watched watched(stdout_stream.rdbuf());
+  std::ostream out(&watched);
   CLI::App app("Tunes the kernels of a neural network for a device by search and measurement.", "diapason");
   const CurrentArguments current = ReplaceOldNames(typed);
   const std::vector<std::string>& args = current.args;
@@ -160,6 +191,12 @@ int RunCli(const std::vector<std::string>& typed, std::ostream& out, std::ostrea
   AddCommands(app, chosen);
   app.footer(kFooter);  // behind the commands, which would inherit it
   const absl::Status defaults = ApplyDefaults(app, args, environment);
+  // With --json standard output has one document in any case.
+  const auto fail = [&](const std::string& message) {
+    if (WantsJson(args) && !watched.written()) WriteErrorDocument(out, OneLine(message));
+    out.flush();
+    PrintError(err, message);
+  };
   // A report that did not get through is no success, but whoever reads no further (`| head`) knows that.
   const auto finish = [&] {
     if (out.flush()) return 0;
@@ -176,18 +213,17 @@ int RunCli(const std::vector<std::string>& typed, std::ostream& out, std::ostrea
     out << version.what() << "\n";
     return finish();
   } catch (const CLI::ParseError& error) {
-    PrintError(err, defaults.ok() ? UsageError(app, error) : std::string(defaults.message()));
+    fail(defaults.ok() ? UsageError(app, error) : std::string(defaults.message()));
     return kExitUsage;
   }
   if (!defaults.ok()) {  // only now: the help is there all the same
-    PrintError(err, std::string(defaults.message()));
+    fail(std::string(defaults.message()));
     return kExitUsage;
   }
   Session session{out, err, environment, Joined(args)};
   const absl::Status status = chosen(session);
   if (status.ok()) return finish();
-  out.flush();
-  PrintError(err, std::string(status.message()));
+  fail(std::string(status.message()));
   return status.code() == absl::StatusCode::kCancelled ? kExitInterrupted : kExitFailure;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/table.h"
 #include "compiler/runtime/device.h"
 #include "service/target.h"
@@ -40,9 +41,9 @@ void PrintJson(std::ostream& out, const std::vector<DeviceListing>& listings) {
                        {"flops", f.flops},
                        {"bandwidth", f.bandwidth},
                        {"l2_bandwidth", f.l2_bandwidth},
-                       {"launch_seconds", f.launch_seconds}});
+                       {"launch_us", f.launch_seconds * 1e6}});
   }
-  out << nlohmann::ordered_json{{"devices", devices}}.dump(2) << "\n";
+  WriteDocument(out, "devices", {{"devices", devices}});
 }
 
 void PrintDevice(std::ostream& out, const DeviceListing& listing) {

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/explain_task.h"
 #include "cli/explanation.h"
 #include "cli/flags.h"
@@ -148,8 +149,7 @@ absl::StatusOr<Explanation> ExplanationOf(const ExplainFlags& flags, Session& se
 absl::Status RunExplain(const ExplainFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const Explanation explanation, ExplanationOf(flags, session));
   if (flags.json) {
-    session.out << ExplanationJson(explanation).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-                << "\n";
+    WriteDocument(session.out, "explanation", ExplanationJson(explanation));
   } else {
     PrintText(session.out, explanation, flags.show);
   }

@@ -1,5 +1,5 @@
-// A candidate of a network's task, chosen by hand, in readable form: what `diapason explain MODEL` shows. No history and
-// no device is needed.
+// A candidate of a network's task, chosen by hand, in readable form: what `diapason explain MODEL` shows. No history
+// and no device is needed.
 #pragma once
 
 #include <string>

@@ -140,6 +140,7 @@ nlohmann::ordered_json ExplanationJson(const Explanation& e) {
                {"source", e.source},
                {"predicted_us", e.record.predicted ? Json(*e.record.predicted * 1e6) : Json(nullptr)},
                {"measured", recorded ? MeasuredJson(e.record) : Json(nullptr)},
+               {"verified", e.record.verified == Verified::kOk},
                {"verification", VerifiedName(e.record.verified)}};
   if (e.analytic_seconds.has_value()) {
     json["analytic_us"] = *e.analytic_seconds * 1e6;

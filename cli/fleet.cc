@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/service_json.h"
@@ -102,7 +103,7 @@ absl::Status RunStatus(const FleetFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--tracker", flags.tracker, flags.security));
   ASSIGN_OR_RETURN(const FleetStatus status, AskFleetStatus(flags.tracker, flags.wait, credentials));
   if (flags.json) {
-    session.out << FleetJson(status).dump(2) << "\n";
+    WriteDocument(session.out, "fleet", FleetJson(status));
   } else {
     PrintText(session.out, status);
   }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/schedule/state.h"
@@ -63,8 +64,8 @@ Json InfoJson(const HistoryInfo& info) {
           {"records", info.records},
           {"failed", info.failed},
           {"runs", info.runs},
-          {"first_at", info.first_at},
-          {"last_at", info.last_at},
+          {"first_at", Instant(info.first_at)},
+          {"last_at", Instant(info.last_at)},
           {"errors", errors},
           {"workloads", workloads},
           {"devices", devices},
@@ -96,7 +97,7 @@ absl::Status RunInfo(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadOnly));
   ASSIGN_OR_RETURN(const HistoryInfo info, history->Info());
   if (flags.json) {
-    session.out << InfoJson(info).dump(2) << "\n";
+    WriteDocument(session.out, "history_info", InfoJson(info));
   } else {
     PrintInfo(session.out, info);
   }
@@ -126,8 +127,8 @@ CheckHooks CompilerHooks() {
 absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const CheckReport report, History::Check(flags.history, CompilerHooks()));
   if (flags.json) {
-    session.out << Json{{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}}.dump(2)
-                << "\n";
+    WriteDocument(session.out, "history_check",
+                  {{"ok", report.ok()}, {"records", report.records}, {"problems", report.problems}});
   } else {
     for (const std::string& problem : report.problems) session.out << problem << "\n";
     if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
@@ -173,7 +174,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.out.empty()) return absl::OkStatus();
   if (flags.json) {
-    session.out << Json{{"records", report.records}, {"damaged", report.damaged}}.dump(2) << "\n";
+    WriteDocument(session.out, "history_export", {{"records", report.records}, {"damaged", report.damaged}});
   } else {
     session.out << "exported " << Count(report.records, "record") << " to " << flags.out << "\n";
   }
@@ -199,13 +200,12 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
                    history->ImportJson(from, from_file ? flags.file : "standard input", options));
   for (const std::string& damaged : report.damaged) Warn(session, damaged);
   if (flags.json) {
-    session.out << Json{{"lines", report.lines},
-                        {"added", report.added},
-                        {"known", report.known},
-                        {"updated", report.updated},
-                        {"damaged", report.damaged}}
-                       .dump(2)
-                << "\n";
+    WriteDocument(session.out, "history_import",
+                  {{"lines", report.lines},
+                   {"added", report.added},
+                   {"known", report.known},
+                   {"updated", report.updated},
+                   {"damaged", report.damaged}});
   } else {
     session.out << "imported " << Count(report.added, "record") << "; " << report.known << " were there already\n";
   }
@@ -216,12 +216,11 @@ absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
   ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
   if (flags.json) {
-    session.out << Json{{"kept", report.kept},
-                        {"dropped", report.dropped},
-                        {"bytes_before", report.bytes_before},
-                        {"bytes_after", report.bytes_after}}
-                       .dump(2)
-                << "\n";
+    WriteDocument(session.out, "history_prune",
+                  {{"kept", report.kept},
+                   {"dropped", report.dropped},
+                   {"bytes_before", report.bytes_before},
+                   {"bytes_after", report.bytes_after}});
   } else {
     session.out << "kept " << Count(report.kept, "record") << " and dropped " << report.dropped << "; "
                 << Bytes(report.bytes_before) << " before, " << Bytes(report.bytes_after) << " after\n";

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/build/package_archive.h"
@@ -61,17 +62,16 @@ std::vector<std::pair<std::string, int64_t>> ByFrequency(const std::map<std::str
 void PrintJson(std::ostream& out, const std::string& source, const api::ModelInfo& info) {
   Json operators = Json::object();
   for (const auto& [name, count] : ByFrequency(info.operators)) operators[name] = count;
-  out << Json{{"kind", "model"},
-              {"model", source},
-              {"name", info.name},
-              {"opset", info.opset > 0 ? Json(info.opset) : Json(nullptr)},
-              {"inputs", PortsJson(info.inputs)},
-              {"outputs", PortsJson(info.outputs)},
-              {"parameters", info.parameters},
-              {"weights_bytes", info.weights_bytes},
-              {"operators", operators}}
-             .dump(2)
-      << "\n";
+  WriteDocument(out, "model",
+                {{"kind", "model"},
+                 {"model", source},
+                 {"name", info.name},
+                 {"opset", info.opset > 0 ? Json(info.opset) : Json(nullptr)},
+                 {"inputs", PortsJson(info.inputs)},
+                 {"outputs", PortsJson(info.outputs)},
+                 {"parameters", info.parameters},
+                 {"weights_bytes", info.weights_bytes},
+                 {"operators", operators}});
 }
 
 void PrintText(std::ostream& out, const std::string& source, const api::ModelInfo& info) {
@@ -112,21 +112,20 @@ Json PlanJson(const api::PackagePlanInfo& plan) {
 void PrintJson(std::ostream& out, const api::PackageInfo& info) {
   Json plans = Json::array();
   for (const api::PackagePlanInfo& plan : info.plans) plans.push_back(PlanJson(plan));
-  out << Json{{"kind", "package"},
-              {"package", info.path},
-              {"network", info.network},
-              {"target", info.target},
-              {"device", info.device},
-              {"arch", info.arch},
-              {"libraries", info.libraries},
-              {"weights_bytes", info.weights_bytes},
-              {"programs", info.programs},
-              {"mask", info.mask.empty() ? Json(nullptr) : Json(info.mask)},
-              {"inputs", PortsJson(info.inputs)},
-              {"outputs", PortsJson(info.outputs)},
-              {"plans", plans}}
-             .dump(2)
-      << "\n";
+  WriteDocument(out, "package",
+                {{"kind", "package"},
+                 {"package", info.path},
+                 {"network", info.network},
+                 {"target", info.target},
+                 {"device", info.device},
+                 {"arch", info.arch},
+                 {"libraries", info.libraries},
+                 {"weights_bytes", info.weights_bytes},
+                 {"programs", info.programs},
+                 {"mask", info.mask.empty() ? Json(nullptr) : Json(info.mask)},
+                 {"inputs", PortsJson(info.inputs)},
+                 {"outputs", PortsJson(info.outputs)},
+                 {"plans", plans}});
 }
 
 // "padded from seq=17 on" of each symbol where it says something.

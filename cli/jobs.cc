@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/interrupt.h"
 #include "cli/launch_flags.h"
 #include "cli/progress.h"
@@ -201,7 +202,7 @@ absl::Status Watch(ServiceClient& client, int64_t id, const JobFlags& flags, con
     if (job.has_progress()) view.Update(SnapshotOf(job));
   }
   if (job.has_progress()) view.Finish(SnapshotOf(job));
-  if (flags.json) session.out << JobJson(job).dump(2) << "\n";
+  if (flags.json) WriteDocument(session.out, "job", JobJson(job));
   if (!HasEnded(job) && !stop) {
     return NoWorkerLeft(flags.launch, absl::StrCat("job ", id, " keeps all trials and waits, `diapason jobs watch ", id,
                                                    "` with the same flags brings workers again"));
@@ -233,7 +234,7 @@ absl::Status RunSubmit(const SubmitFlags& flags, Session& session) {
     return Watch(*client, id, flags.job, used_up, session);
   }
   if (flags.job.json) {
-    session.out << nlohmann::ordered_json{{"job", id}}.dump(2) << "\n";
+    WriteDocument(session.out, "submitted", {{"job", id}});
   } else {
     session.out << "job " << id << "\n";
   }
@@ -246,7 +247,7 @@ absl::Status RunList(const JobFlags& flags, Session& session) {
   if (flags.json) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const v1::Job& job : jobs) list.push_back(JobJson(job));
-    session.out << nlohmann::ordered_json{{"jobs", list}}.dump(2) << "\n";
+    WriteDocument(session.out, "jobs", {{"jobs", list}});
     return absl::OkStatus();
   }
   TextTable table({{"job", true},
@@ -312,7 +313,7 @@ absl::Status RunShow(const JobFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ServiceClient> client, Connect(flags));
   ASSIGN_OR_RETURN(const v1::Job job, client->Get(flags.job));
   if (flags.json) {
-    session.out << JobJson(job).dump(2) << "\n";
+    WriteDocument(session.out, "job", JobJson(job));
   } else {
     PrintJob(session.out, job);
     PrintJobTasks(session.out, job);
@@ -331,7 +332,7 @@ absl::Status RunWatch(const JobFlags& flags, Session& session) {
 
 absl::Status TellState(const v1::Job& job, const JobFlags& flags, Session& session) {
   if (flags.json) {
-    session.out << JobJson(job).dump(2) << "\n";
+    WriteDocument(session.out, "job", JobJson(job));
   } else {
     session.out << "job " << job.id() << " is " << JobStateName(job) << "\n";
   }
@@ -359,7 +360,7 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
     RETURN_IF_ERROR(client->Delete(job));
     if (!flags.json) session.out << "job " << job << " is deleted\n";
   }
-  if (flags.json) session.out << nlohmann::ordered_json{{"deleted", flags.jobs}}.dump(2) << "\n";
+  if (flags.json) WriteDocument(session.out, "deleted_jobs", {{"deleted", flags.jobs}});
   return absl::OkStatus();
 }
 

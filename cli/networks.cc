@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/table.h"
 #include "compiler/graph/builtin.h"
 
@@ -29,7 +30,7 @@ void PrintJson(std::ostream& out, const std::vector<BuiltinInfo>& shown) {
     }
     networks.push_back({{"name", network.name}, {"help", network.help}, {"options", options}});
   }
-  out << nlohmann::ordered_json{{"networks", networks}}.dump(2) << "\n";
+  WriteDocument(out, "networks", {{"networks", networks}});
 }
 
 void PrintText(std::ostream& out) {

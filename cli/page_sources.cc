@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/environment.h"
-#include "base/rfc3339.h"
 #include "base/run_program.h"
 #include "cli/service_json.h"
 #include "diapason/v1/tuning.pb.h"
@@ -52,12 +51,9 @@ absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
   return json;
 }
 
-// As `jobs show --json`, with instants as the page's documents have them.
+// As `jobs show --json`, with the limits of the job.
 Json PageJob(const v1::Job& job) {
   Json json = JobJson(job);
-  for (const auto& [name, at] :
-       {std::pair{"submitted_at", job.submitted_at()}, {"started_at", job.started_at()}, {"ended_at", job.ended_at()}})
-    json[name] = at > 0 ? Json(Rfc3339(at)) : Json(nullptr);
   json["trial_limit"] = job.spec().trials() > 0 ? Json(job.spec().trials()) : Json(nullptr);
   json["seconds_limit"] = job.spec().seconds() > 0 ? Json(job.spec().seconds()) : Json(nullptr);
   return json;

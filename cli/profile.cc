@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/build/open_package.h"
@@ -23,8 +24,6 @@ namespace diapason {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kProfileVersion = 1;
 
 struct ProfileFlags {
   std::string package, trace;
@@ -99,9 +98,7 @@ Json JsonOf(const ProfileFlags& flags, const DeviceFacts& facts, const std::vect
   Json list = Json::array();
   for (const PlanProfile& plan : plans) list.push_back(JsonOf(plan));
   const PackageManifest& manifest = plans.front().manifest;
-  return {{"schema", "diapason-profile"},
-          {"version", kProfileVersion},
-          {"package", flags.package},
+  return {{"package", flags.package},
           {"network", manifest.network},
           {"target", manifest.target.ToString()},
           {"device",
@@ -252,7 +249,7 @@ absl::Status RunProfile(const ProfileFlags& flags, Session& session) {
                                "that rates are not known; build it again"));
   if (!flags.trace.empty()) RETURN_IF_ERROR(WriteTrace(flags.trace, plans));
   if (flags.json)
-    session.out << JsonOf(flags, facts, plans).dump(2) << "\n";
+    WriteDocument(session.out, "profile", JsonOf(flags, facts, plans));
   else
     PrintText(session.out, facts, plans);
   return absl::OkStatus();

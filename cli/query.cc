@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/defaults.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/service_flags.h"
 #include "cli/table.h"
@@ -50,11 +51,11 @@ void PrintJson(std::ostream& out, const std::vector<api::Record>& records) {
                     {"verification", record.verification},
                     {"view", record.view},
                     {"sketch", record.sketch},
-                    {"seed", record.seed},
+                    {"seed", absl::StrCat(record.seed)},
                     {"count", NumberOrNull(record.count)},
                     {"share", NumberOrNull(record.share)}});
   }
-  out << nlohmann::ordered_json{{"records", list}}.dump(2) << "\n";
+  WriteDocument(out, "records", {{"records", list}});
 }
 
 void PrintText(std::ostream& out, const std::vector<api::Record>& records) {

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "cli/command.h"
 #include "cli/compare_file.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "cli/tensor_file.h"
@@ -206,12 +207,12 @@ Json JsonOf(const RunReport& report) {
 
 void PrintJson(std::ostream& out, const std::vector<RunReport>& reports) {
   if (reports.front().sizes.empty()) {
-    out << JsonOf(reports.front()).dump(2) << "\n";
+    WriteDocument(out, "run", JsonOf(reports.front()));
     return;
   }
   Json plans = Json::array();
   for (const RunReport& report : reports) plans.push_back(JsonOf(report));
-  out << Json{{"plans", plans}}.dump(2) << "\n";
+  WriteDocument(out, "run", {{"plans", plans}});
 }
 
 void PrintBench(std::ostream& out, const RunReport& report) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/document.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/service_client.h"
 
@@ -50,9 +51,9 @@ nlohmann::ordered_json JobJson(const v1::Job& job) {
           {"target", job.spec().target()},
           {"priority", job.spec().priority()},
           {"weight", job.spec().weight()},
-          {"submitted_at", job.submitted_at()},
-          {"started_at", job.started_at()},
-          {"ended_at", job.ended_at()},
+          {"submitted_at", Instant(job.submitted_at())},
+          {"started_at", Instant(job.started_at())},
+          {"ended_at", Instant(job.ended_at())},
           {"trials", p.trials()},
           {"measured", p.measured()},
           {"failed", p.failed()},

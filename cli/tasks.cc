@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/flags.h"
 #include "cli/table.h"
 #include "compiler/graph/dims.h"
@@ -60,9 +61,8 @@ void PrintJson(std::ostream& out, const api::TaskList& list) {
         {{"sizes", Json::object()}, {"tasks", plan.tasks}, {"gflop", plan.flops / 1e9}, {"padding", padding}});
     for (const auto& [symbol, size] : plan.sizes) all_plans.back()["sizes"][symbol] = size;
   }
-  out << Json{{"target", list.target}, {"inputs", InputsJson(list.inputs)}, {"plans", all_plans}, {"tasks", tasks}}
-             .dump(2)
-      << "\n";
+  WriteDocument(out, "tasks",
+                {{"target", list.target}, {"inputs", InputsJson(list.inputs)}, {"plans", all_plans}, {"tasks", tasks}});
 }
 
 // "input ids: int64 batchxseq".

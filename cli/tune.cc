@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "cli/check_report.h"
 #include "cli/command.h"
+#include "cli/document.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "cli/service_flags.h"
@@ -212,7 +213,7 @@ void PrintJson(std::ostream& out, const TuneReport& report, const TuneWork& work
     one["sizes"] = check.sizes;
     json["checks"].push_back(std::move(one));
   }
-  out << json.dump(2) << "\n";
+  WriteDocument(out, "tune", json);
 }
 
 // "gemm 9, winograd(4) 5, library/cudnn 2": by how many tasks have such a best, the most frequent first. Views tell

@@ -324,6 +324,7 @@ absl::StatusOr<std::string> PageServer::Impl::RecordText(const Request& request)
   RETURN_IF_ERROR(explained.status());
   Json json = {{"schema", "diapason.page.record/1"}};
   json.update(*explained);
+  json["schema"] = "diapason.page.record/1";  // which comes first, in place of that of the command
   return Dump(json);
 }
 

@@ -50,7 +50,7 @@ class Task:
 
     Attributes:
         id: its number, from 1.
-        weight: occurrences in the network; 0: of another way to cut it.
+        weight: occurrences in the network; 0: only fusion alternatives have it.
         flops: floating point operations of one occurrence.
         workload: the key under which histories keep its records.
         sketches: names of its sketches.
@@ -143,7 +143,7 @@ class BuiltTask:
 
 @dataclass(frozen=True)
 class OtherWay:
-    """A boundary where the network is cut in another way than the usual one, which the history says is faster."""
+    """A choice point where another alternative than the default fusion is built, which the history says is faster."""
 
     boundary: str
     way: str

@@ -24,7 +24,7 @@ class TaskProgress:
 
     Attributes:
         id, name, workload: as in :class:`diapason.Task`.
-        weight: times it runs when the network is cut in the way that is best so far.
+        weight: times it runs with the best fusion so far.
         trials, failed: measurements, those in the history before this run included, and those without a time.
         best_us, default_us, gflops: of the best record, of the fallback schedule; None: not known.
         verified: the best record's result was compared with the reference implementation.

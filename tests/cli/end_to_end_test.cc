@@ -251,7 +251,7 @@ TEST_F(EndToEnd, TuneObeysItsFlags) {
   std::multiset<size_t> samples;
   for (const auto& record : records) {
     samples.insert(record["samples_us"].size());
-    EXPECT_EQ(record["seed"], 11);
+    EXPECT_EQ(record["seed"], "11");
     const auto told = Cli({"explain", "--history", Path("c.db"), "--record", record["id"].dump(), "--json"}).json();
     EXPECT_GE(told["measured"]["number"], 7);
   }

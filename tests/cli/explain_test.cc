@@ -31,7 +31,8 @@ TEST(ExplainTask, NeedsNeitherAHistoryNorTheDevice) {
 }
 
 TEST(ExplainTask, ShowsTheRewriteOfTheSketchAndTheValuesThatAreGiven) {
-  const CliResult shown = Explain({"--sketch", "direct/tile", "--parameter", "i0.threads=8", "--show", "configuration"});
+  const CliResult shown =
+      Explain({"--sketch", "direct/tile", "--parameter", "i0.threads=8", "--show", "configuration"});
   ASSERT_EQ(shown.code, 0) << shown.err;
   EXPECT_THAT(shown.out, StartsWith("configuration\n  i0.threads = 8\n"));
   EXPECT_THAT(shown.out, Not(HasSubstr("steps")));
@@ -54,7 +55,8 @@ TEST(ExplainTask, ErrorsNameWhatThereIs) {
   std::vector<std::string> args = OnSmallProduct("explain", {"--task", "2"});
   ExpectError(Cli(args), "there is no task '2'; give a number from 1 to 1, or a name, of `diapason tasks`");
   const CliResult sketch = Explain({"--sketch", "direct/tlie"});
-  EXPECT_THAT(sketch.err, StartsWith("error: the task has no sketch 'direct/tlie'; did you mean 'direct/tile'? it has "));
+  EXPECT_THAT(sketch.err,
+              StartsWith("error: the task has no sketch 'direct/tlie'; did you mean 'direct/tile'? it has "));
   const CliResult name = Explain({"--sketch", "direct/tile", "--parameter", "i0.thread=8"});
   EXPECT_THAT(name.err, StartsWith("error: the sketch direct/tile has no parameter 'i0.thread'; did you mean "
                                    "'i0.threads'? it has "));

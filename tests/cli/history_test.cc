@@ -66,7 +66,10 @@ TEST_F(HistoryCommands, InfoCounts) {
 
 TEST_F(HistoryCommands, CheckFindsAWholeFileInOrder) {
   const auto json = Cli({"history", "check", Path("h.db"), "--json"}).json();
-  EXPECT_EQ(json, (nlohmann::json{{"ok", true}, {"records", 4}, {"problems", nlohmann::json::array()}}));
+  EXPECT_EQ(json, (nlohmann::json{{"schema", "diapason.history_check/1"},
+                                  {"ok", true},
+                                  {"records", 4},
+                                  {"problems", nlohmann::json::array()}}));
   EXPECT_EQ(Cli({"history", "check", Path("h.db")}).out, "ok, 4 records\n");
 }
 

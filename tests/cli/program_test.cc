@@ -219,7 +219,7 @@ TEST_F(ProgramTest, ASecondCtrlCStopsAtOnce) {
 
 TEST_F(ProgramTest, AReportThatDoesNotGetThroughIsAFailure) {
   const std::string sentence =
-      "error: the report could not be written to its end; send standard output to a place with room\n";
+      "error: the report could not be written to its end; write standard output where there is free space\n";
   for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{{"networks"}, {"--help"}}) {
     const CliResult full = Run(args, 0, "/dev/full");
     EXPECT_EQ(full.code, 1);

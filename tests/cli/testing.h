@@ -65,7 +65,8 @@ class CliTest : public testing::Test {
 inline void ExpectError(const CliResult& result, const std::string& sentence, int code = 1) {
   EXPECT_EQ(result.code, code);
   EXPECT_EQ(result.err, "error: " + sentence + "\n");
-  EXPECT_EQ(result.out, "");
+  if (result.out.empty()) return;  // else --json was given
+  EXPECT_EQ(result.json(), (nlohmann::json{{"schema", "diapason.error/1"}, {"error", sentence}}));
 }
 
 }  // namespace diapason

@@ -47,6 +47,16 @@ TEST(Usage, ErrorsNameWhatIsWrongAndTheMend) {
               kUsage);
 }
 
+TEST(Usage, WithJsonAnErrorIsADocument) {
+  const CliResult unknown = Cli({"query", "--history", "/nowhere/h.db", "--json"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_EQ(unknown.json()["schema"], "diapason.error/1");
+  EXPECT_EQ(unknown.err, "error: " + std::string(unknown.json()["error"]) + "\n");
+  const CliResult mistyped = Cli({"querry", "--json"});
+  EXPECT_EQ(mistyped.code, kUsage);
+  EXPECT_EQ(mistyped.json()["error"], "unknown command querry; did you mean 'query'? `diapason --help` lists them");
+}
+
 TEST(Usage, MistypedNamesAreRecognized) {
   ExpectError(Cli({"tunes"}), "unknown command tunes; did you mean 'tune'? `diapason --help` lists them", kUsage);
   ExpectError(Cli({"history", "chekc"}),

@@ -1,0 +1,29 @@
+#include "cli/document.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/rfc3339.h"
+
+namespace diapason {
+namespace {
+
+constexpr int kDocumentVersion = 1;  // of all documents, until one changes
+
+}  // namespace
+
+void WriteDocument(std::ostream& out, const std::string& name, const nlohmann::ordered_json& fields) {
+  nlohmann::ordered_json document{{"schema", "diapason." + name + "/" + std::to_string(kDocumentVersion)}};
+  document.update(fields);
+  out << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+}
+
+nlohmann::ordered_json Instant(int64_t unix_nanoseconds) {
+  if (unix_nanoseconds <= 0) return nullptr;
+  return Rfc3339(unix_nanoseconds);
+}
+
+void WriteErrorDocument(std::ostream& out, const std::string& sentence) {
+  WriteDocument(out, "error", {{"error", sentence}});
+}
+
+}  // namespace diapason

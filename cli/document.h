@@ -1,0 +1,21 @@
+// JSON that commands print with --json. Each document begins with its schema, "diapason.NAME/VERSION", which is
+// docs/schema/NAME.json: a change of meaning or a field that is gone is a new version, a new field is not.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <ostream>
+#include <string>
+
+namespace diapason {
+
+// `fields` is an object. Text that is no UTF-8 is printed with replacement characters.
+void WriteDocument(std::ostream& out, const std::string& name, const nlohmann::ordered_json& fields);
+
+// RFC 3339 text of an instant in Unix nanoseconds; null for 0, an instant that is not known or not yet there.
+nlohmann::ordered_json Instant(int64_t unix_nanoseconds);
+
+// The document of an error, in place of the one that the command did not print: {"schema", "error"}.
+void WriteErrorDocument(std::ostream& out, const std::string& sentence);
+
+}  // namespace diapason
