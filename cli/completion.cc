@@ -35,7 +35,7 @@ struct OptionFacts {
 struct CommandFacts {
   std::string path;  // "diapason history check"
   std::string help, footer;
-  std::vector<OptionFacts> options;                             // as the help lists them, without hidden ones
+  std::vector<OptionFacts> options;                              // as the help lists them, without hidden ones
   std::vector<std::pair<std::string, std::string>> subcommands;  // with their help
 };
 
@@ -80,7 +80,9 @@ std::vector<CommandFacts> Commands(const CLI::App& app) {
 }
 
 // In single quotes of a POSIX shell.
-std::string Quoted(const std::string& text) { return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'"); }
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
 
 // "a|b": patterns of a case.
 std::string Patterns(const std::vector<std::string>& words) {
@@ -130,7 +132,8 @@ std::string Bash(const std::vector<CommandFacts>& commands) {
     for (const auto& [name, help] : command.subcommands) words.push_back(name);
     for (const OptionFacts& option : command.options) {
       const std::vector<std::string>& known = option.positional ? option.choices : option.names;
-      (option.positional ? words : options).insert((option.positional ? words : options).end(), known.begin(), known.end());
+      (option.positional ? words : options)
+          .insert((option.positional ? words : options).end(), known.begin(), known.end());
     }
     absl::StrAppend(&text, "    ", Quoted(command.path), ") words=", Quoted(absl::StrJoin(words, " ")),
                     " options=", Quoted(absl::StrJoin(options, " ")), " ;;\n");
@@ -165,9 +168,10 @@ std::string Zsh(const std::vector<CommandFacts>& commands) {
       if (option.positional || !option.takes_value) continue;
       std::vector<std::string> patterns;
       for (const std::string& name : option.names) patterns.push_back(absl::StrCat(command.path, " ", name));
-      absl::StrAppend(&text, "    ", Patterns(patterns), ") ",
-                      option.choices.empty() ? "_files" : absl::StrCat("compadd -- ", absl::StrJoin(option.choices, " ")),
-                      "; return ;;\n");
+      absl::StrAppend(
+          &text, "    ", Patterns(patterns), ") ",
+          option.choices.empty() ? "_files" : absl::StrCat("compadd -- ", absl::StrJoin(option.choices, " ")),
+          "; return ;;\n");
     }
   }
   // "name:what it is", where a colon in the name would end it; no name has one.
@@ -227,8 +231,10 @@ std::string Fish(const std::vector<CommandFacts>& commands) {
       text += when;
       for (const std::string& name : option.names)
         absl::StrAppend(&text, name[1] == '-' ? " -l " : " -s ", name.substr(name[1] == '-' ? 2 : 1));
-      if (!option.choices.empty()) absl::StrAppend(&text, " -x -a ", FishQuoted(absl::StrJoin(option.choices, " ")));
-      else if (option.takes_value) text += " -r";
+      if (!option.choices.empty())
+        absl::StrAppend(&text, " -x -a ", FishQuoted(absl::StrJoin(option.choices, " ")));
+      else if (option.takes_value)
+        text += " -r";
       absl::StrAppend(&text, " -d ", FishQuoted(Short(option.help)), "\n");
     }
   }
@@ -248,7 +254,9 @@ std::string Synopsis(const CommandFacts& command) {
   std::string text = absl::StrCat(".B ", Roff(command.path), "\n");
   if (!command.subcommands.empty()) text += ".I command\n";
   for (const OptionFacts& option : command.options) {
-    if (option.positional) absl::StrAppend(&text, option.required ? "" : "[", "\\fI", Roff(option.names[0]), "\\fR", option.required ? "" : "]", "\n");
+    if (option.positional)
+      absl::StrAppend(&text, option.required ? "" : "[", "\\fI", Roff(option.names[0]), "\\fR",
+                      option.required ? "" : "]", "\n");
     if (!option.positional && option.required)
       absl::StrAppend(&text, "\\fB", Roff(option.names.back()), "\\fR \\fI", Roff(option.value), "\\fR\n");
   }
@@ -261,26 +269,30 @@ std::string ManOption(const OptionFacts& option) {
     names.push_back(absl::StrCat(option.positional ? "\\fI" : "\\fB", Roff(name), "\\fR"));
   std::string value;
   if (!option.positional && option.takes_value)
-    value = absl::StrCat(" \\fI", Roff(option.choices.empty() ? option.value : absl::StrJoin(option.choices, "|")), "\\fR");
+    value =
+        absl::StrCat(" \\fI", Roff(option.choices.empty() ? option.value : absl::StrJoin(option.choices, "|")), "\\fR");
   return absl::StrCat(".TP\n", absl::StrJoin(names, ", "), value, "\n", Roff(option.help), "\n");
 }
 
 // The manual page of a command: sections as man-pages(7) names them.
 std::string ManPage(const CommandFacts& command) {
-  std::string text = absl::StrCat(".TH ", absl::AsciiStrToUpper(PageName(command.path)), " 1 \"\" \"diapason ", kVersion,
-                                  "\" \"Diapason\"\n.SH NAME\n", Roff(PageName(command.path)), " \\- ",
-                                  Roff(absl::StrReplaceAll(command.help, {{"\n", " "}})), "\n.SH SYNOPSIS\n",
-                                  Synopsis(command));
+  std::string text =
+      absl::StrCat(".TH ", absl::AsciiStrToUpper(PageName(command.path)), " 1 \"\" \"diapason ", kVersion,
+                   "\" \"Diapason\"\n.SH NAME\n", Roff(PageName(command.path)), " \\- ",
+                   Roff(absl::StrReplaceAll(command.help, {{"\n", " "}})), "\n.SH SYNOPSIS\n", Synopsis(command));
   if (!command.subcommands.empty()) text += ".SH COMMANDS\n";
   for (const auto& [name, help] : command.subcommands)
-    absl::StrAppend(&text, ".TP\n.BR ", Roff(PageName(absl::StrCat(command.path, " ", name))), " (1)\n", Roff(help), "\n");
+    absl::StrAppend(&text, ".TP\n.BR ", Roff(PageName(absl::StrCat(command.path, " ", name))), " (1)\n", Roff(help),
+                    "\n");
   text += ".SH OPTIONS\n";
   for (const OptionFacts& option : command.options) text += ManOption(option);
   if (!command.footer.empty())
-    absl::StrAppend(&text, ".SH NOTES\n",
-                    command.path == "diapason" ? absl::StrCat(".nf\n", Roff(command.footer), "\n.fi") : Roff(command.footer), "\n");
-  text += ".SH EXIT STATUS\n0: success; 1: failure, with a sentence on standard error; 2: arguments that make no command; "
-          "130: stopped by Ctrl\\-C.\n";
+    absl::StrAppend(
+        &text, ".SH NOTES\n",
+        command.path == "diapason" ? absl::StrCat(".nf\n", Roff(command.footer), "\n.fi") : Roff(command.footer), "\n");
+  text +=
+      ".SH EXIT STATUS\n0: success; 1: failure, with a sentence on standard error; 2: arguments that make no command; "
+      "130: stopped by Ctrl\\-C.\n";
   if (command.path != "diapason") text += ".SH SEE ALSO\n.BR diapason (1)\n";
   return text;
 }
@@ -293,7 +305,8 @@ absl::Status WritePages(const CLI::App& app, const std::string& folder, Session&
     const std::string path = absl::StrCat(folder, "/", PageName(command.path), ".1");
     std::ofstream file(path, std::ios::binary);
     if (!(file << ManPage(command) << std::flush))
-      return absl::UnavailableError(absl::StrCat("cannot write ", path, "; name a folder where you may write with --out"));
+      return absl::UnavailableError(
+          absl::StrCat("cannot write ", path, "; name a folder where you may write with --out"));
   }
   session.out << "wrote " << commands.size() << " manual pages to " << folder << "\n";
   return absl::OkStatus();

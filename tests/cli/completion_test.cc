@@ -93,8 +93,8 @@ TEST_F(CompletionTest, EachCommandHasAManualPage) {
       EXPECT_EQ(whatis->exit_code, 0) << page;
       EXPECT_THAT(whatis->output, HasSubstr("\"" + name + " - ")) << page;
     }
-    const auto groff = RunProgram(
-        {.args = {"groff", "-man", "-Tascii", "-ww", page}, .environment = CleanEnvironment()});
+    const auto groff =
+        RunProgram({.args = {"groff", "-man", "-Tascii", "-ww", page}, .environment = CleanEnvironment()});
     if (groff.ok()) {
       EXPECT_EQ(groff->exit_code, 0) << page;
       EXPECT_EQ(groff->errors, "") << page;

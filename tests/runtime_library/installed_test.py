@@ -62,7 +62,8 @@ class Installed(unittest.TestCase):
         cls.scratch = tempfile.TemporaryDirectory(prefix="diapason_installed_")
         cls.root = pathlib.Path(cls.scratch.name)
         cls.prefix = cls.root / "prefix"
-        run("cmake", "--install", BUILD, "--component", "runtime", "--prefix", cls.prefix)
+        for component in ("runtime", "development"):
+            run("cmake", "--install", BUILD, "--component", component, "--prefix", cls.prefix)
         # From a place where nothing of the build tree is found by accident.
         cls.package = cls.root / "package"
         run(PROGRAM, "build", "gemm", "--set", "m=16", "--set", "n=16", "--set", "k=16", "--target", "cpu -num-cores=2", "--out",
