@@ -263,10 +263,12 @@ std::string Exporter::LaunchTable(const std::string& what, const std::vector<Exp
 std::string Exporter::LaunchType() const {
   std::string text;
   if (cuda_) {
-    absl::StrAppend(&text, "static const char* const ", name_, "_modules[] = {\n");
-    for (const PackageTask& task : plan_.tasks)
-      absl::StrAppend(&text, "    ", Quoted("kernels/" + task.file + ".cubin"), ",\n");
-    absl::StrAppend(&text, "    0,\n};\n\n");
+    absl::StrAppend(&text, "static const struct {\n  const char* file;\n  size_t bytes;\n} ", name_,
+                    "_modules[] = {\n");
+    for (size_t t = 0; t < plan_.tasks.size(); ++t)
+      absl::StrAppend(&text, "    {", Quoted(absl::StrCat("kernels/", plan_.tasks[t].file, ".cubin")), ", ",
+                      programs_[t].binary.size(), "},\n");
+    absl::StrAppend(&text, "    {0},\n};\n\n");
     text += Filled(
         "typedef struct {\n  const char* task;\n  const char* kernel;\n  int module; /* in @NAME@_modules */\n"
         "  unsigned grid[3], block[3];\n  unsigned dynamic_shared; /* bytes */\n"
@@ -295,7 +297,8 @@ std::string Exporter::LaunchesHeader() const {
     for (const ExportedLaunch& launch : *launches) most_arguments = std::max(most_arguments, launch.kernel.args.size());
   std::string text = absl::StrCat(
       "/* What @NAME@.c launches: where buffers lie, and the kernels in order with their grids and arguments.\n"
-      " * The prologue, which prepares weights, is launched once; the launches at each run. */\n#pragma once\n\n"
+      " * The prologue, which prepares weights, is launched once; the launches at each run. */\n#pragma "
+      "once\n\n#include <stddef.h>\n\n"
       "enum {\n  @NAME@_BUFFERS = ",
       buffers_.size(), ",\n  @NAME@_ARGUMENTS = ", arguments_.size(), ",\n  @NAME@_MOST_ARGUMENTS = ", most_arguments,
       ", /* of one launch */\n  @NAME@_PROLOGUE = ", prologue_.size(), ",\n  @NAME@_LAUNCHES = ", launches_.size(),
