@@ -16,8 +16,9 @@ absl::StatusOr<ModelOptions> ModelOptionsOf(const Model& model);
 absl::StatusOr<DimChoices> DimsOf(const Model& model);
 // With the program of SetProgram.
 ::diapason::ImportLimits LimitsOf(const Model& model);
-// Reads and optimizes the model, and finds the ways to cut it, in processes of their own: once for each combination of
-// sizes. Whether inputs may be padded is found out as well. What the user should know goes to hooks.warn.
+// Reads and optimizes the model, and finds its fusion alternatives, in processes of their own: once for each
+// combination of sizes. Whether inputs may be padded is found out as well. What the user should know goes to
+// hooks.warn.
 absl::StatusOr<std::vector<ImportedPlan>> LoadPlans(const Model& model, bool with_network, const Hooks& hooks);
 
 // The file that processes are started from.

@@ -65,7 +65,7 @@ class Measurer {
   virtual ~Measurer() = default;
 
   // Takes requests and returns without waiting for results. Each gives exactly one outcome, in any order; a fault of
-  // the infrastructure that could not be mended by trying elsewhere gives ErrorKind::kInfrastructure. An error (no
+  // the infrastructure that could not be fixed by trying elsewhere gives ErrorKind::kInfrastructure. An error (no
   // worker is left, wrong credentials) means that none of the requests was taken and the run cannot go on.
   virtual absl::Status Submit(std::vector<MeasureRequest> requests) = 0;
 

@@ -52,7 +52,7 @@ class Objective {
   double Slope(int task, absl::Span<const double> seconds) const;
   // How often all networks together run it, at these latencies.
   double Weight(int task, absl::Span<const double> seconds) const;
-  // It is part of none but other ways than the usual.
+  // It is part of alternatives to the default fusion only.
   bool IsOptional(int task) const;
   // By choice: the way that counts.
   std::vector<int> BestWays(absl::Span<const double> seconds) const;

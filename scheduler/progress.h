@@ -14,7 +14,7 @@ namespace diapason {
 struct TaskReport {
   int id = 0;  // position in the list of tasks
   std::string name;
-  double weight = 1;   // times it runs when each network is cut in the way that is best so far
+  double weight = 1;   // times it runs with the best fusion of each network so far
   int64_t trials = 0;  // of the history's too
   int64_t failed = 0;  // of these; those whose result was wrong included
   int64_t in_flight = 0;
@@ -52,7 +52,7 @@ struct TuneReport {
   std::optional<double> tasks_us;
   // The same, corrected by what the network took from end to end when that was last measured (History::Latency).
   std::optional<double> estimated_us;
-  std::optional<double> estimated_default_us;  // of the usual ways
+  std::optional<double> estimated_default_us;  // with the default fusion
   // As estimated_us, with what is expected of tasks that have no result; known from the start.
   double expected_us = 0;
   double expected_default_us = 0;

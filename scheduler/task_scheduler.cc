@@ -103,7 +103,7 @@ std::vector<double> TaskScheduler::Latencies() const {
   return latencies;
 }
 
-// Every task that the usual way needs has a result.
+// Every task that the default fusion needs has a result.
 bool TaskScheduler::Complete() const {
   for (size_t task = 0; task < states_.size(); ++task)
     if (!optional_[task] && states_[task].best == 0) return false;

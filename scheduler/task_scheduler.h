@@ -11,7 +11,7 @@
 //   - the histories of a run before this one are restored, so the backward term goes on;
 //   - similar tasks are told by kind and size of their anchor, not by an attribute that nobody sets;
 //   - the run ends when the gain expected of the next trials is small;
-//   - tasks of other ways to cut a network get a first round when those of the usual way have had theirs; after that a
+//   - tasks of fusion alternatives get a first round when those of the default fusion have had theirs; after that a
 //   way that
 //     is clearly behind gets no more, and all that do not win together no more than a share of the trials.
 // Not safe from several threads.
@@ -85,11 +85,11 @@ class TaskScheduler {
   int64_t in_flight() const { return in_flight_; }
   int64_t task_trials(int task) const { return states_[task].trials; }
   double best(int task) const { return states_[task].best; }
-  // How often the networks run it when each is cut in the way that is best so far; by choice, that way.
+  // How often the networks run it with the best fusion of each so far; by choice, that way.
   double Weight(int task) const { return objective_.Weight(task, Latencies()); }
   std::vector<int> BestWays() const { return objective_.BestWays(Latencies()); }
   bool done(int task) const { return states_[task].done; }
-  // Value of the objective; nothing while a task of the usual way has no result.
+  // Value of the objective; nothing while a task of the default fusion has no result.
   std::optional<double> Value() const;
   // Expected relative fall of the objective over the next tenth of the trials; 1 while unknown.
   double ExpectedGain() const;

@@ -25,7 +25,7 @@ int Tuner::Impl::RoundSize() const {
   if (options_.seconds > 0)
     trials = std::min(trials,
                       options_.seconds * (options_.target.kind == TargetKind::kCuda ? kPlannedGpuRate : kPlannedRate));
-  // Tasks that only other ways to cut a network have are tried within a share of the trials.
+  // Tasks that only fusion alternatives have are tried within a share of the trials.
   const auto tasks = std::count_if(selected_.begin(), selected_.end(), [this](int id) { return usual_[id]; });
   const auto fair =
       static_cast<int>(std::min(1e6, trials / (kRoundsPerTask * static_cast<double>(std::max<int64_t>(1, tasks)))));

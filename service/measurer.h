@@ -67,8 +67,8 @@ struct Fleet {
 
 // Asks a tracker for devices of the target's kind (and architecture and model, where they are given) on workers with
 // the labels that the client's options name, waiting for the first. All measurements then go to devices of one model.
-// Unavailable, with what was tried and the mend, when the tracker does not answer or no device comes; InvalidArgument
-// when there are several models to choose from; Cancelled when *stop becomes true.
+// Unavailable, with what was tried and how to fix it, when the tracker does not answer or no device comes;
+// InvalidArgument when there are several models to choose from; Cancelled when *stop becomes true.
 absl::StatusOr<Fleet> ConnectFleet(const FleetOptions& options);
 
 // Conversions, for tests.

@@ -11,7 +11,7 @@ namespace diapason {
 struct LaunchSecret;
 
 // The folder BASE/diapason-LABEL: of mode 700, with files of mode 600. One process at a time uses it; what an earlier
-// one left there is replaced, or removed. Errors name the folder and the mend, and never what is in it:
+// one left there is replaced, or removed. Errors name the folder and how to fix it, and never what is in it:
 // PermissionDenied for a folder of that name that belongs to somebody else, FailedPrecondition for the rest.
 class SecretFolder {
  public:

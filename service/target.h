@@ -25,7 +25,7 @@ struct ResolvedTarget {
 absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text);
 // With the facts of a device elsewhere.
 ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
-// As ResolveTarget, but Unavailable, with what is missing and the mend, when there is no such device here.
+// As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
 // A device for people: of processors with the instruction set that the vectors of their code are of, "AMD EPYC,

@@ -58,7 +58,7 @@ class PlanMerger {
   }
 
   TuneWork Merge() && {
-    // Those of the usual ways in front, as in a single partition.
+    // Those of the default fusion in front, as in a single partition.
     for (const bool usual : {true, false})
       for (const ImportedPlan& plan : plans_)
         for (const Task& task : plan.model.cuts.partition.tasks)

@@ -61,10 +61,10 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message);
 // InvalidArgument for what no `tune` would take: out of range, not finite, unknown names.
 absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message);
 
-// A model cut into tasks, ready for the tuner.
+// A model partitioned into tasks, ready for the tuner.
 struct TuneWork {
   std::string network;  // the name that a history knows it by
-  // Its tasks are those of the list: the usual ones, then those of other ways to cut the network that may win, of
+  // Its tasks are those of the list: those of the default fusion, then those of alternatives that may win, of
   // weight 0.
   Partition partition;
   std::vector<Boundary> boundaries;     // where there are such ways

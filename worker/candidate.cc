@@ -159,8 +159,8 @@ class CandidateRunner::Job {
 v1::RunReply CandidateRunner::Job::Run() {
   auto began = std::chrono::steady_clock::now();
   Begin(MeasureStage::kLoad);
-  // Looked at after the timing, so that those that lost the race are looked at in part only; an error takes the place
-  // of the time.
+  // Looked at after the timing, so that those that were stopped early are looked at in part only; an error takes the
+  // place of the time.
   bool ok = Parse() && Load() && RunOnce() && (!wants_timing() || Time()) && CompareInPlace() && Check();
   if (ok && wants_verification() && !raced_out_) ok = Verify();
   if (ok && !wants_timing()) reply_.mutable_timing();
@@ -306,7 +306,7 @@ absl::StatusOr<std::vector<Array>> CandidateRunner::Job::PartsOfOutput(int outpu
 }
 
 // Whether the outputs are written and finite: a program that does nothing must not be taken for a fast one, nor one
-// that skips some. Of what lost the race, whose time is a label for the cost model and no more, pieces will do.
+// that skips some. Of what was stopped early, whose time is a label for the cost model and no more, pieces will do.
 bool CandidateRunner::Job::Check() {
   StageClock clock(&seconds_.check);
   for (size_t o = 0; o < dag_.outputs().size() && raced_out_; ++o) {
@@ -367,8 +367,8 @@ bool CandidateRunner::Job::Time() {
   return true;
 }
 
-// A program that starts early is compared with itself behind a kernel that writes its inputs. What lost the race is no
-// one's best.
+// A program that starts early is compared with itself behind a kernel that writes its inputs. What was stopped early is
+// no one's best.
 bool CandidateRunner::Job::CompareInPlace() {
   if (raced_out_ || !StartsEarly(executable_->program())) return true;
   StageClock clock(&seconds_.check);

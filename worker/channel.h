@@ -82,8 +82,8 @@ class Backoff {
   std::mt19937_64 random_{std::random_device{}()};
 };
 
-// What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and the mend.
-// `what`: "tracker", "service", "server" (either); `last`: of the last call.
+// What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and how to fix
+// it. `what`: "tracker", "service", "server" (either); `last`: of the last call.
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 

@@ -84,7 +84,7 @@ struct MeasureStatistics {
   double builder_busy_seconds = 0, runner_busy_seconds = 0;  // summed over builders and over devices
   double seconds = 0;                                        // since the first worker started
   // Where the time of the runs went: loading and allocating; inputs; constants and one run; timing of those measured in
-  // full and of those that lost the race; looking at outputs; reference implementation and comparison.
+  // full and of those that were stopped early; looking at outputs; reference implementation and comparison.
   struct RunSeconds {
     double load = 0, fill = 0, first_run = 0, timing = 0, lost_race = 0, check = 0, verify = 0;
   } run_seconds;

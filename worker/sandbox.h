@@ -33,7 +33,7 @@ class Sandbox {
   // None: processes run as they are. `why`: for the log; empty when none was wanted.
   static Sandbox None(std::string why = "");
   // What `mode` gives on this host, tried with a shell that writes to a folder in `scratch`. Unavailable, with the
-  // reason and the mend, when it is kOn and there is none; kAuto then gives None.
+  // reason and how to fix it, when it is kOn and there is none; kAuto then gives None.
   static absl::StatusOr<Sandbox> Find(SandboxMode mode, ScratchFolder& scratch);
 
   bool in_force() const { return !program_.empty(); }

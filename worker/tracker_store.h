@@ -4,7 +4,7 @@
 // (worker/tracker_writer.h), are in one transaction, committed before the answers that rest on them are sent, so that a
 // tracker that was killed knows at its next start all that it had answered. A power cut may lose the last moments
 // (write-ahead log, synchronous=NORMAL: a disk's sync for each group would be the limit of the fleet); `incarnation`
-// of measure.proto mends that.
+// of measure.proto fixes that.
 //
 //   table     | key              | holds
 //   queues    | id               | OpenRequest

@@ -284,7 +284,7 @@ class CutFinder {
   Grouping usual_;
   GroupSet usual_set_;
   std::vector<Region> regions_;
-  std::map<int, int> in_boundaries_;  // by task: occurrences in the usual ways of boundaries
+  std::map<int, int> in_boundaries_;  // by task: occurrences in the default ways of boundaries
 };
 
 // A way that runs all that another one runs, and more.

@@ -30,8 +30,8 @@ struct Boundary {
 };
 
 struct Cuts {
-  // The usual one. Its tasks are followed by those that only other ways have, of weight 0: first those of ways that may
-  // win.
+  // The default. Its tasks are followed by those that only alternatives have, with count 0: first those of ways that
+  // may win.
   Partition partition;
   size_t usual_tasks = 0;       // tasks that it has itself
   size_t worthwhile_tasks = 0;  // with those of ways that may win (WaysThatMayWin)

@@ -26,7 +26,7 @@ struct Record {
   std::string view, sketch;  // "winograd(4)", "winograd(4)/tile0"
   uint64_t seed = 0;
   int64_t created_at = 0;  // Unix time in nanoseconds
-  // Where a network was asked for: how often it has the task (0: in other ways to cut it), and which share of the
+  // Where a network was asked for: how often it has the task (0: in fusion alternatives), and which share of the
   // network's time, on this target and device, the task takes with the best of the records found. Nothing: no network
   // was asked for.
   std::optional<double> count, share;

@@ -19,7 +19,7 @@ struct TaskProgress {
   int id = 0;  // from 1
   std::string name;
   std::string workload;
-  double weight = 1;   // times it runs when the network is cut in the way that is best so far
+  double weight = 1;   // times it runs with the best fusion so far
   int64_t trials = 0;  // of the history's too
   int64_t failed = 0;
   std::optional<double> best_us, default_us, gflops;

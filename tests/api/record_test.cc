@@ -27,7 +27,7 @@ TEST(RankByShare, PutsTheWorkloadsThatTakeMostOfTheNetworkFirst) {
   EXPECT_EQ(records[2].workload, "b");
   EXPECT_DOUBLE_EQ(*records[2].share, 0.4);
   EXPECT_EQ(records[3].workload, "c");
-  EXPECT_EQ(records[3].share, 0) << "of other ways to cut the network";
+  EXPECT_EQ(records[3].share, 0) << "of fusion alternatives";
 }
 
 TEST(RankByShare, CountsEachDeviceByItself) {

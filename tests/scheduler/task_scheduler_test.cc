@@ -295,7 +295,7 @@ TEST(TaskScheduler, ReproducesItsOrderFromTheSeed) {
   EXPECT_NE(run(1), run(2));
 }
 
-// Two tasks of the usual way, and two of another way at one place.
+// Two tasks of the default fusion, and two of an alternative at one choice point.
 Fixture WithAnotherWay(double floor, int64_t trials) {
   TaskSchedulerOptions options;
   options.trials = trials;
