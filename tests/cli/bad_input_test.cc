@@ -60,7 +60,7 @@ TEST_F(BadInput, UnknownNetworks) {
               "resnet-18, resnet-34, resnet-50, resnet-101, resnet-152, mobilenet, squeezenet_v1.1, "
               "mobilenet_v2, mobilenet_v3, efficientnet-b0, vgg-16, densenet-121, inception_v3, convnext-tiny, "
               "swin-tiny, vit-b16, resnet3d-18, unet-small, yolo-small, bert-base, gpt2, llama-tiny, "
-              "t5-encoder, whisper-encoder, lstm-tagger, conv2d, depthwise, gemm");
+              "t5-encoder, whisper-encoder, lstm-tagger, conv2d, depthwise, gemm, attention, layer_norm");
   ExpectError(Tune({"--k", "0"}), "option 'k' of network 'gemm' cannot be '0': give a whole number from 1 to 1048576");
   ExpectError(Tune({"--set", "q=3"}),
               "network 'gemm' has no option 'q': its options are m, n, k, constant, bias, relu, seed");
