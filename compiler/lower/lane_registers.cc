@@ -1,5 +1,5 @@
-// Stages of a block that lie in the registers of its threads (Memory::kLanes on cuda): each has what it computes, in the
-// order of its loops, and the others of its warp ask it by shuffles.
+// Stages of a block that lie in the registers of its threads (Memory::kLanes on cuda): each has what it computes, in
+// the order of its loops, and the others of its warp ask it by shuffles.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -63,8 +63,8 @@ Expr NestBuilder::LoadFromLanes(int reader, const Expr& load, const std::vector<
   const StageState& stage = state_.stage(id);
   const auto refuse = [&](const char* why) {
     if (status_.ok())
-      status_ = absl::InvalidArgumentError(absl::StrCat("stage ", state_.stage(reader).op.name, " reads ",
-                                                        stage.op.name, ", which lanes have, ", why));
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("stage ", state_.stage(reader).op.name, " reads ", stage.op.name, ", which lanes have, ", why));
     return Load(id, load->dtype, {IntImm(0)});
   };
   std::vector<Expr> values(stage.loops.size());
