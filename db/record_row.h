@@ -40,7 +40,7 @@ void NormaliseRecord(TuningRecord& record);
 // Of everything but the ids, the workload's bytes and the verification.
 uint64_t RecordChecksum(const TuningRecord& record);
 
-// "unknown", "ok", "failed".
+// "unknown", "ok", "failed", "wrong_in_network".
 std::optional<Verified> ParseVerified(const std::string& name);
 
 }  // namespace diapason

@@ -243,7 +243,7 @@ absl::Status Database::Error(int code) const {
     case SQLITE_PERM:
     case SQLITE_AUTH:
       return absl::PermissionDeniedError(absl::StrCat(
-          "history '", path_, "' cannot be opened (", system_errno != 0 ? std::strerror(system_errno) : text,
+          what_, " '", path_, "' cannot be opened (", system_errno != 0 ? std::strerror(system_errno) : text,
           "); give yourself permission for the file and its folder, or name another file"));
     default:
       return absl::InternalError(absl::StrCat(what_, " '", path_, "' failed (", text,
