@@ -82,7 +82,9 @@ Expr NestBuilder::LoadFromLanes(int reader, const Expr& load, const std::vector<
   for (size_t p = parts.size(); p-- > 0;) {
     const int64_t extent = bounds_.stages[id].extent[parts[p]];
     const Expr mine = analyzer_.Simplify(FloorMod(FloorDiv(thread, inside), extent));
-    const Expr theirs = values[parts[p]] ? values[parts[p]] : mine;  // all replicas have it
+    const bool replica = stage.loops[parts[p]].origin == Loop::Origin::kReplica;  // each has it
+    if (!replica && !values[parts[p]]) return refuse("by threads that are no pieces of its axes");
+    const Expr theirs = replica ? mine : values[parts[p]];
     const bool same = extent == 1 || Equal(theirs, mine);
     if (!same && inside * extent > kLanesOfWarp) return refuse("from threads of another warp");
     if (inside < kLanesOfWarp) lane = Add(lane, Mul(theirs, IntImm(inside)));
@@ -90,6 +92,11 @@ Expr NestBuilder::LoadFromLanes(int reader, const Expr& load, const std::vector<
     inside *= extent;
   }
   if (inside != threads_) return refuse("and are not all threads of the block");
+  for (int loop : stage.order) {
+    const bool kept = !stage.loops[loop].reduce && stage.loops[loop].annotation != Annotation::kThreadX;
+    if (kept && bounds_.stages[id].extent[loop] > 1 && !values[loop])
+      return refuse("in loops that are no pieces of its axes");
+  }
   const Expr element = Load(id, load->dtype, {RegisterOf(id, values)});
   if (own) return element;
   if (!conditions_.empty()) return refuse("under a condition, from another thread");

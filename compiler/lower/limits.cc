@@ -159,12 +159,35 @@ bool IsAsyncCopy(const State& state, int id) {
                      [&](int producer) { return state.stage(producer).attach == StageState::Attach::kRoot; });
 }
 
+bool IsComputedAt(const State& state, int id, int target, int loop) {
+  const StageState& stage = state.stage(id);
+  return IsAttached(stage) && stage.attach_stage == target && stage.attach_loops == std::vector<int>{loop};
+}
+
+bool IsSerialReduceLoop(const StageState& stage, int loop) {
+  return loop >= 0 && loop < static_cast<int>(stage.loops.size()) && stage.loops[loop].is_leaf() &&
+         stage.loops[loop].reduce && stage.loops[loop].annotation == Annotation::kNone;
+}
+
+// What State::Apply saw of a carried reduction, and that its target carries itself.
+bool IsCarried(const State& state, int id) {
+  const Carry& carry = state.stage(id).carry;
+  const StageState& target = state.stage(carry.target);
+  return IsSerialReduceLoop(state.stage(id), carry.loop) && IsSerialReduceLoop(target, carry.target_loop) &&
+         target.carry.is_carried_by(carry.target) && target.carry.loop == carry.target_loop && IsAttached(target) &&
+         target.memory == Memory::kLocal &&
+         (id == carry.target || IsComputedAt(state, id, carry.target, carry.target_loop)) &&
+         (carry.maximum < 0 || IsComputedAt(state, carry.maximum, carry.target, carry.target_loop));
+}
+
 }  // namespace
 
 absl::Status CheckStructure(const State& state) {
   for (int id = 0; id < state.size(); ++id) {
     const StageState& stage = state.stage(id);
     if (!stage.computes()) continue;
+    if (stage.carry.is_carried() && !IsCarried(state, id))
+      return Wrong(stage, "is carried by a loop that has changed since, or that carries no sum of its own");
     // What a call fuses is part of the call, though the body still reads it.
     for (int read : stage.library != nullptr ? stage.library_operands : state.Producers(id)) {
       const StageState& producer = state.stage(read);

@@ -75,6 +75,7 @@ State::State(const ComputeDag& dag) : outputs_(dag.outputs()) {
 }
 
 void State::ResetLoops(StageState& stage) {
+  stage.carry = {};
   stage.loops.clear();
   stage.order.clear();
   for (int i = 0; i < stage.axis_count(); ++i) {

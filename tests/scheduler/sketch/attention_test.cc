@@ -227,6 +227,46 @@ TEST(AttentionTest, LanesKeepScoresInRegisters) {
   EXPECT_EQ(program->spill_bytes, std::vector<int>{0});
 }
 
+// Steps may come from a peer: whatever is left out or put behind them, lowering answers.
+TEST(AttentionTest, ChangedSchedulesAreRefusedOrLowered) {
+  const ComputeDag dag = Attention(
+      {.heads = 1, .groups = 1, .queries = 20, .keys = 70, .size = 16, .values = 16, .dtype = DType::kFloat16});
+  const Target target = Target::Parse("cuda -arch=sm_90").value();
+  const auto task = TaskSpace::Create(dag, target, DefaultFacts(target)).value();
+  for (const char* name : {"attention/attention_tensor.stream", "attention/attention_tensor.lanes"}) {
+    const Space& space = task->space(task->Find(name));
+    const Schedule schedule = space.Instantiate(space.Default());
+    const auto lower = [&](const std::vector<Step>& steps) {
+      Schedule changed = schedule;
+      changed.steps = steps;
+      return Lower(dag, changed, target, DefaultFacts(target)).status();
+    };
+    ASSERT_TRUE(lower(schedule.steps).ok());
+    int refused = 0;
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      std::vector<Step> steps = schedule.steps;
+      steps.erase(steps.begin() + static_cast<int64_t>(s));
+      refused += !lower(steps).ok();
+    }
+    EXPECT_GT(refused, 20);
+    // The loop that carries, made another one behind the steps that name it.
+    const auto carry = std::find_if(schedule.steps.begin(), schedule.steps.end(), [](const Step& step) {
+      return step.kind == StepKind::kCarry && step.target != step.stage;
+    });
+    ASSERT_NE(carry, schedule.steps.end());
+    const auto refuses = [&](Step step) {
+      std::vector<Step> steps = schedule.steps;
+      steps.push_back(std::move(step));
+      return !lower(steps).ok();
+    };
+    EXPECT_TRUE(refuses({StepKind::kSplit, carry->stage, carry->loops, {Factor::Of(2)}, -1, {}}));
+    EXPECT_TRUE(refuses({StepKind::kSplit, carry->target, {carry->ints[0]}, {Factor::Of(2)}, -1, {}}));
+    EXPECT_TRUE(refuses({StepKind::kAnnotate, carry->target, {carry->ints[0]}, {}, -1, {1}}));
+    EXPECT_TRUE(refuses({StepKind::kRfactor, carry->stage, carry->loops, {}, -1, {}}));
+    EXPECT_TRUE(refuses({StepKind::kSetScope, carry->target, {}, {}, -1, {1}}));
+  }
+}
+
 // A row of any length on tensor cores takes no more shared memory than its steps.
 TEST(AttentionTest, RowsOfAnyLengthAreStreamed) {
   const Target target = Target::Parse("cuda -arch=sm_90").value();
