@@ -159,11 +159,6 @@ bool IsAsyncCopy(const State& state, int id) {
                      [&](int producer) { return state.stage(producer).attach == StageState::Attach::kRoot; });
 }
 
-bool IsComputedAt(const State& state, int id, int target, int loop) {
-  const StageState& stage = state.stage(id);
-  return IsAttached(stage) && stage.attach_stage == target && stage.attach_loops == std::vector<int>{loop};
-}
-
 bool IsSerialReduceLoop(const StageState& stage, int loop) {
   return loop >= 0 && loop < static_cast<int>(stage.loops.size()) && stage.loops[loop].is_leaf() &&
          stage.loops[loop].reduce && stage.loops[loop].annotation == Annotation::kNone;
@@ -176,8 +171,8 @@ bool IsCarried(const State& state, int id) {
   return IsSerialReduceLoop(state.stage(id), carry.loop) && IsSerialReduceLoop(target, carry.target_loop) &&
          target.carry.is_carried_by(carry.target) && target.carry.loop == carry.target_loop && IsAttached(target) &&
          target.memory == Memory::kLocal &&
-         (id == carry.target || IsComputedAt(state, id, carry.target, carry.target_loop)) &&
-         (carry.maximum < 0 || IsComputedAt(state, carry.maximum, carry.target, carry.target_loop));
+         (id == carry.target || state.IsComputedAt(id, carry.target, carry.target_loop)) &&
+         (carry.maximum < 0 || state.IsComputedAt(carry.maximum, carry.target, carry.target_loop));
 }
 
 }  // namespace

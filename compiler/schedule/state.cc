@@ -90,10 +90,6 @@ void State::ResetLoops(StageState& stage) {
 
 bool State::is_output(int id) const { return std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end(); }
 
-bool State::carries(int id) const {
-  return std::any_of(stages_.begin(), stages_.end(), [&](const StageState& s) { return s.carry.is_carried_by(id); });
-}
-
 std::vector<int> State::Producers(int id) const {
   std::vector<int> result;
   if (!stages_[id].op.body) return result;

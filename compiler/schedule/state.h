@@ -112,8 +112,8 @@ class State {
   bool has_overlap() const { return has_overlap_; }  // there is a step kOverlap
   Factor overlap() const { return overlap_; }
   bool is_output(int id) const;
-  // A reduction whose loop carries another one.
-  bool carries(int id) const;
+  // Whether the stage is computed at that loop of the target, the only candidate.
+  bool IsComputedAt(int id, int target, int loop) const;
   // True for a copy in core matrices whose elements are factors in two parts, so that on cuda a buffer of small parts
   // lies beside it.
   bool has_small_parts(int copy) const;
@@ -144,7 +144,6 @@ class State {
   absl::Status Replicate(const Step& step);
   absl::Status CarryReduction(const Step& step);
   absl::Status CarryRelative(const Step& step, Carry* carry);
-  bool IsComputedAt(int id, int target, int loop) const;
   absl::Status CallLibrary(const Step& step);
   int AddStage(Stage op, int before);
   void ResetLoops(StageState& stage);
