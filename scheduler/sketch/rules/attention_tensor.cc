@@ -147,7 +147,7 @@ class TensorSketch : public AttentionSketch {
   // Everything but the queries is made at the loop over steps of keys, which carries the maximum of a row, the sum of
   // its weights and the product (StepKind::kCarry).
   void MakeStream(const std::vector<TensorTile>& tiles, const TensorLoops& loops, int thread) {
-    const int product = a_.product, step = TileStep(product, tiles, loops);
+    const int product = a_.product, step = TileProduct(product, tiles, Factor::Of(kPartsOfStream) * step_, loops);
     Copy(a_.values_read, product, step);
     KeepAt(a_.weights, product, step);
     const int maximum = a_.reductions[0], sum = a_.reductions[1];
@@ -174,31 +174,27 @@ class TensorSketch : public AttentionSketch {
     MakeScores(product, step);
   }
 
-  // Splits the keys of the product into steps; returns their loop.
-  int TileStep(int product, const std::vector<TensorTile>& tiles, const TensorLoops& lanes) {
+  // Splits the sums of a product into so many terms at once, for tensor cores, and orders its loops: the returned one
+  // over these, and inside it all others, unrolled.
+  int TileProduct(int stage, const std::vector<TensorTile>& tiles, const Factor& terms, const TensorLoops& lanes) {
     std::vector<int> outer, tile, pair(2);
-    for (int axis : draft_.SpatialAxes(product)) {
+    for (int axis : draft_.SpatialAxes(stage)) {
       if (!tiles[axis].has_lanes()) {
         outer.push_back(axis);
         continue;
       }
-      const std::vector<int> pieces = draft_.Split(product, axis, {Factor::Of(2)});
+      const std::vector<int> pieces = draft_.Split(stage, axis, {Factor::Of(2)});
       tile.push_back(pieces[0]);
       pair[tiles[axis].rows() ? 0 : 1] = pieces[1];
     }
-    const std::vector<int> keys =
-        draft_.Split(product, draft_.ReduceAxes(product)[0], {Factor::Of(kPartsOfStream) * step_});
-    Order(product, {{keys[0]}, outer, tile, {keys[1]}, pair});
-    for (const auto& level : {outer, tile, {keys[1]}, pair})
-      for (int loop : level) draft_.Annotate(product, loop, Annotation::kUnroll);
-    const TensorIntrinsic& intrinsic = *IntrinsicFor(draft_, product, /*groups=*/false);
-    draft_.Do({StepKind::kTensorize,
-               product,
-               {keys[1], pair[0], pair[1]},
-               {},
-               lanes.stage,
-               {static_cast<int32_t>(intrinsic.mode), lanes.lane[0], lanes.lane[1]}});
-    return keys[0];
+    const std::vector<int> k = draft_.Split(stage, draft_.ReduceAxes(stage)[0], {terms});
+    Order(stage, {{k[0]}, outer, tile, {k[1]}, pair});
+    for (const auto& level : {outer, tile, {k[1]}, pair})
+      for (int loop : level) draft_.Annotate(stage, loop, Annotation::kUnroll);
+    const auto mode = static_cast<int32_t>(IntrinsicFor(draft_, stage, /*groups=*/false)->mode);
+    draft_.Do(
+        {StepKind::kTensorize, stage, {k[1], pair[0], pair[1]}, {}, lanes.stage, {mode, lanes.lane[0], lanes.lane[1]}});
+    return k[0];
   }
 
   // A row's reduction as parts that the loop carries, side by side: one for each so many keys, or that of the lane that
@@ -283,31 +279,12 @@ class TensorSketch : public AttentionSketch {
     if (copies_ == Copies::kLanes) draft_.Annotate(a_.seen, loops.pair.back(), Annotation::kUnroll);
     draft_.ComputeAt(local_, a_.seen, {thread});
 
-    const std::vector<int> axes = draft_.SpatialAxes(local_);
-    std::vector<int> others, tiled, pair(2);
-    for (int axis : axes) {
-      const bool query = axis == a_.query_of_scores, key = axis == a_.key_of_scores;
-      if (!query && !key) {
-        others.push_back(axis);
-        continue;
-      }
-      const std::vector<int> pieces = draft_.Split(local_, axis, {Factor::Of(2)});
-      tiled.push_back(pieces[0]);
-      pair[query ? 0 : 1] = pieces[1];
-    }
-    const TensorIntrinsic& intrinsic = *IntrinsicFor(draft_, local_, /*groups=*/false);
-    const std::vector<int> k =
-        draft_.Split(local_, draft_.ReduceAxes(local_)[0], {Factor::Of(static_cast<int32_t>(intrinsic.depth()))});
-    Order(local_, {{k[0]}, others, tiled, {k[1]}, pair});
-    if (copies_ == Copies::kLanes) draft_.Annotate(local_, k[0], Annotation::kUnroll);
-    for (const auto& level : {others, tiled, {k[1]}, pair})
-      for (int loop : level) draft_.Annotate(local_, loop, Annotation::kUnroll);
-    draft_.Do({StepKind::kTensorize,
-               local_,
-               {k[1], pair[0], pair[1]},
-               {},
-               a_.seen,
-               {static_cast<int32_t>(intrinsic.mode), loops.lane[0], loops.lane[1]}});
+    tiles.assign(draft_.SpatialAxes(local_).size(), TensorTile());
+    tiles[a_.query_of_scores] = rows_;
+    tiles[a_.key_of_scores] = keys_;
+    const auto depth = static_cast<int32_t>(IntrinsicFor(draft_, local_, /*groups=*/false)->depth());
+    const int k = TileProduct(local_, tiles, Factor::Of(depth), loops);
+    if (copies_ == Copies::kLanes) draft_.Annotate(local_, k, Annotation::kUnroll);
     if (streams())
       Copy(a_.keys_read, target, target_loop);
     else
