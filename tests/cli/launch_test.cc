@@ -160,7 +160,8 @@ TEST_F(LaunchCli, AServiceGrowsShrinksAndReplaces) {
   Process service(args, Path("serve"));
   const std::string address = service.Address();
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 1; })) << service.err();
-  Process submit(OnSmallProduct("submit", {"--trials", "64", "--min-repeat-ms", "1", "--service", address, "--wait"}),
+  // A queue that lasts: the pool looks at it every two seconds, and three workers are useful from nine trials on.
+  Process submit(OnSmallProduct("submit", {"--trials", "64", "--min-repeat-ms", "50", "--service", address, "--wait"}),
                  Path("submit"));
   ASSERT_TRUE(WaitFor([&] { return Jobs().size() == 3; })) << service.err();
   kill(Jobs().front(), SIGKILL);
