@@ -1,0 +1,30 @@
+// The lines of exported JSON, as docs/history.md describes them.
+#pragma once
+
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "db/history.h"
+
+namespace diapason {
+
+// What a line holds: a record with its workload, run and networks, or a part of these.
+struct HistoryLine {
+  std::optional<TuningRecord> record;  // without `workload`, which is beside it
+  std::optional<TuningRun> run;
+  std::string workload_key, workload;
+  std::vector<NetworkTask> networks;
+};
+
+enum class GotLine { kEnd, kLine, kTooLong };
+
+// The next line without its end; one of more than 256 MiB is kTooLong, and reading must stop there.
+GotLine ReadHistoryLine(std::istream& in, std::string& text);
+// InvalidArgument with the reason alone: no JSON, another format, a field that is missing or out of range, or a
+// checksum that does not match.
+absl::StatusOr<HistoryLine> ParseHistoryLine(const std::string& text);
+
+}  // namespace diapason
