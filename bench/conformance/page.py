@@ -18,7 +18,7 @@ Inputs that decide about shapes (the shape of a Reshape, the axes of a ReduceSum
 Tolerances are those of ONNX's runner, but at least two steps of float16 (2^-9) and bfloat16 (2^-6) results (ONNX's references round in other places), and 1e-6
 around 0. Of Bernoulli with a seed, whose generator ONNX leaves open, only type and shape count. Cases of opsets before 7 are raised to 7, by ONNX's converter where an operator changed.
 
-**Types that are kept in wider ones.** bfloat16, 8-bit and 4-bit floats are kept in float32, int16 and uint16 in int32, uint32 and uint64 (below 2^63)
+**Types that are kept in wider ones.** 8-bit and 4-bit floats are kept in float32, int16 and uint16 in int32, uint32 and uint64 (below 2^63)
 in int64, integers of 4 and 2 bits in int8 and uint8. Results are rounded or wrapped as the narrow type is, so values are ONNX's; but inputs and outputs
 of a package have the wider type, and memory is not saved.
 

@@ -17,7 +17,8 @@ class Port:
 
     Attributes:
         name: its name in the network.
-        dtype: the element type, as NumPy names it: ``"float32"``, ``"int64"``, ``"bool"``.
+        dtype: the element type, as NumPy names it: ``"float32"``, ``"int64"``, ``"bool"``; or ``"bfloat16"``, for which NumPy needs
+            the package ml_dtypes.
         shape: extents; -1 where an extent depends on the sizes of symbolic dimensions.
         symbols: by axis, the symbolic dimension that an extent of -1 is proportional to; ``None`` for others.
     """
@@ -87,6 +88,7 @@ class Package:
         Raises:
             InvalidArgumentError: inputs are missing or unknown, or of another shape, type or device than the package wants.
             TypeError: an input is no array.
+            UnavailableError: an output is of type bfloat16, the first input is a NumPy array, and ml_dtypes is not installed.
             Error: the run failed.
         """
         inputs = self._ordered(arrays, named)
@@ -109,14 +111,25 @@ class Package:
         Raises:
             As :meth:`__call__`.
         """
-        given = [_plain(array) for array in inputs]
-        into = None if outputs is None else [_plain(array) for array in outputs]
+        given = [_plain(array, port, "input") for array, port in _paired(inputs, self._inputs)]
+        into = None if outputs is None else [_plain(array, port, "output") for array, port in _paired(outputs, self._outputs)]
         example = inputs[0] if inputs else None
+        if into is None:
+            self._check_types_of_numpy(example)
         results = self._package.run(given, into, _stream_of(example) if stream is None else stream)
         if outputs is not None:
             return list(outputs)
         convert = _converter(example)
-        return [convert(result) for result in results]
+        return [convert(result, port.dtype) for result, port in zip(results, self._outputs)]
+
+    def _check_types_of_numpy(self, example: Any) -> None:
+        """Before a run, whose outputs could not be handed over."""
+        if not _becomes_numpy(example) or _bfloat16_of_numpy() is not None:
+            return
+        for port in self._outputs:
+            if port.dtype == "bfloat16":
+                raise _make("UNAVAILABLE", f"output {port.name!r} is of type bfloat16, which NumPy does not have: install ml_dtypes "
+                            "(pip install ml_dtypes), or give PyTorch tensors")
 
     def _ordered(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [port.name for port in self._inputs]
@@ -163,10 +176,28 @@ def load(path: str | os.PathLike[str], device: int | None = None, threads: int =
     return Package(_runtime.Package(folder, -1 if device is None else device, threads), folder)
 
 
-def _invalid(text: str) -> Exception:
+def _make(code: str, text: str) -> Exception:
     from .errors import _make_error
 
-    return _make_error("INVALID_ARGUMENT", text)
+    return _make_error(code, text)
+
+
+def _invalid(text: str) -> Exception:
+    return _make("INVALID_ARGUMENT", text)
+
+
+def _paired(arrays: Sequence[Any], ports: tuple[Port, ...]) -> list[tuple[Any, Port | None]]:
+    """Arrays beyond the last port have none; the library says that there are too many."""
+    return [(array, ports[i] if i < len(ports) else None) for i, array in enumerate(arrays)]
+
+
+def _bfloat16_of_numpy() -> Any:
+    """The element type of ml_dtypes; None where that is not installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    return ml_dtypes.bfloat16
 
 
 def _is_torch(value: Any) -> bool:
@@ -174,9 +205,30 @@ def _is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _plain(array: Any) -> Any:
-    # PyTorch exports no tensors that are part of a graph of gradients.
-    return array.detach() if _is_torch(array) else array
+def _is_numpy(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _becomes_numpy(example: Any) -> bool:
+    """Whether outputs are NumPy arrays, where this is the first input; on a GPU they are not."""
+    if _is_torch(example):
+        return False
+    of_another = example is not None and hasattr(example, "__array_namespace__") and not type(example).__module__.startswith("numpy")
+    return not of_another and (not hasattr(example, "__dlpack_device__") or example.__dlpack_device__()[0] in (1, 3))
+
+
+def _plain(array: Any, port: Port | None, kind: str) -> Any:
+    if _is_torch(array):
+        return array.detach()  # PyTorch exports no tensors that are part of a graph of gradients.
+    if not _is_numpy(array):
+        return array
+    if array.dtype.name == "bfloat16" and (kind == "input" or array.flags.writeable):  # of ml_dtypes, which NumPy does not export
+        return _runtime.bfloat16_of_bits(array.view("uint16"))
+    if port is not None and port.dtype == "bfloat16" and array.dtype.name != "bfloat16":
+        raise _invalid(f"{kind} {port.name!r} is {array.dtype.name}; the package wants bfloat16, which NumPy does not have: give a PyTorch tensor, or "
+                       "an array of ml_dtypes.bfloat16 (pip install ml_dtypes)")
+    return array
 
 
 def _stream_of(example: Any) -> int:
@@ -185,15 +237,24 @@ def _stream_of(example: Any) -> int:
     return 0
 
 
-def _converter(example: Any) -> Callable[[Any], Any]:
+def _converter(example: Any) -> Callable[[Any, str], Any]:
+    """What makes an array of an output, given its element type."""
     if _is_torch(example):
-        return sys.modules["torch"].from_dlpack
+        from_dlpack = sys.modules["torch"].from_dlpack
+        return lambda result, dtype: from_dlpack(result)
     if example is not None and hasattr(example, "__array_namespace__") and not type(example).__module__.startswith("numpy"):
-        return example.__array_namespace__().from_dlpack
+        of_library = example.__array_namespace__().from_dlpack
+        return lambda result, dtype: of_library(result)
     import numpy
 
-    def to_numpy(result: Any) -> Any:
+    bfloat16 = _bfloat16_of_numpy()
+
+    def to_numpy(result: Any, dtype: str) -> Any:
         # What is on a GPU and of no library that is known here stays as it is: an object with __dlpack__.
-        return numpy.asarray(result) if result.__dlpack_device__()[0] == 1 else result
+        if result.__dlpack_device__()[0] != 1:
+            return result
+        if dtype == "bfloat16":
+            return numpy.asarray(_runtime.bits_of_bfloat16(result)).view(bfloat16)
+        return numpy.asarray(result)
 
     return to_numpy

@@ -22,8 +22,8 @@ from .fallbacks import Fallback
 
 _aten = torch.ops.aten
 
-_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.int64: "int64", torch.int32: "int32", torch.int8: "int8", torch.uint8: "uint8",
-           torch.bool: "bool"}
+_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.int64: "int64", torch.int32: "int32",
+           torch.int8: "int8", torch.uint8: "uint8", torch.bool: "bool"}
 
 # Operators whose result depends on how their input lies in memory, which a subgraph does not keep.
 _OF_MEMORY = {"aten.as_strided", "aten.as_strided_scatter", "aten.as_strided_copy", "aten.set_", "aten.resize", "aten.resize_", "aten.empty_strided",

@@ -118,6 +118,15 @@ nb::object ArrayOf(DLManagedTensorVersioned* tensor) {
                                              made.dtype, made.device.device_type, made.device.device_id));
 }
 
+// The same memory with elements of another type of as many bytes, as an object that keeps `owner` alive.
+nb::object Retyped(const nb::object& owner, nb::dlpack::dtype type) {
+  const auto array = nb::cast<nb::ndarray<nb::ro>>(owner);
+  size_t shape[kMostAxes];
+  for (size_t d = 0; d < array.ndim(); ++d) shape[d] = array.shape(d);
+  return nb::cast(nb::ndarray<nb::array_api>(const_cast<void*>(array.data()), array.ndim(), shape, owner,
+                                             array.stride_ptr(), type, array.device_type(), array.device_id()));
+}
+
 // name, dtype, shape, symbols
 using PortTuple = nb::tuple;
 
@@ -262,6 +271,15 @@ class Package {
 
 NB_MODULE(_runtime, module) {
   module.attr("version") = diapason_runtime_version();
+  constexpr nb::dlpack::dtype kBits{static_cast<uint8_t>(nb::dlpack::dtype_code::UInt), 16, 1};
+  constexpr nb::dlpack::dtype kBfloat16{static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};
+  module.def(
+      "bfloat16_of_bits", [=](const nb::object& bits) { return Retyped(bits, kBfloat16); }, nb::arg("bits"),
+      nb::sig("def bfloat16_of_bits(bits: object) -> object"),
+      "The elements of an array of uint16 as the bits of bfloat16, in place.");
+  module.def(
+      "bits_of_bfloat16", [=](const nb::object& array) { return Retyped(array, kBits); }, nb::arg("array"),
+      nb::sig("def bits_of_bfloat16(array: object) -> object"), "The inverse of bfloat16_of_bits.");
   nb::class_<Package>(module, "Package")
       .def(nb::init<const std::string&, int32_t, int32_t>(), nb::arg("folder"), nb::arg("device"), nb::arg("threads"))
       .def("network", &Package::network)

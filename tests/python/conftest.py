@@ -57,6 +57,18 @@ def dense(tmp_path_factory, model):
     return build(folder / "dense", str(folder / "dense.onnx"), "--dim", "batch=1,4")
 
 
+@pytest.fixture(scope="session")
+def bfloat16(tmp_path_factory):
+    """x + 1 of 2x3, in bfloat16."""
+    graph = helper.make_graph([helper.make_node("Add", ["x", "one"], ["y"])], "bfloat16",
+                              [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [2, 3])],
+                              [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [2, 3])],
+                              [helper.make_tensor("one", TensorProto.BFLOAT16, [], [1.0])])
+    folder = tmp_path_factory.mktemp("packages")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "bfloat16.onnx")
+    return build(folder / "bfloat16", str(folder / "bfloat16.onnx"))
+
+
 @pytest.fixture
 def matrices():
     random = np.random.default_rng(1)

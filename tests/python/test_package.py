@@ -1,9 +1,11 @@
 """Packages loaded and run: shapes, arrays in and out, threads, and errors."""
 
 import pathlib
+import sys
 import threading
 
 import diapason as dp
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -70,6 +72,39 @@ def test_outputs_are_written_where_the_caller_wants_them(gemm, matrices):
     (returned,) = dp.load(gemm).run([a, b], outputs=[out])
     assert returned is out
     np.testing.assert_allclose(out, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_is_that_of_ml_dtypes(bfloat16):
+    package = dp.load(bfloat16)
+    assert [port.dtype for port in package.inputs + package.outputs] == ["bfloat16", "bfloat16"]
+    x = np.array([[1, 2, 255], [0.0078125, -1, 2.0**100]]).astype(ml_dtypes.bfloat16)
+    x.flags.writeable = False
+    y = package(x)
+    want = np.array([[2, 3, 256], [1.0078125, 0, 2.0**100]])
+    assert y.dtype == ml_dtypes.bfloat16
+    np.testing.assert_array_equal(y.astype(np.float64), want)
+    out = np.zeros((2, 3), ml_dtypes.bfloat16)
+    (returned,) = package.run([x], outputs=[out])
+    assert returned is out
+    np.testing.assert_array_equal(out.astype(np.float64), want)
+    out.flags.writeable = False
+    with pytest.raises(TypeError, match="^output 'y' is a ndarray, which is no writable array: "):
+        package.run([x], outputs=[out])
+
+
+def test_bfloat16_from_numpy_alone_is_an_error_that_says_what_to_give(bfloat16, gemm, matrices, monkeypatch):
+    package = dp.load(bfloat16)
+    with pytest.raises(dp.InvalidArgumentError) as caught:
+        package(np.zeros((2, 3), np.float32))
+    assert str(caught.value) == ("input 'x' is float32; the package wants bfloat16, which NumPy does not have: give a PyTorch tensor, or an array of "
+                                 "ml_dtypes.bfloat16 (pip install ml_dtypes)")
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)  # as if it were not installed
+    with pytest.raises(dp.UnavailableError) as caught:
+        package(OnlyDlpack(np.zeros((2, 3), np.float32)))
+    assert str(caught.value) == ("output 'y' is of type bfloat16, which NumPy does not have: install ml_dtypes (pip install ml_dtypes), or give PyTorch "
+                                 "tensors")
+    a, b = matrices
+    dp.load(gemm)(a, b)  # others do not need it
 
 
 def test_shapes_choose_the_plan(dense, weight):

@@ -81,7 +81,7 @@ struct OnnxModel {
   std::vector<OnnxNode> nodes;
   std::vector<std::string> outputs;
   std::map<std::pair<std::string, std::string>, OnnxFunction> functions;  // by domain and name
-  // Initializers whose type we do not have and keep in a wider one: "bfloat16" in float32 (tensor_proto.h).
+  // Initializers whose type we do not have and keep in a wider one: "int16" in int32 (tensor_proto.h).
   std::map<std::string, std::string> narrow;
   // Version of ONNX's own operators; between kOldestOpset and kNewestOpset.
   int64_t opset() const { return opsets.at(""); }

@@ -59,7 +59,6 @@ constexpr NarrowType kNarrowTypes[] = {{4, "uint16", DType::kInt32, 16},
                                        {5, "int16", DType::kInt32, 16},
                                        {12, "uint32", DType::kInt64, 32},
                                        {13, "uint64", DType::kInt64, 64},
-                                       {16, "bfloat16", DType::kFloat32, 16},
                                        {17, "float8e4m3fn", DType::kFloat32, 8},
                                        {18, "float8e4m3fnuz", DType::kFloat32, 8},
                                        {19, "float8e5m2", DType::kFloat32, 8},
@@ -90,9 +89,7 @@ void SetNarrow(const NarrowType& type, uint64_t bits, int64_t at, Array& array) 
   const std::string_view name = type.name;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInfinity = std::numeric_limits<double>::infinity();
   const uint32_t low = static_cast<uint32_t>(bits);
-  if (name == "bfloat16") {
-    array.as<uint32_t>()[at] = low << 16;
-  } else if (name == "float8e4m3fn") {
+  if (name == "float8e4m3fn") {
     array.set(at, (low & 0x7f) == 0x7f ? kNan : SmallFloat(low, 4, 3, 7));
   } else if (name == "float8e4m3fnuz") {
     array.set(at, low == 0x80 ? kNan : SmallFloat(low, 4, 3, 8));
@@ -200,7 +197,7 @@ absl::StatusOr<Array> ReadNarrow(const onnx::TensorProto& tensor, const NarrowTy
   return array;
 }
 
-// Types of less than 4 bytes stand in int32_data, float16 as its bits.
+// Types of less than 4 bytes stand in int32_data, floats of 16 bits as their bits.
 absl::StatusOr<Array> ReadTyped(const onnx::TensorProto& tensor, DType dtype, int64_t elements) {
   int64_t count = dtype == DType::kFloat32   ? tensor.float_data_size()
                   : dtype == DType::kFloat64 ? tensor.double_data_size()
@@ -216,7 +213,8 @@ absl::StatusOr<Array> ReadTyped(const onnx::TensorProto& tensor, DType dtype, in
       case DType::kFloat32: array.as<float>()[i] = tensor.float_data(at); break;
       case DType::kFloat64: array.as<double>()[i] = tensor.double_data(at); break;
       case DType::kInt64: array.as<int64_t>()[i] = tensor.int64_data(at); break;
-      case DType::kFloat16: array.as<uint16_t>()[i] = static_cast<uint16_t>(tensor.int32_data(at)); break;
+      case DType::kFloat16:
+      case DType::kBfloat16: array.as<uint16_t>()[i] = static_cast<uint16_t>(tensor.int32_data(at)); break;
       default: array.set_int(i, tensor.int32_data(at));
     }
   }
@@ -239,6 +237,7 @@ absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
   switch (data_type) {
     case onnx::TensorProto::FLOAT: return DType::kFloat32;
     case onnx::TensorProto::FLOAT16: return DType::kFloat16;
+    case onnx::TensorProto::BFLOAT16: return DType::kBfloat16;
     case onnx::TensorProto::DOUBLE: return DType::kFloat64;
     case onnx::TensorProto::INT32: return DType::kInt32;
     case onnx::TensorProto::INT64: return DType::kInt64;

@@ -16,11 +16,10 @@ namespace diapason {
 absl::StatusOr<DType> DTypeOfOnnx(int data_type);
 
 // Types that we do not have are kept in one that holds all of their values: int16 and uint16 in int32, uint32 and
-// uint64 (below 2^63) in int64, integers of 2 and 4 bits in int8 and uint8, bfloat16 and floats of 8 and 4 bits in
-// float32. Their results are rounded or wrapped as the narrow type is (the operator "narrow"), so that values are those
-// of ONNX.
+// uint64 (below 2^63) in int64, integers of 2 and 4 bits in int8 and uint8, floats of 8 and 4 bits in float32. Their
+// results are rounded or wrapped as the narrow type is (the operator "narrow"), so that values are those of ONNX.
 //
-// The name of such a type ("bfloat16"), or nothing for one that we have or do not know.
+// The name of such a type ("int16"), or nothing for one that we have or do not know.
 std::string NarrowNameOfOnnx(int data_type);
 // Our type, or the wider one. InvalidArgument as DTypeOfOnnx.
 absl::StatusOr<DType> StorageOfOnnx(int data_type);

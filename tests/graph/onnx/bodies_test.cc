@@ -208,18 +208,47 @@ TEST(Scan, RunsBackwardsToo) {
 // A type that we do not have is kept in a wider one, and its results are those of the narrow one.
 TEST(NarrowTypes, RoundAndWrapAsTheyWould) {
   ModelBuilder model(18);
-  model.Input("x", {3}).Node("Cast", {"x"}, {"b"}, {{"to", int64_t{16}}}).Node("Add", {"b", "b"}, {"y"});
+  model.Input("x", {3}).Node("Cast", {"x"}, {"b"}, {{"to", int64_t{17}}}).Node("Add", {"b", "b"}, {"y"});
   model.Node("Cast", {"x"}, {"i"}, {{"to", int64_t{5}}})
       .Node("Mul", {"i", "i"}, {"z"})
       .Output("y")
       .Output("z", DType::kInt32);
-  // bfloat16 has 8 bits: 257 lies between 256 and 258, and the tie goes to 256; 300 becomes 300. int16 wraps at 2^15:
-  // 257^2 = 66049 = 65536 + 513, 300^2 = 90000 = 65536 + 24464.
+  // float8e4m3fn has 4 bits: 257 becomes 256, 300 lies nearer to 288 than to 320, and the sums are cut off at 448.
+  // int16 wraps at 2^15: 257^2 = 66049 = 65536 + 513, 300^2 = 90000 = 65536 + 24464.
   Array z(DType::kInt32, {3});
   z.set_int(0, 1);
   z.set_int(1, 513);
   z.set_int(2, 24464);
-  ExpectValues(model, {Array::FromFloats({3}, {1, 257, 300})}, {Array::FromFloats({3}, {2, 512, 600}), z});
+  ExpectValues(model, {Array::FromFloats({3}, {1, 257, 300})}, {Array::FromFloats({3}, {2, 448, 448}), z});
+}
+
+// bfloat16 has 8 bits: 257 lies between 256 and 258, and the tie goes to 256; each sum is rounded.
+TEST(Bfloat16, KeepsItsTypeFromInputsToOutputs) {
+  Array weight(DType::kBfloat16, {3});
+  weight.set(0, 1);
+  weight.set(1, 258);
+  weight.set(2, 0x1p100);
+  ModelBuilder model(18);
+  model.Input("x", {3}, DType::kBfloat16).Input("z", {3}).Initializer("w", weight);
+  model.Node("Add", {"x", "w"}, {"y"}).Node("Cast", {"z"}, {"narrow"}, {{"to", int64_t{16}}});
+  model.Node("Add", {"y", "narrow"}, {"sum"}).Node("Cast", {"sum"}, {"wide"}, {{"to", int64_t{1}}});
+  model.Node("CastLike", {"z", "x"}, {"like"});
+  model.Output("sum", DType::kBfloat16).Output("wide").Output("like", DType::kBfloat16);
+  const absl::StatusOr<Network> network = model.Import();
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(network->tensors[network->inputs[0]].type.ToString(), "bfloat16 3");
+  EXPECT_EQ(network->tensors[network->outputs[0]].type.ToString(), "bfloat16 3");
+  EXPECT_EQ(network->tensors[network->outputs[2]].type.ToString(), "bfloat16 3");
+  for (const Tensor& tensor : network->tensors) {
+    if (tensor.constant()) {
+      EXPECT_EQ(tensor.type.dtype, DType::kBfloat16) << tensor.name;
+    }
+  }
+  Array x(DType::kBfloat16, {3}), sum(DType::kBfloat16, {3}), like(DType::kBfloat16, {3});
+  for (const auto& [at, value] : {std::pair{0, 2.0}, {1, 258.0}, {2, 0.0}}) x.set(at, value);
+  for (const auto& [at, value] : {std::pair{0, 4.0}, {1, 772.0}, {2, 0x1p100}}) sum.set(at, value);
+  for (const auto& [at, value] : {std::pair{0, 1.0}, {1, 256.0}, {2, 1.0}}) like.set(at, value);
+  ExpectValues(model, {x, Array::FromFloats({3}, {1, 257, 1})}, {sum, CastArray(sum, DType::kFloat32), like});
 }
 
 }  // namespace

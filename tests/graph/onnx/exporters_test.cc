@@ -248,6 +248,25 @@ TEST(Exporters, LayersOfAttentionHaveTheSameTasks) {
 }
 
 // Places that follow each other are a slice; what they were chosen by is not read.
+// The new exporter folds a normalization in float32 and leaves the results so; 1.00390625 is not a bfloat16, and 1 the
+// nearest one.
+TEST(Exporters, WeightsOfABfloat16ConvolutionMayBeFloat32) {
+  for (const char* op : {"Conv", "ConvTranspose"}) {
+    ModelBuilder model(20);
+    model.Input("x", {1, 1, 1, 2}, DType::kBfloat16).Initializer("w", Array::FromFloats({1, 1, 1, 1}, {1.00390625F}));
+    model.Initializer("b", Array::FromFloats({1}, {2.0078125F})).Node(op, {"x", "w", "b"}, {"y"});
+    model.Output("y", DType::kBfloat16);
+    const auto network = model.Import();
+    ASSERT_TRUE(network.ok()) << network.status();
+    Array x(DType::kBfloat16, {1, 1, 1, 2}), y(DType::kBfloat16, {1, 1, 1, 2});
+    x.set(0, 4);
+    x.set(1, -2);
+    y.set(0, 6);
+    y.set(1, 0);
+    ExpectNear(EvaluateNetwork(*network, {x}).value()[0], y, 0);
+  }
+}
+
 TEST(Exporters, KnownPlacesThatFollowEachOtherAreSlices) {
   const auto gather = [](const std::vector<int64_t>& places) {
     ModelBuilder model(13);

@@ -39,7 +39,7 @@ const std::map<std::string, std::string>& OutOfScope() {
       {"test_cast_STRING_to_FLOAT", "has type STRING"},
       {"test_castlike_BFLOAT16_to_FLOAT_expanded",
        "input 'like' is float32 3x4, not float32 1"},  // not as the model says
-      {"test_castlike_FLOAT_to_BFLOAT16_expanded", "input 'like' is float32 3x4, not float32 1"},
+      {"test_castlike_FLOAT_to_BFLOAT16_expanded", "input 'like' is bfloat16 3x4, not bfloat16 1"},
       {"test_castlike_FLOAT_to_STRING", "has type STRING"},
       {"test_castlike_FLOAT_to_STRING_expanded", "has type STRING"},
       {"test_castlike_STRING_to_FLOAT", "has type STRING"},

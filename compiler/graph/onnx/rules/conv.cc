@@ -25,9 +25,17 @@ absl::StatusOr<std::vector<int64_t>> KernelOf(NodeImporter& node, const ImportVa
                                                  "are for ", absl::StrJoin(kernel, "x")));
 }
 
+// Weights or a bias. PyTorch's exporter leaves those of a bfloat16 model in float32 where it has folded a normalization
+// into them, which ONNX does not allow.
+absl::StatusOr<ImportValue> Parameter(NodeImporter& node, int input, const ImportValue& x) {
+  ASSIGN_OR_RETURN(ImportValue parameter, node.Input(input));
+  const bool narrows = parameter->value && IsNarrowFloat(x->type.dtype) && parameter->type.dtype == DType::kFloat32;
+  return narrows ? node.Add("cast", {parameter}, {{"to", NameOf(x->type.dtype)}}) : parameter;
+}
+
 absl::Status ImportConv(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue x, node.Input(0));
-  ASSIGN_OR_RETURN(ImportValue w, node.Input(1));
+  ASSIGN_OR_RETURN(ImportValue w, Parameter(node, 1, x));
   ASSIGN_OR_RETURN(std::vector<int64_t> kernel, KernelOf(node, x, w));
   ASSIGN_OR_RETURN(Attributes attributes, WindowAttributes(node, x, kernel));
   attributes.Set("group", node.Int("group", 1));
@@ -35,7 +43,7 @@ absl::Status ImportConv(NodeImporter& node) {
   ASSIGN_OR_RETURN(ImportValue filter, WithHeight(node, w));
   std::vector<ImportValue> inputs = {image, filter};
   if (node.HasInput(2)) {
-    ASSIGN_OR_RETURN(ImportValue bias, node.Input(2));
+    ASSIGN_OR_RETURN(ImportValue bias, Parameter(node, 2, x));
     inputs.push_back(bias);
   }
   return EmitImage(node, x, kernel.size() == 3 ? "conv3d" : "conv2d", inputs, std::move(attributes));
@@ -74,7 +82,9 @@ absl::Status FitOutput(NodeImporter& node, const std::vector<int64_t>& image, co
 
 absl::Status ImportConvTranspose(NodeImporter& node) {
   Composer c(node);
-  ImportValue x = c.Input(0), w = c.Input(1);
+  ImportValue x = c.Input(0);
+  RETURN_IF_ERROR(c.status());
+  ASSIGN_OR_RETURN(ImportValue w, Parameter(node, 1, x));
   ASSIGN_OR_RETURN(std::vector<int64_t> kernel, KernelOf(node, x, w));
   size_t rank = kernel.size();
   std::vector<int64_t> image(x->type.shape.begin() + 2, x->type.shape.end());
@@ -89,7 +99,10 @@ absl::Status ImportConvTranspose(NodeImporter& node) {
   }
   RETURN_IF_ERROR(FitOutput(node, image, kernel, a));
   std::vector<ImportValue> inputs = {x, w};
-  if (node.HasInput(2)) inputs.push_back(c.Input(2));
+  if (node.HasInput(2)) {
+    ASSIGN_OR_RETURN(ImportValue bias, Parameter(node, 2, x));
+    inputs.push_back(bias);
+  }
   return c.Finish(c.Op("conv_transpose", inputs, std::move(a)));
 }
 
