@@ -19,7 +19,7 @@ class Network:
 
 
 NETWORKS = {}
-HALF = set()  # names of NETWORKS that are exported in float16 too
+HALF = set()  # names of NETWORKS that are exported in float16 and bfloat16 too
 
 
 def network(name, half=False):
@@ -352,11 +352,19 @@ class TorchvisionDetector(nn.Module):
         return found["boxes"], found["scores"], found["labels"]
 
 
+def batched_nms(boxes, scores, idxs, iou_threshold):
+    """That of torchvision, without the question whether there are any boxes, at which torch.export gives up."""
+    import torchvision
+    offsets = idxs.to(boxes) * (boxes.max() + 1)
+    return torchvision.ops.nms(boxes + offsets[:, None], scores, iou_threshold)
+
+
 def enter_detector(name, function, size, spread=1, **options):
     """`spread`: of scores, which would else be equal within rounding errors, so that their order would be chance."""
     @network(name)
     def make():
         import torchvision
+        torchvision.ops.boxes.batched_nms = batched_nms
         module = getattr(torchvision.models.detection, function)(weights=None, weights_backbone=None, num_classes=4, **options)
         if spread != 1:
             module.head.classification_head.cls_logits.weight.data.mul_(spread)
@@ -366,6 +374,12 @@ def enter_detector(name, function, size, spread=1, **options):
 enter_detector("ssdlite320", "ssdlite320_mobilenet_v3_large", 320, detections_per_img=50, topk_candidates=100)
 enter_detector("retinanet", "retinanet_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100,
                score_thresh=0.005, spread=20)
+enter_detector("ssd300", "ssd300_vgg16", 300, detections_per_img=50, topk_candidates=100)
+enter_detector("fcos", "fcos_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100, score_thresh=0.05)
+enter_detector("fasterrcnn", "fasterrcnn_resnet50_fpn", 128, min_size=128, max_size=128, box_detections_per_img=50, rpn_pre_nms_top_n_test=100,
+               rpn_post_nms_top_n_test=50)
+enter_detector("maskrcnn", "maskrcnn_resnet50_fpn", 128, min_size=128, max_size=128, box_detections_per_img=50, rpn_pre_nms_top_n_test=100,
+               rpn_post_nms_top_n_test=50)
 
 
 # ---- recurrent networks

@@ -120,9 +120,10 @@ absl::Status CheckCounts(const Inputs& in) {
 // Places among rows may only be moved, and point to elements of tensors with these rows.
 absl::Status CheckPositions(const Inputs& in) {
   static const auto& moves = *new Names{"Cast",      "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten",
-                                        "Transpose", "Slice",    "Split",   "Shape",     "Gather"};
+                                        "Transpose", "Slice",    "Split",   "Shape",     "Gather",  "Expand"};
+  const bool of_one = in.size() == 1 && (in.op() == "Max" || in.op() == "Min");  // copies
   for (int i = 0; i < in.size(); ++i) {
-    if (!in.fact(i).positions || (i == 0 && moves.contains(in.op()))) continue;
+    if (!in.fact(i).positions || of_one || (i == 0 && moves.contains(in.op()))) continue;
     const bool takes =
         i == 1 && ((in.op() == "Gather" && in.fact(0).axis == in.Axis(0)) ||
                    (in.op() == "GatherND" && in.fact(0).axis == 0 && in.value(1)->type.shape.back() == 1));
@@ -160,6 +161,18 @@ absl::StatusOr<std::vector<bool>> ReducedAxes(NodeImporter& node, const Inputs& 
   return reduced;
 }
 
+// Whether the shape that rows are expanded to asks for one row, or for as many as there are, along their axis.
+// PyTorch's exporter writes an index x as Expand(x, Shape(x)).
+bool ExpandsOtherAxes(const Inputs& in) {
+  const FoundFact &rows = in.fact(0), &shape = in.fact(1);
+  const ImportValue& to = in.value(1);
+  if (!rows.rows || to == nullptr || !to->value || Rank(to) != 1) return false;
+  const int64_t axis = rows.axis + to->type.elements() - Rank(in.value(0));
+  for (int64_t d = 0; d < static_cast<int64_t>(shape.counts.size()); ++d)
+    if (shape.counts[d] && (d != axis || shape.counted != rows.rows)) return false;
+  return axis < 0 || (shape.counted && shape.counts[axis]) || to->value->int_at(axis) == 1;
+}
+
 absl::Status CheckRows(NodeImporter& node, const Inputs& in) {
   static const auto& apart = *new Names{"Transpose", "Concat", "Shape", "Size", "NonZero", "Split", "RoiAlign"};
   const std::string& op = in.op();
@@ -179,6 +192,7 @@ absl::Status CheckRows(NodeImporter& node, const Inputs& in) {
   }
   // Before opset 13 a softmax takes all axes behind its own as well.
   if (op == "Softmax" || op == "LogSoftmax") return first.axis < in.Axis(-1) ? absl::OkStatus() : in.Refuse();
+  if (op == "Expand") return ExpandsOtherAxes(in) ? absl::OkStatus() : in.Refuse();
   if (op == "ArgMax") return first.axis != in.Axis(0) ? absl::OkStatus() : in.Refuse();
   if (op == "Slice") {  // of the rows none may be left out, which shows behind the rule, nor change places
     if (node.opset() < 10 || in.size() < 5 || !in.value(4)) return absl::OkStatus();
@@ -250,6 +264,8 @@ class Marker {
         ASSIGN_OR_RETURN(axis, Reshaped(in_.value(i), result));
       } else if (op == "Transpose") {
         ASSIGN_OR_RETURN(axis, Transposed(from.axis, Rank(result)));
+      } else if (op == "Expand") {
+        axis += static_cast<int>(Rank(result) - Rank(in_.value(i)));
       } else if (op == "RoiAlign") {
         axis = 0;
       }
