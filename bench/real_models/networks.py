@@ -374,7 +374,6 @@ def enter_detector(name, function, size, spread=1, **options):
 enter_detector("ssdlite320", "ssdlite320_mobilenet_v3_large", 320, detections_per_img=50, topk_candidates=100)
 enter_detector("retinanet", "retinanet_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100,
                score_thresh=0.005, spread=20)
-enter_detector("ssd300", "ssd300_vgg16", 300, detections_per_img=50, topk_candidates=100)
 enter_detector("fcos", "fcos_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100, score_thresh=0.05)
 enter_detector("fasterrcnn", "fasterrcnn_resnet50_fpn", 128, min_size=128, max_size=128, box_detections_per_img=50, rpn_pre_nms_top_n_test=100,
                rpn_post_nms_top_n_test=50)
