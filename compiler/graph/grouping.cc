@@ -351,7 +351,8 @@ class Grouper {
 
   // The same for nodes that a condition holds for, at most so many.
   std::vector<int> NodesUpToMeeting(int tensor, size_t near, const std::function<bool(const Node&)>& may_join) const {
-    if (network_.is_output(tensor)) return {};
+    // Each reader takes a place: thousands of them (boxes that each step of a suppression reads) need no looking at.
+    if (consumers_[tensor].size() > near || network_.is_output(tensor)) return {};
     std::set<int> open(consumers_[tensor].begin(), consumers_[tensor].end());  // readers to come, ascending
     std::vector<int> diamond;
     while (diamond.size() < near && !open.empty()) {
@@ -361,7 +362,7 @@ class Grouper {
       if (group_of_[n] >= 0 || !may_join(node)) return {};
       diamond.push_back(n);
       if (open.empty()) return diamond;
-      if (network_.is_output(node.output)) return {};
+      if (consumers_[node.output].size() > near || network_.is_output(node.output)) return {};
       open.insert(consumers_[node.output].begin(), consumers_[node.output].end());
     }
     return {};
