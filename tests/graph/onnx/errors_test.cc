@@ -174,6 +174,26 @@ std::vector<ErrorCase> NodeErrors() {
           .Node("Gather", {"x", "i"}, {"y"})
           .Output("y"),
       "node 'node_y' (Gather of opset 13): index 3 is outside of an axis of 3");
+  add("OneHotOfAnAbsurdDepth",
+      ModelBuilder(13)
+          .Input("x", {3}, DType::kInt64)
+          .Initializer("d", Scalar(1e15F))
+          .Initializer("v", Array::FromFloats({2}, {0, 1}))
+          .Node("OneHot", {"x", "d", "v"}, {"y"})
+          .Output("y"),
+      "node 'node_y' (OneHot of opset 13): input 1 (the depth) cannot be 1e+15: give a number from 1 to 2^27");
+  add("SplitIntoOtherParts",
+      ModelBuilder(18).Input("x", {4}).Node("Split", {"x"}, {"y"}, {{"num_outputs", int64_t{0}}}).Output("y"),
+      "node 'node_y' (Split of opset 18): num_outputs is 0, but it has 1 results");
+  add("SliceOfAnAxisTwice",
+      ModelBuilder(13)
+          .Input("x", {4})
+          .Initializer("zero", IntList({0, 0}))
+          .Initializer("one", IntList({1, 1}))
+          .Initializer("axes", IntList({0, -1}))
+          .Node("Slice", {"x", "zero", "one", "axes"}, {"y"})
+          .Output("y"),
+      "node 'node_y' (Slice of opset 13): axis 0 is named twice in its axes");
   add("DivisionByZero",
       ModelBuilder(13)
           .Input("x", {1}, DType::kInt64)

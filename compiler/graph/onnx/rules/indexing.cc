@@ -184,6 +184,8 @@ absl::Status TopK(NodeImporter& node) {
   return c.status();
 }
 
+constexpr double kMostDepth = 0x1p27;
+
 absl::Status OneHot(NodeImporter& node) {
   Composer c(node);
   ImportValue indices = c.Cast(c.Input(0), DType::kInt64), values = c.Input(2);
@@ -191,9 +193,15 @@ absl::Status OneHot(NodeImporter& node) {
   if (!depth_value->value || depth_value->type.elements() != 1) {
     return absl::InvalidArgumentError("input 1 (the depth) must be a constant of one number");
   }
-  int64_t depth = static_cast<int64_t>(depth_value->value->at(0)), rank = RankOf(indices) + 1;
+  // A NaN is neither. Numbers up to the depth become a constant.
+  const double given = depth_value->value->at(0);
+  if (!(given >= 1 && given < kMostDepth) || !node.SpendConstantBytes(8 * static_cast<int64_t>(given))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input 1 (the depth) cannot be ", given, ": give a number from 1 to 2^27"));
+  }
+  int64_t depth = static_cast<int64_t>(given), rank = RankOf(indices) + 1;
   int64_t axis = node.Int("axis", -1);
-  if (depth < 1 || axis < -rank || axis >= rank || values->type.elements() != 2) {
+  if (axis < -rank || axis >= rank || values->type.elements() != 2) {
     return absl::InvalidArgumentError(absl::StrCat("depth ", depth, ", axis ", axis, " and ", values->type.elements(),
                                                    " values do not fit together"));
   }

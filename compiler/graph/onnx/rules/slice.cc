@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +27,12 @@ absl::Status ImportSlice(NodeImporter& node) {
       return absl::InvalidArgumentError(absl::StrCat("a step cannot be ", step));
     }
   }
+  std::set<int64_t> named;
+  for (int64_t axis : attributes.Ints("axes", {})) {
+    const int64_t normal = axis < 0 ? axis + RankOf(x) : axis;
+    if (!named.insert(normal).second)
+      return absl::InvalidArgumentError(absl::StrCat("axis ", normal, " is named twice in its axes"));
+  }
   return node.Emit("slice", {x}, std::move(attributes));
 }
 
@@ -37,7 +44,10 @@ absl::Status ImportSplit(NodeImporter& node) {
   int64_t extent = x->type.shape[axis];
   int64_t count = static_cast<int64_t>(node.node().outputs.size());
   std::vector<int64_t> parts = split.present ? split.values : std::vector<int64_t>(count, extent / count);
-  if (int64_t named = node.Int("num_outputs", count); !split.present && node.opset() >= 18 && named == count) {
+  const int64_t named = node.Int("num_outputs", count);
+  if (named != count)
+    return absl::InvalidArgumentError(absl::StrCat("num_outputs is ", named, ", but it has ", count, " results"));
+  if (!split.present && node.opset() >= 18) {
     int64_t larger = (extent + count - 1) / count;
     for (int64_t i = 0; i < count; ++i) parts[i] = std::clamp<int64_t>(extent - i * larger, 0, larger);
   }
