@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <tuple>
 
 #include "../testing.h"
 #include "compiler/graph/onnx/import.h"
@@ -23,18 +24,24 @@ ModelBuilder Relu(int64_t opset = 13) {
   return model;
 }
 
+Array IntTable(std::vector<int64_t> shape, const std::vector<int64_t>& values) {
+  Array array(DType::kInt64, std::move(shape));
+  for (size_t i = 0; i < values.size(); ++i) array.set_int(static_cast<int64_t>(i), values[i]);
+  return array;
+}
+
 Array Scalar(float value) { return Array::FromFloats({}, {value}); }
 
 struct ErrorCase {
   const char* name;
   ModelBuilder model;
-  const char* message;  // behind "cannot import 'model.onnx': "
+  std::string message;  // behind "cannot import 'model.onnx': "
 };
 
 // Models that are no good graphs.
 std::vector<ErrorCase> GraphErrors() {
   std::vector<ErrorCase> cases;
-  auto add = [&](const char* name, ModelBuilder model, const char* message) {
+  auto add = [&](const char* name, ModelBuilder model, const std::string& message) {
     cases.push_back({name, std::move(model), message});
   };
   add("UnknownOperators",
@@ -111,7 +118,7 @@ std::vector<ErrorCase> GraphErrors() {
 // Nodes that do not fit their operator or inputs.
 std::vector<ErrorCase> NodeErrors() {
   std::vector<ErrorCase> cases;
-  auto add = [&](const char* name, ModelBuilder model, const char* message) {
+  auto add = [&](const char* name, ModelBuilder model, const std::string& message) {
     cases.push_back({name, std::move(model), message});
   };
   using Attributes = std::vector<std::pair<std::string, OnnxValue>>;
@@ -174,6 +181,19 @@ std::vector<ErrorCase> NodeErrors() {
           .Node("Gather", {"x", "i"}, {"y"})
           .Output("y"),
       "node 'node_y' (Gather of opset 13): index 3 is outside of an axis of 3");
+  // By operator: what its input 1 is, and the axes that it counts in.
+  for (const auto& [op, indices, axis] : std::vector<std::tuple<const char*, Array, const char*>>{
+           {"GatherElements", IntTable({1, 2}, {0, 50}), "index 50 is outside of an axis of 2"},
+           {"ScatterElements", IntTable({1, 2}, {0, -3}), "index -3 is outside of an axis of 2"},
+           {"GatherND", IntTable({1, 2}, {1, 3}), "index 3 is outside of an axis of 3"},
+           {"ScatterND", IntTable({1, 2}, {2, 0}), "index 2 is outside of an axis of 2"}}) {
+    ModelBuilder model(13);
+    model.Input("x", {2, 3}).Initializer("i", indices).Output("y");
+    const bool scatters = op[0] == 'S', elements = std::string(op).ends_with("Elements");
+    if (scatters) model.Input("u", elements ? std::vector<OnnxDim>{1, 2} : std::vector<OnnxDim>{1});
+    model.Node(op, scatters ? std::vector<std::string>{"x", "i", "u"} : std::vector<std::string>{"x", "i"}, {"y"});
+    add(op, model, std::string("node 'node_y' (") + op + " of opset 13): " + axis);
+  }
   add("OneHotOfAnAbsurdDepth",
       ModelBuilder(13)
           .Input("x", {3}, DType::kInt64)
@@ -184,7 +204,7 @@ std::vector<ErrorCase> NodeErrors() {
       "node 'node_y' (OneHot of opset 13): input 1 (the depth) cannot be 1e+15: give a number from 1 to 2^27");
   add("SplitIntoOtherParts",
       ModelBuilder(18).Input("x", {4}).Node("Split", {"x"}, {"y"}, {{"num_outputs", int64_t{0}}}).Output("y"),
-      "node 'node_y' (Split of opset 18): num_outputs is 0, but it has 1 results");
+      "node 'node_y' (Split of opset 18): num_outputs is 0, but the number of its results is 1");
   add("SliceOfAnAxisTwice",
       ModelBuilder(13)
           .Input("x", {4})

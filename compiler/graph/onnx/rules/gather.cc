@@ -2,23 +2,12 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/graph/onnx/rules/composer.h"
 #include "compiler/graph/onnx/rules/rules.h"
 
 namespace diapason::onnx_rules {
 namespace {
-
-// Indices that are known must lie inside; others are a matter of those who feed the network.
-absl::Status CheckIndices(const Array& indices, int64_t extent) {
-  for (int64_t i = 0, n = indices.elements(); i < n; ++i) {
-    int64_t index = indices.int_at(i);
-    if (index >= -extent && index < extent) continue;
-    return absl::InvalidArgumentError(absl::StrCat("index ", index, " is outside of an axis of ", extent));
-  }
-  return absl::OkStatus();
-}
 
 // Known places that follow each other are a slice, which costs nothing where it is read; nothing if they do not.
 struct Run {
@@ -42,7 +31,7 @@ absl::Status Import(NodeImporter& node) {
   const int64_t given = node.Int("axis", 0);
   ASSIGN_OR_RETURN(int64_t axis, NormalAxis(given, x));
   const int64_t extent = x->type.shape[axis];
-  if (indices->value) RETURN_IF_ERROR(CheckIndices(*indices->value, extent));
+  RETURN_IF_ERROR(CheckIndices(indices, {extent}));
   const std::optional<Run> run = indices->value && !x->value ? RunOf(*indices->value, extent) : std::nullopt;
   if (run) {
     Composer c(node);

@@ -31,8 +31,27 @@ absl::StatusOr<int64_t> KnownInt(NodeImporter& node, int input, const std::strin
   return absl::InvalidArgumentError(absl::StrCat("input ", input, " (", what, ") must be one number"));
 }
 
+// Of GatherElements and ScatterElements.
+absl::Status CheckElements(NodeImporter& node, Composer& c) {
+  const ImportValue x = c.Input(0), indices = c.Input(1);
+  RETURN_IF_ERROR(c.status());
+  ASSIGN_OR_RETURN(const int64_t axis, NormalAxis(node.Int("axis", 0), x));
+  return CheckIndices(indices, {x->type.shape[axis]});
+}
+
+// Of GatherND and ScatterND.
+absl::Status CheckRows(Composer& c, int64_t batch_dims) {
+  const ImportValue x = c.Input(0), indices = c.Input(1);
+  RETURN_IF_ERROR(c.status());
+  const std::vector<int64_t>& shape = x->type.shape;
+  const int64_t axes = indices->type.shape.empty() ? 0 : indices->type.shape.back();
+  if (batch_dims < 0 || axes < 1 || batch_dims + axes > RankOf(x)) return absl::OkStatus();  // the operator refuses it
+  return CheckIndices(indices, {shape.begin() + batch_dims, shape.begin() + batch_dims + axes});
+}
+
 absl::Status GatherElements(NodeImporter& node) {
   Composer c(node);
+  RETURN_IF_ERROR(CheckElements(node, c));
   return c.Finish(c.Op("gather_elements", {c.Input(0), c.Input(1)}, {{"axis", node.Int("axis", 0)}}));
 }
 
@@ -74,6 +93,7 @@ std::optional<ImportValue> GatherRun(Composer& c, const ImportValue& x, const Im
 absl::Status GatherNd(NodeImporter& node) {
   Composer c(node);
   const int64_t batch_dims = node.Int("batch_dims", 0);
+  RETURN_IF_ERROR(CheckRows(c, batch_dims));
   if (const ImportValue x = c.Input(0), indices = c.Input(1); c.ok() && batch_dims == 0 && !x->value) {
     if (const std::optional<ImportValue> run = GatherRun(c, x, indices)) return c.Finish(*run);
   }
@@ -82,12 +102,14 @@ absl::Status GatherNd(NodeImporter& node) {
 
 absl::Status ScatterElements(NodeImporter& node) {
   Composer c(node);
+  RETURN_IF_ERROR(CheckElements(node, c));
   return c.Finish(c.Op("scatter_elements", {c.Input(0), c.Input(1), c.Input(2)},
                        {{"axis", node.Int("axis", 0)}, {"reduction", node.String("reduction", "none")}}));
 }
 
 absl::Status ScatterNd(NodeImporter& node) {
   Composer c(node);
+  RETURN_IF_ERROR(CheckRows(c, 0));
   return c.Finish(
       c.Op("scatter_nd", {c.Input(0), c.Input(1), c.Input(2)}, {{"reduction", node.String("reduction", "none")}}));
 }

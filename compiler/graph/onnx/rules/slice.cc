@@ -46,7 +46,8 @@ absl::Status ImportSplit(NodeImporter& node) {
   std::vector<int64_t> parts = split.present ? split.values : std::vector<int64_t>(count, extent / count);
   const int64_t named = node.Int("num_outputs", count);
   if (named != count)
-    return absl::InvalidArgumentError(absl::StrCat("num_outputs is ", named, ", but it has ", count, " results"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_outputs is ", named, ", but the number of its results is ", count));
   if (!split.present && node.opset() >= 18) {
     int64_t larger = (extent + count - 1) / count;
     for (int64_t i = 0; i < count; ++i) parts[i] = std::clamp<int64_t>(extent - i * larger, 0, larger);
