@@ -375,10 +375,6 @@ enter_detector("ssdlite320", "ssdlite320_mobilenet_v3_large", 320, detections_pe
 enter_detector("retinanet", "retinanet_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100,
                score_thresh=0.005, spread=20)
 enter_detector("fcos", "fcos_resnet50_fpn", 128, min_size=128, max_size=128, detections_per_img=50, topk_candidates=100, score_thresh=0.05)
-enter_detector("fasterrcnn", "fasterrcnn_resnet50_fpn", 128, min_size=128, max_size=128, box_detections_per_img=50, rpn_pre_nms_top_n_test=100,
-               rpn_post_nms_top_n_test=50)
-enter_detector("maskrcnn", "maskrcnn_resnet50_fpn", 128, min_size=128, max_size=128, box_detections_per_img=50, rpn_pre_nms_top_n_test=100,
-               rpn_post_nms_top_n_test=50)
 
 
 # ---- recurrent networks
