@@ -18,6 +18,7 @@
 #include "service/local_judge.h"
 #include "service/network_check.h"
 #include "service/records.h"
+#include "service/target.h"
 #include "service/tune_spec.h"
 
 namespace diapason::api {
@@ -101,7 +102,13 @@ class Builder {
         // Records of another device are better than none where there is no such device; where there is one, its own
         // count.
         shelf_(source, resolved, !device_.ok(), options.hooks),
+        runs_here_(CheckTargetRunsHere(resolved.target)),
         compiler_(resolved, options.build_timeout_seconds) {}
+
+  // Whether the package can be checked and timed here: the device is there, and its processor has what the code needs.
+  bool runs_here() const { return device_.ok() && runs_here_.ok(); }
+  // FailedPrecondition: what keeps this processor from running the package. Other errors are those of the compiler.
+  const absl::Status& processor() const { return runs_here_; }
 
   // Chooses records, compiles, and checks the network where the device is here. The plan outlives the result.
   absl::StatusOr<Built> Build(const ImportedPlan& plan) {
@@ -111,9 +118,7 @@ class Builder {
     built.symbols = SymbolsOf(plan, options_.model.mask);
     built.network = {LatencyKey(NetworkName(options_.model.source), cuts.partition), resolved_.target.ToString(),
                      resolved_.facts.model};
-    // What is built for another processor of this kind does not run here.
-    const bool runs_here = device_.ok() && resolved_.target.mcpu == Target().mcpu;
-    if (runs_here && options_.check) {
+    if (runs_here() && options_.check) {
       LocalJudge judge(network, resolved_, **device_, compiler_);
       ASSIGN_OR_RETURN(built.check, CheckNetwork(network, cuts, shelf_, judge));
       for (const auto& wrong : built.check->wrong) Warn(options_.hooks, wrong.Sentence());
@@ -180,6 +185,7 @@ class Builder {
   const ResolvedTarget& resolved_;
   absl::StatusOr<std::unique_ptr<Device>> device_;
   BuildShelf shelf_;
+  const absl::Status runs_here_;
   AssemblyCompiler compiler_;
   std::set<std::string> told_;         // workloads so far
   std::vector<std::string> defaults_;  // sentences that were not told yet
@@ -191,11 +197,12 @@ std::optional<double> Microseconds(double seconds) {
 
 // What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and
 // kept in the history.
-absl::Status TakeLatency(const BuildOptions& options, const Package& package, NetworkLatency network, BuiltPlan& plan) {
+absl::Status TakeLatency(const BuildOptions& options, const Package& package, NetworkLatency network, bool runs_here,
+                         BuiltPlan& plan) {
   const double tasks = package.manifest().estimated_seconds(), expected = package.manifest().latency_seconds;
   plan.tasks_us = Microseconds(tasks);
   plan.estimated_us = Microseconds(expected);
-  if (!options.measure || options.history.empty() || expected <= 0) return absl::OkStatus();
+  if (!runs_here || !options.measure || options.history.empty() || expected <= 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return absl::OkStatus();
@@ -257,6 +264,11 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   if (!options.history.empty() && !from_file)
     Warn(options.hooks, absl::StrCat("there is no history ", options.history, "; make one with `diapason tune`"));
   Builder builder(options, resolved, source);
+  if (absl::IsFailedPrecondition(builder.processor()))
+    Warn(options.hooks,
+         absl::StrCat("the package can be neither verified nor timed here: ", builder.processor().message()));
+  else
+    RETURN_IF_ERROR(builder.processor());
   std::vector<Built> plans;
   for (const ImportedPlan& plan : loaded) {
     ASSIGN_OR_RETURN(Built built, builder.Build(plan));
@@ -281,7 +293,8 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   CountKernels(package, report);
   for (size_t i = 0; i < plans.size(); ++i) {
     report.plans.push_back(Describe(plans[i]));
-    RETURN_IF_ERROR(TakeLatency(options, package.WithPlan(static_cast<int>(i)), plans[i].network, report.plans.back()));
+    const Package of_plan = package.WithPlan(static_cast<int>(i));
+    RETURN_IF_ERROR(TakeLatency(options, of_plan, plans[i].network, builder.runs_here(), report.plans.back()));
   }
   return report;
 }

@@ -9,6 +9,7 @@ packages=(
   libsqlite3-dev sqlite3 libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
   libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libminizip-dev zlib1g-dev
   pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
+  gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
   bubblewrap clang-format-14 abigail-tools libcpp-httplib-dev libjs-chart.js chromium-headless-shell fonts-dejavu-core
 )
 

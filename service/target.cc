@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/codegen/compile.h"
 #include "compiler/runtime/device.h"
 #include "compiler/runtime/library_calls.h"
 
@@ -29,8 +30,11 @@ absl::StatusOr<ResolvedTarget> ResolveTarget(const std::string& text) {
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text) {
   ASSIGN_OR_RETURN(Target target, Target::Parse(text));
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice(target));
+  RETURN_IF_ERROR(CheckTargetRunsHere(target));
   return ResolveWith(std::move(target), device->facts());
 }
+
+absl::Status CheckTargetRunsHere(const Target& target) { return CheckRunsHere(target); }
 
 Target WithoutMissingLibraries(const Target& target, const std::function<absl::Status(Library)>& check,
                                std::vector<std::string>* warnings) {

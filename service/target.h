@@ -28,6 +28,11 @@ ResolvedTarget ResolveWith(Target target, DeviceFacts facts);
 // As ResolveTarget, but Unavailable, with what is missing and how to fix it, when there is no such device here.
 absl::StatusOr<ResolvedTarget> ResolveMeasurableTarget(const std::string& text);
 
+// Whether this machine's processor has what code for a cpu target needs; OK for other kinds. FailedPrecondition names
+// the features or the architecture that is missing; other errors are those of the compiler: it is not installed, or
+// does not know the processor.
+absl::Status CheckTargetRunsHere(const Target& target);
+
 // A device for people: of processors with the instruction set that the vectors of their code are of, "AMD EPYC,
 // AVX-512". Records are kept under facts.model alone.
 std::string DeviceTitle(TargetKind kind, const DeviceFacts& facts);

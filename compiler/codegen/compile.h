@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "compiler/tensor/program.h"
 
 namespace diapason {
@@ -18,6 +19,15 @@ absl::Status CompileSource(Program& program, double timeout_seconds);
 // compiler runs in a process group of its own, inside a directory of its own under $TMPDIR (or /tmp); both are gone
 // when this returns, whatever happened.
 absl::Status CompileC(Program& program, const std::vector<std::string>& units, double timeout_seconds);
+
+// Whether the compiler of a cpu target is here and knows its -mcpu. InvalidArgument names a processor that it does not
+// know, with what it may have been; Unavailable, how to install a compiler that is missing. The features that its code
+// may use are the result (compiler/tensor/processor.h).
+absl::StatusOr<std::string> FeaturesOf(const Target& target);
+
+// FailedPrecondition if this machine's processor lacks features of a cpu target, or is of another architecture; other
+// errors as FeaturesOf. Asks no compiler for "native".
+absl::Status CheckRunsHere(const Target& target);
 
 // With which CompileC compiles for a target: those that decide what kernels compute, and how fast.
 std::vector<std::string> CKernelFlags(const Target& target);

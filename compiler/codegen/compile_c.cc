@@ -15,25 +15,41 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/environment.h"
+#include "base/nearest.h"
 #include "base/run_program.h"
 #include "compiler/codegen/compile.h"
 #include "compiler/codegen/object_cache.h"
 #include "compiler/codegen/temporary.h"
+#include "compiler/tensor/processor.h"
 
 namespace diapason {
 namespace {
 
-// $CC may carry arguments ("ccache gcc -m64"), as for make.
-std::vector<std::string> CompilerCommand() {
-  const char* cc = std::getenv("CC");
+// The variable that names the compiler: CC, or CC_aarch64_linux_gnu for another architecture than this machine's.
+std::string CompilerVariable(const Target& target) {
+  std::string name = target.is_foreign() ? "CC_" + target.triple : "CC";
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// It may carry arguments ("ccache gcc -m64"), as for make.
+std::vector<std::string> CompilerCommand(const Target& target) {
+  const char* cc = std::getenv(CompilerVariable(target).c_str());
   std::istringstream words(cc != nullptr ? cc : "");
   std::vector<std::string> command;
   for (std::string word; words >> word;) command.push_back(word);
-  if (command.empty()) command.push_back("cc");
+  if (command.empty()) command.push_back(target.is_foreign() ? target.triple + "-gcc" : "cc");
   return command;
 }
 
-absl::Status NoCompiler(const std::string& name) {
+absl::Status NoCompiler(const std::string& name, const Target& target) {
+  if (target.is_foreign()) {
+    std::string package = "gcc-" + target.triple;  // Debian's, which has no underscores in names
+    std::replace(package.begin(), package.end(), '_', '-');
+    return absl::UnavailableError(
+        absl::StrCat("no C compiler for ", target.triple, ": \"", name, "\" was not found; install Debian's package ",
+                     package, ", or name a compiler in the environment variable ", CompilerVariable(target)));
+  }
   return absl::UnavailableError(
       "no C compiler: \"" + name +
       "\" was not found; install gcc or clang, or name a compiler in the environment variable CC");
@@ -49,7 +65,7 @@ absl::StatusOr<ProgramResult> RunCompiler(std::vector<std::string> args, double 
 }
 
 // First line of `cc --version`, asked once a process for each command.
-absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command) {
+absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command, const Target& target) {
   static std::mutex mutex;
   static auto& known = *new std::map<std::vector<std::string>, std::string>;
   {
@@ -59,7 +75,7 @@ absl::StatusOr<std::string> VersionOf(const std::vector<std::string>& command) {
   std::vector<std::string> argv = command;
   argv.push_back("--version");
   absl::StatusOr<ProgramResult> result = RunCompiler(argv, 10);
-  if (absl::IsNotFound(result.status())) return NoCompiler(command[0]);
+  if (absl::IsNotFound(result.status())) return NoCompiler(command[0], target);
   RETURN_IF_ERROR(result.status());
   std::string line = result->output.substr(0, result->output.find('\n'));
   std::lock_guard<std::mutex> lock(mutex);
@@ -101,15 +117,15 @@ std::string Shown(double seconds) {
 // One compiler, and the time that it has left.
 class CompilerRun {
  public:
-  CompilerRun(std::vector<std::string> command, double timeout_seconds)
-      : command_(std::move(command)), timeout_seconds_(timeout_seconds) {}
+  CompilerRun(std::vector<std::string> command, const Target& target, double timeout_seconds)
+      : command_(std::move(command)), target_(target), timeout_seconds_(timeout_seconds) {}
 
   absl::Status Run(const std::vector<std::string>& args) const {
     std::vector<std::string> all = command_;
     all.insert(all.end(), args.begin(), args.end());
     const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     const absl::StatusOr<ProgramResult> result = RunCompiler(std::move(all), std::max(timeout_seconds_ - spent, 0.001));
-    if (absl::IsNotFound(result.status())) return NoCompiler(command_[0]);
+    if (absl::IsNotFound(result.status())) return NoCompiler(command_[0], target_);
     if (absl::IsDeadlineExceeded(result.status()))
       return absl::DeadlineExceededError("the C compiler \"" + command_[0] + "\" took longer than " +
                                          Shown(timeout_seconds_) + " seconds");
@@ -124,9 +140,41 @@ class CompilerRun {
 
  private:
   const std::vector<std::string> command_;
+  const Target& target_;
   const double timeout_seconds_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+// GCC's and clang's names of processors belong to -march on x86, and to -mcpu on ARM, whose -march takes versions of
+// the architecture.
+std::string ProcessorFlag(const Target& target) {
+  const std::string triple = target.is_foreign() ? target.triple : HostTriple();
+  return absl::StrCat(ArchOfTriple(triple) == "aarch64" ? "-mcpu=" : "-march=", target.mcpu);
+}
+
+// The processors that a compiler lists when it refuses one ("valid arguments to '-march=' switch are: a b; did you mean
+// ..." of GCC, "valid target CPU values are: a, b" of clang). Empty: it lists none, and the name was not the trouble.
+std::vector<std::string> ListedProcessors(const std::string& report) {
+  for (const char* before : {"switch are: ", "valid arguments are: ", "CPU values are: "}) {
+    const size_t at = report.find(before);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + std::string(before).size();
+    std::string list = report.substr(begin, report.find_first_of(";\n", begin) - begin);
+    std::replace(list.begin(), list.end(), ',', ' ');
+    std::istringstream words(list);
+    std::vector<std::string> names;
+    for (std::string word; words >> word;) names.push_back(word);
+    return names;
+  }
+  return {};
+}
+
+absl::Status UnknownProcessor(const Target& target, const std::string& compiler,
+                              const std::vector<std::string>& known) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("target '", target.ToString(), "': the C compiler \"", compiler, "\" knows no processor '",
+                   target.mcpu, "': ", DidYouMean(target.mcpu, known), "it knows ", absl::StrJoin(known, ", ")));
+}
 
 // Makes the objects of units in a folder, each once in this process.
 class UnitCompiler {
@@ -197,7 +245,7 @@ std::vector<std::string> CKernelFlags(const Target& target) {
           "-ffp-contract=fast",
           "-fno-math-errno",
           "-fno-trapping-math",
-          "-march=" + target.mcpu};
+          ProcessorFlag(target)};
 }
 
 std::string FirstErrors(const std::string& report, int count) {
@@ -212,16 +260,53 @@ std::string FirstErrors(const std::string& report, int count) {
   return found > 0 ? errors : first;
 }
 
+absl::StatusOr<std::string> FeaturesOf(const Target& target) {
+  const std::vector<std::string> command = CompilerCommand(target);
+  std::vector<std::string> argv = command;
+  argv.insert(argv.end(), {ProcessorFlag(target), "-x", "c", "-E", "-P", "-"});
+  ProgramOptions options;
+  options.args = argv;
+  options.environment = CleanEnvironment();
+  options.environment.push_back("LC_ALL=C");  // the quotes and words of its messages
+  options.input = FeaturesSource();
+  options.timeout_seconds = 10;
+  absl::StatusOr<ProgramResult> result = RunProgram(options);
+  if (absl::IsNotFound(result.status())) return NoCompiler(command[0], target);
+  RETURN_IF_ERROR(result.status());
+  if (result->exit_code != 0) {
+    const std::vector<std::string> known = ListedProcessors(result->errors);
+    if (!known.empty()) return UnknownProcessor(target, command[0], known);
+    return absl::InvalidArgumentError(absl::StrCat("target '", target.ToString(), "': the C compiler \"", command[0],
+                                                   "\" refused it: ", FirstErrors(result->errors, 1)));
+  }
+  std::string features = result->output.substr(std::min(result->output.find('='), result->output.size() - 1) + 1);
+  std::erase_if(features, [](char c) { return c == '"' || c == ';'; });
+  std::replace(features.begin(), features.end(), '\n', ' ');
+  return features;
+}
+
+absl::Status CheckRunsHere(const Target& target) {
+  if (target.kind != TargetKind::kCpu || target.mcpu == Target().mcpu) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string features, FeaturesOf(target));
+  if (target.is_foreign())
+    return absl::FailedPreconditionError(absl::StrCat("target '", target.ToString(), "' is for ", target.triple,
+                                                      " and this machine is ", ArchOfTriple(HostTriple())));
+  const absl::Status here = CheckFeatures(features, HostFeatures());
+  if (here.ok()) return here;
+  return absl::FailedPreconditionError(absl::StrCat("target '", target.ToString(), "': ", here.message()));
+}
+
 absl::Status CompileC(Program& program, const std::vector<std::string>& units, double timeout_seconds) {
   ASSIGN_OR_RETURN(const TemporaryDirectory folder, TemporaryDirectory::Create());
-  const std::vector<std::string> command = CompilerCommand();
-  ASSIGN_OR_RETURN(const std::string version, VersionOf(command));
+  const std::vector<std::string> command = CompilerCommand(program.target);
+  ASSIGN_OR_RETURN(const std::string version, VersionOf(command, program.target));
   const std::vector<std::string> flags = CompileFlags(program.target);
-  const CompilerRun run(command, timeout_seconds);
+  const CompilerRun run(command, program.target, timeout_seconds);
+  std::vector<std::string> all = units;
+  all.push_back(FeaturesSource());
   const std::string key =
       absl::StrCat(version, "\n", absl::StrJoin(command, " "), "\n", absl::StrJoin(flags, " "), "\n");
-  ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects,
-                   UnitCompiler(run, flags, key, folder).Compile(units));
+  ASSIGN_OR_RETURN(const std::vector<ObjectCache::Object> objects, UnitCompiler(run, flags, key, folder).Compile(all));
   const std::string library = folder.File("kernels.so");
   std::vector<std::string> args(std::begin(kLinkFlags), std::end(kLinkFlags));
   args.insert(args.end(), {"-o", library});

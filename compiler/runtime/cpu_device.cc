@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compiler/runtime/thread_pool.h"
+#include "compiler/tensor/processor.h"
 
 namespace diapason {
 namespace {
@@ -53,6 +54,8 @@ class CpuModule : public Module {
   ThreadPool::Body Find(const std::string& name) const {
     return reinterpret_cast<ThreadPool::Body>(dlsym(handle_, name.c_str()));
   }
+  // A constant of the object; null: it has none of that name.
+  const char* Text(const char* name) const { return static_cast<const char*>(dlsym(handle_, name)); }
 
  private:
   void* const handle_;
@@ -74,7 +77,7 @@ std::string LoaderError() {
   return text != nullptr ? text : "unknown reason";
 }
 
-absl::StatusOr<std::unique_ptr<Module>> LoadFromFile(const std::string& binary) {
+absl::StatusOr<std::unique_ptr<CpuModule>> LoadFromFile(const std::string& binary) {
   const char* dir = std::getenv("TMPDIR");
   std::string path = absl::StrCat(dir != nullptr && *dir != 0 ? dir : "/tmp", "/diapason-XXXXXX");
   const int fd = mkstemp(path.data());
@@ -95,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Module>> LoadFromFile(const std::string& binary) 
   return std::make_unique<CpuModule>(handle, -1);
 }
 
-absl::StatusOr<std::unique_ptr<Module>> CpuModule::Load(const std::string& binary) {
+absl::StatusOr<std::unique_ptr<CpuModule>> LoadFromMemory(const std::string& binary) {
   const int fd = memfd_create("diapason-kernel", MFD_CLOEXEC);
   if (fd < 0) return LoadFromFile(binary);
   void* handle = nullptr;
@@ -104,6 +107,21 @@ absl::StatusOr<std::unique_ptr<Module>> CpuModule::Load(const std::string& binar
   close(fd);
   // Systems without /proc, or that forbid executable memory files.
   return LoadFromFile(binary);
+}
+
+// Nothing of an object runs before it is known that this processor can: instructions that it lacks would kill the
+// process. Objects of older versions do not say what they need.
+absl::StatusOr<std::unique_ptr<Module>> CpuModule::Load(const std::string& binary) {
+  const auto refused = [](const absl::Status& why) {
+    return absl::Status(why.code(), absl::StrCat("the kernel binary does not load: ", why.message()));
+  };
+  if (const absl::Status here = CheckObjectRunsHere(binary); !here.ok()) return refused(here);
+  ASSIGN_OR_RETURN(std::unique_ptr<CpuModule> module, LoadFromMemory(binary));
+  if (const char* const features = module->Text(kFeaturesSymbol); features != nullptr)
+    if (const absl::Status here = CheckFeatures(features, HostFeatures()); !here.ok())
+      return refused(absl::FailedPreconditionError(
+          absl::StrCat(here.message(), "; build it for this machine, or with -mcpu= of an older processor")));
+  return module;
 }
 
 struct BoundCall {
@@ -328,6 +346,7 @@ Device::Clocks CpuDevice::clocks() const {
 
 DeviceFacts CpuFacts(const Target& target) {
   DeviceFacts facts = DefaultFacts(target);
+  if (target.is_foreign()) return facts;
   const int before = std::max(facts.num_cores, 1);
   facts.num_cores = target.num_cores > 0 ? target.num_cores : UsableCores();
   facts.flops *= static_cast<double>(facts.num_cores) / before;
@@ -338,6 +357,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCpuDevice(const Target& target, std:
   DIAPASON_CHECK(target.kind == TargetKind::kCpu);
   if (target.num_cores < 0)
     return absl::InvalidArgumentError(absl::StrCat("-num-cores=", target.num_cores, ": give a number above 0"));
+  if (target.is_foreign())
+    return absl::UnavailableError(absl::StrCat("target '", target.ToString(), "' is for ", target.triple,
+                                               " and this machine is ", ArchOfTriple(HostTriple()),
+                                               ": run and measure it on such a machine"));
   return std::make_unique<CpuDevice>(CpuFacts(target), std::move(libraries));
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/tensor/processor.h"
 #include "compiler/tensor/target.h"
 
 namespace diapason {
@@ -94,10 +95,12 @@ bool OneOf(const std::string& word, std::initializer_list<const char*> words) {
 
 // Bytes of the widest vectors: of this machine for "native", else of the named processor.
 int VectorBytesOf(const std::string& mcpu, const CpuInfo& info) {
-  if (OneOf(mcpu, {"x86-64-v4", "skylake-avx512", "cascadelake", "cooperlake", "icelake-server", "sapphirerapids",
-                   "emeraldrapids", "graniterapids", "znver4", "znver5"}))
+  if (OneOf(mcpu, {"x86-64-v4", "skylake-avx512", "cannonlake", "cascadelake", "cooperlake", "icelake-client",
+                   "icelake-server", "rocketlake", "tigerlake", "sapphirerapids", "emeraldrapids", "graniterapids",
+                   "znver4", "znver5"}))
     return 64;
-  if (OneOf(mcpu, {"x86-64-v3", "haswell", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"}))
+  if (OneOf(mcpu,
+            {"x86-64-v3", "haswell", "core-avx2", "broadwell", "skylake", "alderlake", "znver1", "znver2", "znver3"}))
     return 32;
   if (mcpu != "native") return 16;
   if (info.flags.count("avx512f") > 0) return 64;
@@ -109,17 +112,43 @@ int VectorBytesOf(const std::string& mcpu, const CpuInfo& info) {
 double FlopsPerCycle(const DeviceFacts& facts, const CpuInfo& info) {
   const bool half_width = info.vendor == "AuthenticAMD" && info.family < 26;
   const int unit_bytes = half_width ? std::min(facts.vector_bytes, 32) : facts.vector_bytes;
-  const double fma = facts.vector_bytes >= 32 ? 2 : 1;
+  const bool arm = ArchOfTriple(HostTriple()) == "aarch64";
+  const double fma = arm || facts.vector_bytes >= 32 ? 2 : 1;
   return 2 * fma * unit_bytes / 4;
 }
 
+// Of processors of another architecture nothing can be asked: a server of today, by its data sheet.
+constexpr int kForeignCores = 4;
+
+DeviceFacts ForeignFacts(const Target& target) {
+  const bool arm = ArchOfTriple(target.triple) == "aarch64";
+  DeviceFacts facts;
+  facts.model = target.mcpu + " (" + target.triple + ")";
+  facts.arch = ArchOfTriple(target.triple);
+  facts.num_cores = target.num_cores > 0 ? target.num_cores : kForeignCores;
+  // NEON has 32 registers of 16 bytes. Code for longer SVE vectors is not generated.
+  facts.vector_bytes = arm ? 16 : VectorBytesOf(target.mcpu, CpuInfo());
+  facts.num_vector_registers = arm || facts.vector_bytes == 64 ? 32 : 16;
+  facts.l1_bytes = arm ? 64 << 10 : 32 << 10;
+  facts.l2_bytes = 1 << 20;
+  facts.l3_bytes = 32 << 20;
+  facts.clock_hz = 2.6e9;
+  const double per_cycle = 2 * 2 * (facts.vector_bytes / 4.0);  // two fused multiply-adds
+  facts.flops = facts.num_cores * facts.clock_hz * per_cycle;
+  facts.bandwidth = std::min(2e10 + 5e9 * facts.num_cores, 2e11);
+  facts.l2_bandwidth = facts.num_cores * facts.clock_hz * 32;
+  facts.launch_seconds = 2e-6;
+  return facts;
+}
+
 DeviceFacts CpuFacts(const Target& target) {
+  if (target.is_foreign()) return ForeignFacts(target);
   const CpuInfo info = ReadCpuInfo();
   DeviceFacts facts;
   facts.model = info.model;
   facts.num_cores = target.num_cores > 0 ? target.num_cores : CoresOfThisProcess();
   facts.vector_bytes = VectorBytesOf(target.mcpu, info);
-  facts.num_vector_registers = facts.vector_bytes == 64 ? 32 : 16;
+  facts.num_vector_registers = facts.vector_bytes == 64 || ArchOfTriple(HostTriple()) == "aarch64" ? 32 : 16;
   ReadCaches(facts);
   facts.clock_hz = ClockOf(info);
   facts.flops = facts.num_cores * facts.clock_hz * FlopsPerCycle(facts, info);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/nearest.h"
+#include "compiler/tensor/processor.h"
 
 namespace diapason {
 namespace {
@@ -28,7 +29,7 @@ const char* NameOf(TargetKind kind) {
 
 std::string AttributesOf(TargetKind kind) {
   switch (kind) {
-    case TargetKind::kCpu: return "-mcpu=native and -num-cores=2";
+    case TargetKind::kCpu: return "-mcpu=native, -num-cores=2 and -mtriple=aarch64-linux-gnu";
     case TargetKind::kOpenCl: return "-device=0";
     case TargetKind::kCuda: return "-arch=sm_90, -libs=cudnn,cublas, -strict-fp32 and -device=0";
   }
@@ -69,6 +70,7 @@ class TargetParser {
     if (words.empty()) return absl::InvalidArgumentError("the target is empty: use cpu, opencl or cuda");
     RETURN_IF_ERROR(ReadKind(words[0]));
     for (size_t i = 1; i < words.size(); ++i) RETURN_IF_ERROR(ReadAttribute(words[i]));
+    RETURN_IF_ERROR(CompleteTriple());
     return target_;
   }
 
@@ -101,6 +103,7 @@ class TargetParser {
     seen_.push_back(name);
     if (name == "-arch") return ReadArch(value);
     if (name == "-mcpu") return ReadMcpu(value);
+    if (name == "-mtriple") return ReadTriple(value);
     if (name == "-libs") return ReadLibs(value);
     if (name == "-strict-fp32") {
       target_.strict_fp32 = true;
@@ -111,14 +114,14 @@ class TargetParser {
   }
 
   std::vector<std::string> KnownAttributes() const {
-    std::vector<std::string> names = {"-mcpu", "-num-cores", "-device", "-arch", "-libs", "-strict-fp32"};
+    std::vector<std::string> names = {"-mcpu", "-mtriple", "-num-cores", "-device", "-arch", "-libs", "-strict-fp32"};
     std::erase_if(names, [&](const std::string& name) { return !Knows(name); });
     return names;
   }
 
   bool Knows(const std::string& name) const {
     switch (target_.kind) {
-      case TargetKind::kCpu: return name == "-mcpu" || name == "-num-cores";
+      case TargetKind::kCpu: return name == "-mcpu" || name == "-mtriple" || name == "-num-cores";
       case TargetKind::kOpenCl: return name == "-device";
       case TargetKind::kCuda: return name == "-arch" || name == "-libs" || name == "-strict-fp32" || name == "-device";
     }
@@ -136,6 +139,26 @@ class TargetParser {
     if (!IsWord(value))
       return Invalid(text_, absl::StrCat("'", value, "' is no processor: write it as in -mcpu=native"));
     target_.mcpu = value;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTriple(const std::string& value) {
+    target_.triple = NormalTriple(value);
+    if (target_.triple.empty())
+      return Invalid(text_, absl::StrCat("unknown triple '", value, "': ", DidYouMean(value, KnownTriples()), "use ",
+                                         absl::StrJoin(KnownTriples(), " or ")));
+    if (target_.triple == HostTriple()) target_.triple.clear();
+    return absl::OkStatus();
+  }
+
+  // A triple without a processor means any processor of that architecture.
+  absl::Status CompleteTriple() {
+    if (!target_.is_foreign()) return absl::OkStatus();
+    const bool given = std::count(seen_.begin(), seen_.end(), "-mcpu") > 0;
+    if (given && target_.mcpu == Target().mcpu)
+      return Invalid(text_, absl::StrCat("this machine is no ", target_.triple,
+                                         ": leave -mcpu=native out, or name a processor, as in -mcpu=neoverse-n1"));
+    if (!given) target_.mcpu = BaselineProcessor(target_.triple);
     return absl::OkStatus();
   }
 
@@ -166,6 +189,7 @@ class TargetParser {
 std::string Target::ToString() const {
   std::string out = NameOf(kind);
   if (!arch.empty()) absl::StrAppend(&out, " -arch=", arch);
+  if (!triple.empty()) absl::StrAppend(&out, " -mtriple=", triple);
   if (kind == TargetKind::kCpu && mcpu != Target().mcpu) absl::StrAppend(&out, " -mcpu=", mcpu);
   if (num_cores != 0) absl::StrAppend(&out, " -num-cores=", num_cores);
   if (!libs.empty()) absl::StrAppend(&out, " -libs=", absl::StrJoin(libs, ","));

@@ -11,18 +11,23 @@ namespace diapason {
 
 enum class TargetKind : uint8_t { kCpu = 1, kOpenCl = 2, kCuda = 3 };
 
-// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "opencl", "cpu -mcpu=native -num-cores=2".
+// "cuda -arch=sm_90 -libs=cudnn,cublas -strict-fp32", "opencl", "cpu -mcpu=native -num-cores=2",
+// "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1".
 struct Target {
   TargetKind kind = TargetKind::kCpu;
   std::string arch;               // cuda: "sm_90"; empty: that of the first device
-  std::string mcpu = "native";    // cpu: the compiler's -march
+  std::string triple;             // cpu: "aarch64-linux-gnu"; empty: the triple of this machine
+  std::string mcpu = "native";    // cpu: the processor by the compiler's name for it; never "native" with a triple
   int num_cores = 0;              // cpu: threads; 0: all that this process may use
   std::vector<std::string> libs;  // libraries that may compete with generated kernels
   bool strict_fp32 = false;       // cuda: float32 products by fused multiply-adds alone, never as sums of TF32 products
   int device = 0;                 // -device=1: which of several GPUs
 
   bool is_gpu() const { return kind != TargetKind::kCpu; }
-  // Canonical text: what Parse gives back. Attributes with default values are left out.
+  // Compiled for processors of another architecture than this machine's: it neither runs nor can be timed here.
+  bool is_foreign() const { return !triple.empty(); }
+  // Canonical text: what Parse gives back. Attributes with default values are left out, and so is the triple of this
+  // machine, so that records of "cpu" are found however the target was typed.
   std::string ToString() const;
   // InvalidArgument names the unknown kind or attribute and lists the known ones.
   static absl::StatusOr<Target> Parse(const std::string& text);

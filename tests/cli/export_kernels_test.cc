@@ -100,6 +100,40 @@ TEST_F(ExportKernelsTest, ACpuExportComputesTheSameBits) {
   ExpectError(again, "'" + Path("e") + "' is there already; give --out a new name, or an empty folder");
 }
 
+// The whole way to another architecture: what is built here for it is exported, compiled by the cross compiler and run
+// under qemu. Outputs are compared with a tolerance, since the schedules are others.
+TEST_F(ExportKernelsTest, AnExportForArmComputesTheSameUnderQemu) {
+#if !defined(__x86_64__)
+  GTEST_SKIP() << "for this machine the target is no other architecture";
+#endif
+  const std::string triple = "aarch64-linux-gnu", target = "cpu -mtriple=" + triple + " -mcpu=neoverse-n1 -num-cores=2";
+  for (const std::string program : {std::string("cmake"), triple + "-gcc", std::string("qemu-aarch64")})
+    if (!RunProgram({.args = {program, "--version"}, .environment = CleanEnvironment()}).ok())
+      GTEST_SKIP() << "there is no " << program << " here";
+  const CliResult built =
+      Cli({"build", Path("net.onnx"), "--target", target, "--dim", "batch=2", "--out", Path("arm")});
+  ASSERT_EQ(built.code, 0) << built.err;
+  EXPECT_THAT(built.err, HasSubstr("the package can be neither verified nor timed here: target '" + target +
+                                   "' is for " + triple + " and this machine is x86-64"));
+  const CliResult refused = Cli({"run", Path("arm")});
+  ExpectError(refused, "target '" + target + "' is for " + triple +
+                           " and this machine is x86-64: run and measure it on such a machine");
+  ASSERT_EQ(Export("arm", "e", {"--name", "net"}).code, 0);
+  const std::string folder = Path("e");
+  Run({"cmake", "-S", folder, "-B", folder + "/build", "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_SYSTEM_NAME=Linux",
+       "-DCMAKE_SYSTEM_PROCESSOR=aarch64", "-DCMAKE_C_COMPILER=" + triple + "-gcc"});
+  Run({"cmake", "--build", folder + "/build"});
+  Array x(DType::kFloat32, {2, 16, 8, 8});
+  FillRandom(x, 7);
+  std::ofstream(Path("x.npy"), std::ios::binary) << SerializeNpy(x);
+  Run({"qemu-aarch64", "-L", "/usr/" + triple, folder + "/build/run_net", "x=" + Path("x.npy"), "--output-dir",
+       Path("exported")});
+  ASSERT_EQ(Build(kCpu).code, 0);
+  for (const char* name : {"scores", "e"})
+    Succeed({"run", Path("p"), "--input", "x=" + Path("x.npy"), "--compare",
+             std::string(name) + "=" + Path("exported/") + name + ".npy", "--tolerance", "1e-4"});
+}
+
 TEST_F(ExportKernelsTest, TheProgramRefusesWrongFilesAndDamagedWeights) {
   if (!HasCmake()) GTEST_SKIP() << "there is no cmake here";
   ASSERT_EQ(Build(kCpu).code, 0);

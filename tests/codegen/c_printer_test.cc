@@ -3,11 +3,15 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <fstream>
 #include <random>
 
+#include "base/environment.h"
+#include "base/run_program.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/codegen/compile.h"
+#include "compiler/codegen/temporary.h"
 #include "gtest/gtest.h"
 #include "tests/codegen/kernels.h"
 #include "tests/codegen/reference.h"
@@ -108,6 +112,66 @@ void ExpectSameAsReference(std::vector<KernelFunc> kernels, double tolerance = 1
 
 void ExpectSameAsReference(const KernelFunc& kernel, double tolerance = 1e-6, const std::string& mcpu = "native") {
   ExpectSameAsReference(std::vector<KernelFunc>{kernel}, tolerance, mcpu);
+}
+
+// Compiles the kernels for another architecture, links them to a program that runs them on what it reads, and compares
+// every element of every buffer with the reference.
+void RunUnderQemu(std::vector<KernelFunc> kernels, const Target& target) {
+  LoweredProgram program;
+  std::string main = "#include <stdio.h>\n#include <stdlib.h>\n", body, input;
+  std::mt19937 random(7);
+  std::vector<NestRunner> references(kernels.size());
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    KernelFunc& kernel = kernels[k];
+    kernel.name += std::to_string(k);
+    program.kernels.push_back(kernel);
+    main += "extern void " + kernel.name + "(void* const*, long, long);\n";
+    body += "  {\n    void* args[16];\n";
+    for (size_t b = 0; b < kernel.params.size(); ++b) {
+      const Array array = RandomArray(kernel.params[b], random);
+      for (int64_t i = 0; i < array.elements(); ++i) references[k].buffers[kernel.params[b].id].push_back(array.at(i));
+      input.append(reinterpret_cast<const char*>(array.data.data()), array.data.size());
+      const std::string n = std::to_string(b), bytes = std::to_string(array.data.size());
+      body += "    args[" + n + "] = aligned_alloc(256, (" + bytes + " + 64 + 255) / 256 * 256);\n    if (fread(args[" +
+              n + "], 1, " + bytes + ", stdin) != " + bytes + ") return 1;\n";
+    }
+    const std::string half = std::to_string(kernel.blocks / 2), all = std::to_string(kernel.blocks);
+    body +=
+        "    " + kernel.name + "(args, 0, " + half + ");\n    " + kernel.name + "(args, " + half + ", " + all + ");\n";
+    for (size_t b = 0; b < kernel.params.size(); ++b)
+      body += "    fwrite(args[" + std::to_string(b) + "], 1, " +
+              std::to_string(kernel.params[b].elements * BytesOf(kernel.params[b].dtype)) + ", stdout);\n";
+    body += "  }\n";
+    references[k].Run(kernel);
+  }
+  Program compiled;
+  compiled.target = target;
+  compiled.source = PrintSource(program, target);
+  ASSERT_EQ(CompileSource(compiled, 60), absl::OkStatus()) << compiled.source;
+  const TemporaryDirectory folder = TemporaryDirectory::Create().value();
+  ASSERT_EQ(WriteFile(folder.File("kernels.so"), compiled.binary), absl::OkStatus());
+  ASSERT_EQ(WriteFile(folder.File("main.c"), main + "int main(void) {\n" + body + "  return 0;\n}\n"),
+            absl::OkStatus());
+  const auto linked = RunProgram({.args = {target.triple + "-gcc", "-o", folder.File("main"), folder.File("main.c"),
+                                           folder.File("kernels.so"), "-lm"},
+                                  .environment = CleanEnvironment()});
+  ASSERT_TRUE(linked.ok() && linked->exit_code == 0) << linked.status() << (linked.ok() ? linked->errors : "");
+  const auto ran = RunProgram({.args = {"qemu-aarch64", "-L", "/usr/" + target.triple, folder.File("main")},
+                               .environment = CleanEnvironment(),
+                               .input = input});
+  ASSERT_TRUE(ran.ok() && ran->exit_code == 0) << ran.status() << (ran.ok() ? ran->errors : "");
+  ASSERT_EQ(ran->output.size(), input.size());
+  size_t at = 0;
+  for (size_t k = 0; k < kernels.size(); ++k)
+    for (const BufferDecl& param : kernels[k].params) {
+      Array array(param.dtype, {param.elements});
+      std::memcpy(array.data.data(), ran->output.data() + at, array.data.size());
+      at += array.data.size();
+      const std::vector<double>& expected = references[k].buffers.at(param.id);
+      for (int64_t i = 0; i < param.elements; ++i)
+        ASSERT_NEAR(array.at(i), expected[i], 1e-6 * (1 + std::fabs(expected[i])))
+            << kernels[k].name << " " << param.name << "[" << i << "]";
+    }
 }
 
 int Occurrences(const std::string& text, const std::string& part) {
@@ -648,6 +712,47 @@ TEST(CPrinter, RandomNestsGiveWhatTheReferenceGives) {
     ExpectSameAsReference(kernels);
   }
 }
+
+#if defined(__x86_64__)
+TEST(CPrinter, NamedProcessorsGetCorrectCode) {
+  for (const char* mcpu : {"haswell", "skylake-avx512", "znver3"}) {
+    Target target;
+    target.mcpu = mcpu;
+    const absl::Status here = CheckRunsHere(target);
+    if (here.ok()) {
+      ExpectSameAsReference(MicroKernel(2, 3, 2, 16, 5), 1e-6, mcpu);
+      ExpectSameAsReference(MicroKernel(4, 4, 1, 24, 7), 1e-6, mcpu);
+      ExpectSameAsReference(ReluKernel(), 1e-6, mcpu);
+      continue;
+    }
+    EXPECT_TRUE(absl::IsFailedPrecondition(here)) << here;  // it compiles all the same
+    Program compiled;
+    compiled.target = target;
+    compiled.source = SourceOf(MicroKernel(2, 3, 2, 16, 5), DefaultFacts(target).vector_bytes);
+    EXPECT_EQ(CompileSource(compiled, 60), absl::OkStatus());
+  }
+}
+
+// Under qemu, which Debian's qemu-user has, with the compiler of gcc-aarch64-linux-gnu.
+TEST(CPrinter, KernelsForArmAreCorrect) {
+  const Target target = Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").value();
+  if (!FeaturesOf(target).ok() || !RunProgram({.args = {"qemu-aarch64", "--version"}}).ok())
+    GTEST_SKIP() << "gcc-aarch64-linux-gnu and qemu-user are not installed";
+  const auto functions = [](const Expr& p, const Expr& l) {
+    const Expr x = At(0, Mad(p, 12, l));
+    return Add(Call("exp", {x}), Max(Call("tanh", {x}), Min(x, F(0.5))));
+  };
+  const auto halves = [](const Expr& p, const Expr& l) { return At(0, Mad(p, 12, l), DType::kFloat16); };
+  const auto bytes = [](const Expr& p, const Expr& l) {
+    const Expr x = Cast(DType::kInt32, At(0, Mad(p, 12, l), DType::kInt8));
+    return Mul(x, x);
+  };
+  RunUnderQemu({ReluKernel(), MicroKernel(2, 3, 2, 16, 5), MicroKernel(4, 4, 1, 24, 7), MicroKernel(2, 3, 2, 64, 5),
+                UnevenTile(4, 14), LaneKernel(functions), LaneKernel(halves, DType::kFloat16),
+                LaneKernel(bytes, DType::kInt8, DType::kInt32)},
+               target);
+}
+#endif
 
 }  // namespace
 }  // namespace diapason

@@ -90,6 +90,52 @@ TEST_F(CompileC, ThreadsThatNeedTheSameUnitsAllGetThem) {
   for (const Program& program : programs) EXPECT_NE(program.binary.find("shared_3"), std::string::npos);
 }
 
+TEST_F(CompileC, AMissingCrossCompilerIsNamedWithItsPackage) {
+  const Target target = Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").value();
+  if (!target.is_foreign()) GTEST_SKIP() << "this machine is an aarch64";
+  setenv("CC_aarch64_linux_gnu", "no-such-gcc", 1);
+  const absl::Status status = FeaturesOf(target).status();
+  Program program;
+  program.target = target;
+  const absl::Status compiled = CompileSource(program, 30);
+  unsetenv("CC_aarch64_linux_gnu");
+  EXPECT_EQ(status, absl::UnavailableError(
+                        "no C compiler for aarch64-linux-gnu: \"no-such-gcc\" was not found; install Debian's package "
+                        "gcc-aarch64-linux-gnu, or name a compiler in the environment variable CC_aarch64_linux_gnu"));
+  EXPECT_EQ(compiled, status);
+}
+
+TEST_F(CompileC, UnknownProcessorsAreRefusedWithNearOnes) {
+  Target target;
+  target.mcpu = "hasswell";
+  const absl::Status status = FeaturesOf(target).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("knows no processor 'hasswell': "));
+#if defined(__x86_64__)
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("did you mean 'haswell'? it knows "));
+  EXPECT_EQ(CheckRunsHere(target), status);
+#endif
+}
+
+#if defined(__x86_64__)
+TEST_F(CompileC, ProcessorsSayWhatTheyNeed) {
+  Target target;
+  target.mcpu = "haswell";
+  const absl::StatusOr<std::string> haswell = FeaturesOf(target);
+  ASSERT_TRUE(haswell.ok()) << haswell.status();
+  EXPECT_THAT(*haswell, ::testing::HasSubstr(" avx2"));
+  EXPECT_THAT(*haswell, ::testing::Not(::testing::HasSubstr("avx512")));
+  target.mcpu = "skylake-avx512";
+  EXPECT_THAT(FeaturesOf(target).value(), ::testing::HasSubstr(" avx512f"));
+  // So do the objects.
+  Program program;
+  program.target = target;
+  program.source = "int answer(void) { return 42; }";
+  ASSERT_EQ(CompileSource(program, 30), absl::OkStatus());
+  EXPECT_THAT(program.binary, ::testing::HasSubstr(" avx512f"));
+}
+#endif
+
 TEST_F(CompileC, BadSourceIsInvalidArgumentWithTheFirstErrors) {
   UseScript(
       "case \"$*\" in *--version*) echo fake 1.0; exit 0;; esac\n"

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compiler/runtime/device.h"
+#include "compiler/tensor/processor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/runtime/c_program.h"
@@ -132,6 +133,20 @@ TEST(CpuDevice, ViewsShareTheMemory) {
   EXPECT_EQ(ReadFloats(*device, *low, 130)[129], 8);
 }
 
+TEST(CpuDevice, ObjectsAndTargetsOfAnotherArchitectureAreRefused) {
+  if (HostTriple() != "x86_64-linux-gnu") GTEST_SKIP() << "this machine is no x86-64";
+  Program arm = CProgram("int f(void) { return 1; }");
+  arm.binary[18] = static_cast<char>(183);  // e_machine: EM_AARCH64
+  arm.binary[19] = 0;
+  EXPECT_EQ(Open(1)->Load(arm).status(),
+            absl::FailedPreconditionError("the kernel binary does not load: it is compiled for aarch64, and this "
+                                          "machine is x86-64"));
+  EXPECT_EQ(
+      OpenDevice(Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1").value()).status(),
+      absl::UnavailableError("target 'cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1' is for "
+                             "aarch64-linux-gnu and this machine is x86-64: run and measure it on such a machine"));
+}
+
 TEST(CpuDevice, TellsWhatIsWrong) {
   auto device = Open(1);
   const absl::Status memory = device->Allocate(int64_t{1} << 62).status();
@@ -143,6 +158,13 @@ TEST(CpuDevice, TellsWhatIsWrong) {
   const absl::Status load = device->Load(damaged).status();
   EXPECT_EQ(load.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(load.message(), HasSubstr("the kernel binary does not load: "));
+
+  // An object that needs a feature which no processor has.
+  const Program wider = CProgram("const char diapason_processor_features[] = \" avx2048\";");
+  if (!HostFeatures().empty())
+    EXPECT_EQ(device->Load(wider).status().message(),
+              "the kernel binary does not load: it is compiled for a processor with avx2048, which this one does not "
+              "have; build it for this machine, or with -mcpu= of an older processor");
 
   Program foreign;
   foreign.target.kind = TargetKind::kOpenCl;

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <functional>
 
+#include "absl/strings/str_replace.h"
 #include "compiler/tensor/device_facts.h"
+#include "compiler/tensor/processor.h"
 
 namespace diapason {
 namespace {
@@ -15,13 +17,15 @@ TEST(Target, ParsesAndPrintsTheCanonicalText) {
       {"cpu", "cpu"},
       {"  cpu   -num-cores=2 -mcpu=native ", "cpu -num-cores=2"},
       {"cpu -mcpu=znver4", "cpu -mcpu=znver4"},
+      {"cpu -mcpu=native -mtriple=HOST", "cpu"},
+      {"cpu -mtriple=HOST -mcpu=haswell", "cpu -mcpu=haswell"},
       {"cuda -libs=cudnn,cublas -arch=sm_90a", "cuda -arch=sm_90a -libs=cublas,cudnn"},
       {"cuda -device=1 -strict-fp32 -libs=cudnn", "cuda -libs=cudnn -strict-fp32 -device=1"},
       {"cuda -device=1", "cuda -device=1"},
       {"opencl -device=0", "opencl"},
   };
   for (const auto& [text, canonical] : cases) {
-    const auto target = Target::Parse(text);
+    const auto target = Target::Parse(absl::StrReplaceAll(text, {{"HOST", HostTriple()}}));
     ASSERT_TRUE(target.ok()) << target.status();
     EXPECT_EQ(target->ToString(), canonical);
     EXPECT_EQ(Target::Parse(canonical)->ToString(), canonical);
@@ -36,11 +40,16 @@ TEST(Target, RefusesWithTheWayOut) {
       {"cdua", "target \"cdua\": unknown kind 'cdua': did you mean 'cuda'? use cpu, opencl or cuda"},
       {"rocm", "target \"rocm\": unknown kind 'rocm': use cpu, opencl or cuda"},
       {"cpu -num-core=2",
-       "target \"cpu -num-core=2\": unknown attribute '-num-core': did you mean '-num-cores'? cpu takes -mcpu=native "
-       "and "
-       "-num-cores=2"},
+       "target \"cpu -num-core=2\": unknown attribute '-num-core': did you mean '-num-cores'? cpu takes -mcpu=native, "
+       "-num-cores=2 and -mtriple=aarch64-linux-gnu"},
       {"cpu -arch=sm_90",
-       "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native and -num-cores=2"},
+       "target \"cpu -arch=sm_90\": unknown attribute '-arch': cpu takes -mcpu=native, -num-cores=2 and "
+       "-mtriple=aarch64-linux-gnu"},
+      {"cpu -mtriple=arch64-linux-gnu",
+       "target \"cpu -mtriple=arch64-linux-gnu\": unknown triple 'arch64-linux-gnu': did you mean "
+       "'aarch64-linux-gnu'? use aarch64-linux-gnu or x86_64-linux-gnu"},
+      {"opencl -mtriple=aarch64-linux-gnu",
+       "target \"opencl -mtriple=aarch64-linux-gnu\": unknown attribute '-mtriple': opencl takes -device=0"},
       {"opencl -x=1", "target \"opencl -x=1\": unknown attribute '-x': opencl takes -device=0"},
       {"cuda -arch",
        "target \"cuda -arch\": the attribute '-arch' has no value: write it as in -arch=sm_90, -libs=cudnn,cublas, "
@@ -66,6 +75,38 @@ TEST(Target, RefusesWithTheWayOut) {
     EXPECT_EQ(std::string(target.status().message()), message);
   }
 }
+
+#if defined(__x86_64__)
+TEST(Target, OfAnotherArchitectureIsKeptAndNeverNative) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"cpu -mcpu=neoverse-n1 -mtriple=aarch64-linux-gnu", "cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1"},
+      {"cpu -mtriple=arm64-unknown-linux-gnu -num-cores=8",
+       "cpu -mtriple=aarch64-linux-gnu -mcpu=generic -num-cores=8"},
+  };
+  for (const auto& [text, canonical] : cases) {
+    const auto target = Target::Parse(text);
+    ASSERT_TRUE(target.ok()) << target.status();
+    EXPECT_TRUE(target->is_foreign());
+    EXPECT_EQ(target->ToString(), canonical);
+    EXPECT_EQ(Target::Parse(canonical)->ToString(), canonical);
+  }
+  EXPECT_EQ(Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=native").status(),
+            absl::InvalidArgumentError(
+                "target \"cpu -mtriple=aarch64-linux-gnu -mcpu=native\": this machine is no aarch64-linux-gnu: leave "
+                "-mcpu=native out, or name a processor, as in -mcpu=neoverse-n1"));
+}
+
+TEST(DeviceFacts, OfAnotherArchitectureAreNotThoseOfThisMachine) {
+  const DeviceFacts facts =
+      DefaultFacts(Target::Parse("cpu -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1 -num-cores=64").value());
+  EXPECT_EQ(facts.model, "neoverse-n1 (aarch64-linux-gnu)");
+  EXPECT_EQ(facts.arch, "aarch64");
+  EXPECT_EQ(facts.num_cores, 64);
+  EXPECT_EQ(facts.vector_bytes, 16);
+  EXPECT_EQ(facts.num_vector_registers, 32);
+  EXPECT_EQ(CheckFacts(facts, TargetKind::kCpu), absl::OkStatus());
+}
+#endif
 
 TEST(DeviceFacts, OfThisMachineForCpu) {
   const DeviceFacts facts = DefaultFacts(Target::Parse("cpu").value());
