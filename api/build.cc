@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "compiler/build/package.h"
 #include "compiler/runtime/device.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
 #include "service/records.h"
@@ -28,14 +28,14 @@ std::string WorkloadText(const ::diapason::Task& task, const Target& target) {
   return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
 }
 
-// Those of a file; none where there is no file.
+// Those of a history; none where there is no file.
 class HistorySource : public RecordSource {
  public:
   explicit HistorySource(std::string path) : path_(std::move(path)) {}
 
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool may_differ) override {
-    if (path_.empty() || !std::filesystem::exists(path_)) return RecordsByWorkload();
+    if (!MayBeThere(path_)) return RecordsByWorkload();
     const std::string text = target.target.ToString();
     ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
                      ::diapason::History::Open(path_, HistoryMode::kReadOnly));
@@ -260,7 +260,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
                    LoadPlans(options.model, /*with_network=*/true, options.hooks));
-  const bool from_file = !options.history.empty() && std::filesystem::exists(options.history);
+  const bool from_file = MayBeThere(options.history);
   if (!options.history.empty() && !from_file)
     Warn(options.hooks, absl::StrCat("there is no history ", options.history, "; make one with `diapason tune`"));
   Builder builder(options, resolved, source);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "compiler/runtime/library_calls.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "db/rounds.h"
 #include "scheduler/space.h"
 #include "scheduler/tuner.h"
@@ -47,7 +48,7 @@ absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work,
   };
   options.command_line = job.name;
   options.version = kVersion;
-  if (!job.spec.deterministic) options.model_path = job.history + ".model";
+  if (!job.spec.deterministic) options.model_path = StatePath(job.history, ".model");
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(job.spec, history, job.name));
   return options;
 }
@@ -73,7 +74,7 @@ absl::StatusOr<Tuned> RunTuneJob(const TuneJob& job) {
   RETURN_IF_ERROR(history->LinkNetwork(tuned.work.links));
   ASSIGN_OR_RETURN(tuned.fleet, job.measure(tuned.work));
   ASSIGN_OR_RETURN(TunerOptions options, OptionsOf(job, tuned.work, tuned.fleet, *history));
-  ASSIGN_OR_RETURN(const std::unique_ptr<RoundStore> rounds, RoundStore::Open(job.history + ".rounds"));
+  ASSIGN_OR_RETURN(const std::unique_ptr<RoundStore> rounds, RoundStore::Open(StatePath(job.history, ".rounds")));
   options.rounds = rounds.get();
   options.rounds_run = job.name;
   const std::unique_ptr<ProgressListener> listener = job.listen(tuned.work);

@@ -14,6 +14,7 @@
 #include "cli/flags.h"
 #include "cli/renamed.h"
 #include "cli/version_text.h"
+#include "db/history_name.h"
 
 namespace diapason {
 namespace {
@@ -161,9 +162,13 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddMan(app, chosen);
 }
 
+// Histories keep it: without the password that a URI may have.
 std::string Joined(const std::vector<std::string>& args) {
   std::string line = "diapason";
-  for (const std::string& arg : args) absl::StrAppend(&line, " ", ShellQuoted(arg));
+  for (const std::string& arg : args) {
+    const size_t value = arg.rfind("--", 0) == 0 && arg.find('=') != std::string::npos ? arg.find('=') + 1 : 0;
+    absl::StrAppend(&line, " ", ShellQuoted(arg.substr(0, value) + HistoryName(arg.substr(value))));
+  }
   return line;
 }
 

@@ -17,6 +17,7 @@
 #include "base/nearest.h"
 #include "cli/config_file.h"
 #include "cli/renamed.h"
+#include "db/history_name.h"
 
 namespace diapason {
 namespace {
@@ -58,6 +59,7 @@ std::vector<std::string> KeysOf(CLI::App& command) {
 bool IsPath(const CLI::Option& option) { return option.get_type_name() == "FILE" || option.get_type_name() == "DIR"; }
 
 std::string ResolvePath(const std::string& value, const std::string& file, const CliEnvironment& environment) {
+  if (IsPostgresUri(value)) return value;
   if (value.rfind("~/", 0) == 0) return Variable(environment, "HOME") + value.substr(1);
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
   return value.empty() ? value : (folder / value).string();  // an absolute one stays

@@ -1,4 +1,4 @@
-// diapason history: statistics, integrity, export, import and pruning of a history.
+// diapason history: statistics, integrity, export, import, copies and pruning of a history.
 #include "db/history.h"
 
 #include <CLI/CLI.hpp>
@@ -20,6 +20,8 @@
 #include "compiler/schedule/step.h"
 #include "compiler/schedule/view.h"
 #include "compiler/tensor/serialize.h"
+#include "db/copy.h"
+#include "db/history_name.h"
 #include "scheduler/candidate.h"
 #include "service/tune_spec.h"
 
@@ -29,7 +31,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct HistoryFlags {
-  std::string history, file, out, target, workload, model;
+  std::string history, file, to, out, target, workload, model;
   int64_t keep = 1;
   bool skip_damaged = false, json = false;
 };
@@ -134,8 +136,9 @@ absl::Status RunCheck(const HistoryFlags& flags, Session& session) {
     if (report.ok()) session.out << "ok, " << Count(report.records, "record") << "\n";
   }
   if (report.ok()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(flags.history, " has ", Count(report.problems.size(), "problem"),
-                                          "; save what is whole with `diapason history export ", flags.history,
+  return absl::DataLossError(absl::StrCat(HistoryName(flags.history), " has ", Count(report.problems.size(), "problem"),
+                                          "; save what is whole with `diapason history export ",
+                                          HistoryName(flags.history),
                                           " --skip-damaged --out good.jsonl` and import that into a new file"));
 }
 
@@ -212,6 +215,23 @@ absl::Status RunImport(const HistoryFlags& flags, Session& session) {
   return absl::OkStatus();
 }
 
+absl::Status RunCopy(const HistoryFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(const auto from, History::Open(flags.history, HistoryMode::kReadOnly));
+  ASSIGN_OR_RETURN(const auto to, History::Open(flags.to, HistoryMode::kCreate));
+  ASSIGN_OR_RETURN(const CopyReport report, CopyHistory(*from, *to));
+  if (flags.json) {
+    WriteDocument(session.out, "history_copy",
+                  {{"added", report.records.added},
+                   {"known", report.records.known},
+                   {"updated", report.records.updated},
+                   {"latencies", report.latencies}});
+  } else {
+    session.out << "copied " << Count(report.records.added, "record") << " to " << HistoryName(flags.to) << "; "
+                << report.records.known << " were there already\n";
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunDistill(const HistoryFlags& flags, Session& session) {
   ASSIGN_OR_RETURN(const auto history, History::Open(flags.history, HistoryMode::kReadWrite));
   ASSIGN_OR_RETURN(const DistillReport report, history->Distill(flags.keep, flags.out));
@@ -233,7 +253,7 @@ using HistoryBody = absl::Status (*)(const HistoryFlags&, Session&);
 CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_ptr<HistoryFlags>& flags,
                     const char* name, const char* help, HistoryBody body) {
   CLI::App* action = command->add_subcommand(name, help);
-  action->add_option("HISTORY", flags->history, "The history's file")->required()->type_name("");
+  action->add_option("HISTORY", flags->history, "The history: a file, or postgresql://...")->required()->type_name("");
   action->add_flag("--json", flags->json, "One JSON document instead of text");
   action->callback(
       [&chosen, flags, body] { chosen = [flags, body](Session& session) { return body(*flags, session); }; });
@@ -243,7 +263,7 @@ CLI::App* AddAction(CLI::App* command, CommandBody& chosen, const std::shared_pt
 }  // namespace
 
 void AddHistory(CLI::App& app, CommandBody& chosen) {
-  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import or prune a history");
+  CLI::App* command = app.add_subcommand("history", "Look into, check, export, import, copy or prune a history");
   command->require_subcommand(1);
   auto flags = std::make_shared<HistoryFlags>();
   AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
@@ -260,6 +280,9 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   CLI::App* read = AddAction(command, chosen, flags, "import", "Add the records of JSON lines", RunImport);
   read->add_option("FILE", flags->file, "File to read (default: standard input)")->type_name("");
   read->add_flag("--skip-damaged", flags->skip_damaged, "Import the good lines, instead of nothing");
+
+  CLI::App* copy = AddAction(command, chosen, flags, "copy", "Add all of a history to another, which is made", RunCopy);
+  copy->add_option("TO", flags->to, "The other history: a file, or postgresql://...")->required()->type_name("");
 
   CLI::App* best = AddAction(command, chosen, flags, "prune", "Keep only the best records", RunDistill);
   AddWhole(best, "--keep", &flags->keep, 1, std::numeric_limits<int64_t>::max(),

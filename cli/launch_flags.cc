@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/host_name.h"
 #include "cli/flags.h"
+#include "db/history_name.h"
 #include "service/launcher.h"
 #include "service/sha256.h"
 #include "service/worker_pool.h"
@@ -91,6 +92,7 @@ absl::StatusOr<LaunchOptions> OptionsOf(const LaunchFlags& flags) {
 }  // namespace
 
 std::string OwnerOfFile(const std::string& path) {
+  if (IsPostgresUri(path)) return absl::StrCat(HostName(), ":", HistoryName(path));
   std::error_code ignored;
   return absl::StrCat(HostName(), ":", std::filesystem::absolute(path, ignored).string());
 }

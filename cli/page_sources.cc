@@ -27,8 +27,11 @@ constexpr size_t kJobBytes = 16 << 20;
 
 absl::StatusOr<Json> Explain(const std::string& history, int64_t record) {
   ProgramOptions options;
-  options.args = {"/proc/self/exe", "explain", "--json", "--history", history, "--record", absl::StrCat(record)};
+  options.args = {"/proc/self/exe", "explain", "--json", "--record", absl::StrCat(record)};
+  // Everybody on the host sees arguments, and a URI may hold a password.
   options.environment = WholeEnvironment();
+  std::erase_if(options.environment, [](const std::string& v) { return v.rfind("DIAPASON_HISTORY=", 0) == 0; });
+  options.environment.push_back("DIAPASON_HISTORY=" + history);
   options.timeout_seconds = kExplainSeconds;
   options.max_output_bytes = kMostExplained;
   const absl::StatusOr<ProgramResult> result = RunProgram(options);

@@ -27,6 +27,7 @@
 #include "cli/tune_flags.h"
 #include "cli/tune_summary.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "scheduler/progress.h"
 #include "service/measurer.h"
 #include "service/measuring_judge.h"
@@ -392,8 +393,8 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
   job.warn = [&](const std::string& sentence) { Warn(session, sentence); };
 
   const auto no_worker_left = [&] {
-    return NoWorkerLeft(flags.launch,
-                        absl::StrCat("all trials are in ", flags.history, ", the same command goes on from there"));
+    return NoWorkerLeft(flags.launch, absl::StrCat("all trials are in ", HistoryName(flags.history),
+                                                   ", the same command goes on from there"));
   };
   const absl::StatusOr<api::Tuned> tuned = api::RunTuneJob(job);
   if (!tuned.ok() && used_up) return no_worker_left();
@@ -405,7 +406,8 @@ absl::Status RunTune(const TuneFlags& flags, Session& session) {
     for (const std::string& doubt : TuneDoubts(report, job.spec, spread.Typical())) Warn(session, doubt);
   if (interrupt->requested()) {
     return absl::CancelledError(absl::StrCat("stopped by Ctrl-C after ", Count(report.measured, "trial"),
-                                             "; all are in ", flags.history, ", the same command goes on from there"));
+                                             "; all are in ", HistoryName(flags.history),
+                                             ", the same command goes on from there"));
   }
   if (used_up) return no_worker_left();
   const absl::Status verdict = api::Verdict(*tuned);

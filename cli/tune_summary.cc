@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/flags.h"
 #include "cli/table.h"
+#include "db/history_name.h"
 
 namespace diapason {
 namespace {
@@ -45,7 +46,7 @@ double SpreadMeter::Typical() const {
 
 std::string BuildCommand(const TuneFlags& flags) {
   return absl::StrCat("diapason build ", ModelArguments(flags.model), " --target ", ShellQuoted(flags.target),
-                      " --history ", ShellQuoted(flags.history), " --out package");
+                      " --history ", ShellQuoted(HistoryName(flags.history)), " --out package");
 }
 
 std::vector<std::string> TuneDoubts(const TuneReport& report, const TuneSpec& spec, double spread) {

@@ -24,11 +24,18 @@ function(diapason_room name)
 endfunction()
 
 # One test program a room: diapason_tests(tensor SRCS expr_test.cc ... DEPS diapason_tensor). `ctest -L tensor` runs its tests.
+# Those that match TOGETHER run as one test, since what they share takes long to start.
 function(diapason_tests name)
-  cmake_parse_arguments(ROOM "" "" "SRCS;DEPS;ALONE" ${ARGN})
+  cmake_parse_arguments(ROOM "" "TOGETHER" "SRCS;DEPS;ALONE" ${ARGN})
   add_executable(${name}_tests ${ROOM_SRCS})
   diapason_alone(${name}_tests ${ROOM_ALONE})
   target_link_libraries(${name}_tests PRIVATE ${ROOM_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
-  gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+  set(apart "")
+  if(ROOM_TOGETHER)
+    set(apart TEST_FILTER "-${ROOM_TOGETHER}")
+    add_test(NAME ${name}.together COMMAND ${name}_tests --gtest_filter=${ROOM_TOGETHER})
+    set_tests_properties(${name}.together PROPERTIES TIMEOUT 300 LABELS ${name})
+  endif()
+  gtest_discover_tests(${name}_tests TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60 ${apart}
                        PROPERTIES TIMEOUT 300 LABELS ${name})
 endfunction()

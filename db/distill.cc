@@ -7,29 +7,24 @@
 #include "base/check.h"
 #include "db/history_impl.h"
 #include "db/schema.h"
+#include "db/sqlite.h"
 
 namespace diapason {
 namespace {
-
-// Bytes of the pages, which is the size of the file once its log is written back.
-absl::StatusOr<int64_t> Bytes(Database& db) {
-  ASSIGN_OR_RETURN(const int64_t pages, db.QueryInt("PRAGMA page_count"));
-  ASSIGN_OR_RETURN(const int64_t page_bytes, db.QueryInt("PRAGMA page_size"));
-  return pages * page_bytes;
-}
 
 // Runs that have no end stay: another process may be about to store their records.
 absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
   ASSIGN_OR_RETURN(
       Statement records,
-      db.Prepare("DELETE FROM records WHERE id NOT IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER "
-                 "(PARTITION BY workload_key, target, device_model "
-                 "ORDER BY verified <> 'ok', raced_out, median, id) AS place FROM records "
-                 "WHERE median IS NOT NULL AND verified NOT IN ('failed', 'wrong_in_network')) WHERE place <= ?1)"));
+      db.Prepare(
+          "DELETE FROM records WHERE id NOT IN (SELECT id FROM (SELECT id, ROW_NUMBER() OVER "
+          "(PARTITION BY workload_key, target, device_model "
+          "ORDER BY verified <> 'ok', raced_out, median, id) AS place FROM records "
+          "WHERE median IS NOT NULL AND verified NOT IN ('failed', 'wrong_in_network')) AS ranked WHERE place <= ?1)"));
   records.BindInt(1, keep);
   RETURN_IF_ERROR(records.Run());
-  report.dropped = sqlite3_changes64(db.handle());
+  report.dropped = db.changes();
   RETURN_IF_ERROR(
       db.Exec("DELETE FROM runs WHERE ended_at <> 0 AND id NOT IN "
               "(SELECT run_id FROM records WHERE run_id IS NOT NULL)"));
@@ -42,15 +37,14 @@ absl::Status DeleteTheRest(Database& db, int64_t keep, DistillReport& report) {
 
 absl::Status DistillDatabase(Database& db, int64_t keep, DistillReport& report) {
   RETURN_IF_ERROR(DeleteTheRest(db, keep, report));
-  RETURN_IF_ERROR(db.Exec("VACUUM"));
-  (void)db.Exec("PRAGMA wal_checkpoint(TRUNCATE)");  // gives the room back now, unless a reader needs the log
-  ASSIGN_OR_RETURN(report.bytes_after, Bytes(db));
+  RETURN_IF_ERROR(db.Compact());
+  ASSIGN_OR_RETURN(report.bytes_after, db.Bytes());
   return absl::OkStatus();
 }
 
-absl::Status DistillCopy(Database& source, const std::string& path, int64_t keep, DistillReport& report) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> copy,
-                   Database::Open(path, Database::Access::kCreate, std::chrono::milliseconds(1000)));
+absl::Status DistillCopy(SqliteDatabase& source, const std::string& path, int64_t keep, DistillReport& report) {
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> copy,
+                   SqliteDatabase::Open(path, SqliteDatabase::Access::kCreate, std::chrono::milliseconds(1000)));
   RETURN_IF_ERROR(copy->Exec("PRAGMA synchronous=FULL"));
   RETURN_IF_ERROR(source.CopyTo(*copy));
   RETURN_IF_ERROR(DistillDatabase(*copy, keep, report));
@@ -63,16 +57,23 @@ absl::StatusOr<DistillReport> History::Distill(int64_t keep, const std::string& 
   DIAPASON_CHECK(keep >= 1);
   absl::MutexLock lock(&impl_->mu);
   DistillReport report;
-  ASSIGN_OR_RETURN(report.bytes_before, Bytes(*impl_->db));
+  ASSIGN_OR_RETURN(report.bytes_before, impl_->db->Bytes());
   if (path.empty()) {
     RETURN_IF_ERROR(DistillDatabase(*impl_->db, keep, report));
     return report;
+  }
+  auto* file = dynamic_cast<SqliteDatabase*>(impl_->db.get());
+  if (file == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("history '", impl_->path,
+                     "' is a PostgreSQL database, from which no pruned file can be made at once; copy it "
+                     "with 'diapason history copy' and prune the copy, or prune it in place without --out"));
   }
   struct stat ignored;
   if (lstat(path.c_str(), &ignored) == 0)
     return absl::AlreadyExistsError(absl::StrCat("'", path, "' exists already; name a file that does not"));
   const std::string unfinished = absl::StrCat(path, ".new-", impl_->options.new_uuid());
-  absl::Status status = DistillCopy(*impl_->db, unfinished, keep, report);
+  absl::Status status = DistillCopy(*file, unfinished, keep, report);
   if (status.ok()) status = RenameToFreeName(unfinished, path);
   RemoveDatabase(unfinished);
   RETURN_IF_ERROR(RenamedError(status, unfinished, path));

@@ -14,7 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "db/history_impl.h"
+#include "db/history_name.h"
+#include "db/postgres.h"
 #include "db/schema.h"
+#include "db/sqlite.h"
 #include "db/text.h"
 
 namespace diapason {
@@ -86,7 +89,7 @@ absl::Status CreateIfMissing(const std::string& path, const HistoryOptions& opti
   return CreateHistoryFile(path, options.new_uuid());
 }
 
-absl::Status QuickCheck(Database& db) {
+absl::Status QuickCheck(SqliteDatabase& db) {
   ASSIGN_OR_RETURN(std::string result, db.QueryText("PRAGMA quick_check(1)"));
   if (result == "ok") return absl::OkStatus();
   const size_t line = result.find_last_of('\n', result.size() - 2);  // the first may be a heading
@@ -96,11 +99,11 @@ absl::Status QuickCheck(Database& db) {
 }
 
 // A reader that may not write beside the file cannot share a log with writers; without a log there is nothing to share.
-absl::StatusOr<std::unique_ptr<Database>> OpenAndIdentify(const std::string& path, HistoryMode mode,
-                                                          const HistoryOptions& options) {
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> OpenAndIdentify(const std::string& path, HistoryMode mode,
+                                                                const HistoryOptions& options) {
   const bool has_log = SizeOf(path + "-wal") > 0;
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db,
-                   Database::Open(path, Database::Access::kReadWrite, options.busy_timeout));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db,
+                   SqliteDatabase::Open(path, SqliteDatabase::Access::kReadWrite, options.busy_timeout));
   // Until the file is known to be ours to write, closing it leaves its log as it is.
   if (has_log) sqlite3_db_config(db->handle(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
   const bool writable = sqlite3_db_readonly(db->handle(), "main") == 0;
@@ -108,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Database>> OpenAndIdentify(const std::string& pat
   if (mode == HistoryMode::kReadOnly) RETURN_IF_ERROR(db->Exec("PRAGMA query_only=ON"));
   absl::Status identity = CheckIdentity(*db);
   if (absl::IsPermissionDenied(identity) && mode == HistoryMode::kReadOnly && !has_log) {
-    ASSIGN_OR_RETURN(db, Database::Open(path, Database::Access::kImmutable, options.busy_timeout));
+    ASSIGN_OR_RETURN(db, SqliteDatabase::Open(path, SqliteDatabase::Access::kImmutable, options.busy_timeout));
     identity = CheckIdentity(*db);
   }
   if (!identity.ok()) return identity;
@@ -131,14 +134,16 @@ HistoryOptions WithDefaults(HistoryOptions options) {
   return options;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> OpenHistoryFile(const std::string& path, HistoryMode mode,
-                                                          const HistoryOptions& options) {
+absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path, HistoryMode mode,
+                                                      const HistoryOptions& options) {
+  if (IsPostgresUri(path)) return OpenPostgres(path, mode, options.busy_timeout);
+  if (mode == HistoryMode::kCreate) RETURN_IF_ERROR(CreateIfMissing(path, options));
   RETURN_IF_ERROR(CheckFile(path));
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenAndIdentify(path, mode, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db, OpenAndIdentify(path, mode, options));
   if (!options.allow_damage && SizeOf(path) <= kQuickCheckBytes) RETURN_IF_ERROR(QuickCheck(*db));
   ASSIGN_OR_RETURN(const int64_t version, db->QueryInt("PRAGMA user_version"));
   if (version < kSchemaVersion && mode == HistoryMode::kReadOnly) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Database> copy, Database::OpenInMemory(path, options.busy_timeout));
+    ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> copy, SqliteDatabase::OpenInMemory(path, options.busy_timeout));
     RETURN_IF_ERROR(db->CopyTo(*copy));
     db = std::move(copy);
   }
@@ -157,9 +162,9 @@ absl::StatusOr<std::unique_ptr<History>> History::Open(const std::string& path, 
                                                        HistoryOptions options) {
   DIAPASON_CHECK(mode == HistoryMode::kReadOnly || !options.allow_damage);
   options = WithDefaults(std::move(options));
-  if (mode == HistoryMode::kCreate) RETURN_IF_ERROR(CreateIfMissing(path, options));
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenHistoryFile(path, mode, options));
-  return std::unique_ptr<History>(new History(std::make_unique<Impl>(path, std::move(options), std::move(db))));
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, OpenHistory(path, mode, options));
+  const std::string name = db->path();
+  return std::unique_ptr<History>(new History(std::make_unique<Impl>(name, std::move(options), std::move(db))));
 }
 
 History::History(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -194,39 +199,50 @@ absl::Status RecordWriter::StoreWorkload(const std::string& key, const std::stri
 
 absl::StatusOr<int64_t> RecordWriter::Insert(const TuningRecord& record) {
   if (!record.workload.empty()) RETURN_IF_ERROR(StoreWorkload(record.workload_key, record.workload));
-  absl::Status status = InsertRecord(record_, record);
-  if (record_.code() == SQLITE_CONSTRAINT_UNIQUE)
+  absl::StatusOr<int64_t> id = InsertRecord(record_, record);
+  if (record_.broken() == Statement::Broken::kUnique)
     return absl::InvalidArgumentError(absl::StrCat("the history has a record with its uuid ", record.uuid));
-  if (record_.code() == SQLITE_CONSTRAINT_FOREIGNKEY) {
+  if (record_.broken() == Statement::Broken::kForeignKey) {
     return absl::InvalidArgumentError(record.workload.empty()
                                           ? "its workload is empty, and its key not known yet"
                                           : absl::StrCat("its run ", record.run_id, " is not known"));
   }
-  RETURN_IF_ERROR(status);
-  return sqlite3_last_insert_rowid(db_->handle());
+  return id;
+}
+
+absl::StatusOr<int64_t> RecordWriter::IdOf(const std::string& uuid) {
+  ASSIGN_OR_RETURN(Statement query, db_->Prepare("SELECT id FROM records WHERE uuid = ?"));
+  query.BindText(1, uuid);
+  return query.RunForInt();
 }
 
 absl::StatusOr<std::vector<int64_t>> History::Append(const std::vector<TuningRecord>& records) {
   if (records.empty()) return std::vector<int64_t>();
   absl::MutexLock lock(&impl_->mu);
+  std::vector<TuningRecord> prepared = records;
   const auto refuse = [&](size_t i, const absl::Status& reason) {
     return absl::InvalidArgumentError(absl::StrCat("record ", i + 1, " of ", records.size(),
                                                    " cannot be stored in history '", impl_->path,
                                                    "': ", std::string(reason.message())));
   };
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
-  std::vector<int64_t> ids;
-  for (size_t i = 0; i < records.size(); ++i) {
-    TuningRecord record = records[i];
-    if (absl::Status status = impl_->Prepare(record); !status.ok()) return refuse(i, status);
-    absl::StatusOr<int64_t> id = writer.Insert(record);
-    if (absl::IsInvalidArgument(id.status())) return refuse(i, id.status());
-    RETURN_IF_ERROR(id.status());
-    ids.push_back(*id);
-  }
-  RETURN_IF_ERROR(transaction.Commit());
-  return ids;
+  for (size_t i = 0; i < prepared.size(); ++i)
+    if (absl::Status status = impl_->Prepare(prepared[i]); !status.ok()) return refuse(i, status);
+  return impl_->Repeating([&](bool again) -> absl::StatusOr<std::vector<int64_t>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+    std::vector<int64_t> ids;
+    for (size_t i = 0; i < prepared.size(); ++i) {
+      // A connection that was lost at COMMIT may have stored all of them, or none.
+      absl::StatusOr<int64_t> id = again ? writer.IdOf(prepared[i].uuid) : 0;
+      if (id.ok() && *id == 0) id = writer.Insert(prepared[i]);
+      if (absl::IsInvalidArgument(id.status())) return refuse(i, id.status());
+      RETURN_IF_ERROR(id.status());
+      ids.push_back(*id);
+    }
+    RETURN_IF_ERROR(transaction.Commit());
+    return ids;
+  });
 }
 
 absl::Status History::SetVerified(int64_t id, bool ok, double max_error, const std::string& text) {
@@ -239,43 +255,52 @@ absl::Status History::MarkWrongInNetwork(int64_t id, double max_error, const std
 
 absl::Status History::Impl::SetVerification(int64_t id, Verified verified, double max_error, const std::string& text) {
   absl::MutexLock lock(&mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(Statement update,
-                   db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
-  update.BindText(1, VerifiedName(verified));
-  update.BindReal(2, std::isnan(max_error) ? std::numeric_limits<double>::infinity() : max_error);
-  update.BindText(3, CleanUtf8(text));
-  update.BindInt(4, id);
-  RETURN_IF_ERROR(update.Run());
-  if (sqlite3_changes(db->handle()) == 0) return NoSuchRecord(path, id);
-  return transaction.Commit();
+  return Repeating([&](bool) -> absl::Status {
+    mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
+    ASSIGN_OR_RETURN(Statement update,
+                     db->Prepare("UPDATE records SET verified = ?, max_error = ?, verify_text = ? WHERE id = ?"));
+    update.BindText(1, VerifiedName(verified));
+    update.BindReal(2, std::isnan(max_error) ? std::numeric_limits<double>::infinity() : max_error);
+    update.BindText(3, CleanUtf8(text));
+    update.BindInt(4, id);
+    RETURN_IF_ERROR(update.Run());
+    if (db->changes() == 0) return NoSuchRecord(path, id);
+    return transaction.Commit();
+  });
 }
 
 absl::StatusOr<double> History::AddSamples(int64_t id, const std::vector<double>& samples) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  TuningRecord record;
-  {
-    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
-    query.BindInt(1, id);
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return NoSuchRecord(impl_->path, id);
-    ASSIGN_OR_RETURN(record, ReadRecordOf(impl_->path, query));
-  }
-  auto* timing = std::get_if<Timing>(&record.outcome);
-  if (timing == nullptr)
-    return absl::FailedPreconditionError(
-        absl::StrCat("record ", id, " of history '", impl_->path, "' is of a failure and can get no samples"));
-  timing->samples.insert(timing->samples.end(), samples.begin(), samples.end());
-  timing->raced_out = false;
-  absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
-  if (!valid.ok())
-    return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,
-                                                   "' cannot get these samples: ", std::string(valid.message())));
-  ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare(kUpdateTiming));
-  RETURN_IF_ERROR(UpdateTiming(update, record));
-  RETURN_IF_ERROR(transaction.Commit());
-  return MedianSeconds(*timing);
+  std::vector<double> complete;  // what the record shall have, from the first attempt on
+  return impl_->Repeating([&](bool again) -> absl::StatusOr<double> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    TuningRecord record;
+    {
+      ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
+      query.BindInt(1, id);
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return NoSuchRecord(impl_->path, id);
+      ASSIGN_OR_RETURN(record, ReadRecordOf(*impl_->db, query));
+    }
+    auto* timing = std::get_if<Timing>(&record.outcome);
+    if (timing == nullptr)
+      return absl::FailedPreconditionError(
+          absl::StrCat("record ", id, " of history '", impl_->path, "' is of a failure and can get no samples"));
+    if (again && !complete.empty() && timing->samples == complete) return MedianSeconds(*timing);
+    timing->samples.insert(timing->samples.end(), samples.begin(), samples.end());
+    complete = timing->samples;
+    timing->raced_out = false;
+    absl::Status valid = samples.empty() ? absl::InvalidArgumentError("there are none") : ValidateRecord(record);
+    if (!valid.ok())
+      return absl::InvalidArgumentError(absl::StrCat("record ", id, " of history '", impl_->path,
+                                                     "' cannot get these samples: ", std::string(valid.message())));
+    ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare(kUpdateTiming));
+    RETURN_IF_ERROR(UpdateTiming(update, record));
+    RETURN_IF_ERROR(transaction.Commit());
+    return MedianSeconds(*timing);
+  });
 }
 
 absl::Status History::SetLatency(const NetworkLatency& latency) {
@@ -286,33 +311,40 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
                                                      " s is no positive time"));
   }
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(
-      Statement upsert,
-      impl_->db->Prepare("INSERT OR REPLACE INTO latencies(network, target, device_model, measured, tasks, "
-                         "measured_at) VALUES(?, ?, ?, ?, ?, ?)"));
-  upsert.BindText(1, CleanUtf8(latency.network));
-  upsert.BindText(2, CleanUtf8(latency.target));
-  upsert.BindText(3, CleanUtf8(latency.device_model));
-  upsert.BindReal(4, latency.measured);
-  upsert.BindReal(5, latency.tasks);
-  upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
-  RETURN_IF_ERROR(upsert.Run());
-  return transaction.Commit();
+  return impl_->Repeating([&](bool) -> absl::Status {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    ASSIGN_OR_RETURN(Statement upsert,
+                     impl_->db->Prepare(
+                         "INSERT INTO latencies(network, target, device_model, measured, tasks, measured_at) "
+                         "VALUES(?, ?, ?, ?, ?, ?) ON CONFLICT(network, target, device_model) DO UPDATE SET measured = "
+                         "excluded.measured, tasks = excluded.tasks, measured_at = excluded.measured_at"));
+    upsert.BindText(1, CleanUtf8(latency.network));
+    upsert.BindText(2, CleanUtf8(latency.target));
+    upsert.BindText(3, CleanUtf8(latency.device_model));
+    upsert.BindReal(4, latency.measured);
+    upsert.BindReal(5, latency.tasks);
+    upsert.BindInt(6, latency.measured_at != 0 ? latency.measured_at : impl_->Now());
+    RETURN_IF_ERROR(upsert.Run());
+    return transaction.Commit();
+  });
 }
 
 absl::StatusOr<std::optional<NetworkLatency>> History::Latency(const std::string& network, const std::string& target,
                                                                const std::string& device_model) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
-                                                       "network = ? AND target = ? AND device_model = ?"));
-  query.BindText(1, CleanUtf8(network));
-  query.BindText(2, CleanUtf8(target));
-  query.BindText(3, CleanUtf8(device_model));
-  ASSIGN_OR_RETURN(const bool row, query.Step());
-  if (!row) return std::nullopt;
-  return NetworkLatency{network, target, device_model, query.Real(0), query.Real(1), query.Int(2)};
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<NetworkLatency>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
+                                                         "network = ? AND target = ? AND device_model = ?"));
+    query.BindText(1, CleanUtf8(network));
+    query.BindText(2, CleanUtf8(target));
+    query.BindText(3, CleanUtf8(device_model));
+    ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return std::nullopt;
+    return NetworkLatency{network, target, device_model, query.Real(0), query.Real(1), query.Int(2)};
+  });
 }
 
 const char* const kSelectRuns = "SELECT id, uuid, command_line, seed, host, version, started_at, ended_at FROM runs ";
@@ -332,7 +364,7 @@ absl::StatusOr<TuningRun> ReadRun(const Statement& row) {
 
 absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
   ASSIGN_OR_RETURN(Statement insert, db.Prepare("INSERT INTO runs(uuid, command_line, seed, host, version, started_at, "
-                                                "ended_at) VALUES(?, ?, ?, ?, ?, ?, ?)"));
+                                                "ended_at) VALUES(?, ?, ?, ?, ?, ?, ?) RETURNING id"));
   insert.BindText(1, run.uuid);
   insert.BindText(2, CleanUtf8(run.command_line));
   insert.BindInt(3, static_cast<int64_t>(run.seed));
@@ -340,8 +372,7 @@ absl::StatusOr<int64_t> InsertRun(Database& db, const TuningRun& run) {
   insert.BindText(5, CleanUtf8(run.version));
   insert.BindInt(6, run.started_at);
   insert.BindInt(7, run.ended_at);
-  RETURN_IF_ERROR(insert.Run());
-  return sqlite3_last_insert_rowid(db.handle());
+  return insert.RunForInt();
 }
 
 absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
@@ -350,74 +381,99 @@ absl::StatusOr<int64_t> History::StartRun(const TuningRun& run) {
   if (complete.uuid.empty()) complete.uuid = impl_->options.new_uuid();
   if (!IsUuid(complete.uuid)) return absl::InvalidArgumentError("the run's uuid is not of 32 hexadecimal digits");
   if (complete.started_at == 0) complete.started_at = impl_->Now();
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(const int64_t id, InsertRun(*impl_->db, complete));
-  RETURN_IF_ERROR(transaction.Commit());
-  return id;
+  return impl_->Repeating([&](bool again) -> absl::StatusOr<int64_t> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    int64_t id = 0;
+    if (again) {
+      ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT id FROM runs WHERE uuid = ?"));
+      query.BindText(1, complete.uuid);
+      ASSIGN_OR_RETURN(id, query.RunForInt());
+    }
+    if (id == 0) {
+      ASSIGN_OR_RETURN(id, InsertRun(*impl_->db, complete));
+    }
+    RETURN_IF_ERROR(transaction.Commit());
+    return id;
+  });
 }
 
 absl::Status History::EndRun(int64_t run_id) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
-  update.BindInt(1, impl_->Now());
-  update.BindInt(2, run_id);
-  RETURN_IF_ERROR(update.Run());
-  if (sqlite3_changes(impl_->db->handle()) == 0)
-    return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
-  return transaction.Commit();
+  return impl_->Repeating([&](bool) -> absl::Status {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    ASSIGN_OR_RETURN(Statement update, impl_->db->Prepare("UPDATE runs SET ended_at = ? WHERE id = ?"));
+    update.BindInt(1, impl_->Now());
+    update.BindInt(2, run_id);
+    RETURN_IF_ERROR(update.Run());
+    if (impl_->db->changes() == 0)
+      return absl::NotFoundError(absl::StrCat("history '", impl_->path, "' has no run ", run_id));
+    return transaction.Commit();
+  });
 }
 
 absl::StatusOr<std::vector<TuningRun>> History::Runs() {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
-  std::vector<TuningRun> runs;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return runs;
-    ASSIGN_OR_RETURN(TuningRun run, ReadRun(query));
-    runs.push_back(std::move(run));
-  }
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRun>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
+    std::vector<TuningRun> runs;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return runs;
+      ASSIGN_OR_RETURN(TuningRun run, ReadRun(query));
+      runs.push_back(std::move(run));
+    }
+  });
 }
 
 absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
-  ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
-  ASSIGN_OR_RETURN(
-      Statement upsert,
-      impl_->db->Prepare("INSERT INTO networks(network, workload_key, task_name, weight) VALUES(?, ?, ?, ?) "
-                         "ON CONFLICT DO UPDATE SET task_name = excluded.task_name, weight = excluded.weight"));
-  for (const NetworkTask& task : tasks) {
-    if (task.network.empty() || task.workload_key.empty() || task.workload.empty() || !std::isfinite(task.weight)) {
-      return absl::InvalidArgumentError(absl::StrCat("task '", task.task_name, "' of network '", task.network,
-                                                     "' has no name, workload or finite weight to link"));
+  return impl_->Repeating([&](bool) -> absl::Status {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(impl_->db.get(), /*for_writing=*/true));
+    ASSIGN_OR_RETURN(RecordWriter writer, RecordWriter::Create(impl_->db.get()));
+    ASSIGN_OR_RETURN(
+        Statement upsert,
+        impl_->db->Prepare("INSERT INTO networks(network, workload_key, task_name, weight) VALUES(?, ?, ?, ?) "
+                           "ON CONFLICT(network, workload_key) DO UPDATE SET task_name = excluded.task_name, weight = "
+                           "excluded.weight"));
+    for (const NetworkTask& task : tasks) {
+      if (task.network.empty() || task.workload_key.empty() || task.workload.empty() || !std::isfinite(task.weight)) {
+        return absl::InvalidArgumentError(absl::StrCat("task '", task.task_name, "' of network '", task.network,
+                                                       "' has no name, workload or finite weight to link"));
+      }
+      RETURN_IF_ERROR(writer.StoreWorkload(CleanUtf8(task.workload_key), task.workload));
+      upsert.BindText(1, CleanUtf8(task.network));
+      upsert.BindText(2, CleanUtf8(task.workload_key));
+      upsert.BindText(3, CleanUtf8(task.task_name));
+      upsert.BindReal(4, task.weight);
+      RETURN_IF_ERROR(upsert.Run());
     }
-    RETURN_IF_ERROR(writer.StoreWorkload(CleanUtf8(task.workload_key), task.workload));
-    upsert.BindText(1, CleanUtf8(task.network));
-    upsert.BindText(2, CleanUtf8(task.workload_key));
-    upsert.BindText(3, CleanUtf8(task.task_name));
-    upsert.BindReal(4, task.weight);
-    RETURN_IF_ERROR(upsert.Run());
-  }
-  return transaction.Commit();
+    return transaction.Commit();
+  });
 }
 
 absl::StatusOr<std::vector<NetworkTask>> History::NetworkTasks(const std::string& network) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query,
-                   impl_->db->Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
-                                      "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "
-                                      "ORDER BY n.network, n.workload_key"));
-  query.BindText(1, network);
-  std::vector<NetworkTask> tasks;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return tasks;
-    tasks.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Bytes(3), query.Real(4)});
-  }
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<NetworkTask>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(
+        Statement query,
+        impl_->db->Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
+                           "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "
+                           "ORDER BY n.network, n.workload_key"));
+    query.BindText(1, network);
+    std::vector<NetworkTask> tasks;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return tasks;
+      tasks.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Bytes(3), query.Real(4)});
+    }
+  });
 }
 
 }  // namespace diapason

@@ -8,9 +8,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "db/database.h"
 #include "db/history.h"
 #include "db/record_row.h"
-#include "db/sqlite.h"
 
 namespace diapason {
 
@@ -24,16 +24,25 @@ class History::Impl {
   absl::Status Prepare(TuningRecord& record) const;
   absl::Status SetVerification(int64_t id, Verified verified, double max_error, const std::string& text);
 
-  const std::string path;
+  // What `work` returns; again when the connection was lost in it, in which case it may have been done already.
+  template <typename Work>
+  auto Repeating(const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) -> decltype(work(false)) {
+    auto result = work(/*again=*/false);
+    for (int attempt = 0; attempt < kAttempts && !result.ok() && db->lost(); ++attempt) result = work(/*again=*/true);
+    return result;
+  }
+
+  static constexpr int kAttempts = 3;
+  const std::string path;        // without a password
   const HistoryOptions options;  // with its functions filled in
   absl::Mutex mu;
   const std::unique_ptr<Database> db ABSL_PT_GUARDED_BY(mu);
 };
 
-// Opens a file that is there; refuses one whose pages (unless options.allow_damage) or tables are damaged. REQUIRES:
-// options went through WithDefaults.
-absl::StatusOr<std::unique_ptr<Database>> OpenHistoryFile(const std::string& path, HistoryMode mode,
-                                                          const HistoryOptions& options);
+// As History::Open; refuses one whose pages (unless options.allow_damage) or tables are damaged. REQUIRES: options went
+// through WithDefaults.
+absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path, HistoryMode mode,
+                                                      const HistoryOptions& options);
 
 // The clock and the source of uuids where the caller gave none.
 HistoryOptions WithDefaults(HistoryOptions options);
@@ -45,6 +54,8 @@ class RecordWriter {
   // Returns the id. InvalidArgument, with the reason alone, for a uuid that is taken or a run or workload that is
   // unknown. REQUIRES: Impl::Prepare passed.
   absl::StatusOr<int64_t> Insert(const TuningRecord& record);
+  // Of the record with this uuid; 0: there is none.
+  absl::StatusOr<int64_t> IdOf(const std::string& uuid);
   // Stores the bytes unless the key is there.
   absl::Status StoreWorkload(const std::string& key, const std::string& dag);
 
@@ -89,6 +100,7 @@ class RecordScan {
   RecordFilter filter_;
   Statement query_;
   int64_t last_ = 0;
+  int64_t rows_ = 0;  // of this run of the query
   bool ended_ = false;
 };
 

@@ -19,8 +19,7 @@ class Checker {
   Checker(Database* db, const CheckHooks& hooks) : db_(db), hooks_(hooks) {}
 
   CheckReport Run() {
-    CheckPages();
-    CheckLinks();
+    db_->CheckStorage(kMaxProblems, [this](const std::string& problem) { Problem(problem); });
     CheckWorkloads();
     CheckRecords();
     CheckReport report{records_, std::move(problems_)};
@@ -39,23 +38,9 @@ class Checker {
     absl::StatusOr<Statement> query = db_->Prepare(sql);
     absl::StatusOr<bool> row = query.ok() ? query->Step() : absl::StatusOr<bool>(query.status());
     for (; row.ok() && *row; row = query->Step()) visit(*query);
-    if (!row.ok()) Problem(absl::StrCat(what, " cannot be read: ", sqlite3_errmsg(db_->handle())));
-  }
-
-  void CheckPages() {
-    ForEach(absl::StrCat("PRAGMA integrity_check(", kMaxProblems, ")"), "the database", [&](const Statement& row) {
-      std::string line = row.Bytes(0);
-      for (char& c : line)
-        if (c == '\n') c = ' ';
-      if (line != "ok") Problem(absl::StrCat("the database: ", line));
-    });
-  }
-
-  void CheckLinks() {
-    ForEach("PRAGMA foreign_key_check", "the links between tables", [&](const Statement& row) {
-      const std::string table = row.Bytes(0), parent = row.Bytes(2);
-      Problem(absl::StrCat("row ", row.Int(1), " of ", table, " names one of ", parent, " that is not there"));
-    });
+    if (!row.ok())
+      Problem(
+          absl::StrCat(what, " cannot be read: ", query.ok() ? query->why() : std::string(query.status().message())));
   }
 
   void CheckWorkloads() {
@@ -109,6 +94,8 @@ class Checker {
 };
 
 constexpr const char* kScanWhere = "r.id > ?5 AND ";
+// As many records are in memory at once, where the database hands over whole results.
+constexpr int64_t kScanRows = 1000;
 
 }  // namespace
 
@@ -120,8 +107,8 @@ std::string DescribeDamage(const RecordScan::Item& item) {
 }
 
 absl::StatusOr<RecordScan> RecordScan::Create(Database* db, const RecordFilter& filter) {
-  ASSIGN_OR_RETURN(Statement query,
-                   db->Prepare(SelectRecords(absl::StrCat("WHERE ", kScanWhere, kFilterConditions, "ORDER BY r.id"))));
+  ASSIGN_OR_RETURN(Statement query, db->Prepare(SelectRecords(absl::StrCat("WHERE ", kScanWhere, kFilterConditions,
+                                                                           "ORDER BY r.id LIMIT ", kScanRows))));
   RecordScan scan(db, filter, std::move(query));
   scan.Restart();
   return scan;
@@ -131,17 +118,23 @@ void RecordScan::Restart() {
   query_.Reset();
   BindFilter(query_, filter_);
   query_.BindInt(5, last_);
+  rows_ = 0;
 }
 
 std::optional<RecordScan::Item> RecordScan::Next() {
   if (ended_) return std::nullopt;
   absl::StatusOr<bool> row = query_.Step();
+  if (row.ok() && !*row && rows_ == kScanRows) {
+    Restart();
+    row = query_.Step();
+  }
   if (row.ok() && !*row) {
     ended_ = true;
     return std::nullopt;
   }
   Item item;
   if (row.ok()) {
+    ++rows_;
     last_ = query_.Int(0);
     item.first_id = item.last_id = last_;
     item.record = ReadRecord(query_);
@@ -154,7 +147,7 @@ std::optional<RecordScan::Item> RecordScan::Next() {
     item.record = row.status();
     return item;
   }
-  item.record = absl::DataLossError(sqlite3_errstr(query_.code()));
+  item.record = absl::DataLossError(query_.why());
   bool gap = false;
   const int64_t next = NextReadable(last_, &gap);
   if (next < 0) return item;
@@ -186,7 +179,7 @@ int64_t RecordScan::NextReadable(int64_t id, bool* gap) {
 absl::StatusOr<CheckReport> History::Check(const std::string& path, const CheckHooks& hooks, HistoryOptions options) {
   options = WithDefaults(std::move(options));
   options.allow_damage = true;
-  absl::StatusOr<std::unique_ptr<Database>> db = OpenHistoryFile(path, HistoryMode::kReadOnly, options);
+  absl::StatusOr<std::unique_ptr<Database>> db = OpenHistory(path, HistoryMode::kReadOnly, options);
   if (absl::IsDataLoss(db.status())) return CheckReport{0, {std::string(db.status().message())}};
   RETURN_IF_ERROR(db.status());
   ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(db->get(), /*for_writing=*/false));

@@ -111,12 +111,12 @@ absl::Status WriteLine(std::ostream& out, const Json& json) {
   return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
 }
 
-absl::Status ExportRecords(const std::string& path, RecordScan& scan, std::ostream& out, bool skip_damaged,
-                           Context& context, ExportReport& report) {
+absl::Status ExportRecords(const Database& db, RecordScan& scan, std::ostream& out, bool skip_damaged, Context& context,
+                           ExportReport& report) {
   while (std::optional<RecordScan::Item> item = scan.Next()) {
     if (!item->record.ok()) {
       if (!absl::IsDataLoss(item->record.status())) return item->record.status();
-      if (!skip_damaged) return DamagedError(path, DescribeDamage(*item));
+      if (!skip_damaged) return db.Damaged(DescribeDamage(*item));
       report.damaged.push_back(DescribeDamage(*item));
       continue;
     }
@@ -166,7 +166,7 @@ absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const Export
   if (!options.skip_damaged) RETURN_IF_ERROR(status);
   if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
   ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
-  RETURN_IF_ERROR(ExportRecords(impl_->path, scan, out, options.skip_damaged, context, report));
+  RETURN_IF_ERROR(ExportRecords(db, scan, out, options.skip_damaged, context, report));
   if (IsWhole(options.filter)) {
     status = ExportRest(db, out, context);
     if (!status.ok() && !(options.skip_damaged && absl::IsDataLoss(status))) return status;

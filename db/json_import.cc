@@ -100,7 +100,7 @@ class Importer {
       query.BindInt(1, id);
       ASSIGN_OR_RETURN(const bool row, query.Step());
       DIAPASON_CHECK(row);
-      ASSIGN_OR_RETURN(here, ReadRecordOf(db_->path(), query));
+      ASSIGN_OR_RETURN(here, ReadRecordOf(*db_, query));
     }
     if (Continues(here, record)) return false;
     if (!Continues(record, here)) return absl::InvalidArgumentError("the history has a different record with its uuid");
@@ -142,6 +142,15 @@ class Importer {
   std::map<std::string, int64_t> runs_;  // by uuid
 };
 
+// With `savepoint`, a line that contradicts the history leaves the transaction as it was before it.
+absl::Status AddLine(Importer& importer, Database& db, HistoryLine& line, bool savepoint, ImportReport& report) {
+  if (!savepoint) return importer.Add(line, report);
+  RETURN_IF_ERROR(db.Exec("SAVEPOINT line"));
+  absl::Status added = importer.Add(line, report);
+  RETURN_IF_ERROR(db.Exec(added.ok() ? "RELEASE line" : "ROLLBACK TO line; RELEASE line"));
+  return added;
+}
+
 }  // namespace
 
 absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::string& name,
@@ -156,7 +165,8 @@ absl::StatusOr<ImportReport> History::ImportJson(std::istream& in, const std::st
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     absl::StatusOr<HistoryLine> line =
         got == GotLine::kTooLong ? absl::InvalidArgumentError("it is too long") : ParseHistoryLine(text);
-    absl::Status status = line.ok() ? importer->Add(*line, report) : line.status();
+    absl::Status status =
+        line.ok() ? AddLine(*importer, *impl_->db, *line, options.skip_damaged, report) : line.status();
     if (status.ok()) continue;
     if (!absl::IsInvalidArgument(status)) return status;
     const std::string problem = absl::StrCat("line ", report.lines, " of '", name, "' is damaged (",

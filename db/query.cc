@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "db/history_impl.h"
-#include "db/schema.h"
+#include "db/history_name.h"
 
 namespace diapason {
 namespace {
@@ -25,7 +25,7 @@ absl::StatusOr<std::optional<TuningRecord>> First(Database& db, const std::strin
   query.BindText(3, target);
   ASSIGN_OR_RETURN(const bool row, query.Step());
   if (!row) return std::nullopt;
-  ASSIGN_OR_RETURN(TuningRecord record, ReadRecordOf(db.path(), query));
+  ASSIGN_OR_RETURN(TuningRecord record, ReadRecordOf(db, query));
   return record;
 }
 
@@ -74,7 +74,8 @@ absl::Status FillTotals(Database& db, HistoryInfo& info) {
 absl::Status FillWorkloads(Database& db, HistoryInfo& info) {
   RETURN_IF_ERROR(ForEach(
       db,
-      "SELECT workload_key, MAX(task_name), target, device_model, COUNT(*), COUNT(error_kind), SUM(verified = 'ok'), "
+      "SELECT workload_key, MAX(task_name), target, device_model, COUNT(*), COUNT(error_kind), COUNT(CASE WHEN "
+      "verified = 'ok' THEN 1 END), "
       "COALESCE(MIN(CASE WHEN verified NOT IN ('failed', 'wrong_in_network') AND raced_out = 0 THEN median END), "
       "MIN(CASE WHEN verified NOT IN ('failed', 'wrong_in_network') THEN median END)) "
       "FROM records GROUP BY workload_key, target, device_model ORDER BY workload_key, target, device_model",
@@ -111,80 +112,103 @@ absl::StatusOr<std::vector<TuningRecord>> ReadAll(const Database& db, Statement&
   while (true) {
     ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) return records;
-    ASSIGN_OR_RETURN(TuningRecord record, ReadRecordOf(db.path(), query));
+    ASSIGN_OR_RETURN(TuningRecord record, ReadRecordOf(db, query));
     records.push_back(std::move(record));
   }
 }
 
 absl::StatusOr<TuningRecord> History::Get(int64_t id) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
-  query.BindInt(1, id);
-  ASSIGN_OR_RETURN(const bool row, query.Step());
-  if (!row) return NoSuchRecord(impl_->path, id);
-  return ReadRecordOf(impl_->path, query);
+  return impl_->Repeating([&](bool) -> absl::StatusOr<TuningRecord> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
+    query.BindInt(1, id);
+    ASSIGN_OR_RETURN(const bool row, query.Step());
+    if (!row) return NoSuchRecord(impl_->path, id);
+    return ReadRecordOf(*impl_->db, query);
+  });
 }
 
 absl::StatusOr<std::optional<TuningRecord>> History::Best(const std::string& workload_key,
                                                           const std::string& device_model, const std::string& target) {
   absl::MutexLock lock(&impl_->mu);
-  return First(*impl_->db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.raced_out, r.median, r.id LIMIT 1")),
-               workload_key, device_model, target);
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<TuningRecord>> {
+    impl_->mu.AssertHeld();
+    return First(*impl_->db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.raced_out, r.median, r.id LIMIT 1")),
+                 workload_key, device_model, target);
+  });
 }
 
 absl::StatusOr<std::optional<TuningRecord>> History::BestForBuild(const std::string& workload_key,
                                                                   const std::string& device_model,
                                                                   const std::string& target) {
   absl::MutexLock lock(&impl_->mu);
-  return First(*impl_->db,
-               SelectRecords(absl::StrCat(kUsable, "ORDER BY r.verified <> 'ok', r.raced_out, r.median, r.id LIMIT 1")),
-               workload_key, device_model, target);
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<TuningRecord>> {
+    impl_->mu.AssertHeld();
+    return First(
+        *impl_->db,
+        SelectRecords(absl::StrCat(kUsable, "ORDER BY r.verified <> 'ok', r.raced_out, r.median, r.id LIMIT 1")),
+        workload_key, device_model, target);
+  });
 }
 
 absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filter, int64_t k) {
   DIAPASON_CHECK(k >= 1);
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  const std::string ranked = absl::StrCat(
-      "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
-      "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN "
-      "('failed', 'wrong_in_network') "
-      "AND ",
-      kFilterConditions, ")");
-  ASSIGN_OR_RETURN(Statement query,
-                   impl_->db->Prepare(SelectRecords(
-                       "WHERE r.place <= ?5 ORDER BY r.workload_key, r.target, r.device_model, r.place", ranked)));
-  BindFilter(query, filter);
-  query.BindInt(5, k);
-  return ReadAll(*impl_->db, query);
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRecord>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    const std::string ranked = absl::StrCat(
+        "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
+        "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN "
+        "('failed', 'wrong_in_network') "
+        "AND ",
+        kFilterConditions, ")");
+    ASSIGN_OR_RETURN(Statement query,
+                     impl_->db->Prepare(SelectRecords(
+                         "WHERE r.place <= ?5 ORDER BY r.workload_key, r.target, r.device_model, r.place", ranked)));
+    BindFilter(query, filter);
+    query.BindInt(5, k);
+    return ReadAll(*impl_->db, query);
+  });
 }
 
 absl::StatusOr<std::vector<TuningRecord>> History::ForWorkload(const std::string& workload_key,
                                                                const std::string& device_model,
                                                                const std::string& target) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query,
-                   impl_->db->Prepare(SelectRecords("WHERE r.workload_key = ?1 AND r.device_model = ?2 "
-                                                    "AND (?3 = '' OR r.target = ?3) ORDER BY r.id")));
-  query.BindText(1, workload_key);
-  query.BindText(2, device_model);
-  query.BindText(3, target);
-  return ReadAll(*impl_->db, query);
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRecord>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement query,
+                     impl_->db->Prepare(SelectRecords("WHERE r.workload_key = ?1 AND r.device_model = ?2 "
+                                                      "AND (?3 = '' OR r.target = ?3) ORDER BY r.id")));
+    query.BindText(1, workload_key);
+    query.BindText(2, device_model);
+    query.BindText(3, target);
+    return ReadAll(*impl_->db, query);
+  });
 }
 
 absl::StatusOr<HistoryInfo> History::Info() {
   absl::MutexLock lock(&impl_->mu);
-  Database& db = *impl_->db;
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
-  HistoryInfo info;
-  ASSIGN_OR_RETURN(const int64_t version, db.QueryInt("PRAGMA user_version"));
-  info.schema_version = static_cast<int>(version);
-  info.bytes = FileBytes(impl_->path);
-  RETURN_IF_ERROR(FillTotals(db, info));
-  RETURN_IF_ERROR(FillWorkloads(db, info));
-  return info;
+  return impl_->Repeating([&](bool) -> absl::StatusOr<HistoryInfo> {
+    impl_->mu.AssertHeld();
+    Database& db = *impl_->db;
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+    HistoryInfo info;
+    ASSIGN_OR_RETURN(const int64_t version, db.SchemaVersion());
+    info.schema_version = static_cast<int>(version);
+    if (IsPostgresUri(impl_->path)) {
+      ASSIGN_OR_RETURN(info.bytes, db.Bytes());
+    } else {
+      info.bytes = FileBytes(impl_->path);
+    }
+    RETURN_IF_ERROR(FillTotals(db, info));
+    RETURN_IF_ERROR(FillWorkloads(db, info));
+    return info;
+  });
 }
 
 }  // namespace diapason

@@ -149,7 +149,7 @@ const char* const kInsertRecord =
     "schedule, decisions, decision_hash, median, samples, number, raced_out, build_seconds, run_seconds, error_kind, "
     "error_stage, error_text, predicted, seed, trial, sm_mhz, memory_mhz, cpu_mhz, driver, compiler, created_at, "
     "verified, max_error, verify_text, checksum) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id";
 
 absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   TuningRecord record;
@@ -194,13 +194,13 @@ absl::StatusOr<TuningRecord> ReadRecord(const Statement& row) {
   return record;
 }
 
-absl::StatusOr<TuningRecord> ReadRecordOf(const std::string& path, const Statement& row) {
+absl::StatusOr<TuningRecord> ReadRecordOf(const Database& db, const Statement& row) {
   absl::StatusOr<TuningRecord> record = ReadRecord(row);
   if (record.ok()) return record;
-  return DamagedError(path, absl::StrCat("record ", row.Int(0), ": ", std::string(record.status().message())));
+  return db.Damaged(absl::StrCat("record ", row.Int(0), ": ", std::string(record.status().message())));
 }
 
-absl::Status InsertRecord(Statement& insert, const TuningRecord& record) {
+absl::StatusOr<int64_t> InsertRecord(Statement& insert, const TuningRecord& record) {
   insert.BindText(1, record.uuid);
   if (record.run_id != 0) insert.BindInt(2, record.run_id);
   insert.BindText(3, record.workload_key);
@@ -227,7 +227,7 @@ absl::Status InsertRecord(Statement& insert, const TuningRecord& record) {
   if (record.max_error.has_value()) insert.BindReal(32, *record.max_error);
   insert.BindText(33, record.verify_text);
   insert.BindInt(34, static_cast<int64_t>(RecordChecksum(record)));
-  return insert.Run();
+  return insert.RunForInt();
 }
 
 const char* const kUpdateTiming =

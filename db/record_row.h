@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "db/database.h"
 #include "db/history.h"
-#include "db/sqlite.h"
 
 namespace diapason {
 
@@ -19,12 +19,12 @@ std::string SelectRecords(const std::string& rest, const std::string& source = "
 // DataLoss, with the reason alone ("its checksum does not match"), for a row that is not as it was written.
 absl::StatusOr<TuningRecord> ReadRecord(const Statement& row);
 // As ReadRecord, in a sentence that names the history and the record.
-absl::StatusOr<TuningRecord> ReadRecordOf(const std::string& path, const Statement& row);
+absl::StatusOr<TuningRecord> ReadRecordOf(const Database& db, const Statement& row);
 
 // The statement that InsertRecord binds and runs.
 extern const char* const kInsertRecord;
-// REQUIRES: ValidateRecord(record) is OK; the workload is stored.
-absl::Status InsertRecord(Statement& insert, const TuningRecord& record);
+// Returns the id. REQUIRES: ValidateRecord(record) is OK; the workload is stored.
+absl::StatusOr<int64_t> InsertRecord(Statement& insert, const TuningRecord& record);
 
 // The statement that UpdateTiming binds and runs: the timing of a record and its checksum.
 extern const char* const kUpdateTiming;

@@ -109,11 +109,12 @@ absl::Status Damaged(const Database& db, const char* how) {
 
 }  // namespace
 
-RoundStore::RoundStore(std::unique_ptr<Database> db) : db_(std::move(db)) {}
+RoundStore::RoundStore(std::unique_ptr<SqliteDatabase> db) : db_(std::move(db)) {}
 RoundStore::~RoundStore() = default;
 
 absl::StatusOr<std::unique_ptr<RoundStore>> RoundStore::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db,
+                   SqliteDatabase::Open(path, SqliteDatabase::Access::kCreatePrivate, kBusy, kWhat));
   std::unique_ptr<RoundStore> store(new RoundStore(std::move(db)));
   RETURN_IF_ERROR(store->Prepare());
   return store;

@@ -30,7 +30,7 @@
 
 namespace diapason {
 
-class Database;
+class SqliteDatabase;
 
 struct ProposedTrial {
   std::string workload_key, target, device_model;
@@ -85,11 +85,11 @@ class RoundStore {
   absl::Status Forget(const std::string& run);
 
  private:
-  explicit RoundStore(std::unique_ptr<Database> db);
+  explicit RoundStore(std::unique_ptr<SqliteDatabase> db);
   absl::Status Prepare();
   absl::Status AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials);
   std::mutex mutex_;
-  std::unique_ptr<Database> db_;
+  std::unique_ptr<SqliteDatabase> db_;
 };
 
 }  // namespace diapason

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "db/sqlite.h"
 
 namespace diapason {
 namespace {
@@ -116,12 +117,6 @@ ALTER TABLE latencies DROP COLUMN modelled;
 };
 static_assert(std::size(kMigrations) == kSchemaVersion);
 
-absl::Status NewerVersion(const std::string& path, int64_t version) {
-  return absl::FailedPreconditionError(absl::StrCat("history '", path, "' has schema version ", version,
-                                                    ", newer than this program's ", kSchemaVersion,
-                                                    "; use a newer diapason, or name another file"));
-}
-
 absl::Status SystemError(const std::string& what, int error) {
   const std::string text = absl::StrCat(what, " (", std::strerror(error), ")");
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
@@ -140,8 +135,8 @@ void SyncFolderOf(const std::string& path) {
 }
 
 absl::Status FillNewFile(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db,
-                   Database::Open(path, Database::Access::kCreate, std::chrono::milliseconds(1000)));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db,
+                   SqliteDatabase::Open(path, SqliteDatabase::Access::kCreate, std::chrono::milliseconds(1000)));
   RETURN_IF_ERROR(db->Exec("PRAGMA synchronous=FULL"));
   RETURN_IF_ERROR(db->Exec(absl::StrCat("PRAGMA application_id=", kApplicationId)));
   RETURN_IF_ERROR(Migrate(*db));
@@ -149,6 +144,12 @@ absl::Status FillNewFile(const std::string& path) {
 }
 
 }  // namespace
+
+absl::Status NewerVersion(const std::string& path, int64_t version) {
+  return absl::FailedPreconditionError(absl::StrCat("history '", path, "' has schema version ", version,
+                                                    ", newer than this program's ", kSchemaVersion,
+                                                    "; use a newer diapason, or name another file"));
+}
 
 absl::Status CheckIdentity(Database& db) {
   ASSIGN_OR_RETURN(const int64_t application, db.QueryInt("PRAGMA application_id"));
@@ -183,7 +184,7 @@ absl::Status CheckTables(Database& db) {
       "error_stage, error_text, predicted, seed, trial, sm_mhz, memory_mhz, cpu_mhz, driver, compiler, created_at, "
       "checksum, verified, max_error, verify_text FROM records",
   };
-  for (const char* query : kQueries) RETURN_IF_ERROR(db.Prepare(query).status());
+  for (const char* query : kQueries) RETURN_IF_ERROR(db.Exec(absl::StrCat(query, " LIMIT 0")));
   return absl::OkStatus();
 }
 

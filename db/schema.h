@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "db/database.h"
 #include "db/history.h"
-#include "db/sqlite.h"
 
 namespace diapason {
 
@@ -22,6 +22,9 @@ absl::Status CheckIdentity(Database& db);
 // Brings an empty database or a history of an older version to kSchemaVersion, in one transaction: other processes see
 // the old version or the new one. REQUIRES: the database is empty or passed CheckIdentity.
 absl::Status Migrate(Database& db);
+
+// The refusal of a history of a later version.
+absl::Status NewerVersion(const std::string& path, int64_t version);
 
 // DataLoss when a table or column is missing.
 absl::Status CheckTables(Database& db);

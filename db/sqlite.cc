@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -68,46 +69,61 @@ absl::Status ReadOnlyError(const std::string& path) {
                    "its folder, or name another file"));
 }
 
-void Statement::BindText(int parameter, const std::string& value) {
-  sqlite3_bind_text64(stmt_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
-}
+namespace {
 
-void Statement::BindBlob(int parameter, const std::string& value) {
-  sqlite3_bind_blob64(stmt_.get(), parameter, value.data(), value.size(), SQLITE_TRANSIENT);
-}
+class SqliteStatement final : public Statement::Impl {
+ public:
+  SqliteStatement(const SqliteDatabase* db, sqlite3_stmt* stmt) : db_(db), stmt_(stmt) {}
 
-void Statement::BindBorrowed(int parameter, std::string_view bytes, bool text) {
-  if (text) {
-    sqlite3_bind_text64(stmt_.get(), parameter, bytes.data(), bytes.size(), SQLITE_STATIC, SQLITE_UTF8);
-  } else {
-    sqlite3_bind_blob64(stmt_.get(), parameter, bytes.data(), bytes.size(), SQLITE_STATIC);
+  void BindInt(int parameter, int64_t value) override { sqlite3_bind_int64(stmt_.get(), parameter, value); }
+  void BindReal(int parameter, double value) override { sqlite3_bind_double(stmt_.get(), parameter, value); }
+  void BindBytes(int parameter, std::string_view bytes, bool text, bool borrowed) override {
+    const sqlite3_destructor_type lifetime = borrowed ? SQLITE_STATIC : SQLITE_TRANSIENT;
+    if (text) {
+      sqlite3_bind_text64(stmt_.get(), parameter, bytes.data(), bytes.size(), lifetime, SQLITE_UTF8);
+    } else {
+      sqlite3_bind_blob64(stmt_.get(), parameter, bytes.data(), bytes.size(), lifetime);
+    }
   }
-}
+  void BindNull(int parameter) override { sqlite3_bind_null(stmt_.get(), parameter); }
 
-std::string Statement::Bytes(int column) const {
-  const void* data = sqlite3_column_blob(stmt_.get(), column);
-  const int size = sqlite3_column_bytes(stmt_.get(), column);
-  return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
-}
+  absl::StatusOr<bool> Step() override {
+    errno = 0;
+    code_ = sqlite3_step(stmt_.get());
+    if (code_ == SQLITE_ROW) return true;
+    if (code_ == SQLITE_DONE) return false;
+    return db_->Error(code_);
+  }
+  void Reset() override {
+    sqlite3_reset(stmt_.get());
+    sqlite3_clear_bindings(stmt_.get());
+  }
+  int parameters() const override { return sqlite3_bind_parameter_count(stmt_.get()); }
+  Statement::Broken broken() const override {
+    if (code_ == SQLITE_CONSTRAINT_UNIQUE) return Statement::Broken::kUnique;
+    return code_ == SQLITE_CONSTRAINT_FOREIGNKEY ? Statement::Broken::kForeignKey : Statement::Broken::kNone;
+  }
+  std::string why() const override { return sqlite3_errstr(code_); }
 
-absl::StatusOr<bool> Statement::Step() {
-  errno = 0;
-  code_ = sqlite3_step(stmt_.get());
-  if (code_ == SQLITE_ROW) return true;
-  if (code_ == SQLITE_DONE) return false;
-  return db_->Error(code_);
-}
+  int64_t Int(int column) const override { return sqlite3_column_int64(stmt_.get(), column); }
+  double Real(int column) const override { return sqlite3_column_double(stmt_.get(), column); }
+  std::string Bytes(int column) const override {
+    const void* data = sqlite3_column_blob(stmt_.get(), column);
+    const int size = sqlite3_column_bytes(stmt_.get(), column);
+    return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), static_cast<size_t>(size));
+  }
+  bool IsNull(int column) const override { return sqlite3_column_type(stmt_.get(), column) == SQLITE_NULL; }
 
-absl::Status Statement::Run() {
-  absl::StatusOr<bool> row = Step();
-  Reset();
-  return row.status();
-}
+ private:
+  struct Finalize {
+    void operator()(sqlite3_stmt* stmt) const { sqlite3_finalize(stmt); }
+  };
+  const SqliteDatabase* db_;
+  std::unique_ptr<sqlite3_stmt, Finalize> stmt_;
+  int code_ = SQLITE_OK;
+};
 
-void Statement::Reset() {
-  sqlite3_reset(stmt_.get());
-  sqlite3_clear_bindings(stmt_.get());
-}
+}  // namespace
 
 namespace {
 
@@ -125,10 +141,11 @@ void MakePrivate(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& path, const std::string& uri, int flags,
-                                                            std::chrono::milliseconds busy_timeout,
-                                                            const std::string& what) {
-  std::unique_ptr<Database> db(new Database(path, what, busy_timeout));
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::OpenUri(const std::string& path, const std::string& uri,
+                                                                        int flags,
+                                                                        std::chrono::milliseconds busy_timeout,
+                                                                        const std::string& what) {
+  std::unique_ptr<SqliteDatabase> db(new SqliteDatabase(path, what, busy_timeout));
   sqlite3* handle = nullptr;
   errno = 0;
   const int code = sqlite3_open_v2(uri.c_str(), &handle,
@@ -140,21 +157,21 @@ absl::StatusOr<std::unique_ptr<Database>> Database::OpenUri(const std::string& p
   return db;
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path, Access access,
-                                                         std::chrono::milliseconds busy_timeout,
-                                                         const std::string& what) {
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const std::string& path, Access access,
+                                                                     std::chrono::milliseconds busy_timeout,
+                                                                     const std::string& what) {
   int flags = access == Access::kImmutable ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
   if (access == Access::kCreate || access == Access::kCreatePrivate) flags |= SQLITE_OPEN_CREATE;
   if (access == Access::kCreatePrivate) MakePrivate(path);
   return OpenUri(path, FileUri(path, access == Access::kImmutable), flags, busy_timeout, what);
 }
 
-absl::StatusOr<std::unique_ptr<Database>> Database::OpenInMemory(const std::string& path,
-                                                                 std::chrono::milliseconds busy_timeout) {
+absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::OpenInMemory(const std::string& path,
+                                                                             std::chrono::milliseconds busy_timeout) {
   return OpenUri(path, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, busy_timeout, kHistory);
 }
 
-absl::Status Database::CopyTo(Database& target) {
+absl::Status SqliteDatabase::CopyTo(SqliteDatabase& target) {
   sqlite3_backup* backup = sqlite3_backup_init(target.handle(), "main", handle(), "main");
   if (backup == nullptr) return target.Error(sqlite3_extended_errcode(target.handle()));
   int code = SQLITE_BUSY;
@@ -165,32 +182,52 @@ absl::Status Database::CopyTo(Database& target) {
   return absl::OkStatus();
 }
 
-absl::Status Database::Exec(const std::string& sql) {
+absl::Status SqliteDatabase::Exec(const std::string& sql) {
   errno = 0;
   const int code = sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
   return code == SQLITE_OK ? absl::OkStatus() : Error(code);
 }
 
-absl::StatusOr<Statement> Database::Prepare(const std::string& sql) {
+absl::StatusOr<Statement> SqliteDatabase::Prepare(const std::string& sql) {
   sqlite3_stmt* stmt = nullptr;
   const int code = sqlite3_prepare_v2(db_.get(), sql.c_str(), static_cast<int>(sql.size()), &stmt, nullptr);
   if (code != SQLITE_OK) return Error(code);
-  return Statement(this, stmt);
+  return Statement(std::make_unique<SqliteStatement>(this, stmt));
 }
 
-absl::StatusOr<int64_t> Database::QueryInt(const std::string& sql) {
-  ASSIGN_OR_RETURN(Statement stmt, Prepare(sql));
-  ASSIGN_OR_RETURN(const bool row, stmt.Step());
-  return row ? stmt.Int(0) : 0;
+absl::StatusOr<int64_t> SqliteDatabase::Bytes() {
+  // Of the pages: the size of the file once its log is written back.
+  ASSIGN_OR_RETURN(const int64_t pages, QueryInt("PRAGMA page_count"));
+  ASSIGN_OR_RETURN(const int64_t page_bytes, QueryInt("PRAGMA page_size"));
+  return pages * page_bytes;
 }
 
-absl::StatusOr<std::string> Database::QueryText(const std::string& sql) {
-  ASSIGN_OR_RETURN(Statement stmt, Prepare(sql));
-  ASSIGN_OR_RETURN(const bool row, stmt.Step());
-  return row ? stmt.Bytes(0) : std::string();
+absl::Status SqliteDatabase::Compact() {
+  RETURN_IF_ERROR(Exec("VACUUM"));
+  (void)Exec("PRAGMA wal_checkpoint(TRUNCATE)");  // gives the room back now, unless a reader needs the log
+  return absl::OkStatus();
 }
 
-absl::Status Database::Begin(bool for_writing) {
+void SqliteDatabase::CheckStorage(size_t most, const std::function<void(const std::string&)>& problem) {
+  const auto for_each = [&](const std::string& sql, const char* what, const auto& visit) {
+    absl::StatusOr<Statement> query = Prepare(sql);
+    absl::StatusOr<bool> row = query.ok() ? query->Step() : absl::StatusOr<bool>(query.status());
+    for (; row.ok() && *row; row = query->Step()) visit(*query);
+    if (!row.ok()) problem(absl::StrCat(what, " cannot be read: ", sqlite3_errmsg(handle())));
+  };
+  for_each(absl::StrCat("PRAGMA integrity_check(", most, ")"), "the database", [&](const Statement& row) {
+    std::string line = row.Bytes(0);
+    for (char& c : line)
+      if (c == '\n') c = ' ';
+    if (line != "ok") problem(absl::StrCat("the database: ", line));
+  });
+  for_each("PRAGMA foreign_key_check", "the links between tables", [&](const Statement& row) {
+    problem(
+        absl::StrCat("row ", row.Int(1), " of ", row.Bytes(0), " names one of ", row.Bytes(2), " that is not there"));
+  });
+}
+
+absl::Status SqliteDatabase::Begin(bool for_writing) {
   // A deferred BEGIN takes no lock; reading the schema's version does, and fixes the snapshot.
   const char* sql = for_writing ? "BEGIN IMMEDIATE" : "BEGIN; PRAGMA schema_version";
   const auto deadline = std::chrono::steady_clock::now() + busy_;
@@ -205,13 +242,13 @@ absl::Status Database::Begin(bool for_writing) {
   }
 }
 
-absl::Status Database::Damaged(const std::string& how) const {
+absl::Status SqliteDatabase::Damaged(const std::string& how) const {
   if (what_ == kHistory) return DamagedError(path_, how);
   return absl::DataLossError(
       absl::StrCat(what_, " '", path_, "' is damaged (", how, "); move it away to start with a fresh one"));
 }
 
-absl::Status Database::Error(int code) const {
+absl::Status SqliteDatabase::Error(int code) const {
   const int last_errno = errno;  // SQLite does not keep that of every failed write
   int system_errno = db_ == nullptr ? 0 : sqlite3_system_errno(db_.get());
   if (system_errno == 0) system_errno = last_errno;
@@ -250,21 +287,6 @@ absl::Status Database::Error(int code) const {
                                               system_errno != 0 ? absl::StrCat(": ", std::strerror(system_errno)) : "",
                                               "); check its disk and try again"));
   }
-}
-
-absl::StatusOr<Transaction> Transaction::Begin(Database* db, bool for_writing) {
-  RETURN_IF_ERROR(db->Begin(for_writing));
-  return Transaction(db);
-}
-
-Transaction::~Transaction() {
-  if (db_ != nullptr && db_->in_transaction()) sqlite3_exec(db_->handle(), "ROLLBACK", nullptr, nullptr, nullptr);
-}
-
-absl::Status Transaction::Commit() {
-  RETURN_IF_ERROR(db_->Exec("COMMIT"));
-  db_ = nullptr;
-  return absl::OkStatus();
 }
 
 }  // namespace diapason

@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kBestIds =
     "SELECT id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
     "ORDER BY raced_out, median, id) AS place FROM records WHERE median IS NOT NULL "
-    "AND verified NOT IN ('failed', 'wrong_in_network')) WHERE place = 1";
+    "AND verified NOT IN ('failed', 'wrong_in_network')) AS ranked WHERE place = 1";
 
 std::optional<double> RealOrNone(const Statement& row, int column) {
   return row.IsNull(column) ? std::nullopt : std::optional<double>(row.Real(column));
@@ -21,7 +21,7 @@ std::optional<double> RealOrNone(const Statement& row, int column) {
 absl::StatusOr<Verified> VerifiedAt(const Database& db, const Statement& row, int column) {
   const std::optional<Verified> verified = ParseVerified(row.Bytes(column));
   if (verified.has_value()) return *verified;
-  return DamagedError(db.path(), absl::StrCat("record ", row.Int(0), " has an unknown verification"));
+  return db.Damaged(absl::StrCat("record ", row.Int(0), " has an unknown verification"));
 }
 
 absl::StatusOr<TrialRow> ReadTrial(const Database& db, const Statement& row) {
@@ -60,65 +60,81 @@ absl::StatusOr<int64_t> NewestFrom(Database& db, int64_t after, int64_t limit) {
 absl::StatusOr<std::vector<TrialRow>> History::Trials(int64_t after, int64_t limit) {
   DIAPASON_CHECK(limit >= 1);
   absl::MutexLock lock(&impl_->mu);
-  Database& db = *impl_->db;
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
-  ASSIGN_OR_RETURN(const int64_t from, NewestFrom(db, after, limit));
-  const std::string older = from > 0 ? absl::StrCat("AND (id >= ?2 OR id IN (", kBestIds, ")) ") : "";
-  ASSIGN_OR_RETURN(
-      Statement query,
-      db.Prepare(absl::StrCat("SELECT id, run_id, workload_key, task_name, target, device_model, sketch, trial, "
-                              "created_at, median, raced_out, predicted, error_kind, error_stage, "
-                              "substr(error_text, 1, 400), verified FROM records WHERE id > ?1 ",
-                              older, "ORDER BY id")));
-  query.BindInt(1, after);
-  if (from > 0) query.BindInt(2, from);
-  std::vector<TrialRow> trials;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return trials;
-    ASSIGN_OR_RETURN(TrialRow trial, ReadTrial(db, query));
-    trials.push_back(std::move(trial));
-  }
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TrialRow>> {
+    impl_->mu.AssertHeld();
+    Database& db = *impl_->db;
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+    ASSIGN_OR_RETURN(const int64_t from, NewestFrom(db, after, limit));
+    const std::string older = from > 0 ? absl::StrCat("AND (id >= ?2 OR id IN (", kBestIds, ")) ") : "";
+    ASSIGN_OR_RETURN(
+        Statement query,
+        db.Prepare(absl::StrCat("SELECT id, run_id, workload_key, task_name, target, device_model, sketch, trial, "
+                                "created_at, median, raced_out, predicted, error_kind, error_stage, "
+                                "substr(error_text, 1, 400), verified FROM records WHERE id > ?1 ",
+                                older, "ORDER BY id")));
+    query.BindInt(1, after);
+    if (from > 0) query.BindInt(2, from);
+    std::vector<TrialRow> trials;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return trials;
+      ASSIGN_OR_RETURN(TrialRow trial, ReadTrial(db, query));
+      trials.push_back(std::move(trial));
+    }
+  });
 }
 
 absl::StatusOr<std::vector<TrialState>> History::TrialStates(int64_t from) {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(
-      Statement query,
-      impl_->db->Prepare("SELECT id, median, raced_out, verified FROM records WHERE id >= ?1 ORDER BY id"));
-  query.BindInt(1, from);
-  std::vector<TrialState> states;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return states;
-    ASSIGN_OR_RETURN(const Verified verified, VerifiedAt(*impl_->db, query, 3));
-    states.push_back({query.Int(0), RealOrNone(query, 1), query.Int(2) != 0, verified});
-  }
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TrialState>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(
+        Statement query,
+        impl_->db->Prepare("SELECT id, median, raced_out, verified FROM records WHERE id >= ?1 ORDER BY id"));
+    query.BindInt(1, from);
+    std::vector<TrialState> states;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return states;
+      ASSIGN_OR_RETURN(const Verified verified, VerifiedAt(*impl_->db, query, 3));
+      states.push_back({query.Int(0), RealOrNone(query, 1), query.Int(2) != 0, verified});
+    }
+  });
 }
 
 absl::StatusOr<int64_t> History::CountTrials() {
   absl::MutexLock lock(&impl_->mu);
-  return impl_->db->QueryInt("SELECT COUNT(*) FROM records");
+  return impl_->Repeating([&](bool) -> absl::StatusOr<int64_t> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    return impl_->db->QueryInt("SELECT COUNT(*) FROM records");
+  });
 }
 
 absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
   absl::MutexLock lock(&impl_->mu);
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-  ASSIGN_OR_RETURN(Statement query,
-                   impl_->db->Prepare("SELECT network, target, device_model, measured, tasks, measured_at "
-                                      "FROM latencies ORDER BY network, target, device_model"));
-  std::vector<NetworkLatency> latencies;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, query.Step());
-    if (!row) return latencies;
-    latencies.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Real(3), query.Real(4), query.Int(5)});
-  }
+  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<NetworkLatency>> {
+    impl_->mu.AssertHeld();
+    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement query,
+                     impl_->db->Prepare("SELECT network, target, device_model, measured, tasks, measured_at "
+                                        "FROM latencies ORDER BY network, target, device_model"));
+    std::vector<NetworkLatency> latencies;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, query.Step());
+      if (!row) return latencies;
+      latencies.push_back({query.Bytes(0), query.Bytes(1), query.Bytes(2), query.Real(3), query.Real(4), query.Int(5)});
+    }
+  });
 }
 
 absl::StatusOr<int64_t> History::ChangeCounter() {
   absl::MutexLock lock(&impl_->mu);
-  return impl_->db->QueryInt("PRAGMA data_version");
+  return impl_->Repeating([&](bool) -> absl::StatusOr<int64_t> {
+    impl_->mu.AssertHeld();
+    return impl_->db->ChangeCounter();
+  });
 }
 
 }  // namespace diapason

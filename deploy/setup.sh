@@ -6,7 +6,7 @@ packages=(
   build-essential g++ cmake ninja-build ccache mold pkg-config git python3 python3-dev python3-venv python3-yaml python3-jsonschema
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc
   libssl-dev openssl prometheus-cpp-dev
-  libsqlite3-dev sqlite3 libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
+  libsqlite3-dev sqlite3 libpq-dev postgresql libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
   libcli11-dev nlohmann-json3-dev libtomlplusplus-dev libminizip-dev zlib1g-dev
   pocl-opencl-icd ocl-icd-opencl-dev opencl-headers
   gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "db/rounds.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_progress.h"
@@ -69,7 +70,9 @@ void GiveUpWhatCannotGoOn(v1::Job& job) {
 class JobManager::Impl {
  public:
   explicit Impl(JobManagerOptions options)
-      : options_(std::move(options)), models_(options_.history + ".models", options_.models) {}
+      : options_(std::move(options)),
+        models_folder_(StatePath(options_.history, ".models")),
+        models_(models_folder_, options_.models) {}
   ~Impl() { Stop(); }
 
   absl::Status Open();
@@ -147,9 +150,10 @@ class JobManager::Impl {
     return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
   }
 
-  std::string CostModelPath(int64_t job) const { return absl::StrCat(options_.history, ".models/job-", job, ".model"); }
+  std::string CostModelPath(int64_t job) const { return absl::StrCat(models_folder_, "/job-", job, ".model"); }
 
   const JobManagerOptions options_;
+  const std::string models_folder_;
   ModelStore models_;
   std::unique_ptr<History> history_;    // self-locking
   std::unique_ptr<RoundStore> rounds_;  // self-locking
@@ -169,8 +173,8 @@ class JobManager::Impl {
 
 absl::Status JobManager::Impl::Open() {
   ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate));
-  ASSIGN_OR_RETURN(store_, JobStore::Open(options_.history + ".jobs"));
-  ASSIGN_OR_RETURN(rounds_, RoundStore::Open(options_.history + ".rounds"));
+  ASSIGN_OR_RETURN(store_, JobStore::Open(StatePath(options_.history, ".jobs")));
+  ASSIGN_OR_RETURN(rounds_, RoundStore::Open(StatePath(options_.history, ".rounds")));
   models_.RemoveStale();
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store_->Load());
   for (v1::Job& job : jobs) {
@@ -537,8 +541,8 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   ASSIGN_OR_RETURN(const Fleet fleet, ConnectFleet(fleet_options));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
   std::error_code ignored;
-  std::filesystem::create_directories(options_.history + ".models", ignored);
-  std::filesystem::permissions(options_.history + ".models", std::filesystem::perms::owner_all, ignored);
+  std::filesystem::create_directories(models_folder_, ignored);
+  std::filesystem::permissions(models_folder_, std::filesystem::perms::owner_all, ignored);
   options.command_line = run;
   if (!spec.deterministic) options.model_path = CostModelPath(id);
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));

@@ -27,7 +27,7 @@ class TuneSpec;
 }  // namespace v1
 
 struct JobManagerOptions {
-  std::string history;   // path; the jobs are kept in history + ".jobs", models and cost models in folders beside it
+  std::string history;   // jobs are kept in its ".jobs", models and cost models in ".models" (StatePath)
   int running = 4;       // jobs at once
   int unfinished = 256;  // queued and running ones; more are refused
   int unfinished_per_token = 128;

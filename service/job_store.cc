@@ -14,11 +14,12 @@ constexpr std::chrono::milliseconds kBusy{3000};
 
 }  // namespace
 
-JobStore::JobStore(std::unique_ptr<Database> db) : db_(std::move(db)) {}
+JobStore::JobStore(std::unique_ptr<SqliteDatabase> db) : db_(std::move(db)) {}
 JobStore::~JobStore() = default;
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
+  ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db,
+                   SqliteDatabase::Open(path, SqliteDatabase::Access::kCreatePrivate, kBusy, kWhat));
   RETURN_IF_ERROR(db->Exec("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL"));
   ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db.get(), /*for_writing=*/true));
   ASSIGN_OR_RETURN(const int64_t id, db->QueryInt("PRAGMA application_id"));
@@ -63,7 +64,7 @@ absl::Status JobStore::Put(v1::Job& job) {
   put.BindBlob(2, job.SerializeAsString());
   if (job.id() != 0) put.BindInt(3, job.id());
   RETURN_IF_ERROR(put.Run());
-  if (job.id() == 0) job.set_id(sqlite3_last_insert_rowid(db_->handle()));
+  if (job.id() == 0) job.set_id(db_->last_id());
   return absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@
 
 namespace diapason {
 
-class Database;
+class SqliteDatabase;
 namespace v1 {
 class Job;
 }
@@ -37,8 +37,8 @@ class JobStore {
   absl::Status Erase(int64_t id);
 
  private:
-  explicit JobStore(std::unique_ptr<Database> db);
-  std::unique_ptr<Database> db_;
+  explicit JobStore(std::unique_ptr<SqliteDatabase> db);
+  std::unique_ptr<SqliteDatabase> db_;
 };
 
 }  // namespace diapason

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "db/history.h"
+#include "db/history_name.h"
 #include "diapason/v1/history.pb.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_waiters.h"
@@ -223,7 +224,7 @@ class CoordinatorServer::Impl {
     reader_ = std::make_unique<HistoryService>(jobs_->history(), gate);
     ServiceHostOptions host{options_.listen, options_.credentials, gate};
     if (options_.tracker.empty()) {
-      const std::string state = options_.state.empty() ? options_.jobs.history + ".tracker" : options_.state;
+      const std::string state = options_.state.empty() ? StatePath(options_.jobs.history, ".tracker") : options_.state;
       // Its own tuners need neither a certificate that names a loopback address nor a token.
       ASSIGN_OR_RETURN(tracker_,
                        TrackerServer::Start(host, options_.own_tracker, state, {tuning_.get(), reader_.get()}));

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/rfc3339.h"
+#include "db/history_name.h"
 #include "ui/task_facts.h"
 
 namespace diapason {
@@ -202,11 +203,13 @@ void HistoryFeed::AddTables(const Mark& from, Json& json) const {
 }
 
 Json HistoryFeed::Snapshot() const {
-  Json json = {{"schema", kSnapshotSchema},
-               {"version", version_},
-               {"history", std::filesystem::path(history_->path()).filename().string()},
-               {"origin", Rfc3339(origin_)},
-               {"verified_names", VerifiedNames()}};
+  Json json = {
+      {"schema", kSnapshotSchema},
+      {"version", version_},
+      {"history", IsPostgresUri(history_->path()) ? history_->path()
+                                                  : std::filesystem::path(history_->path()).filename().string()},
+      {"origin", Rfc3339(origin_)},
+      {"verified_names", VerifiedNames()}};
   AddTables({}, json);
   return json;
 }

@@ -108,7 +108,7 @@ void AddValue(std::string& bytes, const google::protobuf::MessageLite& value) {
 }  // namespace
 
 struct TrackerStore::File {
-  std::unique_ptr<Database> db;
+  std::unique_ptr<SqliteDatabase> db;
   std::vector<Statement> statements;
   int log_pages = 0;     // in the write-ahead log, after the last transaction
   int handed_pages = 0;  // of these, those that the disk was told of
@@ -130,8 +130,8 @@ absl::StatusOr<std::unique_ptr<TrackerStore>> TrackerStore::Open(const std::stri
 }
 
 absl::Status TrackerStore::Prepare(const std::string& path) {
-  ASSIGN_OR_RETURN(file_->db, Database::Open(path, Database::Access::kCreatePrivate, kBusy, kWhat));
-  Database& db = *file_->db;
+  ASSIGN_OR_RETURN(file_->db, SqliteDatabase::Open(path, SqliteDatabase::Access::kCreatePrivate, kBusy, kWhat));
+  SqliteDatabase& db = *file_->db;
   // What was cancelled leaves the file as well; of a new file, since another one would have to be written anew.
   RETURN_IF_ERROR(db.Exec("PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_size_limit=" + std::to_string(kLogBytes)));
   // One tracker a file: the lock is held as long as it is open.
@@ -233,7 +233,7 @@ absl::Status TrackerStore::WriteAll(const Changes& changes) {
 }
 
 absl::Status TrackerStore::InTransaction(const std::function<absl::Status()>& write) {
-  Database& db = *file_->db;
+  SqliteDatabase& db = *file_->db;
   absl::Status status = db.Exec("BEGIN");
   if (status.ok()) status = write();
   if (status.ok()) status = db.Exec("COMMIT");

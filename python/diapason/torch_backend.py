@@ -162,6 +162,10 @@ def _frozen(count: int) -> set[int]:
 # ---- A graph ----
 
 
+def _may_be_there(history):
+    return str(history).startswith(("postgresql://", "postgres://")) or os.path.exists(history)
+
+
 class _Weights:
     """The weights that packages have as constants, and whether they are still the same."""
 
@@ -440,7 +444,7 @@ class _Compiler:
         program = pathlib.Path(__file__).parent / "bin" / "diapason"
         facts = program.stat()
         records = ""
-        if self._history is not None and not self._options.tunes and os.path.exists(self._history):
+        if self._history is not None and not self._options.tunes and _may_be_there(self._history):
             records = str(History(self._history).summary().records)
         return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self._device), self._options.trials,
                      self._options.seconds, self._history, records))

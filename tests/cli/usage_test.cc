@@ -21,6 +21,7 @@ TEST(Usage, EveryCommandHasHelp) {
                                                                                        {"history", "check"},
                                                                                        {"history", "export"},
                                                                                        {"history", "import"},
+                                                                                       {"history", "copy"},
                                                                                        {"history", "prune"}}) {
     std::vector<std::string> args = command;
     args.push_back("--help");

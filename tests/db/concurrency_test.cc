@@ -6,12 +6,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "tests/db/testing.h"
+#include "tests/db/backends.h"
 
 namespace diapason {
 namespace {
 
-using ConcurrencyTest = HistoryTest;
+using ConcurrencyTest = BackendTest;
+using FileConcurrencyTest = HistoryTest;
+DIAPASON_ON_EVERY_BACKEND(ConcurrencyTest);
 
 // Uuids of the system's source, since processes would count up the same ones.
 absl::StatusOr<std::unique_ptr<History>> OpenShared(const std::string& path) {
@@ -45,7 +47,7 @@ void ExpectAllThere(const std::string& path, int writers, int batches) {
   EXPECT_TRUE(History::Check(path).value().ok());
 }
 
-TEST_F(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
+TEST_P(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
   constexpr int kProcesses = 4, kBatches = 25;
   std::vector<pid_t> children;
   for (int writer = 0; writer < kProcesses; ++writer) {
@@ -63,7 +65,7 @@ TEST_F(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
     EXPECT_EQ(entry.path().filename().string().find(".new-"), std::string::npos) << entry.path();
 }
 
-TEST_F(ConcurrencyTest, FourThreadsWithAHistoryEach) {
+TEST_P(ConcurrencyTest, FourThreadsWithAHistoryEach) {
   constexpr int kThreads = 4, kBatches = 15;
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
@@ -74,7 +76,7 @@ TEST_F(ConcurrencyTest, FourThreadsWithAHistoryEach) {
   ExpectAllThere(Path("h.db"), kThreads, kBatches);
 }
 
-TEST_F(ConcurrencyTest, ThreadsShareOneHistory) {
+TEST_P(ConcurrencyTest, ThreadsShareOneHistory) {
   auto history = Open(Path("h.db"));
   std::vector<std::thread> threads;
   for (int writer = 0; writer < 4; ++writer) {
@@ -90,7 +92,7 @@ TEST_F(ConcurrencyTest, ThreadsShareOneHistory) {
   EXPECT_EQ(history->Info().value().records, 80);
 }
 
-TEST_F(ConcurrencyTest, AReaderAndADistillerDoNotDisturbAWriter) {
+TEST_F(FileConcurrencyTest, AReaderAndADistillerDoNotDisturbAWriter) {
   const std::string path = Path("h.db");
   { ASSERT_TRUE(OpenShared(path).ok()); }
   const pid_t child = fork();
@@ -110,7 +112,7 @@ TEST_F(ConcurrencyTest, AReaderAndADistillerDoNotDisturbAWriter) {
   ExpectAllThere(path, 1, 40);
 }
 
-TEST_F(ConcurrencyTest, AKilledWriterLosesNothingThatItReported) {
+TEST_P(ConcurrencyTest, AKilledWriterLosesNothingThatItReported) {
   for (int round = 0; round < 6; ++round) {
     const std::string path = Path(absl::StrCat("h", round, ".db"));
     int reports[2];

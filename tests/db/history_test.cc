@@ -3,12 +3,15 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/db/testing.h"
+#include "tests/db/backends.h"
 
 namespace diapason {
 namespace {
 
-using QueryTest = HistoryTest;
+using StoreTest = BackendTest;
+using QueryTest = BackendTest;
+DIAPASON_ON_EVERY_BACKEND(StoreTest);
+DIAPASON_ON_EVERY_BACKEND(QueryTest);
 
 TuningRecord With(double seconds, Verified verified = Verified::kUnknown, bool raced_out = false) {
   TuningRecord record = TimedRecord("w", seconds);
@@ -17,7 +20,7 @@ TuningRecord With(double seconds, Verified verified = Verified::kUnknown, bool r
   return record;
 }
 
-TEST_F(HistoryTest, GivesBackEveryFieldAfterReopening) {
+TEST_P(StoreTest, GivesBackEveryFieldAfterReopening) {
   const TuningRecord timed = TimedRecord(), failed = FailedRecord();
   std::vector<int64_t> ids;
   int64_t run_id = 0;
@@ -48,7 +51,7 @@ TEST_F(HistoryTest, GivesBackEveryFieldAfterReopening) {
   EXPECT_TRUE(*read.error() == *failed.error());
 }
 
-TEST_F(HistoryTest, KeepsExtremeNumbersExactly) {
+TEST_P(StoreTest, KeepsExtremeNumbersExactly) {
   TuningRecord record = TimedRecord();
   record.outcome = Timing{{5e-324, 0.1, 1.7976931348623157e308, 1.0 / 3}, int64_t{1} << 62, true, 1e-300, 3};
   record.predicted = -0.0;
@@ -66,7 +69,7 @@ TEST_F(HistoryTest, KeepsExtremeNumbersExactly) {
   EXPECT_EQ(read.created_at, record.created_at);
 }
 
-TEST_F(HistoryTest, StoresTextsThatAreNoUtf8AsReplacementCharacters) {
+TEST_P(StoreTest, StoresTextsThatAreNoUtf8AsReplacementCharacters) {
   TuningRecord record = FailedRecord();
   record.outcome =
       MeasureError{ErrorKind::kCompile, MeasureStage::kCompile, std::string("bad \xff\xc3 and \0 end \xc3\xa9", 19)};
@@ -75,7 +78,7 @@ TEST_F(HistoryTest, StoresTextsThatAreNoUtf8AsReplacementCharacters) {
   EXPECT_EQ(history->Get(id).value().error()->text, "bad \xef\xbf\xbd\xef\xbf\xbd and \xef\xbf\xbd end \xc3\xa9");
 }
 
-TEST_F(HistoryTest, ABatchIsStoredWholeOrNotAtAll) {
+TEST_P(StoreTest, ABatchIsStoredWholeOrNotAtAll) {
   auto history = Open(Path("h.db"));
   const std::string prefix = "record 2 of 2 cannot be stored in history '" + Path("h.db") + "': ";
   const auto refusal = [&](void (*spoil)(TuningRecord&)) {
@@ -107,7 +110,7 @@ TEST_F(HistoryTest, ABatchIsStoredWholeOrNotAtAll) {
             "its workload is empty, and its key not known yet");
 }
 
-TEST_F(HistoryTest, RefusesAUuidThatIsThere) {
+TEST_P(StoreTest, RefusesAUuidThatIsThere) {
   auto history = Open(Path("h.db"));
   TuningRecord record = TimedRecord();
   record.uuid = std::string(32, 'a');
@@ -117,7 +120,7 @@ TEST_F(HistoryTest, RefusesAUuidThatIsThere) {
                                        "': the history has a record with its uuid " + record.uuid));
 }
 
-TEST_F(HistoryTest, NamesARecordThatIsNotThere) {
+TEST_P(StoreTest, NamesARecordThatIsNotThere) {
   auto history = Open(Path("h.db"));
   const absl::Status expected =
       absl::NotFoundError("history '" + Path("h.db") + "' has no record 4; 'diapason query --history " + Path("h.db") +
@@ -127,7 +130,7 @@ TEST_F(HistoryTest, NamesARecordThatIsNotThere) {
   EXPECT_EQ(history->EndRun(9), absl::NotFoundError("history '" + Path("h.db") + "' has no run 9"));
 }
 
-TEST_F(HistoryTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
+TEST_P(StoreTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
   auto history = Open(Path("h.db"));
   TuningRecord lucky = TimedRecord("w", 1e-6), steady = TimedRecord("w", 2e-6);
   std::get<Timing>(lucky.outcome) = Timing{{1e-6}, 10, true, 0.5, 0.25};
@@ -151,7 +154,7 @@ TEST_F(HistoryTest, SamplesThatAreAddedCountWithThoseThatWereThere) {
   EXPECT_TRUE(history->Get(1).value().outcome == read.outcome);
 }
 
-TEST_F(HistoryTest, KeepsTheLastLatencyOfANetworkOnADevice) {
+TEST_P(StoreTest, KeepsTheLastLatencyOfANetworkOnADevice) {
   {
     auto history = Open(Path("h.db"));
     EXPECT_EQ(history->Latency("net", "cuda", "H200").value(), std::nullopt);
@@ -171,7 +174,7 @@ TEST_F(HistoryTest, KeepsTheLastLatencyOfANetworkOnADevice) {
   EXPECT_EQ(history->Latency("net", "cpu", "H200").value(), std::nullopt);
 }
 
-TEST_F(HistoryTest, NotesRunsAndTheirEnd) {
+TEST_P(StoreTest, NotesRunsAndTheirEnd) {
   auto history = Open(Path("h.db"));
   const int64_t first = history->StartRun({.command_line = "a", .seed = 1}).value();
   const int64_t second = history->StartRun({.command_line = "b", .started_at = 5}).value();
@@ -187,7 +190,7 @@ TEST_F(HistoryTest, NotesRunsAndTheirEnd) {
   EXPECT_EQ(runs[1].ended_at, 0);
 }
 
-TEST_F(QueryTest, BestIsTheFastestByMedianOfItsWorkloadAndDevice) {
+TEST_P(QueryTest, BestIsTheFastestByMedianOfItsWorkloadAndDevice) {
   auto history = Open(Path("h.db"));
   TuningRecord noisy = With(0);
   noisy.outcome = Timing{.samples = {1e-6, 9e-6, 9e-6}};  // smallest minimum, not smallest median
@@ -201,7 +204,7 @@ TEST_F(QueryTest, BestIsTheFastestByMedianOfItsWorkloadAndDevice) {
   EXPECT_FALSE(history->Best("conv2d-1a2b", "NVIDIA H200").value().has_value());  // it only failed
 }
 
-TEST_F(QueryTest, BestOfATargetLeavesOtherTargetsOut) {
+TEST_P(QueryTest, BestOfATargetLeavesOtherTargetsOut) {
   auto history = Open(Path("h.db"));
   TuningRecord all_cores = With(1e-6), one_core = With(3e-6);
   all_cores.target = "cpu";
@@ -213,14 +216,14 @@ TEST_F(QueryTest, BestOfATargetLeavesOtherTargetsOut) {
   EXPECT_EQ(history->ForWorkload("w", "NVIDIA H200", "cpu").value().size(), 1u);
 }
 
-TEST_F(QueryTest, ContendersGoBeforeThoseThatWereRacedOut) {
+TEST_P(QueryTest, ContendersGoBeforeThoseThatWereRacedOut) {
   auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->Append({With(1e-6, Verified::kUnknown, /*raced_out=*/true), With(2e-6)}).ok());
   EXPECT_EQ(history->Best("w", "NVIDIA H200").value()->id, 2);
   EXPECT_EQ(history->Info().value().workloads[0].best_seconds, 2e-6);
 }
 
-TEST_F(QueryTest, ABuildTakesVerifiedRecordsFirstAndRefutedOnesNever) {
+TEST_P(QueryTest, ABuildTakesVerifiedRecordsFirstAndRefutedOnesNever) {
   auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->Append({With(1e-6), With(2e-6), With(3e-6)}).ok());
   EXPECT_EQ(history->BestForBuild("w", "NVIDIA H200").value()->id, 1);
@@ -240,7 +243,7 @@ TEST_F(QueryTest, ABuildTakesVerifiedRecordsFirstAndRefutedOnesNever) {
   EXPECT_EQ(refuted.verify_text, "element 5 is NaN");
 }
 
-TEST_F(QueryTest, ARecordThatIsWrongInANetworkIsNeverTaken) {
+TEST_P(QueryTest, ARecordThatIsWrongInANetworkIsNeverTaken) {
   auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->Append({With(1e-6), With(2e-6)}).ok());
   ASSERT_TRUE(history->SetVerified(1, true, 1e-6, "").ok());
@@ -256,7 +259,7 @@ TEST_F(QueryTest, ARecordThatIsWrongInANetworkIsNeverTaken) {
   EXPECT_TRUE(history->Get(2).ok());
 }
 
-TEST_F(QueryTest, TopKCountsWithinEachWorkloadTargetAndDevice) {
+TEST_P(QueryTest, TopKCountsWithinEachWorkloadTargetAndDevice) {
   auto history = Open(Path("h.db"));
   TuningRecord cpu = With(9e-6);
   cpu.target = "cpu";
@@ -277,7 +280,7 @@ TEST_F(QueryTest, TopKCountsWithinEachWorkloadTargetAndDevice) {
   EXPECT_EQ(ids({.device_model = "NVIDIA A100"}, 1), (std::vector<int64_t>{}));
 }
 
-TEST_F(QueryTest, FiltersByTheNetworkThatAWorkloadIsLinkedTo) {
+TEST_P(QueryTest, FiltersByTheNetworkThatAWorkloadIsLinkedTo) {
   auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->Append({TimedRecord("a"), TimedRecord("b"), TimedRecord("c")}).ok());
   ASSERT_TRUE(
@@ -295,7 +298,7 @@ TEST_F(QueryTest, FiltersByTheNetworkThatAWorkloadIsLinkedTo) {
   EXPECT_EQ(history->NetworkTasks().value().size(), 3u);
 }
 
-TEST_F(QueryTest, ForWorkloadGivesEverythingInTheOrderOfStoring) {
+TEST_P(QueryTest, ForWorkloadGivesEverythingInTheOrderOfStoring) {
   auto history = Open(Path("h.db"));
   ASSERT_TRUE(history
                   ->Append({TimedRecord("w", 2e-6), FailedRecord(ErrorKind::kCompile, "w"), TimedRecord("x"),
@@ -308,7 +311,7 @@ TEST_F(QueryTest, ForWorkloadGivesEverythingInTheOrderOfStoring) {
   EXPECT_EQ(records[2].id, 4);
 }
 
-TEST_F(QueryTest, InfoCountsWhatIsThere) {
+TEST_P(QueryTest, InfoCountsWhatIsThere) {
   auto history = Open(Path("h.db"));
   EXPECT_EQ(history->Info().value().first_at, 0);
   ASSERT_TRUE(history->StartRun({}).ok());

@@ -3,12 +3,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "tests/db/testing.h"
+#include "tests/db/backends.h"
 
 namespace diapason {
 namespace {
 
-class JsonLinesTest : public HistoryTest {
+class JsonLinesTest : public BackendTest {
  protected:
   std::string Export(History& history, const ExportOptions& options = {}) {
     std::ostringstream out;
@@ -38,8 +38,9 @@ class JsonLinesTest : public HistoryTest {
     return history;
   }
 };
+DIAPASON_ON_EVERY_BACKEND(JsonLinesTest);
 
-TEST_F(JsonLinesTest, NothingIsLostEitherWay) {
+TEST_P(JsonLinesTest, NothingIsLostEitherWay) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
   auto copy = Open(Path("b.db"));
@@ -60,7 +61,7 @@ TEST_F(JsonLinesTest, NothingIsLostEitherWay) {
   EXPECT_TRUE(History::Check(Path("b.db")).value().ok());
 }
 
-TEST_F(JsonLinesTest, EachLineIsCompleteInItself) {
+TEST_P(JsonLinesTest, EachLineIsCompleteInItself) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
   std::istringstream in(lines);
@@ -73,7 +74,7 @@ TEST_F(JsonLinesTest, EachLineIsCompleteInItself) {
   EXPECT_EQ(copy->NetworkTasks().value().size(), 2u);
 }
 
-TEST_F(JsonLinesTest, TheFieldsAreThoseOfTheDocument) {
+TEST_P(JsonLinesTest, TheFieldsAreThoseOfTheDocument) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
   const nlohmann::json line = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
@@ -88,7 +89,7 @@ TEST_F(JsonLinesTest, TheFieldsAreThoseOfTheDocument) {
   EXPECT_EQ(line["networks"][0]["network"], "n1");
 }
 
-TEST_F(JsonLinesTest, ImportingTwiceAddsNothing) {
+TEST_P(JsonLinesTest, ImportingTwiceAddsNothing) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
   const ImportReport report = Import(*history, lines + lines).value();
@@ -98,7 +99,7 @@ TEST_F(JsonLinesTest, ImportingTwiceAddsNothing) {
   EXPECT_EQ(Export(*history), lines);
 }
 
-TEST_F(JsonLinesTest, AKnownRecordGainsItsVerificationAndARunItsEnd) {
+TEST_P(JsonLinesTest, AKnownRecordGainsItsVerificationAndARunItsEnd) {
   auto history = Open(Path("a.db"));
   TuningRecord record = TimedRecord();
   record.run_id = history->StartRun({}).value();
@@ -115,7 +116,7 @@ TEST_F(JsonLinesTest, AKnownRecordGainsItsVerificationAndARunItsEnd) {
   EXPECT_EQ(Export(*other), after);
 }
 
-TEST_F(JsonLinesTest, AKnownRecordGainsSamplesAndNeverLosesThem) {
+TEST_P(JsonLinesTest, AKnownRecordGainsSamplesAndNeverLosesThem) {
   auto history = Open(Path("a.db")), other = Open(Path("b.db"));
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   const std::string before = Export(*history);
@@ -133,7 +134,7 @@ TEST_F(JsonLinesTest, AKnownRecordGainsSamplesAndNeverLosesThem) {
   EXPECT_FALSE(Import(*third, after).ok());
 }
 
-TEST_F(JsonLinesTest, WhatIsWrongInANetworkIsPassedOnToARecordThatWasRightAlone) {
+TEST_P(JsonLinesTest, WhatIsWrongInANetworkIsPassedOnToARecordThatWasRightAlone) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   ASSERT_TRUE(history->SetVerified(1, true, 0.5, "").ok());
@@ -149,7 +150,7 @@ TEST_F(JsonLinesTest, WhatIsWrongInANetworkIsPassedOnToARecordThatWasRightAlone)
   EXPECT_EQ(Export(*other), after);
 }
 
-TEST_F(JsonLinesTest, AnExportCanBeFiltered) {
+TEST_P(JsonLinesTest, AnExportCanBeFiltered) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history, {.filter = {.network = "n1"}});
   auto copy = Open(Path("b.db"));
@@ -157,7 +158,7 @@ TEST_F(JsonLinesTest, AnExportCanBeFiltered) {
   EXPECT_EQ(copy->Info().value().workloads.size(), 1u);
 }
 
-TEST_F(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
+TEST_P(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord(), FailedRecord()}).ok());
   const std::string lines = Export(*history);
@@ -189,8 +190,9 @@ TEST_F(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
       {changed(error, "run_timeout", "sunspots"), "error kind 'sunspots' is not known"},
       {changed(good, "\"workload\":\"", "\"workload\":\"\",\"x\":\""), "its workload is empty"},
   };
+  int histories = 0;
   for (const auto& [bad, reason] : cases) {
-    auto other = Open(Path("b.db"));
+    auto other = Open(Path(absl::StrCat("b", ++histories, ".db")));
     EXPECT_EQ(
         Import(*other, good + "\n" + bad).status(),
         absl::InvalidArgumentError("line 3 of 'in.jsonl' is damaged (" + reason +
@@ -201,12 +203,10 @@ TEST_F(JsonLinesTest, ADamagedLineIsNamedAndNothingIsImported) {
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->added, 1);
     EXPECT_EQ(report->damaged, std::vector<std::string>{"line 1 of 'in.jsonl' is damaged (" + reason + ")"});
-    other.reset();
-    for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(Path("b.db") + suffix);
   }
 }
 
-TEST_F(JsonLinesTest, RefusesADifferentRecordWithAKnownUuid) {
+TEST_P(JsonLinesTest, RefusesADifferentRecordWithAKnownUuid) {
   auto history = Open(Path("a.db"));
   TuningRecord record = TimedRecord();
   record.uuid = std::string(32, 'b');
@@ -220,7 +220,7 @@ TEST_F(JsonLinesTest, RefusesADifferentRecordWithAKnownUuid) {
                                  "nothing was imported: correct or remove the line, or give --skip-damaged"));
 }
 
-TEST_F(JsonLinesTest, ALineWrittenByHandNeedsNoChecksum) {
+TEST_P(JsonLinesTest, ALineWrittenByHandNeedsNoChecksum) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   std::string lines = Export(*history);
@@ -233,7 +233,7 @@ TEST_F(JsonLinesTest, ALineWrittenByHandNeedsNoChecksum) {
 }
 
 // A cut export is a few records short, and says at which line.
-TEST_F(JsonLinesTest, CutAtAnyByteItIsReportedOrComplete) {
+TEST_P(JsonLinesTest, CutAtAnyByteItIsReportedOrComplete) {
   auto history = FullHistory(Path("a.db"));
   const std::string lines = Export(*history);
   auto other = Open(Path("b.db"));
@@ -244,7 +244,7 @@ TEST_F(JsonLinesTest, CutAtAnyByteItIsReportedOrComplete) {
   }
 }
 
-TEST_F(JsonLinesTest, AnyChangedByteIsRefusedOrHarmless) {
+TEST_P(JsonLinesTest, AnyChangedByteIsRefusedOrHarmless) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   const TuningRecord original = history->Get(1).value();
@@ -266,7 +266,7 @@ class FullBuffer : public std::streambuf {
   int overflow(int) override { return std::char_traits<char>::eof(); }
 };
 
-TEST_F(JsonLinesTest, AnExportThatCannotBeWrittenSaysSo) {
+TEST_P(JsonLinesTest, AnExportThatCannotBeWrittenSaysSo) {
   auto history = Open(Path("a.db"));
   ASSERT_TRUE(history->Append({TimedRecord()}).ok());
   FullBuffer full;

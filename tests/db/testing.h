@@ -17,9 +17,9 @@
 namespace diapason {
 
 // A folder of its own for each test.
-class HistoryTest : public ::testing::Test {
+class HistoryFolder {
  protected:
-  HistoryTest() {
+  HistoryFolder() {
     // In memory where that can be had: the tests write hundreds of small files, and a busy disk takes 100 ms to sync
     // each.
     const bool in_memory = access("/dev/shm", W_OK | X_OK) == 0;
@@ -28,13 +28,13 @@ class HistoryTest : public ::testing::Test {
     folder_ = mkdtemp(pattern.data());
     std::filesystem::permissions(folder_, std::filesystem::perms::all);
   }
-  ~HistoryTest() override {
+  virtual ~HistoryFolder() {
     std::error_code ignored;
     std::filesystem::permissions(folder_, std::filesystem::perms::all, ignored);
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  virtual std::string Path(const std::string& name) const { return folder_ + "/" + name; }
 
   // Each look at the clock is a second later; uuids count up.
   HistoryOptions Options() {
@@ -57,6 +57,8 @@ class HistoryTest : public ::testing::Test {
   std::atomic<int64_t> clock_{1700000000000000000};
   std::atomic<int64_t> uuids_{0};
 };
+
+class HistoryTest : public HistoryFolder, public ::testing::Test {};
 
 inline std::string ReadFile(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -1,12 +1,13 @@
 // What displays of a whole history read.
 #include <vector>
 
-#include "tests/db/testing.h"
+#include "tests/db/backends.h"
 
 namespace diapason {
 namespace {
 
-using TrialsTest = HistoryTest;
+using TrialsTest = BackendTest;
+DIAPASON_ON_EVERY_BACKEND(TrialsTest);
 
 std::vector<int64_t> Ids(const std::vector<TrialRow>& trials) {
   std::vector<int64_t> ids;
@@ -14,7 +15,7 @@ std::vector<int64_t> Ids(const std::vector<TrialRow>& trials) {
   return ids;
 }
 
-TEST_F(TrialsTest, RowsHoldWhatWasStored) {
+TEST_P(TrialsTest, RowsHoldWhatWasStored) {
   const auto history = Open(Path("h.db"));
   TuningRun run;
   run.command_line = "diapason tune";
@@ -48,7 +49,7 @@ TEST_F(TrialsTest, RowsHoldWhatWasStored) {
   EXPECT_EQ(trials[1].error_text, std::string(400, 'x'));
 }
 
-TEST_F(TrialsTest, TheNewestComeWithTheBestOfTheOlderOnes) {
+TEST_P(TrialsTest, TheNewestComeWithTheBestOfTheOlderOnes) {
   const auto history = Open(Path("h.db"));
   std::vector<TuningRecord> records = {TimedRecord("a", 3), TimedRecord("a", 1), TimedRecord("b", 2),
                                        TimedRecord("a", 5), TimedRecord("a", 4)};
@@ -63,7 +64,7 @@ TEST_F(TrialsTest, TheNewestComeWithTheBestOfTheOlderOnes) {
   EXPECT_EQ(history->CountTrials().value(), 5);
 }
 
-TEST_F(TrialsTest, StatesFollowVerificationAndFurtherSamples) {
+TEST_P(TrialsTest, StatesFollowVerificationAndFurtherSamples) {
   const auto history = Open(Path("h.db"));
   const std::vector<int64_t> ids = history->Append({TimedRecord("a", 1), TimedRecord("a", 2)}).value();
   ASSERT_TRUE(history->MarkWrongInNetwork(ids[0], 1, "evidence").ok());
@@ -75,7 +76,7 @@ TEST_F(TrialsTest, StatesFollowVerificationAndFurtherSamples) {
   EXPECT_EQ(history->TrialStates(ids[1]).value().size(), 1u);
 }
 
-TEST_F(TrialsTest, TheChangeCounterTellsOfOtherWritersOnly) {
+TEST_P(TrialsTest, TheChangeCounterTellsOfOtherWritersOnly) {
   const auto writer = Open(Path("h.db"));
   const auto reader = Open(Path("h.db"), HistoryMode::kReadOnly);
   const int64_t before = reader->ChangeCounter().value();
@@ -85,7 +86,7 @@ TEST_F(TrialsTest, TheChangeCounterTellsOfOtherWritersOnly) {
   EXPECT_EQ(reader->Trials(0, 10).value().size(), 1u);
 }
 
-TEST_F(TrialsTest, LatenciesAreListed) {
+TEST_P(TrialsTest, LatenciesAreListed) {
   const auto history = Open(Path("h.db"));
   ASSERT_TRUE(history->SetLatency({"b", "cpu", "Xeon", 2, 1, 5}).ok());
   ASSERT_TRUE(history->SetLatency({"a", "cpu", "Xeon", 3, 4, 6}).ok());

@@ -57,6 +57,7 @@ class Documents(unittest.TestCase):
         self.document("history_check", "history", "check", "h.db")
         self.document("history_export", "history", "export", "h.db", "--out", "lines")
         self.document("history_import", "history", "import", "other.db", "lines")
+        self.document("history_copy", "history", "copy", "other.db", "copy.db")
         self.document("history_prune", "history", "prune", "other.db")
 
     def documents_of_a_service(self):

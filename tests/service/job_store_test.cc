@@ -65,7 +65,8 @@ TEST_F(JobStoreTest, AnErasedJobIsGoneAndItsIdIsNotGivenAgain) {
 TEST_F(JobStoreTest, AListFromBeforeJobsHadOwnersIsReadAndWritten) {
   const std::string path = folder_ + "/jobs";
   {
-    auto db = Database::Open(path, Database::Access::kCreatePrivate, std::chrono::milliseconds(0), "old job list");
+    auto db = SqliteDatabase::Open(path, SqliteDatabase::Access::kCreatePrivate, std::chrono::milliseconds(0),
+                                   "old job list");
     ASSERT_TRUE(db.ok()) << db.status();
     // Field 2 is the key "old", field 4 the state QUEUED.
     ASSERT_TRUE((*db)
