@@ -68,6 +68,7 @@ std::string ResolvePath(const std::string& value, const std::string& file, const
 absl::Status SetDefault(CLI::Option& option, const std::string& value, const std::string& source) {
   try {
     option.required(false)->default_val(value);
+    if (IsPostgresUri(value)) option.default_str(HistoryName(value));  // what --help shows
   } catch (const CLI::Error& error) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", absl::StrReplaceAll(error.what(), {{"\n", " "}})));
   }

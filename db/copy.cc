@@ -23,9 +23,9 @@ absl::StatusOr<std::fstream> Scratch() {
   if (fd >= 0) close(fd);
   if (fd >= 0) unlink(name.c_str());
   if (fd >= 0 && file.is_open()) return file;
-  return absl::PermissionDeniedError(
-      absl::StrCat("no temporary file can be made in ", std::filesystem::temp_directory_path(ignored).string(),
-                   "; name another folder with TMPDIR"));
+  return absl::PermissionDeniedError(absl::StrCat("no temporary file can be made in ",
+                                                  std::filesystem::temp_directory_path(ignored).string(),
+                                                  "; name another folder with TMPDIR"));
 }
 
 }  // namespace

@@ -26,9 +26,7 @@ bool IsPostgresUri(const std::string& history) {
   return history.rfind("postgresql://", 0) == 0 || history.rfind("postgres://", 0) == 0;
 }
 
-std::string HistoryName(const std::string& history) {
-  return IsPostgresUri(history) ? PostgresName(history) : history;
-}
+std::string HistoryName(const std::string& history) { return IsPostgresUri(history) ? PostgresName(history) : history; }
 
 bool MayBeThere(const std::string& history) {
   std::error_code ignored;

@@ -303,8 +303,7 @@ class PostgresStatement final : public Statement::Impl {
     binary_[Index(parameter)] = binary;
   }
   std::string_view Value(int column) const {
-    return {PQgetvalue(result_.get(), row_, column),
-            static_cast<size_t>(PQgetlength(result_.get(), row_, column))};
+    return {PQgetvalue(result_.get(), row_, column), static_cast<size_t>(PQgetlength(result_.get(), row_, column))};
   }
 
   PostgresDatabase* db_;
@@ -318,7 +317,7 @@ class PostgresStatement final : public Statement::Impl {
 absl::Status PostgresDatabase::ConnectError(const std::string& text) const {
   const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
   if (says("authentication failed") || says("no password supplied") || says("no pg_hba.conf entry") ||
-      says("permission denied for database")) {
+      says("permission denied for database") || (says("role \"") && says("does not exist"))) {
     return absl::PermissionDeniedError(
         absl::StrCat("history '", path_, "' cannot be opened (", text,
                      "); correct the user, or give the password by PGPASSWORD or in ~/.pgpass"));
@@ -327,8 +326,8 @@ absl::Status PostgresDatabase::ConnectError(const std::string& text) const {
     return absl::NotFoundError(absl::StrCat("history '", path_, "' does not exist (", text,
                                             "); make the database with 'createdb', or name another one"));
   }
-  return absl::UnavailableError(absl::StrCat("history '", path_, "' cannot be reached (", text,
-                                             "); start the server, or correct the URI"));
+  return absl::UnavailableError(
+      absl::StrCat("history '", path_, "' cannot be reached (", text, "); start the server, or correct the URI"));
 }
 
 absl::Status PostgresDatabase::Connect() {
@@ -391,7 +390,8 @@ absl::Status PostgresDatabase::Error(const std::string& state, const std::string
                                                     "); grant its role the rights, or name another history"));
   }
   if (kind == "42") return Damaged(text);  // our own statements are right: the tables are others
-  if (kind == "40") return absl::UnavailableError(absl::StrCat("history '", path_, "' is busy (", text, "); try again"));
+  if (kind == "40")
+    return absl::UnavailableError(absl::StrCat("history '", path_, "' is busy (", text, "); try again"));
   return absl::InternalError(absl::StrCat("history '", path_, "' failed (", text, "); look at the server's log"));
 }
 

@@ -49,10 +49,11 @@ void ExpectAllThere(const std::string& path, int writers, int batches) {
 
 TEST_P(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
   constexpr int kProcesses = 4, kBatches = 25;
+  const std::string path = Path("h.db");  // here, since a child would start a server of its own
   std::vector<pid_t> children;
   for (int writer = 0; writer < kProcesses; ++writer) {
     const pid_t child = fork();
-    if (child == 0) _exit(AppendBatches(Path("h.db"), writer, kBatches));
+    if (child == 0) _exit(AppendBatches(path, writer, kBatches));
     children.push_back(child);
   }
   for (pid_t child : children) {
@@ -60,20 +61,21 @@ TEST_P(ConcurrencyTest, FourProcessesCreateAndFillOneFile) {
     waitpid(child, &status, 0);
     EXPECT_EQ(status, 0);
   }
-  ExpectAllThere(Path("h.db"), kProcesses, kBatches);
+  ExpectAllThere(path, kProcesses, kBatches);
   for (const auto& entry : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(entry.path().filename().string().find(".new-"), std::string::npos) << entry.path();
 }
 
 TEST_P(ConcurrencyTest, FourThreadsWithAHistoryEach) {
   constexpr int kThreads = 4, kBatches = 15;
+  const std::string path = Path("h.db");
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int writer = 0; writer < kThreads; ++writer)
-    threads.emplace_back([&, writer] { failures += AppendBatches(Path("h.db"), writer, kBatches); });
+    threads.emplace_back([&, writer] { failures += AppendBatches(path, writer, kBatches); });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 0);
-  ExpectAllThere(Path("h.db"), kThreads, kBatches);
+  ExpectAllThere(path, kThreads, kBatches);
 }
 
 TEST_P(ConcurrencyTest, ThreadsShareOneHistory) {

@@ -75,9 +75,8 @@ PostgresServer::~PostgresServer() {
 }
 
 pid_t PostgresServer::Spawn(const std::string& program, const std::string& arguments) {
-  const std::string command =
-      absl::StrCat("cd ", folder_, " && exec ", programs_, "/", program, " -D ", folder_, "/data ", arguments,
-                   " > ", folder_, "/", program, ".log 2>&1");
+  const std::string command = absl::StrCat("cd ", folder_, " && exec ", programs_, "/", program, " -D ", folder_,
+                                           "/data ", arguments, " > ", folder_, "/", program, ".log 2>&1");
   const pid_t child = fork();
   if (child != 0) return child;
   const uid_t user = ServerUser();
@@ -110,8 +109,8 @@ void PostgresServer::Execute(const std::string& sql) {
 std::string PostgresServer::Uri(const std::string& schema, const std::string& user) {
   Execute(absl::StrCat("CREATE SCHEMA IF NOT EXISTS \"", schema, "\"; GRANT USAGE ON SCHEMA \"", schema,
                        "\" TO reader, guarded"));
-  return PostgresName(absl::StrCat("postgresql://", user, "@/postgres?host=", folder_, "&options=-csearch_path%3D",
-                                   schema));
+  return PostgresName(
+      absl::StrCat("postgresql://", user, "@/postgres?host=", folder_, "&options=-csearch_path%3D", schema));
 }
 
 }  // namespace diapason

@@ -180,8 +180,7 @@ TEST_F(PostgresTest, ConnectionsThatAreKilledLoseAndDoubleNothing) {
   EXPECT_EQ(std::set<int64_t>(ids.begin(), ids.end()).size(), ids.size());
   std::set<std::string> uuids;
   const std::vector<TuningRecord> records = history->ForWorkload(TimedRecord().workload_key, "NVIDIA H200").value();
-  for (const TuningRecord& record : records)
-    EXPECT_TRUE(uuids.insert(record.uuid).second);
+  for (const TuningRecord& record : records) EXPECT_TRUE(uuids.insert(record.uuid).second);
   for (int64_t id : ids) EXPECT_TRUE(history->Get(id).ok()) << id;
   EXPECT_EQ(uuids.size() % 3, 0u);  // whole batches
 }
