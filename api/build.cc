@@ -17,7 +17,6 @@
 #include "db/history_name.h"
 #include "service/local_judge.h"
 #include "service/network_check.h"
-#include "service/records.h"
 #include "service/target.h"
 #include "service/tune_spec.h"
 
@@ -28,59 +27,32 @@ std::string WorkloadText(const ::diapason::Task& task, const Target& target) {
   return absl::StrCat("workload ", task.workload_key, " (", task.name, ") on target ", target.ToString());
 }
 
-// Those of a history; none where there is no file.
-class HistorySource : public RecordSource {
- public:
-  explicit HistorySource(std::string path) : path_(std::move(path)) {}
-
-  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
-                                         bool may_differ) override {
-    if (!MayBeThere(path_)) return RecordsByWorkload();
-    const std::string text = target.target.ToString();
-    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
-                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
-    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
-    return RecordsForBuild(*history, keys, model, text);
-  }
-
-  std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
-    const absl::StatusOr<std::unique_ptr<::diapason::History>> history =
-        ::diapason::History::Open(path_, HistoryMode::kReadWrite);
-    const absl::Status marked =
-        history.ok() ? (*history)->MarkWrongInNetwork(record.id, max_error, evidence) : history.status();
-    return marked.ok() ? "" : absl::StrCat("record ", record.id, " is not marked in the history: ", marked.message());
-  }
-
- private:
-  const std::string path_;
-};
-
 // What is found of records goes to their source; where they cannot be marked there, it is remembered for this build.
 class BuildShelf : public RecordShelf {
  public:
-  BuildShelf(RecordSource& source, const ResolvedTarget& target, bool may_differ, const Hooks& hooks)
-      : source_(source), target_(target), may_differ_(may_differ), hooks_(hooks) {}
+  BuildShelf(RecordSources& sources, const ResolvedTarget& target, bool may_differ, const Hooks& hooks)
+      : sources_(sources), target_(target), may_differ_(may_differ), hooks_(hooks) {}
 
   absl::StatusOr<RecordsByWorkload> Best(const std::vector<std::string>& workload_keys) override {
-    ASSIGN_OR_RETURN(RecordsByWorkload records, source_.Read(workload_keys, target_, may_differ_));
-    std::erase_if(records, [&](const auto& one) { return refuted_.contains(one.second.id); });
+    ASSIGN_OR_RETURN(RecordsByWorkload records, sources_.Read(workload_keys, target_, may_differ_, refuted_));
     return records;
   }
 
   absl::Status SetVerified(const TuningRecord&, const NetworkJudge::Verdict&) override { return absl::OkStatus(); }
 
   absl::Status MarkWrongInNetwork(const TuningRecord& record, double max_error, const std::string& evidence) override {
-    refuted_.insert(record.id);
-    if (const std::string why = source_.Mark(record, max_error, evidence); !why.empty()) Warn(hooks_, why);
+    refuted_.insert(record.uuid);
+    if (const std::string why = sources_.SourceOf(record).Mark(record, max_error, evidence); !why.empty())
+      Warn(hooks_, why);
     return absl::OkStatus();
   }
 
  private:
-  RecordSource& source_;
+  RecordSources& sources_;
   const ResolvedTarget& target_;
   const bool may_differ_;
   const Hooks& hooks_;
-  std::set<int64_t> refuted_;
+  std::set<std::string> refuted_;  // uuids
 };
 
 // A plan that was built.
@@ -95,13 +67,14 @@ struct Built {
 // What the plans of a package are built with.
 class Builder {
  public:
-  Builder(const BuildOptions& options, const ResolvedTarget& resolved, RecordSource& source)
+  Builder(const BuildOptions& options, const ResolvedTarget& resolved, RecordSources& sources)
       : options_(options),
         resolved_(resolved),
         device_(OpenDevice(resolved.target)),
         // Records of another device are better than none where there is no such device; where there is one, its own
         // count.
-        shelf_(source, resolved, !device_.ok(), options.hooks),
+        sources_(sources),
+        shelf_(sources, resolved, !device_.ok(), options.hooks),
         runs_here_(CheckTargetRunsHere(resolved.target)),
         compiler_(resolved, options.build_timeout_seconds) {}
 
@@ -134,7 +107,13 @@ class Builder {
     }
     ASSIGN_OR_RETURN(built.kernels,
                      compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
+    for (size_t i = 0; i < built.kernels.size(); ++i) {
+      TaskKernels& kernels = built.kernels[i];
+      const std::optional<TuningRecord>& record = built.assembly.records[built.assembly.partition.programs[i].task];
+      if (kernels.record >= 0) kernels.record_source = sources_.SourceOf(*record).kind();
+    }
     NoteDefaults(built.assembly, records);
+    NoteDevices(built);
     if (built.check.has_value() && !built.check->right) {
       TellDefaults();
       const std::string sizes =
@@ -155,6 +134,11 @@ class Builder {
     }
     for (const std::string& sentence : defaults_) Warn(options_.hooks, sentence);
     defaults_.clear();
+    for (const auto& [device, workloads] : foreign_)
+      Warn(options_.hooks, absl::StrCat("the records of ", workloads.size(), workloads.size() == 1 ? " task" : " tasks",
+                                        " are of another device (", device,
+                                        "), on which the estimated latency rests; tune to have this one's"));
+    foreign_.clear();
   }
 
  private:
@@ -166,7 +150,7 @@ class Builder {
       const std::string workload = WorkloadText(task, resolved_.target);
       const std::optional<TuningRecord>& record = assembly.records[i];
       if (record.has_value()) {
-        const auto why = compiler_.unusable().find(record->id);
+        const auto why = compiler_.unusable().find(record->uuid);
         if (why == compiler_.unusable().end()) continue;
         Warn(options_.hooks, absl::StrCat("record ", record->id, " of ", workload, " cannot be built here (",
                                           why->second, "); the fallback schedule is used"));
@@ -181,14 +165,27 @@ class Builder {
     }
   }
 
+  // Records outside histories that were measured on another model.
+  void NoteDevices(const Built& built) {
+    for (size_t i = 0; i < built.kernels.size(); ++i) {
+      const int task = built.assembly.partition.programs[i].task;
+      const std::string& source = built.kernels[i].record_source;
+      if (source != "shipped" && source != "file") continue;
+      const TuningRecord& record = *built.assembly.records[task];
+      if (record.device_model != resolved_.facts.model) foreign_[record.device_model].insert(record.workload_key);
+    }
+  }
+
   const BuildOptions& options_;
   const ResolvedTarget& resolved_;
   absl::StatusOr<std::unique_ptr<Device>> device_;
+  RecordSources& sources_;
   BuildShelf shelf_;
   const absl::Status runs_here_;
   AssemblyCompiler compiler_;
-  std::set<std::string> told_;         // workloads so far
-  std::vector<std::string> defaults_;  // sentences that were not told yet
+  std::set<std::string> told_;                            // workloads so far
+  std::vector<std::string> defaults_;                     // sentences that were not told yet
+  std::map<std::string, std::set<std::string>> foreign_;  // workloads by the device of their records
 };
 
 std::optional<double> Microseconds(double seconds) {
@@ -196,20 +193,21 @@ std::optional<double> Microseconds(double seconds) {
 }
 
 // What a plan of the package should take, and takes: measured where all tasks have records and the device is here, and
-// kept in the history.
-absl::Status TakeLatency(const BuildOptions& options, const Package& package, NetworkLatency network, bool runs_here,
-                         BuiltPlan& plan) {
+// kept in the history, if there is one.
+absl::Status TakeLatency(const BuildOptions& options, const std::string& history, const Package& package,
+                         NetworkLatency network, bool runs_here, BuiltPlan& plan) {
   const double tasks = package.manifest().estimated_seconds(), expected = package.manifest().latency_seconds;
   plan.tasks_us = Microseconds(tasks);
   plan.estimated_us = Microseconds(expected);
-  if (!runs_here || !options.measure || options.history.empty() || expected <= 0) return absl::OkStatus();
+  if (!runs_here || !options.measure || expected <= 0) return absl::OkStatus();
   RETURN_IF_ERROR(CheckStop(options.hooks, "the package was timed; it is whole"));
   ASSIGN_OR_RETURN(const std::optional<double> measured, MeasurePackage(package, network.device_model));
   if (!measured.has_value()) return absl::OkStatus();
   plan.measured_us = Microseconds(*measured);
   network.measured = *measured;
   network.tasks = tasks;
-  const absl::Status kept = KeepLatency(options.history, network);
+  if (history.empty()) return absl::OkStatus();
+  const absl::Status kept = KeepLatency(history, network);
   if (!kept.ok())
     Warn(options.hooks,
          absl::StrCat("later estimates do not learn from the measured latency: ", std::string(kept.message())));
@@ -220,7 +218,7 @@ BuiltPlan Describe(const Built& built) {
   const Partition& partition = built.assembly.partition;
   BuiltPlan plan;
   plan.sizes = built.symbols.sizes;
-  std::set<int> defaults;
+  std::set<int> defaults, shipped;
   for (size_t i = 0; i < built.kernels.size(); ++i) {
     const TaskKernels& kernels = built.kernels[i];
     const PlacedTask& placed = partition.programs[i];
@@ -229,7 +227,10 @@ BuiltPlan Describe(const Built& built) {
     task.name = partition.tasks[placed.task].name;
     task.weight = placed.weight;
     task.workload = partition.tasks[placed.task].workload_key;
-    if (kernels.record >= 0) task.record = kernels.record;
+    task.record_source = kernels.record_source;
+    if (kernels.record_source == "history" || kernels.record_source == "service") task.record = kernels.record;
+    task.record_uuid = kernels.record_uuid;
+    if (kernels.record_source == "shipped") shipped.insert(placed.task);
     if (kernels.record < 0) defaults.insert(placed.task);
     task.schedule = kernels.schedule;
     if (!placed.place.whole()) task.writes = placed.place.ToString();
@@ -238,6 +239,7 @@ BuiltPlan Describe(const Built& built) {
   }
   plan.task_count = static_cast<int>(partition.tasks.size());
   plan.default_count = static_cast<int>(defaults.size());
+  plan.shipped_count = static_cast<int>(shipped.size());
   for (const auto& [boundary, way] : built.assembly.other) plan.other_ways.push_back({boundary, way});
   if (built.check.has_value()) plan.check = CheckOf(*built.check, built.symbols.sizes);
   plan.padding = PaddingOf(built.symbols.padding);
@@ -254,16 +256,25 @@ void CountKernels(const Package& package, BuildReport& report) {
   report.kernels_stored = static_cast<int64_t>(files.size());
 }
 
+// The first of the histories that is there; empty: none is.
+std::string HistoryOfLatencies(const BuildOptions& options) {
+  for (const std::string& history : options.histories)
+    if (IsHistory(history) && MayBeThere(history)) return history;
+  return "";
+}
+
 }  // namespace
 
-absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource& source) {
+absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, std::vector<std::unique_ptr<RecordSource>> from) {
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
                    LoadPlans(options.model, /*with_network=*/true, options.hooks));
-  const bool from_file = MayBeThere(options.history);
-  if (!options.history.empty() && !from_file)
-    Warn(options.hooks, absl::StrCat("there is no history ", options.history, "; make one with `diapason tune`"));
-  Builder builder(options, resolved, source);
+  if (options.shipped_records) {
+    ASSIGN_OR_RETURN(from.emplace_back(), ShippedSource(resolved));
+  }
+  RecordSources sources(std::move(from));
+  const std::string latencies = HistoryOfLatencies(options);
+  Builder builder(options, resolved, sources);
   if (absl::IsFailedPrecondition(builder.processor()))
     Warn(options.hooks,
          absl::StrCat("the package can be neither verified nor timed here: ", builder.processor().message()));
@@ -280,8 +291,8 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   for (size_t i = 0; i < plans.size(); ++i) {
     requests.push_back({loaded[i].model.network, plans[i].assembly.partition, resolved.target, resolved.facts,
                         plans[i].kernels, std::nullopt, plans[i].symbols});
-    if (from_file) {
-      ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(options.history, plans[i].network));
+    if (!latencies.empty()) {
+      ASSIGN_OR_RETURN(requests.back().correction, CorrectionFor(latencies, plans[i].network));
     }
   }
   RETURN_IF_ERROR(BuildPackage(options.out, requests));
@@ -293,15 +304,20 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, RecordSource&
   CountKernels(package, report);
   for (size_t i = 0; i < plans.size(); ++i) {
     report.plans.push_back(Describe(plans[i]));
-    const Package of_plan = package.WithPlan(static_cast<int>(i));
-    RETURN_IF_ERROR(TakeLatency(options, of_plan, plans[i].network, builder.runs_here(), report.plans.back()));
+    RETURN_IF_ERROR(TakeLatency(options, latencies, package.WithPlan(static_cast<int>(i)), plans[i].network,
+                                builder.runs_here(), report.plans.back()));
   }
   return report;
 }
 
 absl::StatusOr<BuildReport> Build(const BuildOptions& options) {
-  HistorySource source(options.history);
-  return BuildFrom(options, source);
+  std::vector<std::unique_ptr<RecordSource>> sources;
+  for (const std::string& history : options.histories) {
+    ASSIGN_OR_RETURN(sources.emplace_back(), OpenRecordSource(history));
+    if (IsHistory(history) && !MayBeThere(history))
+      Warn(options.hooks, absl::StrCat("there is no history ", history, "; make one with `diapason tune`"));
+  }
+  return BuildFrom(options, std::move(sources));
 }
 
 }  // namespace diapason::api

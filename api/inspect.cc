@@ -39,9 +39,15 @@ absl::StatusOr<PackagePlanInfo> InfoOf(const Package& package) {
   for (size_t i = 0; i < manifest.tasks.size(); ++i) {
     const PackageTask& task = manifest.tasks[i];
     ASSIGN_OR_RETURN(const ::diapason::Program program, package.ReadProgram(static_cast<int>(i)));
-    PackageTaskInfo one{task.name,    task.workload, runs[i],     static_cast<int64_t>(program.kernels.size()),
-                        std::nullopt, task.schedule, std::nullopt};
-    if (task.record >= 0) one.record = task.record;
+    PackageTaskInfo one;
+    one.name = task.name;
+    one.workload = task.workload;
+    one.count = runs[i];
+    one.kernels = static_cast<int64_t>(program.kernels.size());
+    one.record_source = task.record_source;
+    one.record = task.record_id();
+    one.record_uuid = task.record_uuid;
+    one.schedule = task.schedule;
     if (task.estimated_seconds > 0) one.estimated_us = task.estimated_seconds * 1e6;
     info.kernels += one.count * one.kernels;
     info.tasks.push_back(std::move(one));

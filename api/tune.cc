@@ -111,6 +111,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneOptions& options) {
   spec.measure.build_timeout_s = options.build_timeout_seconds;
   spec.measure.run_timeout_s = options.run_timeout_seconds;
   spec.deterministic = options.deterministic;
+  spec.no_shipped_records = !options.shipped_records;
   spec.no_check = !options.check;
   return spec;
 }

@@ -48,6 +48,7 @@ absl::StatusOr<TunerOptions> OptionsOf(const TuneJob& job, const TuneWork& work,
   };
   options.command_line = job.name;
   options.version = kVersion;
+  ASSIGN_OR_RETURN(options.tuned_elsewhere, ShippedForSearch(job.spec, fleet.target, job.import.program));
   if (!job.spec.deterministic) options.model_path = StatePath(job.history, ".model");
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(job.spec, history, job.name));
   return options;

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "api/build_from.h"
 #include "base/check.h"
 #include "cli/check_report.h"
@@ -25,9 +26,10 @@ namespace {
 struct BuildFlags {
   ModelFlags model;
   ImportFlags import;
-  std::string target, history, service, out, mask;
+  std::string target, service, out, mask;
+  std::vector<std::string> histories;
   double build_timeout = 120;
-  bool json = false, no_check = false, no_measure = false, verbose = false;
+  bool json = false, no_check = false, no_measure = false, no_shipped = false, verbose = false;
   SecurityFlags security;
   const CLI::Option *history_flag = nullptr, *service_flag = nullptr;
 };
@@ -36,6 +38,7 @@ struct BuildFlags {
 class ServiceSource : public api::RecordSource {
  public:
   explicit ServiceSource(const BuildFlags& flags) : flags_(flags) {}
+  std::string kind() const override { return "service"; }
 
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool may_differ) override {
@@ -61,6 +64,7 @@ class ServiceSource : public api::RecordSource {
 nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
   using Json = nlohmann::ordered_json;
   const auto number = [](const auto& value) { return value.has_value() ? Json(*value) : Json(nullptr); };
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json tasks = Json::array(), other = Json::array();
   for (const api::BuiltTask& task : built.tasks) {
     tasks.push_back({{"id", task.id},
@@ -68,7 +72,9 @@ nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
                      {"count", task.weight},
                      {"workload", task.workload},
                      {"record", number(task.record)},
-                     {"default", !task.record.has_value()},
+                     {"record_source", text(task.record_source)},
+                     {"record_uuid", text(task.record_uuid)},
+                     {"default", task.record_source.empty()},
                      {"schedule", task.schedule}});
     if (!task.writes.empty()) tasks.back()["writes"] = task.writes;
     if (task.estimated_us.has_value()) tasks.back()["estimated_us"] = *task.estimated_us;
@@ -104,8 +110,9 @@ void PrintJson(std::ostream& out, const api::BuildReport& built) {
 
 // "12 tasks, 3 with the best record, ...".
 void PrintBuilt(std::ostream& out, const api::BuiltPlan& built) {
-  out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record, "
-      << built.default_count << " with the fallback schedule";
+  out << Count(built.task_count, "task") << ", " << built.task_count - built.default_count << " with the best record"
+      << (built.shipped_count == 0 ? "" : absl::StrCat(" (", built.shipped_count, " of these shipped with Diapason)"))
+      << ", " << built.default_count << " with the fallback schedule";
   if (built.default_count == 0) out << "; estimated latency " << Duration(built.estimated_us.value_or(0) * 1e-6);
   if (built.measured_us.has_value()) out << ", measured here " << Duration(*built.measured_us * 1e-6);
 }
@@ -152,20 +159,24 @@ void PrintText(std::ostream& out, const api::BuildReport& built) {
 }
 
 absl::Status RunBuild(BuildFlags& flags, Session& session) {
-  RETURN_IF_ERROR(ChooseSource("a build", flags.history_flag, &flags.history, flags.service_flag, &flags.service));
+  std::string history = absl::StrJoin(flags.histories, ", ");
+  RETURN_IF_ERROR(ChooseSource("a build", flags.history_flag, &history, flags.service_flag, &flags.service));
+  if (history.empty()) flags.histories.clear();
   api::BuildOptions options;
   ASSIGN_OR_RETURN(options.model, ModelOf(flags.model, flags.import, flags.mask));
   options.target = flags.target;
   options.out = flags.out;
-  options.history = flags.history;
+  options.histories = flags.histories;
+  options.shipped_records = !flags.no_shipped;
   options.build_timeout_seconds = flags.build_timeout;
   options.check = !flags.no_check;
   options.measure = !flags.no_measure;
   options.list_defaults = flags.verbose;
   options.hooks = HooksOf(session);
-  ServiceSource service(flags);
+  std::vector<std::unique_ptr<api::RecordSource>> service;
+  if (!flags.service.empty()) service.push_back(std::make_unique<ServiceSource>(flags));
   ASSIGN_OR_RETURN(const api::BuildReport built,
-                   flags.service.empty() ? api::Build(options) : api::BuildFrom(options, service));
+                   flags.service.empty() ? api::Build(options) : api::BuildFrom(options, std::move(service)));
   flags.json ? PrintJson(session.out, built) : PrintText(session.out, built);
   return absl::OkStatus();
 }
@@ -191,9 +202,17 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
   AddTargetFlag(command, &flags->target);
   AddMaskFlag(command, &flags->mask);
   flags->history_flag =
-      command->add_option("--history", flags->history, "History with the records (default: none)")->type_name("FILE");
+      command
+          ->add_option("--history", flags->histories,
+                       "Where records are looked for: a history, a file that `diapason history export` wrote, or the "
+                       "http:// or https:// address of one; may be repeated, the first with a verified record counts")
+          ->expected(1)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->type_name("FILE");
   flags->service_flag =
       command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
+  command->add_flag("--no-shipped-records", flags->no_shipped,
+                    "Do without the records that come with Diapason (`diapason records`), which are looked at last");
   AddSecurityFlags(command, &flags->security);
   command
       ->add_option("--out", flags->out,

@@ -149,6 +149,7 @@ void AddCommands(CLI::App& app, CommandBody& chosen) {
   AddInspect(app, chosen);
   AddQuery(app, chosen);
   AddHistory(app, chosen);
+  AddRecords(app, chosen);
   AddExplain(app, chosen);
   AddUi(app, chosen);
   AddReport(app, chosen);

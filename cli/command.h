@@ -39,6 +39,7 @@ void AddExportKernels(CLI::App& app, CommandBody& chosen);
 void AddInspect(CLI::App& app, CommandBody& chosen);
 void AddQuery(CLI::App& app, CommandBody& chosen);
 void AddHistory(CLI::App& app, CommandBody& chosen);
+void AddRecords(CLI::App& app, CommandBody& chosen);
 void AddExplain(CLI::App& app, CommandBody& chosen);
 void AddUi(CLI::App& app, CommandBody& chosen);
 void AddReport(CLI::App& app, CommandBody& chosen);

@@ -91,6 +91,7 @@ void PrintText(std::ostream& out, const std::string& source, const api::ModelInf
 
 Json PlanJson(const api::PackagePlanInfo& plan) {
   const auto number = [](const auto& value) { return value.has_value() ? Json(*value) : Json(nullptr); };
+  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json tasks = Json::array();
   for (const api::PackageTaskInfo& task : plan.tasks) {
     tasks.push_back({{"name", task.name},
@@ -98,6 +99,8 @@ Json PlanJson(const api::PackagePlanInfo& plan) {
                      {"count", task.count},
                      {"kernels", task.kernels},
                      {"record", number(task.record)},
+                     {"record_source", text(task.record_source)},
+                     {"record_uuid", text(task.record_uuid)},
                      {"schedule", task.schedule},
                      {"estimated_us", number(task.estimated_us)}});
   }
@@ -142,7 +145,7 @@ void PrintTasks(std::ostream& out, const api::PackagePlanInfo& plan) {
       {{"task"}, {"count", true}, {"kernels", true}, {"estimated us", true}, {"record", true}, {"schedule"}});
   for (const api::PackageTaskInfo& task : plan.tasks) {
     table.AddRow({Printable(task.name), absl::StrCat(task.count), absl::StrCat(task.kernels),
-                  Digits(task.estimated_us.value_or(0)), task.record.has_value() ? absl::StrCat(*task.record) : "-",
+                  Digits(task.estimated_us.value_or(0)), RecordText(task.record, task.record_source),
                   Printable(task.schedule)});
   }
   out << table.ToString();

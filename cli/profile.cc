@@ -60,7 +60,8 @@ Json JsonOf(const ProfiledKernel& kernel, const PlanProfile& plan) {
             {"step", kernel.step},
             {"task", task.name},
             {"workload", task.workload},
-            {"record", task.record >= 0 ? Json(task.record) : Json(nullptr)},
+            {"record", number(task.record_id())},
+            {"record_source", task.record_source.empty() ? Json(nullptr) : Json(task.record_source)},
             {"schedule", task.schedule},
             {"us", kernel.seconds * 1e6},
             {"share", kernel.seconds / plan.profile.latency_seconds},
@@ -175,7 +176,7 @@ void PrintPlan(std::ostream& out, const PlanProfile& plan) {
                   !kernel.roofline.has_value() ? "-"
                   : kernel.roofline->compute   ? "compute"
                                                : "memory",
-                  task.record >= 0 ? absl::StrCat(task.record) : "-", kernel.name, task.name});
+                  RecordText(task.record_id(), task.record_source), kernel.name, task.name});
   }
   out << table.ToString();
   const auto part = [&](double seconds) {

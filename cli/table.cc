@@ -99,4 +99,9 @@ std::string Bytes(int64_t bytes) {
 
 std::string Count(int64_t n, const std::string& singular) { return absl::StrCat(n, " ", singular, n == 1 ? "" : "s"); }
 
+std::string RecordText(const std::optional<int64_t>& id, const std::string& source) {
+  if (id.has_value()) return absl::StrCat(*id);
+  return source.empty() ? "-" : source;
+}
+
 }  // namespace diapason

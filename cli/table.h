@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ std::string ClockText(double seconds);
 std::string Bytes(int64_t bytes);
 // "1 task", "2 tasks".
 std::string Count(int64_t n, const std::string& singular);
+// A task's record in a package: "12", or "shipped" and "file" of those without an id; "-": the fallback schedule.
+std::string RecordText(const std::optional<int64_t>& id, const std::string& source);
 // Columns that UTF-8 text takes, counting each code point as one.
 int Columns(const std::string& text);
 // The text cut to at most `width` columns, with "…" at its end if something was lost.

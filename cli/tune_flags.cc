@@ -41,6 +41,8 @@ void AddLimits(CLI::App* command, TuneFlags* flags) {
                     "--seconds are over");
   command->add_flag("--cold-start", flags->cold_start,
                     "Begin each task without what similar ones of the network and the history found best");
+  command->add_flag("--no-shipped-records", flags->no_shipped,
+                    "Begin without the records that come with Diapason (`diapason records`)");
 }
 
 void AddMeasuring(CLI::App* command, TuneFlags* flags) {
@@ -125,6 +127,7 @@ absl::StatusOr<TuneSpec> SpecOf(const TuneFlags& flags) {
   spec.priority = static_cast<int32_t>(flags.priority);
   spec.deterministic = flags.deterministic;
   spec.cold_start = flags.cold_start;
+  spec.no_shipped_records = flags.no_shipped;
   spec.no_check = flags.no_check;
   return spec;
 }

@@ -24,6 +24,7 @@
 #include "scheduler/objective.h"
 #include "scheduler/progress.h"
 #include "scheduler/space.h"
+#include "scheduler/warm_start.h"
 
 namespace diapason {
 
@@ -70,6 +71,8 @@ struct TunerOptions {
   bool learn = true;  // false: the analytic estimate ranks throughout, to see what the model is worth
   // Rounds begin with what the nearest other tasks of the run and workloads of the history found best (warm_start.h).
   bool warm_start = true;
+  // With warm_start: what was found elsewhere, such as on another device, and counts as workloads of the history do.
+  std::vector<TunedWorkload> tuned_elsewhere;
   std::string model_path;  // the cost model is loaded from and saved to this file; empty: neither
   // Waits for each round's results and training before the next one is searched, and takes the results in the order of
   // the proposals: slower, and the same every time for the same seed and measurements.

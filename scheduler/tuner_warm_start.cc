@@ -66,7 +66,8 @@ std::vector<Suggestion> Tuner::Impl::SuggestionsFor(int id, int trials) const {
   std::vector<TunedWorkload> tuned;
   for (const auto& other : tasks_)
     if (other->id() != id) tuned.push_back({other->shape(), other->Fastest()});
-  tuned.insert(tuned.end(), tuned_before_.begin(), tuned_before_.end());
+  for (const auto* before : {&tuned_before_, &options_.tuned_elsewhere})
+    tuned.insert(tuned.end(), before->begin(), before->end());
   const TaskState& task = *tasks_[id];
   std::vector<Suggestion> suggestions = Suggest(task.space(), task.shape(), tuned);
   std::erase_if(suggestions, [&task](const Suggestion& one) {

@@ -540,6 +540,7 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   fleet_options.stop = &entry.stop;
   ASSIGN_OR_RETURN(const Fleet fleet, ConnectFleet(fleet_options));
   TunerOptions options = TunerOptionsFor(spec, work, fleet.target);
+  ASSIGN_OR_RETURN(options.tuned_elsewhere, ShippedForSearch(spec, fleet.target, options_.import.program));
   std::error_code ignored;
   std::filesystem::create_directories(models_folder_, ignored);
   std::filesystem::permissions(models_folder_, std::filesystem::perms::owner_all, ignored);

@@ -92,6 +92,7 @@ absl::StatusOr<TaskKernels> CompileRecord(const Task& task, const OutputPlace& p
   ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
   ASSIGN_OR_RETURN(TaskKernels kernels, CompileSchedule(task, place, schedule, target, timeout));
   kernels.record = record.id;
+  kernels.record_uuid = record.uuid;
   kernels.estimated_seconds = MedianSeconds(*record.timing());
   return kernels;
 }
@@ -108,12 +109,12 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
   const Partition& partition = assembly.partition;
   const auto record_of = [&](const PlacedTask& placed) -> const TuningRecord* {
     const std::optional<TuningRecord>& record = assembly.records[placed.task];
-    return in_place[placed.task] && record.has_value() && !unusable_.contains(record->id) ? &*record : nullptr;
+    return in_place[placed.task] && record.has_value() && !unusable_.contains(record->uuid) ? &*record : nullptr;
   };
   const auto key_of = [&](const PlacedTask& placed) {
     const TuningRecord* record = record_of(placed);
     return absl::StrCat(partition.tasks[placed.task].workload_key, "\n", placed.place.ToString(), "\n",
-                        placed.place.elements, "\n", record != nullptr ? record->id : -1);
+                        placed.place.elements, "\n", record != nullptr ? record->uuid : "");
   };
   // A second time for records that turn out to be unusable.
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -136,7 +137,7 @@ absl::StatusOr<std::vector<TaskKernels>> AssemblyCompiler::Compile(const Assembl
       if (work.kernels.ok()) {
         known_[work.key] = *std::move(work.kernels);
       } else if (work.record != nullptr) {
-        unusable_.emplace(work.record->id, std::string(work.kernels.status().message()));
+        unusable_.emplace(work.record->uuid, std::string(work.kernels.status().message()));
       } else {
         return absl::Status(
             work.kernels.status().code(),

@@ -48,8 +48,8 @@ class AssemblyCompiler {
   // where that record cannot be built here, of the fallback schedule. The error names the task that cannot be built at
   // all.
   absl::StatusOr<std::vector<TaskKernels>> Compile(const Assembly& assembly, const std::vector<bool>& in_place);
-  // Why records were not used so far, by their ids.
-  const std::map<int64_t, std::string>& unusable() const { return unusable_; }
+  // Why records were not used so far, by their uuids.
+  const std::map<std::string, std::string>& unusable() const { return unusable_; }
 
  private:
   struct Work;
@@ -58,7 +58,7 @@ class AssemblyCompiler {
   const ResolvedTarget target_;
   const double timeout_;
   std::map<std::string, TaskKernels> known_;  // by task, place and record
-  std::map<int64_t, std::string> unusable_;
+  std::map<std::string, std::string> unusable_;
 };
 
 }  // namespace diapason

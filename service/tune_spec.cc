@@ -15,6 +15,7 @@
 #include "db/text.h"
 #include "diapason/v1/tuning.pb.h"
 #include "scheduler/objective.h"
+#include "service/record_collection.h"
 
 namespace diapason {
 namespace {
@@ -216,6 +217,13 @@ TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const R
   return options;
 }
 
+absl::StatusOr<std::vector<TunedWorkload>> ShippedForSearch(const TuneSpec& spec, const ResolvedTarget& target,
+                                                            const std::string& program) {
+  if (spec.deterministic || spec.cold_start || spec.no_shipped_records) return std::vector<TunedWorkload>();
+  ASSIGN_OR_RETURN(const RecordCollection shipped, RecordCollection::Shipped(ShippedRecordsFolder(program), target));
+  return shipped.ForSearch(target);
+}
+
 absl::StatusOr<std::vector<int64_t>> ContinuedRuns(const TuneSpec& spec, History& history,
                                                    const std::string& command_line) {
   std::vector<int64_t> continued;
@@ -268,6 +276,7 @@ void ToProto(const TuneSpec& spec, v1::TuneSpec& message) {
   message.set_weight(spec.weight);
   message.set_deterministic(spec.deterministic);
   message.set_cold_start(spec.cold_start);
+  message.set_no_shipped_records(spec.no_shipped_records);
   message.set_no_check(spec.no_check);
   message.set_strict(spec.options.strict);
 }
@@ -310,6 +319,7 @@ absl::StatusOr<TuneSpec> FromProto(const v1::TuneSpec& message) {
   spec.weight = message.weight();
   spec.deterministic = message.deterministic();
   spec.cold_start = message.cold_start();
+  spec.no_shipped_records = message.no_shipped_records();
   spec.no_check = message.no_check();
   spec.options.strict = message.strict();
   if (spec.model.empty()) return absl::InvalidArgumentError("the job names no model");

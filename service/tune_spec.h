@@ -47,8 +47,9 @@ struct TuneSpec {
   // Rounds one after the other, and a run that was cut off is played again from the history: the same proposals for the
   // same seed and measurements, whatever happened in between.
   bool deterministic = false;
-  bool cold_start = false;  // TunerOptions::warm_start is off
-  bool no_check = false;    // the network is not assembled and compared at the end
+  bool cold_start = false;          // TunerOptions::warm_start is off
+  bool no_shipped_records = false;  // the records that come with the program are no first candidates
+  bool no_check = false;            // the network is not assembled and compared at the end
 
   // Nothing: no limit but the time.
   std::optional<int64_t> trial_limit() const {
@@ -97,6 +98,12 @@ struct WonBoundary {
 std::vector<WonBoundary> OtherWaysThatWon(const TuneWork& work, const TuneReport& report);
 // All but the seed of evolution, the model's path and what is told of the run.
 TunerOptions TunerOptionsFor(const TuneSpec& spec, const TuneWork& work, const ResolvedTarget& target);
+
+// What the search begins with of the records that come with the program at `program` (ShippedRecordsFolder). Nothing
+// with `deterministic`, `cold_start` or `no_shipped_records`. InvalidArgument, PermissionDenied: a file of them is
+// damaged or cannot be read.
+absl::StatusOr<std::vector<TunedWorkload>> ShippedForSearch(const TuneSpec& spec, const ResolvedTarget& target,
+                                                            const std::string& program);
 
 // With `deterministic`: the runs of this command line and seed that the history has, which the next one goes on with
 // (TunerOptions::continued_runs). Else none.

@@ -270,7 +270,8 @@ absl::Status Layout::Make() {
     const TaskKernels& kernels = request_.tasks[i];
     manifest_.tasks.push_back({task.name, FileName(i, task.name), task.workload_key, placed.weight, kernels.record,
                                kernels.schedule, kernels.estimated_seconds, ChecksumOfBytes(kernels.program.binary),
-                               placed.place, task.dag.inputs(), task.dag.outputs(), kernels.work});
+                               placed.place, task.dag.inputs(), task.dag.outputs(), kernels.work, kernels.record_uuid,
+                               kernels.record_source});
   }
   std::vector<const Program*> programs;
   for (const TaskKernels& kernels : request_.tasks) programs.push_back(&kernels.program);

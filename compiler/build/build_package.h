@@ -24,9 +24,11 @@ namespace diapason {
 struct TaskKernels {
   Program program;                 // of the task's dag, written to its place, for the package's target
   std::string schedule;            // for people; "default" or steps
-  int64_t record = -1;             // of the history that the schedule is from; -1: none
+  int64_t record = -1;             // of the source that the schedule is from; -1: none, the fallback schedule
   double estimated_seconds = 0;    // what the record measured; 0: unknown
   std::vector<KernelWork> work{};  // by kernel of the program; empty: unknown
+  std::string record_uuid{};       // of the record
+  std::string record_source{};     // as PackageTask's
 };
 
 // A plan among several of a package.

@@ -51,6 +51,8 @@ Json ToJson(const PackageTask& task) {
                {"schedule", task.schedule},
                {"estimated_us", task.estimated_seconds * 1e6},
                {"checksum", task.checksum}};
+  if (!task.record_uuid.empty()) json["record_uuid"] = task.record_uuid;
+  if (!task.record_source.empty()) json["record_source"] = task.record_source;
   if (!task.output_stages.empty())
     json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
   for (const KernelWork& work : task.work)
@@ -132,6 +134,8 @@ PackageTask TaskOf(const Json& json) {
   task.workload = json.at("workload").get<std::string>();
   task.weight = Whole<int>(json.at("weight"));
   task.record = Whole<int64_t>(json.at("record"));
+  task.record_uuid = json.value("record_uuid", "");
+  task.record_source = json.value("record_source", task.record >= 0 ? "history" : "");
   task.schedule = json.at("schedule").get<std::string>();
   task.estimated_seconds = json.at("estimated_us").get<double>() * 1e-6;
   task.checksum = Whole<uint64_t>(json.at("checksum"));
@@ -341,6 +345,11 @@ absl::Status Mangled(const std::string& path, const std::string& why) {
 }
 
 }  // namespace
+
+std::optional<int64_t> PackageTask::record_id() const {
+  const bool has_ids = record_source == "history" || record_source == "service";
+  return record >= 0 && has_ids ? std::optional<int64_t>(record) : std::nullopt;
+}
 
 int64_t PackagePort::elements() const {
   int64_t n = 1;

@@ -107,7 +107,7 @@ struct PackageTask {
   std::string file;      // NAME of its files
   std::string workload;  // key
   int weight = 1;
-  int64_t record = -1;           // of the history; -1: the default schedule
+  int64_t record = -1;           // id in its source; -1: the fallback schedule
   std::string schedule;          // for people
   double estimated_seconds = 0;  // of one run, as recorded; 0: unknown
   uint64_t checksum = 0;         // of the binary, or of the source where there is none
@@ -116,6 +116,10 @@ struct PackageTask {
   // does not say, and the task's dag does (build/open_package.h).
   std::vector<int> input_stages{}, output_stages{};
   std::vector<KernelWork> work{};  // by kernel of its program; empty: the manifest does not say
+  std::string record_uuid{};       // empty: the manifest does not say
+  std::string record_source{};     // "history", "service", "file", "shipped"; empty: the fallback schedule
+  // By which its history or service knows the record; nothing: the fallback schedule, or a record of a file.
+  std::optional<int64_t> record_id() const;
 };
 
 struct PackageTensor {

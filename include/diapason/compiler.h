@@ -84,11 +84,17 @@ struct NetworkCheck {
 struct BuildOptions {
   Model model;
   std::string target;
-  std::string out;      // folder, or file ending in .dpk, to make; a package there is replaced
-  std::string history;  // file with the records; empty, or no such file: fallback schedules, with a warning
+  std::string out;  // folder, or file ending in .dpk, to make; a package there is replaced
+  // Where records are looked for, in this order; a workload gets its record from the first that has a verified one.
+  // Each is a history, a file of JSON lines (`diapason history export`), or an http:// or https:// address of such a
+  // file. A history that does not exist is warned of. A task without a record gets its fallback schedule, with a
+  // warning.
+  std::vector<std::string> histories;
+  // After these, the records that come with Diapason: of this device, or of another one of its architecture.
+  bool shipped_records = true;
   double build_timeout_seconds = 120;  // to compile a task
   bool check = true;  // where the device is here: compare the network with the reference implementation
-  // where the device is here and the history has all tasks: time the package, and keep that in the history
+  // where the device is here and all tasks have records: time the package, and keep that in the first history
   bool measure = true;
   bool list_defaults = false;  // warn of each task without a verified record, instead of how many these are
   Hooks hooks;
@@ -99,7 +105,9 @@ struct BuiltTask {
   std::string name;
   int64_t weight = 0;
   std::string workload;
-  std::optional<int64_t> record;  // nothing: the fallback schedule
+  std::string record_source;      // "history", "service", "file", "shipped"; empty: the fallback schedule
+  std::optional<int64_t> record;  // id in its history or service; files have none
+  std::string record_uuid;        // of the record, wherever it is from
   std::string schedule;           // for people
   std::string writes;             // its place in a larger tensor; empty: a whole tensor
   std::optional<double> estimated_us;
@@ -115,6 +123,7 @@ struct BuiltPlan {
   std::vector<BuiltTask> tasks;  // what is compiled: a task that writes to several places is there for each
   int task_count = 0;            // tasks, each once
   int default_count = 0;         // of these, with the fallback schedule
+  int shipped_count = 0;         // of these, with a record that comes with Diapason
   std::vector<OtherWay> other_ways;
   std::optional<double> tasks_us;      // the sum of the tasks' times
   std::optional<double> estimated_us;  // of the network

@@ -40,7 +40,9 @@ struct PackageTaskInfo {
   std::string workload;
   int64_t count = 0;                   // runs of it in one run of the plan
   int64_t kernels = 0;                 // that each of these launches
-  std::optional<int64_t> record;       // of the history that it was built from; nothing: the fallback schedule
+  std::string record_source;           // "history", "service", "file", "shipped"; empty: the fallback schedule
+  std::optional<int64_t> record;       // id in its history or service; files have none
+  std::string record_uuid;             // empty: none, or the package does not say
   std::string schedule;                // for people
   std::optional<double> estimated_us;  // of one run
 };

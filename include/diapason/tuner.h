@@ -55,9 +55,10 @@ struct TuneOptions {
   // end when little is left to gain: a share such as 0.01, or a number of trials without a gain; 0: never
   double early_stop = 0;
   uint64_t seed = 0;
-  bool deterministic = false;  // the same proposals for the same seed and measurements; slower
-  int repeat = 3;              // samples of a trial
-  double min_repeat_ms = -1;   // length of a sample, at least; below 0: 20
+  bool shipped_records = true;  // begin with the records that come with Diapason
+  bool deterministic = false;   // the same proposals for the same seed and measurements; slower
+  int repeat = 3;               // samples of a trial
+  double min_repeat_ms = -1;    // length of a sample, at least; below 0: 20
   double build_timeout_seconds = 30, run_timeout_seconds = 10;  // of a candidate
   int builders = 0;                                             // processes that compile; 0: as the machine allows
   std::string sandbox = "auto";                                 // for these processes: "auto", "on", "off"

@@ -16,7 +16,11 @@ else:
 from .model import ModelOptions, _library, _model, _warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from . import _tuner
+
+    Histories = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
 
 
 @dataclass(frozen=True)
@@ -129,13 +133,22 @@ class NetworkCheck:
 
 @dataclass(frozen=True)
 class BuiltTask:
-    """A task of a package: ``record`` is that of its schedule, None: the fallback schedule; ``writes`` its place in a larger tensor."""
+    """A task of a package.
+
+    Attributes:
+        record_source: where the record of its schedule is from: "history", "service", "file" or "shipped" (with Diapason); "": the fallback schedule.
+        record: its id in the history or service; files have none.
+        record_uuid: what the record is known by everywhere.
+        writes: its place in a larger tensor.
+    """
 
     id: int
     name: str
     weight: int
     workload: str
+    record_source: str
     record: int | None
+    record_uuid: str
     schedule: str
     writes: str
     estimated_us: float | None
@@ -156,7 +169,7 @@ class BuiltPlan:
     Attributes:
         sizes: of symbolic dimensions; empty: all shapes are fixed.
         tasks: what was compiled.
-        task_count, default_count: different tasks, and how many of these have the fallback schedule.
+        task_count, default_count, shipped_count: different tasks, how many of these have the fallback schedule, and how many a record that comes with Diapason.
         tasks_us, estimated_us, measured_us: the sum of the tasks' times, the latency that is expected of the network, and what was measured; None: not known.
         check: None: there was none.
     """
@@ -165,6 +178,7 @@ class BuiltPlan:
     tasks: list[BuiltTask]
     task_count: int
     default_count: int
+    shipped_count: int
     other_ways: list[OtherWay]
     tasks_us: float | None
     estimated_us: float | None
@@ -217,7 +231,15 @@ def tasks(model: Any, target: str = "cpu", **options: Unpack[ModelOptions]) -> T
                     [PlanTasks(**{**plan, "padding": _padding(plan["padding"])}) for plan in found["plans"]], [Task(**task) for task in found["tasks"]])
 
 
-def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: str | os.PathLike[str] | None = None,
+def _paths(history: Histories) -> list[str]:
+    if history is None:
+        return []
+    if isinstance(history, (str, os.PathLike)):
+        return [os.fspath(history)]
+    return [os.fspath(one) for one in history]
+
+
+def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], history: Histories = None, shipped_records: bool = True,
           check: bool = True, measure: bool = True, build_timeout: float = 120, **options: Unpack[ModelOptions]) -> BuildReport:
     """Makes a package with the best verified schedules of a history; :func:`diapason.load` runs it.
 
@@ -227,9 +249,11 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
     Args:
         model, target, **options: as :func:`diapason.tasks`.
         out: the folder to make, or a file if the name ends in ``.dpk``; a package there is replaced.
-        history: the file with the records; None: fallback schedules.
+        history: where records are looked for: a history, a file of JSON lines that ``diapason history export`` wrote, the ``http://`` or ``https://``
+            address of one, or several of these, of which the first with a verified record counts.
+        shipped_records: look at the records that come with Diapason after these. A task without a record gets its fallback schedule.
         check: where the device is here, compare the network with the reference implementation of the model.
-        measure: where the device is here and the history has all tasks, time the package, and keep that in the history.
+        measure: where the device is here and all tasks have records, time the package, and keep that in the first history.
         build_timeout: seconds to compile a task.
 
     Raises:
@@ -238,7 +262,7 @@ def build(model: Any, target: str = "cpu", *, out: str | os.PathLike[str], histo
     """
     library = _library()
     wanted = library.BuildOptions()
-    wanted.target, wanted.out, wanted.history = target, os.fspath(out), "" if history is None else os.fspath(history)
+    wanted.target, wanted.out, wanted.histories, wanted.shipped_records = target, os.fspath(out), _paths(history), shipped_records
     wanted.check, wanted.measure, wanted.build_timeout_seconds = check, measure, float(build_timeout)
     return _build(model, wanted, options, _warn)
 

@@ -398,7 +398,7 @@ class _Compiler:
                 tune(model, self._target, history=self._history, trials=self._options.trials or None, seconds=self._options.seconds or None,
                      callback=callback, check=False)
             wanted = _library().BuildOptions()
-            wanted.target, wanted.out, wanted.history = self._target, out, self._history or ""
+            wanted.target, wanted.out, wanted.histories = self._target, out, [self._history] if self._history else []
             wanted.check, wanted.measure, wanted.build_timeout_seconds = self._options.tunes, False, 120.0
             _build(model, wanted, {}, lambda _: None)
 

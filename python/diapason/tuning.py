@@ -132,7 +132,7 @@ class _Line:
 
 def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], trials: int | None = None, seconds: float | None = None,
          callback: Callable[[Progress], object] | None = None, progress: bool | None = None, tasks: Sequence[int] | None = None,
-         early_stop: float = 0, seed: int = 0, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
+         early_stop: float = 0, seed: int = 0, shipped_records: bool = True, deterministic: bool = False, repeat: int = 3, min_repeat_ms: float | None = None, build_timeout: float = 30,
          run_timeout: float = 10, builders: int = 0, sandbox: str = "auto", check: bool = True, **options: Unpack[ModelOptions]) -> TuneResult:
     """Searches fast schedules for a network on a device of this host, and stores every measurement in a history.
 
@@ -150,6 +150,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
         tasks: only these, by id (:func:`diapason.tasks`).
         early_stop: end when little is left to gain: a share such as 0.01 (expected of the next tenth of the trials), or a number of trials without a gain.
         seed: of the search.
+        shipped_records: begin with the records that come with Diapason.
         deterministic: the same proposals for the same seed and measurements; slower.
         repeat: samples of a trial.
         min_repeat_ms: length of a sample; the default is 20.
@@ -170,6 +171,7 @@ def tune(model: Any, target: str = "cpu", *, history: str | os.PathLike[str], tr
     wanted.trials, wanted.seconds = trials or 0, float(seconds or 0)
     wanted.tasks = list(tasks or [])
     wanted.early_stop, wanted.seed, wanted.deterministic = float(early_stop), seed, deterministic
+    wanted.shipped_records = shipped_records
     wanted.repeat, wanted.min_repeat_ms = repeat, -1.0 if min_repeat_ms is None else float(min_repeat_ms)
     wanted.build_timeout_seconds, wanted.run_timeout_seconds = float(build_timeout), float(run_timeout)
     wanted.builders, wanted.sandbox, wanted.check = builders, sandbox, check

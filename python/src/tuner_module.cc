@@ -96,7 +96,8 @@ nb::dict ToPython(const api::NetworkCheck& check) {
 
 nb::dict ToPython(const api::BuiltTask& task) {
   return Dict("id", task.id, "name", task.name, "weight", task.weight, "workload", task.workload, "record", task.record,
-              "schedule", task.schedule, "writes", task.writes, "estimated_us", task.estimated_us);
+              "record_source", task.record_source, "record_uuid", task.record_uuid, "schedule", task.schedule, "writes",
+              task.writes, "estimated_us", task.estimated_us);
 }
 
 nb::dict ToPython(const api::OtherWay& way) { return Dict("boundary", way.boundary, "way", way.way); }
@@ -105,8 +106,9 @@ nb::dict ToPython(const api::BuiltPlan& plan) {
   nb::object check = nb::none();
   if (plan.check.has_value()) check = ToPython(*plan.check);
   return Dict("sizes", plan.sizes, "tasks", ListOf(plan.tasks), "task_count", plan.task_count, "default_count",
-              plan.default_count, "other_ways", ListOf(plan.other_ways), "tasks_us", plan.tasks_us, "estimated_us",
-              plan.estimated_us, "measured_us", plan.measured_us, "check", check, "padding", PaddingOf(plan.padding));
+              plan.default_count, "shipped_count", plan.shipped_count, "other_ways", ListOf(plan.other_ways),
+              "tasks_us", plan.tasks_us, "estimated_us", plan.estimated_us, "measured_us", plan.measured_us, "check",
+              check, "padding", PaddingOf(plan.padding));
 }
 
 nb::dict ToPython(const api::BuildReport& report) {
@@ -230,7 +232,8 @@ NB_MODULE(_tuner, module) {
       .def_rw("model", &api::BuildOptions::model)
       .def_rw("target", &api::BuildOptions::target)
       .def_rw("out", &api::BuildOptions::out)
-      .def_rw("history", &api::BuildOptions::history)
+      .def_rw("histories", &api::BuildOptions::histories)
+      .def_rw("shipped_records", &api::BuildOptions::shipped_records)
       .def_rw("build_timeout_seconds", &api::BuildOptions::build_timeout_seconds)
       .def_rw("check", &api::BuildOptions::check)
       .def_rw("measure", &api::BuildOptions::measure);
@@ -244,6 +247,7 @@ NB_MODULE(_tuner, module) {
       .def_rw("tasks", &api::TuneOptions::tasks)
       .def_rw("early_stop", &api::TuneOptions::early_stop)
       .def_rw("seed", &api::TuneOptions::seed)
+      .def_rw("shipped_records", &api::TuneOptions::shipped_records)
       .def_rw("deterministic", &api::TuneOptions::deterministic)
       .def_rw("repeat", &api::TuneOptions::repeat)
       .def_rw("min_repeat_ms", &api::TuneOptions::min_repeat_ms)

@@ -84,7 +84,7 @@ TEST_F(Library, FromTasksToAPackage) {
   building.model = Gemm();
   building.target = kTarget;
   building.out = Path("package");
-  building.history = Path("h.db");
+  building.histories = {Path("h.db")};
   std::vector<std::string> warnings;
   building.hooks.warn = [&](const std::string& sentence) { warnings.push_back(sentence); };
   const absl::StatusOr<BuildReport> built = Build(building);

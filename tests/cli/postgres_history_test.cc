@@ -53,8 +53,8 @@ TEST_F(PostgresCli, TunesBuildsAndCopiesWithoutShowingThePassword) {
   EXPECT_EQ(Cli({"history", "check", uri_}).out, "ok, 3 records\n");
   EXPECT_EQ(Cli({"query", "--history", uri_, "--json"}).json()["records"].size(), 1u);
   const CliResult unknown = Cli({"explain", "--history", uri_, "--record", "99"});
-  EXPECT_EQ(unknown.err, absl::StrCat("error: history '", name_, "' has no record 99; 'diapason query --history ", name_,
-                                      "' lists the best ones with their ids\n"));
+  EXPECT_EQ(unknown.err, absl::StrCat("error: history '", name_, "' has no record 99; 'diapason query --history ",
+                                      name_, "' lists the best ones with their ids\n"));
   for (const CliResult& result : {tuned, built, copied, again, exported, unknown})
     EXPECT_FALSE(absl::StrContains(Everything(result), "hush")) << Everything(result);
   EXPECT_FALSE(absl::StrContains(Cli({"query", "--help"}, "", {{"DIAPASON_HISTORY", uri_}}).out, "hush"));
@@ -67,8 +67,8 @@ TEST_F(PostgresCli, ADatabaseThatIsNotThereIsOneSentence) {
         std::vector<std::string>{"report", "--history", none, "--out", Path("r.html")}}) {
     const CliResult result = Cli(command);
     EXPECT_EQ(result.code, 1);
-    EXPECT_TRUE(absl::StartsWith(result.err, absl::StrCat("error: history 'postgresql://me@/d?host=", Path("nowhere"),
-                                                          "' cannot be reached (")))
+    EXPECT_TRUE(absl::StartsWith(
+        result.err, absl::StrCat("error: history 'postgresql://me@/d?host=", Path("nowhere"), "' cannot be reached (")))
         << result.err;
     EXPECT_TRUE(absl::EndsWith(result.err, "); start the server, or correct the URI\n")) << result.err;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1);

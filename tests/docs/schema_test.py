@@ -58,6 +58,9 @@ class Documents(unittest.TestCase):
         self.document("history_export", "history", "export", "h.db", "--out", "lines")
         self.document("history_import", "history", "import", "other.db", "lines")
         self.document("history_copy", "history", "copy", "other.db", "copy.db")
+        self.document("record_files_add", "records", "add", "h.db", "--out", "records.jsonl")
+        self.document("record_files_check", "records", "check", "records.jsonl")
+        self.document("record_files", "records", "list", "records.jsonl")
         self.document("history_prune", "history", "prune", "other.db")
 
     def documents_of_a_service(self):

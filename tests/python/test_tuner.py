@@ -105,6 +105,25 @@ def test_a_package_has_the_records_of_the_history(tuned, tmp_path):
     assert np.isfinite(package(*arrays)).all()
 
 
+def test_records_come_from_several_histories_and_from_shipped_files(tuned, tmp_path, monkeypatch):
+    history, result, _ = tuned
+    shipped = tmp_path / "records" / "cpu" / "gemm.jsonl"
+    shipped.parent.mkdir(parents=True)
+    subprocess.run([os.environ["DIAPASON_PROGRAM"], "records", "add", history, "--out", shipped], check=True, capture_output=True, timeout=60)
+
+    def source(**more):
+        (task,) = dp.build("gemm", CPU, out=tmp_path / "package", check=False, measure=False, **more, **GEMM).plans[0].tasks
+        return task.record_source, task.record is not None, task.record_uuid != ""
+
+    with pytest.warns(dp.DiapasonWarning, match="none.db"):
+        assert source(history=[tmp_path / "none.db", history]) == ("history", True, True)
+    assert source(history=shipped) == ("file", False, True)
+    monkeypatch.setenv("DIAPASON_RECORDS", str(tmp_path / "records"))
+    assert source() == ("shipped", False, True)
+    with pytest.warns(dp.DiapasonWarning, match="fallback schedule"):
+        assert source(shipped_records=False) == ("", False, False)
+
+
 def test_a_model_of_python_is_built_and_run(model, weight, tmp_path):
     with pytest.warns(dp.DiapasonWarning, match="^4 of 4 tasks have no verified record on target "):
         built = dp.build(model, CPU, out=tmp_path / "package", dims={"batch": [1, 4]})

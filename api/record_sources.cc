@@ -1,0 +1,130 @@
+#include "api/record_sources.h"
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/import.h"
+#include "base/check.h"
+#include "db/history.h"
+#include "db/history_name.h"
+#include "service/fetch.h"
+#include "service/records.h"
+
+namespace diapason::api {
+namespace {
+
+constexpr size_t kMostFetched = size_t{256} << 20;
+
+// JSON lines begin with an object; a history is a database.
+bool IsJsonLines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char first = 0;
+  return file >> first && first == '{';
+}
+
+// Those of a history; none where there is no file.
+class HistorySource : public RecordSource {
+ public:
+  explicit HistorySource(std::string path) : path_(std::move(path)) {}
+  std::string kind() const override { return "history"; }
+
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                         bool may_differ) override {
+    if (!MayBeThere(path_)) return RecordsByWorkload();
+    const std::string text = target.target.ToString();
+    ASSIGN_OR_RETURN(const std::unique_ptr<::diapason::History> history,
+                     ::diapason::History::Open(path_, HistoryMode::kReadOnly));
+    ASSIGN_OR_RETURN(const std::string model, ModelForBuild(*history, text, target.facts.model, may_differ));
+    return RecordsForBuild(*history, keys, model, text);
+  }
+
+  std::string Mark(const TuningRecord& record, double max_error, const std::string& evidence) override {
+    const absl::StatusOr<std::unique_ptr<::diapason::History>> history =
+        ::diapason::History::Open(path_, HistoryMode::kReadWrite);
+    const absl::Status marked =
+        history.ok() ? (*history)->MarkWrongInNetwork(record.id, max_error, evidence) : history.status();
+    return marked.ok() ? "" : absl::StrCat("record ", record.id, " is not marked in the history: ", marked.message());
+  }
+
+ private:
+  const std::string path_;
+};
+
+class CollectionSource : public RecordSource {
+ public:
+  CollectionSource(std::string kind, std::string what, RecordCollection records)
+      : kind_(std::move(kind)), what_(std::move(what)), records_(std::move(records)) {}
+  std::string kind() const override { return kind_; }
+
+  absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
+                                         bool) override {
+    return records_.Best(keys, target);
+  }
+
+  std::string Mark(const TuningRecord& record, double, const std::string&) override {
+    return absl::StrCat("record ", record.uuid, " of ", record.task_name, " ", what_);
+  }
+
+ private:
+  const std::string kind_, what_;
+  const RecordCollection records_;
+};
+
+absl::StatusOr<std::unique_ptr<RecordSource>> FileSource(std::istream& in, const std::string& name) {
+  RecordCollection records;
+  RETURN_IF_ERROR(records.Read(in, name));
+  return std::make_unique<CollectionSource>(
+      "file", absl::StrCat("is of ", name, ", where it cannot be marked; this build does without it"),
+      std::move(records));
+}
+
+}  // namespace
+
+bool IsHistory(const std::string& history) {
+  return !IsWebAddress(history) && (IsPostgresUri(history) || !IsJsonLines(history));
+}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecordSource(const std::string& history) {
+  if (IsWebAddress(history)) {
+    ASSIGN_OR_RETURN(std::string content, FetchUrl(history, kMostFetched));
+    std::istringstream in(std::move(content));
+    return FileSource(in, ShownAddress(history));
+  }
+  if (!IsJsonLines(history)) return std::make_unique<HistorySource>(history);
+  std::ifstream in(history, std::ios::binary);
+  return FileSource(in, history);
+}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> ShippedSource(const ResolvedTarget& target) {
+  ASSIGN_OR_RETURN(RecordCollection records, RecordCollection::Shipped(ShippedRecordsFolder(Program()), target));
+  return std::make_unique<CollectionSource>(
+      "shipped", "comes with Diapason and cannot be marked; this build does without it, please report it",
+      std::move(records));
+}
+
+absl::StatusOr<RecordsByWorkload> RecordSources::Read(const std::vector<std::string>& workload_keys,
+                                                      const ResolvedTarget& target, bool may_differ,
+                                                      const std::set<std::string>& refuted) {
+  RecordsByWorkload found;
+  std::vector<std::string> missing = workload_keys;
+  for (const std::unique_ptr<RecordSource>& source : sources_) {
+    if (missing.empty()) break;
+    ASSIGN_OR_RETURN(const RecordsByWorkload records, source->Read(missing, target, may_differ));
+    for (const auto& [key, record] : records) {
+      if (refuted.contains(record.uuid)) continue;
+      source_of_.emplace(record.uuid, source.get());
+      // One that was not verified stands in for none, so that the user is told of it.
+      const auto [known, added] = found.emplace(key, record);
+      if (!added && record.verified == Verified::kOk) known->second = record;
+    }
+    std::erase_if(missing, [&](const std::string& key) {
+      const auto known = found.find(key);
+      return known != found.end() && known->second.verified == Verified::kOk;
+    });
+  }
+  return found;
+}
+
+}  // namespace diapason::api

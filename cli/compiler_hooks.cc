@@ -1,0 +1,31 @@
+#include "cli/compiler_hooks.h"
+
+#include "base/check.h"
+#include "compiler/schedule/state.h"
+#include "compiler/schedule/step.h"
+#include "compiler/schedule/view.h"
+#include "compiler/tensor/serialize.h"
+#include "scheduler/candidate.h"
+
+namespace diapason {
+
+CheckHooks CompilerHooks() {
+  CheckHooks hooks;
+  hooks.workload_key = [](const std::string& workload) -> absl::StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(workload));
+    return dag.workload_key();
+  };
+  hooks.schedule = [](const TuningRecord& record) -> absl::Status {
+    ASSIGN_OR_RETURN(const ComputeDag dag, ParseDag(record.workload));
+    ASSIGN_OR_RETURN(const Schedule schedule, ParseSchedule(record.schedule));
+    if (!schedule.decisions.empty() && schedule.decisions != record.decisions) {
+      return absl::DataLossError("its schedule was made by other decisions than those that it stores");
+    }
+    ASSIGN_OR_RETURN(const ComputeDag view, ApplyView(dag, schedule.view));
+    return Replay(view, schedule.steps).status();
+  };
+  hooks.decision_hash = [](const TuningRecord& record) { return CandidateHash(record.sketch, record.decisions); };
+  return hooks;
+}
+
+}  // namespace diapason

@@ -1,0 +1,10 @@
+// What a history cannot check by itself, since it reads no programs.
+#pragma once
+
+#include "db/history.h"
+
+namespace diapason {
+
+CheckHooks CompilerHooks();
+
+}  // namespace diapason
