@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes ready-made records (share/records) for the device at hand: tunes built-in networks and keeps the best verified
+# record or two of each task.
+#
+#   bench/make_records.sh FILE [--target TARGET] [--dtype TYPE] [--seconds N] [--history FILE] NETWORK...
+#
+# FILE (JSON lines) is made, or added to after each network; one that is left unfinished is whole. Each network gets
+# N seconds (default 1.5) for each of its tasks. The history is kept where one is named, so that a second run goes on;
+# the search does not begin with the records that are there already, so that its results are its own.
+# Several runs at once on one device disturb each other's timings.
+set -euo pipefail
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+usage() { sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+
+file= target=cuda dtype=float32 seconds=1.5 history=
+networks=()
+while (($# > 0)); do
+  case $1 in
+    --target | --dtype | --seconds | --history)
+      (($# > 1)) || { echo "bench/make_records.sh: $1 needs a value behind it" >&2; exit 2; }
+      printf -v "${1#--}" '%s' "$2"
+      shift 2
+      ;;
+    --help | -h) usage; exit 0 ;;
+    -*) echo "bench/make_records.sh: unknown option $1; --help shows those that it takes" >&2; exit 2 ;;
+    *)
+      if [[ -z $file ]]; then file=$1; else networks+=("$1"); fi
+      shift
+      ;;
+  esac
+done
+((${#networks[@]} > 0)) || { usage >&2; exit 2; }
+program=${DIAPASON:-$top/build/bin/diapason}
+[[ -x $program ]] || { echo "bench/make_records.sh: there is no $program; build it, or name one in DIAPASON" >&2; exit 1; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+history=${history:-$scratch/history.db}
+
+for network in "${networks[@]}"; do
+  tasks=$("$program" tasks "$network" --target "$target" --dtype "$dtype" --json |
+    python3 -c 'import json, sys; print(len(json.load(sys.stdin)["tasks"]))')
+  budget=$(python3 -c 'import math, sys; print(max(5, math.ceil(float(sys.argv[1]) * int(sys.argv[2]))))' "$seconds" "$tasks")
+  echo "$network, $dtype: $tasks tasks, $budget s"
+  "$program" tune "$network" --target "$target" --dtype "$dtype" --history "$history" --seconds "$budget" \
+    --no-shipped-records >"$scratch/log" 2>&1 || { tail -n 20 "$scratch/log" >&2; exit 1; }
+  tail -n 3 "$scratch/log"
+  "$program" records add "$history" --out "$file"
+done
