@@ -1,5 +1,9 @@
 #include "api/import.h"
 
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +13,21 @@
 namespace diapason::api {
 namespace {
 
+// Of an installed shared library, PREFIX/bin/diapason; else the file of the process, which is the program then.
+std::string DefaultProgram() {
+  Dl_info object;
+  std::error_code error;
+  const std::filesystem::path process = "/proc/self/exe";
+  if (dladdr(reinterpret_cast<const void*>(&SetProgram), &object) == 0 || object.dli_fname == nullptr) return process;
+  const std::filesystem::path file = std::filesystem::canonical(object.dli_fname, error);
+  if (error || std::filesystem::equivalent(file, process, error) || error) return process;
+  for (std::filesystem::path above = file.parent_path(); above.has_relative_path(); above = above.parent_path())
+    if (std::filesystem::path program = above / "bin" / "diapason"; access(program.c_str(), X_OK) == 0) return program;
+  return process;
+}
+
 std::string& MutableProgram() {
-  static auto* const program = new std::string("/proc/self/exe");
+  static auto* const program = new std::string(DefaultProgram());
   return *program;
 }
 

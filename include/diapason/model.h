@@ -10,7 +10,7 @@
 //
 // These headers need C++20 and abseil (Debian's libabsl-dev) and nothing else. Errors are absl::Status with one
 // sentence that says what is wrong and how to fix it; it names options as the command line does (`--dim`). Nothing
-// throws. The library is static: its interface is that of the source, without an ABI that is kept between versions.
+// throws. The ABI is that of one minor version (docs/library.md).
 //
 // Models are read, and candidates built and measured, by processes of their own: the `diapason` program of the same
 // build, which is started for them (SetProgram).
@@ -48,8 +48,8 @@ struct Hooks {
   const std::atomic<bool>* stop = nullptr;  // the call ends early once this is true
 };
 
-// The path of the `diapason` program of this build, for programs that are not it: processes are started from that file.
-// Before any other call; without it, it is the file of the process itself (/proc/self/exe).
+// The path of the `diapason` program of this build: processes are started from that file. Before any other call;
+// without it, it is bin/diapason of a folder above an installed library's, else the file of the process itself.
 void SetProgram(const std::string& path);
 
 // "0.1.0".
