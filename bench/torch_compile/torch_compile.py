@@ -7,7 +7,10 @@ Needs torch, torchvision, transformers, onnx and onnxscript. Weights are random,
 """
 
 import argparse
+import json
+import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -95,14 +98,37 @@ def error_of(got, wanted):
     return max(((one - other).abs().max() / other.abs().max()).item() for one, other in zip(got, wanted))
 
 
-def milliseconds(run):
+def milliseconds(run, device):
+    """The median of calls one by one, each until its result is there."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     run()
+    wait()
     times, end = [], time.perf_counter() + 3
     while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
         start = time.perf_counter()
         run()
+        wait()
         times.append((time.perf_counter() - start) * 1e3)
     return statistics.median(times)
+
+
+def alone(cache):
+    """What `diapason run` says of the packages of a folder together, in milliseconds. None: it has none."""
+    program = pathlib.Path(dp.__file__).parent / "bin" / "diapason"
+    total = None
+    for package in sorted(pathlib.Path(cache, "packages").glob("[!.]*")):
+        done = subprocess.run([program, "run", package, "--bench", "--duration", "2", "--json"], capture_output=True, text=True, check=True)
+        total = (total or 0) + json.loads(done.stdout)["latency_us"]["median"] / 1e3
+    return total
+
+
+def on(device, value):
+    """Tensors and modules, in lists, tuples and dicts too, on the device."""
+    if isinstance(value, dict):
+        return {name: on(device, one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(on(device, one) for one in value)
+    return value.to(device) if hasattr(value, "to") else value
 
 
 def compiled_and_checked(name, model, args, kwargs, options):
@@ -123,8 +149,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
     parser.add_argument("--small", action="store_true", help="small configurations")
-    parser.add_argument("--times", action="store_true", help="eager mode, Inductor and Diapason, in milliseconds")
+    parser.add_argument("--times", action="store_true", help="eager mode, Inductor, Diapason, and `diapason run` of the same packages, in milliseconds")
     parser.add_argument("--seconds", type=float, default=0, help="with --times: tune for so long, too")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the models are (default: cpu)")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--cache", help="folder of packages; the default is a new one")
     given = parser.parse_args()
@@ -132,22 +159,28 @@ def main():
         torch.set_num_threads(given.threads)
     torch.manual_seed(1)
     right = True
+    # PyTorch rounds float32 products to TF32 in convolutions by default; the results are compared at full precision.
+    torch.backends.cudnn.allow_tf32 = False
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        cache = given.cache or folder
         for name in given.models:
-            model, args, kwargs = MODELS[name](given.small)
+            cache = str(pathlib.Path(given.cache or folder, name))
+            model, args, kwargs = on(given.device, MODELS[name](given.small))
             compiled, ok = compiled_and_checked(name, model, args, kwargs, {"cache": cache})
             right = right and ok
             if not given.times:
                 continue
-            times = {"eager": milliseconds(lambda: model(*args, **kwargs)), "diapason": milliseconds(lambda: compiled(*args, **kwargs))}
-            inductor = torch.compile(model)
-            times["inductor"] = milliseconds(lambda: inductor(*args, **kwargs))
+
+            def timed(call):
+                return milliseconds(lambda: call(*args, **kwargs), given.device)
+
+            times = {"eager": timed(model), "diapason": timed(compiled), "diapason run": alone(cache)}
+            times["inductor"] = timed(torch.compile(model))
             if given.seconds:
+                cache += "-tuned"
                 compiled, ok = compiled_and_checked(f"{name} tuned", model, args, kwargs, {"cache": cache, "seconds": given.seconds})
                 right = right and ok
-                times["diapason tuned"] = milliseconds(lambda: compiled(*args, **kwargs))
-            print(f"{name}: " + ", ".join(f"{key} {value:.2f} ms" for key, value in times.items()), flush=True)
+                times.update({"diapason tuned": timed(compiled), "diapason run tuned": alone(cache)})
+            print(f"{name}: " + ", ".join(f"{key} {value:.3f} ms" for key, value in times.items() if value is not None), flush=True)
     return 0 if right else 1
 
 
