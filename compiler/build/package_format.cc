@@ -52,7 +52,7 @@ Json ToJson(const PackageTask& task) {
                {"estimated_us", task.estimated_seconds * 1e6},
                {"checksum", task.checksum}};
   if (!task.record_uuid.empty()) json["record_uuid"] = task.record_uuid;
-  if (!task.record_source.empty()) json["record_source"] = task.record_source;
+  if (!task.record_source.empty() && task.record_source != "history") json["record_source"] = task.record_source;
   if (!task.output_stages.empty())
     json["stages"] = Json{{"inputs", task.input_stages}, {"outputs", task.output_stages}};
   for (const KernelWork& work : task.work)
