@@ -269,9 +269,7 @@ absl::StatusOr<BuildReport> BuildFrom(const BuildOptions& options, std::vector<s
   ASSIGN_OR_RETURN(const ResolvedTarget resolved, ResolveTarget(options.target));
   ASSIGN_OR_RETURN(const std::vector<ImportedPlan> loaded,
                    LoadPlans(options.model, /*with_network=*/true, options.hooks));
-  if (options.shipped_records) {
-    ASSIGN_OR_RETURN(from.emplace_back(), ShippedSource(resolved));
-  }
+  if (options.shipped_records) from.push_back(ShippedSource());
   RecordSources sources(std::move(from));
   const std::string latencies = HistoryOfLatencies(options);
   Builder builder(options, resolved, sources);

@@ -1,6 +1,7 @@
 #include "api/record_sources.h"
 
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -52,15 +53,20 @@ class HistorySource : public RecordSource {
   const std::string path_;
 };
 
+// Those of files, which are only read.
 class CollectionSource : public RecordSource {
  public:
+  CollectionSource(std::string kind, std::string what) : kind_(std::move(kind)), what_(std::move(what)) {}
   CollectionSource(std::string kind, std::string what, RecordCollection records)
       : kind_(std::move(kind)), what_(std::move(what)), records_(std::move(records)) {}
   std::string kind() const override { return kind_; }
 
   absl::StatusOr<RecordsByWorkload> Read(const std::vector<std::string>& keys, const ResolvedTarget& target,
                                          bool) override {
-    return records_.Best(keys, target);
+    if (!records_.has_value()) {
+      ASSIGN_OR_RETURN(records_, Load(target));
+    }
+    return records_->Best(keys, target);
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
@@ -68,8 +74,24 @@ class CollectionSource : public RecordSource {
   }
 
  private:
+  // What the first Read begins with, of a source that was made without records.
+  virtual absl::StatusOr<RecordCollection> Load(const ResolvedTarget&) { return RecordCollection(); }
+
   const std::string kind_, what_;
-  const RecordCollection records_;
+  std::optional<RecordCollection> records_;
+};
+
+// Read when a workload has no record in the sources before.
+class ShippedRecords : public CollectionSource {
+ public:
+  ShippedRecords()
+      : CollectionSource("shipped",
+                         "comes with Diapason and cannot be marked; this build does without it, please report it") {}
+
+ private:
+  absl::StatusOr<RecordCollection> Load(const ResolvedTarget& target) override {
+    return RecordCollection::Shipped(ShippedRecordsFolder(Program()), target);
+  }
 };
 
 absl::StatusOr<std::unique_ptr<RecordSource>> FileSource(std::istream& in, const std::string& name) {
@@ -97,12 +119,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecordSource(const std::string
   return FileSource(in, history);
 }
 
-absl::StatusOr<std::unique_ptr<RecordSource>> ShippedSource(const ResolvedTarget& target) {
-  ASSIGN_OR_RETURN(RecordCollection records, RecordCollection::Shipped(ShippedRecordsFolder(Program()), target));
-  return std::make_unique<CollectionSource>(
-      "shipped", "comes with Diapason and cannot be marked; this build does without it, please report it",
-      std::move(records));
-}
+std::unique_ptr<RecordSource> ShippedSource() { return std::make_unique<ShippedRecords>(); }
 
 absl::StatusOr<RecordsByWorkload> RecordSources::Read(const std::vector<std::string>& workload_keys,
                                                       const ResolvedTarget& target, bool may_differ,

@@ -27,7 +27,6 @@
 #include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
 #include "db/history.h"
-#include "db/json_line.h"
 #include "service/record_collection.h"
 #include "service/tune_spec.h"
 #include "worker/scratch.h"
@@ -219,22 +218,12 @@ struct Kept {
 using KeptRecords = std::map<std::string, Kept>;  // by uuid
 
 absl::Status Take(std::istream& in, const std::string& name, KeptRecords& kept) {
-  std::string text;
-  int64_t number = 0;
-  while (ReadHistoryLine(in, text) == GotLine::kLine) {
-    ++number;
-    if (text.empty()) continue;
-    const absl::StatusOr<HistoryLine> line = ParseHistoryLine(text);
-    if (!line.ok())
-      return absl::InvalidArgumentError(
-          absl::StrCat("line ", number, " of '", name, "' is damaged (", line.status().message(), ")"));
-    if (!line->record.has_value() || line->record->timing() == nullptr || line->record->verified != Verified::kOk)
-      continue;
+  return ReadUsableRecords(in, name, [&](HistoryLine line, const std::string& text) {
     Json json = Json::parse(text);
     if (json.contains("run")) json["run"]["host"] = json["run"]["command_line"] = "";
-    kept[line->record->uuid] = {*line->record, json.dump()};
-  }
-  return absl::OkStatus();
+    const std::string uuid = line.record->uuid;
+    kept[uuid] = {*std::move(line.record), json.dump()};
+  });
 }
 
 // The best of each workload, target and device.
@@ -331,8 +320,7 @@ void AddRecords(CLI::App& app, CommandBody& chosen) {
   command->footer(
       "Records of the built-in networks on some devices come with Diapason: `build` looks at them after the histories "
       "that it is given, and `tune` begins with them. They are JSON lines, as `diapason history export` writes them, "
-      "in "
-      "share/diapason/records beside the program's folder; the environment variable DIAPASON_RECORDS names another "
+      "in share/diapason/records beside the program's folder; the environment variable DIAPASON_RECORDS names another "
       "folder.");
   command->require_subcommand(1);
   auto flags = std::make_shared<RecordsFlags>();

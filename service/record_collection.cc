@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include "base/check.h"
 #include "compiler/tensor/serialize.h"
 #include "compiler/tensor/target.h"
-#include "db/json_line.h"
 
 namespace diapason {
 namespace {
@@ -51,13 +51,15 @@ std::vector<Tuned> WorthHandingOn(const std::vector<const TuningRecord*>& ranked
   return few;
 }
 
-// By workload, the best for `wanted` first.
+// By workload, the best for `wanted` first; of the workloads in `keys`, or of all where there are none.
 std::map<std::string, std::vector<const TuningRecord*>> Ranked(const std::vector<RecordCollection::Entry>& entries,
-                                                               const ResolvedTarget& wanted) {
+                                                               const ResolvedTarget& wanted,
+                                                               const std::set<std::string>& keys = {}) {
   using Place = std::tuple<double, bool, double>;
   std::map<std::string, std::vector<std::pair<Place, const TuningRecord*>>> places;
   for (const RecordCollection::Entry& entry : entries) {
     const TuningRecord& record = entry.record;
+    if (!keys.empty() && !keys.contains(record.workload_key)) continue;
     const std::optional<double> distance = DeviceDistance(record, wanted);
     if (!distance.has_value()) continue;
     places[record.workload_key].push_back(
@@ -100,6 +102,26 @@ std::vector<std::string> RecordFiles(const std::string& folder, const std::strin
   return files;
 }
 
+absl::Status ReadUsableRecords(std::istream& in, const std::string& name,
+                               const std::function<void(HistoryLine line, const std::string& text)>& take) {
+  std::string text;
+  int64_t number = 0;
+  const auto damaged = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("line ", number, " of '", name, "' is damaged (", why,
+                                                   "); correct or remove the line, or name another file"));
+  };
+  for (GotLine got = ReadHistoryLine(in, text); got != GotLine::kEnd; got = ReadHistoryLine(in, text)) {
+    ++number;
+    if (got == GotLine::kTooLong) return damaged("it is too long");
+    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
+    absl::StatusOr<HistoryLine> line = ParseHistoryLine(text);
+    if (!line.ok()) return damaged(line.status().message());
+    if (!line->record.has_value() || line->record->timing() == nullptr) continue;
+    if (line->record->verified == Verified::kOk) take(*std::move(line), text);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RecordCollection> RecordCollection::Shipped(const std::string& folder, const ResolvedTarget& wanted) {
   RecordCollection shipped;
   if (folder.empty()) return shipped;
@@ -116,26 +138,12 @@ absl::StatusOr<RecordCollection> RecordCollection::Shipped(const std::string& fo
 }
 
 absl::Status RecordCollection::Read(std::istream& in, const std::string& name) {
-  std::string text;
-  int64_t number = 0;
-  const auto damaged = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat("line ", number, " of '", name, "' is damaged (", why,
-                                                   "); correct or remove the line, or name another file"));
-  };
-  for (GotLine got = ReadHistoryLine(in, text); got != GotLine::kEnd; got = ReadHistoryLine(in, text)) {
-    ++number;
-    if (got == GotLine::kTooLong) return damaged("it is too long");
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    absl::StatusOr<HistoryLine> line = ParseHistoryLine(text);
-    if (!line.ok()) return damaged(line.status().message());
-    if (!line->record.has_value() || line->record->timing() == nullptr) continue;
-    if (line->record->verified != Verified::kOk) continue;
-    Entry entry{*std::move(line->record), std::move(line->networks), std::move(line->run)};
-    entry.record.workload = std::move(line->workload);
+  return ReadUsableRecords(in, name, [&](HistoryLine line, const std::string&) {
+    Entry entry{*std::move(line.record), std::move(line.networks), std::move(line.run)};
+    entry.record.workload = std::move(line.workload);
     entry.record.id = static_cast<int64_t>(entries_.size()) + 1;
     entries_.push_back(std::move(entry));
-  }
-  return absl::OkStatus();
+  });
 }
 
 void RecordCollection::Keep(const ResolvedTarget& wanted) {
@@ -144,10 +152,10 @@ void RecordCollection::Keep(const ResolvedTarget& wanted) {
 
 RecordsByWorkload RecordCollection::Best(const std::vector<std::string>& workload_keys,
                                          const ResolvedTarget& wanted) const {
-  const auto ranked = Ranked(entries_, wanted);
   RecordsByWorkload best;
-  for (const std::string& key : workload_keys)
-    if (const auto found = ranked.find(key); found != ranked.end()) best.emplace(key, *found->second.front());
+  if (workload_keys.empty()) return best;
+  for (const auto& [key, records] : Ranked(entries_, wanted, {workload_keys.begin(), workload_keys.end()}))
+    best.emplace(key, *records.front());
   return best;
 }
 

@@ -2,6 +2,7 @@
 // names.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "db/history.h"
+#include "db/json_line.h"
 #include "scheduler/warm_start.h"
 #include "service/network_assembly.h"
 #include "service/target.h"
@@ -28,6 +30,11 @@ std::string ShippedRecordsFolder(const std::string& program);
 // The *.jsonl of `folder`/KIND by name, with the kind of a target ("cuda"). None where there is no such folder.
 std::vector<std::string> RecordFiles(const std::string& folder, const std::string& kind);
 
+// Calls `take` for each record of JSON lines (docs/history.md) that a build may use, that is, timed and verified ones,
+// with its line as it stands. InvalidArgument names the line of `name` that is damaged.
+absl::Status ReadUsableRecords(std::istream& in, const std::string& name,
+                               const std::function<void(HistoryLine line, const std::string& text)>& take);
+
 // Safe to read from any thread.
 class RecordCollection {
  public:
@@ -40,8 +47,7 @@ class RecordCollection {
   // Those of all RecordFiles for the kind of the target that suit it.
   static absl::StatusOr<RecordCollection> Shipped(const std::string& folder, const ResolvedTarget& wanted);
 
-  // Adds the records of JSON lines (docs/history.md) that a build may take: timed and verified. They get ids from 1 in
-  // order. InvalidArgument names the line of `name` that is damaged.
+  // Adds what ReadUsableRecords gives, with ids from 1 in order.
   absl::Status Read(std::istream& in, const std::string& name);
   // Leaves out those that do not suit.
   void Keep(const ResolvedTarget& wanted);
