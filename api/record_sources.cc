@@ -70,6 +70,7 @@ class CollectionSource : public RecordSource {
   }
 
   std::string Mark(const TuningRecord& record, double, const std::string&) override {
+    records_->Remove(record.uuid);  // so that the next best takes its place
     return absl::StrCat("record ", record.uuid, " of ", record.task_name, " ", what_);
   }
 

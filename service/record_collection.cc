@@ -150,6 +150,10 @@ void RecordCollection::Keep(const ResolvedTarget& wanted) {
   std::erase_if(entries_, [&](const Entry& entry) { return !DeviceDistance(entry.record, wanted).has_value(); });
 }
 
+void RecordCollection::Remove(const std::string& uuid) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.record.uuid == uuid; });
+}
+
 RecordsByWorkload RecordCollection::Best(const std::vector<std::string>& workload_keys,
                                          const ResolvedTarget& wanted) const {
   RecordsByWorkload best;

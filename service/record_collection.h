@@ -51,6 +51,7 @@ class RecordCollection {
   absl::Status Read(std::istream& in, const std::string& name);
   // Leaves out those that do not suit.
   void Keep(const ResolvedTarget& wanted);
+  void Remove(const std::string& uuid);
 
   const std::vector<Entry>& entries() const { return entries_; }
   // The best for `wanted` of each workload that has one: of the nearest device; those timed to the end first; then the

@@ -132,6 +132,15 @@ TEST_F(RecordFilesTest, TheBestIsOfTheNearestDeviceAndTimedToTheEnd) {
   EXPECT_EQ(best.at("v").device_model, "NVIDIA H200");
 }
 
+TEST_F(RecordFilesTest, TheNextBestTakesThePlaceOfARemovedOne) {
+  const ResolvedTarget h200 = On("cuda -arch=sm_90", "NVIDIA H200");
+  RecordCollection records = Collect(Line(TimedRecord("w", 2e-3)) + Line(TimedRecord("w", 1e-3)));
+  records.Remove(records.Best({"w"}, h200).at("w").uuid);
+  EXPECT_DOUBLE_EQ(MedianSeconds(*records.Best({"w"}, h200).at("w").timing()), 2e-3);
+  records.Remove(records.Best({"w"}, h200).at("w").uuid);
+  EXPECT_TRUE(records.Best({"w"}, h200).empty());
+}
+
 TEST_F(RecordFilesTest, ShippedOnesAreThoseOfTheKindThatSuit) {
   Write("records/cuda/b.jsonl", Line(Of("cuda -arch=sm_80", "NVIDIA A100")));
   Write("records/cuda/a.jsonl", Line(Of("cuda -arch=sm_90", "NVIDIA H200")));
