@@ -34,8 +34,7 @@ class BuildShelf : public RecordShelf {
       : sources_(sources), target_(target), may_differ_(may_differ), hooks_(hooks) {}
 
   absl::StatusOr<RecordsByWorkload> Best(const std::vector<std::string>& workload_keys) override {
-    ASSIGN_OR_RETURN(RecordsByWorkload records, sources_.Read(workload_keys, target_, may_differ_, refuted_));
-    return records;
+    return sources_.Read(workload_keys, target_, may_differ_, refuted_);
   }
 
   absl::Status SetVerified(const TuningRecord&, const NetworkJudge::Verdict&) override { return absl::OkStatus(); }
@@ -71,9 +70,9 @@ class Builder {
       : options_(options),
         resolved_(resolved),
         device_(OpenDevice(resolved.target)),
+        sources_(sources),
         // Records of another device are better than none where there is no such device; where there is one, its own
         // count.
-        sources_(sources),
         shelf_(sources, resolved, !device_.ok(), options.hooks),
         runs_here_(CheckTargetRunsHere(resolved.target)),
         compiler_(resolved, options.build_timeout_seconds) {}
@@ -107,13 +106,8 @@ class Builder {
     }
     ASSIGN_OR_RETURN(built.kernels,
                      compiler_.Compile(built.assembly, std::vector<bool>(built.assembly.records.size(), true)));
-    for (size_t i = 0; i < built.kernels.size(); ++i) {
-      TaskKernels& kernels = built.kernels[i];
-      const std::optional<TuningRecord>& record = built.assembly.records[built.assembly.partition.programs[i].task];
-      if (kernels.record >= 0) kernels.record_source = sources_.SourceOf(*record).kind();
-    }
+    NoteSources(built);
     NoteDefaults(built.assembly, records);
-    NoteDevices(built);
     if (built.check.has_value() && !built.check->right) {
       TellDefaults();
       const std::string sizes =
@@ -136,8 +130,8 @@ class Builder {
     defaults_.clear();
     for (const auto& [device, workloads] : foreign_)
       Warn(options_.hooks, absl::StrCat("the records of ", workloads.size(), workloads.size() == 1 ? " task" : " tasks",
-                                        " are of another device (", device,
-                                        "), on which the estimated latency rests; tune to have this one's"));
+                                        " were measured on another device (", device,
+                                        "), so the estimated latency may be off; tune on this one to replace them"));
     foreign_.clear();
   }
 
@@ -165,14 +159,15 @@ class Builder {
     }
   }
 
-  // Records outside histories that were measured on another model.
-  void NoteDevices(const Built& built) {
+  // Where the records of the kernels come from, and which of those in files were measured on another model.
+  void NoteSources(Built& built) {
     for (size_t i = 0; i < built.kernels.size(); ++i) {
-      const int task = built.assembly.partition.programs[i].task;
-      const std::string& source = built.kernels[i].record_source;
-      if (source != "shipped" && source != "file") continue;
-      const TuningRecord& record = *built.assembly.records[task];
-      if (record.device_model != resolved_.facts.model) foreign_[record.device_model].insert(record.workload_key);
+      TaskKernels& kernels = built.kernels[i];
+      if (kernels.record < 0) continue;
+      const TuningRecord& record = *built.assembly.records[built.assembly.partition.programs[i].task];
+      kernels.record_source = sources_.SourceOf(record).kind();
+      if (!HasRecordIds(kernels.record_source) && record.device_model != resolved_.facts.model)
+        foreign_[record.device_model].insert(record.workload_key);
     }
   }
 
@@ -228,7 +223,7 @@ BuiltPlan Describe(const Built& built) {
     task.weight = placed.weight;
     task.workload = partition.tasks[placed.task].workload_key;
     task.record_source = kernels.record_source;
-    if (kernels.record_source == "history" || kernels.record_source == "service") task.record = kernels.record;
+    if (HasRecordIds(kernels.record_source)) task.record = kernels.record;
     task.record_uuid = kernels.record_uuid;
     if (kernels.record_source == "shipped") shipped.insert(placed.task);
     if (kernels.record < 0) defaults.insert(placed.task);

@@ -346,9 +346,10 @@ absl::Status Mangled(const std::string& path, const std::string& why) {
 
 }  // namespace
 
+bool HasRecordIds(const std::string& record_source) { return record_source == "history" || record_source == "service"; }
+
 std::optional<int64_t> PackageTask::record_id() const {
-  const bool has_ids = record_source == "history" || record_source == "service";
-  return record >= 0 && has_ids ? std::optional<int64_t>(record) : std::nullopt;
+  return record >= 0 && HasRecordIds(record_source) ? std::optional<int64_t>(record) : std::nullopt;
 }
 
 int64_t PackagePort::elements() const {

@@ -102,6 +102,9 @@ struct PackagePort {
   std::string TypeText() const;  // "float32 1x3x224x224"
 };
 
+// Whether records of such a source (PackageTask::record_source) have ids there: those of histories and services.
+bool HasRecordIds(const std::string& record_source);
+
 struct PackageTask {
   std::string name;
   std::string file;      // NAME of its files
