@@ -332,12 +332,9 @@ absl::Status History::SetLatency(const NetworkLatency& latency) {
 
 absl::StatusOr<std::optional<NetworkLatency>> History::Latency(const std::string& network, const std::string& target,
                                                                const std::string& device_model) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<NetworkLatency>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
-                                                         "network = ? AND target = ? AND device_model = ?"));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<NetworkLatency>> {
+    ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT measured, tasks, measured_at FROM latencies WHERE "
+                                                 "network = ? AND target = ? AND device_model = ?"));
     query.BindText(1, CleanUtf8(network));
     query.BindText(2, CleanUtf8(target));
     query.BindText(3, CleanUtf8(device_model));
@@ -414,11 +411,8 @@ absl::Status History::EndRun(int64_t run_id) {
 }
 
 absl::StatusOr<std::vector<TuningRun>> History::Runs() {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRun>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRun>> {
+    ASSIGN_OR_RETURN(Statement query, db.Prepare(absl::StrCat(kSelectRuns, "ORDER BY id")));
     std::vector<TuningRun> runs;
     while (true) {
       ASSIGN_OR_RETURN(const bool row, query.Step());
@@ -457,15 +451,11 @@ absl::Status History::LinkNetwork(const std::vector<NetworkTask>& tasks) {
 }
 
 absl::StatusOr<std::vector<NetworkTask>> History::NetworkTasks(const std::string& network) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<NetworkTask>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(
-        Statement query,
-        impl_->db->Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
-                           "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "
-                           "ORDER BY n.network, n.workload_key"));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkTask>> {
+    ASSIGN_OR_RETURN(Statement query,
+                     db.Prepare("SELECT n.network, n.workload_key, w.dag, n.task_name, n.weight FROM networks n "
+                                "LEFT JOIN workloads w USING(workload_key) WHERE ?1 = '' OR n.network = ?1 "
+                                "ORDER BY n.network, n.workload_key"));
     query.BindText(1, network);
     std::vector<NetworkTask> tasks;
     while (true) {

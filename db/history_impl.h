@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "base/check.h"
 #include "db/database.h"
 #include "db/history.h"
 #include "db/record_row.h"
@@ -30,6 +31,17 @@ class History::Impl {
     auto result = work(/*again=*/false);
     for (int attempt = 0; attempt < kAttempts && !result.ok() && db->lost(); ++attempt) result = work(/*again=*/true);
     return result;
+  }
+
+  // What `work` returns of the database, which it reads within one transaction; again when the connection was lost.
+  template <typename Work>
+  auto Reading(const Work& work) ABSL_LOCKS_EXCLUDED(mu) -> decltype(work(std::declval<Database&>())) {
+    absl::MutexLock lock(&mu);
+    return Repeating([&](bool) -> decltype(work(*db)) {
+      mu.AssertHeld();
+      ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db.get(), /*for_writing=*/false));
+      return work(*db);
+    });
   }
 
   static constexpr int kAttempts = 3;

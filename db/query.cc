@@ -18,7 +18,6 @@ constexpr const char* kUsable =
 
 absl::StatusOr<std::optional<TuningRecord>> First(Database& db, const std::string& sql, const std::string& workload_key,
                                                   const std::string& device_model, const std::string& target) {
-  ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
   ASSIGN_OR_RETURN(Statement query, db.Prepare(sql));
   query.BindText(1, workload_key);
   query.BindText(2, device_model);
@@ -118,47 +117,36 @@ absl::StatusOr<std::vector<TuningRecord>> ReadAll(const Database& db, Statement&
 }
 
 absl::StatusOr<TuningRecord> History::Get(int64_t id) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<TuningRecord> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(Statement query, impl_->db->Prepare(SelectRecords("WHERE r.id = ?1")));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<TuningRecord> {
+    ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.id = ?1")));
     query.BindInt(1, id);
     ASSIGN_OR_RETURN(const bool row, query.Step());
     if (!row) return NoSuchRecord(impl_->path, id);
-    return ReadRecordOf(*impl_->db, query);
+    return ReadRecordOf(db, query);
   });
 }
 
 absl::StatusOr<std::optional<TuningRecord>> History::Best(const std::string& workload_key,
                                                           const std::string& device_model, const std::string& target) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<TuningRecord>> {
-    impl_->mu.AssertHeld();
-    return First(*impl_->db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.raced_out, r.median, r.id LIMIT 1")),
-                 workload_key, device_model, target);
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
+    return First(db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.raced_out, r.median, r.id LIMIT 1")), workload_key,
+                 device_model, target);
   });
 }
 
 absl::StatusOr<std::optional<TuningRecord>> History::BestForBuild(const std::string& workload_key,
                                                                   const std::string& device_model,
                                                                   const std::string& target) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::optional<TuningRecord>> {
-    impl_->mu.AssertHeld();
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::optional<TuningRecord>> {
     return First(
-        *impl_->db,
-        SelectRecords(absl::StrCat(kUsable, "ORDER BY r.verified <> 'ok', r.raced_out, r.median, r.id LIMIT 1")),
+        db, SelectRecords(absl::StrCat(kUsable, "ORDER BY r.verified <> 'ok', r.raced_out, r.median, r.id LIMIT 1")),
         workload_key, device_model, target);
   });
 }
 
 absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filter, int64_t k) {
   DIAPASON_CHECK(k >= 1);
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRecord>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
     const std::string ranked = absl::StrCat(
         "(SELECT *, ROW_NUMBER() OVER (PARTITION BY workload_key, target, device_model "
         "ORDER BY raced_out, median, id) AS place FROM records r WHERE r.median IS NOT NULL AND r.verified NOT IN "
@@ -166,37 +154,29 @@ absl::StatusOr<std::vector<TuningRecord>> History::TopK(const RecordFilter& filt
         "AND ",
         kFilterConditions, ")");
     ASSIGN_OR_RETURN(Statement query,
-                     impl_->db->Prepare(SelectRecords(
+                     db.Prepare(SelectRecords(
                          "WHERE r.place <= ?5 ORDER BY r.workload_key, r.target, r.device_model, r.place", ranked)));
     BindFilter(query, filter);
     query.BindInt(5, k);
-    return ReadAll(*impl_->db, query);
+    return ReadAll(db, query);
   });
 }
 
 absl::StatusOr<std::vector<TuningRecord>> History::ForWorkload(const std::string& workload_key,
                                                                const std::string& device_model,
                                                                const std::string& target) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TuningRecord>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(Statement query,
-                     impl_->db->Prepare(SelectRecords("WHERE r.workload_key = ?1 AND r.device_model = ?2 "
-                                                      "AND (?3 = '' OR r.target = ?3) ORDER BY r.id")));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TuningRecord>> {
+    ASSIGN_OR_RETURN(Statement query, db.Prepare(SelectRecords("WHERE r.workload_key = ?1 AND r.device_model = ?2 "
+                                                               "AND (?3 = '' OR r.target = ?3) ORDER BY r.id")));
     query.BindText(1, workload_key);
     query.BindText(2, device_model);
     query.BindText(3, target);
-    return ReadAll(*impl_->db, query);
+    return ReadAll(db, query);
   });
 }
 
 absl::StatusOr<HistoryInfo> History::Info() {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<HistoryInfo> {
-    impl_->mu.AssertHeld();
-    Database& db = *impl_->db;
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<HistoryInfo> {
     HistoryInfo info;
     ASSIGN_OR_RETURN(const int64_t version, db.SchemaVersion());
     info.schema_version = static_cast<int>(version);

@@ -59,11 +59,7 @@ absl::StatusOr<int64_t> NewestFrom(Database& db, int64_t after, int64_t limit) {
 
 absl::StatusOr<std::vector<TrialRow>> History::Trials(int64_t after, int64_t limit) {
   DIAPASON_CHECK(limit >= 1);
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TrialRow>> {
-    impl_->mu.AssertHeld();
-    Database& db = *impl_->db;
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialRow>> {
     ASSIGN_OR_RETURN(const int64_t from, NewestFrom(db, after, limit));
     const std::string older = from > 0 ? absl::StrCat("AND (id >= ?2 OR id IN (", kBestIds, ")) ") : "";
     ASSIGN_OR_RETURN(
@@ -85,41 +81,29 @@ absl::StatusOr<std::vector<TrialRow>> History::Trials(int64_t after, int64_t lim
 }
 
 absl::StatusOr<std::vector<TrialState>> History::TrialStates(int64_t from) {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<TrialState>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(
-        Statement query,
-        impl_->db->Prepare("SELECT id, median, raced_out, verified FROM records WHERE id >= ?1 ORDER BY id"));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<TrialState>> {
+    ASSIGN_OR_RETURN(Statement query,
+                     db.Prepare("SELECT id, median, raced_out, verified FROM records WHERE id >= ?1 ORDER BY id"));
     query.BindInt(1, from);
     std::vector<TrialState> states;
     while (true) {
       ASSIGN_OR_RETURN(const bool row, query.Step());
       if (!row) return states;
-      ASSIGN_OR_RETURN(const Verified verified, VerifiedAt(*impl_->db, query, 3));
+      ASSIGN_OR_RETURN(const Verified verified, VerifiedAt(db, query, 3));
       states.push_back({query.Int(0), RealOrNone(query, 1), query.Int(2) != 0, verified});
     }
   });
 }
 
 absl::StatusOr<int64_t> History::CountTrials() {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<int64_t> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    return impl_->db->QueryInt("SELECT COUNT(*) FROM records");
-  });
+  return impl_->Reading(
+      [&](Database& db) -> absl::StatusOr<int64_t> { return db.QueryInt("SELECT COUNT(*) FROM records"); });
 }
 
 absl::StatusOr<std::vector<NetworkLatency>> History::Latencies() {
-  absl::MutexLock lock(&impl_->mu);
-  return impl_->Repeating([&](bool) -> absl::StatusOr<std::vector<NetworkLatency>> {
-    impl_->mu.AssertHeld();
-    ASSIGN_OR_RETURN(Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
-    ASSIGN_OR_RETURN(Statement query,
-                     impl_->db->Prepare("SELECT network, target, device_model, measured, tasks, measured_at "
-                                        "FROM latencies ORDER BY network, target, device_model"));
+  return impl_->Reading([&](Database& db) -> absl::StatusOr<std::vector<NetworkLatency>> {
+    ASSIGN_OR_RETURN(Statement query, db.Prepare("SELECT network, target, device_model, measured, tasks, measured_at "
+                                                 "FROM latencies ORDER BY network, target, device_model"));
     std::vector<NetworkLatency> latencies;
     while (true) {
       ASSIGN_OR_RETURN(const bool row, query.Step());
