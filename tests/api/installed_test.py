@@ -3,9 +3,10 @@
 import os
 import pathlib
 import re
-import subprocess
 import tempfile
 import unittest
+
+from commands import run
 
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 SOURCE = pathlib.Path(os.environ["DIAPASON_SOURCE"])
@@ -13,13 +14,6 @@ HEADERS = ["compiler.h", "history.h", "inspect.h", "model.h", "tuner.h"]
 # Of the public headers: functions of the namespace, and those of classes.
 FUNCTIONS = {"Build", "InspectModel", "InspectPackage", "SetProgram", "Tasks", "Tune", "Version"}
 METHODS = {"History::Best", "History::Open", "History::Query", "History::Summary", "History::~History", "PortInfo::TypeText"}
-
-
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=110, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class Installed(unittest.TestCase):

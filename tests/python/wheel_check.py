@@ -3,10 +3,11 @@
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
+
+from commands import run
 
 # What any Linux has: the C library's, the C++ runtime and zlib, which wheels may leave out (PEP 600).
 OF_THE_SYSTEM = re.compile(r"^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|stdc\+\+|gcc_s|z))\.so\.[0-9]+$")
@@ -21,20 +22,13 @@ print(dp.__file__, *(port.name for port in dp.load("package").inputs))
 """
 
 
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=200, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
 class Wheel(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.scratch = tempfile.TemporaryDirectory(prefix="diapason_wheel_")
         cls.folder = pathlib.Path(cls.scratch.name)
         made = run("bash", pathlib.Path(os.environ["DIAPASON_SOURCE"]) / "deploy/wheel.sh", "--build", os.environ["DIAPASON_BUILD"],
-                   "--out", cls.folder / "out").strip()
+                   "--out", cls.folder / "out", timeout=200).strip()
         cls.wheel = pathlib.Path(made)
         cls.site = cls.folder / "site"
         run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", cls.site, cls.wheel)

@@ -12,6 +12,8 @@ import unittest
 import urllib.error
 import urllib.request
 
+from commands import run
+
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
 EXAMPLES = pathlib.Path(os.environ["DIAPASON_EXAMPLES"])
 HEADER = pathlib.Path(os.environ["DIAPASON_HEADER"])
@@ -20,13 +22,6 @@ PROGRAM = os.environ["DIAPASON_PROGRAM"]
 CC = os.environ.get("CC", "cc")
 
 FOREIGN = re.compile(r"grpc|protobuf|sqlite|xgboost|onnx|cuda|cudnn|cublas|OpenCL|nvrtc", re.IGNORECASE)
-
-
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=100, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class Library(unittest.TestCase):

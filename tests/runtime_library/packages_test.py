@@ -2,18 +2,12 @@
 
 import os
 import pathlib
-import subprocess
 import tempfile
 import unittest
 
+from commands import run
+
 BUILD = pathlib.Path(os.environ["DIAPASON_BUILD"])
-
-
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=100, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class DebianPackages(unittest.TestCase):
