@@ -25,7 +25,7 @@ bool IsJsonLines(const std::string& path) {
   return file >> first && first == '{';
 }
 
-// Those of a history; none where there is no file.
+// The records of a history; none where there is no such file.
 class HistorySource : public RecordSource {
  public:
   explicit HistorySource(std::string path) : path_(std::move(path)) {}
@@ -53,7 +53,7 @@ class HistorySource : public RecordSource {
   const std::string path_;
 };
 
-// Those of files, which are only read.
+// The records of files, which are only read.
 class CollectionSource : public RecordSource {
  public:
   CollectionSource(std::string kind, std::string what) : kind_(std::move(kind)), what_(std::move(what)) {}

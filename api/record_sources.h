@@ -32,7 +32,7 @@ bool IsHistory(const std::string& history);
 // Of a history, a file of JSON lines or an address of such a file. No error for a history that does not exist: it has
 // no records.
 absl::StatusOr<std::unique_ptr<RecordSource>> OpenRecordSource(const std::string& history);
-// Those that come with the program (ShippedRecordsFolder). Their files are read by the first Read.
+// The records that come with the program (ShippedRecordsFolder). Their files are read by the first Read.
 std::unique_ptr<RecordSource> ShippedSource();
 
 // Several of them. A workload gets its record from the first that has a verified one.

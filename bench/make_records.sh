@@ -6,8 +6,8 @@
 #
 # FILE (JSON lines) is made, or added to after each network; one that is left unfinished is whole. Each network gets
 # N seconds (default 1.5) for each of its tasks. The history is kept where one is named, so that a second run goes on;
-# the search does not begin with the records that are there already, so that its results are its own. Every record was
-# verified alone; --no-check leaves out the check of the assembled network, which takes 10 to 25 s for each.
+# the search does not begin with shipped records, so that the results do not depend on them. Every record was
+# verified alone; --no-check leaves out the check of the assembled network, which takes much of the time.
 # Several runs at once on one device disturb each other's timings.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

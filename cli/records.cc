@@ -45,7 +45,7 @@ struct RecordsFlags {
   bool json = false;
 };
 
-// Of one target and device in one file.
+// The records of one target and device in one file.
 struct Group {
   std::string file, target, device;
   int64_t records = 0;
@@ -210,7 +210,7 @@ absl::Status RunCheck(const RecordsFlags& flags, Session& session) {
                                           "; make the files again with `diapason records add`"));
 }
 
-// A record with its line, without what is of no concern to others.
+// A record with its line, from which the host and the command line were removed.
 struct Kept {
   TuningRecord record;
   std::string line;

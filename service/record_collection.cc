@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kOtherModel = 1;
 
-// Beyond what both are known to be: for the same kind of device, compiled for the same things.
+// REQUIRES: both are of the same kind.
 std::optional<double> GpuDistance(const Target& recorded, const Target& wanted, bool same_model) {
   if (recorded.arch != wanted.arch || (wanted.strict_fp32 && !recorded.strict_fp32)) return std::nullopt;
   // What an OpenCL device is good at, its target does not say.

@@ -24,7 +24,7 @@ namespace diapason {
 struct TaskKernels {
   Program program;                 // of the task's dag, written to its place, for the package's target
   std::string schedule;            // for people; "default" or steps
-  int64_t record = -1;             // of the source that the schedule is from; -1: none, the fallback schedule
+  int64_t record = -1;             // id of the schedule's record in its source; -1: the fallback schedule
   double estimated_seconds = 0;    // what the record measured; 0: unknown
   std::vector<KernelWork> work{};  // by kernel of the program; empty: unknown
   std::string record_uuid{};       // of the record
