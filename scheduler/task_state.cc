@@ -187,13 +187,10 @@ std::vector<Tuned> TaskState::Fastest() const {
     return std::make_tuple(results_[a].raced_out, results_[a].seconds, results_[a].hash) <
            std::make_tuple(results_[b].raced_out, results_[b].seconds, results_[b].hash);
   });
-  std::vector<Tuned> fastest;
-  std::map<int, int> of_space;
-  for (int i : order) {
-    if (static_cast<int>(fastest.size()) == kTunedOfWorkload) break;
-    if (++of_space[results_[i].space] <= kTunedOfSketch) fastest.push_back({results_[i].sketch, results_[i].decisions});
-  }
-  return fastest;
+  FewTuned fastest;
+  for (size_t i = 0; i < order.size() && !fastest.full(); ++i)
+    fastest.Offer(results_[order[i]].sketch, results_[order[i]].decisions);
+  return fastest.tuned();
 }
 
 // Whether result a goes before result b, which may be -1.

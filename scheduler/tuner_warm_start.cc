@@ -1,6 +1,5 @@
 // What rounds begin with: the best of the nearest other tasks of the run and workloads of the history.
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -14,15 +13,10 @@ namespace {
 // Share of a round: of the first ones, and of those later, when the other tasks have found something better meanwhile.
 constexpr int kFirstShare = 4, kLaterShare = 16;
 
-// The first of each sketch, and a few in all.
-std::vector<Tuned> FastestOf(const std::vector<TuningRecord>& records) {
-  std::vector<Tuned> fastest;
-  std::map<std::string, int> of_sketch;
-  for (const TuningRecord& record : records) {
-    if (static_cast<int>(fastest.size()) == kTunedOfWorkload) break;
-    if (++of_sketch[record.sketch] <= kTunedOfSketch) fastest.push_back({record.sketch, record.decisions});
-  }
-  return fastest;
+std::vector<Tuned> FastestOf(const std::vector<TuningRecord>& ranked) {
+  FewTuned fastest;
+  for (size_t i = 0; i < ranked.size() && !fastest.full(); ++i) fastest.Offer(ranked[i].sketch, ranked[i].decisions);
+  return fastest.tuned();
 }
 
 // Those made before, not refuted, the fastest first.

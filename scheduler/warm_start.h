@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,21 @@ struct Suggestion {
 
 // How many candidates of a workload are worth handing on, and how many of them of one sketch.
 inline constexpr int kTunedOfWorkload = 4, kTunedOfSketch = 2;
+// Those of the candidates that it is offered, the fastest first.
+class FewTuned {
+ public:
+  bool full() const { return static_cast<int>(tuned_.size()) == kTunedOfWorkload; }
+  // REQUIRES: not full.
+  void Offer(const std::string& sketch, const std::vector<int32_t>& decisions) {
+    if (++of_sketch_[sketch] <= kTunedOfSketch) tuned_.push_back({sketch, decisions});
+  }
+  const std::vector<Tuned>& tuned() const { return tuned_; }
+
+ private:
+  std::vector<Tuned> tuned_;
+  std::map<std::string, int> of_sketch_;
+};
+
 // The nearest workloads are asked, if they are this near (the next stage of a residual network is at 4).
 inline constexpr int kNearestWorkloads = 3;
 inline constexpr double kFarthestWorkload = 8;

@@ -42,13 +42,9 @@ std::optional<double> CpuDistance(const Target& recorded, const ResolvedTarget& 
 }
 
 std::vector<Tuned> WorthHandingOn(const std::vector<const TuningRecord*>& ranked) {
-  std::vector<Tuned> few;
-  std::map<std::string, int> of_sketch;
-  for (const TuningRecord* record : ranked) {
-    if (static_cast<int>(few.size()) == kTunedOfWorkload) break;
-    if (++of_sketch[record->sketch] <= kTunedOfSketch) few.push_back({record->sketch, record->decisions});
-  }
-  return few;
+  FewTuned few;
+  for (size_t i = 0; i < ranked.size() && !few.full(); ++i) few.Offer(ranked[i]->sketch, ranked[i]->decisions);
+  return few.tuned();
 }
 
 // By workload, the best for `wanted` first; of the workloads in `keys`, or of all where there are none.
