@@ -98,11 +98,13 @@ nlohmann::ordered_json JsonOf(const api::BuiltPlan& built) {
 void PrintJson(std::ostream& out, const api::BuildReport& built) {
   nlohmann::ordered_json libraries = nlohmann::ordered_json::array();
   for (const auto& library : built.libraries) libraries.push_back(library.name);
-  nlohmann::ordered_json report{{"out", built.out}, {"target", built.target}, {"libraries", libraries}};
+  nlohmann::ordered_json report{{"out", built.out},
+                                {"target", built.target},
+                                {"libraries", libraries},
+                                {"kernels", {{"used", built.kernels_used}, {"stored", built.kernels_stored}}}};
   if (built.plans.front().sizes.empty()) {
     report.update(JsonOf(built.plans.front()));
   } else {
-    report["kernels"] = {{"used", built.kernels_used}, {"stored", built.kernels_stored}};
     for (const api::BuiltPlan& plan : built.plans) report["plans"].push_back(JsonOf(plan));
   }
   WriteDocument(out, "build", report);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -17,8 +18,9 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
+from .compiler import BuildReport, BuiltPlan, BuiltTask, NetworkCheck, OtherWay, Padding, WrongRecord
 from .errors import _make_error
-from .model import ModelOptions, _library, _model
+from .model import ModelOptions, _library, _model, _warn
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,20 @@ class Service:
     def __init__(self, address: str, *, token_file: str | os.PathLike[str] | None = None, tls_cert: str | os.PathLike[str] | None = None,
                  tls_key: str | os.PathLike[str] | None = None, tls_ca: str | os.PathLike[str] | None = None, insecure: bool = False,
                  timeout: float = 10) -> None:
-        self._flags = [f"--service={address}", f"--timeout={timeout}", "--json"]
+        self._address = address
         files = {"token-file": token_file, "tls-cert": tls_cert, "tls-key": tls_key, "tls-ca": tls_ca}
-        self._flags += [f"--{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
+        self._reach = [f"--service={address}"] + [f"--{name}={os.fspath(path)}" for name, path in files.items() if path is not None]
         if insecure:
-            self._flags.append("--insecure")
+            self._reach.append("--insecure")
+        self._timeout = f"--timeout={timeout}"
+
+    def __repr__(self) -> str:
+        return f"diapason.Service({self._address!r})"
+
+    @property
+    def address(self) -> str:
+        """``"host:port"``."""
+        return self._address
 
     def submit(self, model: Any, target: str = "cpu", *, trials: int | None = None, seconds: float | None = None, priority: int = 0,
                device: str | None = None, labels: dict[str, str] | None = None, seed: int = 0, repeat: int = 3, min_repeat_ms: float | None = None,
@@ -111,11 +122,7 @@ class Service:
         if options.get("mask"):
             raise _make_error("INVALID_ARGUMENT", "mask is not an option of jobs; tune on this host (dp.tune) to give it")
         with _model(model, options) as source:
-            flags += [f"--layout={source.layout}", f"--dtype={source.dtype}"] + [f"--dim={text}" for text in source.dims]
-            flags += [f"--input-shape={name}={'x'.join(map(str, shape))}" for name, shape in source.input_shapes.items()]
-            flags += [f"--set={name}={value}" for name, value in source.options.items()]
-            flags += ([f"--batch={source.batch}"] if source.batch else []) + (["--strict"] if source.strict else [])
-            return int(self._call(["submit"], [*flags, "--", source.source])["job"])
+            return int(self._call(["submit"], [*flags, *_model_flags(source), "--", source.source])["job"])
 
     def job(self, job: int) -> Job:
         """How a job stands. Raises Error: there is none, or the service does not answer."""
@@ -147,10 +154,79 @@ class Service:
         self._call(["jobs", "cancel"], ["--", str(job)])
         return self.job(job)
 
+    def build(self, model: Any, target: str = "cpu", *, out: str | os.PathLike[str], shipped_records: bool = True, check: bool = True,
+              build_timeout: float = 120, **options: Unpack[ModelOptions]) -> BuildReport:
+        """Makes a package on this host with the best verified schedules of the service's history, as :func:`diapason.build` does with those of a file.
+
+        Args:
+            model, target, out, shipped_records, check, build_timeout, **options: as :func:`diapason.build`.
+
+        Raises:
+            InvalidArgumentError: the model, an option or the target is not understood.
+            Error: the service does not answer, the network is wrong, or the package could not be made.
+        """
+        flags = [f"--target={target}", f"--out={os.fspath(out)}", f"--build-timeout={build_timeout}", "--no-measure"]
+        flags += ([] if shipped_records else ["--no-shipped-records"]) + ([] if check else ["--no-check"])
+        with _model(model, options) as source:
+            flags += [*_model_flags(source), f"--import-seconds={source.import_seconds:g}"] + ([f"--mask={source.mask}"] if source.mask else [])
+            flags += [f"--import-memory={source.import_memory_gib:g}"] if source.import_memory_gib else []
+            return _build_report(_program(["build", *self._reach, "--json", *flags, "--", source.source]))
+
+    def _records(self, target: str) -> list[tuple[str, int]]:
+        """The best record of each workload: its key and the record's id."""
+        found = _program(["query", *self._reach, "--json", f"--target={target}"])
+        return sorted((record["workload"], record["id"]) for record in found["records"])
+
     def _call(self, command: Sequence[str], args: Sequence[str] = ()) -> Any:
-        program = pathlib.Path(_library().__file__).parent.absolute() / "bin" / "diapason"
-        done = subprocess.run([str(program), *command, *self._flags, *args], capture_output=True, text=True)
-        if done.returncode == 0:
-            return json.loads(done.stdout)
-        errors = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")] or done.stderr.splitlines()
-        raise _make_error("INVALID_ARGUMENT" if done.returncode == 2 else "UNKNOWN", errors[-1] if errors else f"diapason ended with {done.returncode}")
+        return _program([*command, *self._reach, self._timeout, "--json", *args])
+
+
+def _device_of(target: str) -> str | None:
+    """The model of this host's device for a target, as histories have it; None: there is none."""
+    kind = target.split()[0]
+    return next((str(device["name"]) for device in _program(["devices", "--json"])["devices"] if device["target"].split()[0] == kind), None)
+
+
+def _program(args: Sequence[str]) -> Any:
+    """What the program prints as JSON. Its warnings are ours, and so are its errors."""
+    program = pathlib.Path(_library().__file__).parent.absolute() / "bin" / "diapason"
+    done = subprocess.run([str(program), *args], capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    for line in lines:
+        if line.startswith("warning: "):
+            _warn(line.removeprefix("warning: "))
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")] or lines
+    raise _make_error("INVALID_ARGUMENT" if done.returncode == 2 else "UNKNOWN", errors[-1] if errors else f"diapason ended with {done.returncode}")
+
+
+def _model_flags(source: Any) -> list[str]:
+    flags = [f"--layout={source.layout}", f"--dtype={source.dtype}"] + [f"--dim={text}" for text in source.dims]
+    flags += [f"--input-shape={name}={'x'.join(map(str, shape))}" for name, shape in source.input_shapes.items()]
+    flags += [f"--set={name}={value}" for name, value in source.options.items()]
+    return flags + ([f"--batch={source.batch}"] if source.batch else []) + (["--strict"] if source.strict else [])
+
+
+def _build_report(told: dict[str, Any]) -> BuildReport:
+    return BuildReport(told["out"], told["target"], told["libraries"], [_built_plan(plan) for plan in told.get("plans", [told])], told["kernels"]["used"],
+                       told["kernels"]["stored"])
+
+
+def _built_plan(told: dict[str, Any]) -> BuiltPlan:
+    tasks = [BuiltTask(task["id"], task["name"], task["count"], task["workload"], task["record_source"] or "", task["record"], task["record_uuid"] or "",
+                       task["schedule"], task.get("writes", ""), task.get("estimated_us")) for task in told["tasks"]]
+    sizes = told.get("sizes", {})
+    return BuiltPlan(
+        sizes=sizes, tasks=tasks, task_count=len({task.id for task in tasks}),
+        default_count=len({task.id for task in tasks if not task.record_source}),
+        shipped_count=len({task.id for task in tasks if task.record_source == "shipped"}),
+        other_ways=[OtherWay(**way) for way in told["other_ways"]], tasks_us=told["tasks_us"], estimated_us=told["estimated_us"],
+        measured_us=told["measured_us"], check=_network_check(told["check"], sizes) if "check" in told else None,
+        padding={symbol: Padding(**one) for symbol, one in told.get("padding", {}).items()})
+
+
+def _network_check(told: dict[str, Any], sizes: dict[str, int]) -> NetworkCheck:
+    wrong = [WrongRecord(one["record"], one["task"], one["text"], one["replaced_by"]) for one in told["wrong_records"]]
+    error = math.inf if told["max_rel_error"] is None else told["max_rel_error"]
+    return NetworkCheck(sizes, told["ok"], error, told["seconds"], told["text"], told["latency_us"], wrong)

@@ -33,6 +33,7 @@ from .history import History
 from .model import _library
 from .package import Package, load
 from .package_cache import PackageCache, default_folder
+from .service import Job, _device_of
 from .torch_graph import Subgraph
 from .torch_options import CompileOptions, parse
 from .tuning import tune
@@ -319,7 +320,8 @@ class _Compiler:
         self._options = options
         self._cache = cache
         self._target = options.target or device.type
-        self._history = options.history or (os.path.join(cache.folder, "history.db") if options.tunes else None)
+        tunes_here = options.tunes and options.service is None
+        self._history = options.history or (os.path.join(cache.folder, "history.db") if tunes_here else None)
         self._digests: dict[int, tuple[torch.Tensor, str]] = {}
 
     def compile(self, graph: torch.fx.GraphModule, frozen: Mapping[int, torch.Tensor], stop: threading.Event) -> Callable[..., Any] | None:
@@ -394,6 +396,9 @@ class _Compiler:
         with tempfile.TemporaryDirectory(prefix="diapason_torch_") as folder:
             model = os.path.join(folder, f"{self._options.name}-{key[:12]}.onnx")
             _export(subgraph, model)
+            if self._options.service is not None:
+                self._build_by_service(model, out, stop)
+                return
             if self._options.tunes:
                 tune(model, self._target, history=self._history, trials=self._options.trials or None, seconds=self._options.seconds or None,
                      callback=callback, check=False)
@@ -401,6 +406,29 @@ class _Compiler:
             wanted.target, wanted.out, wanted.histories = self._target, out, [self._history] if self._history else []
             wanted.check, wanted.measure, wanted.build_timeout_seconds = self._options.tunes, False, 120.0
             _build(model, wanted, {}, lambda _: None)
+
+    def _build_by_service(self, model: str, out: str, stop: threading.Event) -> None:
+        """Ctrl-C ends the job; what it measured stays with the service."""
+        service = self._options.service
+        assert service is not None
+        tasks_of(model, self._target)  # what cannot be compiled is found here, by its kind of error
+        if self._options.tunes:
+            _with_weights_inside(model)
+            job = service.submit(model, self._target, trials=self._options.trials or None, seconds=self._options.seconds or None,
+                                 device=_device_of(self._target))
+
+            def callback(_: Job) -> None:
+                if stop.is_set():
+                    raise KeyboardInterrupt
+
+            try:
+                ended = service.watch(job, callback)
+            except KeyboardInterrupt:
+                service.cancel(job)
+                raise
+            if ended.state != "done":
+                raise _make_error("UNAVAILABLE", f"job {job} of the service {service.address} is {ended.state}: {ended.text}")
+        service.build(model, self._target, out=out, check=self._options.tunes)
 
     def _probe(self, subgraph: Subgraph, stop: threading.Event) -> dict[str, str]:
         """Which nodes cannot be compiled even by themselves."""
@@ -443,11 +471,13 @@ class _Compiler:
         """What a package depends on beside its graph."""
         program = pathlib.Path(__file__).parent / "bin" / "diapason"
         facts = program.stat()
-        records = ""
+        records, service = "", self._options.service
+        if service is not None and not self._options.tunes:
+            records = repr(service._records(self._target))
         if self._history is not None and not self._options.tunes and _may_be_there(self._history):
             records = str(History(self._history).summary().records)
         return repr((_runtime.version, facts.st_size, facts.st_mtime_ns, torch.__version__, self._target, _machine(self._device), self._options.trials,
-                     self._options.seconds, self._history, records))
+                     self._options.seconds, self._history, None if service is None else service.address, records))
 
 
 # Codes of errors that the same call would meet again.
@@ -460,6 +490,16 @@ def _export(subgraph: Subgraph, path: str) -> None:
         torch_graph.export(subgraph, path)
     except Exception as error:  # PyTorch's exporter has no one class of errors
         raise _Refused({"": f"PyTorch cannot export it to ONNX ({torch_graph.reason_of(error)})"}) from error
+
+
+def _with_weights_inside(path: str) -> None:
+    """Makes a model one file, since a service takes one. Raises _Refused."""
+    import onnx
+
+    try:
+        onnx.save(onnx.load(path), path)
+    except ValueError as error:  # of protobuf
+        raise _Refused({"": f"its weights do not fit into the 2 GiB of one ONNX file, and a service takes no others ({error})"}) from error
 
 
 @functools.cache

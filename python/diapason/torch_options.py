@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .errors import _make_error
+from .service import Service
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class CompileOptions:
     Attributes:
         trials: measurements for each subgraph, those in the history included; 0: none, unless ``seconds`` is given.
         seconds: time to tune each subgraph, when there is no package of it yet.
-        history: the file with records; the default is ``history.db`` in the cache folder when there is tuning, and none otherwise.
+        history: the file with records; the default is ``history.db`` in the cache folder when there is tuning on this host, and none otherwise.
+        service: a :class:`diapason.Service`, or the ``"host:port"`` of one: it tunes, and has the records, in place of this host and a history.
         target: what to compile for; the default is ``"cpu"`` or ``"cuda"``, where the tensors are.
         cache: the folder that keeps packages; the default is ``$DIAPASON_CACHE``, or ``~/.cache/diapason``.
         cache_gib: its size; what was used last is kept.
@@ -29,6 +31,7 @@ class CompileOptions:
     trials: int = 0
     seconds: float = 0
     history: str | None = None
+    service: Service | None = None
     target: str | None = None
     cache: str | None = None
     cache_gib: float = 10
@@ -64,8 +67,6 @@ def parse(options: Mapping[str, Any] | None, mode: str | None = None, name: str 
     known = [field.name for field in fields(CompileOptions)]
     values: dict[str, Any] = {} if name is None else {"name": name}
     for key, value in (options or {}).items():
-        if key == "service":
-            raise _invalid("options: service cannot be given; tune with diapason.Service or 'diapason submit', and give the history that it writes (history)")
         if key not in known:
             raise _invalid(f"options: there is no option {key!r}; these are there: {', '.join(known)}")
         if value is None:
@@ -76,6 +77,10 @@ def parse(options: Mapping[str, Any] | None, mode: str | None = None, name: str 
             values[key] = float(_number(key, value, whole=False))
         elif key in ("history", "cache"):
             values[key] = _path(key, value)
+        elif key == "service":
+            if not isinstance(value, (str, Service)) or not value:
+                raise _invalid(f"options: service is {value!r}; give 'host:port', or a diapason.Service with its certificates and tokens")
+            values[key] = Service(value) if isinstance(value, str) else value
         elif key == "freeze":
             if not isinstance(value, bool):
                 raise _invalid(f"options: freeze is {value!r}; give True or False")
@@ -86,4 +91,6 @@ def parse(options: Mapping[str, Any] | None, mode: str | None = None, name: str 
             if key == "target" and value.split()[0] not in ("cpu", "cuda"):
                 raise _invalid(f"options: target is {value!r}; give 'cpu' or 'cuda', with attributes as in 'cpu -num-cores=4'")
             values[key] = value
+    if "history" in values and "service" in values:
+        raise _invalid("options: history and service are given; records are those of a file or those of a service: give one of them")
     return CompileOptions(**values)

@@ -74,3 +74,18 @@ def bfloat16(tmp_path_factory):
 def matrices():
     random = np.random.default_rng(1)
     return random.standard_normal((16, 8), dtype=np.float32), random.standard_normal((8, 12), dtype=np.float32)
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory):
+    """Of a service with a worker for cpu."""
+    folder = tmp_path_factory.mktemp("service")
+    with open(folder / "log", "w") as log, subprocess.Popen(
+            [PROGRAM, "serve", "--listen", "127.0.0.1:0", "--history", str(folder / "h.db"), "--launch", "local", "--workers", "1", "--worker-args",
+             "--devices cpu"], stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            assert line.startswith("service listens on 127.0.0.1:"), (folder / "log").read_text()
+            yield line.split()[-1]
+        finally:
+            process.terminate()

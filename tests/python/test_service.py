@@ -1,27 +1,11 @@
 """Jobs handed to a service with a worker of this host."""
 
-import subprocess
-
 import diapason as dp
+import numpy as np
 import pytest
-from conftest import PROGRAM
 
 CPU = "cpu -num-cores=1"
 GEMM = {"options": {"m": 32, "n": 48, "k": 64}, "min_repeat_ms": 1}
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("service")
-    with open(folder / "log", "w") as log, subprocess.Popen(
-            [PROGRAM, "serve", "--listen", "127.0.0.1:0", "--history", str(folder / "h.db"), "--launch", "local", "--workers", "1", "--worker-args",
-             "--devices cpu"], stdout=subprocess.PIPE, stderr=log, text=True) as process:
-        try:
-            line = process.stdout.readline()
-            assert line.startswith("service listens on 127.0.0.1:"), (folder / "log").read_text()
-            yield line.split()[-1]
-        finally:
-            process.terminate()
 
 
 def test_a_job_is_submitted_and_watched(address):
@@ -41,6 +25,29 @@ def test_a_model_of_python_is_sent(address, model):
     job = service.submit(model, CPU, trials=1, dims={"batch": [2, 4]}, min_repeat_ms=1)
     assert service.job(job).details["dims"] == {"batch": [2, 4]}
     assert service.watch(job, interval=0.2).state == "done"
+
+
+def test_a_package_is_built_with_the_records_of_the_service(address, model, weight, tmp_path):
+    service, dims = dp.Service(address), {"batch": [3, 5]}
+    assert service.watch(service.submit(model, CPU, trials=12, dims=dims, min_repeat_ms=1), interval=0.2).state == "done"
+    report = service.build(model, CPU, out=tmp_path / "package", dims=dims)
+    assert (report.out, report.target.split()[0], [plan.sizes for plan in report.plans]) == (str(tmp_path / "package"), "cpu", [{"batch": 3}, {"batch": 5}])
+    assert report.kernels_stored > 0
+    for plan in report.plans:
+        assert plan.check.ok and plan.check.sizes == plan.sizes and plan.padding["batch"].harmless
+        assert (plan.task_count, plan.default_count, plan.shipped_count) == (len({task.id for task in plan.tasks}), 0, 0)
+        assert {task.record_source for task in plan.tasks} == {"service"}
+    x = np.ones((5, 8), dtype=np.float32)
+    np.testing.assert_allclose(dp.load(report.out)(x)[0], np.maximum(x @ weight, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_package_without_records_warns(address, tmp_path):
+    with pytest.warns(dp.DiapasonWarning, match="^there is no record of workload .* on target cpu -num-cores=1; "):
+        report = dp.Service(address).build("gemm", CPU, out=tmp_path / "package", options={"m": 8, "n": 8, "k": 24}, check=False)
+    (plan,) = report.plans
+    assert (plan.task_count, plan.default_count, plan.sizes, plan.check) == (1, 1, {}, None)
+    with pytest.raises(dp.Error, match="^unknown network 'none': "):
+        dp.Service(address).build("none", CPU, out=tmp_path / "other")
 
 
 def test_a_job_is_cancelled(address):

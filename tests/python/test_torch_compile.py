@@ -1,6 +1,6 @@
 """torch.compile(backend="diapason") against eager mode.
 
-PyTorch is not among what the build installs (its wheel has 540 MB, and 2 GB of libraries of CUDA beside it). With an environment that has torch, torchvision,
+The ctest python.torch_compile makes an environment with PyTorch for them (tests/python/torch_tests.sh). In another one, with torch, torchvision,
 transformers, onnx, onnxscript, numpy, pandas and pytest:
 
     PYTHONPATH=build/python DIAPASON_PROGRAM=build/bin/diapason VENV/bin/python -m pytest tests/python/test_torch_compile.py
@@ -99,8 +99,8 @@ def test_unsupported_nodes_split_the_graph(compiled):
     check(model, compiled(model), torch.randn(3, 8))
     found = dp.explain_fallbacks()
     assert [fallback.operator for fallback in found] == ["aten.complex.default", "aten.abs.default"]
-    assert str(found[0]) == ("aten.complex.default (node complex_1) runs in eager mode: its result is of type complex64; bool, float16, float32, "
-                             "int32, int64, int8, uint8 are supported")
+    assert str(found[0]) == ("aten.complex.default (node complex_1) runs in eager mode: its result is of type complex64; bfloat16, bool, float16, "
+                             "float32, int32, int64, int8, uint8 are supported")
 
 
 def test_what_cannot_be_exported_is_left_out(compiled, cache):
@@ -148,6 +148,25 @@ def test_the_history_of_an_earlier_run_is_used(compiled, tmp_path):
     torch._dynamo.reset()
     check(model, compiled(model, history=history), torch.randn(5, 8))
     assert dp.History(history).summary().records == summary.records
+
+
+def test_a_service_tunes_and_has_the_records(compiled, cache, address):
+    model, before = Dense().eval(), len(packages_in(cache))
+    check(model, compiled(model, service=address, trials=2), torch.randn(7, 8))
+    service = dp.Service(address)
+    job = service.jobs()[0]
+    assert (job.state, job.target, job.measured >= 2) == ("done", CPU, True)
+    torch._dynamo.reset()
+    check(model, compiled(model, service=service), torch.randn(7, 8))  # another package: of the records that there are now
+    assert len(service.jobs()) == 1 and len(packages_in(cache)) == before + 2
+    assert reasons() == []
+
+
+def test_a_service_that_does_not_answer_leaves_the_model_with_pytorch(compiled):
+    model = Dense().eval()
+    check(model, compiled(model, service=dp.Service("127.0.0.1:1", timeout=0.5), trials=2), torch.randn(7, 8))
+    (reason,) = reasons()
+    assert "the service at '127.0.0.1:1' does not answer" in reason
 
 
 # ---- Results that must be right ----
@@ -425,6 +444,14 @@ def test_a_target_of_another_device_is_an_error(compiled):
     model = Dense().eval()
     with pytest.raises(Exception, match="options: target is 'cuda', and the tensors of the model are on cpu; move the model, or leave target out"), torch.no_grad():
         compiled(model, target="cuda")(torch.randn(3, 8))
+
+
+def test_a_history_and_a_service_are_an_error(compiled):
+    model = Dense().eval()
+    with pytest.raises(Exception, match="options: history and service are given; "), torch.no_grad():
+        compiled(model, history="h.db", service="127.0.0.1:1")(torch.randn(3, 8))
+    with pytest.raises(Exception, match="options: service is 3; give 'host:port', or a diapason.Service "), torch.no_grad():
+        compiled(model, service=3)(torch.randn(3, 8))
 
 
 def test_weights_are_not_copied_while_the_graph_is_compiled(tmp_path):
