@@ -83,4 +83,12 @@ for name, report in (("default", default), ("tuned", tuned)):
 print(f"  tuning made it {default['latency_us']['median'] / tuned['latency_us']['median']:.2f} times as fast")
 PYTHON
 echo "the history is in $history, the package in $out/tuned"
-echo "next: build/bin/diapason ui --history $history    # shows it in the browser"
+cat <<NEXT
+
+next:
+  build/bin/diapason ui --history $history    # the tuning in a browser
+  python3 -m venv build/venv && build/venv/bin/pip install . && build/venv/bin/python -c '
+import diapason as dp, numpy as np
+package = dp.load("$out/tuned")
+print(package(*[np.zeros(port.shape, port.dtype) for port in package.inputs]))'
+NEXT
