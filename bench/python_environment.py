@@ -28,8 +28,9 @@ def make_venv(folder, packages):
 
 
 def enter_venv(folder, packages):
-    """Runs this script again by the interpreter of the environment in `folder` (make_venv), unless it is that already."""
-    if pathlib.Path(sys.prefix).resolve() == pathlib.Path(folder).resolve():
+    """Runs this script again by the interpreter of the environment in `folder` (make_venv), unless it is that already, or BENCH_PYTHON=this says that
+    this one has what is needed."""
+    if os.environ.get("BENCH_PYTHON") == "this" or pathlib.Path(sys.prefix).resolve() == pathlib.Path(folder).resolve():
         return
     python = make_venv(folder, packages)
     os.execv(python, [str(python), *sys.argv])

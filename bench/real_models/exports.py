@@ -6,18 +6,25 @@
     bench/real_models/exports.py                            # all; writes build/real_models/exports.md
     bench/real_models/exports.py --only 'bert|swin' --exporter torchscript
 
+    bench/real_models/exports.py --target cuda --tune 20 --exporter dynamo --dtype float32    # and their speed, against PyTorch
+
 The networks (networks.py) have random weights. Each is exported by the default exporter of torch.onnx.export (dynamo) and by the older one
 (torchscript), some in float16 and bfloat16 too. A result is right if its largest error against the network in float64 is below 1e-4 of its largest
 element (float16: 2e-2, bfloat16: 0.1), or at most OWN_ERRORS times PyTorch's own error in that type: some networks with random weights amplify rounding errors. The
 last column counts the kernels whose workload key the other exporter's model of the network does not have.
+
+With --tune, each is also tuned for so many seconds, from nothing but shipped records, and what is built then is compared and timed as well. Beside it stands
+PyTorch's eager mode on the same GPU: without TF32, batch norms folded into convolutions, in a CUDA graph, the better of both memory formats.
 """
 import argparse
 import collections
+import concurrent.futures
 import copy
 import json
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -162,6 +169,36 @@ def export_all(name, dtype, exporters, count, work):
             (folder / "facts.json").write_text(json.dumps(facts))
 
 
+def eager_latency(name, dtype):
+    """Prints microseconds of the network in PyTorch's eager mode on the GPU, or why there are none, as JSON."""
+    import networks
+    import peers_torch
+    import torch
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(0)
+    made = networks.NETWORKS[name]()
+    module = made.module.eval()
+    try:
+        module = peers_torch.fuse(module)
+    except Exception:  # what the tracer does not know keeps its batch norms
+        pass
+    module = module.to("cuda", getattr(torch, dtype))
+    inputs = [in_type(t, dtype).cuda() for t in made.inputs.values()]
+    times, error = [], ""
+    with torch.inference_mode():
+        for memory_format in peers_torch.FORMATS.values():
+            if any(t.dim() == 4 for t in inputs):
+                module = module.to(memory_format=memory_format)
+                inputs = [t.contiguous(memory_format=memory_format) if t.dim() == 4 else t for t in inputs]
+            try:
+                times.append(peers_torch.time_us(lambda: module(*inputs)))
+            except Exception as failed:  # a network that asks the GPU for values on the way has no graph
+                error = str(failed).splitlines()[0][:120]
+                break
+    print(json.dumps({"us": min(times)} if times else {"error": error}))
+
+
 # ---- in the process that builds and compares
 
 def run(command, seconds):
@@ -236,18 +273,57 @@ def try_export(folder, dtype, flags):
     if wrong:
         return row | {"result": wrong}
     own = json.loads((folder.parent / "own.json").read_text())
-    right = worst < max(TOLERANCE[dtype], OWN_ERRORS * (own or 0.0))
-    return row | {"result": "right" if right else "WRONG", "error": f"{worst:.1e}", "own": "" if own is None else f"{own:.1e}"}
+    right = is_right(worst, folder, dtype)
+    row |= {"result": "right" if right else "WRONG", "error": f"{worst:.1e}", "own": "" if own is None else f"{own:.1e}"}
+    return row | try_tuned(folder, dtype, sizes, flags) if right and flags.tune else row
 
 
-def try_network(name, dtype, flags):
-    """(exporter, row) of each exporter."""
+def try_tuned(folder, dtype, sizes, flags):
+    """What a row has more where the network is tuned: its error and latency, PyTorch's latency, and the ratio."""
+    program, model, package = flags.build / "bin/diapason", folder / "model.onnx", folder / "tuned"
+    facts, history = json.loads((folder / "facts.json").read_text()), folder / "h.db"
+    _, error, _ = run([program, "tune", model, "--target", flags.target, "--seconds", str(flags.tune), "--history", history, "--no-check", *sizes],
+                      flags.tune + 300)
+    if error:
+        return {"result": f"not tuned: {error}"}
+    _, error, _ = run([program, "build", model, "--target", flags.target, "--out", package, "--history", history, "--no-measure", "--no-check", *sizes], 900)
+    if error:
+        return {"result": f"not built from the history: {error}"}
+    wrong, worst = largest_error(package, facts, folder.parent, flags.inputs, program)
+    if wrong:
+        return {"result": f"tuned, {wrong}"}
+    _, error, text = run([program, "run", package, "--bench", "--duration", "2", "--json"], 300)
+    if error:
+        return {"result": f"tuned, not timed: {error}"}
+    row = {"tuned_error": f"{worst:.1e}", "us": json.loads(text)["latency_us"]["median"]}
+    if not is_right(worst, folder, dtype):
+        return row | {"result": "WRONG when tuned"}
+    work = folder.parent
+    _, error, text = run([sys.executable, __file__, "--build", flags.build, "--eager", work.name.removesuffix(f"-{dtype}"), "--dtype", dtype], 300)
+    eager = {"error": error} if error else json.loads(text.splitlines()[-1])
+    if "us" not in eager:
+        return row | {"eager": eager["error"].replace("|", "/")}
+    return row | {"eager": eager["us"], "ratio": row["us"] / eager["us"]}
+
+
+def is_right(error, folder, dtype):
+    own = json.loads((folder.parent / "own.json").read_text())
+    return error < max(TOLERANCE[dtype], OWN_ERRORS * (own or 0.0))
+
+
+def export_apart(name, dtype, flags):
+    """export_all in a process of its own. Returns the folder."""
     work = flags.build / "real_models/exports" / f"{name}-{dtype}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     with open(work / "export.log", "w", encoding="utf-8") as log:
         subprocess.run([sys.executable, __file__, "--build", flags.build, "--inputs", str(flags.inputs), "--export", name, "--dtype", dtype,
                         "--exporter", flags.exporter, "--work", work], stdout=log, stderr=log, check=False)
+    return work
+
+
+def try_network(work, dtype, flags):
+    """(exporter, row) of each exporter."""
     rows = {}
     for exporter in exporters_of(flags):
         rows[exporter] = try_export(work / exporter, dtype, flags)
@@ -265,8 +341,10 @@ def exporters_of(flags):
 
 
 COLUMNS = ("opset", "nodes", "kernels", "import", "build", "error", "own", "differ")
+TUNED_COLUMNS = ("tuned_error", "us", "eager", "ratio")
 HEAD = ["| network | type | exporter | result | opset | nodes | kernels | import, s | build, s | error | PyTorch's error | other keys |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+TUNED_HEAD = (" tuned, error | tuned, us | PyTorch, us | ratio |", "---|---:|---:|---:|")
 
 
 def parse():
@@ -281,9 +359,13 @@ def parse():
     parser.add_argument("--same-keys", action="store_true", help="count it as a fault where the exporters' models have different workload keys")
     parser.add_argument("--keep", action="store_true", help="keep the models and packages of networks that are right, too")
     parser.add_argument("--dtype", choices=(*TOLERANCE, "all"), default="all", help="only networks of this type")
+    parser.add_argument("--tune", type=int, default=0, metavar="SECONDS", help="also tune each network for so long, and compare its speed with PyTorch's")
+    parser.add_argument("--shard", default="0/1", metavar="K/N", help="only every N-th network, beginning with the K-th from 0: for several GPUs")
+    parser.add_argument("--exporting", type=int, default=1, metavar="N", help="networks that are exported at once, ahead of the others (default 1)")
     parser.add_argument("--out", type=pathlib.Path, help="table to write (default: BUILD/real_models/exports.md)")
     parser.add_argument("--export", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=pathlib.Path, help=argparse.SUPPRESS)
+    parser.add_argument("--eager", help=argparse.SUPPRESS)
     flags = parser.parse_args()
     flags.build = flags.build.resolve()
     return flags
@@ -296,25 +378,40 @@ def main():
     if flags.export:
         export_all(flags.export, flags.dtype, exporters_of(flags), flags.inputs, flags.work)
         return 0
+    if flags.eager:
+        eager_latency(flags.eager, flags.dtype)
+        return 0
     import networks
     chosen = [(n, d) for n in networks.NETWORKS for d in TOLERANCE if d == "float32" or n in networks.HALF
               if re.search(flags.only, n) and flags.dtype in (d, "all")]
+    shard, shards = map(int, flags.shard.split("/"))
+    chosen = chosen[shard::shards]
     if flags.list:
         print("\n".join(f"{n} {d}" for n, d in chosen))
         return 0
-    lines, bad = list(HEAD), 0
-    for name, dtype in chosen:
-        for exporter, row in try_network(name, dtype, flags):
-            good = row["result"] in ("right", "read") or row["result"].startswith("not exported")
-            bad += not good or (flags.same_keys and row["differ"] != 0)
-            words = [name, dtype, exporter, row["result"].replace("|", "/"), *[str(row[c]) for c in COLUMNS]]
-            lines.append("| " + " | ".join(words) + " |")
-            print(lines[-1], flush=True)
+    lines, bad, ratios = [line + more for line, more in zip(HEAD, TUNED_HEAD)] if flags.tune else list(HEAD), 0, []
+    columns = COLUMNS + (TUNED_COLUMNS if flags.tune else ())
+    with concurrent.futures.ThreadPoolExecutor(flags.exporting) as ahead:
+        exported = [ahead.submit(export_apart, name, dtype, flags) for name, dtype in chosen]
+        for (name, dtype), work in zip(chosen, exported):
+            for exporter, row in try_network(work.result(), dtype, flags):
+                good = row["result"] in ("right", "read") or row["result"].startswith("not exported")
+                bad += not good or (flags.same_keys and row["differ"] != 0)
+                ratios += [row["ratio"]] if "ratio" in row else []
+                words = [name, dtype, exporter, row["result"].replace("|", "/"), *[cell(row.get(c, "")) for c in columns]]
+                lines.append("| " + " | ".join(words) + " |")
+                print(lines[-1], flush=True)
     out = flags.out or flags.build / "real_models/exports.md"
     out.write_text("\n".join(lines) + "\n")
     refused = sum("| not exported" in line for line in lines)
     print(f"{len(lines) - 2 - bad - refused} of {len(lines) - 2 - refused} right, {refused} not exported; table in {out}")
+    if ratios:
+        print(f"latency over PyTorch's: {statistics.geometric_mean(ratios):.3f} in the geometric mean of {len(ratios)}, at most {max(ratios):.3f}")
     return bad != 0
+
+
+def cell(value):
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":
