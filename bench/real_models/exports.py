@@ -13,8 +13,7 @@ The networks (networks.py) have random weights. Each is exported by the default 
 element (float16: 2e-2, bfloat16: 0.1), or at most OWN_ERRORS times PyTorch's own error in that type: some networks with random weights amplify rounding errors. The
 last column counts the kernels whose workload key the other exporter's model of the network does not have.
 
-With --tune, each is also tuned for so many seconds, from nothing but shipped records, and what is built then is compared and timed as well. Beside it stands
-PyTorch's eager mode on the same GPU: without TF32, batch norms folded into convolutions, in a CUDA graph, the better of both memory formats.
+With --tune, each is tuned for so many seconds, beginning with shipped records, and what is built then is compared and timed. Beside it stands PyTorch's eager mode on the same GPU: without TF32, batch norms folded into convolutions, in a CUDA graph, the better of both memory formats.
 """
 import argparse
 import collections
@@ -264,7 +263,13 @@ def try_export(folder, dtype, flags):
     row |= {"import": f"{seconds:.1f}", "kernels": sum(keys.values()), "keys": keys}
     if flags.read_only:
         return row | {"result": "read"}
-    package = folder / "package"
+    package, history = folder / "package", folder / "h.db"
+    if flags.tune:
+        tune = [program, "tune", model, "--target", flags.target, "--seconds", str(flags.tune), "--history", history, "--no-check", *sizes]
+        _, error, _ = run(tune, flags.tune + 300)
+        if error:
+            return row | {"result": f"not tuned: {error}"}
+        sizes += ["--history", history]
     seconds, error, _ = run([program, "build", model, "--target", flags.target, "--out", package, "--no-measure", "--no-check", *sizes], 900)
     if error:
         return row | {"result": f"not built: {error}"}
@@ -273,42 +278,23 @@ def try_export(folder, dtype, flags):
     if wrong:
         return row | {"result": wrong}
     own = json.loads((folder.parent / "own.json").read_text())
-    right = is_right(worst, folder, dtype)
+    right = worst < max(TOLERANCE[dtype], OWN_ERRORS * (own or 0.0))
     row |= {"result": "right" if right else "WRONG", "error": f"{worst:.1e}", "own": "" if own is None else f"{own:.1e}"}
-    return row | try_tuned(folder, dtype, sizes, flags) if right and flags.tune else row
+    return row | timed(package, dtype, flags) if right and flags.tune else row
 
 
-def try_tuned(folder, dtype, sizes, flags):
-    """What a row has more where the network is tuned: its error and latency, PyTorch's latency, and the ratio."""
-    program, model, package = flags.build / "bin/diapason", folder / "model.onnx", folder / "tuned"
-    facts, history = json.loads((folder / "facts.json").read_text()), folder / "h.db"
-    _, error, _ = run([program, "tune", model, "--target", flags.target, "--seconds", str(flags.tune), "--history", history, "--no-check", *sizes],
-                      flags.tune + 300)
+def timed(package, dtype, flags):
+    """What a row has more where the network is tuned: its latency, PyTorch's, and the ratio."""
+    _, error, text = run([flags.build / "bin/diapason", "run", package, "--bench", "--duration", "2", "--json"], 300)
     if error:
-        return {"result": f"not tuned: {error}"}
-    _, error, _ = run([program, "build", model, "--target", flags.target, "--out", package, "--history", history, "--no-measure", "--no-check", *sizes], 900)
-    if error:
-        return {"result": f"not built from the history: {error}"}
-    wrong, worst = largest_error(package, facts, folder.parent, flags.inputs, program)
-    if wrong:
-        return {"result": f"tuned, {wrong}"}
-    _, error, text = run([program, "run", package, "--bench", "--duration", "2", "--json"], 300)
-    if error:
-        return {"result": f"tuned, not timed: {error}"}
-    row = {"tuned_error": f"{worst:.1e}", "us": json.loads(text)["latency_us"]["median"]}
-    if not is_right(worst, folder, dtype):
-        return row | {"result": "WRONG when tuned"}
-    work = folder.parent
-    _, error, text = run([sys.executable, __file__, "--build", flags.build, "--eager", work.name.removesuffix(f"-{dtype}"), "--dtype", dtype], 300)
+        return {"result": f"not timed: {error}"}
+    us = json.loads(text)["latency_us"]["median"]
+    name = package.parent.parent.name.removesuffix(f"-{dtype}")
+    _, error, text = run([sys.executable, __file__, "--build", flags.build, "--eager", name, "--dtype", dtype], 300)
     eager = {"error": error} if error else json.loads(text.splitlines()[-1])
     if "us" not in eager:
-        return row | {"eager": eager["error"].replace("|", "/")}
-    return row | {"eager": eager["us"], "ratio": row["us"] / eager["us"]}
-
-
-def is_right(error, folder, dtype):
-    own = json.loads((folder.parent / "own.json").read_text())
-    return error < max(TOLERANCE[dtype], OWN_ERRORS * (own or 0.0))
+        return {"us": us, "eager": eager["error"].replace("|", "/")}
+    return {"us": us, "eager": eager["us"], "ratio": us / eager["us"]}
 
 
 def export_apart(name, dtype, flags):
@@ -341,10 +327,10 @@ def exporters_of(flags):
 
 
 COLUMNS = ("opset", "nodes", "kernels", "import", "build", "error", "own", "differ")
-TUNED_COLUMNS = ("tuned_error", "us", "eager", "ratio")
+TUNED_COLUMNS = ("us", "eager", "ratio")
 HEAD = ["| network | type | exporter | result | opset | nodes | kernels | import, s | build, s | error | PyTorch's error | other keys |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|"]
-TUNED_HEAD = (" tuned, error | tuned, us | PyTorch, us | ratio |", "---|---:|---:|---:|")
+TUNED_HEAD = (" us | PyTorch, us | ratio |", "---:|---:|---:|")
 
 
 def parse():
@@ -359,7 +345,7 @@ def parse():
     parser.add_argument("--same-keys", action="store_true", help="count it as a fault where the exporters' models have different workload keys")
     parser.add_argument("--keep", action="store_true", help="keep the models and packages of networks that are right, too")
     parser.add_argument("--dtype", choices=(*TOLERANCE, "all"), default="all", help="only networks of this type")
-    parser.add_argument("--tune", type=int, default=0, metavar="SECONDS", help="also tune each network for so long, and compare its speed with PyTorch's")
+    parser.add_argument("--tune", type=int, default=0, metavar="SECONDS", help="tune each network for so long, and compare its speed with PyTorch's")
     parser.add_argument("--shard", default="0/1", metavar="K/N", help="only every N-th network, beginning with the K-th from 0: for several GPUs")
     parser.add_argument("--exporting", type=int, default=1, metavar="N", help="networks that are exported at once, ahead of the others (default 1)")
     parser.add_argument("--out", type=pathlib.Path, help="table to write (default: BUILD/real_models/exports.md)")

@@ -99,17 +99,29 @@ def error_of(got, wanted):
 
 
 def milliseconds(run, device):
-    """The median of calls one by one, each until its result is there."""
+    """Medians of calls one by one, each until its result is there, and on a GPU of calls in a row, which wait once at the end, as `diapason run` times them."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    run()
-    wait()
-    times, end = [], time.perf_counter() + 3
-    while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
+
+    def seconds(calls):
         start = time.perf_counter()
-        run()
+        for _ in range(calls):
+            run()
         wait()
-        times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+        return (time.perf_counter() - start) / calls
+
+    def median(calls):
+        times, end = [], time.perf_counter() + 2
+        while len(times) < 5 or (time.perf_counter() < end and len(times) < 200):
+            times.append(seconds(calls))
+        return statistics.median(times) * 1e3
+
+    seconds(3)
+    return median(1), median(50) if device == "cuda" else None
+
+
+def text_of(times):
+    one, row = times
+    return f"{one:.3f} ms" if row is None else f"{row:.3f} ms (one by one {one:.3f})"
 
 
 def alone(cache):
@@ -119,7 +131,7 @@ def alone(cache):
     for package in sorted(pathlib.Path(cache, "packages").glob("[!.]*")):
         done = subprocess.run([program, "run", package, "--bench", "--duration", "2", "--json"], capture_output=True, text=True, check=True)
         total = (total or 0) + json.loads(done.stdout)["latency_us"]["median"] / 1e3
-    return total
+    return None if total is None else (total, None)
 
 
 def on(device, value):
@@ -150,6 +162,7 @@ def main():
     parser.add_argument("models", nargs="*", default=list(MODELS), help=", ".join(MODELS))
     parser.add_argument("--small", action="store_true", help="small configurations")
     parser.add_argument("--times", action="store_true", help="eager mode, Inductor, Diapason, and `diapason run` of the same packages, in milliseconds")
+    parser.add_argument("--no-inductor", action="store_true", help="with --times: leave Inductor out")
     parser.add_argument("--seconds", type=float, default=0, help="with --times: tune for so long, too")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the models are (default: cpu)")
     parser.add_argument("--threads", type=int, default=0)
@@ -174,13 +187,14 @@ def main():
                 return milliseconds(lambda: call(*args, **kwargs), given.device)
 
             times = {"eager": timed(model), "diapason": timed(compiled), "diapason run": alone(cache)}
-            times["inductor"] = timed(torch.compile(model))
+            if not given.no_inductor:
+                times["inductor"] = timed(torch.compile(model))
             if given.seconds:
                 cache += "-tuned"
                 compiled, ok = compiled_and_checked(f"{name} tuned", model, args, kwargs, {"cache": cache, "seconds": given.seconds})
                 right = right and ok
                 times.update({"diapason tuned": timed(compiled), "diapason run tuned": alone(cache)})
-            print(f"{name}: " + ", ".join(f"{key} {value:.3f} ms" for key, value in times.items() if value is not None), flush=True)
+            print(f"{name}: " + ", ".join(f"{key} {text_of(value)}" for key, value in times.items() if value is not None), flush=True)
     return 0 if right else 1
 
 

@@ -122,6 +122,10 @@ class Package:
         convert = _converter(example)
         return [convert(result, port.dtype) for result, port in zip(results, self._outputs)]
 
+    def _run_at(self, inputs: list[int], outputs: list[int], gpu: int, stream: int) -> None:
+        """As :meth:`run` of a package with fixed shapes, on memory at these addresses: of the host if `gpu` is -1, else of that GPU."""
+        self._package.run_at(inputs, outputs, gpu, stream)
+
     def _check_types_of_numpy(self, example: Any) -> None:
         """Before a run, whose outputs could not be handed over."""
         if not _becomes_numpy(example) or _bfloat16_of_numpy() is not None:

@@ -218,7 +218,11 @@ class _CompiledGraph:
     def __call__(self, *args: Any) -> Any:
         key = self._sizes(args) if self._dynamic else ()
         variant = self._variants.get(key, self)
-        if variant is self or (variant is not None and not variant.weights.unchanged(args)):
+        if isinstance(variant, _Variant):
+            results = variant.run(*args)
+            if variant.weights.unchanged(args):  # looked at while the GPU is at work; results with old weights are dropped
+                return results
+        if variant is not None:
             variant = self._make(key, args)
         return self._graph(*args) if variant is None else variant.run(*args)
 
@@ -349,9 +353,9 @@ class _Compiler:
         for fallback in small:
             _add(fallback)
         for name, package in packages.items():
-            setattr(fused, name, _Kernel(subgraphs[name], package))
+            setattr(fused, name, _Kernel(subgraphs[name], package, self._device))
         self._digests.clear()
-        return fused if packages else None
+        return _without_graph(fused) if packages else None
 
     def _blamed(self, subgraph: Subgraph, why: dict[str, str]) -> dict[str, str]:
         """Reasons by the names of nodes."""
@@ -529,25 +533,33 @@ def _subgraph(fused: torch.fx.GraphModule, name: str, constants: Mapping[str, to
 class _Kernel(torch.nn.Module):
     """A package in the place of a subgraph. Its first results are compared with PyTorch's."""
 
-    def __init__(self, subgraph: Subgraph, package: Package) -> None:
+    def __init__(self, subgraph: Subgraph, package: Package, device: torch.device) -> None:
         super().__init__()
         self._eager = subgraph.module
         self._package: Package | None = package
         self._order = [int(port.name[1:]) for port in package.inputs]
-        outputs = torch_graph.outputs_of(subgraph.module)
         (output,) = [node for node in subgraph.module.graph.nodes if node.op == "output"]
         self._single = not isinstance(output.args[0], (list, tuple))
-        self._strides = [_strides(value) for value in outputs]
+        self._results = [_Result(value, device) for value in torch_graph.outputs_of(subgraph.module)]
+        self._device = device
+        self._gpu = -1 if device.type != "cuda" else device.index or 0
         self._checked = False
 
+    @property
+    def needs(self) -> list[int]:
+        """Positions of the arguments that the package reads, in its order."""
+        return self._order
+
+    @property
+    def settled(self) -> bool:
+        """Its results were compared and are right."""
+        return self._checked and self._package is not None
+
     def forward(self, *args: torch.Tensor) -> Any:
-        package = self._package
-        if package is None:
+        if self._package is None:
             return self._eager(*args)
-        try:
-            results = self._run(package, args)
-        except Error as error:
-            self._drop(f"its package failed ({torch_graph.reason_of(error)})")
+        results = self.run([args[position] for position in self._order])
+        if results is None:
             return self._eager(*args)
         if not self._checked:
             wanted = self._eager(*args)
@@ -558,28 +570,86 @@ class _Kernel(torch.nn.Module):
             self._checked = True
         return results[0] if self._single else tuple(results)
 
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """What the package returns for the arguments that it needs; None, from then on, where it fails."""
+        package = self._package
+        if package is None:
+            return None
+        dense = [_dense(tensor) for tensor in inputs]
+        memory = [result.make() for result in self._results]
+        stream = 0 if self._gpu < 0 else torch.cuda.current_stream(self._gpu).cuda_stream
+        try:
+            package._run_at([tensor.data_ptr() for tensor in dense], [tensor.data_ptr() for tensor in memory], self._gpu, stream)
+        except Error as error:
+            self._drop(f"its package failed ({torch_graph.reason_of(error)})")
+            return None
+        return [result.view(tensor) for result, tensor in zip(self._results, memory)]
+
     def _drop(self, reason: str) -> None:
         self._package = None
         nodes = [node for node in self._eager.graph.nodes if torch_graph.computes(node)]
         operators = ", ".join(sorted({torch_graph.operator_name(node) for node in nodes}))
         _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
 
-    def _run(self, package: Package, args: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        results = package.run([_dense(args[position]) for position in self._order])
-        return [result if strides is None or result.stride() == strides else _laid_out(result, strides)
-                for result, strides in zip(results, self._strides)]
+
+class _Result:
+    """A result of a package: memory for it, and its view that has the shape and strides of PyTorch's result."""
+
+    def __init__(self, value: torch.Tensor, device: torch.device) -> None:
+        order = torch_graph.dense_order(value)
+        self._shape = tuple(int(extent) for extent in (value if order is None else value.permute(order)).shape)
+        self._type, self._device = value.dtype, device
+        self._back = None if order is None else [order.index(axis) for axis in range(len(order))]
+        self._strides = None if order is not None or value.is_contiguous() or 0 in value.stride() else tuple(map(int, value.stride()))
+
+    def make(self) -> torch.Tensor:
+        return torch.empty(self._shape, dtype=self._type, device=self._device)
+
+    def view(self, memory: torch.Tensor) -> torch.Tensor:
+        if self._back is not None:
+            return memory.permute(self._back)
+        return memory if self._strides is None else _laid_out(memory, self._strides)
+
+
+def _without_graph(fused: torch.fx.GraphModule) -> Callable[..., Any]:
+    """The same function; where it is one package of all its inputs, without the graph around it, once the package's results are known to be right."""
+    nodes = list(fused.graph.nodes)
+    calls = [node for node in nodes if node.op == "call_module"]
+    others = [node for node in nodes if node.op not in ("placeholder", "output", "call_module") and node.target is not operator.getitem]
+    (output,) = [node for node in nodes if node.op == "output"]
+    if len(calls) != 1 or others or not isinstance(output.args[0], (list, tuple)):
+        return fused
+    kernel = getattr(fused, calls[0].target)
+    places = {node: position for position, node in enumerate(node for node in nodes if node.op == "placeholder")}
+    picks = [_pick_of(made, calls[0], places) for made in output.args[0]]
+    if None in picks:
+        return fused
+    reads = [places[calls[0].args[position]] for position in kernel.needs]
+
+    def run(*args: Any) -> Any:
+        results = kernel.run([args[position] for position in reads]) if kernel.settled else None
+        if results is None:
+            return fused(*args)
+        return [(results if of_package else args)[position] for of_package, position in picks]
+
+    return run
+
+
+def _pick_of(made: Any, call: torch.fx.Node, places: Mapping[torch.fx.Node, int]) -> tuple[bool, int] | None:
+    """Where an output comes from: from the package or not, and its position there; None: from elsewhere."""
+    if made is call:
+        return True, 0
+    if not isinstance(made, torch.fx.Node):
+        return None
+    if made in places:
+        return False, places[made]
+    return (True, made.args[1]) if made.args[0] is call else None
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     return tensor.contiguous()
-
-
-def _strides(value: torch.Tensor) -> tuple[int, ...] | None:
-    """Strides that a result must have, since PyTorch's has them; None: dense in row-major order."""
-    strides = tuple(int(stride) for stride in value.stride())
-    return None if value.is_contiguous() or 0 in strides else strides
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

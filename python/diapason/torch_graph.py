@@ -321,6 +321,20 @@ def key_of(subgraph: Subgraph, more: str, digests: Callable[[torch.Tensor], str]
     return found.hexdigest()
 
 
+def dense_order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The order of a tensor's axes in which it is dense in row-major order; None: it is so already, or in no order."""
+    if value.is_contiguous() or 0 in value.stride():
+        return None
+    order = tuple(sorted(range(value.dim()), key=lambda axis: -int(value.stride(axis))))
+    return order if value.permute(order).is_contiguous() else None
+
+
+def _dense(graph: torch.fx.Graph, node: torch.fx.Node, value: torch.Tensor | None) -> torch.fx.Node:
+    """A result as a package writes it: in the order of axes in which PyTorch's is dense, so that it is a view of the package's."""
+    order = None if value is None else dense_order(value)
+    return node if order is None else graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
+
+
 def _with_constants(subgraph: Subgraph) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """The subgraph as a module of the inputs that come with each call. Weights stay where they are."""
     graph, owner, numbers = torch.fx.Graph(), torch.nn.Module(), {}
@@ -337,6 +351,11 @@ def _with_constants(subgraph: Subgraph) -> tuple[torch.nn.Module, tuple[torch.Te
             continue
         if node.op == "get_attr":
             owner.register_buffer(node.target, getattr(subgraph.module, node.target).detach())
+        if node.op == "output":
+            made = node.args[0]
+            results = [_dense(graph, numbers[one], one.meta.get("val")) for one in (made if isinstance(made, (list, tuple)) else [made])]
+            graph.output(tuple(results) if isinstance(made, (list, tuple)) else results[0])
+            continue
         numbers[node] = graph.node_copy(node, lambda given: numbers[given])
         numbers[node].meta = {}
     examples = tuple(torch.zeros(subgraph.examples[p].shape, dtype=subgraph.examples[p].dtype, device=subgraph.examples[p].device)
@@ -345,7 +364,8 @@ def _with_constants(subgraph: Subgraph) -> tuple[torch.nn.Module, tuple[torch.Te
 
 
 def export(subgraph: Subgraph, path: str) -> None:
-    """Writes a subgraph as an ONNX model, weights in a file beside it. Inputs are called x0, x1, ... by their position.
+    """Writes a subgraph as an ONNX model, weights in a file beside it. Inputs are called x0, x1, ... by their position; results have their axes in
+    the order of dense_order.
 
     Needs a thread in which nothing is being traced. Raises whatever PyTorch's exporter raises.
     """

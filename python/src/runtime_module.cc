@@ -64,6 +64,22 @@ const char* NameOfType(int32_t dtype) {
   }
 }
 
+// Bytes of an element; 0 for a type of a newer library.
+size_t SizeOfType(int32_t dtype) {
+  switch (dtype) {
+    case DIAPASON_BOOL:
+    case DIAPASON_INT8:
+    case DIAPASON_UINT8: return 1;
+    case DIAPASON_FLOAT16:
+    case DIAPASON_BFLOAT16: return 2;
+    case DIAPASON_FLOAT32:
+    case DIAPASON_INT32: return 4;
+    case DIAPASON_FLOAT64:
+    case DIAPASON_INT64: return 8;
+    default: return 0;
+  }
+}
+
 // Waits for all that was put into streams of a GPU, which a context must not be freed before. The driver is there when
 // there is such work.
 void WaitForGpu(int device) {
@@ -141,6 +157,8 @@ class Package {
  public:
   Package(const std::string& folder, int32_t device, int32_t threads) : threads_(threads) {
     Call([&] { package_.emplace(folder, device); });
+    inputs_ = package_->inputs();
+    outputs_ = package_->outputs();
   }
   ~Package() {
     const nb::gil_scoped_release unlocked;
@@ -152,8 +170,8 @@ class Package {
   std::string network() const { return package_->network(); }
   std::string target() const { return package_->target(); }
   std::vector<std::string> symbols() const { return package_->symbols(); }
-  nb::list inputs() const { return Describe(package_->inputs()); }
-  nb::list outputs() const { return Describe(package_->outputs()); }
+  nb::list inputs() const { return Describe(inputs_); }
+  nb::list outputs() const { return Describe(outputs_); }
   std::vector<std::vector<int64_t>> plans() const {
     std::vector<std::vector<int64_t>> plans(diapason_package_plan_count(package_->get()));
     const int32_t symbols = diapason_package_symbol_count(package_->get());
@@ -166,25 +184,56 @@ class Package {
   // The outputs that were made; none where `outputs` is given.
   nb::list Run(const nb::list& inputs, const std::optional<nb::list>& outputs, uintptr_t stream) {
     const std::vector<nb::ndarray<nb::ro>> in =
-        Arrays<nb::ndarray<nb::ro>>(inputs, package_->inputs(), "input", "no array");
+        Arrays<nb::ndarray<nb::ro>>(inputs, inputs_, "input", "no array");
     std::vector<nb::ndarray<>> out;
-    if (outputs.has_value()) out = Arrays<nb::ndarray<>>(*outputs, package_->outputs(), "output", "no writable array");
+    if (outputs.has_value()) out = Arrays<nb::ndarray<>>(*outputs, outputs_, "output", "no writable array");
     std::vector<DLManagedTensorVersioned> in_views, out_views;
     for (const auto& array : in) in_views.push_back(View(array));
     for (const auto& array : out) out_views.push_back(View(array));
-    std::vector<DLManagedTensorVersioned*> given, results(package_->outputs().size(), nullptr);
+    std::vector<DLManagedTensorVersioned*> given, results(outputs_.size(), nullptr);
     for (auto& view : in_views) given.push_back(&view);
     for (size_t i = 0; i < out_views.size(); ++i) results[i] = &out_views[i];
     const Queue queue{in.empty() ? package_->device_type() != DIAPASON_CUDA : IsHost(in[0]), stream};
     if (!queue.host) used_gpu_ = in.empty() ? 0 : in[0].device_id();
-    Call([&] { RunIn(queue, given, results); });
+    Call([&] {
+      RunIn(queue, [&](runtime::Context& context) {
+        context.RunDlpack(given, results, reinterpret_cast<void*>(queue.stream));
+      });
+    });
     nb::list made;
     if (!outputs.has_value())
       for (DLManagedTensorVersioned* result : results) made.append(ArrayOf(result));
     return made;
   }
 
+  // With memory at these addresses, of tensors that are dense in row-major order: of the host for cpu, else of the GPU,
+  // whose stream the run is put into. The package has fixed shapes.
+  void RunAt(const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs, int32_t gpu,
+             uintptr_t stream) {
+    const std::vector<runtime::Buffer> given = Buffers(inputs, inputs_), results = Buffers(outputs, outputs_);
+    const Queue queue{gpu < 0, stream};
+    if (gpu >= 0) used_gpu_ = gpu;
+    Call([&] {
+      RunIn(queue, [&](runtime::Context& context) {
+        context.RunOnStream(reinterpret_cast<void*>(queue.stream), given, results);
+      });
+    });
+  }
+
  private:
+  // More or fewer than there are ports are the library's error to report.
+  static std::vector<runtime::Buffer> Buffers(const std::vector<uintptr_t>& addresses,
+                                              const std::vector<runtime::Port>& ports) {
+    std::vector<runtime::Buffer> buffers;
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      size_t bytes = i < ports.size() ? SizeOfType(ports[i].dtype) : 0;
+      if (i < ports.size())
+        for (const int64_t extent : ports[i].shape) bytes *= static_cast<size_t>(extent);
+      buffers.emplace_back(reinterpret_cast<void*>(addresses[i]), bytes);
+    }
+    return buffers;
+  }
+
   // Without the interpreter's lock; errors as Python's exceptions.
   template <typename Body>
   static void Call(Body body) {
@@ -231,8 +280,8 @@ class Package {
     return arrays;
   }
 
-  void RunIn(const Queue& queue, const std::vector<DLManagedTensorVersioned*>& inputs,
-             std::vector<DLManagedTensorVersioned*>& outputs) {
+  template <typename Body>
+  void RunIn(const Queue& queue, Body body) {
     std::unique_ptr<runtime::Context> context = Take(queue);
     // Given back on errors too.
     struct GiveBack {
@@ -244,7 +293,7 @@ class Package {
         package.free_[queue].push_back(std::move(context));
       }
     } give_back{*this, queue, context};
-    context->RunDlpack(inputs, outputs, reinterpret_cast<void*>(queue.stream));
+    body(*context);
   }
 
   std::unique_ptr<runtime::Context> Take(const Queue& queue) {
@@ -262,6 +311,7 @@ class Package {
 
   const int32_t threads_;
   std::optional<runtime::Package> package_;
+  std::vector<runtime::Port> inputs_, outputs_;
   int used_gpu_ = -1;  // its number once a run was put into one of its streams
   std::mutex mutex_;   // guards all below
   std::map<Queue, std::vector<std::unique_ptr<runtime::Context>>> free_;
@@ -293,7 +343,10 @@ NB_MODULE(_runtime, module) {
            nb::sig("def outputs(self) -> list[tuple[str, str, tuple[int, ...], tuple[str | None, ...]]]"))
       .def("run", &Package::Run, nb::arg("inputs"), nb::arg("outputs").none(), nb::arg("stream"),
            nb::sig("def run(self, inputs: list, outputs: list | None, stream: int) -> list"),
-           "Returns the outputs as objects with __dlpack__; none where outputs are given.");
+           "Returns the outputs as objects with __dlpack__; none where outputs are given.")
+      .def("run_at", &Package::RunAt, nb::arg("inputs"), nb::arg("outputs"), nb::arg("gpu"), nb::arg("stream"),
+           nb::sig("def run_at(self, inputs: list[int], outputs: list[int], gpu: int, stream: int) -> None"),
+           "With memory at these addresses: of the host where gpu is -1, else of that GPU, in a stream of it.");
 }
 
 }  // namespace diapason::python

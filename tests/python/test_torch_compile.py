@@ -381,8 +381,10 @@ def test_threads_share_a_compiled_model(compiled):
 
 
 def test_a_wrong_package_is_found_and_left_out(compiled, monkeypatch):
-    run_package = dp.Package.run
-    monkeypatch.setattr(dp.Package, "run", lambda self, inputs: [result + 1 for result in run_package(self, inputs)])
+    from diapason import torch_backend
+
+    run_package = torch_backend._Kernel.run
+    monkeypatch.setattr(torch_backend._Kernel, "run", lambda self, inputs: [result + 1 for result in run_package(self, inputs)])
     model = Dense().eval()
     check(model, compiled(model), torch.randn(17, 8))
     (reason,) = reasons()
