@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "api/record.h"
 #include "base/check.h"
+#include "cli/parameter_names.h"
 #include "compiler/codegen/codegen.h"
 #include "compiler/lower/lower.h"
 #include "compiler/runtime/device.h"
@@ -21,16 +22,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kDecision[] = "decision ";  // begins the names of features that are decisions
-
-// The space that the record's candidate is from; null when this version has none of the name.
-const Space* SpaceOf(const TaskSpace& spaces, const Schedule& schedule, const TuningRecord& record) {
-  for (const std::string& name : {schedule.sketch, record.sketch, record.view + "/" + record.sketch}) {
-    const int index = spaces.Find(name);
-    if (index >= 0 && spaces.space(index).size() == static_cast<int>(schedule.decisions.size()))
-      return &spaces.space(index);
-  }
-  return nullptr;
-}
 
 void ExplainNumbers(const Target& target, const DeviceFacts& facts, Explanation* e) {
   const auto spaces = TaskSpace::Create(e->dag, target, facts);

@@ -16,9 +16,11 @@
 #include "cli/compiler_hooks.h"
 #include "cli/document.h"
 #include "cli/flags.h"
+#include "cli/parameter_names.h"
 #include "cli/table.h"
 #include "db/copy.h"
 #include "db/history_name.h"
+#include "db/t4_export.h"
 #include "service/tune_spec.h"
 
 namespace diapason {
@@ -26,8 +28,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr char kJsonLines[] = "jsonl", kT4[] = "t4";  // formats of exports
+
 struct HistoryFlags {
-  std::string history, file, to, out, target, workload, model;
+  std::string history, file, to, out, target, workload, model, format = kJsonLines;
   int64_t keep = 1;
   bool skip_damaged = false, json = false;
 };
@@ -129,6 +133,13 @@ absl::StatusOr<RecordFilter> FilterOf(const HistoryFlags& flags) {
   return filter;
 }
 
+absl::StatusOr<ExportReport> Export(History& history, const std::string& format, const ExportOptions& options,
+                                    std::ostream& to) {
+  if (format == kJsonLines) return history.ExportJson(to, options);
+  ParameterNames names;
+  return ExportT4(history, to, {options, [&](const TuningRecord& record) { return names.Of(record); }});
+}
+
 absl::Status RunExport(const HistoryFlags& flags, Session& session) {
   HistoryOptions how;
   how.allow_damage = flags.skip_damaged;
@@ -143,7 +154,7 @@ absl::Status RunExport(const HistoryFlags& flags, Session& session) {
       return absl::PermissionDeniedError(absl::StrCat(flags.out, " cannot be written; name another file with --out"));
   }
   std::ostream& to = flags.out.empty() ? session.out : file;
-  ASSIGN_OR_RETURN(const ExportReport report, history->ExportJson(to, options));
+  ASSIGN_OR_RETURN(const ExportReport report, Export(*history, flags.format, options, to));
   to.flush();
   if (!to) {
     return absl::ResourceExhaustedError(
@@ -245,7 +256,14 @@ void AddHistory(CLI::App& app, CommandBody& chosen) {
   AddAction(command, chosen, flags, "info", "What the history holds", RunInfo);
   AddAction(command, chosen, flags, "check", "Read everything and report what is damaged", RunCheck);
 
-  CLI::App* write = AddAction(command, chosen, flags, "export", "Write JSON lines that lose nothing", RunExport);
+  CLI::App* write =
+      AddAction(command, chosen, flags, "export", "Write the records, as JSON lines that lose nothing", RunExport);
+  write
+      ->add_option(
+          "--format", flags->format,
+          "jsonl: lines that `history import` takes. t4: one document of Kernel Tuner's T4 schema, for other tools")
+      ->capture_default_str()
+      ->check(OneOf({kJsonLines, kT4}));
   write->add_option("--out", flags->out, "File to write (default: standard output)")->type_name("FILE");
   write->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
   write->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")

@@ -292,6 +292,12 @@ class History {
   static absl::StatusOr<CheckReport> Check(const std::string& path, const CheckHooks& hooks = {},
                                            HistoryOptions options = {});
 
+  // Calls `take` for each record that the options select, in the order of their ids, within one snapshot; counts them.
+  // Ends with the first error of `take`, which must not call this history. DataLoss for a damaged record, unless
+  // skip_damaged.
+  absl::StatusOr<ExportReport> Scan(const ExportOptions& options,
+                                    const std::function<absl::Status(const TuningRecord& record)>& take);
+
   // JSON, a line a record, each complete in itself: lines may be chosen, joined and reordered. Runs and workloads
   // without a record get a line of their own. Importing it elsewhere and exporting again gives the same lines.
   absl::StatusOr<ExportReport> ExportJson(std::ostream& out, const ExportOptions& options = {});

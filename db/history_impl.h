@@ -1,6 +1,7 @@
 // What the sources of History share.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -115,6 +116,10 @@ class RecordScan {
   int64_t rows_ = 0;  // of this run of the query
   bool ended_ = false;
 };
+
+// History::Scan within a transaction of the caller; adds to `report`.
+absl::Status ScanRecords(Database& db, const ExportOptions& options,
+                         const std::function<absl::Status(const TuningRecord& record)>& take, ExportReport& report);
 
 // "record 17: ...", "records 17 to 20 cannot be read: ...". REQUIRES: item.record is not OK.
 std::string DescribeDamage(const RecordScan::Item& item);

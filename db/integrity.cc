@@ -106,6 +106,31 @@ std::string DescribeDamage(const RecordScan::Item& item) {
   return absl::StrCat("records ", item.first_id, " to ", item.last_id, " cannot be read: ", why);
 }
 
+absl::Status ScanRecords(Database& db, const ExportOptions& options,
+                         const std::function<absl::Status(const TuningRecord& record)>& take, ExportReport& report) {
+  ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
+  while (std::optional<RecordScan::Item> item = scan.Next()) {
+    if (item->record.ok()) {
+      RETURN_IF_ERROR(take(*item->record));
+      ++report.records;
+      continue;
+    }
+    if (!absl::IsDataLoss(item->record.status())) return item->record.status();
+    if (!options.skip_damaged) return db.Damaged(DescribeDamage(*item));
+    report.damaged.push_back(DescribeDamage(*item));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ExportReport> History::Scan(const ExportOptions& options,
+                                           const std::function<absl::Status(const TuningRecord& record)>& take) {
+  absl::MutexLock lock(&impl_->mu);
+  ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(impl_->db.get(), /*for_writing=*/false));
+  ExportReport report;
+  RETURN_IF_ERROR(ScanRecords(*impl_->db, options, take, report));
+  return report;
+}
+
 absl::StatusOr<RecordScan> RecordScan::Create(Database* db, const RecordFilter& filter) {
   ASSIGN_OR_RETURN(Statement query, db->Prepare(SelectRecords(absl::StrCat("WHERE ", kScanWhere, kFilterConditions,
                                                                            "ORDER BY r.id LIMIT ", kScanRows))));

@@ -111,25 +111,14 @@ absl::Status WriteLine(std::ostream& out, const Json& json) {
   return absl::ResourceExhaustedError("the export cannot be written; check the space on its disk and try again");
 }
 
-absl::Status ExportRecords(const Database& db, RecordScan& scan, std::ostream& out, bool skip_damaged, Context& context,
-                           ExportReport& report) {
-  while (std::optional<RecordScan::Item> item = scan.Next()) {
-    if (!item->record.ok()) {
-      if (!absl::IsDataLoss(item->record.status())) return item->record.status();
-      if (!skip_damaged) return db.Damaged(DescribeDamage(*item));
-      report.damaged.push_back(DescribeDamage(*item));
-      continue;
-    }
-    const TuningRecord& record = *item->record;
-    Json json = RecordJson(record);
-    const auto run = context.runs.find(record.run_id);
-    if (run != context.runs.end()) json["run"] = run->second;
-    AddWorkload(json, context, record.workload_key, record.workload);
-    RETURN_IF_ERROR(WriteLine(out, json));
-    context.runs_written.insert(record.run_id);
-    context.workloads_written.insert(record.workload_key);
-    ++report.records;
-  }
+absl::Status ExportRecord(std::ostream& out, const TuningRecord& record, Context& context) {
+  Json json = RecordJson(record);
+  const auto run = context.runs.find(record.run_id);
+  if (run != context.runs.end()) json["run"] = run->second;
+  AddWorkload(json, context, record.workload_key, record.workload);
+  RETURN_IF_ERROR(WriteLine(out, json));
+  context.runs_written.insert(record.run_id);
+  context.workloads_written.insert(record.workload_key);
   return absl::OkStatus();
 }
 
@@ -165,8 +154,8 @@ absl::StatusOr<ExportReport> History::ExportJson(std::ostream& out, const Export
   absl::Status status = ReadContext(db, context);
   if (!options.skip_damaged) RETURN_IF_ERROR(status);
   if (!status.ok()) report.damaged.push_back("the runs or networks cannot be read completely");
-  ASSIGN_OR_RETURN(RecordScan scan, RecordScan::Create(&db, options.filter));
-  RETURN_IF_ERROR(ExportRecords(db, scan, out, options.skip_damaged, context, report));
+  RETURN_IF_ERROR(ScanRecords(
+      db, options, [&](const TuningRecord& record) { return ExportRecord(out, record, context); }, report));
   if (IsWhole(options.filter)) {
     status = ExportRest(db, out, context);
     if (!status.ok() && !(options.skip_damaged && absl::IsDataLoss(status))) return status;

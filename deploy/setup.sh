@@ -3,7 +3,7 @@
 set -euo pipefail
 
 packages=(
-  build-essential g++ cmake ninja-build ccache mold pkg-config git python3 python3-dev python3-venv python3-yaml python3-jsonschema
+  build-essential g++ cmake ninja-build ccache mold pkg-config file git python3 python3-dev python3-venv python3-yaml python3-jsonschema
   libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc
   libssl-dev openssl prometheus-cpp-dev
   libsqlite3-dev sqlite3 libpq-dev postgresql libgtest-dev libgmock-dev libxgboost-dev libonnx-dev libonnx-testdata
