@@ -183,8 +183,7 @@ class Package {
 
   // The outputs that were made; none where `outputs` is given.
   nb::list Run(const nb::list& inputs, const std::optional<nb::list>& outputs, uintptr_t stream) {
-    const std::vector<nb::ndarray<nb::ro>> in =
-        Arrays<nb::ndarray<nb::ro>>(inputs, inputs_, "input", "no array");
+    const std::vector<nb::ndarray<nb::ro>> in = Arrays<nb::ndarray<nb::ro>>(inputs, inputs_, "input", "no array");
     std::vector<nb::ndarray<>> out;
     if (outputs.has_value()) out = Arrays<nb::ndarray<>>(*outputs, outputs_, "output", "no writable array");
     std::vector<DLManagedTensorVersioned> in_views, out_views;
