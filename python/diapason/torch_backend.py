@@ -170,27 +170,17 @@ def _may_be_there(history):
 class _Weights:
     """The weights that packages have as constants, and whether they are still the same."""
 
-    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        positions = list(tensors)
-        self._pick = operator.itemgetter(*positions, positions[0]) if positions else lambda args: ()  # a tuple, also of one
-        weights = [tensors[position] for position in (*positions, *positions[:1])]
+    def __init__(self, tensors: Mapping[int, torch.Tensor], args: tuple[Any, ...]) -> None:
         self._gone = False
         self._references = [weakref.ref(tensor, self._forget) for tensor in tensors.values()]
-        self._facts = self._facts_of(weights)
+        self._watch = _runtime.Watch(args, list(tensors))
 
     def _forget(self, _: Any) -> None:
         self._gone = True  # another tensor may get its place in memory
 
-    @staticmethod
-    def _facts_of(weights: Sequence[torch.Tensor]) -> tuple[list[int], list[int], list[int]]:
-        return list(map(id, weights)), list(map(_VERSION, weights)), list(map(torch.Tensor.data_ptr, weights))
-
-    def unchanged(self, args: Sequence[Any]) -> bool:
+    def unchanged(self, args: tuple[Any, ...]) -> bool:
         """Changes through ``.data`` and through memory that is shared with others are not seen: PyTorch does not count them."""
-        return not self._gone and self._facts_of(self._pick(args)) == self._facts
-
-
-_VERSION = operator.attrgetter("_version")
+        return not self._gone and self._watch.unchanged(args)
 
 
 class _Variant:
@@ -253,7 +243,7 @@ class _CompiledGraph:
             self._variants[key] = made = self._variant(args)
             return made
 
-    def _variant(self, args: Sequence[Any]) -> _Variant | None:
+    def _variant(self, args: tuple[Any, ...]) -> _Variant | None:
         # Tensors of inference mode do not count changes, so they stay inputs.
         frozen = {position: args[position] for position in self._frozen if not args[position].is_inference()}
         try:
@@ -261,7 +251,7 @@ class _CompiledGraph:
         except Exception as error:  # of PyTorch or of ours: the model must still run
             _add(Fallback("", "", "", f"it could not be compiled ({type(error).__name__}: {torch_graph.reason_of(error)})"))
             return None
-        return None if run is None else _Variant(run, _Weights(frozen))
+        return None if run is None else _Variant(run, _Weights(frozen, args))
 
     def _static(self, args: Sequence[Any]) -> torch.fx.GraphModule:
         """The graph with the sizes of `args`."""
@@ -544,6 +534,7 @@ class _Kernel(torch.nn.Module):
         self._device = device
         self._gpu = -1 if device.type != "cuda" else device.index or 0
         self._checked = False
+        self._own: dict[int, list[torch.Tensor]] = {}  # results in the memory of contexts, by the address of the first
 
     @property
     def needs(self) -> list[int]:
@@ -579,17 +570,50 @@ class _Kernel(torch.nn.Module):
         memory = [result.make() for result in self._results]
         stream = 0 if self._gpu < 0 else torch.cuda.current_stream(self._gpu).cuda_stream
         try:
-            package._run_at([tensor.data_ptr() for tensor in dense], [tensor.data_ptr() for tensor in memory], self._gpu, stream)
+            if self._gpu >= 0 and len(memory) > _MOST_COPIES:
+                self._run_and_gather(package, [tensor.data_ptr() for tensor in dense], memory, stream)
+            else:
+                package._run_at([tensor.data_ptr() for tensor in dense], [tensor.data_ptr() for tensor in memory], self._gpu, stream)
         except Error as error:
             self._drop(f"its package failed ({torch_graph.reason_of(error)})")
             return None
         return [result.view(tensor) for result, tensor in zip(self._results, memory)]
 
+    def _run_and_gather(self, package: Package, inputs: list[int], memory: list[torch.Tensor], stream: int) -> None:
+        """Copies all results by a few kernels instead of one copy each."""
+        context = package._borrow(self._gpu, stream)
+        try:
+            context.run(inputs)
+            places = context.outputs()
+            own = self._own.get(places[0][0])
+            if own is None:
+                own = [_tensor_at(address, size, one) for (address, size), one in zip(places, memory, strict=True)]
+                self._own[places[0][0]] = own
+            torch._foreach_copy_(memory, own)
+        finally:
+            context.give_back()
+
     def _drop(self, reason: str) -> None:
         self._package = None
+        self._own.clear()
         nodes = [node for node in self._eager.graph.nodes if torch_graph.computes(node)]
         operators = ", ".join(sorted({torch_graph.operator_name(node) for node in nodes}))
         _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
+
+
+_MOST_COPIES = 3
+
+
+class _Bytes:
+    """Memory of the GPU, for torch.as_tensor. Whoever has it keeps the context that it belongs to."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _tensor_at(address: int, size: int, like: torch.Tensor) -> torch.Tensor:
+    """Memory as a dense tensor of the type and shape of another."""
+    return torch.as_tensor(_Bytes(address, size), device=like.device).view(like.dtype).view(like.shape)
 
 
 class _Result:

@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
@@ -219,6 +221,44 @@ class Package {
     });
   }
 
+  // A context for one run after another in a stream of GPU `gpu`, whose outputs stay in its own memory until it is
+  // given back.
+  class Borrowed {
+   public:
+    Borrowed(Package& package, int32_t gpu, uintptr_t stream) : package_(package), queue_{false, stream} {
+      package_.used_gpu_ = gpu;
+      Call([&] { context_ = package_.Take(queue_); });
+    }
+    ~Borrowed() { GiveBack(); }
+
+    void Run(const std::vector<uintptr_t>& inputs) {
+      const std::vector<runtime::Buffer> given = Buffers(inputs, package_.inputs_), own(package_.outputs_.size());
+      Call([&] { context_->RunOnStream(reinterpret_cast<void*>(queue_.stream), given, own); });
+    }
+    // Address and bytes of each.
+    std::vector<std::pair<uintptr_t, size_t>> Outputs() {
+      std::vector<std::pair<uintptr_t, size_t>> outputs;
+      for (size_t i = 0; i < package_.outputs_.size(); ++i) {
+        const runtime::Tensor output = context_->Output(static_cast<int32_t>(i));
+        outputs.emplace_back(reinterpret_cast<uintptr_t>(output.data), output.bytes);
+      }
+      return outputs;
+    }
+    void GiveBack() {
+      if (context_ == nullptr) return;
+      const std::lock_guard<std::mutex> lock(package_.mutex_);
+      package_.free_[queue_].push_back(std::move(context_));
+    }
+
+   private:
+    Package& package_;
+    const Queue queue_;
+    std::unique_ptr<runtime::Context> context_;
+  };
+  std::unique_ptr<Borrowed> Borrow(int32_t gpu, uintptr_t stream) {
+    return std::make_unique<Borrowed>(*this, gpu, stream);
+  }
+
  private:
   // More or fewer than there are ports are the library's error to report.
   static std::vector<runtime::Buffer> Buffers(const std::vector<uintptr_t>& addresses,
@@ -316,6 +356,50 @@ class Package {
   std::map<Queue, std::vector<std::unique_ptr<runtime::Context>>> free_;
 };
 
+// Python objects of tensors with what PyTorch counts of their changes. Their references are not kept: who makes this
+// watches whether they are gone.
+class Watch {
+ public:
+  Watch(const nb::tuple& args, const std::vector<size_t>& positions) {
+    for (const size_t position : positions) {
+      Seen seen = See(nb::handle(args[position]).ptr());
+      seen.position = position;
+      seen_.push_back(seen);
+    }
+  }
+
+  // Whether the arguments at these positions are the same objects, changed by nobody, with their memory where it was.
+  bool Unchanged(const nb::tuple& args) const {
+    for (const Seen& before : seen_) {
+      PyObject* const tensor = PyTuple_GET_ITEM(args.ptr(), before.position);
+      if (tensor != before.tensor) return false;
+      const Seen now = See(tensor);
+      if (now.version != before.version || now.memory != before.memory) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Seen {
+    size_t position = 0;
+    PyObject* tensor = nullptr;
+    int64_t version = 0;
+    uint64_t memory = 0;
+  };
+
+  static Seen See(PyObject* tensor) {
+    static PyObject* const version_name = PyUnicode_InternFromString("_version");
+    static PyObject* const memory_name = PyUnicode_InternFromString("data_ptr");
+    const nb::object version = nb::steal(PyObject_GetAttr(tensor, version_name));
+    if (!version.is_valid()) nb::raise_python_error();
+    const nb::object memory = nb::steal(PyObject_CallMethodNoArgs(tensor, memory_name));
+    if (!memory.is_valid()) nb::raise_python_error();
+    return {0, tensor, nb::cast<int64_t>(version), nb::cast<uint64_t>(memory)};
+  }
+
+  std::vector<Seen> seen_;
+};
+
 }  // namespace
 
 NB_MODULE(_runtime, module) {
@@ -329,6 +413,16 @@ NB_MODULE(_runtime, module) {
   module.def(
       "bits_of_bfloat16", [=](const nb::object& array) { return Retyped(array, kBits); }, nb::arg("array"),
       nb::sig("def bits_of_bfloat16(array: object) -> object"), "The inverse of bfloat16_of_bits.");
+  nb::class_<Watch>(module, "Watch")
+      .def(nb::init<const nb::tuple&, const std::vector<size_t>&>(), nb::arg("args"), nb::arg("positions"),
+           nb::sig("def __init__(self, args: tuple, positions: list[int]) -> None"))
+      .def("unchanged", &Watch::Unchanged, nb::arg("args"), nb::sig("def unchanged(self, args: tuple) -> bool"),
+           "Whether the tensors at the positions are those of before, with the same versions and memory.");
+  nb::class_<Package::Borrowed>(module, "Borrowed")
+      .def("run", &Package::Borrowed::Run, nb::arg("inputs"), nb::sig("def run(self, inputs: list[int]) -> None"),
+           "With inputs at these addresses.")
+      .def("outputs", &Package::Borrowed::Outputs, "Address and bytes of each output in the context's memory.")
+      .def("give_back", &Package::Borrowed::GiveBack);
   nb::class_<Package>(module, "Package")
       .def(nb::init<const std::string&, int32_t, int32_t>(), nb::arg("folder"), nb::arg("device"), nb::arg("threads"))
       .def("network", &Package::network)
@@ -345,7 +439,9 @@ NB_MODULE(_runtime, module) {
            "Returns the outputs as objects with __dlpack__; none where outputs are given.")
       .def("run_at", &Package::RunAt, nb::arg("inputs"), nb::arg("outputs"), nb::arg("gpu"), nb::arg("stream"),
            nb::sig("def run_at(self, inputs: list[int], outputs: list[int], gpu: int, stream: int) -> None"),
-           "With memory at these addresses: of the host where gpu is -1, else of that GPU, in a stream of it.");
+           "With memory at these addresses: of the host where gpu is -1, else of that GPU, in a stream of it.")
+      .def("borrow", &Package::Borrow, nb::arg("gpu"), nb::arg("stream"), nb::keep_alive<0, 1>(),
+           "A context whose outputs stay in its memory until it is given back.");
 }
 
 }  // namespace diapason::python
