@@ -365,7 +365,9 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
 }
 
 void AddJobFlags(CLI::App* command, JobFlags* flags) {
-  command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
+  command->add_option("--service", flags->service, "Address of the service; of several the one that answers")
+      ->required()
+      ->type_name("HOST:PORT[,HOST:PORT]");
   AddNumber(command, "--timeout", &flags->give_up, 0,
             "Seconds to keep trying when the service does not answer (default 10)");
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");

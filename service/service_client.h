@@ -1,7 +1,8 @@
 // Talking to a coordinator service: jobs and records.
 //
 // A service that does not answer is asked again with backoff until `give_up_seconds` have passed; then the error names
-// the address. Submitting is safe to repeat.
+// the address. Of several addresses (with commas between them) the next one is asked first. Submitting is safe to
+// repeat.
 #pragma once
 
 #include <functional>
