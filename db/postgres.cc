@@ -201,7 +201,7 @@ class PostgresDatabase final : public Database {
   absl::StatusOr<int64_t> Bytes() override {
     return QueryInt(
         "SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0)::BIGINT FROM pg_class WHERE relkind = 'r' AND "
-        "relnamespace = current_schema()::regnamespace");
+        "relname NOT LIKE 'service!_%' ESCAPE '!' AND relnamespace = current_schema()::regnamespace");
   }
   absl::Status Compact() override { return Exec("VACUUM FULL records, runs, workloads"); }
   // The server checks its pages where it has checksums, and its foreign keys whenever they change.
