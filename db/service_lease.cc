@@ -21,6 +21,8 @@ using LeaseClock = std::chrono::steady_clock;
 // Between attempts to renew while the database is away.
 constexpr std::chrono::milliseconds kRenewAgain{200};
 
+}  // namespace
+
 // What this process knows of the lease.
 class LeaseFence final : public WriteFence {
  public:
@@ -88,8 +90,6 @@ class LeaseFence final : public WriteFence {
   mutable std::string why_;  // lost for good
   std::string trouble_;
 };
-
-}  // namespace
 
 class ServiceLease::Impl {
  public:

@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kCallTimeout{15000};
 // Loading and checking a large model is part of Submit.
 constexpr std::chrono::milliseconds kSubmitTimeout{300000};
 constexpr std::chrono::milliseconds kTransferTimeout{3600000};
+// Of services that take over from each other after 15 s by default.
+constexpr double kGiveUp = 10, kGiveUpOfSeveral = 60;
 constexpr size_t kChunkBytes = 1 << 20;
 
 std::string RandomKey() {
@@ -42,7 +44,9 @@ class ServiceClient::Impl {
         options_(options),
         peer_(address_, options_.credentials),
         tuning_(peer_),
-        reader_(peer_) {}
+        reader_(peer_) {
+    if (options_.give_up_seconds == 0) options_.give_up_seconds = peer_.addresses() == 1 ? kGiveUp : kGiveUpOfSeveral;
+  }
 
   // Calls until it works, is refused, or nobody has answered for give_up_seconds.
   template <typename Call>
@@ -59,7 +63,8 @@ class ServiceClient::Impl {
                                              "' is not a tuning service: name the address that 'diapason serve' "
                                              "listens on");
       }
-      if (!IsTransient(status)) return status;
+      // A service that goes down cancels the calls that it has.
+      if (!IsTransient(status) && !absl::IsCancelled(status)) return status;
       peer_.Failed(at);
       if (attempts % peer_.addresses() != 0) continue;
       std::chrono::milliseconds wait = backoff.Next();
@@ -191,7 +196,7 @@ class ServiceClient::Impl {
 
  private:
   const std::string address_;
-  const ServiceClientOptions options_;
+  ServiceClientOptions options_;  // constant after construction
   Peer peer_;
   const PeerStub<v1::Tuning> tuning_;
   const PeerStub<v1::HistoryReader> reader_;

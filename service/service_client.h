@@ -24,7 +24,7 @@ class Job;
 }
 
 struct ServiceClientOptions {
-  double give_up_seconds = 10;
+  double give_up_seconds = 0;  // 0: 10; with several addresses 60, in which another service takes over
   std::shared_ptr<const ClientCredentials> credentials;
 };
 

@@ -110,11 +110,14 @@ TEST_F(PostgresFailover, AServiceThatIsKilledIsTakenOverFrom) {
   auto worker = Worker(both_, "worker");
   const int64_t job = Submitted("40");
   ASSERT_TRUE(HasMeasured(8)) << first->err() << worker->err();
+  Process watcher({"jobs", "watch", std::to_string(job), "--service", both_}, Path("watcher"));
+  ASSERT_TRUE(WaitFor([&] { return !watcher.out().empty() || !watcher.err().empty(); }));
   first->Kill();
   const std::set<std::string> before = Measured();
   EXPECT_LT(before.size(), 40u);
   ASSERT_TRUE(second->Says(Listens(second_))) << second->err();
   ExpectDone(job, 40);
+  EXPECT_EQ(watcher.Wait(), 0) << watcher.err();
   const std::set<std::string> after = Measured();
   EXPECT_EQ(after.size(), 40u);
   EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(), before.end()));
@@ -131,6 +134,9 @@ TEST_F(PostgresFailover, AServiceThatIsStoppedHandsOverAtOnceWithItsModels) {
       Cli({"submit", TEST_PATH(DIAPASON_ONNX_TESTDATA) + "/node/test_matmul_2d/model.onnx", "--target",
            "cpu -num-cores=1", "--trials", "4", "--min-repeat-ms", "1", "--service", both_, "--json"});
   ASSERT_EQ(submitted.code, 0) << submitted.err;
+  // Who waits for the job need not know.
+  Process watcher({"jobs", "watch", "1", "--service", both_}, Path("watcher"));
+  ASSERT_TRUE(WaitFor([&] { return !watcher.out().empty() || !watcher.err().empty(); }));
   first->Signal(SIGTERM);
   EXPECT_EQ(first->Wait(), 0) << first->err();
   const auto ended = std::chrono::steady_clock::now();
@@ -138,6 +144,8 @@ TEST_F(PostgresFailover, AServiceThatIsStoppedHandsOverAtOnceWithItsModels) {
   EXPECT_LT(std::chrono::steady_clock::now() - ended, std::chrono::seconds(20));
   auto worker = Worker(both_, "worker");
   ExpectDone(submitted.json()["job"].get<int64_t>(), 4);
+  EXPECT_EQ(watcher.Wait(), 0) << watcher.err();
+  EXPECT_NE(watcher.out().find("job 1 is done: all trials are done\n"), std::string::npos) << watcher.out();
   EXPECT_EQ(Measured().size(), 4u);
 }
 

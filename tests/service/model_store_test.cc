@@ -186,7 +186,7 @@ TEST_F(PostgresModelsTest, ADamagedModelIsNotUsed) {
 // A reader sees the file before or the one after, whole.
 TEST_F(PostgresModelsTest, AFileIsReplacedAtOnce) {
   BlobStore blobs(Tables());
-  for (const std::string content : {std::string(3 << 20, 'a'), std::string("b"), std::string()}) {
+  for (const std::string& content : {std::string(3 << 20, 'a'), std::string("b"), std::string()}) {
     WriteFile(Path("file"), content);
     ASSERT_TRUE(blobs.Put("job-1.model", Path("file")).ok());
     std::string read;
