@@ -1,8 +1,8 @@
 // Talking to a coordinator service: jobs and records.
 //
 // A service that does not answer is asked again with backoff until `give_up_seconds` have passed; then the error names
-// the address. Of several addresses (with commas between them) the next one is asked first. Submitting is safe to
-// repeat.
+// the address. Where several addresses are given, with commas between them, each attempt asks the next one. Submitting
+// is safe to repeat.
 #pragma once
 
 #include <functional>
