@@ -212,7 +212,9 @@ void AddBuild(CLI::App& app, CommandBody& chosen) {
           ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
           ->type_name("FILE");
   flags->service_flag =
-      command->add_option("--service", flags->service, "Ask this service for the records")->type_name("HOST:PORT");
+      command
+          ->add_option("--service", flags->service, "Ask this service for the records; of several the one that answers")
+          ->type_name("HOST:PORT[,HOST:PORT]");
   command->add_flag("--no-shipped-records", flags->no_shipped,
                     "Do without the records that come with Diapason (`diapason records`), which are looked at last");
   AddSecurityFlags(command, &flags->security);

@@ -80,6 +80,7 @@ struct HealthFlags {
 };
 
 absl::Status RunHealth(const HealthFlags& flags, Session& session) {
+  RETURN_IF_ERROR(CheckAddress("--address", flags.address));  // one
   ASSIGN_OR_RETURN(const auto credentials, DialWith("--address", flags.address, flags.security));
   RETURN_IF_ERROR(
       CheckHealth(flags.address, std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.timeout)), credentials));
@@ -122,7 +123,9 @@ void AddFleet(CLI::App& app, CommandBody& chosen) {
       "or less "
       "time than those of its peers.");
   auto flags = std::make_shared<FleetFlags>();
-  command->add_option("--tracker", flags->tracker, "Address of the tracker")->required()->type_name("HOST:PORT");
+  command->add_option("--tracker", flags->tracker, "Address of the tracker; of several services the one that answers")
+      ->required()
+      ->type_name("HOST:PORT[,HOST:PORT]");
   AddNumber(command, "--wait-timeout", &flags->wait, 0,
             "Seconds to wait for a tracker that does not answer (default 5)");
   command->add_flag("--json", flags->json, "One JSON document instead of text");

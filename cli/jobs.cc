@@ -35,7 +35,7 @@ struct JobFlags {
   std::string service;
   int64_t job = 0, trials = 0;
   std::vector<int64_t> jobs;  // of `jobs delete`
-  double give_up = 10;
+  double give_up = 0;         // 0: ServiceClientOptions'
   bool json = false;
   SecurityFlags security;
   LaunchFlags launch;  // of `submit` and `jobs watch`
@@ -365,9 +365,13 @@ absl::Status RunDelete(const JobFlags& flags, Session& session) {
 }
 
 void AddJobFlags(CLI::App* command, JobFlags* flags) {
-  command->add_option("--service", flags->service, "Address of the service")->required()->type_name("HOST:PORT");
-  AddNumber(command, "--timeout", &flags->give_up, 0,
-            "Seconds to keep trying when the service does not answer (default 10)");
+  command->add_option("--service", flags->service, "Address of the service; of several the one that answers")
+      ->required()
+      ->type_name("HOST:PORT[,HOST:PORT]");
+  AddNumber(
+      command, "--timeout", &flags->give_up, 0,
+      "Seconds to keep trying when the service does not answer (default 10; with several addresses 60, in which one "
+      "of them takes over)");
   command->add_flag("--json", flags->json, "One JSON document on stdout; progress goes to stderr");
   AddSecurityFlags(command, &flags->security);
 }

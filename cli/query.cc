@@ -116,8 +116,10 @@ void AddQuery(CLI::App& app, CommandBody& chosen) {
   command->footer("With --model, the tasks come by their share of the network's time, the slowest first.");
   auto flags = std::make_shared<QueryFlags>();
   flags->history_flag = command->add_option("--history", flags->history, "History to read")->type_name("FILE");
-  flags->service_flag =
-      command->add_option("--service", flags->service, "Ask this service instead of a file")->type_name("HOST:PORT");
+  flags->service_flag = command
+                            ->add_option("--service", flags->service,
+                                         "Ask this service instead of a file; of several the one that answers")
+                            ->type_name("HOST:PORT[,HOST:PORT]");
   AddSecurityFlags(command, &flags->security);
   command->add_option("--target", flags->target, "Only records of this target")->type_name("TARGET");
   command->add_option("--workload", flags->workload, "Only this workload: its key, or the key's beginning")

@@ -58,7 +58,7 @@ std::chrono::microseconds WatchdogTime() {
 class SelfCheck::Impl {
  public:
   Impl(std::string socket_path, const std::string& address, const std::optional<TlsIdentity>& tls)
-      : socket_path_(std::move(socket_path)), address_(Reachable(address)), every_(WatchdogTime() / 3) {
+      : socket_path_(std::move(socket_path)), every_(WatchdogTime() / 3), address_(address) {
     auto credentials = std::make_shared<ClientCredentials>();
     credentials->tls = tls;
     if (tls.has_value()) credentials->tls->any_name = true;  // the port is its own, whatever the certificate names
@@ -76,17 +76,25 @@ class SelfCheck::Impl {
     Notify(socket_path_, "STOPPING=1");
   }
 
+  void Listens(const std::string& address) {
+    std::lock_guard lock(mutex_);
+    address_ = address;
+  }
+
  private:
-  absl::Status Check() const {
-    return CheckHealth(address_, std::chrono::duration_cast<std::chrono::milliseconds>(every_), credentials_);
+  absl::Status Check(const std::string& address) const {
+    if (address.empty()) return absl::OkStatus();
+    return CheckHealth(Reachable(address), std::chrono::duration_cast<std::chrono::milliseconds>(every_), credentials_);
   }
   void Loop() {
     bool answered = false, logged = false;
+    std::string checked;
     std::unique_lock lock(mutex_);
     do {
+      if (std::exchange(checked, address_) != address_) answered = logged = false;
       lock.unlock();
-      const absl::Status status = Check();
-      answered = answered || status.ok();
+      const absl::Status status = Check(checked);
+      answered = answered || (status.ok() && !checked.empty());
       if (!status.ok() && (answered || !std::exchange(logged, true)))
         LogEvent(LogLevel::kError, answered ? "self_check_failed" : "self_check_off",
                  {{"why", std::string(status.message())}});
@@ -95,11 +103,12 @@ class SelfCheck::Impl {
     } while (!changed_.wait_for(lock, every_, [this] { return stopping_; }));
   }
 
-  const std::string socket_path_, address_;
+  const std::string socket_path_;
   const std::chrono::microseconds every_;
   std::shared_ptr<const ClientCredentials> credentials_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
+  std::string address_;
   bool stopping_ = false;
   std::thread thread_;
 };
@@ -108,5 +117,8 @@ SelfCheck::SelfCheck(const std::string& address, const std::optional<TlsIdentity
   if (const char* path = std::getenv("NOTIFY_SOCKET")) impl_ = std::make_unique<Impl>(path, address, tls);
 }
 SelfCheck::~SelfCheck() = default;
+void SelfCheck::Listens(const std::string& address) {
+  if (impl_ != nullptr) impl_->Listens(address);
+}
 
 }  // namespace diapason

@@ -1,25 +1,39 @@
 // diapason serve: the coordinator service.
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/host_name.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/interrupt.h"
 #include "cli/launch_flags.h"
 #include "cli/page_flags.h"
 #include "cli/page_sources.h"
 #include "cli/self_check.h"
 #include "cli/service_flags.h"
+#include "db/history_name.h"
+#include "db/schema.h"
+#include "db/service_lease.h"
 #include "service/server.h"
 #include "service/tune_spec.h"
 #include "service/worker_pool.h"
 
 namespace diapason {
 namespace {
+
+constexpr double kLeaseSeconds = 15;
+// How often a service that stands by looks whether it may take over.
+constexpr std::chrono::milliseconds kLookAtLease{500};
 
 struct ServeFlags {
   ServiceFlags service;
@@ -29,8 +43,19 @@ struct ServeFlags {
   std::string listen, history, tracker, state, http;
   int64_t running = 4, unfinished = 256, unfinished_per_token = JobManagerOptions().unfinished_per_token;
   int64_t max_models = ModelStoreLimits().models;
+  double lease_seconds = 0;  // 0: kLeaseSeconds
   double max_models_gib = static_cast<double>(ModelStoreLimits().bytes >> 30);
 };
+
+// The state of a tracker is of use as long as no other service had workers and queues in between: the file beside it
+// says of which time with the lease it is.
+void ForgetOldState(const std::string& state, int64_t epoch) {
+  const std::string note = state + ".epoch";
+  int64_t kept = 0;
+  std::ifstream(note) >> kept;
+  if (kept != epoch - 1) RemoveDatabase(state);
+  std::ofstream(note, std::ios::trunc) << epoch << "\n";
+}
 
 // Where other hosts reach what listens there: "all addresses" is none that can be dialled.
 std::string Reachable(const std::string& address) {
@@ -55,7 +80,7 @@ absl::StatusOr<std::unique_ptr<PageServer>> StartPage(const ServeFlags& flags,
   return PageServer::Start(std::move(options));
 }
 
-absl::Status RunServe(const ServeFlags& flags, Session& session) {
+absl::StatusOr<CoordinatorOptions> OptionsOf(const ServeFlags& flags) {
   CoordinatorOptions options;
   ASSIGN_OR_RETURN(options.credentials, ListenWith("--listen", flags.listen, flags.service.security));
   if (!flags.tracker.empty()) {
@@ -68,10 +93,13 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
           "quotas per token are for the service's own tracker; give them to the one of --tracker instead");
     }
   }
+  if (flags.lease_seconds > 0 && !IsPostgresUri(flags.history)) {
+    return absl::InvalidArgumentError(
+        "--history-lease is for services that share a history in PostgreSQL; leave it out for one in a file");
+  }
   if (!flags.http.empty()) RETURN_IF_ERROR(ShowPageWith(flags.http, flags.service.security).status());
   flags.quotas.ApplyTo(options.own_tracker);
   RETURN_IF_ERROR(CheckLaunchFlags(flags.launch));
-  StartLog(flags.service);
   options.listen = flags.listen;
   options.tracker = flags.tracker;
   options.state = flags.state;
@@ -82,27 +110,137 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
   options.jobs.import = flags.import.limits();
   options.jobs.models.models = flags.max_models;
   options.jobs.models.bytes = static_cast<int64_t>(flags.max_models_gib * static_cast<double>(int64_t{1} << 30));
-  const auto credentials = options.jobs.credentials;
-  const std::optional<TlsIdentity> shown = options.credentials.tls;
-  ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(std::move(options)));
+  return options;
+}
+
+// A service until it is told to stop; of a history that services share, in turns: one that stands by, one that acts.
+class Serving {
+ public:
+  Serving(const ServeFlags& flags, CoordinatorOptions options, Session& session)
+      : flags_(flags), options_(std::move(options)), session_(session), interrupt_(&stop_) {}
+
+  absl::Status Run() {
+    if (!IsPostgresUri(flags_.history)) return Act(nullptr);
+    self_check_ = std::make_unique<SelfCheck>("", options_.credentials.tls);
+    if (options_.state.empty()) options_.state = StatePath(flags_.history, ".tracker");
+    while (true) {
+      ASSIGN_OR_RETURN(const std::unique_ptr<ServiceLease> lease, StandBy());
+      if (lease == nullptr) return absl::OkStatus();
+      options_.jobs.fence = lease->fence();
+      if (flags_.tracker.empty()) ForgetOldState(options_.state, lease->epoch());
+      const absl::Status acted = Act(lease.get());
+      const absl::Status holds = lease->Holds();
+      if (holds.ok() || stop_) return acted;
+      LogEvent(LogLevel::kError, "lease_lost", {{"why", std::string(holds.message())}});
+      stood_by_ = true;
+    }
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<ServiceLease>> StandBy();
+  absl::StatusOr<bool> TryTake(std::unique_ptr<ServiceLease>& lease);
+  void NoteHolder(const std::string& holder);
+  // Until it is to stop, or has lost the lease (null: there is none).
+  absl::Status Act(ServiceLease* lease);
+  void WaitWhile(const std::function<bool()>& goes_on) const {
+    while (!stop_ && goes_on()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+
+  const ServeFlags& flags_;
+  CoordinatorOptions options_;
+  Session& session_;
+  std::atomic<bool> stop_{false};
+  const InterruptGuard interrupt_;
+  std::unique_ptr<SelfCheck> self_check_;
+  bool stood_by_ = false;  // a database that is away is waited for
+  std::string holder_;     // that was told of last
+  std::string away_;       // why the database is away, likewise
+};
+
+// Null when it is to stop.
+absl::StatusOr<std::unique_ptr<ServiceLease>> Serving::StandBy() {
+  std::unique_ptr<ServiceLease> lease;
+  holder_.clear();
+  while (!stop_) {
+    ASSIGN_OR_RETURN(const bool taken, TryTake(lease));
+    if (taken) return lease;
+    stood_by_ = true;
+    const auto look = std::chrono::steady_clock::now() + kLookAtLease;
+    WaitWhile([&] { return std::chrono::steady_clock::now() < look; });
+  }
+  return nullptr;
+}
+
+absl::StatusOr<bool> Serving::TryTake(std::unique_ptr<ServiceLease>& lease) {
+  std::string holder;
+  const auto attempt = [&]() -> absl::StatusOr<bool> {
+    if (lease == nullptr) {
+      const double seconds = flags_.lease_seconds > 0 ? flags_.lease_seconds : kLeaseSeconds;
+      ASSIGN_OR_RETURN(
+          lease, ServiceLease::Open(flags_.history, std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000))));
+    }
+    return lease->Take(Reachable(flags_.listen), holder);
+  };
+  absl::StatusOr<bool> taken = attempt();
+  if (!taken.ok()) {
+    if (!stood_by_ || !absl::IsUnavailable(taken.status())) return taken.status();
+    if (std::exchange(away_, std::string(taken.status().message())).empty())
+      LogEvent(LogLevel::kError, "history_away", {{"why", away_}});
+    return false;
+  }
+  away_.clear();
+  if (!*taken) NoteHolder(holder);
+  return taken;
+}
+
+void Serving::NoteHolder(const std::string& holder) {
+  if (holder.empty() || holder == holder_) return;
+  holder_ = holder;
+  session_.out << "standby: " << holder << " has the history's lease; this service takes over when it ends\n"
+               << std::flush;
+  LogEvent(LogLevel::kInfo, "standby", {{"active", holder}});
+}
+
+absl::Status Serving::Act(ServiceLease* lease) {
+  const auto credentials = options_.jobs.credentials;
+  ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server, CoordinatorServer::Start(options_));
+  if (lease != nullptr) {
+    lease->SetAddress(Reachable(server->address()));
+    LogEvent(LogLevel::kInfo, "lease_taken", {{"address", server->address()}});
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerPool> pool,
-                   StartWorkers(flags.launch, flags.tracker.empty() ? Reachable(server->address()) : flags.tracker,
-                                server->tracker(), credentials, OwnerOfFile(flags.history)));
+                   StartWorkers(flags_.launch, flags_.tracker.empty() ? Reachable(server->address()) : flags_.tracker,
+                                server->tracker(), credentials, OwnerOfFile(flags_.history)));
   ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> metrics,
-                   StartMetrics(flags.service, [&server] { return server->Metrics(); }));
-  auto self_check = std::make_unique<SelfCheck>(server->address(), shown);
-  ASSIGN_OR_RETURN(std::unique_ptr<PageServer> page, StartPage(flags, credentials, *server));
-  session.out << "service listens on " << server->address() << "\n";
-  if (page != nullptr) session.out << "page at " << page->url() << "\n";
-  session.out << std::flush;
-  WaitForStop();
-  self_check.reset();
+                   StartMetrics(flags_.service, [&server] { return server->Metrics(); }));
+  if (self_check_ == nullptr) {
+    self_check_ = std::make_unique<SelfCheck>(server->address(), options_.credentials.tls);
+  } else {
+    self_check_->Listens(server->address());
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<PageServer> page, StartPage(flags_, credentials, *server));
+  session_.out << "service listens on " << server->address() << "\n";
+  if (page != nullptr) session_.out << "page at " << page->url() << "\n";
+  session_.out << std::flush;
+  WaitWhile([&] { return lease == nullptr || lease->Holds().ok(); });
+  if (stop_) {
+    self_check_.reset();
+  } else {
+    self_check_->Listens("");
+  }
   LogEvent(LogLevel::kInfo, "service_stops", {});
   page.reset();
   metrics.reset();
   server.reset();
-  SetLogLevel(LogLevel::kNone);
   return absl::OkStatus();
+}
+
+absl::Status RunServe(const ServeFlags& flags, Session& session) {
+  ASSIGN_OR_RETURN(CoordinatorOptions options, OptionsOf(flags));
+  StartLog(flags.service);
+  absl::Status served = Serving(flags, std::move(options), session).Run();
+  if (served.ok()) SetLogLevel(LogLevel::kNone);
+  return served;
 }
 
 }  // namespace
@@ -110,9 +248,12 @@ absl::Status RunServe(const ServeFlags& flags, Session& session) {
 void AddServe(CLI::App& app, CommandBody& chosen) {
   CLI::App* command = app.add_subcommand("serve", "Run the service that takes tuning jobs and answers for a history");
   command->footer(
-      "Jobs are kept in FILE.jobs, models in FILE.models. A service that was stopped or killed goes on with every "
-      "unfinished "
-      "job when it is started again.");
+      "Jobs are kept in FILE.jobs, models in FILE.models; with a history in PostgreSQL, in the database. A service "
+      "that "
+      "was stopped or killed goes on with every unfinished job when it is started again. Of several services with one "
+      "history in PostgreSQL, one listens and works; the others stand by, with --listen, --http and --metrics closed, "
+      "and "
+      "one of them takes over when it ends.");
   auto flags = std::make_shared<ServeFlags>();
   command->add_option("--listen", flags->listen, "Address to listen on; port 0 takes a free one")
       ->required()
@@ -120,10 +261,15 @@ void AddServe(CLI::App& app, CommandBody& chosen) {
   command->add_option("--history", flags->history, "History of all jobs; made when there is none")
       ->required()
       ->type_name("FILE");
+  AddNumber(
+      command, "--history-lease", &flags->lease_seconds, 0.1,
+      absl::StrCat("Seconds after which another service with the same history takes over from this one when it is "
+                   "silent; of a history in PostgreSQL (default ",
+                   kLeaseSeconds, ")"));
   command
       ->add_option("--tracker", flags->tracker,
                    "Tracker of the fleet (default: one of its own, which workers reach at --listen)")
-      ->type_name("HOST:PORT");
+      ->type_name("HOST:PORT[,HOST:PORT]");
   command->add_option("--state", flags->state, "State of its own tracker (default: FILE.tracker)")->type_name("FILE");
   command
       ->add_option(

@@ -8,9 +8,11 @@
 #include <chrono>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "api/version.h"
 #include "base/check.h"
 #include "cli/flags.h"
@@ -188,10 +190,12 @@ absl::Status CheckAddress(const std::string& flag, const std::string& address) {
                    " is not understood; write it as HOST:PORT, for example 127.0.0.1:9190"));
 }
 
-absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
+absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& addresses,
                                                                   const SecurityFlags& flags) {
-  RETURN_IF_ERROR(CheckAddress(flag, address));
-  RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
+  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
+    RETURN_IF_ERROR(CheckAddress(flag, address));
+    RETURN_IF_ERROR(CheckPlainText(flag, address, flags));
+  }
   auto credentials = std::make_shared<ClientCredentials>();
   if (flags.tls.given()) {
     ASSIGN_OR_RETURN(credentials->tls, LoadTls(flags.tls, {.allow_no_role = flags.allow_no_role}));

@@ -63,12 +63,12 @@ void StartLog(const ServiceFlags& flags);
 absl::Status CheckAddress(const std::string& flag, const std::string& address);
 // Whether only this host reaches what listens at the address, which is checked.
 bool IsLoopback(const std::string& address);
-// What to show at `address`, which `flag` gives and which is checked. Plain text leaves this host only when that is
-// said aloud: PermissionDenied names the flag and how to fix it. Other errors: of certificates and tokens
-// (worker/security.h).
-absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& address,
+// What to show at `addresses`, one or several with commas between them, which `flag` gives and which are checked. Plain
+// text leaves this host only when that is said aloud: PermissionDenied names the flag and how to fix it. Other errors:
+// of certificates and tokens (worker/security.h).
+absl::StatusOr<std::shared_ptr<const ClientCredentials>> DialWith(const std::string& flag, const std::string& addresses,
                                                                   const SecurityFlags& flags);
-// The same for who listens.
+// The same for who listens, at one address.
 absl::StatusOr<ServerCredentials> ListenWith(const std::string& flag, const std::string& address,
                                              const SecurityFlags& flags);
 

@@ -444,7 +444,7 @@ void AddTune(CLI::App& app, CommandBody& chosen) {
       ->type_name("ALGORITHMS");
   AddWhole(command, "--builders", &flags->builders, 1, 1024, "Processes that compile (default: as the machine allows)");
   command->add_option("--tracker", flags->tracker, "Measure on the fleet of this tracker instead of on this host")
-      ->type_name("HOST:PORT")
+      ->type_name("HOST:PORT[,HOST:PORT]")
       ->group("Measuring on a fleet");
   AddNumber(
       command, "--wait-timeout", &flags->wait, 0,

@@ -2,6 +2,7 @@
 // it. Statements are SQL that both accept; errors are sentences for the user.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -81,6 +82,21 @@ class Statement {
   std::unique_ptr<Impl> impl_;
 };
 
+class Database;
+
+// Whether this process may still write to a database that several share, of which one at a time writes (db/lease.h).
+// Safe from any thread.
+class WriteFence {
+ public:
+  virtual ~WriteFence() = default;
+  // By this process's clock alone; Unavailable with the reason.
+  virtual absl::Status Holds() const = 0;
+  // In a transaction that writes, when all that others have written is seen. Unavailable with the reason.
+  virtual absl::Status Check(Database& db) const = 0;
+  // How long what was begun may stand still: the server rolls it back then.
+  virtual std::chrono::milliseconds lasts() const = 0;
+};
+
 // One connection. Not thread-safe.
 class Database {
  public:
@@ -136,5 +152,14 @@ class Transaction {
   explicit Transaction(Database* db) : db_(db) {}
   Database* db_;
 };
+
+// What `work` returns; again, with `true`, when the connection was lost in it: then it may have been done already.
+template <typename Work>
+auto RepeatLost(const Database& db, const Work& work) -> decltype(work(false)) {
+  constexpr int kAttempts = 3;
+  auto result = work(/*again=*/false);
+  for (int attempt = 0; attempt < kAttempts && !result.ok() && db.lost(); ++attempt) result = work(/*again=*/true);
+  return result;
+}
 
 }  // namespace diapason

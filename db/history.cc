@@ -136,7 +136,10 @@ HistoryOptions WithDefaults(HistoryOptions options) {
 
 absl::StatusOr<std::unique_ptr<Database>> OpenHistory(const std::string& path, HistoryMode mode,
                                                       const HistoryOptions& options) {
-  if (IsPostgresUri(path)) return OpenPostgres(path, mode, options.busy_timeout);
+  if (IsPostgresUri(path)) {
+    const auto idle = options.fence == nullptr ? std::chrono::milliseconds(0) : options.fence->lasts();
+    return OpenPostgres(path, mode, {options.busy_timeout, idle, options.fence});
+  }
   if (mode == HistoryMode::kCreate) RETURN_IF_ERROR(CreateIfMissing(path, options));
   RETURN_IF_ERROR(CheckFile(path));
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db, OpenAndIdentify(path, mode, options));

@@ -23,6 +23,8 @@
 
 namespace diapason {
 
+class WriteFence;  // db/database.h
+
 // Whether the result of a record's kernel was compared with the naive evaluation of its workload on the device.
 // kWrongInNetwork: alone it is right, but a network that was assembled with it computed wrong outputs.
 enum class Verified : uint8_t { kUnknown = 0, kOk, kFailed, kWrongInNetwork };
@@ -208,6 +210,7 @@ struct HistoryOptions {
   bool allow_damage = false;              // open although the file is damaged, to save what can be read; kReadOnly only
   std::function<int64_t()> now;           // Unix nanoseconds; default: the system's clock
   std::function<std::string()> new_uuid;  // default: random
+  std::shared_ptr<const WriteFence> fence = nullptr;  // of PostgreSQL: every write is refused where it says no
 };
 
 // Safe from any thread, by one lock; a History is not to be used across fork().

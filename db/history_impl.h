@@ -26,12 +26,10 @@ class History::Impl {
   absl::Status Prepare(TuningRecord& record) const;
   absl::Status SetVerification(int64_t id, Verified verified, double max_error, const std::string& text);
 
-  // What `work` returns; again when the connection was lost in it, in which case it may have been done already.
+  // RepeatLost of its database.
   template <typename Work>
   auto Repeating(const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) -> decltype(work(false)) {
-    auto result = work(/*again=*/false);
-    for (int attempt = 0; attempt < kAttempts && !result.ok() && db->lost(); ++attempt) result = work(/*again=*/true);
-    return result;
+    return RepeatLost(*db, work);
   }
 
   // What `work` returns of the database, which it reads within one transaction; again when the connection was lost.
@@ -45,7 +43,6 @@ class History::Impl {
     });
   }
 
-  static constexpr int kAttempts = 3;
   const std::string path;        // without a password
   const HistoryOptions options;  // with its functions filled in
   absl::Mutex mu;

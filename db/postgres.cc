@@ -176,8 +176,8 @@ UriOptions ParseUri(const std::string& uri) { return UriOptions(PQconninfoParse(
 
 class PostgresDatabase final : public Database {
  public:
-  PostgresDatabase(const std::string& uri, bool read_only, std::chrono::milliseconds busy_timeout)
-      : Database(PostgresName(uri)), uri_(uri), read_only_(read_only), busy_(busy_timeout) {}
+  PostgresDatabase(const std::string& uri, bool read_only, const PostgresOptions& options)
+      : Database(PostgresName(uri)), uri_(uri), read_only_(read_only), options_(options) {}
 
   absl::Status Connect();
 
@@ -201,7 +201,7 @@ class PostgresDatabase final : public Database {
   absl::StatusOr<int64_t> Bytes() override {
     return QueryInt(
         "SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0)::BIGINT FROM pg_class WHERE relkind = 'r' AND "
-        "relnamespace = current_schema()::regnamespace");
+        "relname NOT LIKE 'service!_%' ESCAPE '!' AND relnamespace = current_schema()::regnamespace");
   }
   absl::Status Compact() override { return Exec("VACUUM FULL records, runs, workloads"); }
   // The server checks its pages where it has checksums, and its foreign keys whenever they change.
@@ -226,7 +226,7 @@ class PostgresDatabase final : public Database {
 
   const std::string uri_;
   const bool read_only_;
-  const std::chrono::milliseconds busy_;
+  const PostgresOptions options_;
   Connection connection_;  // null: lost
   bool in_transaction_ = false, for_writing_ = false;
   int64_t changes_ = 0, own_commits_ = 0;
@@ -337,8 +337,11 @@ absl::Status PostgresDatabase::Connect() {
   if (ParseUri(uri_) == nullptr) return unreadable;
   const std::string seconds = absl::StrCat(kConnectSeconds);
   // Later ones win: those of the URI.
-  const char* const keys[] = {"connect_timeout", "fallback_application_name", "dbname", "client_encoding", nullptr};
-  const char* const values[] = {seconds.c_str(), "diapason", uri_.c_str(), "UTF8", nullptr};
+  // A host that is gone without a word is noticed within this time (0: the system's).
+  const std::string patience = absl::StrCat(options_.idle_timeout.count());
+  const char* const keys[] = {"connect_timeout", "fallback_application_name", "tcp_user_timeout",
+                              "dbname",          "client_encoding",           nullptr};
+  const char* const values[] = {seconds.c_str(), "diapason", patience.c_str(), uri_.c_str(), "UTF8", nullptr};
   Connection connection(PQconnectdbParams(keys, values, /*expand_dbname=*/1));
   if (connection == nullptr) return ConnectError("memory ran out");
   if (PQstatus(connection.get()) != CONNECTION_OK) {
@@ -351,15 +354,17 @@ absl::Status PostgresDatabase::Connect() {
       connection.get(), [](void*, const char*) {}, nullptr);
   connection_ = std::move(connection);
   in_transaction_ = false;
-  return Simple(absl::StrCat("SET lock_timeout = ", busy_.count(),
+  return Simple(absl::StrCat("SET lock_timeout = ", options_.busy_timeout.count(),
+                             "; SET idle_in_transaction_session_timeout = ", options_.idle_timeout.count(),
                              "; SET synchronous_commit = on; SET standard_conforming_strings = on",
                              read_only_ ? "; SET default_transaction_read_only = on" : ""));
 }
 
 // A server that starts again takes a while.
 absl::Status PostgresDatabase::ConnectAgain() {
-  const auto deadline = std::chrono::steady_clock::now() + busy_;
+  const auto deadline = std::chrono::steady_clock::now() + options_.busy_timeout;
   while (true) {
+    if (options_.fence != nullptr) RETURN_IF_ERROR(options_.fence->Holds());
     absl::Status connected = Connect();
     if (!absl::IsUnavailable(connected) || std::chrono::steady_clock::now() >= deadline) return connected;
     std::this_thread::sleep_for(kBetweenConnects);
@@ -381,7 +386,7 @@ absl::Status PostgresDatabase::Error(const std::string& state, const std::string
   }
   if (state == "55P03") {
     return absl::UnavailableError(absl::StrCat("history '", path_, "' was locked by another process for ",
-                                               static_cast<double>(busy_.count()) / 1e3,
+                                               static_cast<double>(options_.busy_timeout.count()) / 1e3,
                                                " s; wait for that process or stop it, then try again"));
   }
   if (state == "42501" || state == "25006") {
@@ -441,6 +446,8 @@ absl::StatusOr<Statement> PostgresDatabase::Prepare(const std::string& sql) {
 absl::Status PostgresDatabase::Begin(bool for_writing) {
   const std::string sql = for_writing ? absl::StrCat("BEGIN; ", kLockWriters)
                                       : std::string("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+  const bool fenced = for_writing && options_.fence != nullptr;
+  if (fenced) RETURN_IF_ERROR(options_.fence->Holds());
   for (int attempt = 0;; ++attempt) {
     if (connection_ == nullptr) RETURN_IF_ERROR(ConnectAgain());
     absl::Status begun = Simple(sql);
@@ -451,7 +458,9 @@ absl::Status PostgresDatabase::Begin(bool for_writing) {
   }
   in_transaction_ = true;
   for_writing_ = for_writing;
-  return absl::OkStatus();
+  absl::Status may_write = fenced ? options_.fence->Check(*this) : absl::OkStatus();
+  if (!may_write.ok()) Rollback();
+  return may_write;
 }
 
 absl::Status PostgresDatabase::Commit() {
@@ -525,8 +534,8 @@ std::string PostgresName(const std::string& uri) {
 }
 
 absl::StatusOr<std::unique_ptr<Database>> OpenPostgres(const std::string& uri, HistoryMode mode,
-                                                       std::chrono::milliseconds busy_timeout) {
-  auto db = std::make_unique<PostgresDatabase>(uri, mode == HistoryMode::kReadOnly, busy_timeout);
+                                                       const PostgresOptions& options) {
+  auto db = std::make_unique<PostgresDatabase>(uri, mode == HistoryMode::kReadOnly, options);
   RETURN_IF_ERROR(db->Connect());
   ASSIGN_OR_RETURN(const int64_t there, db->QueryInt(kIsThere));
   if (there == 0) RETURN_IF_ERROR(MakeOrRefuse(*db, mode));

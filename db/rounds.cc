@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/json_int.h"
+#include "db/service_tables.h"
 #include "db/sqlite.h"
 
 namespace diapason {
@@ -102,22 +103,30 @@ bool ParseMemory(const std::string& text, SearchMemory* memory) {
   return true;
 }
 
-absl::Status Damaged(const Database& db, const char* how) {
-  return absl::DataLossError(absl::StrCat(kWhat, " '", db.path(), "' is damaged (", how,
-                                          "); remove the file: what was measured is in the history"));
-}
-
 }  // namespace
 
-RoundStore::RoundStore(std::unique_ptr<SqliteDatabase> db) : db_(std::move(db)) {}
+RoundStore::RoundStore(std::unique_ptr<Database> db, std::string prefix)
+    : prefix_(std::move(prefix)), db_(std::move(db)) {}
 RoundStore::~RoundStore() = default;
 
 absl::StatusOr<std::unique_ptr<RoundStore>> RoundStore::Open(const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> db,
                    SqliteDatabase::Open(path, SqliteDatabase::Access::kCreatePrivate, kBusy, kWhat));
-  std::unique_ptr<RoundStore> store(new RoundStore(std::move(db)));
+  std::unique_ptr<RoundStore> store(new RoundStore(std::move(db), /*prefix=*/""));
   RETURN_IF_ERROR(store->Prepare());
   return store;
+}
+
+std::unique_ptr<RoundStore> RoundStore::OpenShared(std::unique_ptr<Database> db) {
+  return std::unique_ptr<RoundStore>(new RoundStore(std::move(db), kServicePrefix));
+}
+
+absl::Status RoundStore::Damaged(const char* how) const {
+  return absl::DataLossError(
+      absl::StrCat(kWhat, " '", db_->path(), "' is damaged (", how, "); ",
+                   prefix_.empty() ? std::string("remove the file")
+                                   : absl::StrCat("delete the rows of ", prefix_, "trials and ", prefix_, "searches"),
+                   ": what was measured is in the history"));
 }
 
 absl::Status RoundStore::Prepare() {
@@ -143,25 +152,56 @@ absl::Status RoundStore::Prepare() {
   return transaction.Commit();
 }
 
-// In a transaction.
-absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials) {
+template <typename Change>
+absl::Status RoundStore::Write(const Change& change) {
+  std::lock_guard lock(mutex_);
+  return RepeatLost(*db_, [&](bool again) -> absl::Status {
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+    RETURN_IF_ERROR(change(again));
+    return transaction.Commit();
+  });
+}
+
+template <typename Read>
+auto RoundStore::Reading(const Read& read) {
+  std::lock_guard lock(mutex_);
+  return RepeatLost(*db_, [&](bool) -> decltype(read()) {
+    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+    return read();
+  });
+}
+
+// In a transaction. A search proposes a candidate once.
+absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials, bool again) {
   if (trials.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Statement old, db_->Prepare("DELETE FROM trials WHERE run=? AND workload_key=? AND round<=?"));
+  ASSIGN_OR_RETURN(Statement old, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_,
+                                                            "trials WHERE run=? AND workload_key=? AND round<=?")));
   old.BindText(1, run);
   old.BindText(2, trials.front().workload_key);
   old.BindInt(3, trials.front().round - kRoundsKept);
   RETURN_IF_ERROR(old.Run());
+  ASSIGN_OR_RETURN(Statement known, db_->Prepare(absl::StrCat(
+                                        "SELECT COUNT(*) FROM ", prefix_,
+                                        "trials WHERE run=? AND workload_key=? AND target=? AND device_model=? AND "
+                                        "round=? AND sketch=? AND decisions=?")));
   ASSIGN_OR_RETURN(Statement add,
-                   db_->Prepare("INSERT INTO trials(run, workload_key, target, device_model, round, sketch, decisions,"
-                                " predicted) VALUES(?,?,?,?,?,?,?,?)"));
+                   db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                             "trials(run, workload_key, target, device_model, round, sketch, decisions,"
+                                             " predicted) VALUES(?,?,?,?,?,?,?,?)")));
   for (const ProposedTrial& trial : trials) {
-    add.BindText(1, run);
-    add.BindText(2, trial.workload_key);
-    add.BindText(3, trial.target);
-    add.BindText(4, trial.device_model);
-    add.BindInt(5, trial.round);
-    add.BindText(6, trial.sketch);
-    add.BindText(7, nlohmann::json(trial.decisions).dump());
+    for (Statement* statement : {&known, &add}) {
+      statement->BindText(1, run);
+      statement->BindText(2, trial.workload_key);
+      statement->BindText(3, trial.target);
+      statement->BindText(4, trial.device_model);
+      statement->BindInt(5, trial.round);
+      statement->BindText(6, trial.sketch);
+      statement->BindText(7, nlohmann::json(trial.decisions).dump());
+    }
+    if (again) {
+      ASSIGN_OR_RETURN(const int64_t there, known.RunForInt());
+      if (there > 0) continue;
+    }
     if (trial.predicted.has_value()) add.BindReal(8, *trial.predicted);
     RETURN_IF_ERROR(add.Run());
   }
@@ -169,114 +209,131 @@ absl::Status RoundStore::AddTrials(const std::string& run, const std::vector<Pro
 }
 
 absl::Status RoundStore::Add(const std::string& run, const std::vector<ProposedTrial>& trials) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-  RETURN_IF_ERROR(AddTrials(run, trials));
-  return transaction.Commit();
+  return Write([&](bool again) { return AddTrials(run, trials, again); });
 }
 
 absl::Status RoundStore::End(const std::string& run, const std::vector<ProposedTrial>& trials,
                              const SearchMemory& memory) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-  RETURN_IF_ERROR(AddTrials(run, trials));
-  ASSIGN_OR_RETURN(Statement put, db_->Prepare("REPLACE INTO searches VALUES(?,?,?,?,?)"));
-  put.BindText(1, run);
-  put.BindText(2, memory.workload_key);
-  put.BindText(3, memory.target);
-  put.BindText(4, memory.device_model);
-  put.BindText(5, MemoryText(memory));
-  RETURN_IF_ERROR(put.Run());
-  ASSIGN_OR_RETURN(Statement ended, db_->Prepare("DELETE FROM begun WHERE run=?"));
-  ended.BindText(1, run);
-  RETURN_IF_ERROR(ended.Run());
-  return transaction.Commit();
+  return Write([&](bool again) -> absl::Status {
+    RETURN_IF_ERROR(AddTrials(run, trials, again));
+    ASSIGN_OR_RETURN(Statement put,
+                     db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                               "searches(run, workload_key, target, device_model, memory) "
+                                               "VALUES(?,?,?,?,?) ON CONFLICT(run, workload_key, target, device_model) "
+                                               "DO UPDATE SET memory=excluded.memory")));
+    put.BindText(1, run);
+    put.BindText(2, memory.workload_key);
+    put.BindText(3, memory.target);
+    put.BindText(4, memory.device_model);
+    put.BindText(5, MemoryText(memory));
+    RETURN_IF_ERROR(put.Run());
+    ASSIGN_OR_RETURN(Statement ended, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
+    ended.BindText(1, run);
+    return ended.Run();
+  });
 }
 
 absl::Status RoundStore::Begin(const std::string& run, const BegunSearch& search) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement put, db_->Prepare("REPLACE INTO begun VALUES(?,?,?,?,?,?,?)"));
-  put.BindText(1, run);
-  put.BindText(2, search.workload_key);
-  put.BindText(3, search.target);
-  put.BindText(4, search.device_model);
-  put.BindInt(5, search.asked);
-  put.BindInt(6, search.known);
-  put.BindInt(7, search.trained);
-  return put.Run();
+  return Write([&](bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement ended, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, "begun WHERE run=?")));
+    ended.BindText(1, run);
+    RETURN_IF_ERROR(ended.Run());
+    ASSIGN_OR_RETURN(Statement put,
+                     db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                               "begun(run, workload_key, target, device_model, asked, known, trained) "
+                                               "VALUES(?,?,?,?,?,?,?)")));
+    put.BindText(1, run);
+    put.BindText(2, search.workload_key);
+    put.BindText(3, search.target);
+    put.BindText(4, search.device_model);
+    put.BindInt(5, search.asked);
+    put.BindInt(6, search.known);
+    put.BindInt(7, search.trained);
+    return put.Run();
+  });
 }
 
 absl::StatusOr<int64_t> RoundStore::Began(const std::string& run, int64_t now) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement put, db_->Prepare("INSERT OR IGNORE INTO runs VALUES(?,?)"));
-  put.BindText(1, run);
-  put.BindInt(2, now);
-  RETURN_IF_ERROR(put.Run());
-  ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT began FROM runs WHERE run=?"));
-  select.BindText(1, run);
-  ASSIGN_OR_RETURN(const bool row, select.Step());
-  return row ? select.Int(0) : now;
+  int64_t began = now;
+  RETURN_IF_ERROR(Write([&](bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement put, db_->Prepare(absl::StrCat("INSERT INTO ", prefix_,
+                                                              "runs(run, began) VALUES(?,?) ON CONFLICT DO NOTHING")));
+    put.BindText(1, run);
+    put.BindInt(2, now);
+    RETURN_IF_ERROR(put.Run());
+    ASSIGN_OR_RETURN(Statement select, db_->Prepare(absl::StrCat("SELECT began FROM ", prefix_, "runs WHERE run=?")));
+    select.BindText(1, run);
+    ASSIGN_OR_RETURN(began, select.RunForInt());
+    return absl::OkStatus();
+  }));
+  return began;
 }
 
 absl::StatusOr<std::optional<BegunSearch>> RoundStore::LoadBegun(const std::string& run) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(
-      Statement select,
-      db_->Prepare("SELECT workload_key, target, device_model, asked, known, trained FROM begun WHERE run=?"));
-  select.BindText(1, run);
-  ASSIGN_OR_RETURN(const bool row, select.Step());
-  if (!row) return std::nullopt;
-  return BegunSearch{select.Bytes(0), select.Bytes(1), select.Bytes(2), select.Int(3), select.Int(4), select.Int(5)};
+  return Reading([&]() -> absl::StatusOr<std::optional<BegunSearch>> {
+    ASSIGN_OR_RETURN(Statement select,
+                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, asked, known, trained FROM ",
+                                               prefix_, "begun WHERE run=?")));
+    select.BindText(1, run);
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return std::nullopt;
+    return BegunSearch{select.Bytes(0), select.Bytes(1), select.Bytes(2), select.Int(3), select.Int(4), select.Int(5)};
+  });
 }
 
 absl::StatusOr<std::vector<SearchMemory>> RoundStore::LoadMemories(const std::string& run) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select,
-                   db_->Prepare("SELECT workload_key, target, device_model, memory FROM searches WHERE run=?"));
-  select.BindText(1, run);
-  std::vector<SearchMemory> memories;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, select.Step());
-    if (!row) return memories;
-    SearchMemory& memory = memories.emplace_back();
-    memory.workload_key = select.Bytes(0);
-    memory.target = select.Bytes(1);
-    memory.device_model = select.Bytes(2);
-    if (!ParseMemory(select.Bytes(3), &memory)) return Damaged(*db_, "what a search remembers does not parse");
-  }
+  return Reading([&]() -> absl::StatusOr<std::vector<SearchMemory>> {
+    ASSIGN_OR_RETURN(Statement select,
+                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, memory FROM ", prefix_,
+                                               "searches WHERE run=?")));
+    select.BindText(1, run);
+    std::vector<SearchMemory> memories;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, select.Step());
+      if (!row) return memories;
+      SearchMemory& memory = memories.emplace_back();
+      memory.workload_key = select.Bytes(0);
+      memory.target = select.Bytes(1);
+      memory.device_model = select.Bytes(2);
+      if (!ParseMemory(select.Bytes(3), &memory)) return Damaged("what a search remembers does not parse");
+    }
+  });
 }
 
 absl::StatusOr<std::vector<ProposedTrial>> RoundStore::Load(const std::string& run) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT workload_key, target, device_model, round, sketch, decisions,"
-                                                  " predicted FROM trials WHERE run=? ORDER BY id"));
-  select.BindText(1, run);
-  std::vector<ProposedTrial> trials;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, select.Step());
-    if (!row) return trials;
-    ProposedTrial& trial = trials.emplace_back();
-    trial.workload_key = select.Bytes(0);
-    trial.target = select.Bytes(1);
-    trial.device_model = select.Bytes(2);
-    trial.round = select.Int(3);
-    trial.sketch = select.Bytes(4);
-    std::optional<std::vector<int32_t>> decisions = ToDecisions(Parse(select.Bytes(5)));
-    if (!decisions.has_value()) return Damaged(*db_, "decisions are no list of integers");
-    trial.decisions = *std::move(decisions);
-    if (!select.IsNull(6)) trial.predicted = select.Real(6);
-  }
+  return Reading([&]() -> absl::StatusOr<std::vector<ProposedTrial>> {
+    ASSIGN_OR_RETURN(Statement select,
+                     db_->Prepare(absl::StrCat("SELECT workload_key, target, device_model, round, sketch, decisions,"
+                                               " predicted FROM ",
+                                               prefix_, "trials WHERE run=? ORDER BY id")));
+    select.BindText(1, run);
+    std::vector<ProposedTrial> trials;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, select.Step());
+      if (!row) return trials;
+      ProposedTrial& trial = trials.emplace_back();
+      trial.workload_key = select.Bytes(0);
+      trial.target = select.Bytes(1);
+      trial.device_model = select.Bytes(2);
+      trial.round = select.Int(3);
+      trial.sketch = select.Bytes(4);
+      std::optional<std::vector<int32_t>> decisions = ToDecisions(Parse(select.Bytes(5)));
+      if (!decisions.has_value()) return Damaged("decisions are no list of integers");
+      trial.decisions = *std::move(decisions);
+      if (!select.IsNull(6)) trial.predicted = select.Real(6);
+    }
+  });
 }
 
 absl::Status RoundStore::Forget(const std::string& run) {
-  std::lock_guard lock(mutex_);
-  ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-  for (const char* table : {"trials", "searches", "begun", "runs"}) {
-    ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", table, " WHERE run=?")));
-    erase.BindText(1, run);
-    RETURN_IF_ERROR(erase.Run());
-  }
-  return transaction.Commit();
+  return Write([&](bool) -> absl::Status {
+    for (const char* table : {"trials", "searches", "begun", "runs"}) {
+      ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", prefix_, table, " WHERE run=?")));
+      erase.BindText(1, run);
+      RETURN_IF_ERROR(erase.Run());
+    }
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace diapason

@@ -15,6 +15,8 @@
 // The file's application_id is "Dprd", user_version the version of the tables. One of version 1, which had `trials`
 // alone, is brought up to date; one of a newer version is refused. What was added survives the death of the process; a
 // power cut may lose the last moments.
+//
+// A coordinator service whose history is in PostgreSQL keeps the same tables there (db/service_tables.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +32,7 @@
 
 namespace diapason {
 
-class SqliteDatabase;
+class Database;
 
 struct ProposedTrial {
   std::string workload_key, target, device_model;
@@ -65,6 +67,8 @@ class RoundStore {
   // Makes the file when there is none. FailedPrecondition: another file, or of another version; otherwise as
   // History::Open.
   static absl::StatusOr<std::unique_ptr<RoundStore>> Open(const std::string& path);
+  // In the tables of a service. REQUIRES: `db` is OpenServiceTables'.
+  static std::unique_ptr<RoundStore> OpenShared(std::unique_ptr<Database> db);
   ~RoundStore();
 
   // Adds a round of one task to what the run has proposed. Rounds of the task that are older than the last few are
@@ -85,11 +89,20 @@ class RoundStore {
   absl::Status Forget(const std::string& run);
 
  private:
-  explicit RoundStore(std::unique_ptr<SqliteDatabase> db);
+  RoundStore(std::unique_ptr<Database> db, std::string prefix);
   absl::Status Prepare();
-  absl::Status AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials);
+  absl::Status Damaged(const char* how) const;
+  // `again`: some may be there already.
+  absl::Status AddTrials(const std::string& run, const std::vector<ProposedTrial>& trials, bool again);
+  // Runs `change` in a transaction.
+  template <typename Change>
+  absl::Status Write(const Change& change);
+  template <typename Read>
+  auto Reading(const Read& read);
+
+  const std::string prefix_;  // of the tables' names
   std::mutex mutex_;
-  std::unique_ptr<SqliteDatabase> db_;
+  std::unique_ptr<Database> db_;
 };
 
 }  // namespace diapason

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
@@ -16,9 +17,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "db/blobs.h"
 #include "db/history.h"
 #include "db/history_name.h"
 #include "db/rounds.h"
+#include "db/service_tables.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_progress.h"
 #include "service/job_store.h"
@@ -40,6 +43,8 @@ constexpr std::chrono::seconds kSaveEvery{1};
 constexpr uint32_t kMaxPreparations = 3;
 // Submissions that wait for their model to be looked at, each with a thread of the server.
 constexpr int kMaxWaitingSubmissions = 16;
+// For other writers, and for a database that is away, while all calls wait.
+constexpr std::chrono::milliseconds kJobsBusy{3000};
 
 bool Ended(const v1::Job& job) {
   return job.state() == v1::JOB_STATE_DONE || job.state() == v1::JOB_STATE_FAILED ||
@@ -70,9 +75,7 @@ void GiveUpWhatCannotGoOn(v1::Job& job) {
 class JobManager::Impl {
  public:
   explicit Impl(JobManagerOptions options)
-      : options_(std::move(options)),
-        models_folder_(StatePath(options_.history, ".models")),
-        models_(models_folder_, options_.models) {}
+      : options_(std::move(options)), models_folder_(StatePath(options_.history, ".models")) {}
   ~Impl() { Stop(); }
 
   absl::Status Open();
@@ -85,7 +88,7 @@ class JobManager::Impl {
   absl::StatusOr<v1::Job> Cancel(int64_t id);
   absl::StatusOr<v1::Job> Resume(int64_t id, int64_t trials, const std::string& owner);
   History& history() { return *history_; }
-  ModelStore& models() { return models_; }
+  ModelStore& models() { return *models_; }
   std::set<std::string> ModelsInUse();
 
  private:
@@ -121,6 +124,15 @@ class JobManager::Impl {
   absl::StatusOr<int64_t> Accept(const std::string& key, const v1::TuneSpec& spec, const std::string& owner);
   // ResourceExhausted when there may not be one more unfinished job of `owner`. With the lock held.
   absl::Status CheckRoom(const std::string& owner) const;
+  // NotFound, with how to fix it, when a model that was sent is not there.
+  absl::Status FindModel(const v1::TuneSpec& spec, const std::string& remedy) const;
+
+  // Opens what is kept besides the history.
+  absl::Status OpenStores();
+  absl::Status OpenSharedStores();
+  // The cost model of a job, from the database and to it.
+  absl::Status BringCostModel(int64_t id);
+  void KeepCostModel(int64_t id);
 
   void ScheduleLoop();
   void Begin(Entry& entry);
@@ -146,15 +158,20 @@ class JobManager::Impl {
     entry.job.set_version(++version_);
     changed_.notify_all();
   }
-  std::string ModelPath(const v1::TuneSpec& spec) const {
-    return spec.model_hash().empty() ? spec.model() : models_.PathOf(spec.model_hash());
+  // What the model of a job is read from.
+  absl::StatusOr<std::string> BringModel(const v1::TuneSpec& spec) const {
+    if (spec.model_hash().empty()) return spec.model();
+    RETURN_IF_ERROR(models_->Bring(spec.model_hash()));
+    return models_->PathOf(spec.model_hash());
   }
 
-  std::string CostModelPath(int64_t job) const { return absl::StrCat(models_folder_, "/job-", job, ".model"); }
+  static std::string CostModelName(int64_t job) { return absl::StrCat("job-", job, ".model"); }
+  std::string CostModelPath(int64_t job) const { return absl::StrCat(models_folder_, "/", CostModelName(job)); }
 
   const JobManagerOptions options_;
   const std::string models_folder_;
-  ModelStore models_;
+  std::unique_ptr<BlobStore> blobs_;    // self-locking; null: models are files alone
+  std::unique_ptr<ModelStore> models_;  // self-locking
   std::unique_ptr<History> history_;    // self-locking
   std::unique_ptr<RoundStore> rounds_;  // self-locking
   std::string tracker_;                 // constant from Run on
@@ -172,10 +189,12 @@ class JobManager::Impl {
 };
 
 absl::Status JobManager::Impl::Open() {
-  ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate));
-  ASSIGN_OR_RETURN(store_, JobStore::Open(StatePath(options_.history, ".jobs")));
-  ASSIGN_OR_RETURN(rounds_, RoundStore::Open(StatePath(options_.history, ".rounds")));
-  models_.RemoveStale();
+  HistoryOptions history;
+  history.fence = options_.fence;
+  ASSIGN_OR_RETURN(history_, History::Open(options_.history, HistoryMode::kCreate, std::move(history)));
+  RETURN_IF_ERROR(IsPostgresUri(options_.history) ? OpenSharedStores() : OpenStores());
+  models_ = std::make_unique<ModelStore>(models_folder_, options_.models, blobs_.get());
+  RETURN_IF_ERROR(models_->RemoveStale());
   ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, store_->Load());
   for (v1::Job& job : jobs) {
     auto entry = std::make_unique<Entry>();
@@ -185,6 +204,27 @@ absl::Status JobManager::Impl::Open() {
     entry->job = std::move(job);
     jobs_[entry->job.id()] = std::move(entry);
   }
+  return absl::OkStatus();
+}
+
+absl::Status JobManager::Impl::OpenStores() {
+  ASSIGN_OR_RETURN(store_, JobStore::Open(StatePath(options_.history, ".jobs")));
+  ASSIGN_OR_RETURN(rounds_, RoundStore::Open(StatePath(options_.history, ".rounds")));
+  return absl::OkStatus();
+}
+
+// Each has a connection of its own.
+absl::Status JobManager::Impl::OpenSharedStores() {
+  PostgresOptions options;
+  options.fence = options_.fence;
+  if (options_.fence != nullptr) options.idle_timeout = options_.fence->lasts();
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> rounds, OpenServiceTables(options_.history, options));
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> blobs, OpenServiceTables(options_.history, options));
+  options.busy_timeout = kJobsBusy;
+  ASSIGN_OR_RETURN(std::unique_ptr<Database> jobs, OpenServiceTables(options_.history, options));
+  rounds_ = RoundStore::OpenShared(std::move(rounds));
+  blobs_ = std::make_unique<BlobStore>(std::move(blobs));
+  store_ = JobStore::OpenShared(std::move(jobs));
   return absl::OkStatus();
 }
 
@@ -315,12 +355,17 @@ absl::Status JobManager::Impl::CheckRoom(const std::string& owner) const {
   return absl::OkStatus();
 }
 
+absl::Status JobManager::Impl::FindModel(const v1::TuneSpec& spec, const std::string& remedy) const {
+  if (spec.model_hash().empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool there, models_->Has(spec.model_hash()));
+  if (there) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'", remedy));
+}
+
 absl::StatusOr<int64_t> JobManager::Impl::Accept(const std::string& key, const v1::TuneSpec& spec,
                                                  const std::string& owner) {
   ASSIGN_OR_RETURN(const TuneSpec checked, FromProto(spec));
-  if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
-    return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(), "'"));
-  }
+  RETURN_IF_ERROR(FindModel(spec, ""));
   {
     std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(CheckRoom(owner));  // before the work of reading a model
@@ -407,6 +452,7 @@ absl::Status JobManager::Impl::Delete(int64_t id) {
   if (deleted->thread.joinable()) deleted->thread.join();  // it has nothing left to do
   std::error_code ignored;
   std::filesystem::remove(CostModelPath(id), ignored);
+  if (blobs_ != nullptr) blobs_->Erase(CostModelName(id)).IgnoreError();  // the job is gone; what is left has no reader
   LogEvent(LogLevel::kInfo, "job_deleted", {{"job", absl::StrCat(id)}});
   return absl::OkStatus();
 }
@@ -436,10 +482,7 @@ absl::StatusOr<v1::Job> JobManager::Impl::Resume(int64_t id, int64_t trials, con
   const bool changed = trials != 0 && trials != spec.trials();
   if (changed) spec.set_trials(trials);
   RETURN_IF_ERROR(FromProto(spec).status());
-  if (!spec.model_hash().empty() && !models_.Has(spec.model_hash())) {
-    return absl::NotFoundError(absl::StrCat("the service does not have the model '", spec.model(),
-                                            "' any more; submit the job again with `diapason submit`"));
-  }
+  RETURN_IF_ERROR(FindModel(spec, " any more; submit the job again with `diapason submit`"));
   const v1::Job before = entry->job;
   *entry->job.mutable_spec() = spec;
   if (changed) entry->job.set_series(entry->job.series() + 1);
@@ -509,7 +552,7 @@ void JobManager::Impl::RunJob(Entry& entry) {
 
 absl::StatusOr<TuneWork> JobManager::Impl::Read(TuneSpec spec, const v1::TuneSpec& message,
                                                 const std::atomic<bool>* stop) {
-  const std::string path = ModelPath(message);
+  ASSIGN_OR_RETURN(const std::string path, BringModel(message));
   spec.options.external_data = false;
   absl::StatusOr<TuneWork> work = PrepareWork(spec, path, {options_.import, stop});
   if (work.ok() || message.model_hash().empty()) return work;
@@ -545,7 +588,10 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
   std::filesystem::create_directories(models_folder_, ignored);
   std::filesystem::permissions(models_folder_, std::filesystem::perms::owner_all, ignored);
   options.command_line = run;
-  if (!spec.deterministic) options.model_path = CostModelPath(id);
+  if (!spec.deterministic) {
+    options.model_path = CostModelPath(id);
+    RETURN_IF_ERROR(BringCostModel(id));
+  }
   ASSIGN_OR_RETURN(options.continued_runs, ContinuedRuns(spec, *history_, options.command_line));
   options.rounds = rounds_.get();
   options.rounds_run = name;
@@ -564,20 +610,46 @@ absl::StatusOr<std::string> JobManager::Impl::Tune(Entry& entry, const v1::TuneS
     ASSIGN_OR_RETURN(tuner, Tuner::Create(std::move(work.tasks), std::move(options), fleet.measurer.get(),
                                           history_.get(), &listener));
   }
-  ASSIGN_OR_RETURN(const TuneReport report, tuner->Run(&entry.stop));
+  const absl::StatusOr<TuneReport> report = tuner->Run(&entry.stop);
+  if (!spec.deterministic) KeepCostModel(id);
+  RETURN_IF_ERROR(report.status());
   if (entry.stop) return absl::CancelledError("stopped");
   if (!spec.no_check) {
     RETURN_IF_ERROR(CheckNetworkOf(entry, spec, message, fleet));
   }
-  return report.stopped;
+  return report->stopped;
+}
+
+// A copy of an earlier time, before another service had the job, goes in any case.
+absl::Status JobManager::Impl::BringCostModel(int64_t id) {
+  if (blobs_ == nullptr) return absl::OkStatus();
+  std::ofstream file(CostModelPath(id), std::ios::binary | std::ios::trunc);
+  const absl::Status brought = blobs_->Get(CostModelName(id), [&](std::string_view data) {
+    file.write(data.data(), static_cast<std::streamsize>(data.size()));
+    return absl::OkStatus();
+  });
+  file.close();
+  std::error_code ignored;
+  if (!brought.ok() || !file) std::filesystem::remove(CostModelPath(id), ignored);
+  // Without one the job trains another from its records.
+  return absl::IsNotFound(brought) ? absl::OkStatus() : brought;
+}
+
+void JobManager::Impl::KeepCostModel(int64_t id) {
+  std::error_code ignored;
+  if (blobs_ == nullptr || !std::filesystem::exists(CostModelPath(id), ignored)) return;
+  if (const absl::Status kept = blobs_->Put(CostModelName(id), CostModelPath(id)); !kept.ok())
+    LogEvent(LogLevel::kWarning, "cost_model_not_kept",
+             {{"job", absl::StrCat(id)}, {"why", std::string(kept.message())}});
 }
 
 absl::StatusOr<std::vector<ImportedPlan>> JobManager::Impl::ReadNetworks(Entry& entry, const TuneSpec& spec,
                                                                          const v1::TuneSpec& message) {
   ASSIGN_OR_RETURN(const Turn turn, BeginTurn(entry));
+  ASSIGN_OR_RETURN(const std::string path, BringModel(message));
   ModelOptions options = spec.options;
   options.external_data = false;
-  return ImportPlans({ModelPath(message), options, options_.import, /*with_network=*/true, &entry.stop}, spec.dims);
+  return ImportPlans({path, options, options_.import, /*with_network=*/true, &entry.stop}, spec.dims);
 }
 
 absl::Status JobManager::Impl::CheckNetworkOf(Entry& entry, const TuneSpec& spec, const v1::TuneSpec& message,

@@ -20,6 +20,7 @@
 namespace diapason {
 
 class History;
+class WriteFence;
 struct ClientCredentials;
 namespace v1 {
 class Job;
@@ -27,9 +28,12 @@ class TuneSpec;
 }  // namespace v1
 
 struct JobManagerOptions {
-  std::string history;   // jobs are kept in its ".jobs", models and cost models in ".models" (StatePath)
-  int running = 4;       // jobs at once
-  int unfinished = 256;  // queued and running ones; more are refused
+  // Jobs are kept in its ".jobs", rounds in ".rounds", models and cost models in ".models" (StatePath); all of them in
+  // the database where it is in PostgreSQL (db/service_tables.h), with ".models" for copies.
+  std::string history;
+  std::shared_ptr<const WriteFence> fence;  // of PostgreSQL: nothing is written where it says no; null: no other writes
+  int running = 4;                          // jobs at once
+  int unfinished = 256;                     // queued and running ones; more are refused
   int unfinished_per_token = 128;
   int jobs = 16384;  // those that have ended included
   // A job that the fleet fails (no worker, no tracker) is tried again after so long, for ever.

@@ -1,6 +1,9 @@
 #include "service/job_store.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "db/database.h"
+#include "db/service_tables.h"
 #include "db/sqlite.h"
 #include "diapason/v1/tuning.pb.h"
 
@@ -14,7 +17,8 @@ constexpr std::chrono::milliseconds kBusy{3000};
 
 }  // namespace
 
-JobStore::JobStore(std::unique_ptr<SqliteDatabase> db) : db_(std::move(db)) {}
+JobStore::JobStore(std::unique_ptr<Database> db, const std::string& prefix)
+    : table_(prefix + "jobs"), db_(std::move(db)) {}
 JobStore::~JobStore() = default;
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
@@ -38,40 +42,71 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path
                                          "; run the program that wrote it");
   }
   RETURN_IF_ERROR(transaction.Commit());
-  return std::unique_ptr<JobStore>(new JobStore(std::move(db)));
+  return std::unique_ptr<JobStore>(new JobStore(std::move(db), /*prefix=*/""));
+}
+
+std::unique_ptr<JobStore> JobStore::OpenShared(std::unique_ptr<Database> db) {
+  return std::unique_ptr<JobStore>(new JobStore(std::move(db), kServicePrefix));
+}
+
+template <typename Change>
+absl::Status JobStore::Write(const Change& change) {
+  return RepeatLost(*db_, [&](bool again) -> absl::Status {
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
+    RETURN_IF_ERROR(change(again));
+    return transaction.Commit();
+  });
 }
 
 absl::StatusOr<std::vector<v1::Job>> JobStore::Load() {
-  ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT id, job FROM jobs ORDER BY id"));
-  std::vector<v1::Job> jobs;
-  while (true) {
-    ASSIGN_OR_RETURN(const bool row, select.Step());
-    if (!row) return jobs;
-    v1::Job& job = jobs.emplace_back();
-    if (!job.ParseFromString(select.Bytes(1))) {
-      return absl::DataLossError(std::string(kWhat) + " '" + db_->path() + "' is damaged (job " +
-                                 std::to_string(select.Int(0)) +
-                                 " does not parse); move it away to start with a fresh one");
+  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<std::vector<v1::Job>> {
+    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+    ASSIGN_OR_RETURN(Statement select, db_->Prepare(absl::StrCat("SELECT id, job FROM ", table_, " ORDER BY id")));
+    std::vector<v1::Job> jobs;
+    while (true) {
+      ASSIGN_OR_RETURN(const bool row, select.Step());
+      if (!row) return jobs;
+      v1::Job& job = jobs.emplace_back();
+      if (!job.ParseFromString(select.Bytes(1))) {
+        return absl::DataLossError(absl::StrCat(kWhat, " '", db_->path(), "' is damaged (job ", select.Int(0),
+                                                " does not parse); ",
+                                                std::string(table_ == "jobs" ? "move it away to start with a fresh one"
+                                                                             : "delete its row of service_jobs")));
+      }
+      job.set_id(select.Int(0));
     }
-    job.set_id(select.Int(0));
-  }
+  });
 }
 
 absl::Status JobStore::Put(v1::Job& job) {
-  ASSIGN_OR_RETURN(Statement put, db_->Prepare(job.id() == 0 ? "INSERT INTO jobs(key, job) VALUES(?,?)"
-                                                             : "UPDATE jobs SET key=?, job=? WHERE id=?"));
-  put.BindText(1, job.key());
-  put.BindBlob(2, job.SerializeAsString());
-  if (job.id() != 0) put.BindInt(3, job.id());
-  RETURN_IF_ERROR(put.Run());
-  if (job.id() == 0) job.set_id(db_->last_id());
+  int64_t id = job.id();
+  RETURN_IF_ERROR(Write([&](bool again) -> absl::Status {
+    if (again && job.id() == 0) {
+      ASSIGN_OR_RETURN(Statement known, db_->Prepare(absl::StrCat("SELECT id FROM ", table_, " WHERE key=?")));
+      known.BindText(1, job.key());
+      ASSIGN_OR_RETURN(id, known.RunForInt());
+    }
+    const bool is_new = id == 0;
+    ASSIGN_OR_RETURN(Statement put,
+                     db_->Prepare(is_new ? absl::StrCat("INSERT INTO ", table_, "(key, job) VALUES(?,?) RETURNING id")
+                                         : absl::StrCat("UPDATE ", table_, " SET key=?, job=? WHERE id=?")));
+    put.BindText(1, job.key());
+    put.BindBlob(2, job.SerializeAsString());
+    if (!is_new) put.BindInt(3, id);
+    ASSIGN_OR_RETURN(const int64_t given, put.RunForInt());
+    if (is_new) id = given;
+    return absl::OkStatus();
+  }));
+  job.set_id(id);
   return absl::OkStatus();
 }
 
 absl::Status JobStore::Erase(int64_t id) {
-  ASSIGN_OR_RETURN(Statement erase, db_->Prepare("DELETE FROM jobs WHERE id=?"));
-  erase.BindInt(1, id);
-  return erase.Run();
+  return Write([&](bool) -> absl::Status {
+    ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", table_, " WHERE id=?")));
+    erase.BindInt(1, id);
+    return erase.Run();
+  });
 }
 
 }  // namespace diapason

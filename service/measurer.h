@@ -52,7 +52,7 @@ struct MeasurerOptions {
 absl::StatusOr<std::unique_ptr<ClientMeasurer>> StartMeasurer(const MeasurerOptions& options);
 
 struct FleetOptions {
-  std::string tracker;       // HOST:PORT
+  std::string tracker;       // HOST:PORT; several with commas between them
   Target target;             // as the user wrote it
   std::string device_model;  // empty: the one that the fleet has
   MeasureClientOptions client;

@@ -15,13 +15,16 @@
 #include <vector>
 
 #include "base/check.h"
+#include "db/blobs.h"
 #include "service/sha256.h"
 
 namespace diapason {
 namespace {
 
+constexpr char kModel[] = ".onnx";       // at the end of names
 constexpr char kPart[] = ".onnx.part-";  // in the names of files that are not finished
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
+constexpr std::filesystem::perms kOwnerOnly = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
 
 absl::Status WriteError(const std::string& path) {
   return absl::ResourceExhaustedError("cannot write '" + path + "' (" + std::strerror(errno) +
@@ -35,6 +38,7 @@ struct ModelStore::Writer::State {
   uint64_t announced = 0, written = 0;
   int fd = -1;
   Sha256 sum;
+  BlobStore* shared = nullptr;
   std::function<void()> end;  // gives back the room that was kept
 };
 
@@ -50,8 +54,9 @@ bool ModelStore::IsHash(const std::string& text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-bool ModelStore::Has(const std::string& hash) const {
+absl::StatusOr<bool> ModelStore::Has(const std::string& hash) const {
   if (!IsHash(hash)) return false;
+  if (shared_ != nullptr) return shared_->Use(hash + kModel);
   std::lock_guard lock(mutex_);
   std::error_code error;
   if (!std::filesystem::exists(PathOf(hash), error)) return false;
@@ -59,57 +64,127 @@ bool ModelStore::Has(const std::string& hash) const {
   return true;
 }
 
+absl::Status ModelStore::Bring(const std::string& hash) const {
+  std::error_code error;
+  if (shared_ == nullptr || std::filesystem::exists(PathOf(hash), error)) return absl::OkStatus();
+  MakeFolder();
+  const std::string temporary = TemporaryOf(hash);
+  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+  std::filesystem::permissions(temporary, kOwnerOnly, error);
+  Sha256 sum;
+  absl::Status brought = shared_->Get(hash + kModel, [&](std::string_view data) {
+    sum.Add(data.data(), data.size());
+    file.write(data.data(), static_cast<std::streamsize>(data.size()));
+    return file ? absl::OkStatus() : WriteError(temporary);
+  });
+  file.close();
+  if (brought.ok() && !file) brought = WriteError(temporary);
+  if (brought.ok() && sum.Hex() != hash)
+    brought =
+        absl::DataLossError("the model " + hash + " of the service is damaged: delete its job, and submit it again");
+  if (brought.ok() && rename(temporary.c_str(), PathOf(hash).c_str()) != 0) brought = WriteError(PathOf(hash));
+  if (!brought.ok()) std::filesystem::remove(temporary, error);
+  return brought;
+}
+
 struct ModelStore::File {
-  std::filesystem::file_time_type used;
+  std::chrono::seconds unused;
   std::string hash;
   int64_t bytes;
 };
 
-// Of finished models, those used longest ago first.
-std::vector<ModelStore::File> ModelStore::Files() const {
-  std::vector<File> files;
+void ModelStore::MakeFolder() const {
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
+}
+
+std::string ModelStore::TemporaryOf(const std::string& hash) const {
+  static std::atomic<int> number{0};
+  return folder_ + "/" + hash + kPart + std::to_string(getpid()) + "-" + std::to_string(number++);
+}
+
+// Of finished models in the folder, those used longest ago first.
+std::vector<ModelStore::File> ModelStore::LocalFiles() const {
+  using Time = std::filesystem::file_time_type;
+  std::vector<std::pair<Time, File>> files;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
     const std::filesystem::path path = entry.path();
-    if (path.extension() != ".onnx" || !IsHash(path.stem().string())) continue;
+    if (path.extension() != kModel || !IsHash(path.stem().string())) continue;
     std::error_code gone;
-    const File file{entry.last_write_time(gone), path.stem().string(), static_cast<int64_t>(entry.file_size(gone))};
-    if (!gone) files.push_back(file);
+    const Time used = entry.last_write_time(gone);
+    const File file{std::chrono::duration_cast<std::chrono::seconds>(Time::clock::now() - used), path.stem().string(),
+                    static_cast<int64_t>(entry.file_size(gone))};
+    if (!gone) files.emplace_back(used, file);
   }
-  std::sort(files.begin(), files.end(),
-            [](const File& a, const File& b) { return std::tie(a.used, a.hash) < std::tie(b.used, b.hash); });
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.first, a.second.hash) < std::tie(b.first, b.second.hash);
+  });
+  std::vector<File> sorted;
+  for (auto& [used, file] : files) sorted.push_back(std::move(file));
+  return sorted;
+}
+
+// Of all models that are there, likewise.
+absl::StatusOr<std::vector<ModelStore::File>> ModelStore::Files() const {
+  if (shared_ == nullptr) return LocalFiles();
+  ASSIGN_OR_RETURN(const std::vector<BlobStore::Blob> blobs, shared_->List());
+  std::vector<File> files;
+  for (const BlobStore::Blob& blob : blobs) {
+    if (!blob.name.ends_with(kModel)) continue;
+    const std::string hash = blob.name.substr(0, blob.name.size() - std::strlen(kModel));
+    if (IsHash(hash))
+      files.push_back({std::chrono::duration_cast<std::chrono::seconds>(blob.unused), hash, blob.bytes});
+  }
   return files;
 }
 
 ModelStore::Contents ModelStore::contents() const {
   std::lock_guard lock(mutex_);
   Contents contents;
-  for (const File& file : Files()) {
+  const absl::StatusOr<std::vector<File>> files = Files();
+  if (!files.ok()) return contents;
+  for (const File& file : *files) {
     ++contents.models;
     contents.bytes += file.bytes;
   }
   return contents;
 }
 
-void ModelStore::RemoveStale() {
+absl::Status ModelStore::RemoveStale() {
   std::error_code error;
   std::vector<std::filesystem::path> stale;
   for (const auto& entry : std::filesystem::directory_iterator(folder_, error))
     if (entry.path().filename().string().find(kPart) != std::string::npos) stale.push_back(entry.path());
   for (const std::filesystem::path& path : stale) std::filesystem::remove(path, error);
+  if (shared_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(shared_->RemoveIncomplete());
+  ASSIGN_OR_RETURN(const std::vector<File> files, Files());
+  std::set<std::string> there;
+  for (const File& file : files) there.insert(file.hash);
+  for (const File& file : LocalFiles())
+    if (there.count(file.hash) == 0) std::filesystem::remove(PathOf(file.hash), error);
+  return absl::OkStatus();
+}
+
+absl::Status ModelStore::Remove(const std::string& hash) {
+  if (shared_ != nullptr) RETURN_IF_ERROR(shared_->Erase(hash + kModel));
+  std::error_code error;
+  const bool removed = std::filesystem::remove(PathOf(hash), error);
+  if (shared_ == nullptr && !removed) return WriteError(PathOf(hash));
+  return absl::OkStatus();
 }
 
 // With the lock held.
 absl::Status ModelStore::MakeRoom(int64_t bytes, const std::set<std::string>& needed) {
-  const std::vector<File> files = Files();
+  ASSIGN_OR_RETURN(const std::vector<File> files, Files());
   int64_t models = static_cast<int64_t>(files.size()) + uploads_ + 1, total = uploading_bytes_ + bytes;
   for (const File& file : files) total += file.bytes;
-  const auto recent = std::filesystem::file_time_type::clock::now() - limits_.grace;
   for (const File& file : files) {
     if (models <= limits_.models && total <= limits_.bytes) return absl::OkStatus();
-    std::error_code error;
-    if (needed.count(file.hash) > 0 || file.used > recent) continue;
-    if (!std::filesystem::remove(PathOf(file.hash), error) || error) continue;
+    if (needed.count(file.hash) > 0 || file.unused < limits_.grace) continue;
+    if (!Remove(file.hash).ok()) continue;
     --models;
     total -= file.bytes;
   }
@@ -129,10 +204,7 @@ absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std:
     ++uploads_;
     uploading_bytes_ += bytes;
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all, error);
-  static std::atomic<int> number{0};
+  MakeFolder();
   auto state = std::make_unique<Writer::State>();
   state->end = [this, bytes] {
     std::lock_guard lock(mutex_);
@@ -141,7 +213,8 @@ absl::StatusOr<std::unique_ptr<ModelStore::Writer>> ModelStore::Begin(const std:
   };
   state->hash = hash;
   state->path = PathOf(hash);
-  state->temporary = folder_ + "/" + hash + kPart + std::to_string(getpid()) + "-" + std::to_string(number++);
+  state->temporary = TemporaryOf(hash);
+  state->shared = shared_;
   state->announced = announced;
   state->fd = open(state->temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   std::unique_ptr<Writer> writer(new Writer(std::move(state)));
@@ -171,6 +244,7 @@ absl::Status ModelStore::Writer::Finish() {
                                       " bytes, is not what its hash says: send it again");
   }
   if (fsync(state_->fd) != 0) return WriteError(state_->temporary);
+  if (state_->shared != nullptr) RETURN_IF_ERROR(state_->shared->Put(state_->hash + kModel, state_->temporary));
   if (rename(state_->temporary.c_str(), state_->path.c_str()) != 0) return WriteError(state_->path);
   return absl::OkStatus();
 }

@@ -1,5 +1,8 @@
 // Models by content, in the folder H.db.models: each is named by the SHA-256 of its content.
 //
+// A service whose history is in PostgreSQL keeps them there (db/blobs.h), for the service that takes over from it; the
+// folder then holds copies of those that it needed so far. A model is there when the database has all of it.
+//
 // What is kept is bounded. Where a new model needs the room, those go that were used longest ago and that no unfinished
 // job needs; where that is not enough, it is refused.
 #pragma once
@@ -18,6 +21,8 @@
 
 namespace diapason {
 
+class BlobStore;
+
 struct ModelStoreLimits {
   int64_t bytes = int64_t{64} << 30;
   int64_t models = 1000;
@@ -28,17 +33,23 @@ struct ModelStoreLimits {
 // Safe from any thread; one for a folder.
 class ModelStore {
  public:
-  explicit ModelStore(std::string folder, ModelStoreLimits limits = {}) : folder_(std::move(folder)), limits_(limits) {}
+  // `shared`, which outlives it: where the models are when not in the folder alone.
+  explicit ModelStore(std::string folder, ModelStoreLimits limits = {}, BlobStore* shared = nullptr)
+      : folder_(std::move(folder)), limits_(limits), shared_(shared) {}
 
   // 64 hexadecimal digits.
   static bool IsHash(const std::string& text);
-  // Counts as a use.
-  bool Has(const std::string& hash) const;
-  // Of a model that is there.
+  // Counts as a use. Errors: those of the database.
+  absl::StatusOr<bool> Has(const std::string& hash) const;
+  // Where a model is, or would be, in the folder.
   std::string PathOf(const std::string& hash) const { return folder_ + "/" + hash + ".onnx"; }
+  // Brings a model that is there into the folder. Errors: of the database and the disk; NotFound; DataLoss when its
+  // content is not what its hash says.
+  absl::Status Bring(const std::string& hash) const;
 
-  // Removes what uploads left that a service before did not see the end of. Before the first Begin.
-  void RemoveStale();
+  // Removes what uploads left that a service before did not see the end of, and copies of models that are not there any
+  // more. Before the first Begin.
+  absl::Status RemoveStale();
   struct Contents {
     int64_t models = 0, bytes = 0;
   };
@@ -50,7 +61,8 @@ class ModelStore {
     ~Writer();
     // InvalidArgument when more comes than was announced; ResourceExhausted when the disk is full.
     absl::Status Add(const std::string& data);
-    // InvalidArgument when the content is not what the hash says. The model is there afterwards.
+    // InvalidArgument when the content is not what the hash says. The model is there afterwards. Also errors of the
+    // database.
     absl::Status Finish();
 
    private:
@@ -66,11 +78,16 @@ class ModelStore {
 
  private:
   struct File;
-  std::vector<File> Files() const;
+  void MakeFolder() const;
+  std::string TemporaryOf(const std::string& hash) const;
+  std::vector<File> LocalFiles() const;
+  absl::StatusOr<std::vector<File>> Files() const;
+  absl::Status Remove(const std::string& hash);
   absl::Status MakeRoom(int64_t bytes, const std::set<std::string>& needed);
 
   const std::string folder_;
   const ModelStoreLimits limits_;
+  BlobStore* const shared_;   // self-locking; null: the folder alone
   mutable std::mutex mutex_;  // guards the rest, and removals
   int64_t uploads_ = 0, uploading_bytes_ = 0;
 };

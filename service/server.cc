@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "db/database.h"
 #include "db/history.h"
 #include "db/history_name.h"
 #include "diapason/v1/history.pb.h"
@@ -34,6 +35,11 @@ constexpr MethodRules kSubmit{Role::kSubmitter, 1280 << 10, 65536, Lane::kLong};
 constexpr MethodRules kPutModel{Role::kSubmitter, 1280 << 10, 16, Lane::kLong};
 constexpr MethodRules kForBuild{Role::kReader, 8 << 20, 65552, Lane::kShort};
 
+// Unavailable when another service has taken over, or may have: callers find that one then.
+absl::Status MayAct(const CoordinatorOptions& options) {
+  return options.jobs.fence == nullptr ? absl::OkStatus() : options.jobs.fence->Holds();
+}
+
 // Takes a model, which the first chunk names.
 class ModelSink final : public RpcService::Sink {
  public:
@@ -60,7 +66,8 @@ class ModelSink final : public RpcService::Sink {
       return absl::InvalidArgumentError(
           absl::StrCat("the model has ", chunk.bytes(), " bytes and the service takes ", max_bytes_));
     }
-    if (jobs_.models().Has(chunk.hash())) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool there, jobs_.models().Has(chunk.hash()));
+    if (there) return absl::OkStatus();
     ASSIGN_OR_RETURN(writer_, jobs_.models().Begin(chunk.hash(), chunk.bytes(), jobs_.ModelsInUse()));
     return absl::OkStatus();
   }
@@ -85,6 +92,7 @@ class TuningService final : public RpcService {
     Answered<v1::ListJobsRequest, v1::ListJobsResponse>("ListJobs", kLook, &TuningService::ListJobs);
     Unary<v1::GetJobRequest, v1::Job>(
         "GetJob", kLook, [this](const CallInfo& call, const v1::GetJobRequest& request, Reply<v1::Job> reply) {
+          if (absl::Status acts = MayAct(options_); !acts.ok()) return reply(acts, {});
           if (absl::Status fits = CheckMessage(request); !fits.ok()) return reply(fits, {});
           waiters_.Add(request.job(), request.seen(),
                        std::chrono::milliseconds(std::min(request.max_wait_ms(), kMaxWaitMs)), call.gone,
@@ -103,7 +111,8 @@ class TuningService final : public RpcService {
     Unary<Request, Response>(method, rules,
                              [this, answer](const CallInfo& call, const Request& request, Reply<Response> reply) {
                                Response response;
-                               absl::Status status = CheckMessage(request);
+                               absl::Status status = MayAct(options_);
+                               if (status.ok()) status = CheckMessage(request);
                                if (status.ok()) status = (this->*answer)(call, request, response);
                                reply(status, std::move(response));
                              });
@@ -121,7 +130,8 @@ class TuningService final : public RpcService {
     return absl::OkStatus();
   }
   absl::Status HasModel(const CallInfo&, const v1::HasModelRequest& request, v1::HasModelResponse& response) {
-    response.set_known(jobs_.models().Has(request.hash()));
+    ASSIGN_OR_RETURN(const bool known, jobs_.models().Has(request.hash()));
+    response.set_known(known);
     return absl::OkStatus();
   }
   absl::Status Submit(const CallInfo& call, const v1::SubmitJobRequest& request, v1::SubmitJobResponse& response) {
@@ -155,8 +165,8 @@ class TuningService final : public RpcService {
 
 class HistoryService final : public RpcService {
  public:
-  HistoryService(History& history, std::shared_ptr<CallGate> gate)
-      : RpcService("diapason.v1.HistoryReader", std::move(gate)), history_(history) {
+  HistoryService(History& history, const CoordinatorOptions& options, std::shared_ptr<CallGate> gate)
+      : RpcService("diapason.v1.HistoryReader", std::move(gate)), history_(history), options_(options) {
     ServerStream<v1::QueryRequest, v1::Record>(
         "Query", kLook, [this](const CallInfo&, const v1::QueryRequest& request) { return Query(request); });
     ServerStream<v1::ForBuildRequest, v1::Record>(
@@ -168,6 +178,7 @@ class HistoryService final : public RpcService {
   using Records = std::vector<v1::Record>;
 
   absl::StatusOr<Records> Query(const v1::QueryRequest& request) {
+    RETURN_IF_ERROR(MayAct(options_));
     RETURN_IF_ERROR(CheckMessage(request));
     RecordFilter filter;
     filter.target = request.target();
@@ -188,6 +199,7 @@ class HistoryService final : public RpcService {
   }
 
   absl::StatusOr<Records> ForBuild(const v1::ForBuildRequest& request) {
+    RETURN_IF_ERROR(MayAct(options_));
     RETURN_IF_ERROR(CheckMessage(request));
     ASSIGN_OR_RETURN(const std::string model,
                      ModelForBuild(history_, request.target(), request.device_model(), request.may_differ()));
@@ -200,6 +212,7 @@ class HistoryService final : public RpcService {
   }
 
   History& history_;
+  const CoordinatorOptions& options_;
 };
 
 }  // namespace
@@ -221,7 +234,7 @@ class CoordinatorServer::Impl {
     waiters_ = std::make_unique<JobWaiters>(*jobs_);
     const std::shared_ptr<CallGate> gate = MakeGate(options_.credentials);
     tuning_ = std::make_unique<TuningService>(*jobs_, *waiters_, options_, gate);
-    reader_ = std::make_unique<HistoryService>(jobs_->history(), gate);
+    reader_ = std::make_unique<HistoryService>(jobs_->history(), options_, gate);
     ServiceHostOptions host{options_.listen, options_.credentials, gate};
     if (options_.tracker.empty()) {
       const std::string state = options_.state.empty() ? StatePath(options_.jobs.history, ".tracker") : options_.state;

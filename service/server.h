@@ -17,7 +17,7 @@ namespace diapason {
 struct CoordinatorOptions {
   std::string listen;  // HOST:PORT; port 0: any free one
   ServerCredentials credentials;
-  std::string tracker;  // HOST:PORT; empty: one of its own
+  std::string tracker;  // HOST:PORT; several with commas between them; empty: one of its own
   std::string state;    // of its own tracker; empty: the history's ".tracker" (StatePath)
   TrackerOptions own_tracker;
   uint64_t max_model_bytes = uint64_t{4} << 30;

@@ -24,6 +24,8 @@ constexpr std::chrono::milliseconds kCallTimeout{15000};
 // Loading and checking a large model is part of Submit.
 constexpr std::chrono::milliseconds kSubmitTimeout{300000};
 constexpr std::chrono::milliseconds kTransferTimeout{3600000};
+// Of services that take over from each other after 15 s by default.
+constexpr double kGiveUp = 10, kGiveUpOfSeveral = 60;
 constexpr size_t kChunkBytes = 1 << 20;
 
 std::string RandomKey() {
@@ -37,10 +39,13 @@ std::string RandomKey() {
 
 class ServiceClient::Impl {
  public:
-  Impl(std::string address, ServiceClientOptions options) : address_(std::move(address)), options_(options) {
-    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_, options_.credentials);
-    tuning_ = v1::Tuning::NewStub(channel);
-    reader_ = v1::HistoryReader::NewStub(channel);
+  Impl(std::string address, ServiceClientOptions options)
+      : address_(std::move(address)),
+        options_(options),
+        peer_(address_, options_.credentials),
+        tuning_(peer_),
+        reader_(peer_) {
+    if (options_.give_up_seconds == 0) options_.give_up_seconds = peer_.addresses() == 1 ? kGiveUp : kGiveUpOfSeveral;
   }
 
   // Calls until it works, is refused, or nobody has answered for give_up_seconds.
@@ -49,15 +54,19 @@ class ServiceClient::Impl {
     Backoff backoff;
     const Clock::time_point give_up = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                          std::chrono::duration<double>(options_.give_up_seconds));
-    while (true) {
+    for (size_t attempts = 1;; ++attempts) {
       CallGuard guard;
+      const size_t at = peer_.current();
       absl::Status status = guard.Run(timeout, call);
       if (absl::IsUnimplemented(status)) {
         return absl::FailedPreconditionError("'" + address_ +
                                              "' is not a tuning service: name the address that 'diapason serve' "
                                              "listens on");
       }
-      if (!IsTransient(status)) return status;
+      // A service that goes down cancels the calls that it has.
+      if (!IsTransient(status) && !absl::IsCancelled(status)) return status;
+      peer_.Failed(at);
+      if (attempts % peer_.addresses() != 0) continue;
       std::chrono::milliseconds wait = backoff.Next();
       if (Clock::now() + wait > give_up) return NoAnswer("service", address_, status, options_.credentials);
       std::this_thread::sleep_for(wait);
@@ -187,9 +196,10 @@ class ServiceClient::Impl {
 
  private:
   const std::string address_;
-  const ServiceClientOptions options_;
-  std::unique_ptr<v1::Tuning::Stub> tuning_;
-  std::unique_ptr<v1::HistoryReader::Stub> reader_;
+  ServiceClientOptions options_;  // constant after construction
+  Peer peer_;
+  const PeerStub<v1::Tuning> tuning_;
+  const PeerStub<v1::HistoryReader> reader_;
   uint64_t max_model_bytes_ = 0;
   bool takes_dims_ = false;
   bool takes_strict_ = false;

@@ -1,7 +1,8 @@
 // Talking to a coordinator service: jobs and records.
 //
 // A service that does not answer is asked again with backoff until `give_up_seconds` have passed; then the error names
-// the address. Submitting is safe to repeat.
+// the address. Where several addresses are given, with commas between them, each attempt asks the next one. Submitting
+// is safe to repeat.
 #pragma once
 
 #include <functional>
@@ -23,7 +24,7 @@ class Job;
 }
 
 struct ServiceClientOptions {
-  double give_up_seconds = 10;
+  double give_up_seconds = 0;  // 0: 10; with several addresses 60, in which another service takes over
   std::shared_ptr<const ClientCredentials> credentials;
 };
 

@@ -92,7 +92,8 @@ class WorkerAgent::Impl {
   std::string unexplained_;  // what Register last failed with, and what that means; of the leasing thread
   absl::Status explained_;
   std::unique_ptr<Pipeline> pipeline_;
-  std::unique_ptr<v1::Tracker::Stub> stub_;
+  std::unique_ptr<Peer> peer_;
+  std::unique_ptr<PeerStub<v1::Tracker>> stub_;
   CallGuard lease_call_, report_call_;
   int leases_per_device_ = 1;
 
@@ -115,7 +116,8 @@ absl::Status WorkerAgent::Impl::Start() {
   int devices = static_cast<int>(pipeline_->devices().size());
   int leases = options_.max_leases > 0 ? options_.max_leases : 2 * (pipeline_->builders() + devices);
   leases_per_device_ = std::max(1, (leases + devices - 1) / devices);
-  stub_ = v1::Tracker::NewStub(MakeChannel(options_.tracker, options_.credentials));
+  peer_ = std::make_unique<Peer>(options_.tracker, options_.credentials);
+  stub_ = std::make_unique<PeerStub<v1::Tracker>>(*peer_);
   lease_thread_ = std::thread([this] { LeaseLoop(); });
   report_thread_ = std::thread([this] { ReportLoop(); });
   return absl::OkStatus();
@@ -141,7 +143,7 @@ absl::Status WorkerAgent::Impl::Register() {
   for (const v1::DeviceDescription& device : pipeline_->devices()) *request.add_devices() = device;
   v1::RegisterResponse response;
   absl::Status status = lease_call_.Run(
-      kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Register(&context, request, &response); });
+      kCallTimeout, [&](grpc::ClientContext& context) { return (*stub_)->Register(&context, request, &response); });
   if (status.ok()) status = CheckMessage(response);
   // Looked into once for each new reason.
   if (IsTransient(status) && status.message() != unexplained_) {
@@ -195,7 +197,7 @@ bool WorkerAgent::Impl::FillCapacity(v1::LeaseRequest& request) {
 
 void WorkerAgent::Impl::LeaseLoop() {
   Backoff backoff;
-  while (true) {
+  for (size_t attempts = 1;; ++attempts) {
     v1::LeaseRequest request;
     bool registered = false;
     {
@@ -205,9 +207,10 @@ void WorkerAgent::Impl::LeaseLoop() {
       registered = !session_.empty();
     }
     v1::LeaseResponse response;
+    const size_t at = peer_->current();
     absl::Status status =
         !registered ? Register() : lease_call_.Run(kLeaseWait + kCallTimeout, [&](grpc::ClientContext& context) {
-          return stub_->Lease(&context, request, &response);
+          return (*stub_)->Lease(&context, request, &response);
         });
     if (status.ok()) {
       backoff.Reset();
@@ -216,9 +219,11 @@ void WorkerAgent::Impl::LeaseLoop() {
     }
     if (absl::IsNotFound(status)) {
       EndSession(request.session());
-    } else if (!Sleep(backoff.Next())) {
-      return;
+      continue;
     }
+    // A tracker that goes down cancels the calls that it has.
+    if (IsTransient(status) || absl::IsCancelled(status)) peer_->Failed(at);
+    if (attempts % peer_->addresses() == 0 && !Sleep(backoff.Next())) return;
   }
 }
 
@@ -411,16 +416,18 @@ void WorkerAgent::Impl::ReportLoop() {
     }
     v1::ReportRequest request = MakeReport();
     v1::ReportResponse response;
+    const size_t at = peer_->current();
     absl::Status status = report_call_.Run(
-        kCallTimeout, [&](grpc::ClientContext& context) { return stub_->Report(&context, request, &response); });
+        kCallTimeout, [&](grpc::ClientContext& context) { return (*stub_)->Report(&context, request, &response); });
     if (status.ok()) status = CheckMessage(response);
     if (status.ok()) {
       backoff.Reset();
       OnReported(request, response);
     } else if (absl::IsNotFound(status)) {
       EndSession(request.session());
-    } else if (!Sleep(backoff.Next())) {
-      return;
+    } else {
+      if (IsTransient(status) || absl::IsCancelled(status)) peer_->Failed(at);
+      if (!Sleep(backoff.Next())) return;
     }
   }
 }
@@ -467,7 +474,7 @@ void WorkerAgent::Impl::Stop() {
     v1::LeaveResponse response;
     // A tracker that does not hear it learns by the silence.
     call.Run(std::chrono::milliseconds(2000),
-             [&](grpc::ClientContext& context) { return stub_->Leave(&context, request, &response); })
+             [&](grpc::ClientContext& context) { return (*stub_)->Leave(&context, request, &response); })
         .IgnoreError();
   }
   if (pipeline_ != nullptr) pipeline_->Stop();

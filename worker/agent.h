@@ -18,7 +18,7 @@
 namespace diapason {
 
 struct AgentOptions {
-  std::string tracker;  // HOST:PORT
+  std::string tracker;  // HOST:PORT; several with commas between them
   std::shared_ptr<const ClientCredentials> credentials;
   std::string worker_id;  // unique in the fleet; empty: host and process
   std::string name;       // for people; empty: worker_id

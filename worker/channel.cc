@@ -13,6 +13,7 @@
 #include <mutex>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "worker/tls_credentials.h"
 #include "worker/tls_probe.h"
@@ -83,6 +84,8 @@ InProcess& Here() {
 
 constexpr char kInProcess[] = "in-process:";
 
+std::vector<std::string> SplitAddresses(const std::string& addresses) { return absl::StrSplit(addresses, ','); }
+
 // A pair of sockets that have no name, one end of which the server takes. It is not made anew when it breaks: nothing
 // but the end of the server breaks it, so there are no keepalive pings either, which a process that stood still would
 // miss.
@@ -145,17 +148,34 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                                                  Showing(credentials->token));
 }
 
+Peer::Peer(const std::string& addresses, const std::shared_ptr<const ClientCredentials>& credentials) {
+  for (const std::string& address : SplitAddresses(addresses)) channels_.push_back(MakeChannel(address, credentials));
+}
+
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials) {
-  std::string why;
-  const std::string wrong =
-      WhatIsWrongWithTls(address, credentials == nullptr ? ClientCredentials() : *credentials, why);
-  if (!wrong.empty()) return absl::UnavailableError("the " + what + " at '" + address + "' " + wrong);
-  if (why.empty()) why = std::string(last.message());
   std::string command = "'diapason " + (what == "service" ? "serve" : what) + "'";
   if (what == "server") command = "'diapason tracker' or 'diapason serve'";
-  return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why + "): start it with " +
-                                command + ", or check the address and the network");
+  const std::vector<std::string> addresses = SplitAddresses(address);
+  std::string reasons;
+  for (const std::string& one : addresses) {
+    std::string why;
+    const std::string wrong = WhatIsWrongWithTls(one, credentials == nullptr ? ClientCredentials() : *credentials, why);
+    if (addresses.size() == 1 && !wrong.empty())
+      return absl::UnavailableError("the " + what + " at '" + one + "' " + wrong);
+    if (why.empty()) why = std::string(last.message());
+    if (addresses.size() == 1) {
+      reasons = why;
+    } else {
+      reasons += (reasons.empty() ? "'" : "; '") + one + "' " + (wrong.empty() ? "does not answer: " + why : wrong);
+    }
+  }
+  if (addresses.size() == 1) {
+    return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + reasons +
+                                  "): start it with " + command + ", or check the address and the network");
+  }
+  return absl::UnavailableError("no " + what + " of '" + address + "' answers (" + reasons + "): start one with " +
+                                command + ", or check the addresses and the network");
 }
 
 }  // namespace diapason

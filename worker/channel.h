@@ -4,12 +4,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/grpc_status.h"
@@ -33,6 +35,42 @@ void ForgetInProcess(const std::string& name);
 // token), the token with every call. `address`: HOST:PORT, or a name of NameInProcess, which needs no credentials.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
+
+// A peer with one address, or several with commas between them: services that take over from each other, of which one
+// at a time answers. Each address has a channel, and so a certificate, of its own. Safe from any thread.
+class Peer {
+ public:
+  Peer(const std::string& addresses, const std::shared_ptr<const ClientCredentials>& credentials);
+
+  size_t addresses() const { return channels_.size(); }
+  // Number of the address that calls go to.
+  size_t current() const { return current_; }
+  // The one of this number did not answer: calls go to the next one, and to the first after the last.
+  void Failed(size_t number) {
+    current_.compare_exchange_strong(number, number + 1 < channels_.size() ? number + 1 : 0);
+  }
+  const std::vector<std::shared_ptr<grpc::Channel>>& channels() const { return channels_; }
+
+ private:
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::atomic<size_t> current_{0};
+};
+
+// The stub of `Service` (v1::Tracker) for the address that calls go to. The peer outlives it.
+template <typename Service>
+class PeerStub {
+ public:
+  using Stub = typename Service::Stub;
+  explicit PeerStub(const Peer& peer) : peer_(peer) {
+    for (const std::shared_ptr<grpc::Channel>& channel : peer.channels()) stubs_.push_back(Service::NewStub(channel));
+  }
+  Stub* get() const { return stubs_[peer_.current()].get(); }
+  Stub* operator->() const { return get(); }
+
+ private:
+  const Peer& peer_;
+  std::vector<std::unique_ptr<Stub>> stubs_;
+};
 
 // Lets another thread end a call that waits.
 class CallGuard {
@@ -83,7 +121,7 @@ class Backoff {
 };
 
 // What is said of a peer that did not answer in time: the reason, looked for anew (worker/tls_probe.h), and how to fix
-// it. `what`: "tracker", "service", "server" (either); `last`: of the last call.
+// it. `what`: "tracker", "service", "server" (either); `address`: as Peer's; `last`: of the last call.
 absl::Status NoAnswer(const std::string& what, const std::string& address, const absl::Status& last,
                       const std::shared_ptr<const ClientCredentials>& credentials = nullptr);
 

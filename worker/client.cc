@@ -103,11 +103,12 @@ void CheckOutcome(const v1::MeasureRequest& request, v1::MeasureResult& result) 
 
 class MeasureClient::Impl {
  public:
-  Impl(std::string address, MeasureClientOptions options) : address_(std::move(address)), options_(std::move(options)) {
-    std::shared_ptr<grpc::Channel> channel = MakeChannel(address_, options_.credentials);
-    measure_ = v1::Measure::NewStub(channel);
-    tracker_ = v1::Tracker::NewStub(channel);
-  }
+  Impl(std::string address, MeasureClientOptions options)
+      : address_(std::move(address)),
+        options_(std::move(options)),
+        peer_(address_, options_.credentials),
+        measure_(peer_),
+        tracker_(peer_) {}
   ~Impl() { Stop(); }
 
   absl::Status Connect();
@@ -154,8 +155,9 @@ class MeasureClient::Impl {
 
   const std::string address_;
   const MeasureClientOptions options_;
-  std::unique_ptr<v1::Measure::Stub> measure_;
-  std::unique_ptr<v1::Tracker::Stub> tracker_;
+  Peer peer_;
+  const PeerStub<v1::Measure> measure_;
+  const PeerStub<v1::Tracker> tracker_;
   CallGuard receive_call_;
   std::thread receiver_;
   std::mutex opening_;  // one thread at a time opens a queue anew; taken before mutex_
@@ -177,8 +179,9 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
   Backoff backoff;
   Clock::time_point give_up =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(give_up_seconds));
-  while (true) {
+  for (size_t attempts = 1;; ++attempts) {
     std::string used = queue();
+    const size_t at = peer_.current();
     absl::Status status = guard.Run(timeout, [&](grpc::ClientContext& context) { return call(context, used); });
     // A tracker that goes down cancels the calls that it has; we cancel ours only when we stop, which Sleep sees.
     auto passes = [](const absl::Status& s) { return IsTransient(s) || absl::IsCancelled(s); };
@@ -188,6 +191,8 @@ absl::Status MeasureClient::Impl::Insist(CallGuard& guard, std::chrono::millisec
       return status;
     if (status.ok()) continue;
     if (!passes(status)) return status;
+    peer_.Failed(at);
+    if (attempts % peer_.addresses() != 0) continue;
     std::chrono::milliseconds wait = backoff.Next();
     if (Clock::now() + wait > give_up) return NoAnswer("tracker", address_, status, options_.credentials);
     if (!Sleep(wait)) return absl::CancelledError("stopping");

@@ -124,8 +124,8 @@ struct MeasureClientOptions {
 
 class MeasureClient {
  public:
-  // Opens a queue at the tracker `address` (HOST:PORT). Unavailable after `connect_seconds`, naming the address;
-  // FailedPrecondition when versions do not fit.
+  // Opens a queue at the tracker `address` (HOST:PORT; several with commas between them). Unavailable after
+  // `connect_seconds`, naming the address; FailedPrecondition when versions do not fit.
   static absl::StatusOr<std::unique_ptr<MeasureClient>> Connect(const std::string& address,
                                                                 MeasureClientOptions options = {});
   // Closes the queue: what is unfinished is cancelled.

@@ -55,12 +55,14 @@ FleetStatus::Device DeviceOf(const v1::WorkerStatus& worker, const v1::DeviceDes
 
 absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wait_seconds,
                                            const std::shared_ptr<const ClientCredentials>& credentials) {
-  std::unique_ptr<v1::Tracker::Stub> stub = v1::Tracker::NewStub(MakeChannel(tracker, credentials));
+  Peer peer(tracker, credentials);
+  const PeerStub<v1::Tracker> stub(peer);
   auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait_seconds);
   Backoff backoff;
   v1::ListWorkersResponse response;
-  while (true) {
+  for (size_t attempts = 1;; ++attempts) {
     CallGuard call;
+    const size_t at = peer.current();
     absl::Status status = ListAllWorkers(
         [&](const v1::ListWorkersRequest& request, v1::ListWorkersResponse& page) {
           return call.Run(kCallTimeout,
@@ -68,8 +70,10 @@ absl::StatusOr<FleetStatus> AskFleetStatus(const std::string& tracker, double wa
         },
         response);
     if (status.ok()) break;
-    std::chrono::milliseconds wait = backoff.Next();
     if (!IsTransient(status)) return status;
+    peer.Failed(at);
+    if (attempts % peer.addresses() != 0) continue;
+    std::chrono::milliseconds wait = backoff.Next();
     if (std::chrono::steady_clock::now() + wait > until) return NoAnswer("tracker", tracker, status, credentials);
     std::this_thread::sleep_for(wait);
   }

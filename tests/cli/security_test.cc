@@ -187,5 +187,25 @@ TEST_F(SecurityCli, ACertificateIsForItsNames) {
                   "or make one for this name");
 }
 
+// Each address is dialled by its own name: a certificate for one is not taken for the other.
+TEST_F(SecurityCli, OfTwoTrackersEachShowsACertificateForItsOwnAddress) {
+  Certificates("certs");
+  auto tracker = Tracker("127.0.0.1:0", Tls("tracker"));
+  const std::string address = tracker->Address();
+  ASSERT_NE(address, "") << tracker->err();
+  EXPECT_EQ(Status("127.0.0.1:1," + address, Tls("client")).code, 0);
+  std::vector<std::string> listens = {"tracker", "--listen", "127.0.0.2:0"};
+  for (const std::string& arg : Tls("tracker")) listens.push_back(arg);
+  Process wrong(listens, Path("wrong"));
+  const std::string wrong_address = wrong.Address();
+  ASSERT_NE(wrong_address, "") << wrong.err();
+  const CliResult refused = Status("127.0.0.1:1," + wrong_address, Tls("client"));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("'" + wrong_address + "' shows a certificate for other names than '127.0.0.2'"),
+            std::string::npos)
+      << refused.err;
+  EXPECT_EQ(Status(wrong_address + "," + address, Tls("client")).code, 0);
+}
+
 }  // namespace
 }  // namespace diapason

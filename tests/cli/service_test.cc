@@ -261,7 +261,16 @@ TEST_F(ServiceCli, BadInput) {
   ExpectError(
       Cli({"jobs", "list", "--service", tracker->Address()}),
       "'" + tracker->Address() + "' is not a tuning service: name the address that 'diapason serve' listens on");
+  ExpectError(Cli({"jobs", "list", "--service", address + ",nowhere"}),
+              "--service nowhere is not understood; write it as HOST:PORT, for example 127.0.0.1:9190");
+  EXPECT_EQ(Cli({"jobs", "list", "--service", "127.0.0.1:1," + address, "--json"}).json(),
+            Cli({"jobs", "list", "--service", address, "--json"}).json());
   service->Kill();
+  ExpectError(Cli({"jobs", "list", "--service", "127.0.0.1:1," + address, "--timeout", "0.3"}),
+              "no service of '127.0.0.1:1," + address +
+                  "' answers ('127.0.0.1:1' does not answer: Connection refused; '" + address +
+                  "' does not answer: Connection refused): start one with 'diapason serve', or check the addresses and "
+                  "the network");
   const CliResult gone = Cli({"jobs", "list", "--service", address, "--timeout", "0.3"});
   ExpectError(gone,
               "the service at '" + address +

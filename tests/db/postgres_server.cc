@@ -68,10 +68,14 @@ PostgresServer::PostgresServer() : programs_(FindPrograms()), owner_(getpid()) {
 
 PostgresServer::~PostgresServer() {
   if (getpid() != owner_) return;
-  kill(server_, SIGINT);  // which waits for its processes
-  waitpid(server_, nullptr, 0);
+  Stop();
   std::error_code ignored;
   std::filesystem::remove_all(folder_, ignored);
+}
+
+void PostgresServer::Stop() {
+  kill(server_, SIGINT);  // which waits for its processes
+  waitpid(server_, nullptr, 0);
 }
 
 pid_t PostgresServer::Spawn(const std::string& program, const std::string& arguments) {

@@ -17,13 +17,15 @@ class PostgresServer {
   std::string Uri(const std::string& schema, const std::string& user = "diapason");
   // Runs statements as the owner of all.
   void Execute(const std::string& sql);
+  // As when its host is restarted: connections break, and until Start there is nobody.
+  void Stop();
+  void Start();
   // The folder with its socket.
   const std::string& folder() const { return folder_; }
 
  private:
   PostgresServer();
   ~PostgresServer();
-  void Start();
   pid_t Spawn(const std::string& program, const std::string& arguments);
   const std::string programs_;
   std::string folder_;

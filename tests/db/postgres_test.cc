@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "db/copy.h"
 #include "db/history_name.h"
+#include "db/service_tables.h"
 #include "tests/db/postgres_server.h"
 #include "tests/db/testing.h"
 
@@ -203,6 +204,16 @@ TEST_F(PostgresTest, PruningInPlaceKeepsTheBest) {
   EXPECT_GT(report.bytes_after, 0);
   EXPECT_EQ(history->Append({TimedRecord()}).value()[0], 5);  // ids are not used again
   EXPECT_TRUE(absl::IsFailedPrecondition(history->Distill(1, "/tmp/never").status()));
+}
+
+// Models of a service may be many times as large.
+TEST_F(PostgresTest, TheSizeIsThatOfTheHistoryAlone) {
+  auto history = History::Open(uri_, HistoryMode::kCreate).value();
+  const int64_t bytes = history->Info().value().bytes;
+  const auto service = OpenServiceTables(uri_, PostgresOptions()).value();
+  ASSERT_TRUE(
+      service->Exec("INSERT INTO service_chunks VALUES('c', 0, convert_to(repeat('x', 1000000), 'UTF8'))").ok());
+  EXPECT_EQ(history->Info().value().bytes, bytes);
 }
 
 std::string Exported(History& history) {

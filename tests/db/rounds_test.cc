@@ -3,8 +3,14 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <thread>
+
+#include "db/service_tables.h"
+#include "tests/db/backends.h"
 
 namespace diapason {
 namespace {
@@ -16,36 +22,42 @@ void RunSql(const std::string& path, const std::string& sql) {
   sqlite3_close(db);
 }
 
-class RoundStoreTest : public testing::Test {
+std::vector<ProposedTrial> Round(const std::string& workload, int64_t round, int count) {
+  std::vector<ProposedTrial> trials;
+  for (int i = 0; i < count; ++i) {
+    trials.push_back({workload, "cpu", "device", round, "tile2", {static_cast<int32_t>(round), i, -7}, std::nullopt});
+    if (i == 0) trials.back().predicted = 1.5e-5;
+  }
+  return trials;
+}
+
+class RoundStoreTest : public BackendTest {
  protected:
-  RoundStoreTest() {
-    std::string pattern = testing::TempDir() + "rounds-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    path_ = folder_ + "/h.db.rounds";
+  std::unique_ptr<RoundStore> Open() {
+    if (GetParam() == Backend::kPostgres)
+      return RoundStore::OpenShared(OpenServiceTables(Path("h.db"), PostgresOptions()).value());
+    auto store = RoundStore::Open(Path("h.db.rounds"));
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
   }
-  ~RoundStoreTest() override { std::filesystem::remove_all(folder_); }
-  static std::vector<ProposedTrial> Round(const std::string& workload, int64_t round, int count) {
-    std::vector<ProposedTrial> trials;
-    for (int i = 0; i < count; ++i) {
-      trials.push_back({workload, "cpu", "device", round, "tile2", {static_cast<int32_t>(round), i, -7}, std::nullopt});
-      if (i == 0) trials.back().predicted = 1.5e-5;
-    }
-    return trials;
-  }
-  std::string folder_, path_;
 };
 
-TEST_F(RoundStoreTest, GivesBackWhatWasAddedInItsOrder) {
+// What is a file's own.
+class RoundFileTest : public HistoryFolder, public testing::Test {
+ protected:
+  const std::string path_ = Path("h.db.rounds");
+};
+
+TEST_P(RoundStoreTest, GivesBackWhatWasAddedInItsOrder) {
   {
-    const auto store = RoundStore::Open(path_).value();
+    const auto store = Open();
     ASSERT_TRUE(store->Add("run", Round("b", 1, 2)).ok());
     ASSERT_TRUE(store->Add("run", Round("a", 1, 1)).ok());
     ASSERT_TRUE(store->Add("another", Round("b", 1, 1)).ok());
     ASSERT_TRUE(store->Add("run", {}).ok());
   }
-  const auto store = RoundStore::Open(path_).value();
-  const auto second = RoundStore::Open(path_);  // several processes
-  ASSERT_TRUE(second.ok()) << second.status();
+  const auto store = Open();
+  const auto second = Open();  // several processes
   const std::vector<ProposedTrial> trials = store->Load("run").value();
   ASSERT_EQ(trials.size(), 3u);
   EXPECT_EQ(trials[0].workload_key, "b");
@@ -56,13 +68,13 @@ TEST_F(RoundStoreTest, GivesBackWhatWasAddedInItsOrder) {
   EXPECT_EQ(trials[1].decisions, (std::vector<int32_t>{1, 1, -7}));
   EXPECT_EQ(trials[1].predicted, std::nullopt);
   EXPECT_EQ(trials[2].workload_key, "a");
-  ASSERT_TRUE((*second)->Forget("run").ok());
+  ASSERT_TRUE(second->Forget("run").ok());
   EXPECT_TRUE(store->Load("run")->empty());
   EXPECT_EQ(store->Load("another")->size(), 1u);
 }
 
-TEST_F(RoundStoreTest, OldRoundsOfATaskAreForgotten) {
-  const auto store = RoundStore::Open(path_).value();
+TEST_P(RoundStoreTest, OldRoundsOfATaskAreForgotten) {
+  const auto store = Open();
   ASSERT_TRUE(store->Add("run", Round("b", 1, 1)).ok());
   for (int64_t round = 0; round <= 10; ++round) ASSERT_TRUE(store->Add("run", Round("a", round, 2)).ok());
   const std::vector<ProposedTrial> trials = store->Load("run").value();
@@ -72,7 +84,7 @@ TEST_F(RoundStoreTest, OldRoundsOfATaskAreForgotten) {
   EXPECT_EQ(trials.back().round, 10);
 }
 
-TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
+TEST_F(RoundFileTest, FilesThatDoNotFitAreRefused) {
   std::ofstream(path_) << std::string(5000, 'x');
   EXPECT_EQ(RoundStore::Open(path_).status(),
             absl::FailedPreconditionError("'" + path_ +
@@ -101,19 +113,19 @@ TEST_F(RoundStoreTest, FilesThatDoNotFitAreRefused) {
                                 "remove the file: what was measured is in the history"));
 }
 
-TEST_F(RoundStoreTest, KeepsWhatSearchesGoOnWith) {
+TEST_P(RoundStoreTest, KeepsWhatSearchesGoOnWith) {
   const BegunSearch begun{"b", "cpu", "device", 16, 40, 33};
   SearchMemory memory{"b",       "cpu",     "device", 3, {{"tile2", {1, 4}}, {"tile0", {}}, {"tile2", {-2, 8}}},
                       {"tile0"}, {"tile2"}, true};
   {
-    const auto store = RoundStore::Open(path_).value();
+    const auto store = Open();
     EXPECT_EQ(store->Began("run", 1000).value(), 1000);
     EXPECT_EQ(store->LoadBegun("run").value(), std::nullopt);
     ASSERT_TRUE(store->Begin("run", {"a", "cpu", "device", 8, 1, 0}).ok());
     ASSERT_TRUE(store->Begin("run", begun).ok());
     ASSERT_TRUE(store->Begin("another", begun).ok());
   }
-  const auto store = RoundStore::Open(path_).value();
+  const auto store = Open();
   EXPECT_EQ(store->Began("run", 2000).value(), 1000);
   EXPECT_EQ(store->LoadBegun("run").value(), begun);
   EXPECT_TRUE(store->LoadMemories("run")->empty());
@@ -132,7 +144,7 @@ TEST_F(RoundStoreTest, KeepsWhatSearchesGoOnWith) {
   EXPECT_EQ(store->Began("run", 2000).value(), 2000);
 }
 
-TEST_F(RoundStoreTest, AFileOfVersionOneIsBroughtUpToDate) {
+TEST_F(RoundFileTest, AFileOfVersionOneIsBroughtUpToDate) {
   {
     const auto store = RoundStore::Open(path_).value();
     ASSERT_TRUE(store->Add("run", Round("b", 1, 2)).ok());
@@ -142,6 +154,50 @@ TEST_F(RoundStoreTest, AFileOfVersionOneIsBroughtUpToDate) {
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->Load("run")->size(), 2u);
   EXPECT_EQ((*store)->Began("run", 5).value(), 5);
+}
+
+DIAPASON_ON_EVERY_BACKEND(RoundStoreTest);
+
+TEST(PostgresRoundsTest, DamagedRowsAreRefused) {
+  const std::string uri = PostgresServer::Get().Uri("damaged_rounds");
+  const auto store = RoundStore::OpenShared(OpenServiceTables(uri, PostgresOptions()).value());
+  PostgresServer::Get().Execute(
+      "INSERT INTO damaged_rounds.service_trials(run, workload_key, target, device_model, round, sketch, decisions) "
+      "VALUES('run', 'w', 't', 'd', 1, 's', '[1,\"x\"]')");
+  EXPECT_EQ(store->Load("run").status(),
+            absl::DataLossError("list of proposals '" + PostgresName(uri) +
+                                "' is damaged (decisions are no list of integers); delete the rows of service_trials "
+                                "and service_searches: what was measured is in the history"));
+}
+
+// The answer to COMMIT may be lost with the connection: what was added is there once all the same.
+TEST(PostgresRoundsTest, ConnectionsThatAreKilledLoseAndDoubleNothing) {
+  const std::string uri = PostgresServer::Get().Uri("killed_rounds");
+  const auto store = RoundStore::OpenShared(OpenServiceTables(uri, PostgresOptions()).value());
+  std::atomic<bool> done{false};
+  std::thread killer([&] {
+    while (!done) {
+      PostgresServer::Get().Execute(
+          "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'diapason'");
+      usleep(7000);
+    }
+  });
+  std::vector<std::string> added;
+  for (int i = 0; i < 40; ++i) {
+    const std::string workload = "w" + std::to_string(i);
+    const absl::Status status = store->Add("run", Round(workload, 1, 3));
+    // Unlucky more often than it tries again: the caller learns of it, and all three are there or none.
+    EXPECT_TRUE(status.ok() || absl::IsUnavailable(status)) << status;
+    if (status.ok()) added.push_back(workload);
+  }
+  done = true;
+  killer.join();
+  std::map<std::string, int> trials;
+  const std::vector<ProposedTrial> loaded = store->Load("run").value();
+  for (const ProposedTrial& trial : loaded) ++trials[trial.workload_key];
+  for (const auto& [workload, count] : trials) EXPECT_EQ(count, 3) << workload;
+  EXPECT_GT(added.size(), 0u);
+  for (const std::string& workload : added) EXPECT_EQ(trials.count(workload), 1u) << workload;
 }
 
 }  // namespace

@@ -8,9 +8,11 @@
 #include <functional>
 #include <thread>
 
+#include "db/service_lease.h"
 #include "diapason/v1/tuning.pb.h"
 #include "service/job_store.h"
 #include "service/tune_spec.h"
+#include "tests/db/postgres_server.h"
 
 namespace diapason {
 namespace {
@@ -193,6 +195,51 @@ TEST_F(JobManagerTest, AJobThatTookTheServiceWithItThreeTimesHasFailed) {
 TEST_F(JobManagerTest, AJobThatWasBeingCancelledDoesNotBeginAgain) {
   Leave([](v1::Job& job) { job.set_cancel_requested(true); });
   EXPECT_EQ(Open()->Get(1, 0, {})->state(), v1::JOB_STATE_CANCELLED);
+}
+
+// Of a history in PostgreSQL: the next service may be on another host.
+class PostgresJobManagerTest : public JobManagerTest {
+ protected:
+  void SetUp() override { setenv("XDG_STATE_HOME", folder_.c_str(), 1); }
+  void TearDown() override { unsetenv("XDG_STATE_HOME"); }
+  std::unique_ptr<JobManager> OpenShared(const ServiceLease& lease) {
+    JobManagerOptions options;
+    options.history = uri_;
+    options.fence = lease.fence();
+    auto manager = JobManager::Open(std::move(options));
+    EXPECT_TRUE(manager.ok()) << manager.status();
+    return *std::move(manager);
+  }
+  std::unique_ptr<ServiceLease> Lease() {
+    auto lease = ServiceLease::Open(uri_, std::chrono::seconds(60)).value();
+    std::string holder;
+    EXPECT_TRUE(lease->Take("here:1", holder).value()) << holder;
+    return lease;
+  }
+
+  const std::string uri_ = PostgresServer::Get().Uri("manager");
+};
+
+TEST_F(PostgresJobManagerTest, JobsAreTheNextServicesAndNotThoseOfOneThatLostTheLease) {
+  auto lease = Lease();
+  const auto manager = OpenShared(*lease);
+  const auto job = manager->Submit("k", Gemm());
+  ASSERT_TRUE(job.ok()) << job.status();
+  PostgresServer::Get().Execute("UPDATE manager.service_lease SET expires_at = '-infinity'");
+  auto next_lease = Lease();
+  setenv("XDG_STATE_HOME", (folder_ + "/other").c_str(), 1);
+  const auto next = OpenShared(*next_lease);
+  EXPECT_EQ(next->Get(*job, 0, {})->spec().model(), "gemm");
+  const absl::Status lost = absl::UnavailableError("this service does not hold the lease of history '" + uri_ +
+                                                   "' (another service has taken it over); the one that does goes on "
+                                                   "with its jobs");
+  EXPECT_EQ(manager->Submit("late", Gemm()).status(), lost);
+  EXPECT_EQ(manager->Cancel(*job).status(), lost);
+  EXPECT_EQ(next->Submit("k", Gemm()).value(), *job);  // asked again, after an answer that was lost
+  EXPECT_EQ(next->Submit("new", Gemm()).value(), *job + 1);
+  EXPECT_EQ(next->Get(*job, 0, {})->state(), v1::JOB_STATE_QUEUED);
+  manager->Stop();
+  EXPECT_EQ(OpenShared(*next_lease)->Get(*job, 0, {})->state(), v1::JOB_STATE_QUEUED);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "worker/agent.h"
 #include "worker/channel.h"
 #include "worker/client.h"
+#include "worker/fleet_status.h"
 #include "worker/tracker_server.h"
 
 namespace diapason {
@@ -300,6 +301,37 @@ TEST_F(FleetTest, ATrackerThatStaysAwayEndsTheClient) {
                                          "' does not answer (Connection refused): start it with 'diapason tracker', or "
                                          "check the address and the network"));
   EXPECT_EQ((*client)->Submit({Fake(2)}), lost);
+}
+
+// As of two services of which one takes over from the other, and back.
+TEST_F(FleetTest, OfSeveralAddressesTheOneThatAnswersIsUsed) {
+  auto first = TrackerServer::Start({"127.0.0.1:0", {}}), second = TrackerServer::Start({"127.0.0.1:0", {}});
+  ASSERT_TRUE(first.ok() && second.ok());
+  const std::string at_first = (*first)->address(), at_second = (*second)->address(), both = at_first + "," + at_second;
+  first->reset();
+  auto worker = Worker(both, "worker");
+  MeasureClientOptions options;
+  options.give_up_seconds = 60;
+  auto client = MeasureClient::Connect(both, options);
+  ASSERT_TRUE(client.ok()) << client.status();
+  ASSERT_TRUE((*client)->Submit({Fake(1)}).ok());
+  EXPECT_TRUE(Timed(Collect(**client, 1)[1]));
+  EXPECT_EQ(AskFleetStatus(both, 1).value().devices.size(), 1u);
+  // What waits goes over as well.
+  second->reset();
+  ASSERT_FALSE(AskFleetStatus(both, 0.1).ok());
+  first = TrackerServer::Start({at_first, {}});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE((*client)->Submit({Fake(2), Fake(3)}).ok());
+  EXPECT_EQ(Collect(**client, 2).size(), 2u);
+  EXPECT_EQ(AskFleetStatus(both, 1).value().devices.size(), 1u);
+  worker->Stop();
+  first->reset();
+  EXPECT_EQ(AskFleetStatus(both, 0).status(),
+            absl::UnavailableError("no tracker of '" + both + "' answers ('" + at_first +
+                                   "' does not answer: Connection refused; '" + at_second +
+                                   "' does not answer: Connection refused): start one with 'diapason tracker', or "
+                                   "check the addresses and the network"));
 }
 
 TEST_F(FleetTest, APortInUseIsNamed) {
