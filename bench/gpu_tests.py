@@ -29,6 +29,8 @@ SHARDS = {"cli_tests": 8, "worker_tests": 8, "service_tests": 4, "scheduler_test
 # Cases of sketch_tests that DIAPASON_SHARD splits.
 GUARD = ("*ExecuteTest.Candidates*", "*NumbersTest.*", "*DomainTest.Holds*")
 GUARD_SHARDS = 16
+# Cases that start a server of PostgreSQL.
+POSTGRES = ("*Postgres*",)
 BEGAN = re.compile(r"^\[ RUN      \] (\S+)", re.M)
 ENDED = re.compile(r"\[(       OK|  FAILED |  SKIPPED) \] (\S+) \(\d+ ms\)")
 COUNTED = re.compile(r"^\[==========\] (\d+) tests? from \d+ test suites? ran\.", re.M)
@@ -203,10 +205,19 @@ def environment_of(bundle):
     return environment
 
 
+def has_postgres():
+    """As tests/db/postgres_server.cc looks for it."""
+    folders = [str(folder) for folder in pathlib.Path("/usr/lib/postgresql").glob("*/bin")]
+    return shutil.which("initdb", path=os.pathsep.join(folders + [os.environ.get("PATH", "")])) is not None
+
+
 def jobs_of(bundle, limit, wanted):
     """The jobs that may run side by side, and those that run alone."""
     environment = environment_of(bundle)
     together, alone = [], []
+    without = [] if has_postgres() else list(POSTGRES)
+    if without:
+        print("PostgreSQL's server is not installed: tests that start one (%s) are left out" % ", ".join(POSTGRES))
 
     def add(jobs, suite, name, command, more=None, seconds=limit):
         if re.search(wanted, suite):
@@ -221,7 +232,8 @@ def jobs_of(bundle, limit, wanted):
         if program.name in ALONE:
             add(alone, suite, suite, [program])
             continue
-        rest = ["--gtest_filter=-" + ":".join(GUARD)] if program == sketch else []
+        rest = list(GUARD) if program == sketch else without
+        rest = ["--gtest_filter=-" + ":".join(rest)] if rest else []
         shards = SHARDS.get(program.name, 2)
         for shard in range(shards):
             add(together, suite, "%s %d/%d" % (suite, shard, shards), [program] + rest,

@@ -10,9 +10,12 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,14 +97,33 @@ std::string Shown(const std::string& name) {
   return shown;
 }
 
+// Weights are hundreds of megabytes, and their checksum would be half of what loading takes: pieces of them are summed
+// by several threads.
 uint32_t Crc(std::string_view bytes) {
-  uLong crc = crc32(0, nullptr, 0);
-  for (size_t at = 0; at < bytes.size();) {
-    const auto piece = static_cast<uInt>(std::min<size_t>(bytes.size() - at, 1 << 30));
-    crc = crc32(crc, reinterpret_cast<const Bytef*>(bytes.data() + at), piece);
-    at += piece;
+  constexpr size_t kPiece = size_t{4} << 20;
+  constexpr size_t kMostThreads = 8;
+  const size_t pieces = bytes.size() / kPiece + 1;  // the last one may be empty
+  std::vector<uLong> sums(pieces);
+  std::atomic<size_t> next{0};
+  const auto sum = [&] {
+    for (size_t i = next++; i < pieces; i = next++) {
+      const std::string_view piece = bytes.substr(i * kPiece, kPiece);
+      sums[i] = crc32(0, reinterpret_cast<const Bytef*>(piece.data()), static_cast<uInt>(piece.size()));
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    try {
+      while (others.size() + 1 < std::min({pieces, kMostThreads, size_t{std::thread::hardware_concurrency()}}))
+        others.emplace_back(sum);
+    } catch (const std::system_error&) {  // no more threads: those there are do it
+    }
+    sum();
   }
-  return static_cast<uint32_t>(crc);
+  uLong all = sums[0];
+  for (size_t i = 1; i < pieces; ++i)
+    all = crc32_combine(all, sums[i], static_cast<z_off_t>(bytes.substr(i * kPiece, kPiece).size()));
+  return static_cast<uint32_t>(all);
 }
 
 }  // namespace

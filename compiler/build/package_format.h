@@ -59,7 +59,7 @@
 //
 // Version 2 has places, 1 has none: a package of one plan without sizes is written as 1 unless it needs 2, others as 3.
 // A reader takes all of them. Another version is refused, and built again. Unknown fields are ignored. A file of
-// another size or checksum than the manifest says is refused.
+// another size or checksum than the manifest says is refused; weights in an archive have its checksum.
 #pragma once
 
 #include <array>

@@ -166,6 +166,21 @@ TEST_F(PackageArchiveTest, DamageShowsWhenAnEntryIsRead) {
   EXPECT_EQ((*archive)->Read("b").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(PackageArchiveTest, DamageAnywhereInALongEntryShows) {
+  std::string contents(13 << 20, 'x');
+  for (size_t i = 0; i < contents.size(); i += 7) contents[i] = static_cast<char>(i * 31);
+  const std::string bytes = WriteZip({{.name = "a", .contents = contents}});
+  EXPECT_EQ(PackageArchive::FromMemory(bytes, "m.dpk").value()->Read("a").value(), contents);
+  const size_t begin = bytes.find(contents.substr(0, 1000));
+  for (size_t at = 0; at < contents.size(); at += (3 << 20) - 1) {
+    std::string changed = bytes;
+    changed[begin + at] ^= 1;
+    EXPECT_EQ(PackageArchive::FromMemory(changed, "m.dpk").value()->Read("a").status().code(),
+              absl::StatusCode::kDataLoss)
+        << at;
+  }
+}
+
 TEST_F(PackageArchiveTest, AFileCutAnywhereIsRefused) {
   BuildFile();
   const std::string bytes = ReadText(Path("m.dpk"));
