@@ -31,6 +31,7 @@ GUARD = ("*ExecuteTest.Candidates*", "*NumbersTest.*", "*DomainTest.Holds*")
 GUARD_SHARDS = 16
 # Cases that start a server of PostgreSQL.
 POSTGRES = ("*Postgres*",)
+ALL_POSTGRES = ("failover_tests",)  # programs that have no others
 BEGAN = re.compile(r"^\[ RUN      \] (\S+)", re.M)
 ENDED = re.compile(r"\[(       OK|  FAILED |  SKIPPED) \] (\S+) \(\d+ ms\)")
 COUNTED = re.compile(r"^\[==========\] (\d+) tests? from \d+ test suites? ran\.", re.M)
@@ -217,7 +218,7 @@ def jobs_of(bundle, limit, wanted):
     together, alone = [], []
     without = [] if has_postgres() else list(POSTGRES)
     if without:
-        print("PostgreSQL's server is not installed: tests that start one (%s) are left out" % ", ".join(POSTGRES))
+        print("PostgreSQL's server is not installed: tests that start one (%s) are left out" % ", ".join(POSTGRES), file=sys.stderr)
 
     def add(jobs, suite, name, command, more=None, seconds=limit):
         if re.search(wanted, suite):
@@ -229,6 +230,8 @@ def jobs_of(bundle, limit, wanted):
             {"DIAPASON_SHARD": "%d/%d" % (shard, GUARD_SHARDS)})
     for program in sorted((bundle / "bin").glob("*_tests")):
         suite = program.name[:-len("_tests")]
+        if without and program.name in ALL_POSTGRES:
+            continue
         if program.name in ALONE:
             add(alone, suite, suite, [program])
             continue
