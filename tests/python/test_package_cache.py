@@ -144,7 +144,7 @@ def test_options_of_torch_compile(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("options, text", [
-    ({"trial": 3}, "options: there is no option 'trial'; these are there: trials, seconds, history, target, cache, cache_gib, sizes, freeze, name"),
+    ({"trial": 3}, "options: there is no option 'trial'; these are there: trials, seconds, history, service, target, cache, cache_gib, sizes, freeze, name"),
     ({"trials": 0}, "options: trials is 0; give a whole number above 0"),
     ({"trials": 2.5}, "options: trials is 2.5; give a whole number above 0"),
     ({"seconds": True}, "options: seconds is True; give a number above 0"),
@@ -153,7 +153,8 @@ def test_options_of_torch_compile(tmp_path, monkeypatch):
     ({"target": "tpu"}, "options: target is 'tpu'; give 'cpu' or 'cuda', with attributes as in 'cpu -num-cores=4'"),
     ({"freeze": 1}, "options: freeze is 1; give True or False"),
     ({"name": ""}, "options: name is ''; give a text"),
-    ({"service": "host:1"}, "options: service cannot be given; tune with diapason.Service or 'diapason submit', and give the history that it writes (history)"),
+    ({"service": 3}, "options: service is 3; give 'host:port', or a diapason.Service with its certificates and tokens"),
+    ({"service": "host:1", "history": "h.db"}, "options: history and service are given; records are those of a file or those of a service: give one of them"),
 ])
 def test_wrong_options_are_errors(options, text):
     with pytest.raises(dp.InvalidArgumentError) as caught:
