@@ -22,11 +22,7 @@ BlobStore::~BlobStore() = default;
 template <typename Change>
 absl::Status BlobStore::Write(const Change& change) {
   std::lock_guard lock(mutex_);
-  return RepeatLost(*db_, [&](bool) -> absl::Status {
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-    RETURN_IF_ERROR(change());
-    return transaction.Commit();
-  });
+  return WriteTransaction(*db_, [&](bool) { return change(); });
 }
 
 absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
@@ -68,8 +64,7 @@ absl::Status BlobStore::Put(const std::string& name, const std::string& path) {
 
 absl::StatusOr<bool> BlobStore::ReadChunk(const std::string& content, int64_t number, std::string& data) {
   std::lock_guard lock(mutex_);
-  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+  return ReadTransaction(*db_, [&]() -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT data FROM service_chunks WHERE content=? AND number=?"));
     select.BindText(1, content);
     select.BindInt(2, number);
@@ -84,8 +79,7 @@ absl::Status BlobStore::Get(const std::string& name, const std::function<absl::S
   int64_t bytes = 0;
   {
     std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(RepeatLost(*db_, [&](bool) -> absl::Status {
-      ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+    RETURN_IF_ERROR(ReadTransaction(*db_, [&]() -> absl::Status {
       ASSIGN_OR_RETURN(Statement select, db_->Prepare("SELECT content, bytes FROM service_blobs WHERE name=?"));
       select.BindText(1, name);
       ASSIGN_OR_RETURN(const bool row, select.Step());
@@ -120,8 +114,7 @@ absl::StatusOr<bool> BlobStore::Use(const std::string& name) {
 
 absl::StatusOr<std::vector<BlobStore::Blob>> BlobStore::List() {
   std::lock_guard lock(mutex_);
-  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<std::vector<Blob>> {
-    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+  return ReadTransaction(*db_, [&]() -> absl::StatusOr<std::vector<Blob>> {
     ASSIGN_OR_RETURN(Statement select,
                      db_->Prepare("SELECT name, bytes, CAST(1000 * EXTRACT(EPOCH FROM clock_timestamp() - used_at) AS "
                                   "BIGINT) FROM service_blobs ORDER BY used_at, name"));

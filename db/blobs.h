@@ -42,7 +42,7 @@ class BlobStore {
   absl::StatusOr<std::vector<Blob>> List();
   // OK for a name that is not there.
   absl::Status Erase(const std::string& name);
-  // Removes what a service before did not end to store. Before the first Put.
+  // Removes chunks of files that an earlier service did not finish storing. Before the first Put.
   absl::Status RemoveIncomplete();
 
  private:

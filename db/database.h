@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/check.h"
 
 namespace diapason {
 
@@ -84,7 +85,8 @@ class Statement {
 
 class Database;
 
-// Whether this process may still write to a database that several share, of which one at a time writes (db/lease.h).
+// Whether this process may still write to a database that several share, of which one at a time writes
+// (db/service_lease.h).
 // Safe from any thread.
 class WriteFence {
  public:
@@ -160,6 +162,25 @@ auto RepeatLost(const Database& db, const Work& work) -> decltype(work(false)) {
   auto result = work(/*again=*/false);
   for (int attempt = 0; attempt < kAttempts && !result.ok() && db.lost(); ++attempt) result = work(/*again=*/true);
   return result;
+}
+
+// What `work` returns of one snapshot of the database, which it reads; RepeatLost.
+template <typename Work>
+auto ReadTransaction(Database& db, const Work& work) -> decltype(work()) {
+  return RepeatLost(db, [&](bool) -> decltype(work()) {
+    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(&db, /*for_writing=*/false));
+    return work();
+  });
+}
+
+// Commits what `change` writes, unless it returns an error; RepeatLost.
+template <typename Change>
+absl::Status WriteTransaction(Database& db, const Change& change) {
+  return RepeatLost(db, [&](bool again) -> absl::Status {
+    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(&db, /*for_writing=*/true));
+    RETURN_IF_ERROR(change(again));
+    return transaction.Commit();
+  });
 }
 
 }  // namespace diapason

@@ -32,15 +32,12 @@ class History::Impl {
     return RepeatLost(*db, work);
   }
 
-  // What `work` returns of the database, which it reads within one transaction; again when the connection was lost.
+  // ReadTransaction of its database, which `work` is given.
   template <typename Work>
   auto Reading(const Work& work) ABSL_LOCKS_EXCLUDED(mu) -> decltype(work(std::declval<Database&>())) {
     absl::MutexLock lock(&mu);
-    return Repeating([&](bool) -> decltype(work(*db)) {
-      mu.AssertHeld();
-      ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db.get(), /*for_writing=*/false));
-      return work(*db);
-    });
+    Database& database = *db;
+    return ReadTransaction(database, [&] { return work(database); });
   }
 
   const std::string path;        // without a password

@@ -155,20 +155,13 @@ absl::Status RoundStore::Prepare() {
 template <typename Change>
 absl::Status RoundStore::Write(const Change& change) {
   std::lock_guard lock(mutex_);
-  return RepeatLost(*db_, [&](bool again) -> absl::Status {
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-    RETURN_IF_ERROR(change(again));
-    return transaction.Commit();
-  });
+  return WriteTransaction(*db_, change);
 }
 
 template <typename Read>
 auto RoundStore::Reading(const Read& read) {
   std::lock_guard lock(mutex_);
-  return RepeatLost(*db_, [&](bool) -> decltype(read()) {
-    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
-    return read();
-  });
+  return ReadTransaction(*db_, read);
 }
 
 // In a transaction. A search proposes a candidate once.

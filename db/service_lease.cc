@@ -141,8 +141,7 @@ class ServiceLease::Impl {
 };
 
 absl::StatusOr<bool> ServiceLease::Impl::IsFree(std::string& holder) {
-  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+  return ReadTransaction(*db_, [&]() -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(Statement select,
                      db_->Prepare("SELECT address, (expires_at > clock_timestamp())::INT FROM service_lease"));
     ASSIGN_OR_RETURN(const bool row, select.Step());

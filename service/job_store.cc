@@ -49,18 +49,8 @@ std::unique_ptr<JobStore> JobStore::OpenShared(std::unique_ptr<Database> db) {
   return std::unique_ptr<JobStore>(new JobStore(std::move(db), kServicePrefix));
 }
 
-template <typename Change>
-absl::Status JobStore::Write(const Change& change) {
-  return RepeatLost(*db_, [&](bool again) -> absl::Status {
-    ASSIGN_OR_RETURN(Transaction transaction, Transaction::Begin(db_.get(), /*for_writing=*/true));
-    RETURN_IF_ERROR(change(again));
-    return transaction.Commit();
-  });
-}
-
 absl::StatusOr<std::vector<v1::Job>> JobStore::Load() {
-  return RepeatLost(*db_, [&](bool) -> absl::StatusOr<std::vector<v1::Job>> {
-    ASSIGN_OR_RETURN(const Transaction snapshot, Transaction::Begin(db_.get(), /*for_writing=*/false));
+  return ReadTransaction(*db_, [&]() -> absl::StatusOr<std::vector<v1::Job>> {
     ASSIGN_OR_RETURN(Statement select, db_->Prepare(absl::StrCat("SELECT id, job FROM ", table_, " ORDER BY id")));
     std::vector<v1::Job> jobs;
     while (true) {
@@ -80,7 +70,7 @@ absl::StatusOr<std::vector<v1::Job>> JobStore::Load() {
 
 absl::Status JobStore::Put(v1::Job& job) {
   int64_t id = job.id();
-  RETURN_IF_ERROR(Write([&](bool again) -> absl::Status {
+  RETURN_IF_ERROR(WriteTransaction(*db_, [&](bool again) -> absl::Status {
     if (again && job.id() == 0) {
       ASSIGN_OR_RETURN(Statement known, db_->Prepare(absl::StrCat("SELECT id FROM ", table_, " WHERE key=?")));
       known.BindText(1, job.key());
@@ -102,7 +92,7 @@ absl::Status JobStore::Put(v1::Job& job) {
 }
 
 absl::Status JobStore::Erase(int64_t id) {
-  return Write([&](bool) -> absl::Status {
+  return WriteTransaction(*db_, [&](bool) -> absl::Status {
     ASSIGN_OR_RETURN(Statement erase, db_->Prepare(absl::StrCat("DELETE FROM ", table_, " WHERE id=?")));
     erase.BindInt(1, id);
     return erase.Run();

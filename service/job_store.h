@@ -42,9 +42,6 @@ class JobStore {
 
  private:
   JobStore(std::unique_ptr<Database> db, const std::string& prefix);
-  // Runs `change` in a transaction.
-  template <typename Change>
-  absl::Status Write(const Change& change);
 
   const std::string table_;
   std::unique_ptr<Database> db_;
