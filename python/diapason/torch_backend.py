@@ -527,7 +527,7 @@ class _Kernel(torch.nn.Module):
         super().__init__()
         self._eager = subgraph.module
         self._package: Package | None = package
-        self._order = [int(port.name[1:]) for port in package.inputs]
+        self.needs = [int(port.name[1:]) for port in package.inputs]  # positions of the arguments that the package reads, in its order
         (output,) = [node for node in subgraph.module.graph.nodes if node.op == "output"]
         self._single = not isinstance(output.args[0], (list, tuple))
         self._results = [_Result(value, device) for value in torch_graph.outputs_of(subgraph.module)]
@@ -537,11 +537,6 @@ class _Kernel(torch.nn.Module):
         self._own: dict[int, list[torch.Tensor]] = {}  # results in the memory of contexts, by the address of the first
 
     @property
-    def needs(self) -> list[int]:
-        """Positions of the arguments that the package reads, in its order."""
-        return self._order
-
-    @property
     def settled(self) -> bool:
         """Its results were compared and are right."""
         return self._checked and self._package is not None
@@ -549,7 +544,7 @@ class _Kernel(torch.nn.Module):
     def forward(self, *args: torch.Tensor) -> Any:
         if self._package is None:
             return self._eager(*args)
-        results = self.run([args[position] for position in self._order])
+        results = self.run([args[position] for position in self.needs])
         if results is None:
             return self._eager(*args)
         if not self._checked:
@@ -584,11 +579,10 @@ class _Kernel(torch.nn.Module):
         context = package._borrow(self._gpu, stream)
         try:
             context.run(inputs)
-            places = context.outputs()
-            own = self._own.get(places[0][0])
+            first, _ = context.output(0)
+            own = self._own.get(first)
             if own is None:
-                own = [_tensor_at(address, size, one) for (address, size), one in zip(places, memory, strict=True)]
-                self._own[places[0][0]] = own
+                own = self._own[first] = [_tensor_at(*context.output(index), one) for index, one in enumerate(memory)]
             torch._foreach_copy_(memory, own)
         finally:
             context.give_back()
@@ -601,7 +595,7 @@ class _Kernel(torch.nn.Module):
         _add(Fallback("", nodes[0].name, torch_graph.module_of(nodes[0]), f"{reason} (operators: {operators})"))
 
 
-_MOST_COPIES = 3
+_MOST_COPIES = 3  # of results one by one
 
 
 class _Bytes:

@@ -329,7 +329,7 @@ def dense_order(value: torch.Tensor) -> tuple[int, ...] | None:
     return order if value.permute(order).is_contiguous() else None
 
 
-def _dense(graph: torch.fx.Graph, node: torch.fx.Node, value: torch.Tensor | None) -> torch.fx.Node:
+def _as_written(graph: torch.fx.Graph, node: torch.fx.Node, value: torch.Tensor | None) -> torch.fx.Node:
     """A result as a package writes it: in the order of axes in which PyTorch's is dense, so that it is a view of the package's."""
     order = None if value is None else dense_order(value)
     return node if order is None else graph.call_function(torch.ops.aten.permute.default, (node, list(order)))
@@ -353,7 +353,7 @@ def _with_constants(subgraph: Subgraph) -> tuple[torch.nn.Module, tuple[torch.Te
             owner.register_buffer(node.target, getattr(subgraph.module, node.target).detach())
         if node.op == "output":
             made = node.args[0]
-            results = [_dense(graph, numbers[one], one.meta.get("val")) for one in (made if isinstance(made, (list, tuple)) else [made])]
+            results = [_as_written(graph, numbers[one], one.meta.get("val")) for one in (made if isinstance(made, (list, tuple)) else [made])]
             graph.output(tuple(results) if isinstance(made, (list, tuple)) else results[0])
             continue
         numbers[node] = graph.node_copy(node, lambda given: numbers[given])

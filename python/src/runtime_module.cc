@@ -196,11 +196,7 @@ class Package {
     for (size_t i = 0; i < out_views.size(); ++i) results[i] = &out_views[i];
     const Queue queue{in.empty() ? package_->device_type() != DIAPASON_CUDA : IsHost(in[0]), stream};
     if (!queue.host) used_gpu_ = in.empty() ? 0 : in[0].device_id();
-    Call([&] {
-      RunIn(queue, [&](runtime::Context& context) {
-        context.RunDlpack(given, results, reinterpret_cast<void*>(queue.stream));
-      });
-    });
+    Call([&] { Borrowed(*this, queue).context().RunDlpack(given, results, reinterpret_cast<void*>(queue.stream)); });
     nb::list made;
     if (!outputs.has_value())
       for (DLManagedTensorVersioned* result : results) made.append(ArrayOf(result));
@@ -214,35 +210,26 @@ class Package {
     const std::vector<runtime::Buffer> given = Buffers(inputs, inputs_), results = Buffers(outputs, outputs_);
     const Queue queue{gpu < 0, stream};
     if (gpu >= 0) used_gpu_ = gpu;
-    Call([&] {
-      RunIn(queue, [&](runtime::Context& context) {
-        context.RunOnStream(reinterpret_cast<void*>(queue.stream), given, results);
-      });
-    });
+    Call([&] { Borrowed(*this, queue).context().RunOnStream(reinterpret_cast<void*>(queue.stream), given, results); });
   }
 
-  // A context for one run after another in a stream of GPU `gpu`, whose outputs stay in its own memory until it is
-  // given back.
+  // A context of the package, and its memory, until it is given back.
   class Borrowed {
    public:
-    Borrowed(Package& package, int32_t gpu, uintptr_t stream) : package_(package), queue_{false, stream} {
-      package_.used_gpu_ = gpu;
-      Call([&] { context_ = package_.Take(queue_); });
-    }
+    // Without the interpreter's lock.
+    Borrowed(Package& package, const Queue& queue) : package_(package), queue_(queue), context_(package.Take(queue)) {}
     ~Borrowed() { GiveBack(); }
 
+    runtime::Context& context() { return *context_; }
+    // In the queue's stream; outputs stay in the context's memory.
     void Run(const std::vector<uintptr_t>& inputs) {
       const std::vector<runtime::Buffer> given = Buffers(inputs, package_.inputs_), own(package_.outputs_.size());
       Call([&] { context_->RunOnStream(reinterpret_cast<void*>(queue_.stream), given, own); });
     }
-    // Address and bytes of each.
-    std::vector<std::pair<uintptr_t, size_t>> Outputs() {
-      std::vector<std::pair<uintptr_t, size_t>> outputs;
-      for (size_t i = 0; i < package_.outputs_.size(); ++i) {
-        const runtime::Tensor output = context_->Output(static_cast<int32_t>(i));
-        outputs.emplace_back(reinterpret_cast<uintptr_t>(output.data), output.bytes);
-      }
-      return outputs;
+    // Address and bytes.
+    std::pair<uintptr_t, size_t> Output(int32_t index) {
+      const runtime::Tensor output = context_->Output(index);
+      return {reinterpret_cast<uintptr_t>(output.data), output.bytes};
     }
     void GiveBack() {
       if (context_ == nullptr) return;
@@ -255,8 +242,12 @@ class Package {
     const Queue queue_;
     std::unique_ptr<runtime::Context> context_;
   };
+  // Of GPU `gpu`, for runs in a stream of it.
   std::unique_ptr<Borrowed> Borrow(int32_t gpu, uintptr_t stream) {
-    return std::make_unique<Borrowed>(*this, gpu, stream);
+    used_gpu_ = gpu;
+    std::unique_ptr<Borrowed> borrowed;
+    Call([&] { borrowed = std::make_unique<Borrowed>(*this, Queue{false, stream}); });
+    return borrowed;
   }
 
  private:
@@ -317,22 +308,6 @@ class Package {
       arrays.push_back(std::move(array));
     }
     return arrays;
-  }
-
-  template <typename Body>
-  void RunIn(const Queue& queue, Body body) {
-    std::unique_ptr<runtime::Context> context = Take(queue);
-    // Given back on errors too.
-    struct GiveBack {
-      Package& package;
-      const Queue& queue;
-      std::unique_ptr<runtime::Context>& context;
-      ~GiveBack() {
-        const std::lock_guard<std::mutex> lock(package.mutex_);
-        package.free_[queue].push_back(std::move(context));
-      }
-    } give_back{*this, queue, context};
-    body(*context);
   }
 
   std::unique_ptr<runtime::Context> Take(const Queue& queue) {
@@ -421,7 +396,7 @@ NB_MODULE(_runtime, module) {
   nb::class_<Package::Borrowed>(module, "Borrowed")
       .def("run", &Package::Borrowed::Run, nb::arg("inputs"), nb::sig("def run(self, inputs: list[int]) -> None"),
            "With inputs at these addresses.")
-      .def("outputs", &Package::Borrowed::Outputs, "Address and bytes of each output in the context's memory.")
+      .def("output", &Package::Borrowed::Output, nb::arg("index"), "Address and bytes in the context's memory.")
       .def("give_back", &Package::Borrowed::GiveBack);
   nb::class_<Package>(module, "Package")
       .def(nb::init<const std::string&, int32_t, int32_t>(), nb::arg("folder"), nb::arg("device"), nb::arg("threads"))
