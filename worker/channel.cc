@@ -156,23 +156,25 @@ absl::Status NoAnswer(const std::string& what, const std::string& address, const
                       const std::shared_ptr<const ClientCredentials>& credentials) {
   std::string command = "'diapason " + (what == "service" ? "serve" : what) + "'";
   if (what == "server") command = "'diapason tracker' or 'diapason serve'";
+  // What is wrong with its certificates, or nothing; `why` it does not answer then.
+  const auto ask = [&](const std::string& one, std::string& why) {
+    std::string wrong = WhatIsWrongWithTls(one, credentials == nullptr ? ClientCredentials() : *credentials, why);
+    if (why.empty()) why = std::string(last.message());
+    return wrong;
+  };
   const std::vector<std::string> addresses = SplitAddresses(address);
+  if (addresses.size() == 1) {
+    std::string why;
+    const std::string wrong = ask(address, why);
+    if (!wrong.empty()) return absl::UnavailableError("the " + what + " at '" + address + "' " + wrong);
+    return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + why +
+                                  "): start it with " + command + ", or check the address and the network");
+  }
   std::string reasons;
   for (const std::string& one : addresses) {
     std::string why;
-    const std::string wrong = WhatIsWrongWithTls(one, credentials == nullptr ? ClientCredentials() : *credentials, why);
-    if (addresses.size() == 1 && !wrong.empty())
-      return absl::UnavailableError("the " + what + " at '" + one + "' " + wrong);
-    if (why.empty()) why = std::string(last.message());
-    if (addresses.size() == 1) {
-      reasons = why;
-    } else {
-      reasons += (reasons.empty() ? "'" : "; '") + one + "' " + (wrong.empty() ? "does not answer: " + why : wrong);
-    }
-  }
-  if (addresses.size() == 1) {
-    return absl::UnavailableError("the " + what + " at '" + address + "' does not answer (" + reasons +
-                                  "): start it with " + command + ", or check the address and the network");
+    const std::string wrong = ask(one, why);
+    reasons += (reasons.empty() ? "'" : "; '") + one + "' " + (wrong.empty() ? "does not answer: " + why : wrong);
   }
   return absl::UnavailableError("no " + what + " of '" + address + "' answers (" + reasons + "): start one with " +
                                 command + ", or check the addresses and the network");

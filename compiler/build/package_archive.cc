@@ -97,8 +97,7 @@ std::string Shown(const std::string& name) {
   return shown;
 }
 
-// Weights are hundreds of megabytes, and their checksum would be half of what loading takes: pieces of them are summed
-// by several threads.
+// Entries with weights are large: pieces of them are summed by several threads.
 uint32_t Crc(std::string_view bytes) {
   constexpr size_t kPiece = size_t{4} << 20;
   constexpr size_t kMostThreads = 8;
