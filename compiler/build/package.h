@@ -162,7 +162,7 @@ class PackageRunner {
   // not null; an empty list has nulls alone. It is read and written in place, or copied in the stream where launches
   // cannot use it (port_memory.h): results are the same, also where an output overlaps an input, or lies in the
   // runner's own memory. What own memory holds of such inputs and outputs afterwards is not said. Nothing is done for
-  // addresses that are those of the run before (cuda: others cost about a microsecond for each kernel that uses them).
+  // addresses that are those of the run before (cuda: others cost below a microsecond for each kernel that uses them).
   // The memory must stay until the run has finished; on cpu, it is such as Device::Allocate gives. Runs of other kinds
   // use the runner's own again. REQUIRES: empty lists, or one address for each input or output; not opencl, unless both
   // are empty.

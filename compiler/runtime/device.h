@@ -73,7 +73,7 @@ class Plan {
   virtual bool CanRedirect(const DeviceBuffer& buffer) const { return false; }
   // From the next run on, launches that have one of these buffers as an argument get the address in its place, until
   // another call gives them another one; the buffer's own address (Device::AddressOf) puts it back. Runs that were
-  // enqueued before keep what they have. Only launches with a new address cost anything (cuda: about a microsecond
+  // enqueued before keep what they have. Only launches with a new address cost anything (cuda: below a microsecond
   // each). An argument counts as the buffer that it was given as: views of the same memory stay where they are. Where
   // it fails, some launches have the new addresses and others the old ones; another call, with any addresses, makes up
   // for it. REQUIRES: CanRedirect of each of them; on cpu, memory that can be read behind its end as Allocate says.
