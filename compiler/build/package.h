@@ -171,7 +171,7 @@ class PackageRunner {
   std::vector<bool> UsedInPlace() const;
   // So many of them back to back, without waiting in between. REQUIRES: times >= 1.
   absl::Status RunTimes(int64_t times);
-  // The outputs of the last run, in order of the manifest.
+  // The outputs of the last run in the runner's own memory, in order of the manifest.
   absl::StatusOr<std::vector<Array>> Outputs();
   // Latency of one run: seconds of device time with inputs in place, on cuda one graph. Outputs stay those of a run.
   absl::StatusOr<Timing> Bench(const TimingOptions& options);

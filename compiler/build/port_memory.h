@@ -44,8 +44,8 @@ std::vector<bool> UsableInPlace(absl::Span<const CallerPort> ports, absl::Span<c
 // Where the inputs and outputs of one plan are for the runs to come. One thread at a time.
 class PortMemory {
  public:
-  // `tensors`: by tensor of the manifest, null where there is none. `launches`: those of `plan`. All of these outlive
-  // it.
+  // `tensors`: by tensor of the manifest, null where there is none. `launches`: those of `plan`, which this reads here
+  // alone; device and plan outlive it, and the buffers.
   PortMemory(const PackageManifest& manifest, Device& device, Plan& plan,
              const std::vector<std::shared_ptr<DeviceBuffer>>& tensors, const std::vector<Launch>& launches);
 

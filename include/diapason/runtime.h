@@ -198,9 +198,9 @@ DIAPASON_API diapason_status diapason_run(diapason_context* context, const diapa
  * cannot use a buffer: it does not start at a multiple of 64 bytes; an output overlaps another buffer; a buffer lies in
  * the context's own memory of another tensor; a library (cuBLAS, cuDNN) would use it; an output is an input, a constant
  * or another output as well; the driver is too old. Addresses that are those of the run before cost nothing; others
- * cost less than a microsecond of the host for each kernel that uses them. Runs of one context must be in one stream, or
- * wait for each other. The GPU's primary context is current in the calling thread afterwards. On a cpu package `stream`
- * must be null, buffers are memory of the host, and it is diapason_run. Not for opencl. */
+ * cost less than a microsecond of the host for each kernel that uses them. Runs of one context must be in one stream,
+ * or wait for each other. The GPU's primary context is current in the calling thread afterwards. On a cpu package
+ * `stream` must be null, buffers are memory of the host, and it is diapason_run. Not for opencl. */
 DIAPASON_API diapason_status diapason_run_on_stream(diapason_context* context, void* stream,
                                                     const diapason_buffer* inputs, size_t input_count,
                                                     const diapason_buffer* outputs, size_t output_count);

@@ -99,6 +99,111 @@ TEST(TensorsOfOnePort, AreInputsAndComputedOutputsThatHaveNoOtherName) {
   EXPECT_THAT(TensorsOfOnePort(manifest), ElementsAre(true, false, false, false, true, false));
 }
 
+// ---- Redirections ----
+
+// Remembers what it was asked for, and fails when told to.
+class FakePlan : public Plan {
+ public:
+  absl::Status Run() override { return absl::OkStatus(); }
+  absl::StatusOr<double> Time(int64_t) override { return 0.0; }
+  bool CanRedirect(const DeviceBuffer& buffer) const override { return &buffer != fixed; }
+  absl::Status Redirect(absl::Span<const Redirection> redirections) override {
+    calls.emplace_back();
+    for (const Redirection& one : redirections) calls.back().push_back({one.buffer, one.address});
+    return fail ? absl::InternalError("the driver failed") : absl::OkStatus();
+  }
+
+  using Call = std::vector<std::pair<const DeviceBuffer*, void*>>;
+  std::vector<Call> calls;
+  const DeviceBuffer* fixed = nullptr;
+  bool fail = false;
+};
+
+// An input and two outputs of 64 bytes.
+class RedirectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    using Place = PackageTensor::Place;
+    for (Place place : {Place::kInput, Place::kArena, Place::kArena}) {
+      const int tensor = static_cast<int>(manifest_.tensors.size());
+      manifest_.tensors.push_back({"", DType::kFloat32, 16, place, 0});
+      auto& ports = place == Place::kInput ? manifest_.inputs : manifest_.outputs;
+      ports.push_back(PackagePort{"", DType::kFloat32, {16}, tensor, 0, 0});
+      tensors_.push_back(device_->Allocate(64).value());
+      callers_.push_back(device_->Allocate(64).value());
+      own_.push_back(device_->AddressOf(*tensors_.back()));
+      given_.push_back(device_->AddressOf(*callers_.back()));
+    }
+  }
+  std::unique_ptr<PortMemory> Make() {
+    return std::make_unique<PortMemory>(manifest_, *device_, plan_, tensors_, std::vector<Launch>{});
+  }
+
+  const std::unique_ptr<Device> device_ = OpenDevice(TestTarget(TargetKind::kCpu)).value();
+  FakePlan plan_;
+  PackageManifest manifest_;
+  std::vector<std::shared_ptr<DeviceBuffer>> tensors_, callers_;
+  std::vector<void*> own_, given_;
+};
+
+TEST_F(RedirectionTest, OnlyWhatChangesIsRedirected) {
+  const auto memory = Make();
+  const auto use = [&](void* in, void* out, void* other) {
+    plan_.calls.clear();
+    EXPECT_EQ(memory->Use({in}, {out, other}), absl::OkStatus());
+    return plan_.calls;
+  };
+  using Calls = std::vector<FakePlan::Call>;
+  const DeviceBuffer *const x = tensors_[0].get(), *const y = tensors_[1].get();
+  EXPECT_EQ(use(nullptr, nullptr, nullptr), Calls{});
+  EXPECT_EQ(use(own_[0], own_[1], nullptr), Calls{}) << "own memory by its address";
+  EXPECT_EQ(use(given_[0], given_[1], nullptr), (Calls{{{x, given_[0]}, {y, given_[1]}}}));
+  EXPECT_EQ(use(given_[0], given_[1], nullptr), Calls{});
+  EXPECT_EQ(use(given_[0], given_[2], nullptr), (Calls{{{y, given_[2]}}}));
+  EXPECT_EQ(use(given_[0], given_[0], nullptr), (Calls{{{y, own_[1]}}})) << "over the input: copied";
+  EXPECT_EQ(use(nullptr, given_[0], nullptr), (Calls{{{x, own_[0]}, {y, given_[0]}}}));
+  plan_.calls.clear();
+  EXPECT_EQ(memory->Use({}, {}), absl::OkStatus());
+  EXPECT_EQ(plan_.calls, (Calls{{{y, own_[1]}}}));
+}
+
+TEST_F(RedirectionTest, WhatThePlanCannotRedirectIsCopied) {
+  plan_.fixed = tensors_[1].get();
+  const auto memory = Make();
+  ASSERT_EQ(memory->Use({given_[0]}, {given_[1], given_[2]}), absl::OkStatus());
+  EXPECT_THAT(memory->in_place(), ElementsAre(true, false, true));
+  ASSERT_EQ(plan_.calls.size(), 1u);
+  EXPECT_EQ(plan_.calls[0].size(), 2u);
+  // Only the copied output is touched.
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(device_->Fill(*tensors_[i], 1), absl::OkStatus());
+    ASSERT_EQ(device_->Fill(*callers_[i], 2), absl::OkStatus());
+  }
+  ASSERT_EQ(memory->CopyIn(nullptr), absl::OkStatus());
+  ASSERT_EQ(memory->CopyOut(nullptr), absl::OkStatus());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(*static_cast<char*>(own_[i]), 1) << i;
+    EXPECT_EQ(*static_cast<char*>(given_[i]), i == 1 ? 1 : 2) << i;
+  }
+}
+
+TEST_F(RedirectionTest, AFailureIsMadeUpFor) {
+  const auto memory = Make();
+  plan_.fail = true;
+  EXPECT_EQ(memory->Use({given_[0]}, {given_[1], nullptr}).message(), "the driver failed");
+  EXPECT_EQ(memory->Use({given_[0]}, {given_[1], nullptr}).message(), "the driver failed") << "the same again";
+  plan_.fail = false;
+  plan_.calls.clear();
+  ASSERT_EQ(memory->Use({}, {}), absl::OkStatus());
+  // Nobody knows what the plan has: all are put back.
+  EXPECT_EQ(plan_.calls,
+            (std::vector<FakePlan::Call>{
+                {{tensors_[0].get(), own_[0]}, {tensors_[1].get(), own_[1]}, {tensors_[2].get(), own_[2]}}}));
+  plan_.calls.clear();
+  ASSERT_EQ(memory->Use({}, {}), absl::OkStatus());
+  EXPECT_TRUE(plan_.calls.empty());
+}
+
 // ---- Packages ----
 
 // Products of rows, of which some are outputs and are read again.
